@@ -1,0 +1,183 @@
+"""Every error that dotcu raises, in one tree.
+
+    DotcuError
+    ├── SourceError              the .cu text is at fault
+    │   ├── SourceNotFound       no readable file there                     (also OSError)
+    │   ├── HostCodeError        host code in a file of kernels
+    │   ├── CompileError         the compiler refused it; .diagnostics, .log, .command
+    │   └── KernelNotFound       no kernel or variable of that name         (also AttributeError, KeyError)
+    ├── ArgumentError            a value does not fit a kernel's parameter  (also TypeError, ValueError)
+    ├── LaunchError              a launch was refused or failed             (also RuntimeError)
+    │   ├── LaunchConfigError    the configuration breaks a limit           (also ValueError)
+    │   └── TracedLaunchError    a launch that a trace would lose
+    ├── OperatorError            an operator is declared or used wrongly
+    │   ├── SchemaError          annotations that make no schema            (also TypeError)
+    │   ├── BodyError            a body that breaks its contract            (also TypeError)
+    │   ├── DuplicateOperator    the name is taken by another file          (also ValueError)
+    │   ├── ReferenceMismatch    reference and body differ in shape or dtype (also ValueError)
+    │   └── GradientError        a derivative that does not exist           (also RuntimeError)
+    ├── SimulationError          the simulator stopped                      (also RuntimeError)
+    │   ├── FindingError         a finding was raised; .finding
+    │   └── UnsupportedInstruction   an instruction it does not execute
+    ├── UsageError               a command was used wrongly; exit code 2    (also ValueError)
+    └── EnvironmentFault         the machine lacks something; exit code 3   (also RuntimeError)
+        ├── ToolchainError       no compiler, or parts that do not fit
+        ├── UnsupportedPlatform  no compiler is published for this platform
+        ├── CacheError           the cache cannot be used
+        └── JitDisabled          code is not there and DOTCU_JIT=0 forbids to make it
+
+Catch `DotcuError` for all of them. Bad input is always a ValueError or a TypeError as
+well, so code that knows nothing of dotcu can catch it.
+
+A message has three parts, a line or more each: what happened, with the values; what is
+required; what to type next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dotcu.compile.diagnostics import Diagnostic
+    from dotcu.simulator.finding import Finding
+
+EXIT_HELD = 0
+EXIT_FELL_SHORT = 1
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+
+
+class DotcuError(Exception):
+    """Base of every error that dotcu raises on purpose."""
+
+    exit_code = EXIT_FELL_SHORT
+
+
+class SourceError(DotcuError):
+    """The source text is at fault."""
+
+
+class SourceNotFound(SourceError, OSError):
+    """A source file is missing or cannot be read."""
+
+
+class HostCodeError(SourceError):
+    """A file of kernels holds host code, which the device compiler cannot take."""
+
+
+class CompileError(SourceError):
+    """The compiler refused the source.
+
+    Attributes:
+        diagnostics: What the compiler said, parsed, in its order; user files by their real path.
+        log: The compiler's whole output.
+        command: The options as a command line that can be pasted.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        diagnostics: Sequence[Diagnostic] = (),
+        log: str = "",
+        command: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.diagnostics = tuple(diagnostics)
+        self.log = log
+        self.command = command
+
+
+class KernelNotFound(SourceError, AttributeError, KeyError):
+    """A module has no kernel, or no variable, of that name."""
+
+    __str__ = Exception.__str__  # KeyError would show the message as a quoted repr
+
+
+class ArgumentError(DotcuError, TypeError, ValueError):
+    """A value does not fit a kernel's parameter."""
+
+
+class LaunchError(DotcuError, RuntimeError):
+    """A launch was refused, or the driver reported that it failed."""
+
+
+class LaunchConfigError(LaunchError, ValueError):
+    """Grid, block, cluster or shared memory break a limit of the kernel or the device."""
+
+
+class TracedLaunchError(LaunchError):
+    """A launch on tensors that are being traced or transformed: it would vanish in silence."""
+
+
+class OperatorError(DotcuError):
+    """An operator is declared or used wrongly."""
+
+
+class SchemaError(OperatorError, TypeError):
+    """torch cannot turn the annotations of a body into a schema."""
+
+
+class BodyError(OperatorError, TypeError):
+    """A body broke its contract: it returned no tensor, say."""
+
+
+class DuplicateOperator(OperatorError, ValueError):
+    """Another module has registered an operator of that name."""
+
+
+class ReferenceMismatch(OperatorError, ValueError):
+    """A reference's result has another shape or dtype than the body's."""
+
+
+class GradientError(OperatorError, RuntimeError):
+    """A derivative was asked for that the operator does not have."""
+
+
+class SimulationError(DotcuError, RuntimeError):
+    """The simulator stopped."""
+
+
+class FindingError(SimulationError):
+    """The simulator found a fault in a kernel.
+
+    Attributes:
+        finding: The fault, with its kind, file, line, block and thread.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+class UnsupportedInstruction(SimulationError):
+    """The simulator does not execute this instruction; the message has its text and line."""
+
+
+class UsageError(DotcuError, ValueError):
+    """A command or a function was called with arguments that make no sense together."""
+
+    exit_code = EXIT_USAGE
+
+
+class EnvironmentFault(DotcuError, RuntimeError):
+    """The machine lacks something that is needed."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
+class ToolchainError(EnvironmentFault):
+    """A compiler, header or library is missing, or two of them do not fit each other."""
+
+
+class UnsupportedPlatform(ToolchainError):
+    """No CUDA compiler is published for this platform."""
+
+
+class CacheError(EnvironmentFault):
+    """The cache directory cannot be used."""
+
+
+class JitDisabled(EnvironmentFault):
+    """Compiled code is missing and DOTCU_JIT=0 forbids to compile it."""

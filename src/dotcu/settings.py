@@ -1,0 +1,110 @@
+"""Every environment variable that dotcu reads: name, type, default, meaning.
+
+The environment is read once, by the first call of `current()`; nothing else in dotcu
+looks at it. A test, or a program that has its own configuration, replaces the settings
+for a while with `override()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dotcu.errors import UsageError
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off", ""}
+
+
+def _variable(name: str, meaning: str) -> dict[str, str]:
+    return {"variable": name, "meaning": meaning}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the environment says. Each field's metadata names its variable and meaning."""
+
+    cache_dir: Path | None = field(
+        default=None,
+        metadata=_variable(
+            "DOTCU_CACHE_DIR", "where compiled code is kept; default: the user's cache directory"
+        ),
+    )
+    cache_bytes: int = field(
+        default=1 << 30,
+        metadata=_variable(
+            "DOTCU_CACHE_BYTES", "size that the cache is trimmed to, oldest entries out first"
+        ),
+    )
+    jit: bool = field(
+        default=True, metadata=_variable("DOTCU_JIT", "0: never compile; code that is not there is an error")
+    )
+    simulate: bool = field(
+        default=False,
+        metadata=_variable("DOTCU_SIMULATE", "1: operators on CPU tensors run their body in the simulator"),
+    )
+    debug: bool = field(
+        default=False, metadata=_variable("DOTCU_DEBUG", "1: the command line shows tracebacks")
+    )
+    nvrtc: Path | None = field(
+        default=None,
+        metadata=_variable("DOTCU_NVRTC", "the libnvrtc to use, instead of the one that dotcu would choose"),
+    )
+    cuda_home: Path | None = field(
+        default=None,
+        metadata=_variable("CUDA_HOME", "an installed CUDA toolkit, for tools that pip did not bring"),
+    )
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """Parse settings from an environment.
+
+    Raises:
+        UsageError: A variable's value is not of its type; names the variable and the values it takes.
+    """
+    values = {
+        f.name: _parse(f.metadata["variable"], str(f.type), environment[f.metadata["variable"]])
+        for f in dataclasses.fields(Settings)
+        if environment.get(f.metadata["variable"], "") != ""
+    }
+    return Settings(**values)
+
+
+def _parse(variable: str, kind: str, text: str) -> Any:
+    if kind == "bool":
+        if text.lower() in _TRUE | _FALSE:
+            return text.lower() in _TRUE
+        raise UsageError(f"{variable}={text!r} is not a switch: set it to 1 or 0.")
+    if kind == "int":
+        if text.isdecimal():
+            return int(text)
+        raise UsageError(f"{variable}={text!r} is not a whole number of bytes.")
+    return Path(text).expanduser()
+
+
+_current: Settings | None = None
+
+
+def current() -> Settings:
+    """The settings in force, read from the environment by the first call."""
+    global _current
+    if _current is None:
+        _current = read(os.environ)
+    return _current
+
+
+@contextmanager
+def override(**changes: Any) -> Iterator[Settings]:
+    """Replace some settings, for every thread, until the block ends."""
+    global _current
+    before = current()
+    _current = dataclasses.replace(before, **changes)
+    try:
+        yield _current
+    finally:
+        _current = before
