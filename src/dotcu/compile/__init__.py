@@ -1,0 +1,41 @@
+"""CUDA C++ text to object code.
+
+    source -> closure -> plan (options, digests) -> cache, or NVRTC -> ObjectCode
+
+`build()` is the whole way; the rest are its nouns, each usable alone.
+"""
+
+from dotcu.compile import cache, toolchain
+from dotcu.compile.build import build
+from dotcu.compile.declarations import Declaration, kernels, variables
+from dotcu.compile.diagnostics import Diagnostic
+from dotcu.compile.host_code import HostLine, host_code
+from dotcu.compile.objects import ObjectCode, Resources
+from dotcu.compile.options import CompileOptions
+from dotcu.compile.plan import BuildPlan, plan_build, source_digest
+from dotcu.compile.source import Source, inline_source, read_source
+from dotcu.compile.target import Rejected, Target, plan_target
+
+__all__ = [
+    "BuildPlan",
+    "CompileOptions",
+    "Declaration",
+    "Diagnostic",
+    "HostLine",
+    "ObjectCode",
+    "Rejected",
+    "Resources",
+    "Source",
+    "Target",
+    "build",
+    "cache",
+    "host_code",
+    "inline_source",
+    "kernels",
+    "plan_build",
+    "plan_target",
+    "read_source",
+    "source_digest",
+    "toolchain",
+    "variables",
+]

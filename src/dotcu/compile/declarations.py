@@ -1,0 +1,280 @@
+"""The kernels and variables that a text declares, found without a compiler.
+
+A scan of tokens: it knows scopes, templates, attributes and default arguments, and takes no part
+in what macros make. What it misses the compiler may still find by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from dotcu.compile.lexing import DEFINED, active, code
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A kernel as its text declares it.
+
+    Attributes:
+        name: Qualified, `ns::k`.
+        template_parameters: Their text, `typename T`, `int N = 4`; empty where it is no template.
+        parameter_names: "" for a parameter without one.
+        line: Of the name, counted from 1.
+    """
+
+    name: str
+    template_parameters: tuple[str, ...]
+    parameter_names: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class _Token:
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A declaration, with what tells a redeclaration from an overload."""
+
+    declaration: Declaration
+    types: tuple[tuple[str, ...], ...]
+    defined: bool
+
+
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|\.\.\.|\[\[|\]\]|[^\s]")
+_CLOSING = {"(": ")", "[": "]", "{": "}", "[[": "]]", "<": ">"}
+_CALL_ATTRIBUTES = {
+    "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__",
+    "__declspec", "alignas", "decltype", "__align__", "noexcept",
+}  # fmt: skip
+_TYPE_WORDS = {
+    "void", "bool", "char", "short", "int", "long", "float", "double", "unsigned", "signed", "const",
+    "volatile", "auto", "wchar_t", "char16_t", "char32_t", "__restrict__", "__restrict", "restrict",
+    "__grid_constant__", "struct", "class", "enum", "typename",
+}  # fmt: skip
+_SCOPES = {"namespace", "struct", "class", "union", "enum"}
+
+
+def kernels(text: str, defined: Container[str] = DEFINED) -> tuple[Declaration, ...]:
+    """Every `__global__` function that a text declares, in order; overloads stand one by one.
+
+    Args:
+        defined: Macros that are known to be defined, for `#ifdef`.
+    """
+    visible = active(text, defined)
+    found: dict[tuple[object, ...], _Found] = {}
+    for kernel in _Scanner(code(visible)).kernels():
+        key = (kernel.declaration.name, len(kernel.declaration.template_parameters), kernel.types)
+        if key not in found or (kernel.defined and not found[key].defined):
+            found[key] = kernel
+    return tuple(kernel.declaration for kernel in found.values())
+
+
+def variables(text: str, defined: Container[str] = DEFINED) -> tuple[str, ...]:
+    """Qualified names of the `__constant__` and `__device__` variables at namespace scope."""
+    return tuple(dict.fromkeys(_Scanner(code(active(text, defined))).variables()))
+
+
+class _Scanner:
+    """Walks over the tokens of a text that holds no comments, literals or directives."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = [_Token(m[0], m.start(), m.end()) for m in _TOKEN.finditer(text)]
+
+    def at(self, index: int) -> str:
+        return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
+
+    def span(self, start: int, end: int) -> str:
+        """The text of some tokens, blanks made one."""
+        if end <= start:
+            return ""
+        return " ".join(self.text[self.tokens[start].start : self.tokens[end - 1].end].split())
+
+    def close(self, index: int) -> int:
+        """The index of the bracket that closes the one at `index`."""
+        opening, closing = self.at(index), _CLOSING[self.at(index)]
+        index += 1
+        while index < len(self.tokens) and self.at(index) != closing:
+            nested = self.at(index)
+            skips = nested in "([{" or nested == "[[" or (nested == "<" and opening == "<")
+            index = self.close(index) + 1 if skips else index + 1
+        return index
+
+    def split(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The comma-separated parts between two tokens; angle brackets count as brackets."""
+        parts, begin, index = [], start, start
+        while index < end:
+            if self.at(index) in _CLOSING:
+                closing = self.close(index)
+                index = closing if closing < end else index
+            elif self.at(index) == ",":
+                parts.append((begin, index))
+                begin = index + 1
+            index += 1
+        return [*parts, (begin, end)] if end > start else []
+
+    def statements(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+        """Declarations at namespace or class scope: first token, end, enclosing names."""
+        stack: list[str] = []
+        index = begin = 0
+        while index < len(self.tokens):
+            token = self.at(index)
+            if token == "{":
+                scope = self.scope(begin, index)
+                if scope is None:
+                    yield begin, index + 1, tuple(filter(None, stack))
+                    index = self.close(index)
+                else:
+                    stack.append(scope)
+            elif token == "}" and stack:
+                stack.pop()
+            if token in "{};" and token:
+                if token == ";" and index > begin:
+                    yield begin, index + 1, tuple(filter(None, stack))
+                begin = index + 1
+            elif token in ("(", "[", "[["):
+                index = self.close(index)
+            index += 1
+
+    def scope(self, begin: int, brace: int) -> str | None:
+        """The name of the scope that a brace opens ("" for one without), None if it opens a body."""
+        words = [self.at(i) for i in range(begin, brace)]
+        if not words or words == ["extern"]:
+            return "" if words else None
+        if "(" in words or "=" in words or not _SCOPES & set(words):
+            return None
+        start = next(i for i, word in enumerate(words) if word in _SCOPES and "<" not in words[i:i])
+        names = [
+            word for word in _until_colon(words[start + 1 :]) if word not in ("inline", "class", "struct")
+        ]
+        return "".join(word for word in names if word == "::" or word.isidentifier())
+
+    def kernels(self) -> Iterator[_Found]:
+        for begin, end, scope in self.statements():
+            words = [self.at(i) for i in range(begin, end)]
+            if "__global__" in words:
+                kernel = self.kernel(begin, end, scope)
+                if kernel is not None:
+                    yield kernel
+
+    def kernel(self, begin: int, end: int, scope: tuple[str, ...]) -> _Found | None:
+        template, index = self.template(begin)
+        if template is None:
+            return None
+        parameters = self.parameter_list(index, end)
+        if parameters is None:
+            return None
+        name_end = parameters
+        name_start = name_end - 1
+        while self.at(name_start - 1) == "::":
+            name_start -= 2
+        closing = self.close(parameters)
+        parts = self.split(parameters + 1, closing)
+        if [self.span(*part) for part in parts] == ["void"]:
+            parts = []
+        names = tuple(self.parameter_name(*part) for part in parts)
+        declaration = Declaration(
+            "::".join((*scope, "".join(self.at(i) for i in range(name_start, name_end)))),
+            template, names, self.text.count("\n", 0, self.tokens[name_start].start) + 1,
+        )  # fmt: skip
+        types = tuple(self.types(part, name) for part, name in zip(parts, names, strict=True))
+        return _Found(declaration, types, self.at(end - 1) == "{")
+
+    def template(self, index: int) -> tuple[tuple[str, ...] | None, int]:
+        """Template parameters and the token after them; None for an instantiation or specialization."""
+        if self.at(index) == "extern":
+            index += 1
+        if self.at(index) != "template":
+            return (), index
+        if self.at(index + 1) != "<" or self.at(index + 2) == ">":
+            return None, index
+        closing = self.close(index + 1)
+        parts = self.split(index + 2, closing)
+        return tuple(self.span(*part) for part in parts), closing + 1
+
+    def parameter_list(self, index: int, end: int) -> int | None:
+        """The bracket that opens a function's parameters; None where there is none."""
+        while index < end:
+            token = self.at(index)
+            if token in _CALL_ATTRIBUTES and self.at(index + 1) == "(":
+                index = self.close(index + 1)
+            elif token in ("[", "[["):
+                index = self.close(index)
+            elif token == "(":
+                return index if self.at(index - 1).isidentifier() else None
+            index += 1
+        return None
+
+    def parameter_name(self, start: int, end: int) -> str:
+        end = self.before_default(start, end)
+        while end > start and self.at(end - 1) == "]":
+            end = next(i for i in range(end - 1, start - 1, -1) if self.at(i) == "[")
+        inner = next((i for i in range(start, end - 1) if self.at(i) == "(" and self.at(i + 1) in "*&"), None)
+        if inner is not None:
+            end = self.close(inner)
+        last, before = self.at(end - 1), self.at(end - 2) if end - 2 >= start else ""
+        named = last.isidentifier() and last not in _TYPE_WORDS and before != "::"
+        has_type = any(
+            self.at(i)
+            not in ("const", "volatile", "struct", "class", "typename", "enum", "__grid_constant__")
+            for i in range(start, end - 1)
+        )
+        return last if named and has_type else ""
+
+    def before_default(self, start: int, end: int) -> int:
+        index = start
+        while index < end and self.at(index) != "=":
+            index = self.close(index) + 1 if self.at(index) in _CLOSING else index + 1
+        return min(index, end)
+
+    def types(self, part: tuple[int, int], name: str) -> tuple[str, ...]:
+        start, end = part[0], self.before_default(*part)
+        return tuple(self.at(i) for i in range(start, end) if self.at(i) != name)
+
+    def variables(self) -> Iterator[str]:
+        for begin, end, scope in self.statements():
+            words = {self.at(i) for i in range(begin, end)}
+            if words & {"__constant__", "__device__", "__managed__"}:
+                for name in self.declarators(begin, end):
+                    yield "::".join((*scope, name))
+
+    def declarators(self, begin: int, end: int) -> list[str]:
+        """The names that a statement declares as variables; none for a function or a template."""
+        template, index = self.template(begin)
+        if template is None or template:
+            return []
+        first, *others = self.split(index, end) or [(index, end)]
+        name = self.variable(*first)
+        if name is None:
+            return []
+        more = [next((self.at(i) for i in range(*part) if self.at(i).isidentifier()), "") for part in others]
+        return [name, *filter(None, more)]
+
+    def variable(self, index: int, end: int) -> str | None:
+        """The identifier before `=`, `[`, `{`, `;` or the end; None for a function."""
+        name = None
+        while index < end:
+            token = self.at(index)
+            if token in _CALL_ATTRIBUTES and self.at(index + 1) == "(":
+                index = self.close(index + 1)
+            elif token in ("[[", "<"):
+                index = self.close(index)
+            elif token in ("=", "[", "{", ";"):
+                return name
+            elif token == "(":
+                return None
+            elif token.isidentifier():
+                name = token
+            index += 1
+        return name
+
+
+def _until_colon(words: Sequence[str]) -> list[str]:
+    """The words before a base class clause."""
+    return list(words[: words.index(":")] if ":" in words else words)

@@ -1,0 +1,55 @@
+"""What the NVIDIA driver says of itself and its GPUs, asked without a CUDA context."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+
+# Source: CUDA driver API, CUdevice_attribute.
+_MAJOR, _MINOR = 75, 76
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU that the driver knows."""
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def version() -> tuple[int, int] | None:
+    """The CUDA version that the driver supports, None where there is no driver; starts nothing."""
+    library, number = _library(), ctypes.c_int()
+    if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that this process may use; initializes the driver, makes no context."""
+    library, count = _library(), ctypes.c_int()
+    if library is None or library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()
+    return tuple(_gpu(library, index) for index in range(count.value))
+
+
+def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    library.cuDeviceGet(ctypes.byref(device), index)
+    library.cuDeviceGetName(name, len(name), device)
+    values = []
+    for attribute in (_MAJOR, _MINOR):
+        value = ctypes.c_int()
+        library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        values.append(value.value)
+    return Gpu(index=index, name=name.value.decode(), capability=(values[0], values[1]))

@@ -1,0 +1,182 @@
+"""What the compiler refused, as the error that helps most."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+
+from dotcu.compile import signatures, toolchain
+from dotcu.compile.declarations import kernels, variables
+from dotcu.compile.diagnostics import Diagnostic, count
+from dotcu.compile.host_code import HOW, HostLine, explain, host_code
+from dotcu.compile.lexing import DEFINED
+from dotcu.compile.plan import BuildPlan
+from dotcu.errors import CompileError, DotcuError, HostCodeError, KernelNotFound, ToolchainError
+
+_NAME_MAP = "__nv_name_map"
+"""The file that NVRTC says errors in name expressions are in. Source: seen with CUDA 12.8 and 13.0."""
+
+_HOST_FUNCTION = "is considered a host function"
+_CANNOT_OPEN = re.compile(
+    r"(?m)^(?P<file>[^\s(][^(\n]*)\(\d+\): catastrophic error: "
+    r'(?:cannot|could not) open source file "(?P<header>[^"]+)"'
+)
+_UNKNOWN_TARGET = "invalid value for --gpu-architecture"
+_SHOWN = 20
+
+
+def explain_failure(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> DotcuError:
+    """Choose and word the error for a compile that failed."""
+    for explanation in (_unknown_target, _host_code, _not_found):
+        error = explanation(plan, found)
+        if error is not None:
+            return error
+    return CompileError(_message(plan, log, found), diagnostics=found, log=log, command=plan.command)
+
+
+def unopened(log: str) -> tuple[str, str] | None:
+    """The file, by its virtual name, and the header that it could not open, if that stopped a compile."""
+    match = _CANNOT_OPEN.search(log)
+    return (match["file"], match["header"]) if match else None
+
+
+def _defined(plan: BuildPlan) -> set[str]:
+    return {*DEFINED, *plan.options.define}
+
+
+def _unknown_target(plan: BuildPlan, found: Sequence[Diagnostic]) -> ToolchainError | None:
+    if not any(_UNKNOWN_TARGET in diagnostic.message for diagnostic in found):
+        return None
+    known = ", ".join(f"sm_{number}" for number in toolchain.supported(plan.compiler))
+    major, minor = plan.compiler.version
+    return ToolchainError(
+        f"The compiler of CUDA {major}.{minor} makes no code for {plan.target}.\n"
+        f"It knows {known}, and compute_ for each.\n"
+        f'For a newer GPU: pip install -U "dotcu[cu{major}]"\n'
+        f'For an older one: pip install "dotcu[cu{major - 1}]"'
+    )
+
+
+def _host_code(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
+    """Host code in the source, by what the compiler says and by what it would say next."""
+    by_line = {line.line: line for line in host_code(plan.source.text, _defined(plan))}
+    for diagnostic in found:
+        if _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display:
+            by_line.setdefault(
+                diagnostic.line, HostLine(diagnostic.line, diagnostic.source, "a function without __device__")
+            )
+    lines = tuple(by_line[line] for line in sorted(by_line))
+    return HostCodeError(explain(plan.display, lines)) if lines else None
+
+
+def _not_found(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotFound | None:
+    """A name that the compiler does not know and that no file declares."""
+    errors = [diagnostic for diagnostic in found if diagnostic.severity == "error"]
+    if any(diagnostic.file != _NAME_MAP for diagnostic in errors):
+        return None
+    refused = [name for name in plan.names if any(_is_about(name, d) for d in errors)]
+    known_kernels, known_variables = declared(plan)
+    for name in refused:
+        known = known_kernels if signatures.is_kernel(name) else known_variables
+        if base(name) not in known:
+            return KernelNotFound(not_found(plan.display, name, known))
+    return None
+
+
+def declared(plan: BuildPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the kernels and of the variables in a source and its user headers."""
+    texts, defined = [file.text for file in plan.closure.files], _defined(plan)
+    return (
+        tuple(dict.fromkeys(kernel.name for text in texts for kernel in kernels(text, defined))),
+        tuple(dict.fromkeys(name for text in texts for name in variables(text, defined))),
+    )
+
+
+def base(name: str) -> str:
+    """`ns::k` of `ns::k<float>`, `table` of `&table`."""
+    return name.lstrip("&").split("<")[0].strip().removeprefix("::")
+
+
+def not_found(display: str, name: str, known: Sequence[str]) -> str:
+    """The message for a name that is not there: the names that are, the nearest first."""
+    what = "kernel" if signatures.is_kernel(name) else "__constant__ or __device__ variable"
+    if not known:
+        return f"{display} has no {what} {base(name)!r}: it has none at all.\nDeclare one there."
+    wanted = base(name)
+    ranked = sorted(known, key=lambda other: -_likeness(wanted, other))
+    listed = "\n".join(f"    {other}" for other in ranked)
+    return f"{display} has no {what} {wanted!r}.\nIt has, the nearest first:\n{listed}"
+
+
+def _likeness(wanted: str, other: str) -> float:
+    """How near two names are, with and without their namespaces."""
+    ratio: Callable[[str, str], float] = lambda a, b: difflib.SequenceMatcher(None, a, b).ratio()  # noqa: E731
+    return max(ratio(wanted, other), ratio(wanted.split("::")[-1], other.split("::")[-1]))
+
+
+def _is_about(name: str, diagnostic: Diagnostic) -> bool:
+    expression = diagnostic.source.partition("nv_mangled_name")[2].strip()
+    return expression in (name, signatures.expression(name))
+
+
+def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
+    errors = _without_echoes([diagnostic for diagnostic in found if diagnostic.severity == "error"])
+    if not errors:
+        return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{_tail(plan)}"
+    what = f"{count(len(errors))}{_instantiated(plan, errors)}"
+    headline = f"{plan.display} does not compile for {plan.target}: {what}."
+    shown = [str(_readable(plan, error)) for error in errors[:_SHOWN]]
+    rest = [f"... and {len(errors) - _SHOWN} more, in the exception's .log"] if len(errors) > _SHOWN else []
+    return "\n\n".join([headline, *shown, *rest, _advice(log) or _tail(plan)])
+
+
+def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """Leave out what only repeats, about a name expression, what another error has said."""
+    real = [error for error in errors if error.file != _NAME_MAP]
+    if real:
+        return real
+    first: dict[str, Diagnostic] = {}
+    for error in errors:
+        expression = error.source.partition("nv_mangled_name")[2].strip()
+        plain = expression.removeprefix(f"{signatures.PROBE}<decltype(&").removesuffix(")>")
+        first.setdefault(plain, error)
+    return list(first.values())
+
+
+def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
+    """An error in a name expression, told of the name and not of NVRTC's own file."""
+    if error.file != _NAME_MAP:
+        return error
+    name = next((name for name in plan.names if _is_about(name, error)), "")
+    return Diagnostic(
+        severity="error", file=plan.display, line=0, column=0,
+        message=f"{name} cannot be instantiated: {error.message}", notes=error.notes,
+    )  # fmt: skip
+
+
+def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
+    """Which of the names asked for brought the errors about, where the context says it."""
+    context = "\n".join(note for error in errors for note in error.notes)
+    blamed = [
+        name
+        for name in plan.names
+        if any(_is_about(name, error) for error in errors)
+        or re.search(rf"instantiation of \"[^\"]*\b{re.escape(base(name))}\(", context)
+    ]
+    return f", instantiating {', '.join(blamed)}" if blamed else ""
+
+
+def _advice(log: str) -> str:
+    missing = unopened(log)
+    if missing is None:
+        return ""
+    return (
+        f"The header {missing[1]!r} was not found: not beside the file that names it, not in "
+        "include=[...], not among the headers of dotcu and of the toolkit.\n"
+        f"If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {HOW}"
+    )
+
+
+def _tail(plan: BuildPlan) -> str:
+    return f"Compiled as: {plan.command}"

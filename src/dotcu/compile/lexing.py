@@ -1,0 +1,114 @@
+"""Just enough of C++'s lexical rules: what is comment, literal, directive, and certainly not compiled.
+
+Everything here keeps positions: text that is taken out becomes blanks, newlines stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+
+_COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)"
+_LITERAL = (
+    r'\b(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|(?<![0-9A-Fa-f_])'(?:\\.|[^'\\\n])*'"
+)
+_COMMENT_OR_LITERAL = re.compile(f"(?P<comment>{_COMMENT})|{_LITERAL}", re.DOTALL)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif|else|endif)\b((?:\\\r?\n|[^\n])*)")
+_DEFINED = re.compile(r"(!?)\s*defined\s*(?:\(\s*(\w+)\s*\)|(\w+))\s*")
+_NOT_NEWLINE = re.compile(r"[^\n]")
+
+
+def _blanks(text: str) -> str:
+    return _NOT_NEWLINE.sub(" ", text)
+
+
+def without_comments(text: str) -> str:
+    """The text with comments blanked; literals stand."""
+    return _COMMENT_OR_LITERAL.sub(lambda m: _blanks(m[0]) if m["comment"] else m[0], text)
+
+
+def code(text: str) -> str:
+    """The text with comments, literals and directives blanked: what a scan for names may look at."""
+    bare = _COMMENT_OR_LITERAL.sub(lambda match: _blanks(match[0]), text)
+    return _DIRECTIVE.sub(lambda match: _blanks(match[0]), bare)
+
+
+DEFINED = frozenset({"__CUDACC_RTC__", "__CUDACC__", "__CUDA__", "__cplusplus", "__NVCC__"})
+"""Macros that are defined whenever NVRTC compiles. Source: NVRTC documentation, "Predefined Macros"."""
+
+
+def active(text: str, defined: Container[str] = DEFINED, *, undefined: Container[str] = ()) -> str:
+    """Blank the branches of `#if` that NVRTC certainly does not see.
+
+    Only conditions that ask for one macro are decided: `#ifdef X`, `#ifndef X`, `#if defined(X)`,
+    `#if !defined(X)`, `#if 0` and `#if 1`. Where a condition cannot be decided every branch stands.
+
+    Args:
+        defined: Macros known to be defined.
+        undefined: Macros known not to be.
+    """
+    kept: list[str] = []
+    stack: list[_Branch] = []
+    for line in _logical_lines(without_comments(text), text):
+        stripped, raw = line
+        condition = _CONDITION.match(stripped)
+        if condition:
+            _step(stack, condition[1], _decide(condition[1], condition[2], defined, undefined))
+            kept.append(raw)
+        else:
+            kept.append(raw if all(branch.taken is not False for branch in stack) else _blanks(raw))
+    return "".join(kept)
+
+
+class _Branch:
+    """An open `#if`: what is known of its present branch, and whether an earlier one was surely taken."""
+
+    def __init__(self, taken: bool | None) -> None:
+        self.taken = taken
+        self.done = taken is True
+
+
+def _step(stack: list[_Branch], directive: str, decided: bool | None) -> None:
+    if directive in ("if", "ifdef", "ifndef"):
+        stack.append(_Branch(decided))
+    elif not stack:
+        return
+    elif directive == "endif":
+        stack.pop()
+    else:
+        branch = stack[-1]
+        otherwise = decided if directive == "elif" else _otherwise(branch)
+        branch.taken = False if branch.done else otherwise
+        branch.done = branch.done or branch.taken is True
+
+
+def _otherwise(branch: _Branch) -> bool | None:
+    return True if branch.taken is False and not branch.done else None
+
+
+def _decide(directive: str, rest: str, defined: Container[str], undefined: Container[str]) -> bool | None:
+    rest = rest.strip()
+    if directive in ("ifdef", "ifndef"):
+        return _known(rest.split()[0] if rest else "", directive == "ifndef", defined, undefined)
+    if rest in ("0", "1"):
+        return rest == "1"
+    match = _DEFINED.fullmatch(rest)
+    return _known(match[2] or match[3], bool(match[1]), defined, undefined) if match else None
+
+
+def _known(name: str, negated: bool, defined: Container[str], undefined: Container[str]) -> bool | None:
+    if name in defined:
+        return not negated
+    return negated if name in undefined else None
+
+
+def _logical_lines(stripped: str, raw: str) -> Iterator[tuple[str, str]]:
+    """Lines with their continuations, without and with comments."""
+    start = 0
+    for match in re.finditer(r"(?:\\\r?\n|[^\n])*(?:\n|\Z)", stripped):
+        if match.end() > start:
+            yield stripped[start : match.end()], raw[start : match.end()]
+            start = match.end()

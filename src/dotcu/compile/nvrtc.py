@@ -1,0 +1,145 @@
+"""The compiler call: NVRTC through ctypes, from the library that was chosen.
+
+ctypes releases the GIL during a call, and takes an explicit path: with several NVRTCs installed
+the one that fits the driver is used, whatever another package has loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dotcu.compile.compilers import builtins
+from dotcu.errors import ToolchainError
+
+SUCCESS = 0
+COMPILATION = 6
+NAME_NOT_VALID = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One compile.
+
+    Attributes:
+        name: The source's name in messages and line tables.
+        headers: Everything that can be included, by the name by which it is.
+        expressions: Names whose symbols are wanted.
+    """
+
+    name: str
+    text: str
+    headers: Mapping[str, bytes]
+    arguments: tuple[str, ...]
+    expressions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What came of it: code and symbols, or a log that says why not."""
+
+    ok: bool
+    log: str
+    ptx: str = ""
+    cubin: bytes | None = None
+    lowered: Mapping[str, str]
+
+
+class Nvrtc:
+    """A loaded libnvrtc."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            # NVRTC opens its builtins by bare name while it compiles: they have to be there by then.
+            self._builtins = [ctypes.CDLL(str(file)) for file in builtins(path)]
+            self._library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise ToolchainError(
+                f"The compiler {path} cannot be loaded: {error}.\n"
+                'Install it again: pip install --force-reinstall "dotcu[cu13]"'
+            ) from error
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def version(self) -> tuple[int, int]:
+        """The CUDA version of the compiler."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        return major.value, minor.value
+
+    def supported(self) -> tuple[int, ...]:
+        """The architectures that it makes code for: 75, 80, ..."""
+        count = ctypes.c_int()
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        archs = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", archs)
+        return tuple(archs)
+
+    def compile(self, request: Request) -> Reply:
+        """Compile a source held in memory, with headers held in memory."""
+        program = ctypes.c_void_p()
+        names = _strings([name.encode() for name in request.headers])
+        texts = _strings(list(request.headers.values()))
+        self._call(
+            "nvrtcCreateProgram", ctypes.byref(program), request.text.encode(), request.name.encode(),
+            len(request.headers), texts, names,
+        )  # fmt: skip
+        try:
+            return self._compile(program, request)
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _compile(self, program: ctypes.c_void_p, request: Request) -> Reply:
+        for expression in request.expressions:
+            self._call("nvrtcAddNameExpression", program, expression.encode())
+        given = _strings([argument.encode() for argument in request.arguments])
+        status = self._library.nvrtcCompileProgram(program, len(request.arguments), given)
+        log = self._bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        if status != SUCCESS:
+            return Reply(ok=False, log=log or self._explain(status), lowered={})
+        cubin = self._bytes(program, "CUBIN")
+        return Reply(
+            ok=True,
+            log=log,
+            ptx=self._bytes(program, "PTX").rstrip(b"\0").decode(),
+            cubin=cubin or None,
+            lowered={name: self._lowered(program, name) for name in request.expressions},
+        )
+
+    def _lowered(self, program: ctypes.c_void_p, expression: str) -> str:
+        symbol = ctypes.c_char_p()
+        self._call("nvrtcGetLoweredName", program, expression.encode(), ctypes.byref(symbol))
+        return (symbol.value or b"").decode()
+
+    def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        if size.value == 0:
+            return b""
+        buffer = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", program, buffer)
+        return buffer.raw
+
+    def _explain(self, status: int) -> str:
+        return (self._library.nvrtcGetErrorString(status) or b"").decode()
+
+    def _call(self, function: str, *arguments: object) -> None:
+        status = getattr(self._library, function)(*arguments)
+        if status != SUCCESS:
+            raise ToolchainError(
+                f"The compiler {self.path} failed in {function}: {self._explain(status)}.\n"
+                'Install it again: pip install --force-reinstall "dotcu[cu13]"'
+            )
+
+
+def _strings(values: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:
+    return (ctypes.c_char_p * len(values))(*values)
+
+
+@functools.cache
+def load(path: Path) -> Nvrtc:
+    """The library at `path`, loaded once and never unloaded."""
+    return Nvrtc(path)

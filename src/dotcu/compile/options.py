@@ -1,0 +1,148 @@
+"""How a source is compiled: what a user can ask for, and NVRTC's options for it as a table."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dotcu.compile.target import Target
+from dotcu.errors import UsageError
+
+Define = str | int | None
+
+
+class FrozenMap(Mapping[str, Define]):
+    """A mapping that can be hashed: the macros of a `CompileOptions`."""
+
+    def __init__(self, items: Mapping[str, Define]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, key: str) -> Define:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """What a user asks of the compiler.
+
+    Attributes:
+        std: The C++ standard, as nvcc names it.
+        define: Macros; None defines one as nvcc's bare `-DNAME` does, to 1.
+        options: More options, passed on as they are; include folders belong to the `Source`.
+        debug: Compile for cuda-gdb: no optimization, full debug information.
+    """
+
+    std: str = "c++17"
+    define: Mapping[str, Define] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "define", FrozenMap(self.define))
+        object.__setattr__(self, "options", tuple(self.options))
+        for option in self.options:
+            _refuse(option)
+        for name in self.define:
+            if not name.isidentifier():
+                raise UsageError(f"A macro's name was expected in define, got {name!r}.")
+
+    @property
+    def key(self) -> Hashable:
+        """What of the options decides the code."""
+        return (self.std, tuple(sorted(self.define.items(), key=repr)), self.options, self.debug)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An option that dotcu always or sometimes gives, and why."""
+
+    option: str
+    when: Callable[[CompileOptions, Target], bool]
+    why: str
+
+
+def _always(options: CompileOptions, target: Target) -> bool:
+    return True
+
+
+# Source: NVRTC documentation 13.0, "Supported Compile Options".
+TABLE = (
+    _Row("-arch={target}", _always, "sm_XX gives a cubin and its PTX, compute_XX gives PTX"),
+    _Row("-std={options.std}", _always, "the same for every compiler version"),
+    _Row("-lineinfo", lambda options, _: not options.debug, "findings and profiles name source lines"),
+    _Row("-G", lambda options, _: options.debug, "cuda-gdb; line information is part of it"),
+    _Row("-no-source-include", _always, "only headers that the key covers can be included"),
+    _Row(
+        "--ptxas-options=-v",
+        lambda _, target: target.kind == "sm",
+        "registers, spills and shared memory come with the log",
+    ),
+    _Row(
+        "--ptxas-options=-warn-spills",
+        lambda options, target: target.kind == "sm" and not options.debug,
+        "a spill is a warning; under -G everything is in memory anyway",
+    ),
+)
+
+# Options that would bring in a file, or leave one, behind the key's back.
+REFUSED = {
+    "-I": "load(..., include=[FOLDER])",
+    "--include-path": "load(..., include=[FOLDER])",
+    "-include": "#include in the source",
+    "--pre-include": "#include in the source",
+    "-arch": "module.compile(ARCH)",
+    "--gpu-architecture": "module.compile(ARCH)",
+    "-std": "load(..., std=STANDARD)",
+    "--std": "load(..., std=STANDARD)",
+    "-pch": "nothing: dotcu keeps what it compiled",
+    "--pch": "nothing: dotcu keeps what it compiled",
+    "-rdc=true": "one source file that includes the others",
+    "-dc": "one source file that includes the others",
+    "-dlto": "one source file that includes the others",
+}
+
+
+def _refuse(option: str) -> None:
+    for refused, instead in REFUSED.items():
+        joined = refused == "-I" and option.startswith("-I")
+        if joined or option == refused or option.startswith(refused + "="):
+            raise UsageError(
+                f"The compiler option {option!r} cannot be passed in options.\nUse instead: {instead}"
+            )
+
+
+def arguments(options: CompileOptions, target: Target, *, simulated: bool = False) -> tuple[str, ...]:
+    """NVRTC's options for a target, in the order in which they are given."""
+    rows = tuple(
+        row.option.format(options=options, target=target) for row in TABLE if row.when(options, target)
+    )
+    macros = tuple(f"-D{name}={1 if value is None else value}" for name, value in options.define.items())
+    return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + options.options
+
+
+def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, ...]) -> str:
+    """The compile as a line for a shell: the same options, spelled for nvcc."""
+    spelled = (_NVCC.get(option, option) for option in given)
+    folders = (f"-I{folder}" for folder in include)
+    words = ["nvcc", *(word for word in spelled if word), *folders, "-cubin", display_name]
+    return shlex.join(words)
+
+
+_NVCC = {
+    "-no-source-include": "",
+    "--ptxas-options=-v": "-Xptxas=-v",
+    "--ptxas-options=-warn-spills": "-Xptxas=-warn-spills",
+}

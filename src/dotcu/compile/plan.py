@@ -1,0 +1,138 @@
+"""Everything that decides a build, before anything is compiled: what to ask, and two digests.
+
+`source_digest` holds the user's files, the options and the names: it finds code that a wheel
+brought, whatever made it. `build_digest` adds compiler, headers and target: it is the cache's
+key. No path of this machine is in either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dotcu.compile import headers, toolchain
+from dotcu.compile.closure import Closure, closure
+from dotcu.compile.compilers import Compiler
+from dotcu.compile.headers import Shelf
+from dotcu.compile.options import CompileOptions, arguments, command_line
+from dotcu.compile.source import Source
+from dotcu.compile.target import Target
+
+FORMAT = "dotcu build 1"
+"""Changed when the same inputs come to give other code: when the probe or the virtual names change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan:
+    """A build, decided.
+
+    Attributes:
+        names: The name expressions asked for, each once, sorted.
+        arguments: NVRTC's options.
+        ingredients: What the build depends on, by a name to show: the reason for a compile is the
+            one that changed.
+    """
+
+    source: Source
+    options: CompileOptions
+    target: Target
+    names: tuple[str, ...]
+    simulated: bool
+    compiler: Compiler
+    shelf: Shelf
+    closure: Closure
+    arguments: tuple[str, ...]
+    source_digest: str
+    build_digest: str
+    ingredients: Mapping[str, str]
+
+    @property
+    def display(self) -> str:
+        """The source as messages call it."""
+        return str(self.source.path or self.source.name)
+
+    @property
+    def command(self) -> str:
+        """The options as a command line."""
+        return command_line(
+            self.display, self.arguments, tuple(str(folder) for folder in self.source.include)
+        )
+
+
+def plan_build(
+    source: Source,
+    *,
+    options: CompileOptions,
+    target: Target,
+    names: Sequence[str],
+    simulated: bool = False,
+    extra: Mapping[str, tuple[str, ...]] | None = None,
+) -> BuildPlan:
+    """Read the headers that a source reaches and decide its build; compiles nothing.
+
+    Args:
+        extra: Names that a file includes and no scan can see, by its virtual name.
+
+    Raises:
+        ToolchainError: There is no compiler that fits.
+        SourceNotFound: A header cannot be read.
+    """
+    compiler = toolchain.nvrtc()
+    shelf = headers.shelf(compiler.include)
+    reached = closure(source, shelf, extra)
+    wanted = tuple(sorted(set(names)))
+    asked = _asked(reached, options, wanted, simulated)
+    made = {
+        "compiler": toolchain.identity(compiler),
+        "headers": _system_identity(reached, compiler),
+        "target": str(target),
+    }
+    source_digest = digest(asked)
+    return BuildPlan(
+        source=source, options=options, target=target, names=wanted, simulated=simulated,
+        compiler=compiler, shelf=shelf, closure=reached,
+        arguments=arguments(options, target, simulated=simulated),
+        source_digest=source_digest, build_digest=digest({"source_digest": source_digest, **made}),
+        ingredients={**_files(reached), **asked, **made},
+    )  # fmt: skip
+
+
+def source_digest(
+    source: Source, *, options: CompileOptions, names: Sequence[str], simulated: bool = False
+) -> str:
+    """The digest that a wheel's code is found by; needs no compiler."""
+    reached = closure(source, headers.shelf(()))
+    return digest(_asked(reached, options, tuple(sorted(set(names))), simulated))
+
+
+def _asked(
+    reached: Closure, options: CompileOptions, names: tuple[str, ...], simulated: bool
+) -> dict[str, str]:
+    return {
+        "source": reached.digest,
+        "options": repr(options.key),
+        "names": repr(names),
+        "simulated": repr(simulated),
+    }
+
+
+def digest(parts: Mapping[str, str]) -> str:
+    """One digest of some named parts."""
+    return hashlib.sha256(repr((FORMAT, sorted(parts.items()))).encode()).hexdigest()
+
+
+def _system_identity(reached: Closure, compiler: Compiler) -> str:
+    """What the headers of dotcu and the toolkit add to the key: nothing where none is reached."""
+    if not reached.system:
+        return ""
+    parts = [*reached.system, headers.own_identity()]
+    parts.append(toolchain.headers_identity(compiler))  # the stand-ins lead to the toolkit's as well
+    return digest({"system": repr(parts)})
+
+
+def _files(reached: Closure) -> dict[str, str]:
+    return {
+        f"file {file.virtual}": hashlib.sha256(file.text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        for file in reached.files
+    }

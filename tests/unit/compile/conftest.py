@@ -1,0 +1,69 @@
+"""What the tests of the compiler share: a cache of their own, and the shortest way to a build."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dotcu
+from dotcu import settings
+from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build, cache, inline_source, nvrtc
+
+Build = Callable[..., ObjectCode]
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path) -> Iterator[Path]:
+    """An empty cache, in force until the test ends."""
+    with settings.override(cache_dir=tmp_path / "cache"):
+        yield tmp_path / "cache"
+        cache.forget()
+
+
+@pytest.fixture
+def make(cache_dir: Path) -> Build:
+    """Builds a source, or text, for one target with default options."""
+
+    def make(
+        source: Source | str, names: Sequence[str] = ("k",), target: str = "sm_80", **options: Any
+    ) -> ObjectCode:
+        simulated = options.pop("simulated", False)
+        source = inline_source(source) if isinstance(source, str) else source
+        return build(
+            source,
+            options=CompileOptions(**options),
+            target=Target.parse(target),
+            names=names,
+            simulated=simulated,
+        )
+
+    return make
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The name of the source of each call of the compiler."""
+    calls: list[str] = []
+    real = nvrtc.Nvrtc.compile
+
+    def counted(self: nvrtc.Nvrtc, request: nvrtc.Request) -> nvrtc.Reply:
+        calls.append(request.name)
+        return real(self, request)
+
+    monkeypatch.setattr(nvrtc.Nvrtc, "compile", counted)
+    return calls
+
+
+@pytest.fixture
+def python() -> Callable[[str], list[str]]:
+    """The command that runs a text in a new Python which sees this dotcu."""
+    package = str(Path(dotcu.__file__).parent.parent)
+
+    def command(text: str) -> list[str]:
+        return [sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{text}"]
+
+    return command

@@ -1,0 +1,139 @@
+"""Kernels and variables found in a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from dotcu.compile import Declaration, kernels, variables
+
+
+def only(text: str) -> Declaration:
+    (found,) = kernels(text)
+    return found
+
+
+def test_a_plain_kernel() -> None:
+    assert only("\n__global__ void k(const float* a, float *b, int n) { }") == Declaration(
+        "k", (), ("a", "b", "n"), 2
+    )
+
+
+def test_a_template_gives_its_parameters_text() -> None:
+    found = only("template <typename T, int N = 4,\n class U = pair<int, T>>\n__global__ void k(T* x) {}")
+    assert found.template_parameters == ("typename T", "int N = 4", "class U = pair<int, T>")
+    assert found.line == 3
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "__global__ void __launch_bounds__(256, 2)",
+        "__global__ __launch_bounds__(N * (2 + 1)) void",
+        "__launch_bounds__(256) __global__ void",
+        "static __global__ void",
+        "[[maybe_unused]] __global__ void",
+        "__global__ __attribute__((used)) void",
+        "__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128)",
+        'extern "C" __global__ void',
+        "inline __global__\nvoid",
+    ],
+)
+def test_attributes_are_no_names(prefix: str) -> None:
+    assert only(f"{prefix} k(int* x) {{ if (x) {{ }} }}").name == "k"
+    assert only(f"{prefix} k(int* x) {{ if (x) {{ }} }}").parameter_names == ("x",)
+
+
+def test_names_are_qualified_by_their_scopes() -> None:
+    text = """
+    namespace a { namespace b::c {
+      struct S { int x; __device__ void f() { } };
+      __global__ void one(int x) { S s{1}; }
+    } __global__ void two() {} }
+    extern "C" { __global__ void three(void) {} }
+    namespace { __global__ void four() {} }
+    inline namespace v1 { __global__ void five() {} }
+    __global__ void six() {}
+    """
+    assert [k.name for k in kernels(text)] == ["a::b::c::one", "a::two", "three", "four", "v1::five", "six"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ("", ()),
+        ("void", ()),
+        ("int", ("",)),
+        ("unsigned long long", ("",)),
+        ("const float*", ("",)),
+        ("ns::type", ("",)),
+        ("const T", ("",)),
+        ("T x = T(1, 2), int y = 3", ("x", "y")),
+        ("const float* __restrict__ a, float* __restrict__", ("a", "")),
+        ("dotcu::tensor<float, 2> x, pair<int, pair<int, int>> y", ("x", "y")),
+        ("const __grid_constant__ P p, float (*f)(int, int), int q[3][4]", ("p", "f", "q")),
+        ("float4 const* x, struct S s, T... rest", ("x", "s", "rest")),
+        ("int a /* first */, // second\n int b", ("a", "b")),
+        ("[[maybe_unused]] int a, array<float, (3 > 2)> b", ("a", "b")),
+    ],
+)
+def test_parameter_names(parameters: str, names: tuple[str, ...]) -> None:
+    assert only(f"template <class T> __global__ void k({parameters}) {{}}").parameter_names == names
+
+
+def test_a_declaration_and_its_definition_are_one_kernel() -> None:
+    text = "__global__ void k(int*, int = 3);\n__global__ void k(int* x, int n) { }"
+    assert only(text) == Declaration("k", (), ("x", "n"), 2)
+
+
+def test_overloads_stand_one_by_one() -> None:
+    text = "__global__ void k(int* x) {}\n__global__ void k(float* x) {}"
+    assert [found.line for found in kernels(text)] == [1, 2]
+
+
+def test_instantiations_and_specializations_are_no_kernels_of_their_own() -> None:
+    text = """template <class T> __global__ void k(T* x) {}
+    template __global__ void k<float>(float*);
+    template <> __global__ void k<int>(int* x) {}
+    extern template __global__ void k<double>(double*);"""
+    assert only(text).line == 1
+
+
+def test_what_is_not_compiled_declares_nothing() -> None:
+    text = """// __global__ void a() {}
+    /* __global__ void b() {} */ const char* s = "__global__ void c() {}";
+    #if 0
+    __global__ void d() {}
+    #endif
+    #ifndef __CUDACC_RTC__
+    __global__ void e() {}
+    #endif
+    #define F __global__ void f() {}
+    """
+    assert kernels(text) == ()
+
+
+def test_a_branch_on_a_macro_of_the_options_is_followed() -> None:
+    text = "#ifdef A\n__global__ void a() {}\n#else\n__global__ void b() {}\n#endif"
+    assert [k.name for k in kernels(text)] == ["a", "b"]
+    assert [k.name for k in kernels(text, {"A"})] == ["a"]
+
+
+@pytest.mark.parametrize("text", ["__global__", "__global__ void k(", "template <", "}}}", "namespace {", "(", "<<>"])
+def test_text_that_is_cut_off_is_no_accident(text: str) -> None:
+    assert kernels(text) == ()
+    assert variables(text) == ()
+
+
+def test_variables_are_found_with_their_scope() -> None:
+    text = """
+    __constant__ float table[256];
+    namespace ns { __device__ int counter = 3, other; static __constant__ P p{1, 2}; }
+    __device__ __managed__ double m;
+    __device__ int function(int x) { return x; }
+    __device__ float4 f4();
+    __constant__ tensor<float, 2> t;
+    __device__ __align__(16) char bytes[4];
+    extern "C" __device__ int plain_name;
+    __global__ void k() { __shared__ int s; static __device__ int inner; }
+    """
+    assert variables(text) == ("table", "ns::counter", "ns::other", "ns::p", "m", "t", "bytes", "plain_name")

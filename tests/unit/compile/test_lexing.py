@@ -1,0 +1,59 @@
+"""Comments, literals and branches that are not compiled."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dotcu.compile.lexing import active, code, without_comments
+
+PIECES = ["//", "/*", "*/", '"', "'", "\\", "\n", "#if 0", "#endif", "#else", "x", " ", 'R"(', ')"', "#ifdef A"]
+
+
+@given(st.lists(st.sampled_from(PIECES)).map("".join))
+def test_positions_and_lines_stay_where_they_are(text: str) -> None:
+    for result in (without_comments(text), code(text), active(text)):
+        assert len(result) == len(text)
+        assert [i for i, c in enumerate(result) if c == "\n"] == [i for i, c in enumerate(text) if c == "\n"]
+
+
+def test_comments_go_and_literals_stay() -> None:
+    assert without_comments('a; // "b"\n"// c" /* d */ e') == 'a;       \n"// c"         e'
+
+
+def test_literals_of_every_kind_are_no_code() -> None:
+    text = "a = \"b\\\"c\" + 'd' + R\"x(e)\")x\" + 1'000'000; f"
+    assert set(code(text).split()) == {"a", "=", "+", "1'000'000;", "f"}
+
+
+def test_a_continued_comment_and_directive_are_blanked_whole() -> None:
+    assert code("// a \\\n b\nc\n#define D \\\n e\nf").split() == ["c", "f"]
+
+
+def test_host_branches_are_inactive() -> None:
+    text = "#ifndef __CUDACC_RTC__\nhost\n#else\ndevice\n#endif\nboth"
+    assert [word for word in code(active(text)).split()] == ["device", "both"]
+    text = "#if !defined(__CUDACC_RTC__)\nhost\n#endif\n#if defined __CUDACC_RTC__\ndevice\n#endif\n#if 0\nno\n#endif"
+    assert code(active(text)).split() == ["device"]
+
+
+def test_branches_that_cannot_be_decided_all_stand() -> None:
+    text = "#if __CUDA_ARCH__ >= 800\na\n#elif X\nb\n#else\nc\n#endif"
+    assert code(active(text)).split() == ["a", "b", "c"]
+
+
+def test_what_follows_a_taken_branch_is_inactive() -> None:
+    text = "#if 1\na\n#elif X\nb\n#else\nc\n#endif\n#if 0\nd\n#elif 1\ne\n#else\nf\n#endif"
+    assert code(active(text)).split() == ["a", "e"]
+
+
+def test_inner_branches_of_an_inactive_one_are_inactive() -> None:
+    text = "#if 0\n#if 1\na\n#endif\nb\n#endif\nc"
+    assert code(active(text)).split() == ["c"]
+
+
+def test_macros_can_be_said_to_be_defined_or_not() -> None:
+    text = "#ifdef A\na\n#else\nb\n#endif"
+    assert code(active(text, {"A"})).split() == ["a"]
+    assert code(active(text, (), undefined={"A"})).split() == ["b"]
+    assert code(active(text)).split() == ["a", "b"]

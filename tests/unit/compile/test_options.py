@@ -1,0 +1,81 @@
+"""Options, and what they are for NVRTC."""
+
+from __future__ import annotations
+
+import pytest
+
+from dotcu.compile import CompileOptions, Target
+from dotcu.compile.options import arguments, command_line
+from dotcu.errors import UsageError
+
+SM, PTX = Target.parse("sm_90a"), Target.parse("compute_80")
+
+
+def test_line_information_is_always_asked_for() -> None:
+    assert "-lineinfo" in arguments(CompileOptions(), SM)
+    assert "-lineinfo" in arguments(CompileOptions(), PTX)
+
+
+def test_debug_builds_for_cuda_gdb_instead() -> None:
+    given = arguments(CompileOptions(debug=True), SM)
+    assert "-G" in given
+    assert "-lineinfo" not in given  # -G brings it, and ptxas warns of both
+
+
+def test_the_assembler_is_asked_for_resources_where_it_runs() -> None:
+    assert "--ptxas-options=-v" in arguments(CompileOptions(), SM)
+    assert "--ptxas-options=-v" not in arguments(CompileOptions(), PTX)
+
+
+def test_macros_and_own_options_are_passed_on() -> None:
+    options = CompileOptions(define={"A": 1, "B": "x", "C": None}, options=("-fmad=false",), std="c++20")
+    given = arguments(options, SM)
+    assert {"-DA=1", "-DB=x", "-DC=1", "-std=c++20"} <= set(given)
+    assert given[-1] == "-fmad=false"
+
+
+def test_a_build_for_the_simulator_says_so_to_the_source() -> None:
+    assert "-DDOTCU_SIMULATED=1" in arguments(CompileOptions(), PTX, simulated=True)
+    assert "-DDOTCU_SIMULATED=1" not in arguments(CompileOptions(), PTX)
+
+
+def test_options_are_values() -> None:
+    one, other = CompileOptions(define={"A": 1, "B": 2}), CompileOptions(define={"B": 2, "A": 1})
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one.key == other.key
+    assert CompileOptions(define={"A": 1}).key != CompileOptions(define={"A": "1 "}).key
+    assert repr(one) == "CompileOptions(std='c++17', define={'A': 1, 'B': 2}, options=(), debug=False)"
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("-I/somewhere", "include="),
+        ("-I", "include="),
+        ("--include-path=x", "include="),
+        ("--pre-include=x.h", "#include"),
+        ("-arch=sm_80", "module.compile"),
+        ("-std=c++20", "std="),
+        ("-pch", "dotcu keeps"),
+        ("-rdc=true", "one source file"),
+    ],
+)
+def test_an_option_that_would_go_behind_the_keys_back_is_refused_with_another_way(
+    option: str, instead: str
+) -> None:
+    with pytest.raises(UsageError, match=instead):
+        CompileOptions(options=(option,))
+
+
+def test_a_macro_whose_name_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="got 'A B'"):
+        CompileOptions(define={"A B": 1})
+
+
+def test_the_command_line_is_one_that_nvcc_takes() -> None:
+    options = CompileOptions(define={"NAME": "a b"})
+    line = command_line("/x/my kernel.cu", arguments(options, SM), ("/x/include",))
+    assert line.startswith("nvcc -arch=sm_90a -std=c++17 -lineinfo -Xptxas=-v")
+    assert line.endswith("'-DNAME=a b' -I/x/include -cubin '/x/my kernel.cu'")
+    assert "-no-source-include" not in line

@@ -1,0 +1,68 @@
+"""Reading a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dotcu.compile import inline_source, read_source
+from dotcu.errors import SourceNotFound
+
+
+def test_a_source_is_read_with_its_name_and_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.cu").write_text("text")
+    monkeypatch.chdir(tmp_path)
+    source = read_source("a.cu", include=["."])
+    assert (source.name, source.text, source.path) == ("a.cu", "text", tmp_path / "a.cu")
+    assert source.include == (tmp_path,)
+    assert repr(source) == f"Source('{tmp_path}/a.cu', 1 lines)"
+
+
+def test_a_missing_file_is_told_with_the_nearest_names(tmp_path: Path) -> None:
+    for name in ("scale_add.cu", "softmax.cu", "other.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(SourceNotFound, match="There is no file") as error:
+        read_source(tmp_path / "scale_ad.cu")
+    named = [line.strip() for line in str(error.value).splitlines()[2:]]
+    assert named[0] == str(tmp_path / "scale_add.cu")
+    assert not any("other.py" in name for name in named)
+    assert isinstance(error.value, OSError)
+
+
+def test_a_missing_file_beside_no_other_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotFound, match=rf"no \.cu file in {tmp_path}"):
+        read_source(tmp_path / "not" / "there.cu")
+
+
+def test_a_folder_is_no_source(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotFound, match="cannot be read: is a directory"):
+        read_source(tmp_path)
+
+
+def test_a_file_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "a.cu").touch()
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(SourceNotFound, match="permission denied"):
+        read_source(tmp_path / "a.cu")
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_bytes("__global__".encode("utf-16"))
+    with pytest.raises(SourceNotFound, match="iconv -f UTF-16"):
+        read_source(tmp_path / "a.cu")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_bytes(b"\xef\xbb\xbfint x;")
+    assert read_source(tmp_path / "a.cu").text == "int x;"
+
+
+def test_an_include_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotFound, match=r"include=\[\.\.\.\]"):
+        inline_source("", include=[tmp_path / "none"])
