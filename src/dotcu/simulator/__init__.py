@@ -1,0 +1,23 @@
+"""CUDA kernels on the CPU: PTX executed instruction by instruction, on NumPy."""
+
+from dotcu.simulator.counters import Counters
+from dotcu.simulator.finding import Finding
+from dotcu.simulator.launch import launch
+from dotcu.simulator.memory import Buffer, Memory
+from dotcu.simulator.program import Entry, EntryHeader, Loaded, Param, Program, entry_headers
+from dotcu.simulator.run import Run
+
+__all__ = [
+    "Buffer",
+    "Counters",
+    "Entry",
+    "EntryHeader",
+    "Finding",
+    "Loaded",
+    "Memory",
+    "Param",
+    "Program",
+    "Run",
+    "entry_headers",
+    "launch",
+]

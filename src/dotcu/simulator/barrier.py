@@ -1,0 +1,142 @@
+"""Barriers as objects: 16 for each block, with who waits at each.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier";
+CUDA Programming Guide, "Synchronization Functions".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.simulator.chunk import Array, Chunk, Lanes
+
+if TYPE_CHECKING:
+    from dotcu.simulator.ptx.link import Placed
+
+BARRIERS = 16
+_NOWHERE = -1
+
+
+class Barriers:
+    """The barriers of a chunk's blocks.
+
+    A lane that waits has the number of its barrier, how many threads that barrier is to
+    gather (0: all of the block), and the basic block where it goes on.
+    """
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.waiting = 0
+        self.key = np.full(chunk.lanes, _NOWHERE, np.int64)
+        self.wanted = np.zeros(chunk.lanes, np.int64)
+        self.resume = np.zeros(chunk.lanes, np.int64)
+        self.place: dict[int, Placed] = {}
+        self.arrived: Array | None = None
+
+    def wait(self, placed: Placed, resume: int, number: Array, count: Array | None) -> None:
+        """The active lanes wait at a barrier of their block, and go on at `resume`."""
+        chunk = self.chunk
+        everyone = chunk.count() == chunk.lanes and number.size == 1
+        if everyone and count is None and not self.waiting and self.arrived is None:
+            chunk.send(resume, None)
+            return
+        lanes = chunk.numbers()
+        self.place[resume] = placed
+        self.key[lanes] = lanes // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
+        self.wanted[lanes] = 0 if count is None else count
+        self.resume[lanes] = resume
+        self.waiting += len(lanes)
+        self.recheck()
+
+    def arrive(self, number: Array) -> None:
+        """The active lanes arrive at a barrier without waiting for it."""
+        chunk = self.chunk
+        if self.arrived is None:
+            self.arrived = np.zeros(chunk.shape.blocks * BARRIERS, np.int64)
+        keys = chunk.numbers() // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
+        np.add.at(self.arrived, keys, 1)
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Let go every barrier that has gathered all that it is to gather."""
+        if not self.waiting:
+            return
+        chunk = self.chunk
+        lanes = np.flatnonzero(self.key != _NOWHERE)
+        keys = self.key[lanes]
+        total = chunk.shape.blocks * BARRIERS
+        gathered = np.bincount(keys, minlength=total)
+        if self.arrived is not None:
+            gathered = gathered + self.arrived
+        wanted = np.zeros(total, np.int64)
+        np.maximum.at(wanted, keys, self.wanted[lanes])
+        living = chunk.live.reshape(chunk.shape.blocks, -1).sum(axis=1)
+        default = (wanted == 0) & (gathered > 0)
+        need = np.where(default, np.repeat(living, BARRIERS), wanted)
+        complete = (gathered > 0) & (gathered >= need)
+        if complete.any():
+            self._release(lanes[complete[keys]], default)
+            if self.arrived is not None:
+                self.arrived[complete] = 0
+
+    def _release(self, lanes: Lanes, default: Array) -> None:
+        self._judge(lanes, default)
+        self.key[lanes] = _NOWHERE
+        self.waiting -= len(lanes)
+        for resume in np.unique(self.resume[lanes]).tolist():
+            self.chunk.send(resume, lanes[self.resume[lanes] == resume])
+
+    def _judge(self, lanes: Lanes, default: Array) -> None:
+        """Report barriers that not all threads of their block reached, or not at one place."""
+        chunk = self.chunk
+        lanes = lanes[default[self.key[lanes]]]
+        if not len(lanes):
+            return
+        gone = chunk.existing & ~chunk.live
+        if gone.any():
+            blocks = np.unique(lanes // chunk.shape.pitch)
+            missing = np.flatnonzero(gone)
+            missing = missing[np.isin(missing // chunk.shape.pitch, blocks)]
+            if len(missing):
+                self._report_missing(lanes, missing)
+        resumes = self.resume[lanes]
+        if (resumes != resumes[0]).any():
+            self._report_divergent(lanes, resumes)
+
+    def _report_missing(self, lanes: Lanes, missing: Lanes) -> None:
+        self.chunk.grid.report(
+            self.chunk,
+            "barrier",
+            self.place[int(self.resume[lanes[0]])],
+            missing,
+            message=f"a barrier that {len(missing)} threads never reach, since they returned before it. "
+            "Every thread of the block has to reach it: move the `return` behind it.",
+        )
+
+    def _report_divergent(self, lanes: Lanes, resumes: Array) -> None:
+        blocks = lanes // self.chunk.shape.pitch
+        for resume in np.unique(resumes)[1:].tolist():
+            here = resumes == resume
+            mixed = np.intersect1d(blocks[here], blocks[~here])
+            bad = lanes[here & np.isin(blocks, mixed)]
+            if len(bad):
+                self.chunk.grid.report(
+                    self.chunk,
+                    "barrier",
+                    self.place[resume],
+                    bad,
+                    message="threads of one block wait at different barriers at the same time. "
+                    "All threads of a block have to reach the same __syncthreads(): "
+                    "take it out of the condition.",
+                )
+
+    def waiters(self) -> list[tuple[int, int, Placed]]:
+        """Who waits: the first lane, how many, and at which instruction."""
+        lanes = np.flatnonzero(self.key != _NOWHERE)
+        found = []
+        for resume in np.unique(self.resume[lanes]).tolist():
+            here = lanes[self.resume[lanes] == resume]
+            found.append((int(here[0]), len(here), self.place[resume]))
+        return found

@@ -1,0 +1,247 @@
+"""Registers, constants and addresses of one kernel: where each operand's value stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dotcu.simulator.ptx.instructions import (
+    TYPE_BYTES,
+    Address,
+    Immediate,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+)
+from dotcu.simulator.ptx.link import Linked
+from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
+from dotcu.simulator.semantics.special import CLOCKS
+from dotcu.simulator.semantics.table import (
+    Array,
+    Destination,
+    NotExecuted,
+    Source,
+    dtype_of,
+    unsigned,
+)
+
+_KEPT = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "pred": np.dtype(bool)}
+
+
+class LaunchConstant(NamedTuple):
+    """A value that the launch's parameters hold."""
+
+    offset: int
+    dtype: np.dtype[Any]
+
+
+@dataclass
+class Binding:
+    """Gives the registers, constants and addresses of one kernel their slots."""
+
+    linked: Linked
+    parameters: Mapping[str, int]
+    addresses: Mapping[str, int]
+    layout: Mapping[str, int]
+    constants: list[Array] = field(default_factory=list)
+    slots: dict[Any, int] = field(default_factory=dict)
+    dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
+    specials: dict[str, int] = field(default_factory=dict)
+    params: dict[int, LaunchConstant] = field(default_factory=dict)
+    accesses: int = 0
+    read_names: frozenset[str] = frozenset()
+
+    # Slots
+
+    def constant(self, array: Array) -> int:
+        """A new slot that begins with a value."""
+        self.constants.append(array)
+        return len(self.constants) - 1
+
+    def register(self, register: Register) -> Destination:
+        """The slot of a register, and the dtype that it keeps."""
+        slot = self.slots.get(register.name)
+        dtype = _KEPT.get(register.type) or unsigned(_size(register.type))
+        if slot is None:
+            slot = self.slots[register.name] = self.constant(np.zeros(1, dtype))
+        return Destination(slot, dtype)
+
+    def destination(self, operand: Operand) -> Destination:
+        """Where a result goes; a sink takes anything."""
+        if isinstance(operand, Register):
+            return self.register(operand)
+        if isinstance(operand, Sink):
+            return Destination(self.constant(np.zeros(1, np.uint64)), np.dtype(np.uint64))
+        raise NotExecuted
+
+    def source(self, operand: Operand, type_: str) -> Source:
+        """Where an operand's value stands, as a type of the same size."""
+        wanted = dtype_of(type_)
+        if isinstance(operand, Immediate):
+            return Source(self.immediate(operand, type_), None)
+        slot, kept = self.kept(operand, wanted)
+        if isinstance(operand, Negated):
+            return Source(slot, np.logical_not)
+        if kept == wanted:
+            return Source(slot, None)
+        if kept.itemsize != wanted.itemsize or bool in (kept.type, wanted.type):
+            raise NotExecuted
+        return Source(slot, lambda a: a.view(wanted))
+
+    def narrow_source(self, operand: Operand, type_: str) -> Source:
+        """The same for an operand that may be wider than the type, as bits of the type's size."""
+        wanted = unsigned(TYPE_BYTES[type_])
+        if isinstance(operand, Immediate):
+            return Source(
+                self.immediate(operand, type_ if type_[0] == "f" else f"b{wanted.itemsize * 8}", bits=True),
+                None,
+            )
+        slot, kept = self.kept(operand, wanted)
+        if kept.itemsize == wanted.itemsize:
+            return Source(slot, None if kept == wanted else lambda a: a.view(wanted))
+        if kept.itemsize < wanted.itemsize:
+            raise NotExecuted
+        whole = unsigned(kept.itemsize)
+        return Source(slot, lambda a: a.view(whole).astype(wanted))
+
+    def wide_source(self, operand: Operand, type_: str) -> Source:
+        """The same, as the type itself."""
+        wanted = dtype_of(type_)
+        if isinstance(operand, Immediate):
+            return self.source(operand, type_)
+        _, kept = self.kept(operand, wanted)
+        if kept.itemsize == wanted.itemsize or wanted.kind in "fb":
+            return self.source(operand, type_)
+        slot, narrow = self.narrow_source(operand, type_)
+        if narrow is None or wanted.kind == "u":
+            return Source(slot, narrow)
+        return Source(slot, lambda a: narrow(a).view(wanted))
+
+    def kept(self, operand: Operand, wanted: np.dtype[Any]) -> tuple[int, np.dtype[Any]]:
+        """The slot of an operand that is no literal, and the dtype that it keeps."""
+        if isinstance(operand, Register):
+            return self.register(operand)
+        if isinstance(operand, Negated):
+            return self.register(operand.register)
+        if isinstance(operand, Special):
+            return self.special(operand.name)
+        if isinstance(operand, Symbol):
+            size = wanted.itemsize if wanted.itemsize in (4, 8) else 8
+            value = self.symbol(operand)
+            return self._interned(("symbol", operand, size), np.array([value], unsigned(size))), unsigned(
+                size
+            )
+        raise NotExecuted
+
+    def special(self, name: str) -> tuple[int, np.dtype[Any]]:
+        """The slot that keeps a special register."""
+        dtype = dtype_of(SPECIAL_REGISTERS[name])
+        if name in CLOCKS:
+            raise NotExecuted
+        if name not in self.specials:
+            self.specials[name] = self.constant(np.zeros(1, dtype))
+        return self.specials[name], dtype
+
+    def immediate(self, literal: Immediate, type_: str, *, bits: bool = False) -> int:
+        """The slot of a literal, as a value of a type."""
+        dtype = unsigned(TYPE_BYTES[type_]) if bits else dtype_of(type_)
+        array = literal_array(literal, type_, dtype)
+        return self._interned((array.tobytes(), dtype.str), array)
+
+    def _interned(self, key: Any, array: Array) -> int:
+        if key not in self.slots:
+            self.slots[key] = self.constant(array)
+        return self.slots[key]
+
+    # Memory
+
+    def next_access(self) -> int:
+        """A number for the next access."""
+        self.accesses += 1
+        return self.accesses
+
+    def symbol(self, symbol: Symbol) -> int:
+        """The address of a variable in its space."""
+        for table in (self.layout, self.addresses, self.parameters):
+            if symbol.name in table:
+                return table[symbol.name] + symbol.offset
+        raise NotExecuted
+
+    def address(self, address: Address, space: str) -> tuple[int, int, str]:
+        """The slot and offset of an address operand, and the space that it means."""
+        base = address.base
+        if space == "param":
+            if isinstance(base, Symbol) and base.name in self.layout:
+                space = "local"  # a .param variable of a call lies with the lane's variables
+            else:
+                raise NotExecuted
+        if isinstance(base, Symbol):
+            value = self.symbol(base)
+            if space == "generic":
+                raise NotExecuted
+            return self._interned(("address", value), np.array([value], np.uint64)), address.offset, space
+        if isinstance(base, Immediate):
+            return (
+                self._interned(("address", base.value), np.array([base.value], np.uint64)),
+                address.offset,
+                space,
+            )
+        slot, dtype = self.register(base)
+        if (
+            dtype.kind != "u"
+            or dtype.itemsize < 4
+            or (dtype.itemsize == 4 and space not in ("shared", "local"))
+        ):
+            raise NotExecuted
+        return slot, address.offset, space
+
+    def parameter(self, operand: Operand) -> int | None:
+        """The offset in the launch's parameters that a static address means; None if it is another."""
+        if isinstance(operand, Address) and isinstance(operand.base, Symbol):
+            if operand.base.name in self.parameters:
+                return self.parameters[operand.base.name] + operand.base.offset + operand.offset
+        return None
+
+    def launch_constant(self, offset: int, dtype: np.dtype[Any]) -> int:
+        """The slot that holds a launch parameter."""
+        constant = LaunchConstant(offset, dtype)
+        for slot, known in self.params.items():
+            if known == constant:
+                return slot
+        slot = self.constant(np.zeros(1, dtype))
+        self.params[slot] = constant
+        return slot
+
+    def is_read(self, operand: Operand) -> bool:
+        """Whether any instruction reads a register."""
+        return isinstance(operand, Register) and operand.name in self.read_names
+
+
+def _size(type_: str) -> int:
+    size = TYPE_BYTES[type_]
+    if size > 8:
+        raise NotExecuted
+    return size
+
+
+def literal_array(literal: Immediate, type_: str, dtype: np.dtype[Any]) -> Array:
+    """A literal as one element of a dtype, converted as PTX ISA, "Constants", says."""
+    value, kind = literal
+    if kind != "int":
+        if type_ in ("f32", "f64") and kind != type_:
+            wide = np.array([value], f"u{8 if kind == 'f64' else 4}").view(f"f{8 if kind == 'f64' else 4}")
+            narrow = wide.astype(np.float32 if type_ == "f32" else np.float64)
+            return narrow.view(unsigned(narrow.itemsize)).view(dtype)
+        value &= (1 << (8 * dtype.itemsize)) - 1
+        return np.array([value], unsigned(dtype.itemsize)).view(dtype)
+    if dtype.kind == "b":
+        return np.array([value != 0])
+    if dtype.kind == "f":
+        return np.array([value], dtype)
+    return np.array([value & ((1 << (8 * dtype.itemsize)) - 1)], unsigned(dtype.itemsize)).view(dtype)

@@ -1,0 +1,235 @@
+"""A linked kernel as steps: every operand resolved once, so that a step costs little Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dotcu.simulator.binding import Binding, LaunchConstant
+from dotcu.simulator.flow import BasicBlock, basic_blocks, ends_block
+from dotcu.simulator.layout import display_name, lay_out, read_names
+from dotcu.simulator.ptx.instructions import TYPE_BYTES, Instruction, Variable
+from dotcu.simulator.ptx.link import Linked, Placed
+from dotcu.simulator.refusal import unsupported
+from dotcu.simulator.semantics import binders
+from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, table_branch
+from dotcu.simulator.semantics.memory import elements_of
+from dotcu.simulator.semantics.table import Array, NotExecuted, Step
+
+
+class Tally(NamedTuple):
+    """What one visit of a basic block counts, for each lane."""
+
+    opcode: str
+    place: tuple[str, int]
+    count: int
+    loaded_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A basic block as steps.
+
+    Attributes:
+        admit: For a rendezvous: keeps back the lanes whose warp is not there; whether any go on.
+        end: Sends the lanes where they go next.
+        placed: Its first instruction.
+    """
+
+    steps: tuple[Step, ...]
+    end: Step
+    admit: Callable[[Any], bool] | None
+    placed: Placed
+    tallies: tuple[Tally, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """A kernel that is ready to run.
+
+    Attributes:
+        constants: What each register holds at the start.
+        specials: Special registers and the registers that keep them.
+        params: Registers that hold launch parameters.
+        dynamic_offset: Where dynamic shared memory begins; static shared memory lies before it.
+        local_bytes: Local memory of each lane.
+        layout: By space, where each variable begins.
+        place: The source file and line of an instruction, as the user knows them.
+    """
+
+    blocks: tuple[Block, ...]
+    constants: tuple[Array, ...]
+    specials: tuple[tuple[str, int], ...]
+    params: tuple[tuple[int, LaunchConstant], ...]
+    dynamic_offset: int
+    local_bytes: int
+    layout: Mapping[str, Sequence[tuple[int, str]]]
+    place: Callable[[Placed], tuple[str, int]]
+
+    def variable_before(self, space: str, address: int) -> str:
+        """The variable that an address of a space lies in or behind; empty if none."""
+        best = ""
+        for start, name in self.layout.get(space, ()):
+            if start <= address:
+                best = name
+        return display_name(best)
+
+    def variable_start(self, space: str, shown: str) -> int:
+        """Where the variable that is shown by a name begins."""
+        return next((s for s, n in self.layout.get(space, ()) if display_name(n) == shown), 0)
+
+
+def decode(
+    linked: Linked,
+    *,
+    parameters: Mapping[str, int],
+    addresses: Mapping[str, int],
+    shared: Mapping[str, Variable],
+    place: Callable[[Placed], tuple[str, int]],
+) -> Decoded:
+    """Turn a kernel into steps.
+
+    Args:
+        parameters: Offset of each kernel parameter.
+        addresses: Address of each module variable.
+        shared: Module-scope shared variables.
+        place: The source file and line of an instruction.
+
+    Raises:
+        UnsupportedInstruction: Names every kind of instruction that is not executed, with its line.
+    """
+    layout, dynamic_offset, local_bytes = lay_out(linked, shared)
+    positions = {name: start for table in layout.values() for start, name in table}
+    binding = Binding(linked, parameters, addresses, positions, read_names=read_names(linked))
+    plan, leaders = basic_blocks(linked.code)
+    refused: list[Placed] = []
+    blocks = [_block(b, linked, leaders, binding, place, refused) for b in plan]
+    if refused:
+        raise unsupported(refused, place)
+    return Decoded(
+        blocks=tuple(blocks),
+        constants=tuple(binding.constants),
+        specials=tuple(binding.specials.items()),
+        params=tuple(binding.params.items()),
+        dynamic_offset=dynamic_offset,
+        local_bytes=local_bytes,
+        layout=layout,
+        place=place,
+    )
+
+
+def _block(
+    plan: BasicBlock,
+    linked: Linked,
+    leaders: Mapping[int, int],
+    binding: Binding,
+    place: Callable[[Placed], tuple[str, int]],
+    refused: list[Placed],
+) -> Block:
+    code = linked.code[plan.first : plan.last]
+    last = code[-1]
+    steps: list[Step] = []
+    end: Step | None = None
+    admit = None
+    for placed in code:
+        try:
+            if placed is last and ends_block(last.instruction):
+                end = _ENDINGS[last.instruction.opcode](last, plan, leaders, binding)
+                continue
+            step = binders.bind(placed, binding)
+            if isinstance(step, binders.Rendezvous):
+                admit, step = step.admit(leaders[plan.first]), step.step
+            guard = placed.instruction.guard
+            if guard is not None:
+                step = guarded(step, binding.register(guard.register).slot, guard.negated)
+            steps.append(step)
+        except (NotExecuted, IndexError, KeyError):
+            refused.append(placed)
+    return Block(
+        steps=tuple(steps),
+        end=end or jump(plan.following[0]),
+        admit=admit,
+        placed=code[0],
+        tallies=_tallies(code, place),
+    )
+
+
+def _end_branch(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+    guard = placed.instruction.guard
+    if guard is None:
+        return jump(plan.following[0])
+    slot = binding.register(guard.register).slot
+    return branch(slot, guard.negated, plan.following[0], plan.following[-1])
+
+
+def _end_table(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+    if placed.instruction.guard is not None:
+        raise NotExecuted
+    index = binding.source(placed.instruction.operands[0], "u32")
+    return table_branch(index.slot, plan.following)
+
+
+def _end_trap(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+    leave = _end_branch(placed, plan, leaders, binding)
+    guard = placed.instruction.guard
+    trap = binders.trap(placed)
+    if guard is not None:
+        trap = guarded(trap, binding.register(guard.register).slot, guard.negated)
+
+    def end(chunk: Any) -> None:
+        trap(chunk)
+        leave(chunk)
+
+    return end
+
+
+def _end_assert(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+    fail = binders.bind_call(placed, binding)
+    leave = jump(plan.following[0])
+
+    def end(chunk: Any) -> None:
+        fail(chunk)
+        leave(chunk)
+
+    return end
+
+
+def _end_barrier(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+    guard = placed.instruction.guard
+    slot = -1 if guard is None else binding.register(guard.register).slot
+    negated = guard is not None and guard.negated
+    return barrier(placed, plan.following[0], binding, slot, negated)
+
+
+_ENDINGS = {
+    "bra": _end_branch,
+    "brx": _end_table,
+    "ret": _end_branch,
+    "exit": _end_branch,
+    "trap": _end_trap,
+    "assertfail": _end_assert,
+    "bar": _end_barrier,
+    "barrier": _end_barrier,
+}
+
+
+def _tallies(code: Sequence[Placed], place: Callable[[Placed], tuple[str, int]]) -> tuple[Tally, ...]:
+    counts: dict[tuple[str, tuple[str, int]], list[int]] = {}
+    for placed in code:
+        instruction = placed.instruction
+        entry = counts.setdefault((instruction.opcode, place(placed)), [0, 0, 0])
+        entry[0] += 1
+        if instruction.opcode in ("ld", "st", "atom", "red") and "param" not in instruction.flags:
+            size = _bytes_moved(instruction)
+            entry[1 if instruction.opcode == "ld" else 2] += size
+    return tuple(Tally(opcode, at, *numbers) for (opcode, at), numbers in counts.items())
+
+
+def _bytes_moved(instruction: Instruction) -> int:
+    if not instruction.types or not instruction.operands:
+        return 0
+    value = instruction.operands[1 if instruction.opcode == "st" else 0]
+    count = len(elements_of(value)) if instruction.opcode in ("ld", "st") else 1
+    return TYPE_BYTES[instruction.types[-1]] * count

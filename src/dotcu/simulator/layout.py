@@ -1,0 +1,96 @@
+"""Where the variables of a kernel lie, and which registers it reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from dotcu.simulator.ptx.instructions import (
+    Address,
+    Negated,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+from dotcu.simulator.ptx.link import Linked
+
+
+def display_name(symbol: str) -> str:
+    """A variable's name without its mangling: _ZZ6kernelPfE4tile is tile."""
+    tail = symbol.split("@")[0].split(":")[-1]
+    for match in re.finditer(r"(\d+)(?=[A-Za-z_])", tail) if tail.startswith("_Z") else ():
+        length, start = int(match.group(1)), match.end()
+        name = tail[start : start + length]
+        rest = tail[start + length :]
+        if len(name) == length and (not rest or re.fullmatch(r"_\d+|E", rest)):
+            return name
+    return tail
+
+
+def lay_out(
+    linked: Linked, shared: Mapping[str, Variable]
+) -> tuple[dict[str, list[tuple[int, str]]], int, int]:
+    used = _symbols(linked)
+    everything = {**linked.shared, **{n: v for n, v in shared.items() if n in used}}
+    static = [(n, v) for n, v in everything.items() if not v.extern]
+    dynamic = [(n, v) for n, v in everything.items() if v.extern]
+    blocks, end = _place_all(static)
+    end = _align(end, max([16, *(v.align for _, v in dynamic)])) if dynamic else end
+    blocks += [(end, name) for name, _ in dynamic]
+    lanes, local_bytes = _place_all(list(linked.local.items()))
+    return {"shared": blocks, "local": lanes}, end, local_bytes
+
+
+def _place_all(variables: Sequence[tuple[str, Variable]]) -> tuple[list[tuple[int, str]], int]:
+    placed, end = [], 0
+    for name, variable in variables:
+        start = _align(end, max(1, variable.align))
+        placed.append((start, name))
+        end = start + variable.size
+    return placed, end
+
+
+def _align(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
+
+
+def _symbols(linked: Linked) -> set[str]:
+    found = set()
+    for placed in linked.code:
+        for operand in placed.instruction.operands:
+            if isinstance(operand, Symbol):
+                found.add(operand.name)
+            elif isinstance(operand, Address) and isinstance(operand.base, Symbol):
+                found.add(operand.base.name)
+    return found
+
+
+_READS_ALL = frozenset({"st", "red", "bar", "barrier", "bra", "brx", "call", "assertfail"})
+
+
+def read_names(linked: Linked) -> frozenset[str]:
+    found: set[str] = set()
+    for placed in linked.code:
+        instruction = placed.instruction
+        if instruction.guard is not None:
+            found.add(instruction.guard.register.name)
+        stores = instruction.opcode in _READS_ALL
+        for operand in instruction.operands if stores else instruction.operands[1:]:
+            found.update(_registers(operand))
+        if instruction.operands and isinstance(instruction.operands[0], Address):
+            found.update(_registers(instruction.operands[0]))
+    return frozenset(found)
+
+
+def _registers(operand: Operand) -> list[str]:
+    if isinstance(operand, Register):
+        return [operand.name]
+    if isinstance(operand, Negated):
+        return [operand.register.name]
+    if isinstance(operand, Address):
+        return [operand.base.name] if isinstance(operand.base, Register) else []
+    if not isinstance(operand, Vector):
+        return []
+    return [name for e in operand.elements for name in _registers(e)]

@@ -1,0 +1,168 @@
+"""The top level of a PTX file: headers of functions, module variables, file names.
+
+Bodies are only located, not read: a file may hold many kernels of which one is launched.
+
+Source: PTX ISA, "Directives" (chapter 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dotcu.errors import SimulationError
+from dotcu.simulator.ptx.instructions import Header, Variable
+from dotcu.simulator.ptx.lexer import braces, malformed, tokenize
+from dotcu.simulator.ptx.tokens import Tokens
+
+_LINKAGE = {".extern", ".visible", ".weak", ".common"}
+_SPACES = {".global", ".const", ".shared", ".local", ".param", ".managed"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """The top level of a file.
+
+    Attributes:
+        headers: Functions by name; an extern one has a header and no body.
+        bodies: Where the body of each function stands in the text.
+    """
+
+    text: str
+    version: str
+    target: str
+    headers: Mapping[str, Header]
+    bodies: Mapping[str, tuple[int, int]]
+    variables: Mapping[str, Variable]
+    files: Mapping[int, str]
+
+
+@dataclass
+class _Draft:
+    version: str = ""
+    target: str = ""
+    headers: dict[str, Header] = field(default_factory=dict)
+    bodies: dict[str, tuple[int, int]] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
+
+
+def outline(text: str) -> Outline:
+    """Read the top level of a PTX file.
+
+    Raises:
+        SimulationError: The text is not PTX, or not well formed.
+    """
+    draft = _Draft()
+    position = 0
+    pending: tuple[list[str], list[int]] = ([], [])
+    for opened, closed in braces(text):
+        words, places = tokenize(text, position, opened)
+        words, places = pending[0] + words, pending[1] + places
+        if words and words[-1] == "=":  # an initialiser: not a body, but part of a directive
+            more, spots = tokenize(text, opened, closed + 1)
+            pending = (words + more, places + spots)
+        else:
+            _statements(Tokens(text, words, places), draft, (opened + 1, closed))
+            pending = ([], [])
+        position = closed + 1
+    words, places = tokenize(text, position, len(text))
+    _statements(Tokens(text, pending[0] + words, pending[1] + places), draft, None)
+    if not draft.version:
+        raise malformed(text, 0, "no .version directive")
+    return Outline(text=text, **vars(draft))
+
+
+def _statements(tokens: Tokens, draft: _Draft, body: tuple[int, int] | None) -> None:
+    while tokens.more():
+        word = tokens.take()
+        if word == ".version":
+            draft.version = tokens.take()
+        elif word == ".target":
+            draft.target = tokens.take()
+            while tokens.skip(","):
+                tokens.take()
+        elif word == ".address_size":
+            tokens.take()
+        elif word == ".file":
+            number = tokens.integer()
+            draft.files[number] = tokens.take().strip('"')
+            while tokens.skip(","):
+                tokens.take()
+        elif word in (".section", "@@DWARF"):
+            tokens.drain()
+        elif word in (".alias", ".pragma"):
+            tokens.until(";")
+        elif word != ";":
+            _declaration(word, tokens, draft, body)
+
+
+def _declaration(word: str, tokens: Tokens, draft: _Draft, body: tuple[int, int] | None) -> None:
+    linkage = ""
+    while word in _LINKAGE:
+        linkage, word = word, tokens.take()
+    if word in (".entry", ".func"):
+        header = _header(word == ".entry", tokens)
+        draft.headers[header.name] = header
+        if not tokens.more() and body is not None:
+            draft.bodies[header.name] = body
+        return
+    if word not in _SPACES:
+        raise tokens.error(f"the unknown directive {word!r}")
+    for variable in tokens.variables(word[1:], extern=linkage == ".extern"):
+        draft.variables[variable.name] = variable
+
+
+def _header(is_entry: bool, tokens: Tokens) -> Header:
+    returns: tuple[Variable, ...] = ()
+    while tokens.peek().startswith(".") and tokens.peek() != ".param":
+        tokens.take()  # .noreturn
+    if tokens.peek() == "(":
+        returns = _parameters(tokens)
+    name = tokens.take()
+    params = _parameters(tokens) if tokens.peek() == "(" else ()
+    limits: dict[str, tuple[int, ...]] = {}
+    while tokens.more() and tokens.peek() != ";":
+        directive = tokens.take()
+        if not directive.startswith("."):
+            raise tokens.error(f"{directive!r} after the parameters of {name}")
+        limits[directive] = tuple(_numbers(tokens))
+    return Header(
+        name=name,
+        is_entry=is_entry,
+        params=params,
+        returns=returns,
+        max_threads=limits.get(".maxntid", ()),
+        required_threads=limits.get(".reqntid", ()),
+    )
+
+
+def _numbers(tokens: Tokens) -> list[int]:
+    found: list[int] = []
+    while tokens.more() and (tokens.peek()[0].isdigit() or tokens.peek()[0] == '"'):
+        word = tokens.take()
+        if word[0] != '"':
+            found.append(int(word.rstrip("U"), 0))
+        tokens.skip(",")
+    return found
+
+
+def _parameters(tokens: Tokens) -> tuple[Variable, ...]:
+    tokens.expect("(")
+    found: list[Variable] = []
+    while not tokens.skip(")"):
+        space = tokens.take()
+        if space not in (".param", ".reg"):
+            raise tokens.error(f"{space!r} where a .param belongs")
+        found.append(tokens.variable("param"))
+        tokens.skip(",")
+    return tuple(found)
+
+
+def function_not_found(outlined: Outline, name: str) -> SimulationError:
+    """The error for an entry that the file does not have."""
+    entries = [h.name for h in outlined.headers.values() if h.is_entry and h.name in outlined.bodies]
+    return SimulationError(
+        f"The PTX has no kernel named {name!r}; it has: {', '.join(entries) or 'none'}.\n"
+        "Name one of these, by its mangled name."
+    )

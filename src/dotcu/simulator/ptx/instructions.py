@@ -1,0 +1,176 @@
+"""What a PTX file says, as values: operands, instructions, variables, functions.
+
+Source: PTX ISA, "PTX Machine Model" to "Instruction Set" (chapters 4 to 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Union
+
+# Size in bytes of each fundamental type (PTX ISA, "Fundamental Types"); a predicate has none in memory.
+TYPE_BYTES: Mapping[str, int] = {
+    "pred": 1,
+    **dict.fromkeys(("b8", "u8", "s8"), 1),
+    **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 2),
+    **dict.fromkeys(("e4m3x2", "e5m2x2"), 2),
+    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 4),
+    **dict.fromkeys(("b64", "u64", "s64", "f64"), 8),
+    "b128": 16,
+}
+
+
+class Register(NamedTuple):
+    """A register; `name` is unique in its function, also where nested scopes reuse a spelling."""
+
+    name: str
+    type: str
+
+
+class Special(NamedTuple):
+    """A special register, such as %tid.x, without the percent sign."""
+
+    name: str
+
+
+class Immediate(NamedTuple):
+    """A literal: an int, or a float given by its value or its bits.
+
+    Attributes:
+        value: The integer, or the bits of a float literal.
+        type: "int", or the float type that the bits are of.
+    """
+
+    value: int
+    type: str
+
+
+class Symbol(NamedTuple):
+    """The address of a variable, or a label or a function."""
+
+    name: str
+    offset: int = 0
+
+
+class Address(NamedTuple):
+    """[base + offset]."""
+
+    base: Register | Symbol | Immediate
+    offset: int
+
+
+class Vector(NamedTuple):
+    """{a, b, ...}: a vector operand."""
+
+    elements: tuple[Operand, ...]
+
+
+class Pair(NamedTuple):
+    """d|p: two destinations of one instruction; either may be the sink `_`."""
+
+    first: Operand
+    second: Operand
+
+
+class Negated(NamedTuple):
+    """!p as a source operand."""
+
+    register: Register
+
+
+class Arguments(NamedTuple):
+    """(a, b): the parameter list of a call."""
+
+    names: tuple[str, ...]
+
+
+class Sink(NamedTuple):
+    """`_`: a result that nobody wants."""
+
+
+Operand = Union[Register, Special, Immediate, Symbol, Address, Vector, Pair, Negated, Arguments, Sink]
+
+
+class Guard(NamedTuple):
+    """@p or @!p before an instruction."""
+
+    register: Register
+    negated: bool
+
+
+class Location(NamedTuple):
+    """A source line, with the place that it was inlined into."""
+
+    file: int
+    line: int
+    inlined_at: Location | None = None
+
+
+NOWHERE = Location(0, 0)
+
+
+class Instruction(NamedTuple):
+    """One instruction.
+
+    Attributes:
+        opcode: The first word, without modifiers.
+        flags: Modifiers that name no type, in their order.
+        types: Modifiers that name a type, in their order.
+        operands: In the order of the text, destination first.
+        guard: The predicate that it runs under.
+        location: The source line it came from.
+        text: Its spelling.
+        target: For a branch, the index of the instruction it goes to; else -1.
+    """
+
+    opcode: str
+    flags: tuple[str, ...]
+    types: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Guard | None
+    location: Location
+    text: str
+    target: int = -1
+
+
+class Variable(NamedTuple):
+    """A variable in a state space: global, const, shared, local or param.
+
+    Attributes:
+        initial: Its initial contents, element by element; a Symbol stands for an address.
+        extern: Its size is given elsewhere, as for dynamic shared memory.
+    """
+
+    name: str
+    space: str
+    type: str
+    size: int
+    align: int
+    initial: tuple[int | Symbol, ...] = ()
+    extern: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What stands before a function's body."""
+
+    name: str
+    is_entry: bool
+    params: tuple[Variable, ...]
+    returns: tuple[Variable, ...] = ()
+    max_threads: tuple[int, ...] = ()
+    required_threads: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """A function's body: instructions in order, with the variables it declares.
+
+    Attributes:
+        tables: Branch-target tables of brx.idx: name to instruction indices.
+    """
+
+    instructions: tuple[Instruction, ...]
+    variables: Mapping[str, Variable]
+    tables: Mapping[str, tuple[int, ...]]

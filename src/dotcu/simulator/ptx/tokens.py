@@ -1,0 +1,187 @@
+"""A cursor over tokens, and the declarations that headers and bodies share."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from dotcu.errors import SimulationError
+from dotcu.simulator.ptx.instructions import TYPE_BYTES, Immediate, Symbol, Variable
+from dotcu.simulator.ptx.lexer import malformed
+
+_END = ""
+
+
+class Tokens:
+    """Tokens, read one after the other. Reading past the end is an error, never a loop."""
+
+    def __init__(self, text: str, words: list[str], places: list[int]) -> None:
+        self.text = text
+        self.words = words
+        self.places = places
+        self.index = 0
+
+    def more(self) -> bool:
+        """Whether a token is left."""
+        return self.index < len(self.words)
+
+    def peek(self, ahead: int = 0) -> str:
+        """The next token, without taking it; empty at the end."""
+        at = self.index + ahead
+        return self.words[at] if at < len(self.words) else _END
+
+    def take(self) -> str:
+        """Take the next token."""
+        if self.index >= len(self.words):
+            raise self.error("the end of the text in the middle of a statement")
+        self.index += 1
+        return self.words[self.index - 1]
+
+    def skip(self, word: str) -> bool:
+        """Take the next token if it is `word`."""
+        if self.peek() == word:
+            self.index += 1
+            return True
+        return False
+
+    def expect(self, word: str) -> None:
+        """Take the next token, which must be `word`."""
+        got = self.take()
+        if got != word:
+            self.index -= 1
+            raise self.error(f"{got!r} where {word!r} belongs")
+
+    def until(self, word: str) -> None:
+        """Take tokens up to and including `word`."""
+        while self.take() != word:
+            pass
+
+    def drain(self) -> None:
+        """Take all that is left."""
+        self.index = len(self.words)
+
+    def place(self) -> int:
+        """Where in the text the cursor stands."""
+        if not self.places:
+            return 0
+        return self.places[min(self.index, len(self.places) - 1)]
+
+    def error(self, what: str) -> SimulationError:
+        """The error for a token that does not belong here."""
+        return malformed(self.text, self.place(), what)
+
+    def integer(self) -> int:
+        """Take an integer constant, with its sign."""
+        literal = self.literal()
+        if literal.type != "int":
+            raise self.error("a float where an integer belongs")
+        return literal.value
+
+    def literal(self) -> Immediate:
+        """Take a numeric constant (PTX ISA, "Constants"), with its sign."""
+        negative = self.skip("-")
+        word = self.take()
+        try:
+            return _literal(word, negative)
+        except ValueError:
+            self.index -= 1
+            raise self.error(f"{word!r} where a constant belongs") from None
+
+    def type(self) -> str:
+        """Take a fundamental type."""
+        word = self.take()
+        if word[1:] not in TYPE_BYTES or word[0] != ".":
+            self.index -= 1
+            raise self.error(f"{word!r} where a type belongs")
+        return word[1:]
+
+    def variable(self, space: str, *, extern: bool = False) -> Variable:
+        """Take one variable: [.align n] [.vN] .type [.ptr ...] name [dims]."""
+        align, lanes = self._attributes()
+        kind = self.type()
+        while self.peek().startswith("."):  # .ptr .global .align 4
+            if self.take() == ".align":
+                self.integer()
+        return self._declarator(space, kind, align, lanes, extern)
+
+    def variables(self, space: str, *, extern: bool = False) -> Iterator[Variable]:
+        """Take variables of one type, up to the semicolon."""
+        align, lanes = self._attributes()
+        kind = self.type()
+        while True:
+            yield self._declarator(space, kind, align, lanes, extern)
+            if not self.skip(","):
+                break
+        self.expect(";")
+
+    def _attributes(self) -> tuple[int, int]:
+        align, lanes = 0, 1
+        while True:
+            if self.skip(".align"):
+                align = self.integer()
+            elif self.peek() in (".v2", ".v4"):
+                lanes = int(self.take()[2:])
+            elif self.skip(".attribute"):
+                self.until(")")
+            else:
+                return align, lanes
+
+    def _declarator(self, space: str, kind: str, align: int, lanes: int, extern: bool) -> Variable:
+        name = self.take()
+        count, open_ended = lanes, False
+        while self.skip("["):
+            if self.skip("]"):
+                open_ended = True
+                continue
+            count *= self.integer()
+            self.expect("]")
+        initial = tuple(self._initial()) if self.skip("=") else ()
+        if open_ended:
+            count *= len(initial)
+        size = count * TYPE_BYTES[kind]
+        natural = TYPE_BYTES[kind] * lanes
+        return Variable(
+            name, space, kind, size, align or natural, initial, extern or (open_ended and not initial)
+        )
+
+    def _initial(self) -> Iterator[int | Symbol]:
+        if not self.skip("{"):
+            yield self._initial_element()
+            return
+        while not self.skip("}"):
+            if self.peek() == "{":
+                yield from self._initial()
+            else:
+                yield self._initial_element()
+            self.skip(",")
+
+    def _initial_element(self) -> int | Symbol:
+        word = self.peek()
+        if word == "-" or word[:1].isdigit():
+            return self.literal().value
+        self.take()
+        if word == "generic":
+            self.expect("(")
+            word = self.take()
+            offset = self.integer() if self.skip("+") else 0
+            self.expect(")")
+        else:
+            offset = 0
+        if self.skip("+"):
+            offset += self.integer()
+        return Symbol(word, offset)
+
+
+def _literal(word: str, negative: bool) -> Immediate:
+    prefix = word[:2].lower()
+    if prefix == "0f" and len(word) == 10:
+        return Immediate(int(word[2:], 16) ^ (0x80000000 if negative else 0), "f32")
+    if prefix == "0d" and len(word) == 18:
+        return Immediate(int(word[2:], 16) ^ (1 << 63 if negative else 0), "f64")
+    if "." in word:
+        value = -float(word) if negative else float(word)
+        return Immediate(int.from_bytes(struct.pack("<d", value), "little"), "f64")
+    digits = word.rstrip("U")
+    octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+    number = int(digits, 8) if octal else int(digits, 0)
+    return Immediate(-number if negative else number, "int")

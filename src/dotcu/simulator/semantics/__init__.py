@@ -1,0 +1,1 @@
+"""What each instruction does: one table per instruction class."""

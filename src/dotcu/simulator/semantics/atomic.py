@@ -1,0 +1,231 @@
+"""Atomic operations: atom and red.
+
+Lanes that hit one address in one step are put in an order, which is one that the hardware
+may choose: lane order, or one that the run's seed shuffles. Each lane gets the value that it
+would see in that order. Lanes are sorted by address, and all addresses are worked on at once.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.ptx.instructions import Sink
+from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.sanitizers.init import check_written, mark_written
+from dotcu.simulator.semantics.float import extreme
+from dotcu.simulator.semantics.half import HALF
+from dotcu.simulator.semantics.memory import access_of
+from dotcu.simulator.semantics.rounding import canonical
+from dotcu.simulator.semantics.spaces import Access, Part, resolve
+from dotcu.simulator.semantics.table import (
+    Form,
+    NotExecuted,
+    Step,
+    dtype_of,
+    find_operation,
+    unsigned,
+)
+
+if TYPE_CHECKING:
+    from dotcu.simulator.binding import Binding
+
+Update = Callable[[Array, Array], Array]
+_SPACES = frozenset({"global", "shared", "local"})
+_IGNORED = frozenset(
+    {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "async"}
+)
+_INTEGER: Mapping[str, Update] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "exch": lambda old, new: new,
+    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+}
+_FLOAT: Mapping[str, Update] = {
+    "add": lambda old, value: canonical(old + value),
+    "min": lambda old, value: extreme(old, value, largest=False),
+    "max": lambda old, value: extreme(old, value, largest=True),
+    "exch": lambda old, new: new,
+}
+# Updates that a ufunc applies in place to repeated indices, in order.
+_AT: Mapping[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def bind_atom(placed: Placed, binding: Binding) -> Step:
+    """atom and red; a result that nothing reads is not computed."""
+    instruction = placed.instruction
+    space, operation = _spelled(instruction.flags)
+    type_ = instruction.types[-1]
+    is_red = instruction.opcode == "red"
+    operands = list(instruction.operands)
+    target = None if is_red else operands.pop(0)
+    access = access_of(placed, operands[0], space, 1, "atomic", binding)
+    dtype = dtype_of(type_)
+    sources = [binding.narrow_source(o, type_) for o in operands[1:]]
+    if len(sources) != (2 if operation == "cas" else 1):
+        raise NotExecuted
+    wanted = target is not None and not isinstance(target, Sink) and binding.is_read(target)
+    destination = binding.destination(target) if wanted and target is not None else None
+    update = None if operation == "cas" else _update(operation, type_)
+    at = None if wanted or (dtype.kind == "f" and operation != "add") else _AT.get(operation)
+    if type_ in ("f16", "bf16", "f16x2", "bf16x2"):
+        at = None
+    bits = unsigned(access.width)
+
+    def step(chunk: Chunk) -> None:
+        values = []
+        for slot, adapt in sources:
+            value = chunk.read(slot)
+            value = value if adapt is None else adapt(value)
+            values.append(np.broadcast_to(value, chunk.count()))
+        old = np.zeros(chunk.count(), bits) if wanted else None
+        for part in resolve(chunk, access):
+            _apply(chunk, access, part, values, old, dtype, update, at)
+        if destination is not None and old is not None:
+            if destination.dtype.itemsize == old.dtype.itemsize:
+                chunk.write(destination.slot, old.view(destination.dtype))
+            else:
+                chunk.write(destination.slot, old.astype(destination.dtype))
+
+    return step
+
+
+def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
+    """The space and the operation that the flags name."""
+    space, operation = "generic", ""
+    for flag in flags:
+        if flag.split("::")[0] in _SPACES and flag != "shared::cluster":
+            space = flag.split("::")[0]
+        elif flag in _INTEGER or flag == "cas":
+            operation = flag
+        elif flag not in _IGNORED and not flag.startswith("L2::"):
+            raise NotExecuted
+    return space, operation
+
+
+def _update(operation: str, type_: str) -> Update:
+    if type_ in ("f16", "bf16", "f16x2", "bf16x2"):
+        form = Form(operation, frozenset(), (type_,), ())
+        return find_operation(HALF, form).function
+    table = _FLOAT if type_ in ("f32", "f64") else _INTEGER
+    if operation not in table or (operation in ("inc", "dec") and type_ != "u32"):
+        raise NotExecuted
+    return table[operation]
+
+
+def _apply(
+    chunk: Chunk,
+    access: Access,
+    part: Part,
+    values: list[Array],
+    old: Array | None,
+    dtype: np.dtype[np.generic],
+    update: Update | None,
+    at: np.ufunc | None,
+) -> None:
+    count = chunk.count() if part.positions is None else len(part.positions)
+    index = np.broadcast_to(part.index, count)
+    if part.positions is not None:
+        values = [v[part.positions] for v in values]
+    if part.shadow is not None:
+        check_written(chunk, access, part, index)
+    view = part.view.view(dtype) if part.view.dtype != dtype else part.view
+    values = [v.view(dtype) if v.flags.c_contiguous else np.ascontiguousarray(v).view(dtype) for v in values]
+    if at is not None:
+        at.at(view, index, values[0])
+    else:
+        order, starts = _grouped(chunk, index)
+        seen = _in_order(view, index[order], [v[order] for v in values], starts, update)
+        if old is not None:
+            positions = order if part.positions is None else part.positions[order]
+            old.view(dtype)[positions] = seen
+    if part.shadow is not None or (part.region is not None and part.region.aliases):
+        mark_written(access, part, index)
+
+
+def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
+    """An order in which equal indices stand together, and where each group begins."""
+    seed = chunk.grid.run.seed
+    if seed is None:
+        order = np.argsort(index, kind="stable")
+    else:
+        shuffled = np.random.default_rng((seed, chunk.grid.steps)).permutation(len(index))
+        order = shuffled[np.argsort(index[shuffled], kind="stable")]
+    sorted_index = index[order]
+    starts = np.flatnonzero(np.concatenate(([True], sorted_index[1:] != sorted_index[:-1])))
+    return order, starts
+
+
+def _in_order(view: Array, index: Array, values: list[Array], starts: Array, update: Update | None) -> Array:
+    """Apply grouped updates to memory; the value that each lane found."""
+    sizes = np.diff(np.concatenate((starts, [len(index)])))
+    if update is None:
+        return _compare_and_swap(view, index, values[0], values[1], starts, sizes)
+    if update is np.add and values[0].dtype.kind in "ui":
+        return _prefix_sums(view, index, values[0], starts, sizes)
+    seen = np.empty(len(index), view.dtype)
+    current = view[index[starts]]
+    for turn in range(int(sizes.max())):
+        groups = np.flatnonzero(sizes > turn)
+        lanes = starts[groups] + turn
+        seen[lanes] = current[groups]
+        current[groups] = update(current[groups], values[0][lanes])
+    view[index[starts]] = current
+    return seen
+
+
+def _prefix_sums(view: Array, index: Array, values: Array, starts: Array, sizes: Array) -> Array:
+    """Additions modulo 2^n: what each lane finds is a sum of those before it."""
+    running = np.add.accumulate(values, dtype=values.dtype)
+    before = running - values
+    base = view[index[starts]] - before[starts]
+    seen = before + np.repeat(base, sizes)
+    last = starts + sizes - 1
+    view[index[starts]] = seen[last] + values[last]
+    return seen
+
+
+def _compare_and_swap(
+    view: Array, index: Array, compare: Array, new: Array, starts: Array, sizes: Array
+) -> Array:
+    """cas: in each group find the first lane that matches, let it swap, and go on behind it."""
+    seen = np.empty(len(index), view.dtype)
+    current = view[index[starts]]
+    ends = starts + sizes
+    begin = starts.copy()
+    group = np.repeat(np.arange(len(starts)), sizes)
+    places = np.arange(len(index))
+    pending = np.ones(len(index), bool)
+    while pending.any():
+        lanes = places[pending]
+        owner = group[lanes]
+        hits = lanes[compare[lanes] == current[owner]]
+        first = ends.copy()
+        np.minimum.at(first, group[hits], hits)
+        reached = lanes <= first[owner]
+        seen[lanes[reached]] = current[owner[reached]]
+        pending[lanes[reached]] = False
+        swapped = np.flatnonzero(first < ends)
+        current[swapped] = new[first[swapped]]
+        begin[swapped] = first[swapped] + 1
+        if not len(swapped):
+            break
+    view[index[starts]] = current
+    return seen

@@ -1,0 +1,246 @@
+"""Bit fields and bit counts, byte permutation, three-input logic, dot products.
+
+Source: PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions",
+"Data Movement and Conversion Instructions: prmt".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dotcu.simulator.semantics.table import Array, Form, Operation, Row, Table, dtype_of
+
+_U8 = np.uint32(0xFF)
+
+
+def bit_length(a: Array) -> Array:
+    """Position of the highest set bit, plus one, as int64; 0 for 0."""
+    if a.itemsize == 4:
+        return np.frexp(a.astype(np.float64))[1].astype(np.int64)
+    high = np.frexp((a >> np.uint64(32)).astype(np.float64))[1]
+    low = np.frexp((a & np.uint64(0xFFFFFFFF)).astype(np.float64))[1]
+    return np.where(high > 0, high + 32, low).astype(np.int64)
+
+
+def population(a: Array) -> Array:
+    """Set bits."""
+    return np.bitwise_count(a).astype(np.uint32)
+
+
+def leading_zeros(a: Array) -> Array:
+    """Zero bits above the highest set one."""
+    return (a.itemsize * 8 - bit_length(a)).astype(np.uint32)
+
+
+def reverse(a: Array) -> Array:
+    """Bits in reversed order."""
+    width = a.itemsize * 8
+    result = a
+    for step, mask in _REVERSAL:
+        if step < width:
+            keep, shift = a.dtype.type(mask & ((1 << width) - 1)), a.dtype.type(step)
+            result = ((result >> shift) & keep) | ((result & keep) << shift)
+    return result
+
+
+_REVERSAL = tuple(
+    (step, sum(((1 << step) - 1) << at for at in range(0, 64, 2 * step))) for step in (1, 2, 4, 8, 16, 32)
+)
+
+
+def _counts(function: Callable[[Array], Array]) -> Callable[[Form], Operation]:
+    return lambda form: Operation(function, "u32", (form.type,))
+
+
+def _reverse(form: Form) -> Operation:
+    return Operation(reverse, form.type, (form.type,))
+
+
+def _find(form: Form) -> Operation:
+    """bfind: the highest bit that differs from the sign; -1 if none."""
+    type_, shift_amount = form.type, "shiftamt" in form.flags
+    bits = dtype_of(type_).itemsize * 8
+
+    def find(a: Array) -> Array:
+        unsigned = a.view(f"u{a.itemsize}")
+        if a.dtype.kind == "i":
+            unsigned = np.where(a < 0, ~unsigned, unsigned)
+        place = bit_length(unsigned) - 1
+        if shift_amount:
+            place = np.where(place < 0, -1, bits - 1 - place)
+        return place.astype(np.uint32)
+
+    return Operation(find, "u32", (type_,))
+
+
+def _extract(form: Form) -> Operation:
+    """bfe: a field of `length` bits from `start`, extended by its highest bit inside the register."""
+    type_ = form.type
+    signed = type_[0] == "s"
+    dtype = dtype_of(type_)
+    bits = dtype.itemsize * 8
+
+    def extract(a: Array, start: Array, length: Array) -> Array:
+        at = (start & _U8).astype(np.int64)
+        count = (length & _U8).astype(np.int64)
+        unsigned = np.dtype(f"u{dtype.itemsize}")
+        raw = a.view(unsigned)
+        field = np.right_shift(raw, np.minimum(at, bits).astype(unsigned))
+        mask = np.left_shift(unsigned.type(1), np.minimum(count, bits).astype(unsigned)) - unsigned.type(1)
+        mask = np.where(count >= bits, ~unsigned.type(0), mask)
+        field = field & mask
+        if signed:
+            top = np.minimum(at + count - 1, bits - 1)
+            sign = (np.right_shift(raw, np.maximum(top, 0).astype(unsigned)) & unsigned.type(1)) != 0
+            # Bits above the register are copies of its sign.
+            reach = np.minimum(count, np.maximum(bits - at, 0))
+            filled = np.left_shift(~unsigned.type(0), reach.astype(unsigned))
+            filled = np.where(reach >= bits, unsigned.type(0), filled)
+            field = np.where(sign & (count > 0), field | filled, field)
+        return field.view(dtype)
+
+    return Operation(extract, type_, (type_, "u32", "u32"))
+
+
+def _insert(form: Form) -> Operation:
+    """bfi: the low `length` bits of a, put into b from `start`."""
+    type_ = form.type
+    dtype = dtype_of(type_)
+    bits = dtype.itemsize * 8
+
+    def insert(a: Array, b: Array, start: Array, length: Array) -> Array:
+        at = np.minimum(start & _U8, np.uint32(bits)).astype(dtype)
+        count = np.minimum(length & _U8, np.uint32(bits)).astype(dtype)
+        ones = np.where(count >= bits, ~dtype.type(0), np.left_shift(dtype.type(1), count) - dtype.type(1))
+        mask = np.left_shift(ones, at)
+        return (b & ~mask) | (np.left_shift(a, at) & mask)
+
+    return Operation(insert, type_, (type_, type_, "u32", "u32"))
+
+
+def _funnel(form: Form) -> Operation | None:
+    """shf: 32 bits of {b, a}, shifted left or right, the amount clamped at 32 or wrapped."""
+    left = "l" in form.flags
+    if left == ("r" in form.flags) or ("wrap" in form.flags) == ("clamp" in form.flags):
+        return None
+    wrap = "wrap" in form.flags
+
+    def funnel(a: Array, b: Array, c: Array) -> Array:
+        amount = (c & np.uint32(31) if wrap else np.minimum(c, np.uint32(32))).astype(np.uint64)
+        both = (b.astype(np.uint64) << np.uint64(32)) | a
+        if left:
+            return ((both << amount) >> np.uint64(32)).astype(np.uint32)
+        return (both >> amount).astype(np.uint32)
+
+    return Operation(funnel, "b32", ("b32", "b32", "u32"))
+
+
+def _logic3(form: Form) -> Operation | None:
+    """lop3: the table's bit for each triple of bits."""
+    if form.flags:
+        return None
+
+    def logic(a: Array, b: Array, c: Array, table: Array) -> Array:
+        result: Array = np.zeros(1, np.uint32)
+        lut = int(table[0])
+        for row in range(8):
+            if lut >> row & 1:
+                x = a if row & 4 else ~a
+                y = b if row & 2 else ~b
+                z = c if row & 1 else ~c
+                result = result | (x & y & z)
+        return result
+
+    return Operation(logic, "b32", ("b32", "b32", "b32", "u32"))
+
+
+def _permute(form: Form) -> Operation | None:
+    """prmt: four bytes picked out of eight; a selector's top bit copies the byte's sign instead."""
+    mode = next(iter(form.flags), "")
+
+    def pick(a: Array, b: Array, selector: Array) -> Array:
+        both = (b.astype(np.uint64) << np.uint64(32)) | a
+        result: Array = np.zeros(1, np.uint32)
+        for place in range(4):
+            choice = _choice(selector, place, mode)
+            byte = (both >> ((choice & np.uint32(7)).astype(np.uint64) * np.uint64(8))).astype(
+                np.uint32
+            ) & _U8
+            sign = np.where(byte & np.uint32(0x80), _U8, np.uint32(0))
+            byte = np.where(choice & np.uint32(8), sign, byte)
+            result = result | (byte << np.uint32(8 * place))
+        return result
+
+    return Operation(pick, "b32", ("b32", "b32", "u32"))
+
+
+_MODES = {
+    "f4e": lambda s, i: s + np.uint32(i),
+    "b4e": lambda s, i: (s - np.uint32(i)) & np.uint32(7),
+    "rc8": lambda s, i: s,
+    "ecl": lambda s, i: np.maximum(s, np.uint32(i)),
+    "ecr": lambda s, i: np.minimum(s, np.uint32(i)),
+    "rc16": lambda s, i: (s & np.uint32(1)) * np.uint32(2) + np.uint32(i & 1),
+}
+
+
+def _choice(selector: Array, place: int, mode: str) -> Array:
+    if not mode:
+        return (selector >> np.uint32(4 * place)) & np.uint32(15)
+    choice: Array = _MODES[mode](selector & np.uint32(3), place)
+    return choice
+
+
+def _dot(parts: int) -> Callable[[Form], Operation | None]:
+    """dp4a and dp2a: c plus the dot product of packed integers."""
+
+    def make(form: Form) -> Operation | None:
+        if len(form.types) != 2:
+            return None
+        a_type, b_type = form.types
+        wide, narrow_b = 32 // parts, 8
+        offset = 2 if "hi" in form.flags else 0
+        result = "s32" if "s" in (a_type[0], b_type[0]) else "u32"
+
+        def dot(a: Array, b: Array, c: Array) -> Array:
+            total = c.astype(np.int64)
+            for i in range(parts):
+                x = _field(a, i * wide, wide, a_type[0] == "s")
+                y = _field(b, (i + offset) * narrow_b, narrow_b, b_type[0] == "s")
+                total = total + x * y
+            return total.astype(np.uint32).view(dtype_of(result))
+
+        return Operation(dot, result, ("b32", "b32", result))
+
+    return make
+
+
+def _field(a: Array, start: int, length: int, signed: bool) -> Array:
+    value = ((a >> np.uint32(start)) & np.uint32((1 << length) - 1)).astype(np.int64)
+    if signed:
+        value = np.where(value >= 1 << (length - 1), value - (1 << length), value)
+    return value
+
+
+_ANY = frozenset({"b32", "b64", "u32", "u64", "s32", "s64"})
+_B32 = frozenset({"b32"})
+_NONE: frozenset[str] = frozenset()
+_INTEGER = "Integer Arithmetic Instructions: "
+_LOGIC = "Logic and Shift Instructions: "
+_WORDS = frozenset({"u32", "s32"})
+
+BIT_FIELDS: Table = {
+    "popc": (Row(_ANY, _NONE, _INTEGER + "popc", _counts(population)),),
+    "clz": (Row(_ANY, _NONE, _INTEGER + "clz", _counts(leading_zeros)),),
+    "brev": (Row(_ANY, _NONE, _INTEGER + "brev", _reverse),),
+    "bfind": (Row(_ANY, frozenset({"shiftamt"}), _INTEGER + "bfind", _find),),
+    "bfe": (Row(_ANY, _NONE, _INTEGER + "bfe", _extract),),
+    "bfi": (Row(_ANY, _NONE, _INTEGER + "bfi", _insert),),
+    "shf": (Row(_B32, frozenset({"l", "r", "wrap", "clamp"}), _LOGIC + "shf", _funnel),),
+    "lop3": (Row(_B32, _NONE, _LOGIC + "lop3", _logic3),),
+    "prmt": (Row(_B32, frozenset(_MODES), "Data Movement: prmt", _permute),),
+    "dp4a": (Row(_WORDS, _NONE, _INTEGER + "dp4a", _dot(4)),),
+    "dp2a": (Row(_WORDS, frozenset({"lo", "hi"}), _INTEGER + "dp2a", _dot(2)),),
+}

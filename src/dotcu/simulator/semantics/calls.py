@@ -1,0 +1,161 @@
+"""Functions that the simulator answers itself: printf, assert, and dotcu's own.
+
+Source: CUDA Programming Guide, "Formatted Output", "Assertion"; dotcu/tensor.cuh for
+__dotcu_index_error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.memory import LOCAL_WINDOW
+from dotcu.simulator.ptx.instructions import Arguments, Symbol
+from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.semantics.table import NotExecuted, Step
+
+if TYPE_CHECKING:
+    from dotcu.simulator.binding import Binding
+
+Answer = Callable[[Chunk, Placed, "list[Array]"], int]
+_DIRECTIVE = re.compile(r"%(?:%|[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(hh|h|ll|l|j|z|t)?([diouxXeEfFgGaAcsp]))")
+
+
+def bind_call(placed: Placed, binding: Binding) -> Step:
+    """A call of a function that only the simulator has."""
+    operands = list(placed.instruction.operands)
+    returns: tuple[str, ...] = ()
+    if isinstance(operands[0], Arguments):
+        returns = operands.pop(0).names  # type: ignore[union-attr]
+    target = operands[0]
+    arguments = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()
+    if not isinstance(target, Symbol) or target.name not in BUILTINS:
+        raise NotExecuted
+    answer = BUILTINS[target.name]
+    starts = [binding.layout[name] for name in arguments]
+    sizes = [binding.linked.local[name].size for name in arguments]
+    result = binding.layout[returns[0]] if returns else None
+
+    def step(chunk: Chunk) -> None:
+        values = [_argument(chunk, start, size) for start, size in zip(starts, sizes)]
+        value = answer(chunk, placed, values)
+        if result is not None:
+            _give_back(chunk, result, value)
+
+    return step
+
+
+def _argument(chunk: Chunk, start: int, size: int) -> Array:
+    local = chunk.local
+    places = (local.bases[chunk.numbers()] if local.bases.size > 1 else local.bases) + np.uint64(start)
+    return local.views[size].take((places // np.uint64(size)).astype(np.int64))
+
+
+def _give_back(chunk: Chunk, start: int, value: int) -> None:
+    local = chunk.local
+    places = ((local.bases[chunk.numbers()] + np.uint64(start)) // np.uint64(4)).astype(np.int64)
+    local.views[4][places] = value & 0xFFFFFFFF
+    local.shadows[4][places] = 0x01010101
+
+
+def _text(chunk: Chunk, address: int) -> str:
+    """The C string at an address of global memory."""
+    region = chunk.grid.memory.find(address)
+    if region is None:
+        return ""
+    data = region.data[address - region.base :].tobytes()
+    return data.split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _print(chunk: Chunk, placed: Placed, values: list[Array]) -> int:
+    """vprintf: one line of output for each lane, with its block and thread."""
+    for position, lane in enumerate(chunk.numbers().tolist()):
+        text = _text(chunk, int(values[0][position]))
+        block, thread = chunk.shape.coordinates(lane)
+        filled = format_printf(chunk, text, int(values[1][position]), lane)
+        who = f"block ({block[0]},{block[1]},{block[2]}) thread ({thread[0]},{thread[1]},{thread[2]})"
+        chunk.grid.run.output.append(f"{who}: {filled}")
+    return 0
+
+
+def format_printf(chunk: Chunk, text: str, arguments: int, lane: int) -> str:
+    """A printf format, filled with the values that lie in a lane's local memory."""
+    local = chunk.local
+    base = int(local.bases[lane]) + arguments - LOCAL_WINDOW
+    offset = 0
+
+    def take(size: int, kind: str) -> int | float:
+        nonlocal offset
+        offset = -(-offset // size) * size
+        raw = local.data[base + offset : base + offset + size].tobytes()
+        offset += size
+        return np.frombuffer(raw, f"<{kind}{size}")[0].item()  # type: ignore[no-any-return]
+
+    def fill(match: re.Match[str]) -> str:
+        if match.group() == "%%":
+            return "%"
+        directive = match.group()
+        while "*" in directive:
+            directive = directive.replace("*", str(take(4, "i")), 1)
+        return _formatted(chunk, directive, match.group(1) or "", match.group(2), take)
+
+    return _DIRECTIVE.sub(fill, text)
+
+
+def _formatted(
+    chunk: Chunk, directive: str, length: str, kind: str, take: Callable[[int, str], int | float]
+) -> str:
+    plain = directive.replace(length, "") if length else directive
+    if kind in "eEfFgGaA":
+        value = take(8, "f")
+        return float(value).hex() if kind in "aA" else plain % value
+    if kind == "s":
+        return plain % _text(chunk, int(take(8, "u")))
+    if kind == "p":
+        return f"{int(take(8, 'u')):#x}"
+    if kind == "c":
+        return plain % chr(int(take(4, "u")) & 0xFF)
+    size = 8 if length in ("ll", "l", "j", "z", "t") else 4
+    return plain.replace("u", "d") % int(take(size, "i" if kind in "di" else "u"))
+
+
+def _assert(chunk: Chunk, placed: Placed, values: list[Array]) -> int:
+    """__assertfail(message, file, line, function, size): the kernel stops."""
+    condition = _text(chunk, int(values[0][0]))
+    chunk.grid.report(
+        chunk,
+        "trap",
+        placed,
+        chunk.numbers(),
+        message=f"the assertion `{condition}` failed. Look at what made it false.",
+    )
+    return 0
+
+
+def _index_error(chunk: Chunk, placed: Placed, values: list[Array]) -> int:
+    """__dotcu_index_error(dimension, index, size, data): an index that leaves its dimension."""
+    dimension, index, size, data = values
+    region = chunk.grid.memory.of_data(int(data[0]))
+    name = region.name if region is not None else ""
+    shown = f"`{name}`" if name else "a tensor"
+    chunk.grid.report(
+        chunk,
+        "out-of-bounds",
+        placed,
+        chunk.numbers(),
+        address_of=name,
+        message=f"index {int(index[0].view(np.int64))} leaves dimension {int(dimension[0])} of {shown}, "
+        f"which has {int(size[0].view(np.int64))} elements. Guard the index by the size.",
+    )
+    return 0
+
+
+BUILTINS: Mapping[str, Answer] = {
+    "vprintf": _print,
+    "__assertfail": _assert,
+    "__dotcu_index_error": _index_error,
+}

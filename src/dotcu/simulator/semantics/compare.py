@@ -1,0 +1,206 @@
+"""Comparison and selection: setp, set, selp, slct, testp.
+
+Source: PTX ISA, "Comparison and Selection Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from dotcu.simulator.chunk import Chunk
+from dotcu.simulator.ptx.instructions import Instruction, Pair
+from dotcu.simulator.semantics.half import widen
+from dotcu.simulator.semantics.rounding import flush
+from dotcu.simulator.semantics.table import (
+    BITS,
+    INTEGERS,
+    Array,
+    Binder,
+    Form,
+    NotExecuted,
+    Operation,
+    Row,
+    Step,
+    Table,
+    bind_elementwise,
+    form_of,
+)
+
+Compare = Callable[[Array, Array], Array]
+
+
+def _or_unordered(compare: Compare) -> Compare:
+    return lambda a, b: compare(a, b) | (a != a) | (b != b)
+
+
+def _not_equal_ordered(a: Array, b: Array) -> Array:
+    return (a < b) | (a > b)
+
+
+# Ordered comparisons are false, unordered ones true, where an operand is NaN.
+_INTEGER: Mapping[str, Compare] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
+}
+_FLOAT: Mapping[str, Compare] = {
+    "eq": np.equal,
+    "ne": _not_equal_ordered,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "equ": _or_unordered(np.equal),
+    "neu": np.not_equal,
+    "ltu": _or_unordered(np.less),
+    "leu": _or_unordered(np.less_equal),
+    "gtu": _or_unordered(np.greater),
+    "geu": _or_unordered(np.greater_equal),
+    "num": lambda a, b: (a == a) & (b == b),
+    "nan": lambda a, b: (a != a) | (b != b),
+}
+_COMBINE: Mapping[str, Callable[[Array, Array], Array]] = {
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+}
+
+
+def comparison(form: Form, type_: str) -> Compare:
+    """The comparison that a form's flags name, for operands of a type.
+
+    Raises:
+        NotExecuted: There is none.
+    """
+    is_float = type_ in ("f32", "f64", "f16", "bf16")
+    table = _FLOAT if is_float else _INTEGER
+    names = [f for f in form.order if f in table]
+    if len(names) != 1:
+        raise NotExecuted
+    compare = table[names[0]]
+    if type_ in ("f16", "bf16"):
+        return lambda a, b: compare(widen(a, type_), widen(b, type_))
+    if "ftz" in form.flags:
+        return lambda a, b: compare(flush(a), flush(b))
+    return compare
+
+
+def bind_setp(instruction: Instruction, binder: Binder) -> Step:
+    """setp, with its second predicate and the boolean that it may be combined with."""
+    form = form_of(instruction)
+    if len(form.types) != 1 or form.type in ("f16x2", "bf16x2"):
+        raise NotExecuted
+    type_ = form.type
+    compare = comparison(form, type_)
+    combine = next((f for f in form.order if f in _COMBINE), None)
+    _refuse_others(form, {*_FLOAT, *_INTEGER, *_COMBINE, "ftz"})
+    operands = instruction.operands
+    if combine is None:
+        first = Operation(compare, "pred", (type_, type_))
+        second = Operation(lambda a, b: ~compare(a, b), "pred", (type_, type_))
+    else:
+        join = _COMBINE[combine]
+        first = Operation(lambda a, b, c: join(compare(a, b), c), "pred", (type_, type_, "pred"))
+        second = Operation(lambda a, b, c: join(~compare(a, b), c), "pred", (type_, type_, "pred"))
+    if not isinstance(operands[0], Pair):
+        return bind_elementwise(first, instruction, binder)
+    return _both(instruction, operands[0], first, second, binder)
+
+
+def _both(instruction: Instruction, pair: Pair, first: Operation, second: Operation, binder: Binder) -> Step:
+    rest = instruction.operands[1:]
+    one = bind_elementwise(first, instruction._replace(operands=(pair.first, *rest)), binder)
+    two = bind_elementwise(second, instruction._replace(operands=(pair.second, *rest)), binder)
+    if pair.first in rest:  # the first write would change what the second reads
+        one, two = two, one
+
+    def step(chunk: Chunk) -> None:
+        one(chunk)
+        two(chunk)
+
+    return step
+
+
+def _refuse_others(form: Form, known: set[str]) -> None:
+    if form.flags - known:
+        raise NotExecuted
+
+
+def _set(form: Form) -> Operation | None:
+    if len(form.types) != 2:
+        return None
+    result, type_ = form.types
+    compare = comparison(form, type_)
+    combine = next((f for f in form.order if f in _COMBINE), None)
+    if result == "f32":
+        convert: Callable[[Array], Array] = lambda p: p.astype(np.float32)  # noqa: E731
+    else:
+        convert = lambda p: np.where(p, np.uint32(0xFFFFFFFF), np.uint32(0))  # noqa: E731
+        result = "u32"
+    if combine is None:
+        return Operation(lambda a, b: convert(compare(a, b)), result, (type_, type_))
+    join = _COMBINE[combine]
+    return Operation(lambda a, b, c: convert(join(compare(a, b), c)), result, (type_, type_, "pred"))
+
+
+def _select(a: Array, b: Array, p: Array) -> Array:
+    return np.where(p, a, b)
+
+
+def _selp(form: Form) -> Operation:
+    return Operation(_select, form.type, (form.type, form.type, "pred"))
+
+
+def _slct(form: Form) -> Operation | None:
+    if len(form.types) != 2 or form.types[1] not in ("s32", "f32"):
+        return None
+    by = form.types[1]
+    ftz = "ftz" in form.flags
+
+    def choose(a: Array, b: Array, c: Array) -> Array:
+        return np.where((flush(c) if ftz else c) >= 0, a, b)
+
+    return Operation(choose, form.types[0], (form.types[0], form.types[0], by))
+
+
+_TESTS: Mapping[str, Callable[[Array], Array]] = {
+    "finite": np.isfinite,
+    "infinite": np.isinf,
+    "number": lambda a: ~np.isnan(a),
+    "notanumber": np.isnan,
+    "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
+    "subnormal": lambda a: (a != 0) & (np.abs(a) < np.finfo(a.dtype).tiny),
+}
+
+
+def _testp(form: Form) -> Operation | None:
+    tests = [f for f in form.order if f in _TESTS]
+    return Operation(_TESTS[tests[0]], "pred", (form.type,)) if len(tests) == 1 else None
+
+
+_SECTION = "Comparison and Selection Instructions: "
+_FLOATS = frozenset({"f32", "f64"})
+_SELECTABLE = INTEGERS | BITS | _FLOATS
+
+COMPARE: Table = {
+    "set": (
+        Row(
+            INTEGERS | BITS | _FLOATS,
+            frozenset({*_FLOAT, *_INTEGER, *_COMBINE, "ftz"}),
+            _SECTION + "set",
+            _set,
+        ),
+    ),
+    "selp": (Row(_SELECTABLE, frozenset(), _SECTION + "selp", _selp),),
+    "slct": (Row(frozenset({"s32", "f32"}), frozenset({"ftz"}), _SECTION + "slct", _slct),),
+    "testp": (Row(_FLOATS, frozenset(_TESTS), "Floating Point Instructions: testp", _testp),),
+}

@@ -1,0 +1,274 @@
+"""Conversions: cvt between all types, and packed forms.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: cvt".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import ml_dtypes
+import numpy as np
+
+from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.semantics import half
+from dotcu.simulator.semantics.rounding import canonical, directed, flush, narrow, saturate
+from dotcu.simulator.semantics.table import (
+    Array,
+    Binder,
+    Form,
+    NotExecuted,
+    Operation,
+    Step,
+    dtype_of,
+    form_of,
+    step_of,
+)
+
+_HALVES = frozenset({"f16", "bf16"})
+_FLOATS = _HALVES | {"f32", "f64"}
+_TO_FLOAT = frozenset({"rn", "rz", "rm", "rp"})
+_TO_INTEGER: Mapping[str, Callable[[Array], Array]] = {
+    "rni": np.rint,
+    "rzi": np.trunc,
+    "rmi": np.floor,
+    "rpi": np.ceil,
+}
+_FP8: Mapping[str, type] = {"e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2}
+_KNOWN = _TO_FLOAT | set(_TO_INTEGER) | {"sat", "ftz", "relu", "satfinite", "rna"}
+
+Convert = Callable[[Array], Array]
+
+
+def bind_cvt(placed: Placed, binder: Binder) -> Step:
+    """cvt: one operand, or two that are packed into one result, the first one high."""
+    instruction = placed.instruction
+    form = form_of(instruction)
+    if len(form.types) != 2 or form.flags - _KNOWN:
+        raise NotExecuted
+    operation = conversion(form)
+    target = binder.destination(instruction.operands[0])
+    sources = [binder.wide_source(o, t) for o, t in zip(instruction.operands[1:], operation.sources)]
+    if len(sources) != len(operation.sources) or len(instruction.operands) != len(sources) + 1:
+        raise NotExecuted
+    return step_of(operation, target, sources)
+
+
+def conversion(form: Form) -> Operation:
+    """The operation of a cvt.
+
+    Raises:
+        NotExecuted: The simulator has no such conversion.
+    """
+    to, source = form.types
+    if to in ("f16x2", "bf16x2"):
+        return _to_pair(form)
+    if to in _FP8:
+        return _to_fp8(form)
+    if to == "tf32":
+        return Operation(_to_tf32(form), "b32", ("f32",))
+    if to in _FLOATS and source in _FLOATS:
+        return Operation(_float_to_float(form, to, source), to, (source,))
+    if source in _FLOATS:
+        return Operation(_float_to_integer(form, to, source), to, (source,))
+    if to in _FLOATS:
+        return Operation(_integer_to_float(form, to, source), to, (source,))
+    return Operation(_integer_to_integer(form, to, source), to, (source,))
+
+
+# Integers
+
+
+def _integer_to_integer(form: Form, to: str, source: str) -> Convert:
+    target, given = dtype_of(to), dtype_of(source)
+    if "sat" not in form.flags:
+        return lambda a: a.astype(target)
+    low = max(int(np.iinfo(target).min), int(np.iinfo(given).min))
+    high = min(int(np.iinfo(target).max), int(np.iinfo(given).max))
+    return lambda a: np.clip(a, given.type(low), given.type(high)).astype(target)
+
+
+def _integer_to_float(form: Form, to: str, source: str) -> Convert:
+    mode = next((f for f in form.order if f in _TO_FLOAT), "rn")
+    target = dtype_of(to)
+
+    def convert(a: Array) -> Array:
+        if to in _HALVES:
+            return half.round_half(_odd_double(a), to, mode)
+        if to == "f32":
+            result = a.astype(np.float32) if mode == "rn" else narrow(_odd_double(a), mode)
+        else:
+            near = a.astype(np.float64)
+            result = near if mode == "rn" else directed(near, _left_over(a, near), mode)
+        return saturate(result) if "sat" in form.flags else result.astype(target, copy=False)
+
+    return convert
+
+
+def _left_over(a: Array, near: Array) -> Array:
+    """The sign of a - near, for 64-bit integers whose nearest double is near."""
+    if a.itemsize < 8:
+        return np.zeros(a.shape)
+    high = (a >> a.dtype.type(32)).astype(np.float64) * 2.0**32
+    low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    return (high - near) + low
+
+
+def _odd_double(a: Array) -> Array:
+    """An integer as a double, rounded to odd where it does not fit."""
+    near = a.astype(np.float64)
+    return near if a.itemsize < 8 else half.to_odd(near, _left_over(a, near))
+
+
+# Floats to integers
+
+
+def _float_to_integer(form: Form, to: str, source: str) -> Convert:
+    modes = [f for f in form.order if f in _TO_INTEGER]
+    if len(modes) != 1:
+        raise NotExecuted
+    to_whole = _TO_INTEGER[modes[0]]
+    target = dtype_of(to)
+    limits = np.iinfo(target)
+    # PTX ISA, cvt: NaN gives 0 from a narrower float to a narrower integer, else 1 << (n - 1).
+    nan = 0 if source != "f64" and target.itemsize < 8 else 1 << (8 * target.itemsize - 1)
+    nan_value = np.array([nan], f"u{target.itemsize}").view(target)[0]
+    beyond = 2.0 ** (8 * target.itemsize - (1 if target.kind == "i" else 0))
+
+    def convert(a: Array) -> Array:
+        values = half.widen(a, source) if source in _HALVES else a
+        if "ftz" in form.flags and source == "f32":
+            values = flush(values)
+        whole = to_whole(values.astype(np.float64))
+        inside = (whole >= float(limits.min)) & (whole < beyond)
+        result = np.where(inside, whole, 0.0).astype(target)
+        if inside.all():
+            return result
+        result = np.where(whole >= beyond, target.type(limits.max), result)
+        result = np.where(whole < float(limits.min), target.type(limits.min), result)
+        return np.where(np.isnan(whole), nan_value, result)
+
+    return convert
+
+
+# Floats to floats
+
+
+def _float_to_float(form: Form, to: str, source: str) -> Convert:
+    whole = next((_TO_INTEGER[f] for f in form.order if f in _TO_INTEGER), None)
+    mode = next((f for f in form.order if f in _TO_FLOAT), "rn")
+    ftz, sat = "ftz" in form.flags, "sat" in form.flags
+
+    def convert(a: Array) -> Array:
+        values = half.widen(a, source) if source in _HALVES else a
+        if ftz and source == "f32":
+            values = flush(values)
+        if whole is not None:
+            values = whole(values)
+        return _finish(_round_to(values, to, mode), form, to, ftz, sat)
+
+    return convert
+
+
+def _round_to(values: Array, to: str, mode: str) -> Array:
+    if to in _HALVES:
+        return half.round_half(values, to, mode)
+    if to == "f64":
+        return values.astype(np.float64)
+    if values.dtype == np.float64:
+        return canonical(narrow(values, mode))
+    return canonical(values.copy())
+
+
+def _finish(result: Array, form: Form, to: str, ftz: bool, sat: bool) -> Array:
+    if to in _HALVES:
+        if "satfinite" in form.flags:
+            result = _finite_half(result, to)
+        result = half._relu(result, to) if "relu" in form.flags else result
+        return half._saturate(result, to) if sat else result
+    if ftz and to == "f32":
+        result = flush(result)
+    return saturate(result) if sat else result
+
+
+def _finite_half(bits: Array, type_: str) -> Array:
+    infinity = half._INFINITY[type_]
+    magnitude = bits & np.uint16(0x7FFF)
+    return np.where(magnitude == infinity, bits - np.uint16(1), bits)
+
+
+def _to_tf32(form: Form) -> Convert:
+    def convert(a: Array) -> Array:
+        bits = a.view(np.uint32)
+        if "rna" in form.flags:
+            rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+        elif "rz" in form.flags:
+            rounded = bits & np.uint32(0xFFFFE000)
+        else:
+            odd = (bits >> np.uint32(13)) & np.uint32(1)
+            rounded = (bits + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000)
+        return np.where(np.isfinite(a), rounded, bits)
+
+    return convert
+
+
+# Packed
+
+
+def _to_pair(form: Form) -> Operation:
+    to, source = form.types
+    scalar = to.removesuffix("x2")
+    if source in _FP8:
+        return Operation(_from_fp8(source), to, ("b16",))
+    if source != "f32":
+        raise NotExecuted
+    mode = next((f for f in form.order if f in _TO_FLOAT), "rn")
+
+    def convert(high: Array, low: Array) -> Array:
+        upper = _finish(half.round_half(high, scalar, mode), form, scalar, False, False)
+        lower = _finish(half.round_half(low, scalar, mode), form, scalar, False, False)
+        return (upper.astype(np.uint32) << np.uint32(16)) | lower
+
+    return Operation(convert, to, ("f32", "f32"))
+
+
+def _to_fp8(form: Form) -> Operation:
+    to, source = form.types
+    if "satfinite" not in form.flags:
+        raise NotExecuted
+    if source == "f32":
+        return Operation(
+            lambda high, low: (
+                (_fp8_bits(high, to, form).astype(np.uint16) << np.uint16(8)) | _fp8_bits(low, to, form)
+            ),
+            "b16",
+            ("f32", "f32"),
+        )
+    scalar = source.removesuffix("x2")
+
+    def convert(pair: Array) -> Array:
+        upper = half.widen((pair >> np.uint32(16)).astype(np.uint16), scalar)
+        lower = half.widen(pair.astype(np.uint16), scalar)
+        return (_fp8_bits(upper, to, form).astype(np.uint16) << np.uint16(8)) | _fp8_bits(lower, to, form)
+
+    return Operation(convert, "b16", (source,))
+
+
+def _fp8_bits(values: Array, to: str, form: Form) -> Array:
+    kind = _FP8[to]
+    largest = np.float32(ml_dtypes.finfo(kind).max)
+    if "relu" in form.flags:
+        values = np.where(values < 0, np.float32(0), values)
+    clipped = np.clip(values, -largest, largest)
+    bits = clipped.astype(kind).view(np.uint8)
+    return np.where(np.isnan(values), np.uint8(0x7F), bits)
+
+
+def _from_fp8(source: str) -> Convert:
+    kind = _FP8[source]
+
+    def convert(pair: Array) -> Array:
+        values = np.ascontiguousarray(pair).view(np.uint8).view(kind).astype(np.float32)
+        return half.round_half(values, "f16").view(np.uint32)
+
+    return convert

@@ -1,0 +1,243 @@
+"""Loads, stores and addresses: ld, st, mov of addresses, cvta, isspacep, prefetch.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from dotcu.simulator.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
+from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.sanitizers.init import check_written, mark_written
+from dotcu.simulator.semantics.spaces import Access, Part, resolve
+from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
+
+if TYPE_CHECKING:
+    from dotcu.simulator.binding import Binding
+
+SPACES = frozenset({"global", "shared", "local", "param", "const"})
+# Modifiers that say when and where bytes move, not which: in one legal order all hold.
+_HINTS = frozenset(
+    ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "volatile", "weak", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "v2", "v4", "v8"]
+)
+
+
+def space_of(instruction: Instruction) -> str:
+    """The state space that an instruction names; "generic" if none.
+
+    Raises:
+        NotExecuted: A modifier that means something else.
+    """
+    space = "generic"
+    for flag in instruction.flags:
+        name = flag.split("::")[0]
+        if name in SPACES:
+            if flag in ("shared::cluster",):
+                raise NotExecuted
+            space = name
+        elif name not in _HINTS and name not in ("L1", "L2", "unified", "level"):
+            raise NotExecuted
+    return space
+
+
+def elements_of(operand: Operand) -> tuple[Operand, ...]:
+    """A vector's elements, or the single operand."""
+    return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
+def access_of(
+    placed: Placed, address: Operand, space: str, count: int, action: str, binding: Binding
+) -> Access:
+    """The access that an instruction makes at an address operand."""
+    if not isinstance(address, Address):
+        raise NotExecuted
+    width = TYPE_BYTES[placed.instruction.types[-1]]
+    if width > 8:
+        raise NotExecuted
+    slot, offset, space = binding.address(address, space)
+    return Access(binding.next_access(), placed, space, slot, offset, width, count, action)
+
+
+# Loads
+
+
+def bind_ld(placed: Placed, binding: Binding) -> Step:
+    """ld, of one element or a vector, from any space."""
+    instruction = placed.instruction
+    space = space_of(instruction)
+    if len(instruction.operands) < 2 or len(instruction.types) != 1:
+        raise NotExecuted
+    address = instruction.operands[1]
+    if space == "param":
+        found = binding.parameter(address)
+        if found is not None:
+            return _bind_parameter(instruction, found, binding)
+    elements = elements_of(instruction.operands[0])
+    access = access_of(placed, address, space, len(elements), "read", binding)
+    targets = [binding.destination(e) for e in elements]
+    type_ = instruction.types[0]
+    finish = [(t.slot, _extend(type_, t.dtype)) for t in targets]
+    if len(finish) == 1:
+        return _scalar_load(access, *finish[0])
+
+    def step(chunk: Chunk) -> None:
+        values = load(chunk, access)
+        for (slot, extend), value in zip(finish, values):
+            chunk.write(slot, value if extend is None else extend(value))
+
+    return step
+
+
+def _scalar_load(access: Access, slot: int, extend: Callable[[Array], Array] | None) -> Step:
+    def step(chunk: Chunk) -> None:
+        value = load(chunk, access)[0]
+        chunk.write(slot, value if extend is None else extend(value))
+
+    return step
+
+
+def _extend(type_: str, kept: np.dtype[Any]) -> Callable[[Array], Array] | None:
+    """From the loaded bits to what the register keeps: a wider one is extended."""
+    loaded = unsigned(TYPE_BYTES[type_])
+    if kept == loaded:
+        return None
+    if kept.itemsize == loaded.itemsize:
+        return lambda a: a.view(kept)
+    if kept.itemsize < loaded.itemsize or kept.kind != "u":
+        raise NotExecuted
+    if type_[0] == "s":
+        signed, wide = dtype_of(type_), np.dtype(f"i{kept.itemsize}")
+        return lambda a: a.view(signed).astype(wide).view(kept)
+    return lambda a: a.astype(kept)
+
+
+def load(chunk: Chunk, access: Access) -> list[Array]:
+    """The elements that the active lanes load, each as an array of bits."""
+    parts = resolve(chunk, access)
+    if len(parts) == 1 and parts[0].positions is None:
+        return _load_part(chunk, access, parts[0])
+    results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.count)]
+    for part in parts:
+        for result, values in zip(results, _load_part(chunk, access, part)):
+            result[part.positions] = values
+    return results
+
+
+def _load_part(chunk: Chunk, access: Access, part: Part) -> list[Array]:
+    values = []
+    for element in range(access.count):
+        index = part.index + element if element else part.index
+        if part.shadow is not None:
+            check_written(chunk, access, part, index)
+        values.append(part.view.take(index))
+    return values
+
+
+def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
+    """ld.param of the kernel's own parameters: known when the launch begins."""
+    type_ = instruction.types[0]
+    size = TYPE_BYTES[type_]
+    moves = []
+    for element, operand in enumerate(elements_of(instruction.operands[0])):
+        target = binding.destination(operand)
+        extend = _extend(type_, target.dtype)
+        source = binding.launch_constant(offset + element * size, unsigned(size))
+        moves.append((target.slot, source, extend))
+
+    def step(chunk: Chunk) -> None:
+        for slot, source, extend in moves:
+            value = chunk.registers[source]
+            chunk.write(slot, value if extend is None else extend(value))
+
+    return step
+
+
+# Stores
+
+
+def bind_st(placed: Placed, binding: Binding) -> Step:
+    """st, of one element or a vector, to any space."""
+    instruction = placed.instruction
+    space = space_of(instruction)
+    if len(instruction.operands) < 2 or len(instruction.types) != 1:
+        raise NotExecuted
+    elements = elements_of(instruction.operands[1])
+    access = access_of(placed, instruction.operands[0], space, len(elements), "write", binding)
+    sources = [binding.narrow_source(e, instruction.types[0]) for e in elements]
+
+    def step(chunk: Chunk) -> None:
+        parts = resolve(chunk, access)
+        for element, (slot, adapt) in enumerate(sources):
+            value = chunk.read(slot)
+            if adapt is not None:
+                value = adapt(value)
+            for part in parts:
+                store(access, part, element, value)
+
+    return step
+
+
+def store(access: Access, part: Part, element: int, value: Array) -> None:
+    """Write one element of the active lanes' access; of several lanes, the last one's stays."""
+    index = part.index + element if element else part.index
+    if part.positions is not None and value.size > 1:
+        value = value[part.positions]
+    part.view[index] = value[-1:] if index.size == 1 else value
+    if part.shadow is not None or (part.region is not None and part.region.aliases):
+        mark_written(access, part, index)
+
+
+# Addresses
+
+_WINDOWS: Mapping[str, int] = {
+    "global": 0,
+    "const": 0,
+    "shared": SHARED_WINDOW,
+    "local": LOCAL_WINDOW,
+    "param": PARAM_WINDOW,
+}
+
+
+def bind_cvta(placed: Placed, binding: Binding) -> Step:
+    """cvta and cvta.to: between an address in a space and a generic one."""
+    instruction = placed.instruction
+    to_space = "to" in instruction.flags
+    spaces = [f.split("::")[0] for f in instruction.flags if f != "to"]
+    if len(spaces) != 1 or spaces[0] not in _WINDOWS or instruction.types not in (("u64",), ("u32",)):
+        raise NotExecuted
+    window = np.uint64(_WINDOWS[spaces[0]])
+    target = binding.destination(instruction.operands[0])
+    source = binding.source(instruction.operands[1], instruction.types[0])
+    if target.dtype.itemsize != 8:
+        raise NotExecuted
+
+    def step(chunk: Chunk) -> None:
+        value = chunk.read(source.slot)
+        value = value.astype(np.uint64)
+        chunk.write(target.slot, value - window if to_space else value + window)
+
+    return step
+
+
+def bind_isspacep(placed: Placed, binding: Binding) -> Step:
+    """isspacep: whether a generic address lies in a space's window."""
+    instruction = placed.instruction
+    space = instruction.flags[0].split("::")[0] if instruction.flags else ""
+    if space not in _WINDOWS:
+        raise NotExecuted
+    target = binding.destination(instruction.operands[0])
+    source = binding.source(instruction.operands[1], "u64")
+    low = _WINDOWS[space] or PARAM_WINDOW + WINDOW_BYTES
+    high = low + WINDOW_BYTES if _WINDOWS[space] else (1 << 64) - 1
+
+    def step(chunk: Chunk) -> None:
+        value = chunk.read(source.slot)
+        chunk.write(target.slot, (value >= np.uint64(low)) & (value < np.uint64(high)))
+
+    return step

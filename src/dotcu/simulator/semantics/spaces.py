@@ -1,0 +1,236 @@
+"""From addresses to bytes: every state space as elements of one flat array.
+
+`resolve` checks an access and gives the parts that may go on. Usually that is one part for
+all active lanes; the checks are then a few reductions. What fails them is sorted out lane
+by lane, reported by `sanitizers.bounds`, and left out.
+
+Source: PTX ISA, "State Spaces", "Generic Addressing".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dotcu.simulator.chunk import Array, Chunk, Private
+from dotcu.simulator.memory import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BYTES,
+    Region,
+)
+from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.sanitizers import bounds
+
+GLOBAL_SPACES = frozenset({"global", "const"})
+_LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
+
+
+class Access(NamedTuple):
+    """One instruction's access to memory.
+
+    Attributes:
+        number: Of the instruction; keys what a chunk remembers of it.
+        space: "global", "const", "shared", "local", "param" or "generic".
+        slot: The register that holds the address.
+        offset: Added to it.
+        width: Bytes of one element.
+        count: Elements.
+        action: "read", "write" or "atomic".
+    """
+
+    number: int
+    placed: Placed
+    space: str
+    slot: int
+    offset: int
+    width: int
+    count: int
+    action: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one lane touches; its address must be a multiple of this."""
+        return self.width * self.count
+
+
+class Part(NamedTuple):
+    """Lanes whose access lies in one array.
+
+    Attributes:
+        view: The space's bytes as elements.
+        shadow: Its written bytes, in step with the view; None where all are written.
+        index: For each lane the element; a single one if all lanes touch the same.
+        positions: Which of the active lanes these are; None for all of them.
+        region: The region of global memory; None for shared and local memory.
+    """
+
+    view: Array
+    shadow: Array | None
+    index: Array
+    positions: Array | None
+    region: Region | None
+
+
+def resolve(chunk: Chunk, access: Access) -> list[Part]:
+    """The parts of an access that are in bounds and aligned; the rest is reported."""
+    address = chunk.read(access.slot)
+    if address.itemsize != 8:
+        # A 32-bit address; its sum with the offset wraps as the hardware's adder does.
+        address = (address + np.uint32(access.offset & 0xFFFFFFFF)).astype(np.uint64)
+    elif access.offset:
+        address = address + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
+    space = access.space
+    if space in GLOBAL_SPACES:
+        return _global(chunk, access, address, None)
+    if space == "shared":
+        return _private(chunk, access, chunk.shared, address, None)
+    if space == "local":
+        return _private(chunk, access, chunk.local, address, None)
+    return _generic(chunk, access, address)
+
+
+def _generic(chunk: Chunk, access: Access, address: Array) -> list[Part]:
+    low = int(address.min())
+    if low >= _LAST_WINDOW:
+        return _global(chunk, access, address, None)
+    high = int(address.max())
+    for window, private in ((SHARED_WINDOW, chunk.shared), (LOCAL_WINDOW, chunk.local)):
+        if window <= low and high < window + WINDOW_BYTES:
+            return _private(chunk, access, private, address - np.uint64(window), None)
+    if high < SHARED_WINDOW:
+        return _global(chunk, access, address, None)
+    return _mixed(chunk, access, _spread(address, chunk.count()))
+
+
+def _mixed(chunk: Chunk, access: Access, address: Array) -> list[Part]:
+    """Lanes of one access in several spaces."""
+    window = np.where(address < _LAST_WINDOW, address >> np.uint64(40), np.uint64(0))
+    parts: list[Part] = []
+    for space in np.unique(window).tolist():
+        positions = np.flatnonzero(window == space)
+        here = address[positions]
+        base = np.uint64(space << 40)
+        if space == SHARED_WINDOW >> 40:
+            parts += _private(chunk, access, chunk.shared, here - base, positions)
+        elif space == LOCAL_WINDOW >> 40:
+            parts += _private(chunk, access, chunk.local, here - base, positions)
+        else:
+            parts += _global(chunk, access, here, positions)
+    return parts
+
+
+def _spread(address: Array, count: int) -> Array:
+    return np.repeat(address, count) if address.size == 1 else address
+
+
+# Global and constant memory
+
+
+def _global(chunk: Chunk, access: Access, address: Array, positions: Array | None) -> list[Part]:
+    region = chunk.hints.get(access.number)
+    if region is None:
+        region = chunk.grid.memory.find(int(address[0]))
+        if region is None:
+            return _sorted_out(chunk, access, address, positions)
+        chunk.hints[access.number] = region
+    size = access.bytes
+    relative = address - np.uint64(region.base)
+    inside = int(relative.max()) + size <= region.size
+    if not inside or _misaligned(address, size) or (access.action != "read" and region.read_only):
+        return _sorted_out(chunk, access, address, positions)
+    return [_region_part(region, access, address, positions)]
+
+
+def _misaligned(address: Array, size: int) -> bool:
+    if address.size == 1:
+        return bool(int(address[0]) & (size - 1))
+    return bool(int(np.bitwise_or.reduce(address)) & (size - 1))
+
+
+def _region_part(region: Region, access: Access, address: Array, positions: Array | None) -> Part:
+    width = access.width
+    view, first = region.view(width)
+    index = (address - np.uint64(first)).view(np.int64)
+    if width != 1:
+        index >>= width.bit_length() - 1
+    return Part(view, region.shadow(width), index, positions, region)
+
+
+def _sorted_out(chunk: Chunk, access: Access, address: Array, positions: Array | None) -> list[Part]:
+    """Find each lane's region; report those that have none."""
+    address = _spread(address, chunk.count())
+    if positions is None:
+        positions = np.arange(len(address))
+    parts: list[Part] = []
+    left = bounds.refuse_misaligned(chunk, access, address, positions)
+    address, positions = address[left], positions[left]
+    while len(address):
+        region = chunk.grid.memory.find(int(address[0]))
+        if region is None:
+            inside = _unmapped(chunk, address)
+            bounds.report_unmapped(chunk, access, address[inside], positions[inside])
+        else:
+            relative = address - np.uint64(region.base)
+            inside = relative < region.size
+            parts += _in_region(chunk, access, region, address[inside], positions[inside])
+        address, positions = address[~inside], positions[~inside]
+    return parts
+
+
+def _in_region(chunk: Chunk, access: Access, region: Region, address: Array, positions: Array) -> list[Part]:
+    fits = address - np.uint64(region.base) + np.uint64(access.bytes) <= region.size
+    if not fits.all():
+        bounds.report_unmapped(chunk, access, address[~fits], positions[~fits])
+        address, positions = address[fits], positions[fits]
+    if not len(address):
+        return []
+    if access.action != "read" and region.read_only:
+        writable = [a for a in region.aliases if not a.read_only]
+        if not writable:
+            bounds.report_read_only(chunk, access, region, address, positions)
+            return []
+    return [_region_part(region, access, address, positions)]
+
+
+def _unmapped(chunk: Chunk, address: Array) -> Array:
+    """Which addresses no region holds, the first being one of them."""
+    none = np.zeros(len(address), bool)
+    bases = np.array([r.base for r in chunk.grid.memory.regions], np.uint64)
+    ends = np.array([r.base + r.size for r in chunk.grid.memory.regions], np.uint64)
+    for base, end in zip(bases, ends):
+        none |= (address >= base) & (address < end)
+    return ~none
+
+
+# Shared and local memory
+
+
+def _private(
+    chunk: Chunk, access: Access, private: Private, address: Array, positions: Array | None
+) -> list[Part]:
+    size = access.bytes
+    if int(address.max()) + size > private.size or _misaligned(address, size):
+        address = _spread(address, chunk.count())
+        if positions is None:
+            positions = np.arange(len(address))
+        left = bounds.refuse_misaligned(chunk, access, address, positions)
+        address, positions = address[left], positions[left]
+        fits = (address < private.size) & (address + np.uint64(size) <= private.size)
+        if not fits.all():
+            bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
+            address, positions = address[fits], positions[fits]
+        if not len(address):
+            return []
+    bases = private.bases
+    if bases.size != 1:
+        if chunk.active is not None:
+            bases = bases[chunk.active]
+        if positions is not None:
+            bases = bases[positions]
+    index = (address + bases).view(np.int64)
+    if access.width != 1:
+        index >>= access.width.bit_length() - 1
+    return [Part(private.views[access.width], private.shadows[access.width], index, positions, None)]
