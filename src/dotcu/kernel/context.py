@@ -1,0 +1,90 @@
+"""Where a launch may happen: the one piece of state that bodies, traces and launches share.
+
+A launch looks at `current()`. Outside any operator it runs (`Place.RUN`), if no trace would
+lose it. Inside a body that dotcu runs only for the shapes it allocates, it is skipped
+(`Place.SKIP`). Inside a backward it is refused (`Place.REFUSE`): a second derivative would
+not see it. The state belongs to the thread and task that set it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+class Place(enum.Enum):
+    """What becomes of a launch."""
+
+    OUTSIDE = "outside any operator: it runs, and is refused where a trace would lose it"
+    BODY = "in the body of an operator that computes: it runs"
+    SKIP = "in the body of an operator that is asked for shapes: it is skipped"
+    REFUSE = "in a backward or another place that must not launch: it is refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """The operator whose code is running, and what becomes of a launch in it."""
+
+    place: Place
+    operator: str = ""
+    reason: str = ""
+
+
+_OUTSIDE = Scope(place=Place.OUTSIDE)
+_scope: ContextVar[Scope] = ContextVar("dotcu_scope", default=_OUTSIDE)
+
+
+def current() -> Scope:
+    """The scope that this thread is in."""
+    return _scope.get()
+
+
+@contextmanager
+def entering(place: Place, *, operator: str = "", reason: str = "") -> Iterator[None]:
+    """Set what becomes of launches until the block ends."""
+    token = _scope.set(Scope(place=place, operator=operator, reason=reason))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One launch that happened, for whoever watches.
+
+    Attributes:
+        kernel: The kernel with its template arguments.
+        where: `cuda:0`, or `simulator`.
+        digest: The build digest of the code that ran.
+        compile_s: Seconds that compiling it took, by this process or the one that filled the cache.
+        cached: Whether the code came from the cache.
+    """
+
+    kernel: str
+    where: str
+    digest: str
+    compile_s: float
+    cached: bool
+
+
+_watchers: ContextVar[tuple[list[Launch], ...]] = ContextVar("dotcu_watchers", default=())
+
+
+@contextmanager
+def watching() -> Iterator[list[Launch]]:
+    """Collect this thread's launches until the block ends."""
+    launches: list[Launch] = []
+    token = _watchers.set((*_watchers.get(), launches))
+    try:
+        yield launches
+    finally:
+        _watchers.reset(token)
+
+
+def watched() -> tuple[list[Launch], ...]:
+    """Where to report a launch; empty while nobody watches."""
+    return _watchers.get()

@@ -1,0 +1,265 @@
+"""A kernel: something to call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dotcu.compile import Declaration, ObjectCode, Target
+from dotcu.errors import ArgumentError, SourceError
+from dotcu.kernel import context, cuda, templates
+from dotcu.kernel.launch import DeviceLike, InSimulator, OnCuda, default_place, launch
+from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
+from dotcu.kernel.tracing import refuse_compiled, refuse_place
+from dotcu.kernel.units import Code, Unit, target_of
+
+if TYPE_CHECKING:
+    from dotcu.kernel.module import Module
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelAttributes:
+    """What a kernel takes, as the assembler reports it.
+
+    Attributes:
+        target: What it was assembled for.
+        registers: Per thread.
+        static_smem_bytes: Shared memory that it declares, per block.
+        local_bytes: Stack, per thread; spilled registers lie in it.
+        max_threads_per_block: By its launch bounds and its registers.
+    """
+
+    target: str
+    registers: int
+    static_smem_bytes: int
+    local_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    constant_bytes: int
+    barriers: int
+    max_threads_per_block: int
+
+
+class Kernel:
+    """A `__global__` function: a plain one, a template, or an instantiation of one.
+
+    A launch runs where its tensors live: on the GPU, on torch's current stream, or in the
+    simulator. It does not wait for a GPU. A template is instantiated by indexing it.
+    """
+
+    def __init__(
+        self, module: Module, declaration: Declaration, unit: Unit | None, arguments: tuple[str, ...] = ()
+    ) -> None:
+        self._module = module
+        self._declaration = declaration
+        self._unit = unit
+        self._arguments = arguments
+        self.name = f"{declaration.name}<{', '.join(arguments)}>" if arguments else declaration.name
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it must be instantiated before it can be called."""
+        return self._unit is None
+
+    @property
+    def declaration(self) -> Declaration:
+        """Where and how the source declares it."""
+        return self._declaration
+
+    @property
+    def unit(self) -> Unit:
+        """What it is compiled with.
+
+        Raises:
+            ArgumentError: It is a template without arguments.
+        """
+        if self._unit is None:
+            raise ArgumentError(
+                f"{self.name} is a template and was used without template arguments.\n"
+                f"It is declared: {templates.describe(self._declaration)}.\n"
+                f"Instantiate it: {templates.example(self._declaration)}"
+            )
+        return self._unit
+
+    def __getitem__(self, arguments: Any) -> Kernel:
+        """Instantiate a template.
+
+        Args:
+            arguments: A torch dtype stands for its C++ type and brings its header, ints and bools
+                for themselves, a str for C++ text.
+
+        Raises:
+            ArgumentError: It is no template, or takes other arguments.
+        """
+        if torch.compiler.is_dynamo_compiling():
+            refuse_compiled(self.name)
+        if self._unit is not None:
+            raise ArgumentError(
+                f"{self.name} is {'instantiated already' if self._arguments else 'no template'}, got "
+                f"[{arguments!r}].\nCall it as it is: module.{self._declaration.name.rsplit('::')[-1]}(...)"
+            )
+        values = arguments if isinstance(arguments, tuple) else (arguments,)
+        return self._module.instantiation(self._declaration, values)
+
+    def __call__(
+        self,
+        *args: Any,
+        grid: Any,
+        block: Any,
+        smem_bytes: Any = 0,
+        cluster: Any = None,
+        cooperative: bool = False,
+        programmatic: bool = False,
+        device: DeviceLike | None = None,
+    ) -> None:
+        """Launch the kernel where its tensors live.
+
+        Args:
+            args: One for each parameter. A tensor stands for a pointer or a `dotcu::tensor`, None
+                for a null pointer, a number for a number; a struct is a ctypes.Structure, a NumPy
+                structured scalar or its bytes.
+            grid: In blocks, also with clusters; an int or up to three. With a zero in it nothing runs.
+            block: In threads; an int or up to three.
+            smem_bytes: Dynamic shared memory per block, up to what the architecture has.
+            cluster: Blocks of a cluster; an int or up to three.
+            cooperative: All blocks run at once, so that the grid can synchronize.
+            programmatic: It may start before the kernel before it ends (programmatic dependent launch).
+            device: Where a kernel without tensors runs.
+
+        Raises:
+            ArgumentError: A value does not fit its parameter.
+            LaunchConfigError: The configuration breaks a limit.
+            TracedLaunchError: A trace would lose the launch.
+            GradientError: Autograd would not see it.
+            LaunchError: The driver refused it.
+            FindingError: The simulator found a fault.
+
+        Note:
+            The version counter of each tensor passed for a pointer to non-const is bumped.
+        """
+        if torch.compiler.is_dynamo_compiling():
+            refuse_compiled(self.name)
+        scope = context.current()
+        if scope.place is context.Place.SKIP:
+            return
+        if scope.place is context.Place.REFUSE:
+            refuse_place(self.name, scope.operator, scope.reason)
+        launch(
+            self.unit,
+            self.name,
+            args,
+            grid=grid,
+            block=block,
+            smem_bytes=smem_bytes,
+            cluster=cluster,
+            cooperative=cooperative,
+            programmatic=programmatic,
+            device=device,
+        )
+
+    def compile(self, arch: str | None = None) -> ObjectCode:
+        """Compile for an architecture, `sm_90a` or `compute_80`; by default for the device in use."""
+        return self.unit.code(Target.parse(arch) if arch is not None else _assembled_target()).object
+
+    def warm(self) -> None:
+        """Compile and load on every visible device, or else in the simulator."""
+        if not cuda.available():
+            place = InSimulator(run=_run_of_default())
+            place.code(self.unit).loaded()
+            return
+        for index in range(torch.cuda.device_count()):
+            code = OnCuda(index=index).code(self.unit)
+            code.plan(self.name)
+            code.library().kernel(code.symbol(self.name), index)
+
+    @property
+    def attributes(self) -> KernelAttributes:
+        """Registers, shared memory, spills and limits, on the architecture in use."""
+        code = self._assembled()
+        resources = code.object.resources[code.symbol(self.name)]
+        return KernelAttributes(
+            target=str(code.object.target),
+            registers=resources.registers,
+            static_smem_bytes=resources.smem_bytes,
+            local_bytes=resources.stack_bytes,
+            spill_store_bytes=resources.spill_store_bytes,
+            spill_load_bytes=resources.spill_load_bytes,
+            constant_bytes=resources.constant_bytes,
+            barriers=resources.barriers,
+            max_threads_per_block=self._max_threads(code),
+        )
+
+    def _max_threads(self, code: Code) -> int:
+        bound = code.needs(self.name).max_threads or MAX_THREADS_PER_BLOCK
+        most = min(bound, MAX_THREADS_PER_BLOCK)
+        while most > 32 and self._occupancy(code, most, 0).by_registers == 0:
+            most -= 32
+        return most
+
+    def _assembled(self) -> Code:
+        return self.unit.code(_assembled_target())
+
+    def _occupancy(self, code: Code, threads: int, smem_bytes: int) -> Occupancy:
+        needs, target = code.needs(self.name), code.object.target
+        return occupancy(
+            limits(target.major, target.minor),
+            threads=threads,
+            registers=needs.registers,
+            static_smem_bytes=needs.static_smem_bytes,
+            smem_bytes=smem_bytes,
+        )
+
+    def occupancy(self, block: int | tuple[int, ...], smem_bytes: int = 0) -> int:
+        """How many blocks a multiprocessor holds at once, by registers, shared memory and limits.
+
+        Args:
+            block: In threads; an int or up to three.
+            smem_bytes: Dynamic shared memory per block.
+
+        Note:
+            Arithmetic on what the assembler reports: the same answer for fakes and in the simulator.
+        """
+        sizes = block if isinstance(block, (tuple, list)) else (block,)
+        threads = 1
+        for size in sizes:
+            threads *= size
+        return self._occupancy(self._assembled(), threads, smem_bytes).blocks
+
+    def __repr__(self) -> str:
+        line = f":{self._declaration.line}" if self._declaration.line else ""
+        where = f"{self._module.name}{line}"
+        if self.is_template:
+            return f"<dotcu.Kernel {templates.describe(self._declaration)}, {where}>"
+        codes = self.unit.codes()
+        shown = str(codes[0].plan(self.name).signature) if codes else self.name
+        targets = ", ".join(str(code.object.target) for code in codes)
+        return (
+            f"<dotcu.Kernel {shown}, {where}, {f'compiled for {targets}' if codes else 'not compiled yet'}>"
+        )
+
+
+def _run_of_default() -> Any:
+    place = default_place()
+    assert isinstance(place, InSimulator)
+    return place.run
+
+
+def _assembled_target() -> Target:
+    """What attributes and occupancy are told for: the device in use, as machine code."""
+    place = default_place()
+    if isinstance(place, OnCuda):
+        target = target_of(place.index)
+        return Target("sm", target.major, target.minor, target.suffix)
+    target = Target.parse(place.run.arch)
+    return Target("sm", target.major, target.minor, target.suffix)
+
+
+def overloaded(name: str, lines: list[int], file: str) -> SourceError:
+    """The refusal of a name that several kernels share."""
+    return SourceError(
+        f"{file} has {len(lines)} kernels named {name}, on lines {', '.join(map(str, lines))}.\n"
+        "A kernel is called by its name, so overloads cannot be told apart.\n"
+        f"Give each its name: {name}_float and {name}_double, say, or make one template of them."
+    )

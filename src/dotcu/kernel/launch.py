@@ -1,0 +1,201 @@
+"""A launch: where its tensors live decides whether the GPU or the simulator runs it.
+
+check the place -> read the configuration -> choose where -> compile if need be -> check and pack
+the arguments -> check the limits -> run -> bump version counters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.compile import Target
+from dotcu.errors import ArgumentError, LaunchConfigError
+from dotcu.kernel import context, cuda, simulated
+from dotcu.kernel.arguments import Packed, Plan, pack, require_device, tensors
+from dotcu.kernel.config import LaunchConfig, read_config, require_fit
+from dotcu.kernel.occupancy import ArchLimits, limits
+from dotcu.kernel.runs import active_run, capability_of
+from dotcu.kernel.tracing import require_seen
+from dotcu.kernel.units import Code, Unit, target_of
+from dotcu.simulator import Run
+
+DeviceLike = torch.device | str | int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnCuda:
+    """A launch on a GPU."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index}"
+
+    @property
+    def arch(self) -> ArchLimits:
+        return limits(*cuda.capability(self.index))
+
+    @property
+    def multiprocessors(self) -> int:
+        return cuda.multiprocessors(self.index)
+
+    def code(self, unit: Unit) -> Code:
+        return unit.code(target_of(self.index))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InSimulator:
+    """A launch in the simulator."""
+
+    run: Run
+
+    def __str__(self) -> str:
+        return "simulator"
+
+    @property
+    def arch(self) -> ArchLimits:
+        return limits(*capability_of(self.run.arch))
+
+    @property
+    def multiprocessors(self) -> int:
+        return self.arch.multiprocessors
+
+    def code(self, unit: Unit) -> Code:
+        return unit.code(Target.parse(self.run.arch).virtual, simulated=True)
+
+
+Where = OnCuda | InSimulator
+
+
+def where(kernel: str, found: Sequence[Tensor], device: DeviceLike | None) -> Where:
+    """Where a launch runs: with its tensors, else on `device`, else where torch would.
+
+    Raises:
+        ArgumentError: The tensors are elsewhere than `device` says.
+        LaunchConfigError: `device` is neither a GPU of this machine nor the CPU.
+    """
+    asked = _read_device(kernel, device) if device is not None else None
+    if not found:
+        return default_place() if asked is None else _at(asked)
+    here = found[0].device
+    if asked is not None and asked != here:
+        raise ArgumentError(
+            f"{kernel}: device={str(asked)!r} was asked for, and its tensors are on {here}.\n"
+            f'A launch runs where its tensors are: leave device out, or pass t.to("{asked}").'
+        )
+    return _at(here)
+
+
+def default_place() -> Where:
+    """Where a kernel without tensors runs: a `simulate()` block, the current GPU, the simulator."""
+    run = active_run()
+    if run is None and cuda.available():
+        return OnCuda(index=torch.cuda.current_device())
+    return InSimulator(run=run if run is not None else Run())
+
+
+def _at(device: torch.device) -> Where:
+    if device.type == "cuda":
+        return OnCuda(index=_index(device))
+    run = active_run()
+    return InSimulator(run=run if run is not None else Run())
+
+
+def _index(device: torch.device) -> int:
+    index: int | None = device.index
+    return torch.cuda.current_device() if index is None else index
+
+
+def _read_device(kernel: str, device: DeviceLike) -> torch.device:
+    try:
+        asked = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except RuntimeError as error:
+        raise LaunchConfigError(f'{kernel}: got device={device!r}; pass "cuda:0" or "cpu".') from error
+    if asked.type == "cpu":
+        return torch.device("cpu")
+    if asked.type != "cuda" or not cuda.available() or (asked.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count() if cuda.available() else 0
+        raise LaunchConfigError(
+            f"{kernel}: got device={str(asked)!r}; torch sees {count} CUDA devices here.\n"
+            'Pass device="cpu" to simulate.'
+        )
+    return torch.device("cuda", _index(asked))
+
+
+def launch(
+    unit: Unit,
+    name: str,
+    args: Sequence[Any],
+    *,
+    grid: Any,
+    block: Any,
+    smem_bytes: Any,
+    cluster: Any,
+    cooperative: bool,
+    programmatic: bool,
+    device: DeviceLike | None,
+) -> None:
+    """Check a launch and run it."""
+    found = tensors(args)
+    if context.current().place is context.Place.OUTSIDE:
+        require_seen(name, found)
+    config = read_config(
+        name,
+        grid=grid,
+        block=block,
+        smem_bytes=smem_bytes,
+        cluster=cluster,
+        cooperative=cooperative,
+        programmatic=programmatic,
+    )
+    place = where(name, found, device)
+    code = place.code(unit)
+    plan = code.plan(name)
+    require_device(plan, args)
+    require_fit(name, config, code.needs(name), place.arch, multiprocessors=place.multiprocessors)
+    packed = _run(place, code, name, plan, args, config)
+    if not config.blocks:
+        return
+    _count_writes(packed.written)
+    for watcher in context.watched():
+        watcher.append(_seen(name, place, code))
+
+
+def _count_writes(written: Sequence[Tensor]) -> None:
+    """Count a write in the version of each tensor; those of inference mode have none."""
+    counted = [tensor for tensor in written if not tensor.is_inference()]
+    if counted:
+        torch.autograd.graph.increment_version(counted)
+
+
+def _seen(name: str, place: Where, code: Code) -> context.Launch:
+    return context.Launch(
+        kernel=name,
+        where=str(place),
+        digest=code.object.build_digest,
+        compile_s=code.object.seconds,
+        cached=code.object.cached,
+    )
+
+
+def _run(
+    place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig
+) -> Packed:
+    if isinstance(place, OnCuda):
+        packed = pack(plan, args, _data_ptr)
+        if config.blocks:
+            cuda.launch(code.library(), code.symbol(name), place.index, config, packed.parameters, name)
+        return packed
+    packed, memory = simulated.pack_simulated(plan, args)
+    if config.blocks:
+        simulated.launch(code, name, packed, memory, config, place.run, name)
+    return packed
+
+
+def _data_ptr(tensor: Tensor, name: str, writable: bool) -> int:
+    return tensor.data_ptr()

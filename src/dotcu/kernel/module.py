@@ -1,0 +1,302 @@
+"""`load()`: a source of kernels as an object with a kernel for each of its names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dotcu import compile as compiler
+from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
+from dotcu.errors import KernelNotFound, UsageError
+from dotcu.kernel import templates
+from dotcu.kernel.kernel import Kernel, overloaded
+from dotcu.kernel.launch import default_place
+from dotcu.kernel.locks import ForkSafeLock
+from dotcu.kernel.mangling import qualified_name
+from dotcu.kernel.tracing import refuse_compiled
+from dotcu.kernel.units import Unit
+from dotcu.kernel.variable import Variable
+
+Define = Mapping[str, Any]
+Instantiations = Mapping[str, Sequence[Any]]
+
+
+class Module:
+    """The kernels and variables of one source. Nothing is compiled before something needs it.
+
+    Attributes:
+        name: The source's file name.
+        source: Its text, and where it was read.
+        options: How it is compiled.
+        kernels: Every kernel by its qualified name; `module.k` is short for `module.kernels["k"]`.
+        instantiate: The instantiations that a wheel must hold, by template.
+    """
+
+    def __init__(self, source: Source, options: CompileOptions, instantiate: Instantiations) -> None:
+        self.source = source
+        self.options = options
+        self.name = source.name
+        self._lock = ForkSafeLock()
+        self._contents: dict[str, bytes] = {}
+        self._variables = compiler.variables(source.text)
+        declared = compiler.kernels(source.text)
+        self._overloads = _overloads(declared)
+        single = [d for d in declared if d.name not in self._overloads]
+        self._plain = self._unit([d for d in single if not d.template_parameters])
+        self._units = [self._plain]
+        self.kernels = Kernels(self, [self._kernel(d) for d in single])
+        self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {}
+        self.instantiate = self._read_instantiate(instantiate)
+
+    def _unit(
+        self,
+        declarations: Sequence[Declaration],
+        source: Source | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Unit:
+        names = names if names is not None else [d.name for d in declarations]
+        return Unit(
+            source if source is not None else self.source,
+            self.options,
+            names,
+            parameter_names={name: d.parameter_names for name, d in zip(names, declarations, strict=False)},
+            variables=self._variables,
+            contents=self._contents,
+        )
+
+    def _kernel(self, declaration: Declaration) -> Kernel:
+        return Kernel(self, declaration, None if declaration.template_parameters else self._plain)
+
+    def _read_instantiate(self, asked: Instantiations) -> dict[str, tuple[tuple[str, ...], ...]]:
+        read = {}
+        for name, rows in asked.items():
+            declaration = self.kernels[name].declaration
+            tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
+            read[name] = tuple(templates.spell_arguments(declaration, row) for row in tuples)
+        return read
+
+    def instantiation(self, declaration: Declaration, values: Sequence[Any]) -> Kernel:
+        """The kernel that a template gives for some arguments."""
+        arguments = templates.spell_arguments(declaration, values)
+        key = (declaration.name, arguments)
+        found = self._instances.get(key)
+        if found is None:
+            with self._lock:
+                found = self._instances.get(key)
+                if found is None:
+                    found = self._instances[key] = self._instantiate(declaration, arguments)
+        return found
+
+    def _instantiate(self, declaration: Declaration, arguments: tuple[str, ...]) -> Kernel:
+        name = f"{declaration.name}<{', '.join(arguments)}>"
+        unit = self._unit([declaration], templates.with_headers(self.source, arguments), [name])
+        self._units.append(unit)
+        return Kernel(self, declaration, unit, arguments)
+
+    def units(self) -> tuple[Unit, ...]:
+        """The plain kernels' unit, and one for each instantiation so far."""
+        with self._lock:
+            return tuple(self._units)
+
+    def __getattr__(self, name: str) -> Kernel:
+        if name.startswith("_"):  # what Python asks of any object; kernels["_k"] is not such a question
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if torch.compiler.is_dynamo_compiling():
+            refuse_compiled(name)
+        return self.kernels[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.kernels]
+
+    def __repr__(self) -> str:
+        where = self.source.path or self.name
+        return f"<dotcu.Module {str(where)!r}: {', '.join(self.kernels) or 'no kernels'}>"
+
+    def missing(self, name: str) -> Kernel:
+        """Look for a kernel that the scan of the text did not find, since a macro makes it, say.
+
+        Raises:
+            KernelNotFound: There is none; names those that there are, the nearest first.
+            SourceError: The name is that of several kernels.
+        """
+        if name in self._overloads:
+            raise overloaded(name, self._overloads[name], self.name)
+        if re.search(r"^\s*#\s*(define|include\s*\")", self.source.text, re.MULTILINE):
+            self._discover()
+        if name in self.kernels.found:
+            return self.kernels.found[name]
+        raise KernelNotFound(self._not_found(name, "kernel", list(self.kernels)))
+
+    def _discover(self) -> None:
+        """Add the kernels that the compiler sees and the scan does not, each a unit of its own."""
+        code = default_place().code(self._plain)
+        for symbol in code.program.headers:
+            name, is_template = qualified_name(symbol)
+            known = name in self.kernels.found or name in self._overloads
+            if known or is_template:
+                continue
+            declaration = Declaration(name, (), (), 0)
+            with self._lock:
+                unit = self._unit([declaration])
+                self._units.append(unit)
+                self.kernels.found.setdefault(name, Kernel(self, declaration, unit))
+
+    def _not_found(self, name: str, kind: str, names: list[str]) -> str:
+        near = difflib.get_close_matches(name, names, n=len(names), cutoff=0.0)
+        listed = ", ".join(near) if near else f"no {kind} at all"
+        remedy = f"Did you mean module.{near[0]}?" if near else "A kernel is a __global__ void function."
+        return f"{self.name} has no {kind} named {name!r}; it has {listed}.\n{remedy}"
+
+    def compile(self, arch: str) -> ObjectCode:
+        """Compile the plain kernels, and the instantiations named or used so far, for an architecture.
+
+        Args:
+            arch: `sm_90a` for a cubin and its PTX, `compute_80` for PTX alone.
+        """
+        rows = [(name, row) for name, rows in self.instantiate.items() for row in rows]
+        kernels = [self.instantiation(self.kernels[name].declaration, row) for name, row in rows]
+        used = [*kernels, *(k for k in self._instances.values() if k not in kernels and k.unit.codes())]
+        source = templates.with_headers(self.source, [k.name for k in used])
+        names = [*self._plain.names, *(k.name for k in used)]
+        everything = self._unit([*(self.kernels[n].declaration for n in self._plain.names)], source, names)
+        return everything.build(Target.parse(arch))
+
+    def warm(self) -> None:
+        """Compile and load every kernel, before a graph is captured, say.
+
+        Plain kernels, those named by `instantiate` and all instantiations so far, on every visible
+        device; where there is none, in the simulator.
+        """
+        for name, rows in self.instantiate.items():
+            for row in rows:
+                self.instantiation(self.kernels[name].declaration, row)
+        for kernel in [*self.kernels.values(), *self._instances.values()]:
+            if not kernel.is_template:
+                kernel.warm()
+
+    def variable(self, name: str) -> Variable:
+        """A `__constant__` or `__device__` variable, to write.
+
+        Raises:
+            KernelNotFound: There is none of that name; names those that there are.
+        """
+        found = _by_name(name, self._variables)
+        if found is None:
+            raise KernelNotFound(self._not_found(name, "variable", list(self._variables)))
+        return Variable(self, found)
+
+    @property
+    def contents(self) -> dict[str, bytes]:
+        """What was written to variables so far."""
+        return self._contents
+
+
+def _overloads(declared: Sequence[Declaration]) -> dict[str, list[int]]:
+    lines: dict[str, list[int]] = {}
+    for declaration in declared:
+        lines.setdefault(declaration.name, []).append(declaration.line)
+    return {name: found for name, found in lines.items() if len(found) > 1}
+
+
+def _by_name(name: str, names: Sequence[str]) -> str | None:
+    """A qualified name, or the only one that ends in a plain one."""
+    if name in names:
+        return name
+    matches = [other for other in names if other.rsplit("::")[-1] == name]
+    return matches[0] if len(matches) == 1 else None
+
+
+class Kernels(Mapping[str, Kernel]):
+    """Every kernel of a module by its qualified name; a plain name will do where only one ends in it."""
+
+    def __init__(self, module: Module, kernels: Sequence[Kernel]) -> None:
+        self._module = module
+        self.found = {kernel.name: kernel for kernel in kernels}
+
+    def __getitem__(self, name: str) -> Kernel:
+        found = self.found.get(name)
+        if found is not None:
+            return found
+        qualified = _by_name(name, tuple(self.found))
+        return self.found[qualified] if qualified is not None else self._module.missing(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self.found))
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and _by_name(name, tuple(self.found)) is not None
+
+    def __repr__(self) -> str:
+        return f"<kernels of {self._module.name}: {', '.join(self.found)}>"
+
+
+def load(
+    path: str | Path,
+    *,
+    include: Sequence[str | Path] = (),
+    define: Define = {},  # noqa: B006 - never changed
+    options: Sequence[str] = (),
+    std: str = "c++17",
+    debug: bool = False,
+    instantiate: Instantiations = {},  # noqa: B006 - never changed
+) -> Module:
+    """Read a file of kernels. Nothing is compiled yet.
+
+    Args:
+        path: The `.cu` file; a relative one is taken from the caller's file.
+        include: Folders for its headers; relative ones are taken from the caller's file too.
+        define: Macros; None defines one without a value.
+        options: More options for the compiler.
+        std: The C++ standard.
+        debug: Compile for cuda-gdb, without optimization.
+        instantiate: For each template the arguments that a wheel must hold:
+            `{"scale_add": [(torch.float32,), (torch.bfloat16,)]}`.
+
+    Raises:
+        SourceNotFound: There is no file that can be read.
+        KernelNotFound: `instantiate` names a template that is not there.
+    """
+    beside = _caller_folder()
+    source = compiler.read_source(_from(beside, path), [_from(beside, folder) for folder in include])
+    return Module(source, _options(define, options, std, debug), instantiate)
+
+
+def load_inline(
+    source: str,
+    *,
+    include: Sequence[str | Path] = (),
+    define: Define = {},  # noqa: B006 - never changed
+    options: Sequence[str] = (),
+    std: str = "c++17",
+    debug: bool = False,
+    instantiate: Instantiations = {},  # noqa: B006 - never changed
+) -> Module:
+    """Take kernels from a str; otherwise as `load`."""
+    beside = _caller_folder()
+    text = compiler.inline_source(source, include=[_from(beside, folder) for folder in include])
+    return Module(text, _options(define, options, std, debug), instantiate)
+
+
+def _options(define: Define, options: Sequence[str], std: str, debug: bool) -> CompileOptions:
+    if isinstance(options, str):
+        raise UsageError(f"options is a list of compiler options, got {options!r}.\nWrite [{options!r}].")
+    return CompileOptions(std=std, define=define, options=tuple(options), debug=debug)
+
+
+def _from(folder: Path, path: str | Path) -> Path:
+    return folder / Path(path).expanduser()
+
+
+def _caller_folder() -> Path:
+    """The folder of the file that called `load`; the working directory where it is in no file."""
+    file = sys._getframe(2).f_globals.get("__file__")
+    return Path(file).absolute().parent if file else Path.cwd()

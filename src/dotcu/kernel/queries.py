@@ -1,0 +1,46 @@
+"""What a body may ask: answers on fakes and in the simulator too, and no guard on a symbolic size."""
+
+from __future__ import annotations
+
+from typing import TypeVar, Union
+
+import torch
+from torch import Tensor
+
+from dotcu.kernel import context
+from dotcu.kernel.occupancy import limits
+from dotcu.kernel.runs import active_run, capability_of
+from dotcu.kernel.tensors import is_plain
+
+Int = TypeVar("Int", bound=Union[int, "torch.SymInt"])
+
+
+def cdiv(a: Int, b: Int | int) -> Int:
+    """The quotient of two whole numbers, rounded up: how many blocks of b cover a.
+
+    Takes symbolic sizes and puts no guard on them.
+    """
+    return -(-a // b)  # type: ignore[return-value]
+
+
+def is_aligned(tensor: Tensor, bytes: int) -> bool:
+    """Whether a tensor's first element lies at an address divisible by `bytes`.
+
+    A tensor without memory is as torch's allocator would make it: aligned. So a body must not
+    let the shape of what it returns depend on this.
+    """
+    if context.current().place is context.Place.SKIP or not is_plain(tensor):
+        return True
+    return tensor.data_ptr() % bytes == 0
+
+
+def sm_count(tensor: Tensor | torch.device | str) -> int:
+    """How many multiprocessors the device of a tensor has.
+
+    On CPU tensors, and where there is no GPU, those of the GPU that the simulator stands for.
+    """
+    device = tensor.device if isinstance(tensor, Tensor) else torch.device(tensor)
+    if device.type == "cuda" and torch.cuda.is_available():
+        return torch.cuda.get_device_properties(device).multi_processor_count
+    run = active_run()
+    return limits(*capability_of(run.arch if run is not None else "sm_80")).multiprocessors

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dotcu.errors import LaunchConfigError
+from dotcu.kernel.config import KernelNeeds, LaunchConfig, read_config, require_fit
+from dotcu.kernel.occupancy import LIMITS
+
+
+def read(**given: Any) -> LaunchConfig:
+    return read_config("k", **{"grid": 1, "block": 1, **given})
+
+
+def fit(needs: KernelNeeds, arch: tuple[int, int] = (8, 0), multiprocessors: int = 108, **given: Any) -> None:
+    require_fit("k", read(**given), needs, LIMITS[arch], multiprocessors=multiprocessors)
+
+
+def test_sizes_are_an_int_or_up_to_three() -> None:
+    config = read(grid=(2, 3), block=[4], cluster=(2, 1, 1))
+    assert (config.grid, config.block, config.cluster) == ((2, 3, 1), (4, 1, 1), (2, 1, 1))
+    assert read(grid=np.int64(5)).grid == (5, 1, 1)
+    assert read(grid=(0, 7)).blocks == 0
+
+
+def test_a_configuration_prints_as_it_is_written() -> None:
+    assert str(read(grid=2, block=64, smem_bytes=16, cooperative=True)) == (
+        "grid=(2, 1, 1), block=(64, 1, 1), smem_bytes=16, cooperative"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"block": 2048}, r"block.x=2048; the limit is 1024"),
+        ({"block": 0}, "block with 0; the least is 1"),
+        ({"block": (32, 64)}, "has 2048 threads; a block has at most 1024"),
+        ({"block": (1, 1, 65)}, "block.z=65; the limit is 64"),
+        ({"grid": -1}, "grid with -1; the least is 0"),
+        ({"grid": 2**31}, "grid.x=2147483648; the limit is 2147483647"),
+        ({"grid": (1, 65536)}, "grid.y=65536; the limit is 65535"),
+        ({"grid": (1, 1, 65536)}, "grid.z=65536; the limit is 65535"),
+        ({"grid": 2.5}, r"grid with float 2.5; .*\nDivide with dotcu.cdiv"),
+        ({"grid": True}, "grid with bool True"),
+        ({"grid": (1, 1, 1, 1)}, "grid with 4 dimensions"),
+        ({"grid": ()}, "grid with 0 dimensions"),
+        ({"smem_bytes": -1}, "smem_bytes with -1"),
+        ({"cluster": 0}, "cluster with 0"),
+        ({"cluster": 32, "grid": 32}, "of 32 blocks; a cluster has at most 16"),
+        ({"cluster": 2, "grid": 3}, "the grid counts blocks and is a multiple of the cluster"),
+    ],
+)
+def test_what_no_gpu_can_launch_is_refused_by_limit_and_value(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(LaunchConfigError, match=says):
+        read(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "needs", "says"),
+    [
+        ({"smem_bytes": 164 * 1024}, {}, "sm_80 has 166912.\nPass smem_bytes=166912 or less"),
+        ({"smem_bytes": 163 * 1024}, {"static_smem_bytes": 4}, r"166916 bytes .*\(4 static, smem_bytes=166912\)"),
+        ({"block": 512}, {"max_threads": 256}, "its __launch_bounds__ allow 256"),
+        ({"block": 1024}, {"registers": 96}, "1024 threads of 96 registers each; a block has 65536"),
+        ({"cluster": 2, "grid": 2}, {}, "sm_80 has no clusters"),
+        ({"block": 1024, "grid": 217, "cooperative": True}, {"registers": 32}, "217 blocks; 2 blocks on each of 108"),
+    ],
+)
+def test_what_an_architecture_cannot_run_is_refused(
+    given: dict[str, Any], needs: dict[str, int], says: str
+) -> None:
+    with pytest.raises(LaunchConfigError, match=says):
+        fit(KernelNeeds(**needs), **given)
+
+
+def test_what_fits_passes() -> None:
+    fit(KernelNeeds(registers=32, max_threads=256), block=256, smem_bytes=163 * 1024)
+    fit(KernelNeeds(registers=32), block=1024, grid=216, cooperative=True)
+    fit(KernelNeeds(), (9, 0), grid=16, cluster=16)

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from dotcu.compile import Target
+from dotcu.errors import ArgumentError, CompileError, KernelNotFound, SourceError, SourceNotFound, UsageError
+from dotcu.kernel import Kernel, Module, cdiv, load, load_inline
+
+SOURCE = """
+template <typename T>
+__global__ void scale_add(const T* a, const T* b, float alpha, T* out, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] + T(alpha) * b[i];
+}
+template <typename T, int STEP, bool NEGATE = false>
+__global__ void steps(T* out, int n) {
+    int i = threadIdx.x;
+    if (i < n) out[i] = T(NEGATE ? -STEP * i : STEP * i);
+}
+__global__ void fill(float* out, float value, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = value;
+}
+namespace inner {
+__global__ void fill_two(float* out) { out[threadIdx.x] = 2.0f; }
+}
+extern "C" __global__ void plain(int* out) { out[threadIdx.x] = threadIdx.x; }
+"""
+
+
+@pytest.fixture(scope="module")
+def module() -> Module:
+    return load_inline(SOURCE)
+
+
+def test_load_reads_a_file_beside_its_caller(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(SOURCE)
+    script = tmp_path / "script.py"
+    script.write_text("from dotcu.kernel import load\nmodule = load('k.cu')\n")
+    names: dict[str, Module] = {}
+    exec(compile(script.read_text(), str(script), "exec"), {"__file__": str(script)}, names)
+    assert names["module"].source.path == tmp_path / "k.cu"
+
+
+def test_a_missing_file_is_an_error_at_once() -> None:
+    with pytest.raises(SourceNotFound, match=r"no_such_file\.cu"):
+        load("no_such_file.cu")
+
+
+def test_a_broken_source_is_an_error_only_when_it_is_compiled() -> None:
+    broken = load_inline("__global__ void k(float* x) { x[0] = nope; }")
+    with pytest.raises(CompileError, match="nope"):
+        broken.k(torch.zeros(1), grid=1, block=1)
+
+
+def test_every_kernel_is_listed_in_order(module: Module) -> None:
+    assert list(module.kernels) == ["scale_add", "steps", "fill", "inner::fill_two", "plain"]
+    assert len(module.kernels) == 5
+    assert "fill_two" in module.kernels
+    assert "nope" not in module.kernels
+    assert isinstance(module.kernels["scale_add"], Kernel)
+    assert {"scale_add", "plain"} <= set(dir(module))
+
+
+def test_a_plain_name_reaches_into_a_namespace(module: Module, device: torch.device) -> None:
+    x = torch.zeros(3, device=device)
+    assert module.fill_two is module.kernels["inner::fill_two"]
+    module.fill_two(x, grid=1, block=3)
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_an_unknown_name_lists_the_nearest_first(module: Module) -> None:
+    with pytest.raises(KernelNotFound, match=r"no kernel named 'fil'; it has fill, .*\nDid you mean module\.fill\?"):
+        _ = module.fil
+    assert not hasattr(module, "fil")
+    with pytest.raises(KeyError):
+        module.kernels["fil"]
+
+
+def test_a_module_can_be_copied_and_asked_anything(module: Module) -> None:
+    assert copy.copy(module).name == "inline.cu"
+    assert not hasattr(module, "_repr_html_")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32,
+        torch.int64, torch.uint8,
+    ],
+)  # fmt: skip
+def test_a_dtype_instantiates_a_template_and_brings_its_header(
+    module: Module, device: torch.device, dtype: torch.dtype
+) -> None:
+    a = torch.arange(100, device=device).to(dtype)
+    b = torch.ones(100, device=device).to(dtype)
+    out = torch.empty_like(a)
+    module.scale_add[dtype](a, b, 2.0, out, 100, grid=cdiv(100, 64), block=64)
+    assert torch.equal(out, a + 2 * b)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16, torch.uint32, torch.uint64])
+def test_every_other_dtype_has_its_cpp_type(dtype: torch.dtype, device: torch.device) -> None:
+    copy_ = load_inline("template <typename T> __global__ void put(T* x, T v) { *x = v; }")
+    x = torch.zeros(1, dtype=dtype, device=device)
+    copy_.put[dtype](x, dtype == torch.bool or 3, grid=1, block=1)
+    assert x.item() == (True if dtype == torch.bool else 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_fp8_brings_its_header(dtype: torch.dtype, device: torch.device) -> None:
+    move = load_inline("template <typename T> __global__ void move(const T* x, T* y) { *y = *x; }")
+    x, y = torch.ones(1, device=device).to(dtype), torch.zeros(1, device=device).to(dtype)
+    move.move[dtype](x, y, grid=1, block=1)
+    assert y.float().item() == 1.0
+
+
+def test_three_template_parameters_take_ints_bools_and_defaults(module: Module, device: torch.device) -> None:
+    x = torch.zeros(4, dtype=torch.int32, device=device)
+    module.steps[torch.int32, 3](x, 4, grid=1, block=32)
+    assert x.tolist() == [0, 3, 6, 9]
+    module.steps[torch.int32, 2, True](x, 4, grid=1, block=32)
+    assert x.tolist() == [0, -2, -4, -6]
+    module.steps["int", "1 + 1", "false"](x, 4, grid=1, block=32)
+    assert x.tolist() == [0, 2, 4, 6]
+
+
+def test_the_same_arguments_give_the_same_kernel(module: Module) -> None:
+    assert module.scale_add[torch.float32] is module.scale_add[(torch.float32,)]
+    assert module.scale_add["float"] is module.scale_add[torch.float32]
+    assert module.scale_add[torch.float32].name == "scale_add<float>"
+
+
+def test_the_wrong_number_of_template_arguments_names_the_parameters(module: Module) -> None:
+    with pytest.raises(ArgumentError, match=r"takes 1 template argument, got 2: .*\n.*template <typename T> scale_add"):
+        module.scale_add[torch.float32, 3]
+    with pytest.raises(ArgumentError, match=r"takes 2 to 3 template arguments, got 1.*\n.*bool NEGATE = false"):
+        module.steps[torch.float32]
+
+
+@pytest.mark.parametrize("value", [1.5, None, "", object()])
+def test_a_template_argument_of_another_kind_is_refused(module: Module, value: object) -> None:
+    with pytest.raises(ArgumentError, match="a torch dtype, an int, a bool or C"):
+        module.scale_add[value]
+
+
+def test_a_complex_dtype_says_what_to_pass_instead(module: Module) -> None:
+    with pytest.raises(ArgumentError, match=r"view_as_real\(t\) to a kernel of float32"):
+        module.scale_add[torch.complex64]
+
+
+def test_a_template_must_be_instantiated_and_nothing_else_can_be(module: Module) -> None:
+    with pytest.raises(ArgumentError, match=r"is a template .*\n.*\n.*module\.scale_add\[torch\.float32\]"):
+        module.scale_add(grid=1, block=1)
+    with pytest.raises(ArgumentError, match="fill is no template"):
+        module.fill[torch.float32]
+    with pytest.raises(ArgumentError, match="is instantiated already"):
+        module.scale_add[torch.float32][torch.float32]
+
+
+def test_an_instantiation_that_fails_is_a_compile_error(module: Module) -> None:
+    with pytest.raises(CompileError, match="steps<float, 3, no_such_name>"):
+        module.steps[torch.float32, 3, "no_such_name"](torch.zeros(1), 1, grid=1, block=1)
+
+
+def test_overloads_are_refused_with_the_advice_to_name_them() -> None:
+    two = load_inline("__global__ void k(float* x) {}\n__global__ void k(double* x) {}\n__global__ void other() {}")
+    with pytest.raises(SourceError, match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its name: k_float"):
+        _ = two.k
+    two.other(grid=1, block=1)
+
+
+def test_a_kernel_that_the_preprocessor_hides_is_dropped_and_the_rest_go_on(device: torch.device) -> None:
+    text = """
+    #define MAYBE 0
+    #if MAYBE > 0
+    __global__ void hidden(float* x) {}
+    #endif
+    __global__ void seen(float* x) { *x = 1; }
+    """
+    module = load_inline(text)
+    x = torch.zeros(1, device=device)
+    module.seen(x, grid=1, block=1)
+    assert x.item() == 1
+    if "hidden" in module.kernels:
+        with pytest.raises(KernelNotFound, match="the compiler does not see it"):
+            module.hidden(x, grid=1, block=1)
+
+
+def test_a_kernel_that_a_macro_makes_is_found(device: torch.device) -> None:
+    module = load_inline("#define MAKE(name) __global__ void name##_one(float* x) { *x = 1; }\nMAKE(made)\n")
+    x = torch.zeros(1, device=device)
+    module.made_one(x, grid=1, block=1)
+    assert x.item() == 1
+    with pytest.raises(KernelNotFound, match="no kernel named 'made_two'; it has made_one"):
+        _ = module.made_two
+
+
+def test_macros_and_headers_are_handed_to_the_compiler(tmp_path: Path, device: torch.device) -> None:
+    (tmp_path / "value.h").write_text("#define VALUE 4\n")
+    text = '#include "value.h"\n__global__ void k(float* x) { *x = VALUE + EXTRA; }'
+    module = load_inline(text, include=[tmp_path], define={"EXTRA": 3})
+    x = torch.zeros(1, device=device)
+    module.k(x, grid=1, block=1)
+    assert x.item() == 7
+
+
+def test_options_as_a_str_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"Write \['-fmad=false'\]"):
+        load_inline("", options="-fmad=false")
+
+
+def test_a_compile_is_asked_for_by_architecture(module: Module) -> None:
+    code = module.compile("sm_80")
+    assert code.target == Target.parse("sm_80")
+    assert code.cubin is not None
+    assert {"fill", "inner::fill_two", "plain"} <= set(code.lowered)
+    ptx = module.scale_add[torch.float64].compile("compute_90")
+    assert ptx.cubin is None
+    assert ".target sm_90" in ptx.ptx
+
+
+def test_instantiate_names_what_a_compile_holds() -> None:
+    module = load_inline(SOURCE, instantiate={"scale_add": [(torch.float32,), torch.bfloat16]})
+    assert module.instantiate == {"scale_add": (("float",), ("__nv_bfloat16",))}
+    assert {"scale_add<float>", "scale_add<__nv_bfloat16>"} <= set(module.compile("compute_80").lowered)
+
+
+def test_instantiate_with_an_unknown_name_is_refused_at_once() -> None:
+    with pytest.raises(KernelNotFound, match="no kernel named 'scale_ad'"):
+        load_inline(SOURCE, instantiate={"scale_ad": [torch.float32]})
+
+
+def test_warm_compiles_everything_beforehand() -> None:
+    module = load_inline(SOURCE, instantiate={"scale_add": [torch.float32]})
+    assert not any(unit.codes() for unit in module.units())
+    module.warm()
+    assert [len(unit.codes()) for unit in module.units()] == [1, 1]
+
+
+def test_a_module_and_its_kernels_say_what_they_are() -> None:
+    module = load_inline(SOURCE)
+    assert repr(module) == "<dotcu.Module 'inline.cu': scale_add, steps, fill, inner::fill_two, plain>"
+    assert repr(module.scale_add) == "<dotcu.Kernel template <typename T> scale_add, inline.cu:3>"
+    assert repr(module.fill) == "<dotcu.Kernel fill, inline.cu:12, not compiled yet>"
+    module.fill.compile("sm_80")
+    assert repr(module.fill) == (
+        "<dotcu.Kernel fill(float* out, float value, int n), inline.cu:12, compiled for sm_80>"
+    )

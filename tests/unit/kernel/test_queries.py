@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from dotcu.kernel import cdiv, is_aligned, simulate, sm_count
+from dotcu.kernel.context import Place, entering
+
+
+@given(st.integers(0, 2**70), st.integers(1, 2**40))
+def test_cdiv_is_the_quotient_rounded_up(a: int, b: int) -> None:
+    assert (cdiv(a, b) - 1) * b < a <= cdiv(a, b) * b
+
+
+def test_queries_put_no_guard_on_symbolic_sizes() -> None:
+    environment = ShapeEnv()
+    with FakeTensorMode(shape_env=environment) as mode:
+        x = mode.from_tensor(torch.zeros(1000, 3), static_shapes=False)
+        blocks = cdiv(x.numel(), 256)
+        assert isinstance(blocks, torch.SymInt)
+        assert is_aligned(x, 16)
+        assert sm_count(x) == 108
+    assert environment.guards == []
+
+
+def test_alignment_is_that_of_the_first_element() -> None:
+    x = torch.zeros(8)
+    assert is_aligned(x, 16)
+    assert not is_aligned(x[1:], 16)
+    assert is_aligned(x[1:], 4)
+
+
+def test_alignment_where_only_shapes_are_asked_for_is_assumed() -> None:
+    with entering(Place.SKIP):
+        assert is_aligned(torch.zeros(8)[1:], 16)
+
+
+def test_multiprocessors_on_the_cpu_are_those_of_the_simulated_gpu() -> None:
+    x = torch.zeros(1)
+    assert sm_count(x) == 108
+    with simulate(arch="sm_90"):
+        assert sm_count(x) == 132
+
+
+@pytest.mark.gpu
+def test_multiprocessors_are_those_of_the_device() -> None:
+    x = torch.zeros(1, device="cuda")
+    assert sm_count(x) == torch.cuda.get_device_properties(x.device).multi_processor_count
