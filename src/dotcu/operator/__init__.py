@@ -1,0 +1,6 @@
+"""A body that launches becomes a torch operator."""
+
+from dotcu.operator.operator import Operator, Overload, op
+from dotcu.operator.samples import Sample
+
+__all__ = ["Operator", "Overload", "Sample", "op"]

@@ -1,0 +1,214 @@
+"""Derivatives of an operator: its backward where it has one, an error where it has none.
+
+Every overload gets a kernel for the Autograd key. It never lets a gradient vanish:
+
+- with a backward, the call is recorded; the backward may call operators, never kernels, so
+  that a second derivative sees it;
+- without one, the call is recorded all the same, and differentiating it raises;
+- an overload that writes its arguments refuses arguments that require a gradient, as
+  torch's own `out=` functions do, and counts the write in their version;
+- forward mode, which no operator has, is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._functorch import autograd_function as functorch
+from torch.autograd import forward_ad
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from dotcu.errors import GradientError
+from dotcu.kernel.context import Place, entering
+from dotcu.operator.schema import Signature
+
+Backward = Callable[..., Any]
+SetupContext = Callable[..., None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivative:
+    """An operator's backward and what it keeps for it, with torch.library.register_autograd's meaning."""
+
+    backward: Backward | None = None
+    setup_context: SetupContext | None = None
+
+
+class _Call:
+    """One recorded call: what to call, its keywords, and how its flat inputs and outputs nest."""
+
+    def __init__(self, operator: Any, keywords: dict[str, Any], inputs: TreeSpec) -> None:
+        self.operator = operator
+        self.keywords = keywords
+        self.inputs = inputs
+        self.outputs: TreeSpec | None = None
+
+
+def kernel(
+    signature: Signature, operator: Callable[..., Any], derivative: Callable[[], Derivative]
+) -> Callable[..., Any]:
+    """Make the Autograd kernel of one overload.
+
+    Args:
+        signature: The overload's schema.
+        operator: The overload itself, to call below autograd.
+        derivative: Gives the backward in force; asked at each recorded call, since a backward
+            may be given after the operator was defined.
+    """
+    recorder = _recorder(signature, derivative)
+
+    def autograd(*args: Any, **keywords: Any) -> Any:
+        tensors = [*_tensors(args), *_tensors(tuple(keywords.values()))]
+        _refuse_forward_mode(signature, tensors)
+        records = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        if signature.mutates:
+            return _mutate(signature, operator, args, keywords, records)
+        if records:
+            return recorder.record(operator, args, keywords)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*args, **keywords)
+
+    return autograd
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recorder:
+    """The autograd functions of one overload: outside torch.func's transforms, and for one level of them.
+
+    Under torch.func, a kernel for the Autograd key sees one transform at a time and records for that one.
+    """
+
+    plain: Any
+    one_level: Any
+
+    def record(self, operator: Callable[..., Any], args: Any, keywords: dict[str, Any]) -> Any:
+        flat, spec = tree_flatten(args)
+        call = _Call(operator, keywords, spec)
+        if torch._C._are_functorch_transforms_active():
+            with functorch.enable_single_level_autograd_function():  # type: ignore[attr-defined]
+                outputs = self.one_level.apply(call, *flat)
+        else:
+            outputs = self.plain.apply(call, *flat)
+        assert call.outputs is not None
+        return tree_unflatten(outputs, call.outputs)
+
+
+def _mutate(
+    signature: Signature, operator: Callable[..., Any], args: Any, keywords: dict[str, Any], records: bool
+) -> Any:
+    if records:
+        raise GradientError(
+            f"{signature} writes {', '.join(signature.mutates)}, which has no gradient, but an argument "
+            "requires one.\nCall it under `with torch.no_grad():`, or use the overload that returns a result."
+        )
+    with torch._C._AutoDispatchBelowAutograd():
+        result = operator(*args, **keywords)
+    names = [argument.name for argument in operator._schema.arguments]  # type: ignore[attr-defined]
+    given = dict(zip(names, args, strict=False), **keywords)
+    written = _tensors(tuple(given[name] for name in signature.mutates if name in given))
+    for tensor in written:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+    return result
+
+
+def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(value)
+    return found
+
+
+def _refuse_forward_mode(signature: Signature, tensors: Sequence[torch.Tensor]) -> None:
+    if forward_ad._current_level < 0:
+        return
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise GradientError(
+            f"{signature.qualified_name} has no forward-mode derivative (torch.func.jvp, "
+            "torch.autograd.forward_ad).\nUse reverse mode: torch.func.vjp, torch.func.grad or .backward()."
+        )
+
+
+def _recorder(signature: Signature, derivative: Callable[[], Derivative]) -> _Recorder:
+    def forward(call: _Call, *flat: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            result = call.operator(*tree_unflatten(flat, call.inputs), **call.keywords)
+        outputs, call.outputs = tree_flatten(result)
+        return tuple(outputs)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        call, *flat = inputs
+        ctx.dotcu_call = call
+        keep = derivative().setup_context
+        if keep is None:
+            return
+        positional = tree_unflatten(flat, call.inputs)
+        given, keywords = _with_defaults(call.operator._schema, positional, call.keywords)
+        extra = {"keyword_only_inputs": keywords} if signature.keyword_only else {}
+        keep(ctx=ctx, inputs=given, output=tree_unflatten(output, call.outputs), **extra)
+
+    def backward(ctx: Any, *flat_grads: Any) -> Any:
+        call, needs = ctx.dotcu_call, ctx.needs_input_grad
+        grads = tree_unflatten(flat_grads, call.outputs)
+        ctx.needs_input_grad = tree_unflatten(needs[1:], call.inputs)
+        try:
+            result = _differentiate(
+                signature, derivative(), ctx, grads if isinstance(grads, tuple) else (grads,)
+            )
+        finally:
+            ctx.needs_input_grad = needs
+        return (None, *_flat_grads(result if isinstance(result, tuple) else (result,), call.inputs))
+
+    members = {
+        "forward": staticmethod(forward),
+        "setup_context": staticmethod(setup_context),
+        "backward": staticmethod(backward),
+    }
+    name = f"{signature.namespace}_{signature.name}_{signature.overload}"
+    return _Recorder(
+        plain=type(name, (torch.autograd.Function,), members),
+        one_level=type(name, (torch.autograd.function._SingleLevelFunction,), members),
+    )
+
+
+def _differentiate(signature: Signature, derivative: Derivative, ctx: Any, grads: Sequence[Any]) -> Any:
+    if derivative.backward is None:
+        raise GradientError(
+            f"{signature.qualified_name} has no backward, so it has no gradient.\n"
+            f"Give it one with @{signature.name}.backward, or call it on tensors that do not require "
+            "a gradient (.detach())."
+        )
+    reason = f"the backward of {signature.name}"
+    with entering(Place.REFUSE, operator=signature.qualified_name, reason=reason):
+        return derivative.backward(ctx, *grads)
+
+
+def _flat_grads(grads: Sequence[Any], inputs: TreeSpec) -> list[Any]:
+    """One gradient for each flat input; None stands for a whole list, and arguments left at their
+    default, for which a backward gives None too, are no inputs of the call."""
+    flat: list[Any] = []
+    for grad, spec in zip(grads, inputs.children(), strict=False):
+        flat += (
+            grad
+            if isinstance(grad, (list, tuple))
+            else [grad]
+            if spec.is_leaf()
+            else [None] * spec.num_leaves
+        )
+    return flat
+
+
+def _with_defaults(
+    schema: Any, args: Sequence[Any], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Add the arguments that equal their default, which the dispatcher leaves out."""
+    positional = [argument for argument in schema.arguments if not argument.kwarg_only]
+    given = (*args, *(argument.default_value for argument in positional[len(args) :]))
+    named = {a.name: keywords.get(a.name, a.default_value) for a in schema.arguments if a.kwarg_only}
+    return given, named

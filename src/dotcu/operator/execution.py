@@ -1,0 +1,120 @@
+"""What a call runs: the body, the body without its launches, or the reference.
+
+One body serves three times. `compute` runs it with its launches, on CUDA tensors or in the
+simulator. `allocate` runs it with its launches skipped, for the shapes and layouts that it
+would give. `refer` computes the reference and puts its values into what `allocate` gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dotcu import settings
+from dotcu.errors import BodyError, ReferenceMismatch
+from dotcu.kernel import active_run, tracking_allocations
+from dotcu.kernel.context import Place, entering
+from dotcu.operator.samples import describe
+from dotcu.operator.schema import Body, Signature
+
+
+def simulating() -> bool:
+    """Whether CPU tensors are to be computed by the simulator, here and now."""
+    return active_run() is not None or settings.current().simulate
+
+
+def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a body with its launches, on CUDA tensors."""
+    with entering(Place.BODY, operator=signature.qualified_name):
+        return checked(signature, body(*args, **kwargs), args)
+
+
+def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a body with its launches in the simulator; what it allocates counts as unwritten."""
+    with tracking_allocations():
+        return compute(signature, body, args, kwargs)
+
+
+def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a body without its launches: its outputs' shapes, layouts and dtypes, without values."""
+    with entering(Place.SKIP, operator=signature.qualified_name):
+        return checked(signature, body(*args, **kwargs), args)
+
+
+def checked(signature: Signature, result: Any, args: Sequence[Any]) -> Any:
+    """Pass on what a body returned, if its schema promised that.
+
+    Raises:
+        BodyError: It returned another number of tensors, something else, or one of its inputs.
+    """
+    values = result if isinstance(result, tuple) else () if result is None else (result,)
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    if len(values) != signature.returns or not all(isinstance(v, torch.Tensor) for v in flat):
+        got = ", ".join(type(value).__name__ for value in values) or "nothing"
+        raise BodyError(
+            f"the body of {signature} returned {got}.\n"
+            f"Its schema promises {signature.returns or 'no'} tensor(s): "
+            + ("end it with `return out`." if signature.returns else "end it without a value.")
+        )
+    for value in flat:
+        if any(value is arg for arg in args):
+            raise BodyError(
+                f"the body of {signature} returned one of its own inputs, {describe(value)}.\n"
+                "An operator's result is new memory, else a later write changes both: "
+                "return a copy (`.clone()`)."
+            )
+    return result
+
+
+def refer(
+    signature: Signature,
+    body: Body,
+    reference: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The reference's values, in the shapes, layouts and dtypes that the body gives."""
+    allocated = allocate(signature, body, args, kwargs)
+    return fill(signature, allocated, reference(*args, **kwargs))
+
+
+def refer_out(
+    signature: Signature, reference: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> None:
+    """Compute a reference that returns its result, into the arguments that the overload writes."""
+    inputs = {name: value for name, value in kwargs.items() if name not in signature.mutates}
+    outs = tuple(kwargs[name] for name in signature.mutates)
+    fill(signature, outs[0] if len(outs) == 1 else outs, reference(*args, **inputs))
+
+
+def fill(signature: Signature, into: Any, values: Any) -> Any:
+    """Copy a reference's values into tensors of the same structure, and give those back.
+
+    Raises:
+        ReferenceMismatch: A shape or dtype differs.
+    """
+    targets, sources = _tensors(into), _tensors(values)
+    same = len(targets) == len(sources) and all(
+        isinstance(source, torch.Tensor) and source.shape == target.shape and source.dtype == target.dtype
+        for target, source in zip(targets, sources, strict=True)
+    )
+    if not same:
+        raise ReferenceMismatch(
+            f"{signature.qualified_name}: the reference gives {_shapes(sources)}, the body gives "
+            f"{_shapes(targets)}.\nBoth must agree in number, shape and dtype: correct the one that is wrong."
+        )
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+    return into
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return [value]
+
+
+def _shapes(values: Sequence[Any]) -> str:
+    return ", ".join(describe(value) for value in values)

@@ -1,0 +1,116 @@
+"""The schema of an operator, from the annotations of its body."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dotcu.errors import SchemaError, UsageError
+
+Body = Callable[..., Any]
+
+_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What one overload is called with and what it gives.
+
+    Attributes:
+        namespace: `mylib` of `mylib::scale_add.out`.
+        name: `scale_add` of `mylib::scale_add.out`.
+        overload: `out` of `mylib::scale_add.out`; empty for the default overload.
+        text: The schema without the name: `(Tensor a, Tensor b) -> Tensor`.
+        mutates: The names of the arguments that a call writes, in the schema's order.
+        keyword_only: The names of the arguments that are given by keyword only, in order.
+        returns: How many values a call gives.
+    """
+
+    namespace: str
+    name: str
+    overload: str
+    text: str
+    mutates: tuple[str, ...]
+    keyword_only: tuple[str, ...]
+    returns: int
+
+    @property
+    def packet_name(self) -> str:
+        """`mylib::scale_add`, whichever the overload."""
+        return f"{self.namespace}::{self.name}"
+
+    @property
+    def qualified_name(self) -> str:
+        """`mylib::scale_add.out`, or `mylib::scale_add` for the default overload."""
+        return f"{self.packet_name}.{self.overload}" if self.overload else self.packet_name
+
+    def __str__(self) -> str:
+        return self.qualified_name + self.text
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Split `mylib::scale_add` into its namespace and name.
+
+    Raises:
+        UsageError: The name has another form.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise UsageError(
+            f'dotcu.op({name!r}): an operator\'s name is "namespace::name", both identifiers.\n'
+            f'Type: @dotcu.op("mylib::{re.sub(r"[^A-Za-z0-9_]", "_", name) or "my_op"}")'
+        )
+    return match[1], match[2]
+
+
+def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) -> Signature:
+    """The signature that a body's annotations spell.
+
+    Raises:
+        SchemaError: An annotation is missing or is none that torch has a schema type for, or a
+            body that writes its arguments also returns something.
+    """
+    namespace, short = split_name(name)
+    unknown = [arg for arg in mutates_args if arg not in inspect.signature(body).parameters]
+    if unknown:
+        raise SchemaError(
+            f"{name}: mutates_args names {unknown[0]!r}, which is no argument of "
+            f"{body.__name__}{inspect.signature(body)}."
+        )
+    try:
+        text = torch.library.infer_schema(body, mutates_args=tuple(mutates_args))
+    except (ValueError, NameError, TypeError) as error:
+        raise SchemaError(_explain(body, name, mutates_args, str(error))) from error
+    parsed = torch._C.parse_schema(short + text)
+    if mutates_args and parsed.returns:
+        raise SchemaError(
+            f"{name}: the body writes {', '.join(mutates_args)} and also returns a value "
+            f"(its schema would be {text}).\n"
+            "An operator that writes its arguments returns nothing: annotate the body `-> None`."
+        )
+    return Signature(
+        namespace=namespace,
+        name=short,
+        overload=overload,
+        text=text,
+        mutates=tuple(a.name for a in parsed.arguments if a.alias_info and a.alias_info.is_write),
+        keyword_only=tuple(a.name for a in parsed.arguments if a.kwarg_only),
+        returns=len(parsed.returns),
+    )
+
+
+def _explain(body: Body, name: str, mutates_args: Sequence[str], reason: str) -> str:
+    returns = "None" if mutates_args else "Tensor"
+    reason = re.split(r" Got func| The valid types| Please file", reason.split("infer_schema(func): ")[-1])[0]
+    return (
+        f"{name}: torch cannot turn the annotations of {body.__name__}{inspect.signature(body)} "
+        f"into a schema: {reason.strip()}\n"
+        "Annotate every argument with Tensor, Optional[Tensor], Sequence[Tensor], int, float, bool, "
+        "str, torch.dtype, torch.device or a Sequence of numbers, and the result with Tensor, a tuple "
+        f"of Tensors, or None: def {body.__name__}(a: Tensor, alpha: float = 1.0) -> {returns}: ..."
+    )

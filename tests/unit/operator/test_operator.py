@@ -1,0 +1,469 @@
+"""An operator made by `dotcu.op`: what a call runs, and what torch sees of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu import errors, settings
+
+SOURCE = """
+template <typename T>
+__global__ void scale_add(const T* a, const T* b, float alpha, T* out, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] + T(alpha) * b[i];
+}
+template <typename T>
+__global__ void split(const T* a, T* high, T* low, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) { high[i] = a[i] > T(0) ? a[i] : T(0); low[i] = a[i] > T(0) ? T(0) : a[i]; }
+}
+template <typename T>
+__global__ void increment(T* a, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) a[i] += T(1);
+}
+"""
+
+kernels = dotcu.load_inline(SOURCE)
+_names = (f"operator_test::op{i}" for i in itertools.count())
+
+
+def make_scale_add(**options: Any) -> dotcu.operator.Operator:
+    @dotcu.op(next(_names), dtypes=(torch.float32, torch.float64), **options)
+    def scale_add(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
+        """a + alpha * b"""
+        a, b = torch.broadcast_tensors(a, b)
+        a, b = a.contiguous(), b.contiguous()
+        out = torch.empty_like(a)
+        n = a.numel()
+        kernels.scale_add[a.dtype](a, b, alpha, out, n, grid=dotcu.cdiv(n, 256), block=256)
+        return out
+
+    @scale_add.reference
+    def _(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
+        return a + alpha * b
+
+    @scale_add.backward
+    def _(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        zero = torch.zeros_like(grad)
+        return grad, scale_add(zero, grad, ctx.alpha), None
+
+    @scale_add.setup_context
+    def _(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.alpha = inputs[2]
+
+    @scale_add.overload("out", mutates_args=("out",))
+    def _(a: Tensor, b: Tensor, alpha: float = 1.0, *, out: Tensor) -> None:
+        out.copy_(scale_add(a, b, alpha))
+
+    return scale_add
+
+
+@pytest.fixture(scope="module")
+def scale_add() -> dotcu.operator.Operator:
+    return make_scale_add()
+
+
+@pytest.fixture
+def pair(device: torch.device) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return tuple(torch.randn(3, 5, generator=generator).to(device) for _ in range(2))  # type: ignore[return-value]
+
+
+class TestCalls:
+    def test_a_call_gives_the_values_of_the_kernel(self, scale_add, pair) -> None:
+        a, b = pair
+        with dotcu.simulate():
+            torch.testing.assert_close(scale_add(a, b, 0.5), a + 0.5 * b)
+
+    def test_torch_ops_reaches_the_same_operator(self, scale_add, pair) -> None:
+        namespace, name = scale_add.qualified_name.split("::")
+        packet = getattr(getattr(torch.ops, namespace), name)
+        with dotcu.simulate():
+            torch.testing.assert_close(packet(*pair, alpha=2.0), scale_add(*pair, 2.0), rtol=0, atol=0)
+
+    def test_an_empty_input_gives_an_empty_result(self, scale_add, device) -> None:
+        with dotcu.simulate():
+            assert scale_add(torch.empty(0, 4, device=device), torch.empty(4, device=device)).shape == (0, 4)
+
+    def test_a_call_that_names_out_fills_and_returns_it(self, scale_add, pair) -> None:
+        out = torch.full_like(pair[0], torch.nan)
+        before = out._version
+        with dotcu.simulate():
+            assert scale_add(*pair, 2.0, out=out) is out
+        torch.testing.assert_close(out, pair[0] + 2 * pair[1])
+        assert out._version > before
+
+    def test_a_reference_fills_out_too(self, scale_add) -> None:
+        a, out = torch.ones(4), torch.empty(4)
+        assert scale_add(a, a, 2.0, out=out) is out
+        assert out.tolist() == [3.0] * 4
+
+    def test_another_shape_of_out_is_a_mismatch(self, scale_add) -> None:
+        with pytest.raises(errors.ReferenceMismatch, match=r"float32\[4\].*float32\[5\]"):
+            scale_add(torch.ones(4), torch.ones(4), out=torch.empty(5))
+
+    def test_an_operator_that_writes_its_argument_counts_the_write(self, device) -> None:
+        @dotcu.op(next(_names), mutates_args=("a",))
+        def increment(a: Tensor) -> None:
+            n = a.numel()
+            kernels.increment[a.dtype](a, n, grid=dotcu.cdiv(n, 32), block=32)
+
+        a = torch.zeros(40, device=device)
+        before = a._version
+        assert increment(a) is None
+        assert a._version > before
+        assert a.tolist() == [1.0] * 40
+
+    def test_two_outputs_and_an_optional_tensor(self, device) -> None:
+        @dotcu.op(next(_names))
+        def split(a: Tensor, bias: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:  # noqa: UP045
+            a = (a if bias is None else a + bias).contiguous()
+            high, low = torch.empty_like(a), torch.empty_like(a)
+            n = a.numel()
+            kernels.split[a.dtype](a, high, low, n, grid=dotcu.cdiv(n, 64), block=64)
+            return high, low
+
+        a = torch.arange(-3.0, 4.0, device=device)
+        high, low = split(a)
+        assert (high.tolist(), low.tolist()) == (a.clamp(min=0).tolist(), a.clamp(max=0).tolist())
+        assert split(a, torch.ones(7, device=device))[0].tolist() == (a + 1).clamp(min=0).tolist()
+
+    def test_a_body_may_call_another_operator(self, scale_add, pair) -> None:
+        @dotcu.op(next(_names))
+        def twice(a: Tensor, b: Tensor) -> Tensor:
+            return scale_add(scale_add(a, b), b)
+
+        with dotcu.simulate():
+            torch.testing.assert_close(twice(*pair), pair[0] + 2 * pair[1])
+
+
+class TestOnTheCpu:
+    def test_a_reference_is_what_cpu_tensors_get(self) -> None:
+        operator = make_scale_add()
+        calls = []
+        operator.reference(lambda a, b, alpha=1.0: calls.append(1) or a + alpha * b)
+        assert operator(torch.ones(3), torch.ones(3), 2.0).tolist() == [3.0] * 3
+        assert calls == [1]
+
+    def test_the_result_has_the_layout_that_the_body_gives(self, scale_add) -> None:
+        a = torch.randn(3, 5).t()
+        assert scale_add(a, a).is_contiguous()
+
+    def test_a_reference_of_another_dtype_is_a_mismatch(self) -> None:
+        operator = make_scale_add()
+        operator.reference(lambda a, b, alpha=1.0: (a + b).double())
+        with pytest.raises(errors.ReferenceMismatch, match=r"float64\[3\].*float32\[3\]"):
+            operator(torch.ones(3), torch.ones(3))
+
+    def test_simulate_runs_the_body(self, scale_add) -> None:
+        with dotcu.simulate(on_finding="collect") as run:
+            scale_add(torch.ones(3), torch.ones(3))
+        assert run.counters.launches == 1
+
+    def test_the_setting_simulates_a_whole_script(self) -> None:
+        operator = make_scale_add()
+        operator.reference(lambda a, b, alpha=1.0: pytest.fail("the reference ran"))
+        with settings.override(simulate=True):
+            assert operator(torch.ones(3), torch.ones(3)).tolist() == [2.0] * 3
+
+    def test_the_repr_says_what_runs(self, scale_add) -> None:
+        assert "CPU tensors it runs the reference" in repr(scale_add)
+        with dotcu.simulate():
+            assert "in the simulator" in repr(scale_add)
+
+    def test_what_a_body_allocates_counts_as_unwritten(self) -> None:
+        @dotcu.op(next(_names))
+        def forgetful(a: Tensor) -> Tensor:
+            out, scratch = torch.empty_like(a), torch.empty_like(a)
+            n = a.numel()
+            kernels.scale_add[a.dtype](a, scratch, 1.0, out, n, grid=1, block=64)
+            return out
+
+        with pytest.raises(errors.FindingError, match="uninitialized") as caught:
+            forgetful(torch.ones(8))
+        assert caught.value.finding.kind == "uninitialized-read"
+        assert caught.value.finding.address_of == "b"
+        assert caught.value.finding.line == 5
+
+    def test_what_torch_fills_in_a_body_counts_as_written(self) -> None:
+        @dotcu.op(next(_names))
+        def careful(a: Tensor) -> Tensor:
+            out, scratch = torch.empty_like(a), torch.empty_like(a).fill_(2)
+            n = a.numel()
+            kernels.scale_add[a.dtype](a, scratch, 1.0, out, n, grid=1, block=64)
+            return out
+
+        assert careful(torch.ones(8)).tolist() == [3.0] * 8
+
+
+class TestGradients:
+    def test_first_and_second_gradients_hold(self, scale_add, device) -> None:
+        a, b = (torch.randn(4, dtype=torch.double, device=device, requires_grad=True) for _ in range(2))
+        with dotcu.simulate():
+            assert torch.autograd.gradcheck(lambda a, b: scale_add(a, b, 2.0), (a, b))
+            assert torch.autograd.gradgradcheck(lambda a, b: scale_add(a, b, 2.0), (a, b))
+
+    def test_without_a_backward_differentiating_raises(self, device) -> None:
+        @dotcu.op(next(_names))
+        def halves(a: Tensor) -> Tensor:
+            return a * 0.5
+
+        result = halves(torch.ones(3, device=device, requires_grad=True))
+        with pytest.raises(errors.GradientError, match=r"has no backward.*\n.*@op\d+\.backward"):
+            result.sum().backward()
+
+    def test_an_out_overload_refuses_to_be_differentiated(self, scale_add, device) -> None:
+        a = torch.ones(3, device=device, requires_grad=True)
+        with pytest.raises(errors.GradientError, match="writes out"):
+            scale_add(a, a, out=torch.empty(3, device=device))
+
+    @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+    def test_forward_mode_raises(self, scale_add, pair) -> None:
+        with pytest.raises(errors.GradientError, match="no forward-mode"):
+            torch.func.jvp(lambda a: scale_add(a, pair[1]), (pair[0],), (pair[0],))
+
+    def test_func_grad_holds(self, scale_add, pair) -> None:
+        with dotcu.simulate():
+            grad = torch.func.grad(lambda b: scale_add(pair[0], b, 3.0).sum())(pair[1])
+        assert grad.tolist() == torch.full_like(grad, 3).tolist()
+
+    @pytest.mark.filterwarnings("ignore:There is a performance drop")
+    def test_vmap_of_func_grad_holds(self, scale_add, pair) -> None:
+        with dotcu.simulate():
+            grad = torch.func.vmap(torch.func.grad(lambda b: scale_add(b, b, 3.0).sum()))(pair[1])
+        assert grad.tolist() == torch.full_like(grad, 4).tolist()
+
+    def test_a_list_of_tensors_has_gradients(self, device) -> None:
+        @dotcu.op(next(_names))
+        def total(xs: Sequence[Tensor], weight: float) -> Tensor:
+            return torch.stack(list(xs)).sum(0) * weight
+
+        @total.setup_context
+        def _(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+            ctx.count, ctx.weight = len(inputs[0]), inputs[1]
+
+        @total.backward
+        def _(ctx: Any, grad: Tensor) -> tuple[list[Tensor], None]:
+            return [grad * ctx.weight] * ctx.count, None
+
+        xs = [torch.ones(2, device=device, requires_grad=True) for _ in range(3)]
+        total(xs, 2.0).sum().backward()
+        assert [x.grad.tolist() for x in xs] == [[2.0, 2.0]] * 3
+
+    def test_a_launch_in_a_backward_raises(self, device) -> None:
+        @dotcu.op(next(_names))
+        def bad(a: Tensor) -> Tensor:
+            return a.clone()
+
+        @bad.backward
+        def _(ctx: Any, grad: Tensor) -> Tensor:
+            out = torch.empty_like(grad)
+            kernels.increment[grad.dtype](out, 3, grid=1, block=32)
+            return out
+
+        result = bad(torch.ones(3, device=device, requires_grad=True))
+        with pytest.raises(errors.TracedLaunchError, match="backward"):
+            result.sum().backward()
+
+
+class TestTracing:
+    def test_opcheck_holds(self, scale_add, device) -> None:
+        a = torch.randn(4, device=device, requires_grad=True)
+        with dotcu.simulate():
+            torch.library.opcheck(scale_add.torch_op, (a, a, 2.0))
+            torch.library.opcheck(
+                scale_add.overloads["out"].torch_op,
+                (a.detach(), a.detach()),
+                {"out": torch.empty(4, device=device)},
+            )
+
+    def test_new_sizes_cause_no_recompilation(self, scale_add, device) -> None:
+        from torch._dynamo.testing import CompileCounterWithBackend
+
+        torch._dynamo.reset()
+        counter = CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(
+            lambda a, b: scale_add(a, b, 2.0) * 2, fullgraph=True, dynamic=True, backend=counter
+        )
+        with dotcu.simulate():
+            for n in (3, 4):
+                compiled(torch.ones(n, 2 * n, device=device), torch.ones(n, 2 * n, device=device))
+            settled = counter.frame_count
+            for n in (5, 17, 64, 100, 1000):
+                a, b = (torch.randn(n, 2 * n, device=device) for _ in range(2))
+                torch.testing.assert_close(compiled(a, b), 2 * a + 4 * b)
+        assert counter.frame_count == settled
+
+    def test_gradients_hold_under_compile(self, scale_add, device) -> None:
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda a, b: scale_add(a, b, 2.0), fullgraph=True, backend="aot_eager")
+        a, b = (torch.randn(4, device=device, requires_grad=True) for _ in range(2))
+        with dotcu.simulate():
+            compiled(a, b).sum().backward()
+        assert (a.grad.tolist(), b.grad.tolist()) == ([1.0] * 4, [2.0] * 4)
+
+    def test_out_holds_under_compile(self, scale_add, device) -> None:
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda a, out: scale_add(a, a, out=out), fullgraph=True, backend="aot_eager")
+        a, out = torch.ones(4, device=device), torch.empty(4, device=device)
+        with dotcu.simulate():
+            assert compiled(a, out) is out
+        assert out.tolist() == [2.0] * 4
+
+    def test_export_keeps_the_operator(self, scale_add, device) -> None:
+        class Model(torch.nn.Module):
+            def forward(self, a: Tensor) -> Tensor:
+                return scale_add(a, a)
+
+        exported = torch.export.export(Model(), (torch.ones(4, device=device),))
+        assert scale_add.torch_op in [node.target for node in exported.graph.nodes]
+
+    def test_a_fake_of_its_own_serves_where_the_body_reads_values(self, device) -> None:
+        @dotcu.op(next(_names))
+        def positives(a: Tensor) -> Tensor:
+            return torch.empty(int((a > 0).sum()), device=a.device)
+
+        @positives.fake
+        def _(a: Tensor) -> Tensor:
+            return a.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+        namespace, name = positives.qualified_name.split("::")
+        exported = torch.export.export(
+            Wrap(getattr(getattr(torch.ops, namespace), name)), (torch.ones(4, device=device),)
+        )
+        assert positives.torch_op in [node.target for node in exported.graph.nodes]
+
+
+class Wrap(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, a: Tensor) -> Tensor:
+        return self.function(a)
+
+
+class TestDeclarations:
+    def test_vmap_uses_the_rule_that_is_given(self, scale_add, device) -> None:
+        operator = make_scale_add()
+        calls = []
+
+        @operator.vmap
+        def _(
+            info: Any, in_dims: tuple[Any, ...], a: Tensor, b: Tensor, alpha: float = 1.0
+        ) -> tuple[Tensor, int]:
+            calls.append(in_dims)
+            return operator(a, b, alpha), 0
+
+        a = torch.ones(3, 4, device=device)
+        with dotcu.simulate():
+            assert torch.func.vmap(operator)(a, a).tolist() == (2 * a).tolist()
+        assert calls
+
+    def test_autocast_casts_floating_inputs(self, device) -> None:
+        operator = make_scale_add()
+        operator.autocast(torch.float16)
+        seen = []
+        operator.reference(lambda a, b, alpha=1.0: seen.append(a.dtype) or a + alpha * b)
+        a = torch.ones(4, device=device)
+        with torch.autocast(device.type, dtype=torch.float16):
+            assert operator(a, a).dtype == torch.float16
+        assert operator(a, a).dtype == torch.float32
+
+    def test_an_overload_is_picked_by_its_arguments(self, device) -> None:
+        operator = make_scale_add()
+
+        @operator.overload("Scalar")
+        def _(a: Tensor, number: float) -> Tensor:
+            return a + number
+
+        with dotcu.simulate():
+            assert operator(torch.ones(2, device=device), 5.0).tolist() == [6.0, 6.0]
+            assert operator(torch.ones(2, device=device), torch.ones(2, device=device)).tolist() == [2.0, 2.0]
+
+    def test_the_same_function_defined_again_replaces_the_operator(self) -> None:
+        def define(factor: float) -> dotcu.operator.Operator:
+            @dotcu.op("operator_test::again")
+            def again(a: Tensor) -> Tensor:
+                return a * factor
+
+            return again
+
+        first = define(2.0)
+        second = define(3.0)
+        assert second(torch.ones(1)).item() == 3.0
+        assert first(torch.ones(1)).item() == 3.0, "a stale object reaches the definition in force"
+
+    def test_another_function_may_not_take_the_name(self) -> None:
+        @dotcu.op("operator_test::taken")
+        def taken(a: Tensor) -> Tensor:
+            return a.clone()
+
+        with pytest.raises(errors.DuplicateOperator) as caught:
+
+            @dotcu.op("operator_test::taken")
+            def usurper(a: Tensor) -> Tensor:
+                return a.clone()
+
+        assert str(caught.value).count("test_operator.py:") == 2
+
+    def test_another_librarys_operator_may_not_be_taken(self) -> None:
+        library = torch.library.Library("operator_test", "FRAGMENT")
+        library.define("theirs(Tensor a) -> Tensor")
+        with pytest.raises(errors.DuplicateOperator, match="a library other than dotcu"):
+
+            @dotcu.op("operator_test::theirs")
+            def theirs(a: Tensor) -> Tensor:
+                return a.clone()
+
+    def test_a_body_that_returns_nothing_is_named(self) -> None:
+        @dotcu.op(next(_names))
+        def forgot(a: Tensor) -> Tensor:
+            torch.empty_like(a)
+
+        with pytest.raises(errors.BodyError, match="returned nothing"):
+            forgot(torch.ones(2))
+
+    def test_a_body_that_returns_its_input_is_named(self) -> None:
+        @dotcu.op(next(_names))
+        def same(a: Tensor) -> Tensor:
+            return a
+
+        with pytest.raises(errors.BodyError, match=r"one of its own inputs, float32\[2\]"):
+            same(torch.ones(2))
+
+    def test_a_keyword_tensor_cannot_have_a_gradient(self) -> None:
+        @dotcu.op(next(_names))
+        def keyword(a: Tensor, *, b: Tensor) -> Tensor:
+            return a + b
+
+        with pytest.raises(errors.SchemaError, match="takes b by keyword only"):
+            keyword.backward(lambda ctx, grad: grad)
+
+    def test_warm_calls_every_sample(self) -> None:
+        operator = make_scale_add()
+        operator.reference(lambda a, b, alpha=1.0: calls.append(a.dtype) or a + alpha * b)
+        calls: list[torch.dtype] = []
+
+        @operator.samples
+        def _(device: torch.device, dtype: torch.dtype) -> Any:
+            a = torch.ones(3, dtype=dtype, device=device)
+            yield dotcu.Sample(a, a)
+            yield dotcu.Sample(a, a, alpha=2.0)
+
+        operator.warm()
+        if not torch.cuda.is_available():
+            assert calls == [torch.float32] * 2 + [torch.float64] * 2
+
+    def test_work_defaults_to_every_tensor_once(self, scale_add) -> None:
+        a = torch.ones(8)
+        assert scale_add.work_of(dotcu.Sample(a, torch.ones(8)), torch.ones(8)) == (96, 0)
+        assert scale_add.work_of(dotcu.Sample(a, a), torch.ones(8)) == (64, 0)

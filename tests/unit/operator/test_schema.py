@@ -1,0 +1,58 @@
+"""A schema comes from a body's annotations, or an error says what is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+from torch import Tensor
+
+from dotcu import errors
+from dotcu.operator.schema import infer, split_name
+
+
+def test_annotations_become_a_schema() -> None:
+    def body(a: Tensor, n: int, alpha: float = 1.0) -> tuple[Tensor, Tensor]: ...
+
+    signature = infer(body, name="lib::body", overload="", mutates_args=())
+    assert str(signature) == "lib::body(Tensor a, SymInt n, float alpha=1.0) -> (Tensor, Tensor)"
+    assert signature.returns == 2
+
+
+def test_an_argument_that_is_written_is_marked() -> None:
+    def body(a: Tensor, *, out: Tensor) -> None: ...
+
+    signature = infer(body, name="lib::body", overload="out", mutates_args=("out",))
+    assert signature.qualified_name == "lib::body.out"
+    assert (signature.mutates, signature.keyword_only, signature.returns) == (("out",), ("out",), 0)
+
+
+def test_a_missing_annotation_is_named() -> None:
+    with pytest.raises(errors.SchemaError, match="Parameter a must have a type annotation"):
+        infer(lambda a: a, name="lib::body", overload="", mutates_args=())
+
+
+def test_a_type_that_torch_does_not_know_is_named() -> None:
+    def body(a: dict) -> Tensor: ...  # type: ignore[type-arg]
+
+    with pytest.raises(errors.SchemaError, match=r"Parameter a has unsupported type dict") as caught:
+        infer(body, name="lib::body", overload="", mutates_args=())
+    assert "def body(a: Tensor, alpha: float = 1.0) -> Tensor" in str(caught.value)
+
+
+def test_a_body_that_writes_and_returns_is_refused() -> None:
+    def body(a: Tensor) -> Tensor: ...
+
+    with pytest.raises(errors.SchemaError, match="annotate the body `-> None`"):
+        infer(body, name="lib::body", overload="", mutates_args=("a",))
+
+
+def test_mutates_args_must_name_arguments() -> None:
+    def body(a: Tensor) -> None: ...
+
+    with pytest.raises(errors.SchemaError, match="'b', which is no argument of body"):
+        infer(body, name="lib::body", overload="", mutates_args=("b",))
+
+
+@pytest.mark.parametrize("name", ["add", "lib.add", "lib::", "lib::a::b", "lib::1a"])
+def test_a_name_needs_a_namespace(name: str) -> None:
+    with pytest.raises(errors.UsageError, match="namespace::name"):
+        split_name(name)
