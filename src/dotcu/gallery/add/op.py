@@ -1,0 +1,160 @@
+"""add: a sum, element by element, of two tensors or of a tensor and a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+from torch.types import Number
+
+import dotcu
+
+kernels = dotcu.load("kernel.cu")
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+REAL = FLOATS + INTEGERS
+
+
+@dotcu.op("dotcu::add", dtypes=REAL)
+def add(a: Tensor, b: Tensor, *, block_size: int = 256) -> Tensor:
+    """Add two tensors of one dtype, broadcast against each other.
+
+    `add(a, 2)` adds a number, `add(a, b, out=c)` writes into a tensor that is there already.
+
+    Args:
+        a: A tensor of any shape and strides, of a dtype out of `REAL`.
+        b: A tensor of the same dtype, of a shape that broadcasts.
+        block_size: Threads of a block.
+    """
+    a, b = _operands(a, b)
+    out = torch.empty_like(a)
+    _launch(kernels.add[a.dtype], a, b, out, block_size)
+    return out
+
+
+@add.overload("out", mutates_args=("out",))
+def add_out(a: Tensor, b: Tensor, *, block_size: int = 256, out: Tensor) -> None:
+    """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part."""
+    a, b = _operands(a, b)
+    _require_like(out, a)
+    whole = _contiguous_like(out)
+    _launch(kernels.add[a.dtype], a, b, whole, block_size)
+    if whole is not out:
+        out.copy_(whole)
+
+
+@add.overload("Scalar")
+def add_number(a: Tensor, b: Number, *, block_size: int = 256) -> Tensor:
+    """Add a number; an integer tensor and a fraction give a floating-point tensor, as in torch."""
+    a = _promoted(a, b)
+    out = torch.empty_like(a)
+    _launch(kernels.add_number[a.dtype, _wide(a.dtype)], a, b, out, block_size)
+    return out
+
+
+@add.overload("Scalar_out", mutates_args=("out",))
+def add_number_out(a: Tensor, b: Number, *, block_size: int = 256, out: Tensor) -> None:
+    """Write a + b, with a number b, into `out`."""
+    a = _promoted(a, b)
+    _require_like(out, a)
+    whole = _contiguous_like(out)
+    _launch(kernels.add_number[a.dtype, _wide(a.dtype)], a, b, whole, block_size)
+    if whole is not out:
+        out.copy_(whole)
+
+
+def _launch(kernel: dotcu.Kernel, a: Tensor, b: Tensor | Number, out: Tensor, block_size: int) -> None:
+    n = out.numel()
+    resident = kernel.occupancy(block_size) * dotcu.sm_count(out)
+    kernel(a, b, out, n, grid=torch.sym_min(dotcu.cdiv(n, block_size), resident), block=block_size)
+
+
+def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    if a.dtype != b.dtype:
+        raise TypeError(
+            f"add takes two tensors of one dtype (got {a.dtype} and {b.dtype}).\n"
+            "Convert one of them: add(a, b.to(a.dtype))"
+        )
+    _require_real(a.dtype)
+    a, b = torch.broadcast_tensors(a, b)
+    return a.contiguous(), b.contiguous()
+
+
+def _promoted(a: Tensor, b: Number) -> Tensor:
+    _require_real(a.dtype)
+    dtype = torch.result_type(a, b)
+    _require_real(dtype)
+    return a.to(dtype).contiguous()
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The type that a number keeps when it is added to elements of `dtype`."""
+    if dtype in INTEGERS:
+        return torch.int64
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _require_real(dtype: torch.dtype) -> None:
+    if dtype not in REAL:
+        taken = ", ".join(str(taken).removeprefix("torch.") for taken in REAL)
+        raise TypeError(f"add takes {taken} (got {dtype}).\nConvert the tensor first: a.to(torch.float32)")
+
+
+def _require_like(out: Tensor, a: Tensor) -> None:
+    if out.dtype != a.dtype or out.shape != a.shape:
+        raise ValueError(
+            f"out= must have the result's shape {tuple(a.shape)} and dtype {a.dtype} "
+            f"(got {tuple(out.shape)}, {out.dtype}).\n"
+            f"Allocate it so: torch.empty({tuple(a.shape)}, dtype={a.dtype})"
+        )
+
+
+def _contiguous_like(out: Tensor) -> Tensor:
+    """Memory for a kernel to write: `out` itself where its elements lie in order, side by side."""
+    return out if out.is_contiguous() else torch.empty_like(out, memory_format=torch.contiguous_format)
+
+
+@add.reference
+@add_number.reference
+def _(a: Tensor, b: Any, **launch: int) -> Tensor:
+    return torch.add(a, b)
+
+
+@add.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
+    ctx.shapes = [tensor.shape for tensor in inputs]
+
+
+@add.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    return tuple(grad.sum_to_size(shape) for shape in ctx.shapes)
+
+
+@add_number.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    return grad, None
+
+
+@add.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    def random(*shape: int) -> Tensor:
+        return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
+
+    yield dotcu.Sample(random(1000), random(1000))
+    yield dotcu.Sample(random(), random())
+    yield dotcu.Sample(random(3, 0), random(3, 0))
+    yield dotcu.Sample(random(7, 1, 5), random(3, 1), block_size=64)
+    yield dotcu.Sample(random(9, 5).T, random(12, 9)[2:7])
+    yield dotcu.Sample(random(20_011), random(20_011), block_size=128)
+
+
+@add_number.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for shape in ((999,), (), (0,), (5, 3, 7)):
+        x = make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
+        yield dotcu.Sample(x, 3)
+        yield dotcu.Sample(x, 2.5)

@@ -1,0 +1,121 @@
+"""fast_add: a sum, element by element, with vector loads where the tensors allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+
+import dotcu
+
+kernels = dotcu.load("kernel.cu")
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+REAL = FLOATS + INTEGERS
+
+VECTOR_BYTES = 16
+
+
+@dotcu.op("dotcu::fast_add", dtypes=REAL)
+def fast_add(a: Tensor, b: Tensor, *, block_size: int = 256, grid_size: int = -1) -> Tensor:
+    """Add two tensors of one dtype, broadcast against each other, 16 bytes at a time.
+
+    `fast_add(a, b, out=c)` writes into a tensor that is there already. Where a tensor does not start
+    at an address divisible by 16 (a view x[1:], say), elements are added one by one.
+
+    Args:
+        a: A tensor of any shape and strides, of a dtype out of `REAL`.
+        b: A tensor of the same dtype, of a shape that broadcasts.
+        block_size: Threads of a block.
+        grid_size: Blocks of the grid; -1 for as many as are needed and the GPU can hold at once.
+    """
+    a, b = _operands(a, b)
+    out = torch.empty_like(a)
+    _launch(a, b, out, block_size, grid_size)
+    return out
+
+
+@fast_add.overload("out", mutates_args=("out",))
+def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 256, grid_size: int = -1, out: Tensor) -> None:
+    """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part."""
+    a, b = _operands(a, b)
+    if out.dtype != a.dtype or out.shape != a.shape:
+        raise ValueError(
+            f"out= must have the result's shape {tuple(a.shape)} and dtype {a.dtype} "
+            f"(got {tuple(out.shape)}, {out.dtype}).\n"
+            f"Allocate it so: torch.empty({tuple(a.shape)}, dtype={a.dtype})"
+        )
+    if out.is_contiguous():
+        _launch(a, b, out, block_size, grid_size)
+    else:
+        whole = torch.empty_like(a)
+        _launch(a, b, whole, block_size, grid_size)
+        out.copy_(whole)
+
+
+def _launch(a: Tensor, b: Tensor, out: Tensor, block_size: int, grid_size: int) -> None:
+    aligned = all(dotcu.is_aligned(tensor, VECTOR_BYTES) for tensor in (a, b, out))
+    kernel = (kernels.fast_add if aligned else kernels.fast_add_unaligned)[out.dtype]
+    steps = dotcu.cdiv(out.numel(), VECTOR_BYTES // out.element_size() if aligned else 1)
+    kernel(a, b, out, out.numel(), grid=_grid(kernel, out, steps, block_size, grid_size), block=block_size)
+
+
+def _grid(kernel: dotcu.Kernel, out: Tensor, steps: int, block_size: int, grid_size: int) -> Any:
+    """Blocks for `steps` vectors or elements, one for each thread and pass."""
+    if grid_size != -1:
+        if grid_size < 1:
+            raise ValueError(
+                f"grid_size is a number of blocks, or -1 to have it chosen (got {grid_size}).\n"
+                "Leave it out: fast_add(a, b)"
+            )
+        return grid_size
+    resident = kernel.occupancy(block_size) * dotcu.sm_count(out)
+    return torch.sym_min(dotcu.cdiv(steps, block_size), resident)
+
+
+def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    if a.dtype != b.dtype:
+        raise TypeError(
+            f"fast_add takes two tensors of one dtype (got {a.dtype} and {b.dtype}).\n"
+            "Convert one of them: fast_add(a, b.to(a.dtype))"
+        )
+    if a.dtype not in REAL:
+        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in REAL)
+        raise TypeError(
+            f"fast_add takes {taken} (got {a.dtype}).\nConvert the tensors first: a.to(torch.float32)"
+        )
+    a, b = torch.broadcast_tensors(a, b)
+    return a.contiguous(), b.contiguous()
+
+
+@fast_add.reference
+def _(a: Tensor, b: Tensor, **launch: int) -> Tensor:
+    return torch.add(a, b)
+
+
+@fast_add.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
+    ctx.shapes = [tensor.shape for tensor in inputs]
+
+
+@fast_add.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    return tuple(grad.sum_to_size(shape) for shape in ctx.shapes)
+
+
+@fast_add.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    def random(*shape: int) -> Tensor:
+        return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
+
+    yield dotcu.Sample(random(1000), random(1000))
+    yield dotcu.Sample(random(1021), random(1021), grid_size=2)
+    yield dotcu.Sample(random(1021)[1:], random(1023)[3:])
+    yield dotcu.Sample(random(), random())
+    yield dotcu.Sample(random(0, 4), random(4))
+    yield dotcu.Sample(random(9, 5).T, random(12, 9)[2:7])
+    yield dotcu.Sample(random(40_013), random(40_013), block_size=128)

@@ -1,0 +1,106 @@
+"""fast_add: vector loads where tensors are aligned, one by one where they are not."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import make_tensor
+
+import dotcu
+from dotcu.compile import CompileOptions, Target, build, read_source
+from dotcu.gallery import fast_add
+from dotcu.gallery.fast_add import op as module
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+
+
+def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
+
+
+@pytest.mark.parametrize("dtype", fast_add.dtypes, ids=str)
+def test_it_gives_the_bits_that_torch_gives(dtype: torch.dtype, device: torch.device) -> None:
+    a, b = random(device, dtype, 37, 29), random(device, dtype, 37, 29)
+    assert torch.equal(fast_add(a, b), a + b)
+    assert torch.equal(fast_add(a, b.T.contiguous().T), a + b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_every_length_around_a_vector_has_its_tail(dtype: torch.dtype, device: torch.device) -> None:
+    for n in range(20):
+        a, b = random(device, dtype, n), random(device, dtype, n)
+        memory = torch.full((n + 16,), 7.0, dtype=dtype, device=device)
+        fast_add(a, b, out=memory[:n])
+        assert torch.equal(memory[:n], a + b), n
+        assert (memory[n:] == 7).all(), n
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("offset", range(1, 8))
+def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, device: torch.device) -> None:
+    a, b = random(device, dtype, 100)[offset:], random(device, dtype, 100)[offset:]
+    assert torch.equal(fast_add(a, b), a + b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_tensors_that_start_at_different_offsets_are_right(dtype: torch.dtype, device: torch.device) -> None:
+    memory = [random(device, dtype, 80) for _ in range(3)]
+    for i, j, k in product((0, 1, 3, 8), (0, 2, 5), (0, 1, 4)):
+        a, b, out = memory[0][i : i + 70], memory[1][j : j + 70], memory[2][k : k + 70]
+        expected, rest = a + b, memory[2].clone()
+        fast_add(a, b, out=out)
+        assert torch.equal(out, expected), (i, j, k)
+        rest[k : k + 70] = expected
+        assert torch.equal(memory[2], rest), (i, j, k)
+
+
+def test_an_aligned_view_is_loaded_as_vectors(device: torch.device) -> None:
+    if device.type == "cuda":
+        pytest.skip("counts instructions, which the simulator does")
+    a, b = torch.randn(1024), torch.randn(1024)
+    with dotcu.simulate() as run:
+        fast_add(a, b)
+    by_vectors = run.counters.lane_instructions
+    with dotcu.simulate() as run:
+        fast_add(a[1:], b[1:])
+    assert by_vectors < run.counters.lane_instructions
+
+
+@pytest.mark.parametrize(
+    ("ctype", "load"),
+    [("float", "ld.global.v4.f32"), ("double", "ld.global.v2.f64"), ("long long", "ld.global.v2.u64")],
+)
+def test_the_kernel_loads_16_bytes_at_a_time(ctype: str, load: str) -> None:
+    source = read_source(Path(module.__file__).with_name("kernel.cu"))
+    name = f"fast_add<{ctype}>"
+    built = build(source, options=CompileOptions(), target=Target.parse("compute_80"), names=[name])
+    assert load in built.ptx
+    assert load.replace("ld.", "st.") in built.ptx
+
+
+@pytest.mark.parametrize("grid_size", [1, 3, 1000])
+def test_any_grid_gives_the_same(grid_size: int, device: torch.device) -> None:
+    a, b = torch.randn(5003, device=device), torch.randn(5003, device=device)
+    assert torch.equal(fast_add(a, b, block_size=64, grid_size=grid_size), a + b)
+    assert torch.equal(fast_add(a[1:], b[1:], block_size=64, grid_size=grid_size), a[1:] + b[1:])
+
+
+@pytest.mark.parametrize("grid_size", [0, -2])
+def test_a_grid_without_blocks_is_refused(grid_size: int, device: torch.device) -> None:
+    with pytest.raises(ValueError, match=f"got {grid_size}"):
+        fast_add(torch.ones(3, device=device), torch.ones(3, device=device), grid_size=grid_size)
+
+
+def test_more_elements_than_threads_are_all_added(device: torch.device) -> None:
+    a, b = torch.randn(30_003, device=device), torch.randn(30_003, device=device)
+    with dotcu.simulate(arch="sm_87"):  # holds 8192 threads in blocks of 32
+        assert torch.equal(fast_add(a, b, block_size=32), a + b)
+        assert torch.equal(fast_add(a[1:], b[1:], block_size=32), a[1:] + b[1:])
+
+
+def test_two_dtypes_are_refused_by_name(device: torch.device) -> None:
+    with pytest.raises(TypeError, match=r"float32 and torch.float64"):
+        fast_add(torch.ones(3, device=device), torch.ones(3, dtype=torch.float64, device=device))

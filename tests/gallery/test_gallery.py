@@ -1,0 +1,237 @@
+"""What holds for every operator of the gallery: values, registration, gradients, compilation, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.autograd import gradcheck, gradgradcheck
+
+import dotcu
+from dotcu import gallery
+from dotcu.errors import GradientError, LaunchConfigError
+
+OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
+CASES = [
+    pytest.param(operator, overload, dtype, id=f"{name}.{key or 'default'}-{str(dtype)[6:]}")
+    for name, operator in OPERATORS.items()
+    for key, overload in operator.overloads.items()
+    for dtype in operator.dtypes
+    if not overload.signature.mutates
+]
+
+Make = Callable[..., Tensor]
+
+# Operators as functions of one size, and of tensors to differentiate by.
+BY_SIZE: dict[str, Callable[[Any, Make, int], Tensor]] = {
+    "add": lambda op, make, n: op(make(n, 3), make(n, 3)),
+    "fast_add": lambda op, make, n: op(make(n, 3), make(n, 3)),
+    "square": lambda op, make, n: op(make(n, 3)),
+    "matmul": lambda op, make, n: op(make(n, n + 30), make(n + 30, n + 60)),
+    "sum": lambda op, make, n: op(make(n, 3)),
+}
+FACTORS: dict[str, list[tuple[int, ...]]] = {
+    "add": [(4, 1, 3), (2, 1)],
+    "fast_add": [(4, 1, 3), (2, 1)],
+    "square": [(5, 3)],
+    "matmul": [(3, 4), (4, 2)],
+    "sum": [(3, 5)],
+}
+
+
+@pytest.fixture(params=OPERATORS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def inputs(name: str, device: torch.device) -> list[Tensor]:
+    """Tensors to call an operator with that gradients can be checked by."""
+    return [torch.randn(s, dtype=torch.float64, device=device, requires_grad=True) for s in FACTORS[name]]
+
+
+def samples_of(overload: Any, device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    yield from overload.make_samples(device, dtype)
+
+
+@pytest.mark.parametrize(("operator", "overload", "dtype"), CASES)
+def test_every_sample_agrees_with_the_reference(
+    operator: Any, overload: Any, dtype: torch.dtype, device: torch.device
+) -> None:
+    cases = 0
+    for sample in samples_of(overload, device, dtype):
+        got = operator(*sample.args, **sample.kwargs)
+        exact = sample.map_tensors(lambda t: t.double() if t.is_floating_point() else t)
+        expected = overload.reference_function(*exact.args, **exact.kwargs)
+        assert got.device.type == device.type
+        torch.testing.assert_close(got, expected.to(got.dtype), msg=lambda m, s=sample: f"{s}\n{m}")
+        cases += 1
+    assert cases >= 5
+
+
+def test_samples_include_empty_strided_and_odd_ones(name: str) -> None:
+    tensors = [
+        tensor
+        for sample in samples_of(OPERATORS[name], torch.device("cpu"), torch.float32)
+        for tensor in sample.tensors
+    ]
+    assert any(tensor.numel() == 0 for tensor in tensors)
+    assert any(not tensor.is_contiguous() for tensor in tensors)
+    assert any(tensor.numel() % 32 for tensor in tensors)
+
+
+def test_opcheck_holds(name: str, device: torch.device) -> None:
+    overload = OPERATORS[name]
+    for sample in [*samples_of(overload, device, torch.float32)][:2]:
+        torch.library.opcheck(overload.torch_op, sample.args, dict(sample.kwargs))
+        differentiable = sample.map_tensors(lambda tensor: tensor.requires_grad_())
+        torch.library.opcheck(overload.torch_op, differentiable.args, dict(differentiable.kwargs))
+
+
+def test_opcheck_holds_for_the_out_overload(name: str, device: torch.device) -> None:
+    sample = next(samples_of(OPERATORS[name], device, torch.float32))
+    out = torch.empty_like(OPERATORS[name](*sample.args))
+    torch.library.opcheck(OPERATORS[name].overloads["out"].torch_op, sample.args, {"out": out})
+
+
+def test_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
+    assert gradcheck(OPERATORS[name], inputs)
+
+
+def test_second_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
+    assert gradgradcheck(OPERATORS[name], inputs)
+
+
+def test_five_sizes_compile_once(name: str, device: torch.device) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    operator = OPERATORS[name]
+    call = torch.compile(lambda *tensors: operator(*tensors), backend=counter, fullgraph=True, dynamic=True)
+
+    def make(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device)
+
+    def run(n: int) -> None:
+        torch.manual_seed(n)
+        got = BY_SIZE[name](call, make, n)
+        torch.manual_seed(n)
+        torch.testing.assert_close(got, BY_SIZE[name](operator, make, n))
+
+    for n in (5, 12):
+        run(n)
+    compiled = counter.frame_count
+    assert compiled >= 1
+    for n in (7, 20, 33, 270, 18):
+        run(n)
+    assert counter.frame_count == compiled
+
+
+def test_gradients_are_the_same_under_compile(name: str, inputs: list[Tensor]) -> None:
+    torch._dynamo.reset()
+    operator = OPERATORS[name]
+    call = torch.compile(
+        lambda *tensors: operator(*tensors), backend="aot_eager", fullgraph=True, dynamic=True
+    )
+    eager = torch.autograd.grad(operator(*inputs).cos().sum(), inputs)
+    compiled = torch.autograd.grad(call(*inputs).cos().sum(), inputs)
+    torch.testing.assert_close(compiled, eager)
+
+
+def test_out_is_written_and_returned(name: str, inputs: list[Tensor]) -> None:
+    plain = [tensor.detach() for tensor in inputs]
+    expected = OPERATORS[name](*plain)
+    out = torch.full_like(expected, torch.nan)
+    version = out._version
+    assert OPERATORS[name](*plain, out=out) is out
+    assert torch.equal(out, expected)
+    assert out._version > version
+
+
+def test_a_non_contiguous_out_receives_the_result_and_its_neighbours_keep_theirs(
+    name: str, inputs: list[Tensor]
+) -> None:
+    plain = [tensor.detach() for tensor in inputs]
+    expected = OPERATORS[name](*plain)
+    shape = [2 * size for size in reversed(expected.shape)]
+    memory = torch.full([*shape, 2], 7.0, dtype=expected.dtype, device=expected.device)
+    cut = memory[..., 0][tuple(slice(None, None, 2) for _ in shape)]
+    out = cut.permute([*reversed(range(len(shape)))])
+    assert out.shape == expected.shape
+    OPERATORS[name](*plain, out=out)
+    assert torch.equal(out, expected)
+    out.fill_(7.0)
+    assert (memory == 7.0).all()
+
+
+def test_out_is_written_under_compile(name: str, inputs: list[Tensor]) -> None:
+    torch._dynamo.reset()
+    plain = [tensor.detach() for tensor in inputs]
+    operator = OPERATORS[name]
+
+    def write_and_double(out: Tensor, *tensors: Tensor) -> Tensor:
+        operator(*tensors, out=out)
+        return out * 2
+
+    call = torch.compile(write_and_double, backend="aot_eager", fullgraph=True, dynamic=True)
+    expected = operator(*plain)
+    out = torch.full_like(expected, torch.nan)
+    assert torch.equal(call(out, *plain), expected * 2)
+    assert torch.equal(out, expected)
+
+
+def test_out_has_no_gradient(name: str, inputs: list[Tensor]) -> None:
+    out = torch.empty_like(OPERATORS[name](*inputs).detach())
+    with pytest.raises(GradientError, match="out"):
+        OPERATORS[name](*inputs, out=out)
+
+
+def test_out_of_another_dtype_or_shape_is_refused(name: str, inputs: list[Tensor]) -> None:
+    plain = [tensor.detach() for tensor in inputs]
+    right = torch.empty_like(OPERATORS[name](*plain))
+    for wrong in (right.to(torch.float32), right.new_empty((2, *right.shape))):
+        with pytest.raises(ValueError, match="out= must"):
+            OPERATORS[name](*plain, out=wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
+def test_another_dtype_is_refused_with_those_that_are_taken(
+    name: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    wrong = [torch.zeros(shape, dtype=dtype, device=device) for shape in FACTORS[name]]
+    with pytest.raises(TypeError) as caught:
+        OPERATORS[name](*wrong)
+    message = str(caught.value)
+    assert f"got {dtype}" in message
+    assert all(str(taken).removeprefix("torch.") in message for taken in OPERATORS[name].dtypes)
+
+
+@pytest.mark.parametrize("block_size", [0, -32, 2048])
+def test_a_block_size_that_no_gpu_has_is_refused(name: str, block_size: int, inputs: list[Tensor]) -> None:
+    with pytest.raises((LaunchConfigError, ValueError), match=str(block_size)):
+        OPERATORS[name](*inputs, block_size=block_size)
+
+
+def test_inputs_are_left_as_they_were(name: str, inputs: list[Tensor]) -> None:
+    before = [tensor.detach().clone() for tensor in inputs]
+    versions = [tensor._version for tensor in inputs]
+    OPERATORS[name](*inputs)
+    assert all(torch.equal(tensor, old) for tensor, old in zip(inputs, before, strict=True))
+    assert [tensor._version for tensor in inputs] == versions
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["add", "fast_add", "square", "sum"])
+def test_more_than_two_to_the_31_elements_are_computed(name: str) -> None:
+    x = torch.ones(2**31 + 77, dtype=torch.int8, device="cuda")
+    x[-1] = 5
+    got = OPERATORS[name](*[x] * len(FACTORS[name]))
+    if name == "sum":
+        assert got.item() == 2**31 + 81
+        return
+    of_one, of_five = (1, 25) if name == "square" else (2, 10)
+    assert got[2**31 - 1 : -1].unique().tolist() == [of_one]
+    assert got[-1].item() == of_five
