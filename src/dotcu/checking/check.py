@@ -109,7 +109,7 @@ def _samples(overload: Overload, device: torch.device, dtype: torch.dtype) -> It
         return
     for sample in twin.make_samples(device, dtype):
         results = numerics.outputs(twin.reference_function(*sample.args, **sample.kwargs))
-        outs = dict(zip(overload.signature.mutates, map(_poisoned, results), strict=False))
+        outs = dict(zip(overload.signature.outs, map(_poisoned, results), strict=False))
         yield Sample(*sample.args, **{**sample.kwargs, **outs})
 
 
@@ -149,7 +149,7 @@ def _inputs(overload: Overload, sample: Sample) -> Sample:
     if overload.functional is None:
         return copies
     return Sample(
-        *copies.args, **{k: v for k, v in copies.kwargs.items() if k not in overload.signature.mutates}
+        *copies.args, **{k: v for k, v in copies.kwargs.items() if k not in overload.signature.outs}
     )
 
 

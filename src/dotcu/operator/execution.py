@@ -81,12 +81,22 @@ def refer(
 
 
 def refer_out(
-    signature: Signature, reference: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    signature: Signature,
+    body: Body,
+    reference: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
 ) -> None:
-    """Compute a reference that returns its result, into the arguments that the overload writes."""
-    inputs = {name: value for name, value in kwargs.items() if name not in signature.mutates}
-    outs = tuple(kwargs[name] for name in signature.mutates)
-    fill(signature, outs[0] if len(outs) == 1 else outs, reference(*args, **inputs))
+    """Compute a reference that returns its result, into the arguments that the overload writes.
+
+    The body runs for its checks. It may spoil what it writes, an input too where that is the same
+    memory, so the reference is computed before.
+    """
+    inputs = {name: value for name, value in kwargs.items() if name not in signature.outs}
+    values = reference(*args, **inputs)
+    allocate(signature, body, args, kwargs)
+    outs = tuple(kwargs[name] for name in signature.outs)
+    fill(signature, outs[0] if len(outs) == 1 else outs, values)
 
 
 def fill(signature: Signature, into: Any, values: Any) -> Any:

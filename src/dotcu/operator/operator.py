@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 import torch
 
 from dotcu.errors import SchemaError, UsageError
+from dotcu.kernel import simulate
 from dotcu.operator import autograd, execution, register
 from dotcu.operator.samples import Sample, SampleFunction
 from dotcu.operator.schema import Body, Signature, infer
@@ -69,7 +71,7 @@ class Overload:
         if reference is None or execution.simulating():
             return execution.simulate(self.signature, self.body, args, kwargs)
         if self.functional is not None:
-            return execution.refer_out(self.signature, reference, args, kwargs)
+            return execution.refer_out(self.signature, self.body, reference, args, kwargs)
         if self.signature.mutates:
             return reference(*args, **kwargs)
         return execution.refer(self.signature, self._fake or self.body, reference, args, kwargs)
@@ -81,11 +83,11 @@ class Overload:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._call(*args, **kwargs)
-        return self._written(kwargs) if self.signature.mutates else result
+        return self._written(kwargs) if self.signature.outs else result
 
     def _written(self, kwargs: dict[str, Any]) -> Any:
         """What the Python call of an `out=` overload gives: the tensors that were written."""
-        outs = tuple(kwargs[name] for name in self.signature.mutates if name in kwargs)
+        outs = tuple(kwargs[name] for name in self.signature.outs)
         return None if not outs else outs[0] if len(outs) == 1 else outs
 
     # What was said of it.
@@ -94,8 +96,16 @@ class Overload:
         """Give the operator in plain PyTorch: the oracle, and what a call on CPU tensors computes.
 
         It takes the operator's arguments. For an operator that writes its arguments it writes them too; an
-        overload `out` or `Scalar_out` needs none of its own: that of the operator or of `Scalar` serves.
+        overload `out` or `Scalar_out` has none of its own: that of the operator or of `Scalar` serves.
+
+        Raises:
+            UsageError: The overload is such a one.
         """
+        if self.functional is not None:
+            raise UsageError(
+                f"{self.qualified_name} writes what {self.functional.qualified_name} returns, so the reference "
+                f"of that serves.\nRemove this one, and give {self.functional.qualified_name} its reference."
+            )
         self._reference = function
         return function
 
@@ -180,7 +190,7 @@ class Overload:
         As in torch, `out` belongs to the operator itself and `Scalar_out` to the overload `Scalar`.
         """
         name = self.signature.overload
-        if self._base is None or not self.signature.mutates or not f"_{name}".endswith("_out"):
+        if self._base is None or not self.signature.outs or not f"_{name}".endswith("_out"):
             return None
         return self._base.overloads.get(name.removesuffix("out").removesuffix("_"))
 
@@ -215,9 +225,9 @@ class Overload:
         """
         devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
         for device in devices or [torch.device("cpu")]:
-            for dtype in self.dtypes:
-                for sample in self.make_samples(device, dtype):
-                    with torch.no_grad():
+            with torch.no_grad(), simulate() if device.type == "cpu" else nullcontext():
+                for dtype in self.dtypes:
+                    for sample in self.make_samples(device, dtype):
                         self(*sample.args, **sample.kwargs)
         if devices:
             torch.cuda.synchronize()
@@ -278,7 +288,7 @@ class Operator(Overload):
 
     def _written_by(self, kwargs: dict[str, Any]) -> Any:
         for overload in self.overloads.values():
-            if overload.signature.mutates and all(name in kwargs for name in overload.signature.mutates):
+            if overload.signature.outs and all(name in kwargs for name in overload.signature.outs):
                 return overload._written(kwargs)
         return None
 

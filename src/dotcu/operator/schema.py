@@ -40,6 +40,11 @@ class Signature:
     returns: int
 
     @property
+    def outs(self) -> tuple[str, ...]:
+        """The arguments that a call writes and that are given by keyword only, as torch's `out` is."""
+        return tuple(name for name in self.mutates if name in self.keyword_only)
+
+    @property
     def packet_name(self) -> str:
         """`mylib::scale_add`, whichever the overload."""
         return f"{self.namespace}::{self.name}"

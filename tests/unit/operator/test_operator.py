@@ -12,6 +12,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors, settings
+from dotcu.kernel.context import watching
 
 SOURCE = """
 template <typename T>
@@ -106,9 +107,31 @@ class TestCalls:
         assert scale_add(a, a, 2.0, out=out) is out
         assert out.tolist() == [3.0] * 4
 
-    def test_another_shape_of_out_is_a_mismatch(self, scale_add) -> None:
-        with pytest.raises(errors.ReferenceMismatch, match=r"float32\[4\].*float32\[5\]"):
-            scale_add(torch.ones(4), torch.ones(4), out=torch.empty(5))
+    def test_a_reference_into_out_runs_the_checks_of_the_body_too(self) -> None:
+        @dotcu.op(next(_names))
+        def double(a: Tensor) -> Tensor:
+            return a * 2
+
+        double.reference(lambda a: a * 2)
+
+        @double.overload("out", mutates_args=("out",))
+        def _(a: Tensor, *, out: Tensor) -> None:
+            if not a.is_floating_point():
+                raise TypeError("floating, please")
+            out.fill_(torch.nan)
+
+        a = torch.ones(4)
+        with pytest.raises(TypeError, match="floating, please"):
+            double(torch.ones(4, dtype=torch.int64), out=torch.empty(4, dtype=torch.int64))
+        assert double(a, out=a).tolist() == [2.0] * 4, "out may be an input"
+
+    def test_another_dtype_of_out_is_a_mismatch(self, scale_add) -> None:
+        with pytest.raises(errors.ReferenceMismatch, match=r"float32\[4\].*float64\[4\]"):
+            scale_add(torch.ones(4), torch.ones(4), out=torch.empty(4, dtype=torch.float64))
+
+    def test_an_out_overload_has_no_reference_of_its_own(self, scale_add) -> None:
+        with pytest.raises(errors.UsageError, match="the reference of that serves"):
+            scale_add.overloads["out"].reference(torch.add)
 
     def test_an_operator_that_writes_its_argument_counts_the_write(self, device) -> None:
         @dotcu.op(next(_names), mutates_args=("a",))
@@ -118,7 +141,7 @@ class TestCalls:
 
         a = torch.zeros(40, device=device)
         before = a._version
-        assert increment(a) is None
+        assert increment(a=a) is None
         assert a._version > before
         assert a.tolist() == [1.0] * 40
 
@@ -448,10 +471,8 @@ class TestDeclarations:
         with pytest.raises(errors.SchemaError, match="takes b by keyword only"):
             keyword.backward(lambda ctx, grad: grad)
 
-    def test_warm_calls_every_sample(self) -> None:
+    def test_warm_launches_every_sample(self) -> None:
         operator = make_scale_add()
-        operator.reference(lambda a, b, alpha=1.0: calls.append(a.dtype) or a + alpha * b)
-        calls: list[torch.dtype] = []
 
         @operator.samples
         def _(device: torch.device, dtype: torch.dtype) -> Any:
@@ -459,9 +480,10 @@ class TestDeclarations:
             yield dotcu.Sample(a, a)
             yield dotcu.Sample(a, a, alpha=2.0)
 
-        operator.warm()
-        if not torch.cuda.is_available():
-            assert calls == [torch.float32] * 2 + [torch.float64] * 2
+        with watching() as launches:
+            operator.warm()
+        kernels_run = [launch.kernel for launch in launches if launch.where in ("cuda:0", "simulator")]
+        assert kernels_run == ["scale_add<float>"] * 2 + ["scale_add<double>"] * 2
 
     def test_work_defaults_to_every_tensor_once(self, scale_add) -> None:
         a = torch.ones(8)
