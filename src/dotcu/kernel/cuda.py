@@ -91,7 +91,6 @@ class _Device:
 
     def __init__(self, index: int) -> None:
         torch.cuda.init()
-        torch.empty(0, device=torch.device("cuda", index))  # torch makes the context, with its own settings
         doing = f"Opening cuda:{index}"
         self.handle = _call("cuDeviceGet", index, doing=doing)  # torch counts the visible ones alike
         self.context = _call("cuDevicePrimaryCtxRetain", self.handle, doing=doing)
@@ -162,9 +161,9 @@ class Library:
             doing = f"Loading the code of {self.name}"
             self._handle = _call("cuLibraryLoadData", self._data, [], [], 0, [], [], 0, doing=doing)
         if index not in self._devices:
-            self._devices.add(index)
             for symbol, data in self._initial().items():
                 self._write(symbol, data, index)
+            self._devices.add(index)
 
     def write(self, symbol: str, data: bytes) -> None:
         """Write a variable on every device that has loaded the code, in order on torch's current streams."""

@@ -256,7 +256,7 @@ def _assembled_target() -> Target:
     return Target("sm", target.major, target.minor, target.suffix)
 
 
-def overloaded(name: str, lines: list[int], file: str) -> SourceError:
+def overloaded(name: str, lines: tuple[int, ...], file: str) -> SourceError:
     """The refusal of a name that several kernels share."""
     return SourceError(
         f"{file} has {len(lines)} kernels named {name}, on lines {', '.join(map(str, lines))}.\n"

@@ -15,6 +15,7 @@ from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
 from dotcu.errors import KernelNotFound, UsageError
 from dotcu.kernel import templates
+from dotcu.kernel.declared import declared
 from dotcu.kernel.kernel import Kernel, overloaded
 from dotcu.kernel.launch import default_place
 from dotcu.kernel.locks import ForkSafeLock
@@ -44,13 +45,11 @@ class Module:
         self.name = source.name
         self._lock = ForkSafeLock()
         self._contents: dict[str, bytes] = {}
-        self._variables = compiler.variables(source.text)
-        declared = compiler.kernels(source.text)
-        self._overloads = _overloads(declared)
-        single = [d for d in declared if d.name not in self._overloads]
-        self._plain = self._unit([d for d in single if not d.template_parameters])
+        self._declared = declared(source, options)
+        kernels = self._declared.kernels
+        self._plain = self._unit([d for d in kernels if not d.template_parameters])
         self._units = [self._plain]
-        self.kernels = Kernels(self, [self._kernel(d) for d in single])
+        self.kernels = Kernels(self, [self._kernel(d) for d in kernels])
         self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {}
         self.instantiate = self._read_instantiate(instantiate)
 
@@ -66,7 +65,7 @@ class Module:
             self.options,
             names,
             parameter_names={name: d.parameter_names for name, d in zip(names, declarations, strict=False)},
-            variables=self._variables,
+            variables=self._declared.variables,
             contents=self._contents,
         )
 
@@ -125,30 +124,45 @@ class Module:
             KernelNotFound: There is none; names those that there are, the nearest first.
             SourceError: The name is that of several kernels.
         """
-        if name in self._overloads:
-            raise overloaded(name, self._overloads[name], self.name)
-        if re.search(r"^\s*#\s*(define|include\s*\")", self.source.text, re.MULTILINE):
+        if name in self._declared.overloads:
+            self._choose(name)
+        elif re.search(r"^\s*#\s*(define|include\s*\")", self.source.text, re.MULTILINE):
             self._discover()
         if name in self.kernels.found:
             return self.kernels.found[name]
         raise KernelNotFound(self._not_found(name, "kernel", list(self.kernels)))
+
+    def _choose(self, name: str) -> None:
+        """Add the one kernel of a name that the preprocessor leaves, where the text has several.
+
+        Raises:
+            SourceError: It leaves several, or one is a template.
+        """
+        declaration = Declaration(name, (), (), self._declared.overloads[name][0])
+        unit = self._unit([declaration])
+        if name not in default_place().code(unit).object.lowered:
+            raise overloaded(name, self._declared.overloads[name], self.name)
+        self._add(declaration, unit)
+
+    def _add(self, declaration: Declaration, unit: Unit) -> None:
+        with self._lock:
+            if declaration.name not in self.kernels.found:
+                self._units.append(unit)
+                self.kernels.found[declaration.name] = Kernel(self, declaration, unit)
 
     def _discover(self) -> None:
         """Add the kernels that the compiler sees and the scan does not, each a unit of its own."""
         code = default_place().code(self._plain)
         for symbol in code.program.headers:
             name, is_template = qualified_name(symbol)
-            known = name in self.kernels.found or name in self._overloads
+            known = name in self.kernels.found or name in self._declared.overloads
             if known or is_template:
                 continue
             declaration = Declaration(name, (), (), 0)
-            with self._lock:
-                unit = self._unit([declaration])
-                self._units.append(unit)
-                self.kernels.found.setdefault(name, Kernel(self, declaration, unit))
+            self._add(declaration, self._unit([declaration]))
 
-    def _not_found(self, name: str, kind: str, names: list[str]) -> str:
-        near = difflib.get_close_matches(name, names, n=len(names), cutoff=0.0)
+    def _not_found(self, name: str, kind: str, names: Sequence[str]) -> str:
+        near = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.0)
         listed = ", ".join(near) if near else f"no {kind} at all"
         remedy = f"Did you mean module.{near[0]}?" if near else "A kernel is a __global__ void function."
         return f"{self.name} has no {kind} named {name!r}; it has {listed}.\n{remedy}"
@@ -186,22 +200,16 @@ class Module:
         Raises:
             KernelNotFound: There is none of that name; names those that there are.
         """
-        found = _by_name(name, self._variables)
+        names = self._declared.variables
+        found = _by_name(name, names)
         if found is None:
-            raise KernelNotFound(self._not_found(name, "variable", list(self._variables)))
+            raise KernelNotFound(self._not_found(name, "variable", names))
         return Variable(self, found)
 
     @property
     def contents(self) -> dict[str, bytes]:
         """What was written to variables so far."""
         return self._contents
-
-
-def _overloads(declared: Sequence[Declaration]) -> dict[str, list[int]]:
-    lines: dict[str, list[int]] = {}
-    for declaration in declared:
-        lines.setdefault(declaration.name, []).append(declaration.line)
-    return {name: found for name, found in lines.items() if len(found) > 1}
 
 
 def _by_name(name: str, names: Sequence[str]) -> str | None:

@@ -41,7 +41,7 @@ def describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         shape = "" if value.is_nested else f" of shape {tuple(value.shape)}"
-        return f"a {dtype} tensor{shape} on {value.device}"
+        return f"{'an' if dtype[0] == 'i' else 'a'} {dtype} tensor{shape} on {value.device}"
     if value is None or isinstance(value, (bool, np.bool_)):
         return str(value)
     text = repr(value)

@@ -6,10 +6,12 @@ compiled when something first needs it for a target, once, however many threads 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from dotcu import compile as compiler
+from dotcu import settings
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
 from dotcu.errors import CompileError, KernelNotFound, LaunchError, SourceError
 from dotcu.kernel import cuda
@@ -213,6 +215,11 @@ def target_of(index: int) -> Target:
     Raises:
         LaunchError: Compiler, driver and GPU do not fit; says what does.
     """
+    return _target_of(index, settings.current())
+
+
+@functools.cache
+def _target_of(index: int, now: settings.Settings) -> Target:
     chosen = compiler.toolchain.native_target(cuda.capability(index))
     if isinstance(chosen, compiler.Rejected):
         raise LaunchError(f"Nothing can be compiled for cuda:{index}. {chosen}")

@@ -86,7 +86,7 @@ def test_a_message_names_kernel_parameter_what_it_takes_what_it_got_and_the_line
         ("i", np.bool_(True), "write int(flag)"),
         ("i", "3", "got str '3'.\nPass a Python int."),
         ("i", None, "got None"),
-        ("i", torch.tensor(3), "got a int64 tensor of shape () on cpu.\nPass a Python number, not a tensor"),
+        ("i", torch.tensor(3), "got an int64 tensor of shape () on cpu.\nPass a Python number, not a tensor"),
         ("f", torch.tensor(3.0), "not a tensor"),
         ("f", True, "write float(flag)"),
         ("f", 1e39, 'or float("inf") if that is meant'),
@@ -258,7 +258,7 @@ def test_a_tensor_struct_takes_a_tensor_as_it_is() -> None:
             torch.zeros(3),
             "takes a float32 tensor of 2 dimensions, strided or not, got a float32 tensor of shape (3,)",
         ),
-        (torch.zeros(3, 3, dtype=torch.int32), "got a int32 tensor"),
+        (torch.zeros(3, 3, dtype=torch.int32), "got an int32 tensor"),
         (3, "got int 3"),
     ],
 )

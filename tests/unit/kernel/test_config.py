@@ -61,11 +61,19 @@ def test_what_no_gpu_can_launch_is_refused_by_limit_and_value(given: dict[str, A
     ("given", "needs", "says"),
     [
         ({"smem_bytes": 164 * 1024}, {}, "sm_80 has 166912.\nPass smem_bytes=166912 or less"),
-        ({"smem_bytes": 163 * 1024}, {"static_smem_bytes": 4}, r"166916 bytes .*\(4 static, smem_bytes=166912\)"),
+        (
+            {"smem_bytes": 163 * 1024},
+            {"static_smem_bytes": 4},
+            r"166916 bytes .*\(4 static, smem_bytes=166912\)",
+        ),
         ({"block": 512}, {"max_threads": 256}, "its __launch_bounds__ allow 256"),
         ({"block": 1024}, {"registers": 96}, "1024 threads of 96 registers each; a block has 65536"),
         ({"cluster": 2, "grid": 2}, {}, "sm_80 has no clusters"),
-        ({"block": 1024, "grid": 217, "cooperative": True}, {"registers": 32}, "217 blocks; 2 blocks on each of 108"),
+        (
+            {"block": 1024, "grid": 217, "cooperative": True},
+            {"registers": 32},
+            "217 blocks; 2 blocks on each of 108",
+        ),
     ],
 )
 def test_what_an_architecture_cannot_run_is_refused(

@@ -74,7 +74,9 @@ def test_a_plain_name_reaches_into_a_namespace(module: Module, device: torch.dev
 
 
 def test_an_unknown_name_lists_the_nearest_first(module: Module) -> None:
-    with pytest.raises(KernelNotFound, match=r"no kernel named 'fil'; it has fill, .*\nDid you mean module\.fill\?"):
+    with pytest.raises(
+        KernelNotFound, match=r"no kernel named 'fil'; it has fill, .*\nDid you mean module\.fill\?"
+    ):
         _ = module.fil
     assert not hasattr(module, "fil")
     with pytest.raises(KeyError):
@@ -136,9 +138,13 @@ def test_the_same_arguments_give_the_same_kernel(module: Module) -> None:
 
 
 def test_the_wrong_number_of_template_arguments_names_the_parameters(module: Module) -> None:
-    with pytest.raises(ArgumentError, match=r"takes 1 template argument, got 2: .*\n.*template <typename T> scale_add"):
+    with pytest.raises(
+        ArgumentError, match=r"takes 1 template argument, got 2: .*\n.*template <typename T> scale_add"
+    ):
         module.scale_add[torch.float32, 3]
-    with pytest.raises(ArgumentError, match=r"takes 2 to 3 template arguments, got 1.*\n.*bool NEGATE = false"):
+    with pytest.raises(
+        ArgumentError, match=r"takes 2 to 3 template arguments, got 1.*\n.*bool NEGATE = false"
+    ):
         module.steps[torch.float32]
 
 
@@ -168,8 +174,12 @@ def test_an_instantiation_that_fails_is_a_compile_error(module: Module) -> None:
 
 
 def test_overloads_are_refused_with_the_advice_to_name_them() -> None:
-    two = load_inline("__global__ void k(float* x) {}\n__global__ void k(double* x) {}\n__global__ void other() {}")
-    with pytest.raises(SourceError, match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its name: k_float"):
+    two = load_inline(
+        "__global__ void k(float* x) {}\n__global__ void k(double* x) {}\n__global__ void other() {}"
+    )
+    with pytest.raises(
+        SourceError, match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its name: k_float"
+    ):
         _ = two.k
     two.other(grid=1, block=1)
 
@@ -207,6 +217,36 @@ def test_macros_and_headers_are_handed_to_the_compiler(tmp_path: Path, device: t
     x = torch.zeros(1, device=device)
     module.k(x, grid=1, block=1)
     assert x.item() == 7
+
+
+def test_kernels_of_a_header_belong_to_the_module(tmp_path: Path, device: torch.device) -> None:
+    (tmp_path / "more.cuh").write_text(
+        "template <typename T> __global__ void put(T* x, T value) { *x = value; }\n"
+        "__global__ void one(float* x) { *x = 1; }\n__constant__ int unused;\n"
+    )
+    module = load_inline('#include "more.cuh"\n__global__ void two(float* x) { *x = 2; }', include=[tmp_path])
+    assert list(module.kernels) == ["two", "put", "one"]
+    x = torch.zeros(1, device=device)
+    module.one(x, grid=1, block=1)
+    assert x.item() == 1
+    module.put[torch.float32](x, 5.0, grid=1, block=1)
+    assert x.item() == 5
+
+
+def test_a_macro_chooses_between_kernels_of_one_name(device: torch.device) -> None:
+    text = """
+    #ifdef WIDE
+    __global__ void k(double* x) { *x = 2; }
+    #else
+    __global__ void k(float* x) { *x = 1; }
+    #endif
+    """
+    x = torch.zeros(1, dtype=torch.float64, device=device)
+    load_inline(text, define={"WIDE": None}).k(x, grid=1, block=1)
+    assert x.item() == 2
+    y = torch.zeros(1, device=device)
+    load_inline(text).k(y, grid=1, block=1)
+    assert y.item() == 1
 
 
 def test_options_as_a_str_are_refused() -> None:
