@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dotcu.compile import Declaration, ObjectCode, Target
-from dotcu.errors import ArgumentError, SourceError
+from dotcu.errors import ArgumentError, LaunchConfigError, SourceError
 from dotcu.kernel import context, cuda, templates
 from dotcu.kernel.launch import DeviceLike, InSimulator, OnCuda, default_place, launch
 from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
@@ -218,6 +218,12 @@ class Kernel:
             block: In threads; an int or up to three.
             smem_bytes: Dynamic shared memory per block.
 
+        Returns:
+            At least 1.
+
+        Raises:
+            LaunchConfigError: A multiprocessor cannot hold even one such block, so no launch can have it.
+
         Note:
             Arithmetic on what the assembler reports: the same answer for fakes and in the simulator.
         """
@@ -225,7 +231,15 @@ class Kernel:
         threads = 1
         for size in sizes:
             threads *= size
-        return self._occupancy(self._assembled(), threads, smem_bytes).blocks
+        code = self._assembled()
+        held = self._occupancy(code, threads, smem_bytes)
+        if held.blocks == 0:
+            raise LaunchConfigError(
+                f"{self.name}: no multiprocessor of {code.object.target} holds a block of {threads} threads with "
+                f"{smem_bytes} bytes of dynamic shared memory; {held.limiter} is the limit.\n"
+                "Use a smaller block or less shared memory; see kernel.attributes."
+            )
+        return held.blocks
 
     def __repr__(self) -> str:
         line = f":{self._declaration.line}" if self._declaration.line else ""

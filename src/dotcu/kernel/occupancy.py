@@ -108,6 +108,17 @@ class Occupancy:
         registers = self.by_registers if self.by_registers is not None else self.by_blocks
         return min(self.by_threads, self.by_blocks, self.by_smem, registers)
 
+    @property
+    def limiter(self) -> str:
+        """What sets the smallest limit."""
+        limits = {
+            "shared memory": self.by_smem,
+            "registers": self.by_registers if self.by_registers is not None else self.by_blocks,
+            "threads": self.by_threads,
+            "blocks": self.by_blocks,
+        }
+        return min(limits, key=lambda name: limits[name])
+
 
 def occupancy(
     arch: ArchLimits, *, threads: int, registers: int, static_smem_bytes: int, smem_bytes: int = 0
