@@ -6,13 +6,14 @@ import hashlib
 import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu.compile.target import Rejected, Version
 
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 _SAMPLE_BYTES = 1 << 16
+_CCCL_VERSION = "cuda/std/__cccl/version.h"
 
 # What some compilers make code for, so that they need not be loaded to be asked.
 # Source: nvrtcGetSupportedArchs of each.
@@ -76,16 +77,32 @@ def find(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]]) -> tupl
         toolkits: Name and folder of each installed toolkit.
     """
     found: dict[Path, Compiler] = {}
-    for compiler in (*_in_packages(packages), *_in_toolkits(toolkits)):
+    for compiler in (*_in_packages(tuple(packages)), *_in_toolkits(toolkits)):
         found.setdefault(compiler.path.resolve(), compiler)
-    return tuple(found.values())
+    return tuple(_with_cccl(compiler, tuple(found.values())) for compiler in found.values())
 
 
-def _in_packages(packages: Iterable[Path]) -> Iterator[Compiler]:
+def _with_cccl(compiler: Compiler, others: Sequence[Compiler]) -> Compiler:
+    """The compiler with the CCCL headers of another of its version, where it has none of its own."""
+    if not compiler.include or any(_has_cccl(folder) for folder in compiler.include):
+        return compiler
+    near = (folder for other in others if other.version == compiler.version for folder in other.include)
+    borrowed = next((folder for folder in near if _has_cccl(folder)), None)
+    return replace(compiler, include=(*compiler.include, borrowed)) if borrowed else compiler
+
+
+def _has_cccl(folder: Path) -> bool:
+    return (folder / _CCCL_VERSION).is_file()
+
+
+def _in_packages(packages: Sequence[Path]) -> Iterator[Compiler]:
     for package in packages:
         nvidia = package / "nvidia"
         for folder in sorted(nvidia.glob("cu[1-9]*"), reverse=True):
-            yield from _libraries(folder / "lib", _include(folder / "include"), "pip")
+            # pip may have put the headers into another of the folders that Python searches
+            siblings = [p / "nvidia" / folder.name for p in (package, *packages)]
+            include = dict.fromkeys(path for sibling in siblings for path in _include(sibling / "include"))
+            yield from _libraries(folder / "lib", tuple(include), "pip")
         split = nvidia / "cuda_nvrtc" / "lib"
         yield from _libraries(split, _include_split(split), "pip")
 
@@ -186,7 +203,7 @@ def header_identity(include: Sequence[Path]) -> str:
         files = (file for file in folder.iterdir() if file.is_file())
         entries = sorted((file.name, file.stat().st_size) for file in files)
         digest.update(repr(entries).encode())
-        version = folder / "cuda" / "std" / "__cccl" / "version.h"
+        version = folder / _CCCL_VERSION
         digest.update(version.read_bytes() if version.is_file() else b"")
     return digest.hexdigest()[:16]
 

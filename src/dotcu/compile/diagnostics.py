@@ -94,7 +94,7 @@ def _chunks(log: str) -> list[list[str]]:
 
 def _tool(match: re.Match[str]) -> Diagnostic:
     severity = "warning" if match["severity"] == "warning" else "error"
-    where = (match["where"] or "").strip(" ,")
+    where = (match["where"] or "").strip(" ,;")
     return Diagnostic(
         severity=severity, file="", line=0, column=0,
         message=match["text"].strip() + (f" ({where})" if where else "") + f" [{match['tool']}]",

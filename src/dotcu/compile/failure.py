@@ -22,6 +22,13 @@ _CANNOT_OPEN = re.compile(
     r"(?m)^(?P<file>[^\s(][^(\n]*)\(\d+\): catastrophic error: "
     r'(?:cannot|could not) open source file "(?P<header>[^"]+)"'
 )
+# Which pip package brings a header of the toolkit: under CUDA 13 and later, and under CUDA 12.
+PACKAGES = (
+    (r"crt/", "nvidia-cuda-crt", "nvidia-cuda-nvcc-cu12"),
+    (r"(cub|cuda|nv|thrust)/", "nvidia-cuda-cccl", "nvidia-cuda-cccl-cu12"),
+    (r"(cuda_\w+|mma|cooperative_groups|cuComplex)\.h", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
+)
+
 _UNKNOWN_TARGET = "invalid value for --gpu-architecture"
 _SHOWN = 20
 
@@ -128,7 +135,7 @@ def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
     headline = f"{plan.display} does not compile for {plan.target}: {what}."
     shown = [str(_readable(plan, error)) for error in errors[:_SHOWN]]
     rest = [f"... and {len(errors) - _SHOWN} more, in the exception's .log"] if len(errors) > _SHOWN else []
-    return "\n\n".join([headline, *shown, *rest, _advice(log) or _tail(plan)])
+    return "\n\n".join([headline, *shown, *rest, _advice(plan, log) or _tail(plan)])
 
 
 def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
@@ -167,15 +174,20 @@ def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
     return f", instantiating {', '.join(blamed)}" if blamed else ""
 
 
-def _advice(log: str) -> str:
+def _advice(plan: BuildPlan, log: str) -> str:
     missing = unopened(log)
     if missing is None:
         return ""
-    return (
+    not_found = (
         f"The header {missing[1]!r} was not found: not beside the file that names it, not in "
         "include=[...], not among the headers of dotcu and of the toolkit.\n"
-        f"If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {HOW}"
     )
+    major, minor = plan.compiler.version
+    for pattern, cuda_13, cuda_12 in PACKAGES:
+        if re.match(pattern, missing[1]):
+            package = cuda_13 if major >= 13 else cuda_12
+            return f'{not_found}It comes with: pip install "{package}=={major}.{minor}.*"'
+    return f"{not_found}If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {HOW}"
 
 
 def _tail(plan: BuildPlan) -> str:

@@ -137,7 +137,8 @@ def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, 
     """The compile as a line for a shell: the same options, spelled for nvcc."""
     spelled = (_NVCC.get(option, option) for option in given)
     folders = (f"-I{folder}" for folder in include)
-    words = ["nvcc", *(word for word in spelled if word), *folders, "-cubin", display_name]
+    result = "-ptx" if any(option.startswith("-arch=compute_") for option in given) else "-cubin"
+    words = ["nvcc", *(word for word in spelled if word), *folders, result, display_name]
     return shlex.join(words)
 
 

@@ -118,7 +118,9 @@ def test_a_branch_on_a_macro_of_the_options_is_followed() -> None:
     assert [k.name for k in kernels(text, {"A"})] == ["a"]
 
 
-@pytest.mark.parametrize("text", ["__global__", "__global__ void k(", "template <", "}}}", "namespace {", "(", "<<>"])
+@pytest.mark.parametrize(
+    "text", ["__global__", "__global__ void k(", "template <", "}}}", "namespace {", "(", "<<>"]
+)
 def test_text_that_is_cut_off_is_no_accident(text: str) -> None:
     assert kernels(text) == ()
     assert variables(text) == ()

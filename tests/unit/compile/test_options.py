@@ -79,3 +79,4 @@ def test_the_command_line_is_one_that_nvcc_takes() -> None:
     assert line.startswith("nvcc -arch=sm_90a -std=c++17 -lineinfo -Xptxas=-v")
     assert line.endswith("'-DNAME=a b' -I/x/include -cubin '/x/my kernel.cu'")
     assert "-no-source-include" not in line
+    assert command_line("k.cu", arguments(options, PTX), ()).endswith("-ptx k.cu")

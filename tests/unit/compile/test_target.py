@@ -41,7 +41,7 @@ def test_text_that_is_no_target_is_refused_with_what_it_should_be(text: str) -> 
         ((12, 0), (13, 2), (13, 0), CUDA_13, "sm_120a"),
         ((8, 0), (13, 0), (13, 1), CUDA_13, "sm_80"),  # an older minor of the driver loads cubins
         ((9, 0), (13, 0), (12, 6), CUDA_12, "sm_90a"),  # and so does a later major
-        ((8, 8), (12, 8), (12, 4), CUDA_12, "sm_86"),  # a minor the compiler does not know, between known ones
+        ((8, 8), (12, 8), (12, 4), CUDA_12, "sm_86"),  # a minor between known ones
         ((12, 0), (12, 8), (12, 4), CUDA_12, "compute_90"),  # newer than the compiler: PTX
         ((10, 0), (13, 0), (12, 4), CUDA_12, "compute_90"),
     ],

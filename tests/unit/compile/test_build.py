@@ -1,0 +1,362 @@
+"""From a source to object code."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dotcu import settings
+from dotcu.compile import ObjectCode, cache, read_source, source_digest, toolchain
+from dotcu.compile.options import CompileOptions
+from dotcu.compile.source import inline_source
+from dotcu.errors import CompileError, JitDisabled, KernelNotFound, SourceNotFound, ToolchainError
+
+Build = Callable[..., ObjectCode]
+
+KERNEL = "__global__ void k(int* x) { *x = 1; }"
+TEMPLATE = """struct P { int a; };
+__constant__ float table[4];
+template <typename T, int N = 4> __global__ void t(const T* a, float s, T* out, long long n) {
+  *out = T(s) * *a + T(table[N % 4]);
+}
+namespace ns { __device__ int counter; extern "C" __global__ void plain(P p, const float4* x) { } }
+"""
+
+
+def require_header(name: str) -> None:
+    folders = toolchain.nvrtc().include
+    if not any((folder / place).is_file() for folder in folders for place in (name, f"cccl/{name}")):
+        pytest.skip(f"the toolkit's {name} is not installed")
+
+
+def test_a_cubin_comes_with_its_ptx(make: Build) -> None:
+    made = make(KERNEL, target="sm_90a")
+    assert made.cubin is not None
+    assert made.cubin.startswith(b"\x7fELF")
+    assert ".target sm_90a" in made.ptx
+    assert ".entry _Z1kPi" in made.ptx
+
+
+def test_a_virtual_target_gives_ptx_alone(make: Build) -> None:
+    made = make(KERNEL, target="compute_80")
+    assert made.cubin is None
+    assert made.resources == {}
+    assert ".target sm_80" in made.ptx
+
+
+def test_names_give_symbols_and_kernels_whole_signatures(make: Build) -> None:
+    made = make(TEMPLATE, ["t<float>", "t<double, 2>", "ns::plain", "&table", "&ns::counter"])
+    assert made.lowered == {
+        "t<float>": "_Z1tIfLi4EEvPKT_fPS0_x",
+        "t<double, 2>": "_Z1tIdLi2EEvPKT_fPS0_x",
+        "ns::plain": "plain",
+        "&table": "table",
+        "&ns::counter": "_ZN2ns7counterE",
+    }
+    assert made.signatures == {
+        "t<float>": "_Z13__dotcu_probeIPFvPKffPfxEEvv",
+        "t<double, 2>": "_Z13__dotcu_probeIPFvPKdfPdxEEvv",
+        "ns::plain": "_Z13__dotcu_probeIPFv1PPK6float4EEvv",
+    }
+
+
+def test_line_information_names_fixed_files_that_map_back(make: Build, tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(KERNEL)
+    made = make(read_source(path))
+    assert '"/dotcu/k.cu"' in made.ptx
+    assert made.files == {"/dotcu/k.cu": str(path)}
+    assert make(KERNEL).files == {"/dotcu/inline.cu": "inline.cu"}
+
+
+def test_resources_and_warnings_stay_with_the_result(make: Build) -> None:
+    spills = """__global__ void __launch_bounds__(1024) k(float* x, int n) {
+      __shared__ float s[256]; float a[150];
+      for (int i = 0; i < 150; i++) a[i] = x[i * n];
+      s[threadIdx.x & 255] = a[0]; __syncthreads();
+      for (int j = 0; j < n; j++) {
+        float t = a[149] + s[j & 255];
+        #pragma unroll
+        for (int i = 149; i > 0; i--) a[i] = a[i - 1] * t + x[i];
+      }
+      for (int i = 0; i < 150; i++) x[i * n] = a[i];
+    }"""
+    for made in (make(spills), make(spills)):
+        (resources,) = made.resources.values()
+        assert resources.registers == 64
+        assert resources.smem_bytes == 1024
+        assert resources.barriers == 1
+        assert min(resources.spill_store_bytes, resources.spill_load_bytes, resources.stack_bytes) > 0
+        assert ["spilled" in warning.message for warning in made.warnings] == [True]
+
+
+def test_debug_builds_and_macros_decide_the_code(make: Build) -> None:
+    assert ".debug_info" in make(KERNEL, debug=True).ptx
+    text = "__global__ void k(int* x) { *x = VALUE; }"
+    assert make(text, define={"VALUE": 1234}).build_digest != make(text, define={"VALUE": 4321}).build_digest
+    assert "1234" in make(text, define={"VALUE": 1234}).ptx
+
+
+def test_a_build_for_the_simulator_is_another_build(make: Build) -> None:
+    text = "#ifndef DOTCU_SIMULATED\n#define DOTCU_SIMULATED 0\n#endif\n" + KERNEL.replace(
+        "1", "77 + DOTCU_SIMULATED"
+    )
+    plain, simulated = make(text, target="compute_80"), make(text, target="compute_80", simulated=True)
+    assert ("77" in plain.ptx, "78" in simulated.ptx) == (True, True)
+    assert plain.source_digest != simulated.source_digest
+
+
+def test_what_was_compiled_is_compiled_no_more(make: Build, compiles: list[str]) -> None:
+    first = make(KERNEL)
+    assert (first.cached, make(KERNEL).cached) == (False, True)
+    cache.forget()
+    again = make(KERNEL)
+    assert again.cached
+    assert len(compiles) == 1
+    assert (again.ptx, again.cubin, again.lowered) == (first.ptx, first.cubin, first.lowered)
+    assert (again.resources, again.signatures, again.log) == (first.resources, first.signatures, first.log)
+
+
+def test_an_edited_nested_header_recompiles_and_an_untouched_one_does_not(
+    make: Build, tmp_path: Path, compiles: list[str]
+) -> None:
+    (tmp_path / "k.cu").write_text('#include "a.h"\n__global__ void k(int* x) { *x = V; }')
+    (tmp_path / "a.h").write_text('#include "b.h"\n')
+    (tmp_path / "b.h").write_text("#define V 1111\n")
+    assert "1111" in make(read_source(tmp_path / "k.cu")).ptx
+    (tmp_path / "b.h").touch()
+    (tmp_path / "c.h").write_text("")
+    assert make(read_source(tmp_path / "k.cu")).cached
+    (tmp_path / "b.h").write_text("#define V 2222\n")
+    assert "2222" in make(read_source(tmp_path / "k.cu")).ptx
+    assert len(compiles) == 2
+
+
+def test_a_header_that_appears_where_it_was_looked_for_recompiles(make: Build, tmp_path: Path) -> None:
+    text = '#if __has_include("a.h")\n#include "a.h"\n#else\n#define V 1111\n#endif\n'
+    (tmp_path / "k.cu").write_text(text + "__global__ void k(int* x) { *x = V; }")
+    assert "1111" in make(read_source(tmp_path / "k.cu")).ptx
+    (tmp_path / "a.h").write_text("#define V 2222\n")
+    assert "2222" in make(read_source(tmp_path / "k.cu")).ptx
+
+
+def test_two_headers_of_one_spelling_stay_two(make: Build, tmp_path: Path) -> None:
+    for folder, value in (("one", 1111), ("two", 2222)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "outer.h").write_text('#include "inner.h"\n')
+        (tmp_path / folder / "inner.h").write_text(f"__device__ int {folder}() {{ return {value}; }}\n")
+    (tmp_path / "k.cu").write_text(
+        '#include "one/outer.h"\n#include "two/outer.h"\n'
+        "__global__ void k(int* x) { x[0] = one(); x[1] = two(); }"
+    )
+    ptx = make(read_source(tmp_path / "k.cu")).ptx
+    assert "1111" in ptx
+    assert "2222" in ptx
+
+
+def test_a_header_whose_name_macros_put_together_is_found_and_never_taken_from_the_cache(
+    make: Build, tmp_path: Path
+) -> None:
+    text = "#define TEXT(x) #x\n#include TEXT(sub/a.h)\n__global__ void k(int* x) { *x = V; }"
+    (tmp_path / "k.cu").write_text(text)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.h").write_text('#include "b.h"\n')
+    for value in ("1111", "2222"):
+        (tmp_path / "sub" / "b.h").write_text(f"#define V {value}\n")
+        assert value in make(read_source(tmp_path / "k.cu")).ptx
+    assert cache.entries() == []
+
+
+BITS = {
+    "plain": KERNEL,
+    "user header": '#include "sub/h.cuh"\n__global__ void k(float* x) { *x = twice(*x); }',
+    "toolkit header": "#include <cuda_fp16.h>\n__global__ void k(__half* x) { *x = __hadd(*x, hexp(*x)); }",
+}
+
+
+@pytest.mark.parametrize("kind", BITS)
+def test_the_same_bits_come_from_two_directories_and_two_caches(
+    make: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "toolkit header":
+        require_header("cuda_fp16.h")
+    made = []
+    for place in (tmp_path / "here", tmp_path / "over" / "there"):
+        (place / "sub").mkdir(parents=True)
+        (place / "k.cu").write_text(BITS[kind])
+        (place / "sub" / "h.cuh").write_text("inline __device__ float twice(float x) { return 2 * x; }\n")
+        monkeypatch.chdir(place)
+        with settings.override(cache_dir=place / "cache"):
+            made.append(make(read_source("k.cu"), target="sm_90a"))
+    one, other = made
+    assert not other.cached
+    assert one.cubin == other.cubin
+    assert one.ptx == other.ptx
+    assert (one.source_digest, one.build_digest) == (other.source_digest, other.build_digest)
+    installed = [str(folder).encode() for folder in toolchain.nvrtc().include]
+    for path in [str(tmp_path).encode(), str(Path(cache.__file__).parent.parent).encode(), *installed]:
+        assert path not in (one.cubin or b"")
+        assert path not in one.ptx.encode()
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("cuda_fp16.h", "x[0] = __half2float(__float2half(x[0]));"),
+        ("cuda_bf16.h", "x[0] = __bfloat162float(__float2bfloat16(x[0]));"),
+        ("cuda_fp8.h", "x[0] = float(__nv_fp8_e4m3(x[0]));"),
+        (
+            "mma.h",
+            "nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, __half, nvcuda::wmma::row_major> f;",
+        ),
+        ("nv/target", "NV_IF_TARGET(NV_PROVIDES_SM_80, (x[0] = 1;))"),
+        ("cuda/std/cstdint", "x[0] = cuda::std::int64_t(3);"),
+        ("cooperative_groups.h", "cooperative_groups::this_thread_block().sync();"),
+        (
+            "cub/block/block_reduce.cuh",
+            "using B = cub::BlockReduce<float, 128>; __shared__ B::TempStorage t; x[0] = B(t).Sum(x[0]);",
+        ),
+    ],
+)
+def test_the_toolkits_headers_compile_without_their_path(make: Build, header: str, body: str) -> None:
+    require_header(header)
+    made = make(f"#include <{header}>\n__global__ void k(float* x) {{ {body} }}")
+    for folder in toolchain.nvrtc().include:
+        assert str(folder).encode() not in (made.cubin or b"") + made.ptx.encode()
+    assert len(cache.entries()) == 1  # kept: what it reaches is in the key
+
+
+def test_a_syntax_error_shows_file_line_caret_and_count(make: Build, tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text("__global__ void k(int* x) {\n\tx[0] = y;\n  int z\n}\n")
+    with pytest.raises(CompileError) as error:
+        make(read_source(path))
+    message = str(error.value)
+    assert message.startswith(f"{path} does not compile for sm_80: 2 errors.")
+    assert f'{path}:2:9: error: identifier "y" is undefined\n    \tx[0] = y;\n    \t       ^' in message
+    assert [d.line for d in error.value.diagnostics if d.severity == "error"] == [2, 4]
+    assert 'identifier "y"' in error.value.log
+    assert error.value.command.startswith("nvcc -arch=sm_80")
+
+
+def test_an_error_in_a_header_names_the_header_and_the_instantiation(make: Build, tmp_path: Path) -> None:
+    (tmp_path / "h.cuh").write_text("template <class T>\n__device__ T f(T x) { return x.value(); }\n")
+    text = '#include "h.cuh"\ntemplate <class T> __global__ void t(T* x) { *x = f(*x); }\n'
+    (tmp_path / "k.cu").write_text(text)
+    with pytest.raises(CompileError) as error:
+        make(read_source(tmp_path / "k.cu"), ["t<float>"])
+    message = str(error.value)
+    assert "1 error, instantiating t<float>." in message
+    assert f"{tmp_path}/h.cuh:2:" in message
+    assert f'instantiation of "T f(T) [with T=float]" at line 2 of {tmp_path}/k.cu' in message
+
+
+@pytest.mark.parametrize("name", ["t<void>", "t<1>", "t", "t<float", "t<Missing>"])
+def test_an_instantiation_that_fails_is_named(make: Build, name: str) -> None:
+    with pytest.raises(CompileError) as error:
+        make(TEMPLATE, [name, "ns::plain"])
+    assert f"instantiating {name}" in str(error.value).splitlines()[0]
+    assert "__nv_name_map" not in str(error.value)
+
+
+def test_a_kernel_that_is_not_there_is_told_with_those_that_are(make: Build) -> None:
+    with pytest.raises(KernelNotFound) as error:
+        make(
+            "namespace a { __global__ void scale_add() {} }\n__global__ void other() {}", ["scale_ad<float>"]
+        )
+    assert str(error.value).splitlines() == [
+        "inline.cu has no kernel 'scale_ad'.",
+        "It has, the nearest first:",
+        "    a::scale_add",
+        "    other",
+    ]
+
+
+def test_a_variable_that_is_not_there_is_told_with_those_that_are(make: Build) -> None:
+    with pytest.raises(
+        KernelNotFound, match=r"no __constant__ or __device__ variable 'tabel'.*\n.*\n    table"
+    ):
+        make(TEMPLATE, ["&tabel"])
+
+
+def test_a_text_without_kernels_says_so(make: Build) -> None:
+    with pytest.raises(KernelNotFound, match="none at all"):
+        make("__device__ int x;", ["k"])
+
+
+def test_a_kernel_that_a_macro_makes_is_found_by_the_compiler(make: Build) -> None:
+    assert make("#define K(name) __global__ void name(int* x)\nK(k) { *x = 1; }").lowered == {"k": "_Z1kPi"}
+
+
+def test_a_header_that_is_nowhere_is_named_with_what_to_do(make: Build) -> None:
+    with pytest.raises(
+        CompileError, match=r"(?s)'mine\.h' was not found.*load\(\.\.\., include=\[FOLDER\]\)"
+    ):
+        make('#include "mine.h"\n' + KERNEL)
+    with pytest.raises(CompileError, match='pip install "nvidia-cuda-cccl'):
+        make("#include <cuda/no_such_header>\n" + KERNEL)
+
+
+def test_nothing_on_disk_is_included_behind_the_keys_back(
+    make: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.h").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CompileError, match=r"mine\.h"):
+        make('#include "mine.h"\n' + KERNEL)  # an inline source has no folder
+
+
+def test_a_header_that_cannot_be_read_is_told(make: Build, tmp_path: Path) -> None:
+    (tmp_path / "h.h").write_bytes(b"a\0b")
+    (tmp_path / "k.cu").write_text('#include "h.h"\n' + KERNEL)
+    with pytest.raises(SourceNotFound, match=r"h\.h is not text"):
+        make(read_source(tmp_path / "k.cu"))
+
+
+def test_an_architecture_that_the_compiler_lacks_is_told_with_those_it_has(make: Build) -> None:
+    with pytest.raises(ToolchainError, match=r"(?s)makes no code for sm_21\..*sm_90"):
+        make(KERNEL, target="sm_21")
+
+
+def test_without_jit_what_is_there_is_served_and_the_rest_refused(make: Build) -> None:
+    make(KERNEL)
+    cache.forget()
+    with settings.override(jit=False):
+        assert make(KERNEL).cached
+        with pytest.raises(JitDisabled, match=r"not compiled for sm_90.*\(k\), and DOTCU_JIT=0"):
+            make(KERNEL, target="sm_90")
+
+
+def test_the_source_digest_needs_no_compiler_and_knows_no_target(make: Build) -> None:
+    digest = source_digest(inline_source(KERNEL), options=CompileOptions(), names=["k"])
+    assert digest == make(KERNEL).source_digest == make(KERNEL, target="sm_90").source_digest
+    assert make(KERNEL).build_digest != make(KERNEL, target="sm_90").build_digest
+
+
+def test_each_build_is_one_line_in_the_log_with_its_reason(
+    make: Build, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dotcu")
+    (tmp_path / "k.cu").write_text('#include "h.h"\n' + KERNEL)
+    (tmp_path / "h.h").write_text("")
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("compiled: not seen before", lambda: None),
+        ("in memory", lambda: None),
+        ("cache hit", cache.forget),
+        ("compiled: header h.h changed", lambda: (tmp_path / "h.h").write_text("//")),
+        ("compiled: new source", lambda: (tmp_path / "k.cu").write_text('#include "h.h"\n//\n' + KERNEL)),
+    ]
+    for said, change in steps:
+        caplog.clear()
+        change()
+        make(read_source(tmp_path / "k.cu"))
+        (record,) = caplog.records
+        assert f"k.cu for sm_80: {said}, 0." in record.getMessage()
+        assert "nvcc -arch=sm_80 -std=c++17 -lineinfo" in record.getMessage()
+    make(read_source(tmp_path / "k.cu"), target="sm_90")
+    assert "compiled: new target, last built for sm_80" in caplog.text
+    make(read_source(tmp_path / "k.cu"), define={"A": 1})
+    assert "compiled: the options changed" in caplog.text

@@ -1,0 +1,294 @@
+"""The store: entries whole or not at all, one maker at a time, a bounded size, and no disk that can hurt."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dotcu import settings
+from dotcu.compile import ObjectCode, cache
+from dotcu.compile import entry as entries_on_disk
+from dotcu.compile.cache import Store
+from dotcu.compile.entry import Entry
+
+Build = Callable[..., ObjectCode]
+Python = Callable[[str], list[str]]
+
+KERNEL = "__global__ void k(int* x) { *x = 1; }"
+DIGEST = "ab" + "0" * 62
+
+
+def entry(text: str = "ptx") -> Entry:
+    return Entry(about={"source": "k.cu"}, lowered={"k": "_Z1kPi"}, ptx=text, cubin=b"\x7fELF", log="log")
+
+
+@pytest.fixture
+def store(cache_dir: Path) -> Store:
+    return Store(cache_dir)
+
+
+def put(store: Store, digest: str = DIGEST, made: Entry | None = None) -> bool:
+    with store.lock(digest) as locked:
+        return store.put(digest, made or entry(), locked=locked)
+
+
+def test_an_entry_comes_back_as_it_was_put(store: Store) -> None:
+    assert store.get(DIGEST) is None
+    assert put(store)
+    assert store.get(DIGEST) == entry()
+
+
+def test_an_entry_is_a_directory_that_a_person_can_open(store: Store) -> None:
+    put(store)
+    folder = store.path(DIGEST)
+    assert sorted(f.name for f in folder.iterdir()) == ["entry.json", "kernel.cubin", "kernel.ptx", "log.txt"]
+    index = json.loads((folder / "entry.json").read_text())
+    assert index["about"] == {"source": "k.cu"}
+    assert set(index["sha256"]) == {"kernel.cubin", "kernel.ptx", "log.txt"}
+
+
+@pytest.mark.parametrize("name", ["entry.json", "kernel.ptx", "kernel.cubin", "log.txt"])
+@pytest.mark.parametrize("harm", ["cut", "changed", "removed", "empty"])
+def test_a_damaged_entry_is_found_and_made_again(
+    store: Store, name: str, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(store)
+    file = store.path(DIGEST) / name
+    data = file.read_bytes()
+    if harm == "removed":
+        file.unlink()
+    else:
+        changed = bytes([data[0] ^ 1]) + data[1:]
+        file.write_bytes({"cut": data[:-1], "changed": changed, "empty": b""}[harm])
+    assert store.get(DIGEST) is None
+    assert "is damaged" in caplog.text
+    assert put(store)
+    assert store.get(DIGEST) == entry()
+
+
+def test_a_symbol_changed_in_the_index_is_damage(store: Store) -> None:
+    put(store)
+    file = store.path(DIGEST) / "entry.json"
+    file.write_text(file.read_text().replace("_Z1kPi", "_Z1kPf"))
+    assert store.get(DIGEST) is None
+
+
+def test_the_least_recently_used_go_first(store: Store) -> None:
+    digests = [f"{i:02x}" + "0" * 62 for i in range(6)]
+    for age, digest in enumerate(digests):
+        put(store, digest, entry("x" * 10_000))
+        os.utime(store.path(digest), (1000 + age, 1000 + age))
+    assert store.get(digests[0]) is not None  # its use makes it the newest
+    store.trim(40_000)
+    assert [store.get(digest) is not None for digest in digests] == [True, False, False, False, True, True]
+    assert cache.size() <= 40_000
+
+
+def test_putting_keeps_the_size_within_its_bound(store: Store) -> None:
+    with settings.override(cache_bytes=60_000):
+        for i in range(20):
+            put(store, f"{i:02x}" + "0" * 62, entry("x" * 10_000))
+        assert 0 < cache.size() <= 60_000 + 11_000
+    assert store.get("13" + "0" * 62) is not None
+
+
+def test_what_a_killed_writer_left_is_swept_by_the_next(store: Store) -> None:
+    left = store.root / "temporary" / "ab" / "left"
+    left.mkdir(parents=True)
+    (left / "kernel.ptx").write_text("half")
+    put(store)
+    assert not left.exists()
+
+
+def test_old_leftovers_of_any_key_are_swept_when_the_size_is_looked_at(store: Store) -> None:
+    old, fresh = store.root / "temporary" / "cd", store.root / "temporary" / "ef"
+    for folder in (old, fresh):
+        folder.mkdir(parents=True)
+    os.utime(old, (1000, 1000))
+    store.trim(1 << 30)
+    assert not old.exists()
+    assert fresh.exists()
+
+
+def test_entries_are_listed_counted_and_cleared(make: Build, cache_dir: Path) -> None:
+    assert (cache.location(), cache.size(), cache.entries()) == (cache_dir, 0, [])
+    made = make(KERNEL)
+    (listed,) = cache.entries()
+    assert listed.digest == made.build_digest
+    assert listed.about["source"] == "inline.cu"
+    assert listed.about["target"] == "sm_80"
+    assert listed.size_bytes == cache.size() > 0
+    assert cache.clear() == 1
+    assert (cache.size(), cache.entries()) == (0, [])
+    assert not make(KERNEL).cached
+
+
+def test_the_default_place_is_the_users_cache_directory() -> None:
+    with settings.override(cache_dir=None):
+        assert cache.location().name == "dotcu"
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def read_only(*_: object, **__: object) -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.mark.parametrize(
+    ("owner", "function", "fault", "said"),
+    [(os, "fsync", full, "no space left"), (Path, "mkdir", read_only, "read-only file system")],
+)
+def test_a_disk_that_is_full_or_read_only_costs_one_warning_and_no_result(
+    make: Build,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    owner: object,
+    function: str,
+    fault: Callable[..., None],
+    said: str,
+) -> None:
+    monkeypatch.setattr(owner, function, fault)
+    first, other = make(KERNEL), make(KERNEL.replace("1", "2"))
+    assert first.cubin is not None
+    assert other.cubin is not None
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert said in warnings[0]
+    assert "export DOTCU_CACHE_DIR=" in warnings[0]
+    assert make(KERNEL).cached  # this process still remembers
+    monkeypatch.undo()
+    assert cache.entries() == []
+
+
+def test_a_cache_directory_that_is_a_file_costs_one_warning_and_no_result(
+    make: Build, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    with settings.override(cache_dir=tmp_path / "file"):
+        assert make(KERNEL).cubin is not None
+        assert make(KERNEL.replace("1", "2")).cubin is not None
+    assert [r.levelno for r in caplog.records].count(logging.WARNING) == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_file_where_an_entry_should_be_is_replaced(make: Build, cache_dir: Path) -> None:
+    digest = make(KERNEL).build_digest
+    store = Store(cache_dir)
+    cache.clear()
+    store.path(digest).parent.mkdir(parents=True, exist_ok=True)
+    store.path(digest).write_text("no entry")
+    assert not make(KERNEL).cached
+    cache.forget()
+    assert make(KERNEL).cached
+
+
+def test_two_threads_compile_once(make: Build, compiles: list[str]) -> None:
+    ready = threading.Barrier(4)
+    results: list[ObjectCode] = []
+
+    def ask() -> None:
+        ready.wait()
+        results.append(make(KERNEL))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compiles) == 1
+    assert sorted(result.cached for result in results) == [False, True, True, True]
+    assert len({result.cubin for result in results}) == 1
+
+
+EIGHT = """
+import os, pathlib
+from dotcu import settings
+from dotcu.compile import CompileOptions, Target, build, inline_source
+source = inline_source("__global__ void k(float* x) {{ *x = 8; }}")
+read, write = os.pipe()
+with settings.override(cache_dir=pathlib.Path({cache!r})):
+    for _ in range(8):
+        if os.fork() == 0:
+            os.close(write)
+            os.read(read, 1)  # all begin when the parent closes its end
+            made = build(source, options=CompileOptions(), target=Target.parse("sm_80"), names=["k"])
+            os.write(1, b"compiled\\n" if not made.cached else b"taken\\n")
+            os._exit(0)
+    os.close(write)
+    for _ in range(8):
+        assert os.wait()[1] == 0
+"""
+
+
+def test_eight_processes_ask_for_one_kernel_and_it_is_compiled_once(python: Python, cache_dir: Path) -> None:
+    done = subprocess.run(
+        python(EIGHT.format(cache=str(cache_dir))), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert sorted(done.stdout.split()) == ["compiled"] + ["taken"] * 7
+
+
+KILLS = """
+import logging, os, pathlib, random, signal, time
+logging.basicConfig(level=logging.WARNING)
+from dotcu.compile.cache import Store
+from dotcu.compile.entry import Entry
+store = Store(pathlib.Path({cache!r}))
+digests = ["%02x" % i + "0" * 62 for i in range(8)]
+
+def right(digest):
+    return Entry(about={{"of": digest}}, lowered={{}}, ptx=digest * 500, cubin=digest.encode() * 500, log="")
+
+def publish_for_ever():
+    chance = random.Random(os.getpid())
+    while True:
+        digest = chance.choice(digests)
+        with store.lock(digest) as locked:
+            if chance.random() < 0.3:
+                store.remove(store.path(digest))
+            store.put(digest, right(digest), locked=locked)
+
+chance, served, removed = random.Random(0), 0, 0
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        publish_for_ever()
+    time.sleep(chance.uniform(0.001, 0.03))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for digest in digests:
+        found = store.get(digest)
+        assert found is None or found == right(digest), digest
+        served += found is not None
+for digest in digests:
+    with store.lock(digest) as locked:
+        assert locked and store.put(digest, right(digest), locked=locked)
+    assert store.get(digest) == right(digest)
+groups = [group for group in (store.root / "temporary").iterdir() if len(group.name) == 2]
+assert not [left for group in groups for left in group.iterdir()]
+print("served", served)
+"""
+
+
+def test_a_hundred_kills_at_random_moments_leave_only_right_entries(python: Python, cache_dir: Path) -> None:
+    done = subprocess.run(
+        python(KILLS.format(cache=str(cache_dir))), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr == ""  # not even a warning of a damaged entry
+    word, served = done.stdout.split()
+    assert word == "served"
+    assert int(served) > 100  # there were entries to serve
+
+
+def test_a_size_of_files_is_what_was_written(tmp_path: Path) -> None:
+    assert entries_on_disk.write(tmp_path, entry()) == sum(f.stat().st_size for f in tmp_path.iterdir())
