@@ -1,6 +1,6 @@
 """One command that says whether an operator is right."""
 
-from dotcu.checking.check import check
+from dotcu.checking.checker import check
 from dotcu.checking.report import CheckReport
 
 __all__ = ["CheckReport", "check"]

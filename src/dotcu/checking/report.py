@@ -138,7 +138,8 @@ def _failures(entry: OperatorReport) -> RenderableType:
         lines.append(Text(f"  {failure.case}"))
         lines += [Text("    " + line) for line in _shortened(failure.reason)]
     if len(entry.failures) > SHOWN_FAILURES:
-        lines.append(Text(f"  ... and {len(entry.failures) - SHOWN_FAILURES} more cases; --json has them all"))
+        more = len(entry.failures) - SHOWN_FAILURES
+        lines.append(Text(f"  ... and {more} more cases; --json has them all"))
     return Group(*lines)
 
 

@@ -124,7 +124,8 @@ def _include(folder: Path) -> tuple[Path, ...]:
 def _include_split(folder: Path) -> tuple[Path, ...]:
     """Headers of the pip packages of CUDA 12, which has a folder for each."""
     nvidia = folder.parent.parent
-    return _existing((nvidia / "cuda_runtime" / "include", nvidia / "cuda_cccl" / "include"))
+    parts = ("cuda_runtime", "cuda_cccl", "cuda_nvcc")  # the last has crt/, which <mma.h> includes
+    return _existing([nvidia / part / "include" for part in parts])
 
 
 def _include_beside(library: Path) -> tuple[Path, ...]:

@@ -235,8 +235,8 @@ class Kernel:
         held = self._occupancy(code, threads, smem_bytes)
         if held.blocks == 0:
             raise LaunchConfigError(
-                f"{self.name}: no multiprocessor of {code.object.target} holds a block of {threads} threads with "
-                f"{smem_bytes} bytes of dynamic shared memory; {held.limiter} is the limit.\n"
+                f"{self.name}: no multiprocessor of {code.object.target} holds a block of {threads} threads "
+                f"with {smem_bytes} bytes of dynamic shared memory; {held.limiter} is the limit.\n"
                 "Use a smaller block or less shared memory; see kernel.attributes."
             )
         return held.blocks

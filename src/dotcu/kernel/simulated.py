@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,6 +91,17 @@ def launch(
             f"{kernel}: got cluster={config.cluster}; the simulator has no clusters.\n"
             "Leave cluster out, or launch on CUDA tensors."
         )
+    said = len(run.output)
+    try:
+        _simulate(code, name, packed, memory, config, run, kernel)
+    finally:
+        for line in run.output[said:]:  # the kernel's own printf, which on a GPU the driver passes on
+            sys.stdout.write(line if line.endswith("\n") else line + "\n")
+
+
+def _simulate(
+    code: Code, name: str, packed: Packed, memory: Memory, config: LaunchConfig, run: Run, kernel: str
+) -> None:
     simulate(
         code.loaded(),
         code.symbol(name),

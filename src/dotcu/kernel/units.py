@@ -35,7 +35,9 @@ class Code:
     @cached_property
     def program(self) -> Program:
         """The PTX: headers and variables now, bodies when the simulator asks for them."""
-        return Program.parse(self.object.ptx, self.object.files)
+        source = self.unit.source
+        texts = {source.name: source.text} if source.path is None else {}
+        return Program.parse(self.object.ptx, self.object.files, texts)
 
     def symbol(self, name: str) -> str:
         """The entry of a kernel.

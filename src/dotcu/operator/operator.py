@@ -103,8 +103,9 @@ class Overload:
         """
         if self.functional is not None:
             raise UsageError(
-                f"{self.qualified_name} writes what {self.functional.qualified_name} returns, so the reference "
-                f"of that serves.\nRemove this one, and give {self.functional.qualified_name} its reference."
+                f"{self.qualified_name} writes what {self.functional.qualified_name} returns, so the "
+                "reference of that serves.\n"
+                f"Remove this one, and give {self.functional.qualified_name} its reference."
             )
         self._reference = function
         return function

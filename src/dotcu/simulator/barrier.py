@@ -6,6 +6,7 @@ CUDA Programming Guide, "Synchronization Functions".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from dotcu.simulator.ptx.link import Placed
 
 BARRIERS = 16
+Finish = Callable[[Lanes, Array, Array], None]
 _NOWHERE = -1
 
 
@@ -32,18 +34,36 @@ class Barriers:
         self.key = np.full(chunk.lanes, _NOWHERE, np.int64)
         self.wanted = np.zeros(chunk.lanes, np.int64)
         self.resume = np.zeros(chunk.lanes, np.int64)
+        self.votes = np.zeros(chunk.lanes, bool)
+        self.finish: dict[int, Finish] = {}
         self.place: dict[int, Placed] = {}
         self.arrived: Array | None = None
 
-    def wait(self, placed: Placed, resume: int, number: Array, count: Array | None) -> None:
-        """The active lanes wait at a barrier of their block, and go on at `resume`."""
+    def wait(
+        self,
+        placed: Placed,
+        resume: int,
+        number: Array,
+        count: Array | None,
+        vote: Array | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        """The active lanes wait at a barrier of their block, and go on at `resume`.
+
+        Args:
+            vote: What each lane brings to a reduction.
+            finish: Takes, for lanes that are let go, how many voted yes and how many there were.
+        """
         chunk = self.chunk
-        everyone = chunk.count() == chunk.lanes and number.size == 1
+        everyone = chunk.count() == chunk.lanes and number.size == 1 and finish is None
         if everyone and count is None and not self.waiting and self.arrived is None:
             chunk.send(resume, None)
             return
         lanes = chunk.numbers()
         self.place[resume] = placed
+        if vote is not None and finish is not None:
+            self.votes[lanes] = vote
+            self.finish[resume] = finish
         self.key[lanes] = lanes // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
         self.wanted[lanes] = 0 if count is None else count
         self.resume[lanes] = resume
@@ -83,10 +103,23 @@ class Barriers:
 
     def _release(self, lanes: Lanes, default: Array) -> None:
         self._judge(lanes, default)
+        self._reduce(lanes)
         self.key[lanes] = _NOWHERE
         self.waiting -= len(lanes)
         for resume in np.unique(self.resume[lanes]).tolist():
             self.chunk.send(resume, lanes[self.resume[lanes] == resume])
+
+    def _reduce(self, lanes: Lanes) -> None:
+        """Tell lanes that wait for a reduction what their barrier gathered."""
+        if not self.finish:
+            return
+        keys = self.key[lanes]
+        everyone = np.bincount(keys)
+        yes = np.bincount(keys, weights=self.votes[lanes]).astype(np.int64)
+        for resume, finish in self.finish.items():
+            here = self.resume[lanes] == resume
+            if here.any():
+                finish(lanes[here], yes[keys[here]], everyone[keys[here]])
 
     def _judge(self, lanes: Lanes, default: Array) -> None:
         """Report barriers that not all threads of their block reached, or not at one place."""

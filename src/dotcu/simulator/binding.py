@@ -31,7 +31,11 @@ from dotcu.simulator.semantics.table import (
     unsigned,
 )
 
-_KEPT = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "pred": np.dtype(bool)}
+_KEPT: Mapping[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "pred": np.dtype(bool),
+}
 
 
 class LaunchConstant(NamedTuple):
@@ -203,10 +207,10 @@ class Binding:
 
     def parameter(self, operand: Operand) -> int | None:
         """The offset in the launch's parameters that a static address means; None if it is another."""
-        if isinstance(operand, Address) and isinstance(operand.base, Symbol):
-            if operand.base.name in self.parameters:
-                return self.parameters[operand.base.name] + operand.base.offset + operand.offset
-        return None
+        if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
+            return None
+        start = self.parameters.get(operand.base.name)
+        return None if start is None else start + operand.base.offset + operand.offset
 
     def launch_constant(self, offset: int, dtype: np.dtype[Any]) -> int:
         """The slot that holds a launch parameter."""

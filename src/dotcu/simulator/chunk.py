@@ -93,7 +93,7 @@ class Chunk:
     """The state of the blocks that run together."""
 
     def __init__(self, grid: Grid, shape: Shape) -> None:
-        self.grid = grid
+        self.grid: Grid = grid
         self.shape = shape
         self.lanes = shape.lanes
         self.registers: list[Array] = []
@@ -105,7 +105,7 @@ class Chunk:
         self.ready: dict[int, Lanes | None] = {}
         self.stalled: dict[int, Lanes] = {}
         self.live = np.ones(self.lanes, bool)
-        self.existing = self.live
+        self.existing = self.live.copy()
         if shape.pitch != shape.threads:
             self.live = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
             self.existing = self.live.copy()
@@ -119,7 +119,8 @@ class Chunk:
         value = self.registers[slot]
         if self.active is None or value.size == 1:
             return value
-        return value[self.active]  # type: ignore[no-any-return]
+        found: Array = value[self.active]
+        return found
 
     def write(self, slot: int, value: Array) -> None:
         """Set a register in the active lanes."""

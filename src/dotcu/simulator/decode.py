@@ -23,7 +23,7 @@ class Tally(NamedTuple):
 
     opcode: str
     place: tuple[str, int]
-    count: int
+    times: int
     loaded_bytes: int
     stored_bytes: int
 

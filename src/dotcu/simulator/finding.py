@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass
 
 Coordinates = tuple[int, int, int]
@@ -23,6 +22,7 @@ class Finding:
         lanes: How many lanes were at fault at this line.
         address_of: The kernel's argument, or the variable, whose memory it was; empty if none.
         message: What happened and what is required.
+        source: The line's text; empty where it is not known.
     """
 
     kind: str
@@ -34,13 +34,13 @@ class Finding:
     lanes: int
     address_of: str
     message: str
+    source: str = ""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else ""
         count = "1 lane in all" if self.lanes == 1 else f"{self.lanes} lanes in all"
         who = f"by thread {_tuple(self.thread)} of block {_tuple(self.block)}, {count}"
-        source = linecache.getline(self.file, self.line).strip() if self.line else ""
-        shown = f"\n    {self.line} | {source}" if source else ""
+        shown = f"\n    {self.line} | {self.source.strip()}" if self.source.strip() else ""
         said = self.message if self.message.startswith(self.kind) else f"{self.kind}: {self.message}"
         return f"{place}{said}\n    in {self.kernel}, {who}{shown}"
 

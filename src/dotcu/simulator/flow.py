@@ -57,7 +57,7 @@ def ends_block(instruction: Instruction) -> bool:
 def basic_blocks(code: Sequence[Placed]) -> tuple[list[BasicBlock], dict[int, int]]:
     """Blocks in their running order, and the block that each leading instruction begins."""
     leaders = _leaders(code)
-    raw = list(zip(leaders, [*leaders[1:], len(code)]))
+    raw = list(zip(leaders, [*leaders[1:], len(code)], strict=True))
     position = {first: index for index, (first, _) in enumerate(raw)}
     edges = [_following(code, last, position) for _, last in raw]
     order = weak_topological_order(edges)

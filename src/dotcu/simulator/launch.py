@@ -52,6 +52,7 @@ def launch(
     _name_buffers(memory, params, parameter_names)
     machine = Grid(
         decoded=decoded,
+        source_line=program.source_line,
         memory=everything,
         run=run,
         kernel=kernel,
@@ -89,6 +90,6 @@ def _with_variables(memory: Memory, loaded: Loaded) -> Memory:
 def _name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:
     """Give regions that have no name that of the parameter which points to them."""
     unnamed = {region.base: region for region in memory.regions if not region.name}
-    for name, raw in zip(names, params):
+    for name, raw in zip(names, params, strict=False):
         if len(raw) == 8 and int.from_bytes(raw, "little") in unnamed:
             unnamed[int.from_bytes(raw, "little")].name = name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
 CHUNK_LANES = 1 << 16
 CHUNK_BYTES = 1 << 28
-# After so many basic blocks of one group, while others stand ready, the others get a turn.
-FAIR_TURNS = 1 << 12
+# After so many basic blocks, while some lanes stand ready elsewhere, those get their turns:
+# they may hold the lock that the others spin on.
+SPIN_TURNS = 1 << 10
+FAIR_TURNS = 1 << 6
 
 
 class Grid:
@@ -31,6 +34,7 @@ class Grid:
         self,
         *,
         decoded: Decoded,
+        source_line: Callable[[str, int], str],
         memory: Memory,
         run: Run,
         kernel: str,
@@ -40,15 +44,16 @@ class Grid:
         params: bytes,
     ) -> None:
         self.decoded = decoded
+        self.source_line = source_line
         self.memory = memory
         self.run = run
         self.kernel = kernel
         self.extent = grid
         self.block = block
-        self.smem_bytes = smem_bytes
+        self.smem_bytes: int = smem_bytes
         self.params = params
         self.visits = [0] * len(decoded.blocks)
-        self.steps = 0
+        self.steps: int = 0
         self._barriers: Barriers | None = None
 
     @property
@@ -56,16 +61,14 @@ class Grid:
         """Shared memory that one block has."""
         return self.decoded.dynamic_offset + self.smem_bytes
 
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> Iterator[Shape]:
         """The launch cut into chunks."""
         total = self.extent[0] * self.extent[1] * self.extent[2]
         one = Shape(grid=self.extent, block=self.block, first=0, blocks=1)
         bytes_each = 2 * (self.shared_bytes + one.pitch * self.decoded.local_bytes) + 1
         each = max(1, min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each))
-        return [
-            Shape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
-            for at in range(0, total, each)
-        ]
+        for at in range(0, total, each):
+            yield Shape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
 
     def execute(self) -> None:
         """Run every block."""
@@ -94,15 +97,16 @@ class Grid:
         """Run a chunk to its end; whether the launch can go on."""
         blocks, visits, ready = self.decoded.blocks, self.visits, chunk.ready
         ready[0] = None if chunk.living == chunk.lanes else np.flatnonzero(chunk.live)
-        limit = self.run.step_limit
+        limit = self.steps + self.run.step_limit
         turns = 0
         while True:
             if not ready and not self._resume(chunk):
                 return True
             number = next(iter(ready)) if len(ready) == 1 else min(ready)
             turns = 0 if len(ready) == 1 else turns + 1
-            if turns > FAIR_TURNS:
-                number, turns = max(ready), 0
+            if turns > SPIN_TURNS:
+                number = max(ready)
+                turns = 0 if turns > SPIN_TURNS + FAIR_TURNS else turns
             chunk.active = active = ready.pop(number)
             block = blocks[number]
             if chunk.stalled and number in chunk.stalled:
@@ -121,13 +125,12 @@ class Grid:
 
     def _resume(self, chunk: Chunk) -> bool:
         """Nothing is ready: end, or give those who wait in warps another look, or report."""
-        if chunk.stalled:
-            if chunk.steps != self.steps:
-                chunk.steps = self.steps
-                for number, lanes in chunk.stalled.items():
-                    chunk.ready[number] = lanes
-                chunk.stalled.clear()
-                return True
+        if chunk.stalled and chunk.steps != self.steps:
+            chunk.steps = self.steps
+            for number, lanes in chunk.stalled.items():
+                chunk.ready[number] = lanes
+            chunk.stalled.clear()
+            return True
         if chunk.stalled or self.barriers(chunk).waiting:
             self._deadlock(chunk)
         return False
@@ -187,6 +190,7 @@ class Grid:
                 lanes=len(lanes) if count is None else count,
                 address_of=address_of,
                 message=message,
+                source=self.source_line(file, line) if line else "",
             ),
             placed.instruction.text,
         )
@@ -196,13 +200,13 @@ class Grid:
         counters = self.run.counters
         counters.launches += 1
         counters.steps += self.steps
-        for visited, block in zip(self.visits, self.decoded.blocks):
+        for visited, block in zip(self.visits, self.decoded.blocks, strict=True):
             if visited:
                 for tally in block.tallies:
                     counters.add(
                         tally.opcode,
                         tally.place,
-                        visited * tally.count,
+                        visited * tally.times,
                         visited * tally.loaded_bytes,
                         visited * tally.stored_bytes,
                     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,8 +97,9 @@ def parameter_offsets(header: Header | EntryHeader) -> dict[str, int]:
 class Program:
     """A PTX file. Bodies are parsed, and kernels decoded, when they are first asked for."""
 
-    def __init__(self, outlined: Outline, files: Mapping[str, str]) -> None:
+    def __init__(self, outlined: Outline, files: Mapping[str, str], texts: Mapping[str, str]) -> None:
         self.outlined = outlined
+        self.texts = texts
         self.files = {n: files.get(path, path) for n, path in outlined.files.items()}
         self.headers: Mapping[str, EntryHeader] = _headers(outlined)
         self.addresses = {
@@ -111,16 +113,27 @@ class Program:
         self._lock = threading.RLock()
 
     @classmethod
-    def parse(cls, ptx: str, files: Mapping[str, str] | None = None) -> Program:
+    def parse(
+        cls, ptx: str, files: Mapping[str, str] | None = None, texts: Mapping[str, str] | None = None
+    ) -> Program:
         """Read a PTX file.
 
         Args:
             files: What findings call the files that .file directives name, by that name.
+            texts: The text of files that findings are to quote and that are on no disk, by what
+                findings call them.
 
         Raises:
             SimulationError: The text is not well-formed PTX.
         """
-        return cls(outline(ptx), files or {})
+        return cls(outline(ptx), files or {}, texts or {})
+
+    def source_line(self, file: str, line: int) -> str:
+        """The text of a line, from 1; empty where it is not known."""
+        if file not in self.texts:
+            return linecache.getline(file, line)
+        lines = self.texts[file].splitlines()
+        return lines[line - 1] if 0 < line <= len(lines) else ""
 
     @property
     def entries(self) -> Mapping[str, Entry]:
@@ -291,7 +304,7 @@ def pack_params(header: EntryHeader, params: Sequence[bytes]) -> bytes:
             "Pass the bytes of each, in order."
         )
     packed = bytearray(sum(p.size + p.align for p in header.params) + 16)
-    for param, value in zip(header.params, params):
+    for param, value in zip(header.params, params, strict=True):
         if len(value) != param.size:
             raise SimulationError(
                 f"The parameter {param.name} takes {param.size} bytes; got {len(value)}.\n"

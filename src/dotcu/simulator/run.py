@@ -21,7 +21,8 @@ class Run:
         on_finding: "raise" stops at the first finding; "collect" suppresses the faulty access
             (a load gives 0) and goes on.
         seed: Shuffles the order in which atomics of one step reach memory; None: lane order.
-        step_limit: Steps after which a launch ends as a `step-limit` finding.
+        step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
+            finding.
         findings: What was found, one for each kind and line of a kernel.
         output: What the kernels printed.
         counters: What was executed.

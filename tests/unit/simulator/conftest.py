@@ -37,12 +37,16 @@ def instruction_ptx(text: str, inputs: Sequence[Array], results: Sequence[np.dty
     """A kernel that runs one piece of PTX on a, b, c, ... and keeps d, e, ..."""
     names = "abcdefgh"[: len(inputs)]
     outs = [f"r{n}" for n in range(len(results))]
-    declared = "".join(f"        .reg .{_REGISTER[_kind(x)]} %{n};\n" for n, x in zip(names, inputs))
+    declared = "".join(
+        f"        .reg .{_REGISTER[_kind(x)]} %{n};\n" for n, x in zip(names, inputs, strict=False)
+    )
     empty = [np.zeros(1, r) for r in results]
-    declared += "".join(f"        .reg .{_REGISTER[_kind(x)]} %{n};\n" for n, x in zip(outs, empty))
-    loads = "".join(_load(n, i, x) for i, (n, x) in enumerate(zip(names, inputs)))
+    declared += "".join(
+        f"        .reg .{_REGISTER[_kind(x)]} %{n};\n" for n, x in zip(outs, empty, strict=False)
+    )
+    loads = "".join(_load(n, i, x) for i, (n, x) in enumerate(zip(names, inputs, strict=False)))
     stores = ""
-    for number, (name, array) in enumerate(zip(outs, empty), len(inputs)):
+    for number, (name, array) in enumerate(zip(outs, empty, strict=False), len(inputs)):
         kind, value = _kind(array), f"%{name}"
         stores += f"""
         ld.param.u64 %base, [k_param_{number}];
@@ -129,7 +133,7 @@ def compile_ptx(source: str, *, arch: str = "compute_80", name: str = "kernel.cu
     options = [f"-arch={arch}", "-std=c++17", "-lineinfo", "-default-device", f"-I{include}"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = b" " * (size + 1)  # NVRTC writes into it; a bytes object of one byte is Python's own
     nvrtc.nvrtcGetProgramLog(program, log)
     assert int(status) == 0, log.decode()
     _, size = nvrtc.nvrtcGetPTXSize(program)

@@ -7,7 +7,7 @@ Source: PTX ISA, "Directives" (chapter 11).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dotcu.errors import SimulationError
@@ -76,25 +76,43 @@ def outline(text: str) -> Outline:
 def _statements(tokens: Tokens, draft: _Draft, body: tuple[int, int] | None) -> None:
     while tokens.more():
         word = tokens.take()
-        if word == ".version":
-            draft.version = tokens.take()
-        elif word == ".target":
-            draft.target = tokens.take()
-            while tokens.skip(","):
-                tokens.take()
-        elif word == ".address_size":
-            tokens.take()
-        elif word == ".file":
-            number = tokens.integer()
-            draft.files[number] = tokens.take().strip('"')
-            while tokens.skip(","):
-                tokens.take()
-        elif word in (".section", "@@DWARF"):
-            tokens.drain()
-        elif word in (".alias", ".pragma"):
-            tokens.until(";")
-        elif word != ";":
+        directive = _DIRECTIVES.get(word)
+        if directive is not None:
+            directive(tokens, draft)
+        else:
             _declaration(word, tokens, draft, body)
+
+
+def _version(tokens: Tokens, draft: _Draft) -> None:
+    draft.version = tokens.take()
+
+
+def _target(tokens: Tokens, draft: _Draft) -> None:
+    draft.target = tokens.take()
+    _skip_list(tokens)
+
+
+def _file(tokens: Tokens, draft: _Draft) -> None:
+    number = tokens.integer()
+    draft.files[number] = tokens.take().strip('"')
+    _skip_list(tokens)
+
+
+def _skip_list(tokens: Tokens) -> None:
+    while tokens.skip(","):
+        tokens.take()
+
+
+_DIRECTIVES: Mapping[str, Callable[[Tokens, _Draft], object]] = {
+    ".version": _version,
+    ".target": _target,
+    ".address_size": lambda tokens, draft: tokens.take(),
+    ".file": _file,
+    ".section": lambda tokens, draft: tokens.drain(),
+    ".alias": lambda tokens, draft: tokens.until(";"),
+    ".pragma": lambda tokens, draft: tokens.until(";"),
+    ";": lambda tokens, draft: None,
+}
 
 
 def _declaration(word: str, tokens: Tokens, draft: _Draft, body: tuple[int, int] | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 # Size in bytes of each fundamental type (PTX ISA, "Fundamental Types"); a predicate has none in memory.
 TYPE_BYTES: Mapping[str, int] = {
@@ -89,7 +89,7 @@ class Sink(NamedTuple):
     """`_`: a result that nobody wants."""
 
 
-Operand = Union[Register, Special, Immediate, Symbol, Address, Vector, Pair, Negated, Arguments, Sink]
+Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Arguments | Sink
 
 
 class Guard(NamedTuple):

@@ -13,7 +13,8 @@ from dotcu.errors import SimulationError
 # character becomes a token of its own, which the parser then refuses.
 _TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|(
-        \.?[%$_A-Za-z][\w$]*(?:(?:\.|::)[\w$]+)*     # word, directive, opcode with modifiers
+        \.[A-Za-z_]\w*(?:::\w+)*                     # directive or type, also without a blank: .reg.b16
+      | [%$_A-Za-z][\w$]*(?:(?:\.|::)[\w$]+)*       # word, opcode with its modifiers
       | 0[fF][0-9a-fA-F]{8}(?![\w$]) | 0[dD][0-9a-fA-F]{16}(?![\w$])
       | 0[xX][0-9a-fA-F]+U? | \d+\.\d*(?:[eE][+-]?\d+)? | \d+U?
       | "[^"\n]*"

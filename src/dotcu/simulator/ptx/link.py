@@ -138,7 +138,7 @@ class _Linker:
         actual = [names.of(name) for name in (*returns, *arguments)]
         if len(formal) != len(actual) or not all(name in self.local for name in actual):
             raise _refused(call, "a call that does not pass its arguments in .param variables")
-        self.place(target, dict(zip(formal, actual)), (call.location, *calls), stack)
+        self.place(target, dict(zip(formal, actual, strict=True)), (call.location, *calls), stack)
 
     def _retarget(self, first: int, starts: list[int], body: Body, inlined: bool) -> None:
         """Turn targets within the body into targets within the flat list."""

@@ -7,6 +7,7 @@ Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables", "Instruction Op
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dotcu.simulator.ptx.instructions import (
@@ -142,6 +143,9 @@ class _BodyParser:
             return
         self.location = Location(key[0], key[1], outer)
         self.parents[key] = self.location
+
+    def _nothing(self) -> None:
+        """An empty statement."""
 
     def _pragma(self) -> None:
         self.tokens.until(";")
@@ -332,10 +336,10 @@ class _BodyParser:
         raise self.tokens.error(f"a branch to {label!r}, which is not there,")
 
 
-_STATEMENTS = {
+_STATEMENTS: Mapping[str, Callable[[_BodyParser], None]] = {
     "{": _BodyParser._open,
     "}": _BodyParser._close,
-    ";": lambda parser: None,
+    ";": _BodyParser._nothing,
     ".reg": _BodyParser._registers,
     ".loc": _BodyParser._loc,
     ".pragma": _BodyParser._pragma,

@@ -38,7 +38,8 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
             f"{first & -first}, and a {access.bytes}-byte access needs a multiple of {access.bytes}. "
             "Begin at an aligned element, or use narrower accesses.",
         )
-    return ~bad
+    result: Array = ~bad
+    return result
 
 
 def report_unmapped(chunk: Chunk, access: Access, address: Array, positions: Array) -> None:

@@ -141,7 +141,7 @@ def _apply(
     at: np.ufunc | None,
 ) -> None:
     count = chunk.count() if part.positions is None else len(part.positions)
-    index = np.broadcast_to(part.index, count)
+    index = np.broadcast_to(part.places, count)
     if part.positions is not None:
         values = [v[part.positions] for v in values]
     if part.shadow is not None:
@@ -199,7 +199,8 @@ def _prefix_sums(view: Array, index: Array, values: Array, starts: Array, sizes:
     seen = before + np.repeat(base, sizes)
     last = starts + sizes - 1
     view[index[starts]] = seen[last] + values[last]
-    return seen
+    result: Array = seen
+    return result
 
 
 def _compare_and_swap(

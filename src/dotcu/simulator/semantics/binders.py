@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from dotcu.simulator.chunk import Chunk
 from dotcu.simulator.ptx.link import Placed
@@ -31,7 +31,7 @@ from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_a
 if TYPE_CHECKING:
     from dotcu.simulator.binding import Binding
 
-Bind = Callable[[Placed, "Binding"], Union[Step, Rendezvous]]
+Bind = Callable[[Placed, "Binding"], Step | Rendezvous]
 
 
 def _nothing(placed: Placed, binding: Binding) -> Step:

@@ -21,7 +21,8 @@ def bit_length(a: Array) -> Array:
         return np.frexp(a.astype(np.float64))[1].astype(np.int64)
     high = np.frexp((a >> np.uint64(32)).astype(np.float64))[1]
     low = np.frexp((a & np.uint64(0xFFFFFFFF)).astype(np.float64))[1]
-    return np.where(high > 0, high + 32, low).astype(np.int64)
+    result: Array = np.where(high > 0, high + 32, low).astype(np.int64)
+    return result
 
 
 def population(a: Array) -> Array:
@@ -99,7 +100,8 @@ def _extract(form: Form) -> Operation:
             filled = np.left_shift(~unsigned.type(0), reach.astype(unsigned))
             filled = np.where(reach >= bits, unsigned.type(0), filled)
             field = np.where(sign & (count > 0), field | filled, field)
-        return field.view(dtype)
+        result: Array = field.view(dtype)
+        return result
 
     return Operation(extract, type_, (type_, "u32", "u32"))
 
@@ -115,7 +117,8 @@ def _insert(form: Form) -> Operation:
         count = np.minimum(length & _U8, np.uint32(bits)).astype(dtype)
         ones = np.where(count >= bits, ~dtype.type(0), np.left_shift(dtype.type(1), count) - dtype.type(1))
         mask = np.left_shift(ones, at)
-        return (b & ~mask) | (np.left_shift(a, at) & mask)
+        result: Array = (b & ~mask) | (np.left_shift(a, at) & mask)
+        return result
 
     return Operation(insert, type_, (type_, type_, "u32", "u32"))
 
@@ -131,8 +134,10 @@ def _funnel(form: Form) -> Operation | None:
         amount = (c & np.uint32(31) if wrap else np.minimum(c, np.uint32(32))).astype(np.uint64)
         both = (b.astype(np.uint64) << np.uint64(32)) | a
         if left:
-            return ((both << amount) >> np.uint64(32)).astype(np.uint32)
-        return (both >> amount).astype(np.uint32)
+            value: Array = ((both << amount) >> np.uint64(32)).astype(np.uint32)
+            return value
+        result: Array = (both >> amount).astype(np.uint32)
+        return result
 
     return Operation(funnel, "b32", ("b32", "b32", "u32"))
 
@@ -188,7 +193,8 @@ _MODES = {
 
 def _choice(selector: Array, place: int, mode: str) -> Array:
     if not mode:
-        return (selector >> np.uint32(4 * place)) & np.uint32(15)
+        result: Array = (selector >> np.uint32(4 * place)) & np.uint32(15)
+        return result
     choice: Array = _MODES[mode](selector & np.uint32(3), place)
     return choice
 
@@ -221,7 +227,8 @@ def _field(a: Array, start: int, length: int, signed: bool) -> Array:
     value = ((a >> np.uint32(start)) & np.uint32((1 << length) - 1)).astype(np.int64)
     if signed:
         value = np.where(value >= 1 << (length - 1), value - (1 << length), value)
-    return value
+    result: Array = value
+    return result
 
 
 _ANY = frozenset({"b32", "b64", "u32", "u64", "s32", "s64"})

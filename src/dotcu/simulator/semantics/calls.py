@@ -41,7 +41,7 @@ def bind_call(placed: Placed, binding: Binding) -> Step:
     result = binding.layout[returns[0]] if returns else None
 
     def step(chunk: Chunk) -> None:
-        values = [_argument(chunk, start, size) for start, size in zip(starts, sizes)]
+        values = [_argument(chunk, start, size) for start, size in zip(starts, sizes, strict=True)]
         value = answer(chunk, placed, values)
         if result is not None:
             _give_back(chunk, result, value)
@@ -52,7 +52,8 @@ def bind_call(placed: Placed, binding: Binding) -> Step:
 def _argument(chunk: Chunk, start: int, size: int) -> Array:
     local = chunk.local
     places = (local.bases[chunk.numbers()] if local.bases.size > 1 else local.bases) + np.uint64(start)
-    return local.views[size].take((places // np.uint64(size)).astype(np.int64))
+    result: Array = local.views[size].take((places // np.uint64(size)).astype(np.int64))
+    return result
 
 
 def _give_back(chunk: Chunk, start: int, value: int) -> None:

@@ -65,7 +65,8 @@ def _product(a: Array, b: Array, type_: str, high: bool) -> Array:
         return high64_signed(a.view(np.int64), b.view(np.int64)).view(np.uint64)
     narrow = dtype_of(type_)
     wide = np.dtype(f"{narrow.kind}8")
-    return (np.multiply(a.view(narrow), b.view(narrow), dtype=wide) >> wide.type(32)).astype(unsigned(4))
+    product: Array = np.multiply(a.view(narrow), b.view(narrow), dtype=wide) >> wide.type(32)
+    return product.astype(unsigned(4))
 
 
 def _with_carry(a: Array, b: Array, carry: Array, subtract: bool) -> tuple[Array, Array]:

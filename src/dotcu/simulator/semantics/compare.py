@@ -11,7 +11,7 @@ import numpy as np
 
 from dotcu.simulator.chunk import Chunk
 from dotcu.simulator.ptx.instructions import Instruction, Pair
-from dotcu.simulator.semantics.half import widen
+from dotcu.simulator.semantics.half import ONE, flush_half, on_pairs, widen
 from dotcu.simulator.semantics.rounding import flush
 from dotcu.simulator.semantics.table import (
     BITS,
@@ -135,17 +135,47 @@ def _refuse_others(form: Form, known: set[str]) -> None:
         raise NotExecuted
 
 
+def _one(holds: Array) -> Array:
+    ones: Array = holds.astype(np.float32)
+    return ones
+
+
+def _ones(holds: Array) -> Array:
+    ones: Array = np.where(holds, np.uint32(0xFFFFFFFF), np.uint32(0))
+    return ones
+
+
+def _set_half(form: Form) -> Operation | None:
+    """set of halves, alone or in pairs: 1.0, or all ones, in each half."""
+    if len(form.types) != 2 or form.flags & set(_COMBINE):
+        return None
+    to, type_ = form.types
+    scalar = type_.removesuffix("x2")
+    if type_.endswith("x2") != (to in ("f16x2", "bf16x2", "u32", "s32")):
+        return None
+    compare = comparison(Form(form.opcode, form.flags - {"ftz"}, (scalar,), form.order), scalar)
+    value = ONE.get(to.removesuffix("x2"), np.uint16(0xFFFF))
+    ftz = "ftz" in form.flags
+
+    def holds(a: Array, b: Array) -> Array:
+        if ftz:
+            a, b = flush_half(a, scalar), flush_half(b, scalar)
+        result: Array = np.where(compare(a, b), value, np.uint16(0))
+        return result
+
+    if type_.endswith("x2"):
+        return Operation(on_pairs(holds), "b32", (type_, type_))
+    return Operation(holds, "b16", (type_, type_))
+
+
 def _set(form: Form) -> Operation | None:
     if len(form.types) != 2:
         return None
     result, type_ = form.types
     compare = comparison(form, type_)
     combine = next((f for f in form.order if f in _COMBINE), None)
-    if result == "f32":
-        convert: Callable[[Array], Array] = lambda p: p.astype(np.float32)  # noqa: E731
-    else:
-        convert = lambda p: np.where(p, np.uint32(0xFFFFFFFF), np.uint32(0))  # noqa: E731
-        result = "u32"
+    convert = _one if result == "f32" else _ones
+    result = "f32" if result == "f32" else "u32"
     if combine is None:
         return Operation(lambda a, b: convert(compare(a, b)), result, (type_, type_))
     join = _COMBINE[combine]
@@ -198,6 +228,12 @@ COMPARE: Table = {
             frozenset({*_FLOAT, *_INTEGER, *_COMBINE, "ftz"}),
             _SECTION + "set",
             _set,
+        ),
+        Row(
+            frozenset({"f16", "bf16", "f16x2", "bf16x2"}),
+            frozenset({*_FLOAT, *_COMBINE, "ftz"}),
+            _SECTION + "set",
+            _set_half,
         ),
     ),
     "selp": (Row(_SELECTABLE, frozenset(), _SECTION + "selp", _selp),),

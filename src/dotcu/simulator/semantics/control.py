@@ -5,11 +5,12 @@ Source: PTX ISA, "Control Flow Instructions", "Predicated Execution".
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Chunk, Lanes
+from dotcu.simulator.chunk import Array, Chunk, Lanes
 from dotcu.simulator.flow import EXIT
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import NotExecuted, Step
@@ -102,6 +103,8 @@ def barrier(placed: Placed, resume: int, binding: Binding, guard: int, negated: 
     """
     instruction = placed.instruction
     kind = [f for f in instruction.flags if f not in ("cta", "aligned")]
+    if kind[:1] == ["red"] and guard < 0:
+        return _reduction(placed, kind[1:], resume, binding)
     if kind not in (["sync"], ["arrive"]) or not 1 <= len(instruction.operands) <= 2:
         raise NotExecuted
     number = binding.source(instruction.operands[0], "u32").slot
@@ -130,5 +133,43 @@ def barrier(placed: Placed, resume: int, binding: Binding, guard: int, negated: 
         chunk.active = lanes[holds]
         if len(chunk.active):
             wait(chunk)
+
+    return end
+
+
+# How many said yes, and how many there were, to the result.
+_REDUCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
+    "popc": lambda yes, everyone: yes.astype(np.uint32),
+    "and": lambda yes, everyone: yes == everyone,
+    "or": lambda yes, everyone: yes > 0,
+}
+
+
+def _reduction(placed: Placed, kind: list[str], resume: int, binding: Binding) -> Step:
+    """bar.red: a barrier that tells all threads how many of them, or whether all or any, agree."""
+    operands = placed.instruction.operands
+    if len(kind) != 1 or kind[0] not in _REDUCTIONS or not 3 <= len(operands) <= 4:
+        raise NotExecuted
+    reduce = _REDUCTIONS[kind[0]]
+    target = binding.destination(operands[0])
+    number = binding.source(operands[1], "u32").slot
+    count = binding.source(operands[2], "u32").slot if len(operands) == 4 else -1
+    vote = binding.source(operands[-1], "pred")
+
+    def end(chunk: Chunk) -> None:
+        def finish(lanes: Lanes, yes: Array, everyone: Array) -> None:
+            chunk.active = lanes
+            chunk.write(target.slot, reduce(yes, everyone).astype(target.dtype))
+
+        value = chunk.read(vote.slot)
+        expected = chunk.read(count).astype(np.int64) if count >= 0 else None
+        chunk.grid.barriers(chunk).wait(
+            placed,
+            resume,
+            chunk.read(number),
+            expected,
+            value if vote.adapt is None else vote.adapt(value),
+            finish,
+        )
 
     return end

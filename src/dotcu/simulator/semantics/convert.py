@@ -12,7 +12,7 @@ import numpy as np
 
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics import half
-from dotcu.simulator.semantics.rounding import canonical, directed, flush, narrow, saturate
+from dotcu.simulator.semantics.rounding import canonical, directed, flush, narrow, saturate, to_odd
 from dotcu.simulator.semantics.table import (
     Array,
     Binder,
@@ -35,6 +35,8 @@ _TO_INTEGER: Mapping[str, Callable[[Array], Array]] = {
     "rpi": np.ceil,
 }
 _FP8: Mapping[str, type] = {"e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2}
+# The largest finite value: OCP 8-bit Floating Point Specification, table 1.
+_FP8_LARGEST = {"e4m3x2": np.float32(448), "e5m2x2": np.float32(57344)}
 _KNOWN = _TO_FLOAT | set(_TO_INTEGER) | {"sat", "ftz", "relu", "satfinite", "rna"}
 
 Convert = Callable[[Array], Array]
@@ -48,7 +50,9 @@ def bind_cvt(placed: Placed, binder: Binder) -> Step:
         raise NotExecuted
     operation = conversion(form)
     target = binder.destination(instruction.operands[0])
-    sources = [binder.wide_source(o, t) for o, t in zip(instruction.operands[1:], operation.sources)]
+    sources = [
+        binder.wide_source(o, t) for o, t in zip(instruction.operands[1:], operation.sources, strict=False)
+    ]
     if len(sources) != len(operation.sources) or len(instruction.operands) != len(sources) + 1:
         raise NotExecuted
     return step_of(operation, target, sources)
@@ -111,13 +115,14 @@ def _left_over(a: Array, near: Array) -> Array:
         return np.zeros(a.shape)
     high = (a >> a.dtype.type(32)).astype(np.float64) * 2.0**32
     low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
-    return (high - near) + low
+    result: Array = (high - near) + low
+    return result
 
 
 def _odd_double(a: Array) -> Array:
     """An integer as a double, rounded to odd where it does not fit."""
     near = a.astype(np.float64)
-    return near if a.itemsize < 8 else half.to_odd(near, _left_over(a, near))
+    return near if a.itemsize < 8 else to_odd(near, _left_over(a, near))
 
 
 # Floats to integers
@@ -184,15 +189,15 @@ def _finish(result: Array, form: Form, to: str, ftz: bool, sat: bool) -> Array:
     if to in _HALVES:
         if "satfinite" in form.flags:
             result = _finite_half(result, to)
-        result = half._relu(result, to) if "relu" in form.flags else result
-        return half._saturate(result, to) if sat else result
+        result = half.clip_below(result, to) if "relu" in form.flags else result
+        return half.saturate(result, to) if sat else result
     if ftz and to == "f32":
         result = flush(result)
     return saturate(result) if sat else result
 
 
 def _finite_half(bits: Array, type_: str) -> Array:
-    infinity = half._INFINITY[type_]
+    infinity = half.INFINITY[type_]
     magnitude = bits & np.uint16(0x7FFF)
     return np.where(magnitude == infinity, bits - np.uint16(1), bits)
 
@@ -227,7 +232,8 @@ def _to_pair(form: Form) -> Operation:
     def convert(high: Array, low: Array) -> Array:
         upper = _finish(half.round_half(high, scalar, mode), form, scalar, False, False)
         lower = _finish(half.round_half(low, scalar, mode), form, scalar, False, False)
-        return (upper.astype(np.uint32) << np.uint32(16)) | lower
+        result: Array = (upper.astype(np.uint32) << np.uint32(16)) | lower
+        return result
 
     return Operation(convert, to, ("f32", "f32"))
 
@@ -236,27 +242,27 @@ def _to_fp8(form: Form) -> Operation:
     to, source = form.types
     if "satfinite" not in form.flags:
         raise NotExecuted
+
+    def both(high: Array, low: Array) -> Array:
+        upper = _fp8_bits(high, to, form).astype(np.uint16) << np.uint16(8)
+        packed: Array = np.bitwise_or(upper, _fp8_bits(low, to, form))
+        return packed
+
     if source == "f32":
-        return Operation(
-            lambda high, low: (
-                (_fp8_bits(high, to, form).astype(np.uint16) << np.uint16(8)) | _fp8_bits(low, to, form)
-            ),
-            "b16",
-            ("f32", "f32"),
-        )
+        return Operation(both, "b16", ("f32", "f32"))
     scalar = source.removesuffix("x2")
 
     def convert(pair: Array) -> Array:
         upper = half.widen((pair >> np.uint32(16)).astype(np.uint16), scalar)
         lower = half.widen(pair.astype(np.uint16), scalar)
-        return (_fp8_bits(upper, to, form).astype(np.uint16) << np.uint16(8)) | _fp8_bits(lower, to, form)
+        return both(upper, lower)
 
     return Operation(convert, "b16", (source,))
 
 
 def _fp8_bits(values: Array, to: str, form: Form) -> Array:
     kind = _FP8[to]
-    largest = np.float32(ml_dtypes.finfo(kind).max)
+    largest = _FP8_LARGEST[to]
     if "relu" in form.flags:
         values = np.where(values < 0, np.float32(0), values)
     clipped = np.clip(values, -largest, largest)

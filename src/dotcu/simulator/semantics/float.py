@@ -16,6 +16,9 @@ from dotcu.simulator.semantics import rounding
 from dotcu.simulator.semantics.rounding import MODES, canonical, flush, saturate
 from dotcu.simulator.semantics.table import Array, Form, Operation, Row, Table, dtype_of
 
+Make = Callable[[Form], Operation]
+MakeSome = Callable[[Form], "Operation | None"]
+
 
 def mode_of(form: Form) -> str:
     """The rounding mode; to nearest even where none is named."""
@@ -37,7 +40,7 @@ def finished(function: Callable[..., Array], form: Form) -> Callable[..., Array]
     return run
 
 
-def _rounded(function: Callable[..., Array], arity: int) -> Callable[[Form], Operation]:
+def _rounded(function: Callable[..., Array], arity: int) -> Make:
     def make(form: Form) -> Operation:
         mode = mode_of(form)
 
@@ -49,7 +52,7 @@ def _rounded(function: Callable[..., Array], arity: int) -> Callable[[Form], Ope
     return make
 
 
-def _mixed(function: Callable[..., Array], arity: int) -> Callable[[Form], Operation]:
+def _mixed(function: Callable[..., Array], arity: int) -> MakeSome:
     """add, sub and fma; PTX 8.6 also takes operands of half types, which are widened."""
     plain = _rounded(function, arity)
 
@@ -74,7 +77,7 @@ def _mul_nearest(a: Array, b: Array) -> Array:
 _NEAREST = {"add": _add_nearest, "sub": _sub_nearest, "mul": _mul_nearest}
 
 
-def _arithmetic(function: Callable[..., Array]) -> Callable[[Form], Operation | None]:
+def _arithmetic(function: Callable[..., Array]) -> MakeSome:
     general = _mixed(function, 2)
 
     def make(form: Form) -> Operation | None:
@@ -95,7 +98,7 @@ def _reciprocal_root(a: Array) -> Array:
     return 1.0 / np.sqrt(a)
 
 
-def _approximate(function: Callable[[Array], Array]) -> Callable[[Form], Operation | None]:
+def _approximate(function: Callable[[Array], Array]) -> MakeSome:
     def make(form: Form) -> Operation | None:
         if "approx" not in form.flags:
             return None
@@ -165,7 +168,7 @@ def _copysign(a: Array, b: Array) -> Array:
     return np.copysign(b, a)
 
 
-def _signs(function: Callable[..., Array], arity: int) -> Callable[[Form], Operation]:
+def _signs(function: Callable[..., Array], arity: int) -> Make:
     def make(form: Form) -> Operation:
         return Operation(finished(function, form), form.type, (form.type,) * arity)
 

@@ -9,7 +9,7 @@ Source: PTX ISA, "Half Precision Floating Point Instructions"; for the canonical
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -17,25 +17,35 @@ from dotcu.simulator.semantics.rounding import to_odd, two_sum
 from dotcu.simulator.semantics.table import Array, Form, Operation, Row, Table
 
 _NAN = np.uint16(0x7FFF)
-_ONE = {"f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80)}
+ONE = {"f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80)}
 _TINY = {"f16": np.uint16(0x0400), "bf16": np.uint16(0x0080)}
-_INFINITY = {"f16": np.uint16(0x7C00), "bf16": np.uint16(0x7F80)}
+INFINITY = {"f16": np.uint16(0x7C00), "bf16": np.uint16(0x7F80)}
 
 
 def widen(bits: Array, type_: str) -> Array:
     """f16 or bf16 bits to float32, exactly."""
     if type_ == "f16":
         return bits.view(np.float16).astype(np.float32)
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    result: Array = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return result
 
 
 def round_half(values: Array, type_: str, mode: str = "rn") -> Array:
     """float32 or float64 to f16 or bf16 bits, with one rounding; NaN to the canonical one."""
     if type_ == "f16" and mode == "rn":
         bits = values.astype(np.float16).view(np.uint16)
+    elif mode == "rn" and values.dtype == np.float32:
+        bits = _upper_half(values.view(np.uint32))
     else:
         bits = _round(values, type_, mode)
     return np.where(np.isnan(values), _NAN, bits)
+
+
+def _upper_half(bits: Array) -> Array:
+    """float32 bits to the nearest bf16: add half a last place, less one where that is even, and cut."""
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded: Array = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+    return rounded.astype(np.uint16)
 
 
 def _round(values: Array, type_: str, mode: str) -> Array:
@@ -50,7 +60,8 @@ def _round(values: Array, type_: str, mode: str) -> Array:
     whole = _whole(scaled, mode, negative)
     result = np.ldexp(whole, unit)
     limit = np.ldexp(2.0 - 2.0**-mantissa, largest)
-    to_infinity = (mode == "rn") | ((mode == "rp") & ~negative) | ((mode == "rm") & negative)
+    outward: Mapping[str, Array] = {"rn": np.ones(1, bool), "rp": ~negative, "rm": negative}
+    to_infinity = outward.get(mode, np.zeros(1, bool))
     result = np.where(result > limit, np.where(to_infinity, np.inf, limit), result)
     result = np.where(np.isinf(values), np.inf, result)
     return _encode(np.where(negative, -result, result), type_)
@@ -61,15 +72,18 @@ def _whole(scaled: Array, mode: str, negative: Array) -> Array:
         return np.rint(scaled)
     if mode == "rna":
         return np.floor(scaled + 0.5)
-    up = {"rz": False, "rm": negative, "rp": ~negative}[mode]
-    return np.where(up, np.ceil(scaled), np.floor(scaled))
+    upward: Mapping[str, Array] = {"rm": negative, "rp": ~negative}
+    up = upward.get(mode, np.zeros(1, bool))
+    result: Array = np.where(up, np.ceil(scaled), np.floor(scaled))
+    return result
 
 
 def _encode(exact: Array, type_: str) -> Array:
     """Values that the type holds exactly, to its bits."""
     if type_ == "f16":
         return exact.astype(np.float16).view(np.uint16)
-    return (exact.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    result: Array = (exact.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return result
 
 
 def flush_half(bits: Array, type_: str) -> Array:
@@ -79,16 +93,20 @@ def flush_half(bits: Array, type_: str) -> Array:
 
 
 def _is_nan(bits: Array, type_: str) -> Array:
-    return (bits & np.uint16(0x7FFF)) > _INFINITY[type_]
+    result: Array = (bits & np.uint16(0x7FFF)) > INFINITY[type_]
+    return result
 
 
-def _saturate(bits: Array, type_: str) -> Array:
+def saturate(bits: Array, type_: str) -> Array:
+    """Clamped to [0, 1]; NaN to +0."""
     negative = (bits & np.uint16(0x8000)) != 0
     clamped = np.where(negative | _is_nan(bits, type_), np.uint16(0), bits)
-    return np.minimum(clamped, _ONE[type_])
+    result: Array = np.minimum(clamped, ONE[type_])
+    return result
 
 
-def _relu(bits: Array, type_: str) -> Array:
+def clip_below(bits: Array, type_: str) -> Array:
+    """Negative numbers to +0 (.relu)."""
     negative = ((bits & np.uint16(0x8000)) != 0) & ~_is_nan(bits, type_)
     return np.where(negative, np.uint16(0), bits)
 
@@ -133,12 +151,14 @@ def extreme(a: Array, b: Array, type_: str, largest: bool, nan: bool) -> Array:
 
 def negate_half(a: Array, type_: str) -> Array:
     """-a; the sign bit of a NaN too."""
-    return a ^ np.uint16(0x8000)
+    result: Array = a ^ np.uint16(0x8000)
+    return result
 
 
 def absolute_half(a: Array, type_: str) -> Array:
     """|a|."""
-    return a & np.uint16(0x7FFF)
+    result: Array = a & np.uint16(0x7FFF)
+    return result
 
 
 def _exp2(a: Array, type_: str) -> Array:
@@ -182,8 +202,8 @@ def operation_of(function: Half, arity: int, form: Form) -> Operation:
         if "ftz" in flags:
             result = flush_half(result, scalar)
         if "sat" in flags:
-            result = _saturate(result, scalar)
-        return _relu(result, scalar) if "relu" in flags else result
+            result = saturate(result, scalar)
+        return clip_below(result, scalar) if "relu" in flags else result
 
     packed = on_pairs(run) if form.type.endswith("x2") else run
     return Operation(packed, form.type, (form.type,) * arity)

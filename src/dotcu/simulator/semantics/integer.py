@@ -87,7 +87,8 @@ def high64(a: Array, b: Array) -> Array:
     a0, a1, b0, b1 = a & low, a >> shift, b & low, b >> shift
     middle = a1 * b0 + (a0 * b0 >> shift)
     other = a0 * b1 + (middle & low)
-    return a1 * b1 + (middle >> shift) + (other >> shift)
+    result: Array = a1 * b1 + (middle >> shift) + (other >> shift)
+    return result
 
 
 def high64_signed(a: Array, b: Array) -> Array:
@@ -154,10 +155,12 @@ def _mul24(form: Form) -> Operation:
 
     def cut(a: Array) -> Array:
         low = (a.view(np.uint32) << np.uint32(8)).view(narrow) >> narrow.type(8)
-        return low.astype(wide)
+        result: Array = low.astype(wide)
+        return result
 
     def product(a: Array, b: Array) -> Array:
-        return (cut(a) * cut(b) >> wide(shift)).astype(narrow)
+        result: Array = (cut(a) * cut(b) >> wide(shift)).astype(narrow)
+        return result
 
     if form.opcode == "mul24":
         return Operation(product, type_, (type_, type_))
@@ -201,7 +204,8 @@ def _bitwise(ufunc: np.ufunc) -> Callable[[Form], Operation]:
 
 def _logical_not(a: Array) -> Array:
     """cnot: 1 where a is 0."""
-    return (a == 0).astype(a.dtype)
+    result: Array = (a == 0).astype(a.dtype)
+    return result
 
 
 def _shift(left: bool) -> Callable[[Form], Operation]:
@@ -214,7 +218,8 @@ def _shift(left: bool) -> Callable[[Form], Operation]:
         ufunc = np.left_shift if left else np.right_shift
 
         def shift(a: Array, amount: Array) -> Array:
-            return ufunc(a, np.minimum(amount, limit).astype(dtype))
+            result: Array = ufunc(a, np.minimum(amount, limit).astype(dtype))
+            return result
 
         return Operation(shift, type_, (type_, "u32"))
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 SPACES = frozenset({"global", "shared", "local", "param", "const"})
 # Modifiers that say when and where bytes move, not which: in one legal order all hold.
 _HINTS = frozenset(
-    ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "volatile", "weak", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "v2", "v4", "v8"]
+    {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "volatile", "weak", "relaxed", "acquire", "release"}
+    | {"mmio", "cta", "cluster", "gpu", "sys", "v2", "v4"}
 )
 
 
@@ -88,7 +89,7 @@ def bind_ld(placed: Placed, binding: Binding) -> Step:
 
     def step(chunk: Chunk) -> None:
         values = load(chunk, access)
-        for (slot, extend), value in zip(finish, values):
+        for (slot, extend), value in zip(finish, values, strict=True):
             chunk.write(slot, value if extend is None else extend(value))
 
     return step
@@ -122,17 +123,17 @@ def load(chunk: Chunk, access: Access) -> list[Array]:
     parts = resolve(chunk, access)
     if len(parts) == 1 and parts[0].positions is None:
         return _load_part(chunk, access, parts[0])
-    results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.count)]
+    results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.elements)]
     for part in parts:
-        for result, values in zip(results, _load_part(chunk, access, part)):
+        for result, values in zip(results, _load_part(chunk, access, part), strict=True):
             result[part.positions] = values
     return results
 
 
 def _load_part(chunk: Chunk, access: Access, part: Part) -> list[Array]:
     values = []
-    for element in range(access.count):
-        index = part.index + element if element else part.index
+    for element in range(access.elements):
+        index = part.places + element if element else part.places
         if part.shadow is not None:
             check_written(chunk, access, part, index)
         values.append(part.view.take(index))
@@ -185,7 +186,7 @@ def bind_st(placed: Placed, binding: Binding) -> Step:
 
 def store(access: Access, part: Part, element: int, value: Array) -> None:
     """Write one element of the active lanes' access; of several lanes, the last one's stays."""
-    index = part.index + element if element else part.index
+    index = part.places + element if element else part.places
     if part.positions is not None and value.size > 1:
         value = value[part.positions]
     part.view[index] = value[-1:] if index.size == 1 else value

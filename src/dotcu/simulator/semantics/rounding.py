@@ -44,7 +44,8 @@ def flush(a: Array) -> Array:
 def saturate(a: Array) -> Array:
     """Clamped to [0, 1]; NaN to +0, and no -0."""
     clamped = np.minimum(np.maximum(a, a.dtype.type(0)), a.dtype.type(1))
-    return np.where((clamped != clamped) | (clamped == 0), a.dtype.type(0), clamped)
+    result: Array = np.where((clamped != clamped) | (clamped == 0), a.dtype.type(0), clamped)
+    return result
 
 
 # Error-free transformations
@@ -92,12 +93,12 @@ def directed(value: Array, error: Array, mode: str) -> Array:
         return value
     up = error > 0
     down = error < 0
-    if mode == "rp":
-        move_up, move_down = up, np.False_
-    elif mode == "rm":
-        move_up, move_down = np.False_, down
-    else:
-        move_up, move_down = up & (value < 0), down & (value > 0)
+    nowhere = np.zeros(1, bool)
+    move_up, move_down = {
+        "rp": (up, nowhere),
+        "rm": (nowhere, down),
+        "rz": (up & (value < 0), down & (value > 0)),
+    }[mode]
     moved = np.where(move_up, np.nextafter(value, value.dtype.type(np.inf)), value)
     return np.where(move_down, np.nextafter(value, value.dtype.type(-np.inf)), moved)
 
@@ -112,7 +113,7 @@ def narrow(wide: Array, mode: str) -> Array:
 
 
 def _signed_zero(result: Array, a: Array, b: Array, mode: str) -> Array:
-    """In mode rm an exact zero sum of unlike operands is -0."""
+    """In mode rm an exact zero sum is -0, unless both operands are +0."""
     if mode != "rm":
         return result
     zero = (result == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
@@ -128,8 +129,8 @@ def add(a: Array, b: Array, mode: str) -> Array:
         return canonical(a + b)
     if a.dtype == np.float32:
         total, error = two_sum(a.astype(np.float64), b.astype(np.float64))
-        result = narrow(to_odd(total, np.where(np.isfinite(total), error, 0.0)), mode)
-        return canonical(_signed_zero(result, a, b, mode))
+        total = to_odd(total, np.where(np.isfinite(total), error, 0.0))
+        return canonical(narrow(_signed_zero(total, a, b, mode), mode))
     total, error = two_sum(a, b)
     overflowed = np.isinf(total) & np.isfinite(a) & np.isfinite(b)
     error = np.where(overflowed, -total, np.where(np.isfinite(total), error, 0.0))
@@ -172,10 +173,7 @@ def _fused32(a: Array, b: Array, c: Array, mode: str) -> Array:
     total, error = two_sum(product, wide_c)
     if error.any():
         total = to_odd(total, error)
-    result = narrow(total, mode)
-    if mode == "rm":
-        result = _signed_zero(result, product, wide_c, mode)
-    return canonical(result)
+    return canonical(narrow(_signed_zero(total, product, wide_c, mode), mode))
 
 
 def _fused64(a: Array, b: Array, c: Array, mode: str) -> Array:
@@ -224,7 +222,8 @@ def square_root(a: Array, mode: str) -> Array:
 def _in_range(a: Array, exponent: int) -> Array:
     """Zero, or so far from the ends of the range that no step over- or underflows."""
     magnitude = np.abs(a)
-    return (magnitude == 0) | ((magnitude > 2.0**-exponent) & (magnitude < 2.0**exponent))
+    result: Array = (magnitude == 0) | ((magnitude > 2.0**-exponent) & (magnitude < 2.0**exponent))
+    return result
 
 
 def _exactly(

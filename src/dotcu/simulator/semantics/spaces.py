@@ -37,7 +37,7 @@ class Access(NamedTuple):
         slot: The register that holds the address.
         offset: Added to it.
         width: Bytes of one element.
-        count: Elements.
+        elements: How many of them one lane touches.
         action: "read", "write" or "atomic".
     """
 
@@ -47,13 +47,13 @@ class Access(NamedTuple):
     slot: int
     offset: int
     width: int
-    count: int
+    elements: int
     action: str
 
     @property
     def bytes(self) -> int:
         """Bytes that one lane touches; its address must be a multiple of this."""
-        return self.width * self.count
+        return self.width * self.elements
 
 
 class Part(NamedTuple):
@@ -62,14 +62,14 @@ class Part(NamedTuple):
     Attributes:
         view: The space's bytes as elements.
         shadow: Its written bytes, in step with the view; None where all are written.
-        index: For each lane the element; a single one if all lanes touch the same.
+        places: For each lane the element; a single one if all lanes touch the same.
         positions: Which of the active lanes these are; None for all of them.
         region: The region of global memory; None for shared and local memory.
     """
 
     view: Array
     shadow: Array | None
-    index: Array
+    places: Array
     positions: Array | None
     region: Region | None
 
@@ -200,7 +200,7 @@ def _unmapped(chunk: Chunk, address: Array) -> Array:
     none = np.zeros(len(address), bool)
     bases = np.array([r.base for r in chunk.grid.memory.regions], np.uint64)
     ends = np.array([r.base + r.size for r in chunk.grid.memory.regions], np.uint64)
-    for base, end in zip(bases, ends):
+    for base, end in zip(bases, ends, strict=True):
         none |= (address >= base) & (address < end)
     return ~none
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Step = Callable[["Chunk"], None]
 
-_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
-_SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_UNSIGNED: Mapping[int, np.dtype[Any]] = {n: np.dtype(f"u{n}") for n in (1, 2, 4, 8)}
+_SIGNED: Mapping[int, np.dtype[Any]] = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 
 INTEGERS = frozenset(f"{kind}{bits}" for kind in "us" for bits in (16, 32, 64))
 BITS = frozenset({"b16", "b32", "b64"})
@@ -150,7 +150,7 @@ def bind_elementwise(operation: Operation, instruction: Instruction, binder: Bin
     destination, *operands = instruction.operands
     if len(operands) != len(operation.sources):
         raise NotExecuted
-    sources = [binder.source(o, t) for o, t in zip(operands, operation.sources)]
+    sources = [binder.source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
     return step_of(operation, binder.destination(destination), sources)
 
 
@@ -192,7 +192,7 @@ def adapted(
             return lambda a, b: function(first(a), b)
         if second is not None:
             return lambda a, b: function(a, second(b))
-    return lambda *arrays: function(*[a if f is None else f(a) for f, a in zip(adapts, arrays)])
+    return lambda *arrays: function(*[a if f is None else f(a) for f, a in zip(adapts, arrays, strict=True)])
 
 
 def _unary(function: Callable[..., Array], d: int, a: int) -> Step:

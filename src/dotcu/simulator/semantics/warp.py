@@ -188,7 +188,8 @@ def _named(chunk: Chunk, mask: Array) -> Array:
     """For each lane of each warp, the member mask as 32 booleans: rows of warps, lanes, members."""
     present = rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
     masks = rows(chunk, mask)
-    return ((masks[:, :, None] & _BITS) != 0) & present[:, None, :]
+    result: Array = ((masks[:, :, None] & _BITS) != 0) & present[:, None, :]
+    return result
 
 
 def bind_vote(placed: Placed, binding: Binding) -> Rendezvous:

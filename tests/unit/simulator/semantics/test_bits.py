@@ -26,7 +26,9 @@ def test_counts_and_reversal(execute: Any, type_: str) -> None:
     a = np.array(EDGES[bits], f"u{bits // 8}")
     values = a.tolist()
     assert execute(f"popc.{type_} %r0, %a;", a, result="u4").tolist() == [bin(v).count("1") for v in values]
-    assert execute(f"clz.{type_} %r0, %a;", a, result="u4").tolist() == [bits - v.bit_length() for v in values]
+    assert execute(f"clz.{type_} %r0, %a;", a, result="u4").tolist() == [
+        bits - v.bit_length() for v in values
+    ]
     assert execute(f"brev.{type_} %r0, %a;", a, result=a.dtype).tolist() == [
         int(f"{v:0{bits}b}"[::-1], 2) for v in values
     ]
@@ -56,10 +58,7 @@ def extracted(a: int, start: int, length: int, type_: str) -> int:
     """bfe as the PTX ISA's pseudocode has it."""
     msb = bits_of(type_) - 1
     pos, count = start & 0xFF, length & 0xFF
-    if type_[0] == "u" or count == 0:
-        sign = 0
-    else:
-        sign = a >> min(pos + count - 1, msb) & 1
+    sign = 0 if type_[0] == "u" or count == 0 else a >> min(pos + count - 1, msb) & 1
     result = 0
     for i in range(msb + 1):
         bit = a >> (pos + i) & 1 if i < count and pos + i <= msb else sign
@@ -88,7 +87,9 @@ def test_fields_are_extracted_and_inserted(execute: Any, type_: str) -> None:
     if type_[0] == "u":
         b = a[::-1].copy()
         got = execute(f"bfi.b{bits} %r0, %a, %b, %c, %d;", a, b, start, length, result=a.dtype)
-        assert got.tolist() == [inserted(r[0], y, r[1], r[2], bits) for r, y in zip(rows, b.tolist())]
+        assert got.tolist() == [
+            inserted(r[0], y, r[1], r[2], bits) for r, y in zip(rows, b.tolist(), strict=False)
+        ]
 
 
 @pytest.mark.parametrize("way", ["l", "r"])

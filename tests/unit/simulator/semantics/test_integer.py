@@ -10,7 +10,22 @@ import pytest
 
 EDGES = {
     16: [0, 1, 2, 3, 7, 15, 16, 17, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0xFFFE, 0x1234, 0xABCD],
-    32: [0, 1, 2, 3, 31, 32, 33, 0xFF, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF, 0xFFFFFFFE, 0x12345678],
+    32: [
+        0,
+        1,
+        2,
+        3,
+        31,
+        32,
+        33,
+        0xFF,
+        0x7FFFFFFF,
+        0x80000000,
+        0x80000001,
+        0xFFFFFFFF,
+        0xFFFFFFFE,
+        0x12345678,
+    ],
     64: [0, 1, 2, 63, 64, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 1, 0x123456789ABCDEF0],
 }
 
@@ -36,7 +51,11 @@ def clamp(value: int, bits: int) -> int:
 
 def pairs(bits: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     rng = np.random.default_rng(bits)
-    more = [int(x) for x in rng.integers(0, 1 << bits, 20, dtype=np.uint64 if bits == 64 else np.int64)] if bits < 64 else []
+    more = (
+        [int(x) for x in rng.integers(0, 1 << bits, 20, dtype=np.uint64 if bits == 64 else np.int64)]
+        if bits < 64
+        else []
+    )
     values = EDGES[bits] + more
     a = np.array([x for x in values for _ in values], f"u{bits // 8}")
     b = np.array([y for _ in values for y in values], f"u{bits // 8}")
@@ -65,7 +84,9 @@ def test_binary_instruction_agrees_with_integers(execute: Any, op: str, type_: s
     bits = int(type_[1:])
     a, b = pairs(bits)
     got = execute(f"{op}.{type_} %r0, %a, %b;", a, b, result=a.dtype)
-    want = [expected(of(type_, int(x)), of(type_, int(y))) & ((1 << bits) - 1) for x, y in zip(a, b)]
+    want = [
+        expected(of(type_, int(x)), of(type_, int(y))) & ((1 << bits) - 1) for x, y in zip(a, b, strict=False)
+    ]
     assert got.tolist() == want
 
 
@@ -74,7 +95,10 @@ def test_high_product_is_the_upper_half(execute: Any, type_: str) -> None:
     bits = int(type_[1:])
     a, b = pairs(bits)
     got = execute(f"mul.hi.{type_} %r0, %a, %b;", a, b, result=a.dtype)
-    want = [(of(type_, int(x)) * of(type_, int(y)) >> bits) & ((1 << bits) - 1) for x, y in zip(a, b)]
+    want = [
+        (of(type_, int(x)) * of(type_, int(y)) >> bits) & ((1 << bits) - 1)
+        for x, y in zip(a, b, strict=False)
+    ]
     assert got.tolist() == want
 
 
@@ -86,10 +110,10 @@ def test_wide_product_and_sum_keep_all_bits(execute: Any, type_: str) -> None:
     c = np.arange(len(a)).astype(wide) * 977
     product = execute(f"mul.wide.{type_} %r0, %a, %b;", a, b, result=wide)
     total = execute(f"mad.wide.{type_} %r0, %a, %b, %c;", a, b, c, result=wide)
-    exact = [of(type_, int(x)) * of(type_, int(y)) for x, y in zip(a, b)]
+    exact = [of(type_, int(x)) * of(type_, int(y)) for x, y in zip(a, b, strict=False)]
     mask = (1 << (2 * bits)) - 1
     assert product.tolist() == [p & mask for p in exact]
-    assert total.tolist() == [(p + int(z)) & mask for p, z in zip(exact, c)]
+    assert total.tolist() == [(p + int(z)) & mask for p, z in zip(exact, c, strict=False)]
 
 
 @pytest.mark.parametrize("type_", ALL)
@@ -98,7 +122,7 @@ def test_division_rounds_to_zero_and_remainder_has_the_dividend_s_sign(execute: 
     a, b = pairs(bits)
     a, b = a[b != 0], b[b != 0]
     mask = (1 << bits) - 1
-    exact = [(of(type_, int(x)), of(type_, int(y))) for x, y in zip(a, b)]
+    exact = [(of(type_, int(x)), of(type_, int(y))) for x, y in zip(a, b, strict=False)]
     got = execute(f"div.{type_} %r0, %a, %b;", a, b, result=a.dtype)
     assert got.tolist() == [quotient(x, y) & mask for x, y in exact]
     got = execute(f"rem.{type_} %r0, %a, %b;", a, b, result=a.dtype)
@@ -109,7 +133,10 @@ def test_division_rounds_to_zero_and_remainder_has_the_dividend_s_sign(execute: 
 def test_saturated_sums_clamp(execute: Any, op: str, sign: int) -> None:
     a, b = pairs(32)
     got = execute(f"{op}.sat.s32 %r0, %a, %b;", a, b, result="u4")
-    want = [clamp(signed(int(x), 32) + sign * signed(int(y), 32), 32) & 0xFFFFFFFF for x, y in zip(a, b)]
+    want = [
+        clamp(signed(int(x), 32) + sign * signed(int(y), 32), 32) & 0xFFFFFFFF
+        for x, y in zip(a, b, strict=False)
+    ]
     assert got.tolist() == want
 
 
@@ -123,10 +150,12 @@ def test_shifts_clamp_their_amount(execute: Any, type_: str) -> None:
     mask = (1 << bits) - 1
     right = execute(f"shr.{type_} %r0, %a, %b;", a, n, result=a.dtype)
     bounded = [min(int(s), bits + 8) for s in n]
-    assert right.tolist() == [(of(type_.replace("b", "u"), int(x)) >> s) & mask for x, s in zip(a, bounded)]
+    assert right.tolist() == [
+        (of(type_.replace("b", "u"), int(x)) >> s) & mask for x, s in zip(a, bounded, strict=False)
+    ]
     if type_[0] == "b":
         left = execute(f"shl.{type_} %r0, %a, %b;", a, n, result=a.dtype)
-        assert left.tolist() == [(int(x) << s) & mask for x, s in zip(a, bounded)]
+        assert left.tolist() == [(int(x) << s) & mask for x, s in zip(a, bounded, strict=False)]
 
 
 @pytest.mark.parametrize("type_", ["s16", "s32", "s64"])
@@ -147,7 +176,9 @@ def test_sum_of_absolute_difference(execute: Any, type_: str) -> None:
     c = np.arange(len(a)).astype(a.dtype)
     got = execute(f"sad.{type_} %r0, %a, %b, %c;", a, b, c, result=a.dtype)
     mask = (1 << bits) - 1
-    want = [(int(z) + abs(of(type_, int(x)) - of(type_, int(y)))) & mask for x, y, z in zip(a, b, c)]
+    want = [
+        (int(z) + abs(of(type_, int(x)) - of(type_, int(y)))) & mask for x, y, z in zip(a, b, c, strict=False)
+    ]
     assert got.tolist() == want
 
 
@@ -156,11 +187,11 @@ def test_carry_chain_adds_and_subtracts_128_bits(execute: Any) -> None:
     c, d = b[::-1].copy(), a[::-1].copy()
     text = "add.cc.u64 %r0, %a, %b; addc.u64 %r1, %c, %d;"
     low, high = execute(text, a, b, c, d, results=["u8", "u8"])
-    for w, x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, d, low, high))):
+    for w, x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, d, low, high)), strict=False):
         assert (hi << 64) + lo == (w + x + ((y + z) << 64)) % (1 << 128)
     text = "sub.cc.u64 %r0, %a, %b; subc.u64 %r1, %c, %d;"
     low, high = execute(text, a, b, c, d, results=["u8", "u8"])
-    for w, x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, d, low, high))):
+    for w, x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, d, low, high)), strict=False):
         assert (hi << 64) + lo == (w - x + ((y - z) << 64)) % (1 << 128)
 
 
@@ -169,7 +200,7 @@ def test_carry_goes_through_multiply_add(execute: Any) -> None:
     c = b[::-1].copy()
     text = "mad.lo.cc.u32 %r0, %a, %b, %c; madc.hi.u32 %r1, %a, %b, 0;"
     low, high = execute(text, a, b, c, results=["u4", "u4"])
-    for x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, low, high))):
+    for x, y, z, lo, hi in zip(*(v.tolist() for v in (a, b, c, low, high)), strict=False):
         assert (hi << 32) + lo == x * y + z
 
 

@@ -1,0 +1,73 @@
+# Needs Python 3.10 to 3.13, make and PyPI; no CUDA toolkit, no host compiler, no GPU.
+# Everything is installed into .venv, once; `make clean` removes it.
+
+VENV    ?= .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+TORCH   := $(shell grep '^torch==' constraints.txt)
+# A CPU-only torch, where the machine's index does not have one:
+#     make TORCH_INDEX=https://download.pytorch.org/whl/cpu test
+TORCH_INDEX ?=
+# Two workers of pytest; PYTEST_FLAGS= for one process, PYTEST_FLAGS="-k name" for one test.
+PYTEST_FLAGS ?= -n 2
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+CUDA_FILES = $(shell find src tests examples benchmarks -name '*.cu' -o -name '*.cuh' | sort)
+
+# The first Python that is new enough, and not too new.
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
+ifndef PYTHON
+PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	"$$python" -c '$(SUPPORTED)' 2>/dev/null && { echo "$$python"; break; }; done)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint format docs clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name what; do printf '%-18s %s\n' "$$name" "$$what"; done
+
+install: $(STAMP)  ## make .venv and install everything into it
+
+# torch goes first and alone: which build it is must not depend on what else is asked for.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.10 to 3.13 on PATH; install one, or name it: make PYTHON=/path/to/python3"; exit 3; }
+	@echo "make: a virtual environment in $(VENV), with $$($(PYTHON) --version)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "make: installing $(TORCH)"
+	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	@echo "make: installing dotcu and its tools (constraints.txt)"
+	@$(PIP) -c constraints.txt -e '.[dev,tools]'
+	@touch $@
+
+demo: $(STAMP)  ## check every operator of the gallery: on the GPU, else in the simulator
+	@$(BIN)/dotcu check dotcu.gallery
+
+test: lint docs  ## lint, build the docs, run the tests that are quick
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow'
+
+test-all: lint docs  ## every test, the slow ones and a clean installation of the wheel too
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(STAMP)  ## ruff, mypy, import-linter, clang-format
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check --diff .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+	@$(if $(CUDA_FILES),$(BIN)/clang-format --dry-run -Werror $(CUDA_FILES))
+	@echo "make: lint holds (ruff, mypy, import-linter, clang-format)"
+
+format: $(STAMP)  ## let ruff and clang-format rewrite what lint would refuse
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+	@$(if $(CUDA_FILES),$(BIN)/clang-format -i $(CUDA_FILES))
+
+docs: $(STAMP)  ## build the documentation into site/; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "make: the documentation is in site/index.html"
+
+clean:  ## remove what make made
+	@rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,102 @@
+"""`dotcu cache`: where compiled code is kept, how much of it there is; list it, clear it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dotcu import settings
+from dotcu.cli import console
+from dotcu.errors import UsageError
+
+if TYPE_CHECKING:
+    from dotcu.compile.cache import Listed
+
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds, unit
+
+
+def command(
+    list_entries: Annotated[bool, typer.Option("--list", help="List the entries, last used first.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove every entry.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Show where compiled code is kept and how much of it there is; list it; clear it.
+
+    Clearing loses nothing but time: what is needed is compiled again.
+    """
+    from dotcu.compile import cache
+
+    if list_entries and clear:
+        raise UsageError("--list and --clear were given together; give one of them.")
+    if clear:
+        _report_clearing(cache.clear(), as_json=as_json)
+        return
+    entries = cache.entries()
+    report = {
+        "directory": str(cache.location()),
+        "entries": len(entries),
+        "size_bytes": sum(entry.size_bytes for entry in entries),
+        "limit_bytes": settings.current().cache_bytes,
+    }
+    if as_json:
+        listed = {"list": [_plain(entry) for entry in entries]} if list_entries else {}
+        console.as_json(report | listed)
+        return
+    if list_entries:
+        _show_list(entries)
+    _show_totals(report)
+
+
+def _report_clearing(removed: int, *, as_json: bool) -> None:
+    if as_json:
+        console.as_json({"removed": removed})
+    else:
+        console.say(f"removed {_entries(removed)}")
+
+
+def _show_totals(report: dict[str, Any]) -> None:
+    used, limit = console.size(report["size_bytes"]), console.size(report["limit_bytes"])
+    console.say(f"{report['directory']}: {_entries(report['entries'])}, {used} of at most {limit}")
+
+
+def _show_list(entries: Sequence[Listed]) -> None:
+    if not entries:
+        return
+    columns = ("source", "target", "size", "used", "names")
+    rows = [
+        (
+            entry.about.get("source", "(damaged)"),
+            entry.about.get("target", ""),
+            console.size(entry.size_bytes),
+            _age(time.time() - entry.used),
+            entry.about.get("names", ""),
+        )
+        for entry in entries
+    ]
+    console.show(console.table(columns, rows, right=("size", "used")))
+    console.say()
+
+
+def _plain(entry: Listed) -> dict[str, Any]:
+    return {
+        "digest": entry.digest,
+        "path": str(entry.path),
+        "size_bytes": entry.size_bytes,
+        "used": entry.used,
+        "about": dict(entry.about),
+    }
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def _age(seconds: float) -> str:
+    """How long ago, in the largest unit that fits: `5 min ago`."""
+    for length, unit in _AGES:
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return "just now"

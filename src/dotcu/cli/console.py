@@ -1,0 +1,90 @@
+"""How the commands print: tables that look right on a terminal and in a pipe.
+
+On a terminal a table folds what does not fit; in a pipe or a file nothing is coloured,
+wrapped or cut, one row a line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_PIPE_WIDTH = 100_000  # characters: wider than any row, so that nothing is folded
+
+
+def out() -> Console:
+    """The console on standard output."""
+    return _console(stderr=False)
+
+
+def err() -> Console:
+    """The console on standard error."""
+    return _console(stderr=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> Table:
+    """A table without lines: a bold head, two spaces between columns.
+
+    Args:
+        columns: The heads.
+        rows: The cells, as plain text.
+        right: The heads of the columns that are set flush right: numbers.
+    """
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        grid.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell) for cell in row))
+    return grid
+
+
+def show(renderable: RenderableType) -> None:
+    """Print a table or a report; in a pipe, without the blanks that pad its lines."""
+    console = out()
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as captured:
+        console.print(renderable)
+    for line in captured.get().splitlines():
+        say(line.rstrip())
+
+
+def say(text: str = "", *, style: str = "") -> None:
+    """Print a line as it is: no markup, no wrapping."""
+    out().print(Text(text, style=style), soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """Print an error, as it is, on standard error."""
+    err().print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
+
+
+def as_json(report: Mapping[str, Any]) -> None:
+    """Print a report as JSON, with the version of its form first."""
+    sys.stdout.write(json.dumps({"version": 1, **report}, indent=2) + "\n")
+
+
+def size(count_bytes: int) -> str:
+    """A number of bytes for people: 1536 is `1.5 KiB`."""
+    value = float(count_bytes)
+    if value < 1024:
+        return f"{count_bytes} B"
+    for unit in ("KiB", "MiB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} GiB"
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    return console

@@ -1,0 +1,130 @@
+"""`dotcu doctor`: what this machine has, which parts do not fit each other, and what to do about each."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dotcu import __version__, errors
+from dotcu.cli import console
+
+if TYPE_CHECKING:
+    from dotcu.compile import toolchain
+    from dotcu.compile.driver import Gpu
+    from dotcu.compile.target import Version
+    from dotcu.compile.torch_build import TorchBuild
+
+FINE, ABSENT, FAULT = "fine", "absent", "fault"
+"""What a part can be. Something `absent` is not needed, or not for everything; a `fault` has to be mended."""
+
+OLDEST_TORCH = (2, 11)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the machine, judged.
+
+    Attributes:
+        note: What there is to say of it; where it is not fine, why.
+        remedy: The line to type, "" where nothing is needed.
+    """
+
+    name: str
+    state: str
+    version: str = ""
+    path: str = ""
+    note: str = ""
+    remedy: str = ""
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Show driver, GPUs, torch, compiler, headers and tools; which do not fit; what to do about each.
+
+    The exit code is 3 where something essential is missing or does not fit. A GPU is not essential:
+    without one, kernels run in the simulator.
+    """
+    parts = examine()
+    if as_json:
+        console.as_json({"dotcu": __version__, "parts": [asdict(part) for part in parts]})
+    else:
+        _show(parts)
+    if any(part.state == FAULT for part in parts):
+        raise typer.Exit(errors.EXIT_ENVIRONMENT)
+
+
+def examine() -> list[Part]:
+    """Look at this machine. Initializes the driver where there is one; makes no context, imports no torch."""
+    from dotcu.compile import driver, toolchain, torch_build
+
+    rows = toolchain.report()
+    gpus = driver.gpus()
+    torch = torch_build.find()
+    misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
+    return [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
+
+
+def judge(row: toolchain.Row, rows: Sequence[toolchain.Row]) -> Part:
+    """Say what a row of the toolchain's report means for dotcu, beside the other rows. Pure."""
+    from dotcu.compile.toolchain import TOOLS
+
+    another_serves = any(other.fits and other.name == row.name for other in rows)
+    state = FINE if row.fits else ABSENT if row.name in TOOLS or another_serves else FAULT
+    if row.fits and row.name == "driver" and not row.version:
+        state = ABSENT
+    return Part(
+        name=row.name,
+        state=state,
+        version=row.version,
+        path=str(row.path or ""),
+        note=row.note,
+        remedy=row.remedy,
+    )
+
+
+def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) -> Part | None:
+    """Say why a torch does not fit dotcu or the driver; None where it fits. Pure."""
+    numbers = [int(number) for number in re.findall(r"\d+", torch.version)[:2]]
+    if tuple(numbers) < OLDEST_TORCH:
+        note, remedy = "dotcu needs torch 2.11 or later", "pip install --upgrade torch"
+    elif gpus and torch.cuda is None and not torch.hip:
+        note, remedy = (
+            f"there is a GPU ({gpus[0].name}), and this torch was built without CUDA",
+            "pip install --force-reinstall torch",
+        )
+    elif gpus and driver and torch.cuda and torch.cuda[0] > driver[0]:
+        note, remedy = (
+            f"it is built for CUDA {_dotted(torch.cuda)}, and the driver follows CUDA {_dotted(driver)}",
+            f"update the driver, or install a torch that is built for CUDA {driver[0]}",
+        )
+    else:
+        return None
+    return Part(name="torch", state=FAULT, version=torch.version, note=note, remedy=remedy)
+
+
+def _show(parts: Sequence[Part]) -> None:
+    console.say(f"dotcu {__version__}, Python {platform.python_version()}")
+    console.say()
+    rows = [(part.name, part.state, part.version, part.note, part.path) for part in parts]
+    console.show(console.table(("part", "state", "version", "note", "where"), rows))
+    console.say()
+    remedies = [(f"{part.name}:", part.remedy) for part in parts if part.remedy]
+    if remedies:
+        console.show(console.table(("what to do", ""), remedies))
+        console.say()
+    faults = [part.name for part in parts if part.state == FAULT]
+    if faults:
+        console.say(f"dotcu does not work here: see {', '.join(faults)}", style="bold red")
+        return
+    on_gpu = any(part.name.startswith("GPU ") for part in parts)
+    console.say(f"dotcu works here: kernels run {'on the GPU' if on_gpu else 'in the simulator'}")
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))

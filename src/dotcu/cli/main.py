@@ -1,0 +1,94 @@
+"""The command `dotcu`: builds the parser, and turns errors into a message and an exit code.
+
+Exit codes: 0 held, 1 the thing checked fell short, 2 the command was used wrongly, 3 the
+environment lacks something.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from dotcu import __version__, _without_torch, errors, settings
+from dotcu.cli import cache, check, console, doctor
+
+_VERBS = (
+    ("check", check.command, "Run operators and compare them with their references."),
+    ("doctor", doctor.command, "What this machine has, what does not fit, what to do."),
+    ("cache", cache.command, "Where compiled code is kept; list it, clear it."),
+)
+
+
+def main() -> None:
+    """Run the command line, and end the process with its exit code."""
+    try:
+        parser()(prog_name="dotcu")
+    except KeyboardInterrupt:
+        sys.exit(130)  # 128 + SIGINT, as shells have it
+    except Exception as error:
+        if _debugging():
+            raise
+        sys.exit(_explain(error))
+
+
+def parser() -> typer.Typer:
+    """Build the parser: the global options, and one command a verb."""
+    app = typer.Typer(
+        name="dotcu",
+        help="From a .cu file to a PyTorch operator.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help, which a pipe takes as well as a terminal
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_global_options)
+    for name, command, short_help in _VERBS:
+        app.command(name, short_help=short_help)(command)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.say(f"dotcu {__version__}")
+        raise typer.Exit
+
+
+def _global_options(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show each compile: options, cache hit or miss, time.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("dotcu: %(message)s"))
+    logger = logging.getLogger("dotcu")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+def _debugging() -> bool:
+    try:
+        return settings.current().debug
+    except errors.UsageError:  # another variable has a value that it does not take
+        return False
+
+
+def _explain(error: Exception) -> int:
+    """Print what went wrong; returns the exit code."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        error = _without_torch("This command")
+    if isinstance(error, errors.DotcuError):
+        console.complain(str(error))
+        return error.exit_code
+    console.complain(
+        f"{type(error).__name__}: {error}\n"
+        "dotcu did not expect this error. To see where it comes from, run the command again with\n"
+        "    DOTCU_DEBUG=1"
+    )
+    return errors.EXIT_FELL_SHORT

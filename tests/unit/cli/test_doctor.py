@@ -1,0 +1,125 @@
+"""`dotcu doctor`: each part judged by itself and beside the others, with what to do about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from dotcu.cli import doctor
+from dotcu.compile import toolchain
+from dotcu.compile.driver import Gpu
+from dotcu.compile.toolchain import Row
+from dotcu.compile.torch_build import TorchBuild
+
+H200 = Gpu(index=0, name="NVIDIA H200", capability=(9, 0))
+MISSING = Row(name="NVRTC", fits=False, note="none was found", remedy="pip install nvidia-cuda-nvrtc")
+USED = Row(name="NVRTC", version="13.0.88", path=Path("/lib/libnvrtc.so.13"), note="used, from pip")
+
+
+def torch(version: str = "2.13.0", cuda: tuple[int, int] | None = None) -> TorchBuild:
+    return TorchBuild(version=version, cuda=cuda, hip="")
+
+
+def report(monkeypatch: pytest.MonkeyPatch, *rows: Row) -> None:
+    monkeypatch.setattr(toolchain, "report", lambda: list(rows))
+
+
+def test_a_part_that_fits_is_fine() -> None:
+    part = doctor.judge(USED, [USED])
+    assert (part.state, part.version, part.path) == (doctor.FINE, "13.0.88", "/lib/libnvrtc.so.13")
+
+
+def test_no_compiler_is_a_fault_with_the_line_to_type() -> None:
+    part = doctor.judge(MISSING, [MISSING])
+    assert (part.state, part.note, part.remedy) == (doctor.FAULT, MISSING.note, MISSING.remedy)
+
+
+def test_a_second_compiler_that_does_not_fit_is_no_fault() -> None:
+    newer = Row(name="NVRTC", version="13.5", fits=False, note="newer than torch's CUDA")
+    assert doctor.judge(newer, [USED, newer]).state == doctor.ABSENT
+
+
+@pytest.mark.parametrize("name", toolchain.TOOLS)
+def test_a_tool_that_is_not_there_is_no_fault(name: str) -> None:
+    row = Row(name=name, fits=False)
+    assert doctor.judge(row, [row]).state == doctor.ABSENT
+
+
+def test_a_machine_without_a_driver_lacks_nothing() -> None:
+    row = Row(name="driver", note="no NVIDIA driver")
+    assert doctor.judge(row, [row]).state == doctor.ABSENT
+
+
+def test_a_gpu_that_no_code_can_be_made_for_is_a_fault() -> None:
+    row = Row(name="GPU 0", version="3.5", fits=False, note="no longer supported")
+    assert doctor.judge(row, [row]).state == doctor.FAULT
+
+
+@pytest.mark.parametrize(
+    ("build", "driver", "gpus"),
+    [
+        (torch("2.11.0"), None, ()),
+        (torch("2.13.0+cpu"), (13, 0), ()),
+        (torch("2.13.0", (13, 0)), (13, 1), (H200,)),
+        (torch("2.13.0", (13, 2)), (13, 0), (H200,)),
+        (torch("2.13.0", (13, 0)), None, ()),
+        (torch("3.0.0", (12, 8)), (13, 0), (H200,)),
+    ],
+)
+def test_torch_that_fits(build: TorchBuild, driver: tuple[int, int] | None, gpus: tuple[Gpu, ...]) -> None:
+    assert doctor.judge_torch(build, driver, gpus) is None
+
+
+@pytest.mark.parametrize(
+    ("build", "driver", "gpus", "because"),
+    [
+        (torch("2.10.1"), None, (), "dotcu needs torch 2.11 or later"),
+        (torch("1.13.1"), None, (), "dotcu needs torch 2.11 or later"),
+        (torch("2.13.0+cpu"), (13, 0), (H200,), "NVIDIA H200), and this torch was built without CUDA"),
+        (torch("2.13.0", (13, 0)), (12, 8), (H200,), "for CUDA 13.0, and the driver follows CUDA 12.8"),
+    ],
+)
+def test_torch_that_does_not_fit(
+    build: TorchBuild, driver: tuple[int, int] | None, gpus: tuple[Gpu, ...], because: str
+) -> None:
+    part = doctor.judge_torch(build, driver, gpus)
+    assert part is not None
+    assert (part.state, part.version) == (doctor.FAULT, build.version)
+    assert because in part.note
+    assert part.remedy
+
+
+def test_a_fault_gives_exit_code_3_and_is_named_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report(monkeypatch, MISSING)
+    with pytest.raises(typer.Exit) as caught:
+        doctor.command()
+    assert caught.value.exit_code == 3
+    shown = capsys.readouterr().out
+    assert "NVRTC:      pip install nvidia-cuda-nvrtc\n" in shown
+    assert shown.endswith("dotcu does not work here: see NVRTC\n")
+
+
+def test_where_nothing_is_missing_the_last_line_says_where_kernels_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report(monkeypatch, USED)
+    doctor.command()
+    assert capsys.readouterr().out.endswith("dotcu works here: kernels run in the simulator\n")
+    report(monkeypatch, USED, Row(name="GPU 0", version="9.0"))
+    doctor.command()
+    assert capsys.readouterr().out.endswith("dotcu works here: kernels run on the GPU\n")
+
+
+def test_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.command(as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["version"] == 1
+    parts = {part["name"]: part for part in shown["parts"]}
+    assert {"platform", "driver", "torch", "NVRTC", "cuobjdump", "nvcc"} <= set(parts)
+    assert parts["NVRTC"]["state"] == doctor.FINE
+    assert Path(parts["NVRTC"]["path"]).is_file()

@@ -1,0 +1,186 @@
+"""Conversions against exact arithmetic and ml_dtypes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+INTEGERS = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"]
+HELD = {8: "u2", 16: "u2", 32: "u4", 64: "u8"}
+EDGES = [0, 1, -1, 127, 128, 255, 256, -128, -129, 32767, 32768, 65535, 2**31 - 1, -(2**31), 2**32 - 1]
+EDGES += [2**32, 2**63 - 1, -(2**63), 2**64 - 1, 2**24 + 1, 2**53 + 1, 2**62 + 1, 0x1234567890ABCDEF]
+
+
+def bits(type_: str) -> int:
+    return int(type_.lstrip("usf"))
+
+
+def limits(type_: str) -> tuple[int, int]:
+    n = bits(type_)
+    return (-(1 << (n - 1)), (1 << (n - 1)) - 1) if type_[0] == "s" else (0, (1 << n) - 1)
+
+
+def wrapped(value: int, type_: str) -> int:
+    n = bits(type_)
+    value &= (1 << n) - 1
+    return value - (1 << n) if type_[0] == "s" and value >> (n - 1) else value
+
+
+def held(value: int, type_: str) -> int:
+    """What the register shows: sign- or zero-extended to its own width."""
+    return value & ((1 << max(16, bits(type_))) - 1)
+
+
+@pytest.mark.parametrize("source", INTEGERS)
+@pytest.mark.parametrize("to", INTEGERS)
+def test_integer_to_integer(execute: Any, to: str, source: str) -> None:
+    inputs = sorted({wrapped(v, source) for v in EDGES})
+    a = np.array([held(v, source) for v in inputs], HELD[bits(source)])
+    got = execute(f"cvt.{to}.{source} %r0, %a;", a, result=HELD[bits(to)])
+    assert got.tolist() == [held(wrapped(v, to), to) for v in inputs]
+    low, high = limits(to)
+    got = execute(f"cvt.sat.{to}.{source} %r0, %a;", a, result=HELD[bits(to)])
+    assert got.tolist() == [held(max(low, min(high, v)), to) for v in inputs]
+
+
+WHOLE = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+FLOATS = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.999, 126.5, 127.5, 128.5, 255.5, 65535.5, 1e9, 2.0**31]
+FLOATS += [
+    -(2.0**31),
+    -(2.0**31) - 4096,
+    2.0**32,
+    2.0**63,
+    -(2.0**63),
+    2.0**64,
+    1e30,
+    -1e30,
+    math.inf,
+    -math.inf,
+]
+
+
+@pytest.mark.parametrize("source", ["f32", "f64"])
+@pytest.mark.parametrize("to", INTEGERS)
+@pytest.mark.parametrize("mode", list(WHOLE))
+def test_float_to_integer_rounds_and_clamps(execute: Any, to: str, source: str, mode: str) -> None:
+    a = np.array(FLOATS, source.replace("32", "4").replace("64", "8"))
+    got = execute(f"cvt.{mode}.{to}.{source} %r0, %a;", a, result=HELD[bits(to)])
+    low, high = limits(to)
+    want = []
+    for value in a.tolist():
+        whole = (high if value > 0 else low) if math.isinf(value) else WHOLE[mode](Fraction(value))
+        want.append(held(max(low, min(high, whole)), to))
+    assert got.tolist() == want
+
+
+def test_not_a_number_to_integer(execute: Any) -> None:
+    single, double = np.array([np.nan], "f4"), np.array([np.nan])
+    assert execute("cvt.rzi.s32.f32 %r0, %a;", single, result="u4").tolist() == [0]
+    assert execute("cvt.rzi.s64.f32 %r0, %a;", single, result="u8").tolist() == [1 << 63]
+    assert execute("cvt.rzi.s32.f64 %r0, %a;", double, result="u4").tolist() == [1 << 31]
+
+
+@pytest.mark.parametrize("source", INTEGERS)
+@pytest.mark.parametrize("to", ["f32", "f64"])
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+def test_integer_to_float_rounds_in_every_mode(execute: Any, to: str, source: str, mode: str) -> None:
+    inputs = sorted({wrapped(v, source) for v in EDGES})
+    a = np.array([held(v, source) for v in inputs], HELD[bits(source)])
+    kind = np.dtype(to.replace("32", "4").replace("64", "8"))
+    got = execute(f"cvt.{mode}.{to}.{source} %r0, %a;", a, result=kind)
+    for value, g in zip(inputs, got.tolist(), strict=False):
+        below = float(np.nextafter(kind.type(g), kind.type(-np.inf)))
+        above = float(np.nextafter(kind.type(g), kind.type(np.inf)))
+        exact = Fraction(g)
+        if mode == "rn":
+            assert abs(exact - value) <= min(abs(Fraction(below) - value), abs(Fraction(above) - value))
+        elif mode == "rp":
+            assert Fraction(below) < value <= exact
+        elif mode == "rm":
+            assert exact <= value < Fraction(above)
+        else:
+            assert abs(exact) <= abs(value)
+            assert value == exact or abs(value) < max(abs(Fraction(below)), abs(Fraction(above)))
+
+
+SINGLES = np.concatenate(
+    (
+        np.random.default_rng(2).integers(0, 2**32, 3000, dtype="u8").astype("u4").view("f4"),
+        np.array(
+            [0, -0.0, 1, 65504, 65519.99, 65520, 6e-8, 2.9e-8, 1e-40, np.inf, -np.inf, 1 + 2**-11], "f4"
+        ),
+    )
+)
+SINGLES = SINGLES[~np.isnan(SINGLES)]
+
+
+@pytest.mark.parametrize(("to", "kind"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+def test_float_to_half_and_back(execute: Any, to: str, kind: Any) -> None:
+    with np.errstate(over="ignore"):
+        want = SINGLES.astype(kind)
+    got = execute(f"cvt.rn.{to}.f32 %r0, %a;", SINGLES, result="u2")
+    assert got.tolist() == want.view("u2").tolist()
+    back = execute(f"cvt.f32.{to} %r0, %a;", got, result="f4")
+    assert back.tolist() == want.astype("f4").tolist()
+
+
+@pytest.mark.parametrize(("to", "kind"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+def test_rounding_to_zero_gives_the_half_below(execute: Any, to: str, kind: Any) -> None:
+    got = execute(f"cvt.rz.{to}.f32 %r0, %a;", SINGLES, result="u2")
+    value = np.abs(got.view(kind).astype("f8"))
+    with np.errstate(invalid="ignore"):  # the neighbour of infinity is no number
+        above = np.abs((got + 1).astype("u2").view(kind).astype("f8"))
+    exact = np.abs(SINGLES.astype("f8"))
+    finite = np.isfinite(value) & np.isfinite(above)
+    assert (value[finite] <= exact[finite]).all()
+    assert (exact[finite] < above[finite]).all()
+
+
+def test_packed_conversion_puts_its_first_operand_high(execute: Any) -> None:
+    a, b = np.array([1.0, 2.5], "f4"), np.array([-3.0, 0.1], "f4")
+    got = execute("cvt.rn.f16x2.f32 %r0, %a, %b;", a, b, result="u4")
+    assert (got >> 16).astype("u2").view("f2").tolist() == [1.0, 2.5]
+    assert (got & 0xFFFF).astype("u2").view("f2").tolist() == b.astype("f2").tolist()
+    got = execute("cvt.rn.bf16x2.f32 %r0, %a, %b;", a, b, result="u4")
+    assert (got >> 16).astype("u2").view(ml_dtypes.bfloat16).astype("f4").tolist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("to", "kind"), [("e4m3x2", ml_dtypes.float8_e4m3fn), ("e5m2x2", ml_dtypes.float8_e5m2)]
+)
+def test_eight_bit_floats(execute: Any, to: str, kind: Any) -> None:
+    largest = float(ml_dtypes.finfo(kind).max)
+    a = np.array([0.1, -1.7, 300.0, 1e9, -1e9, 2**-9], "f4")
+    b = a[::-1].copy()
+    got = execute(f"cvt.rn.satfinite.{to}.f32 %r0, %a, %b;", a, b, result="u2")
+    want = np.clip(a, -largest, largest).astype(kind).view("u1")
+    assert (got >> 8).tolist() == want.tolist()
+    assert (got & 0xFF).tolist() == want[::-1].tolist()
+    back = execute(f"cvt.rn.f16x2.{to} %r0, %a;", got, result="u4")
+    assert (back >> 16).astype("u2").view("f2").tolist() == want.view(kind).astype("f2").tolist()
+
+
+def test_double_to_float_rounds_in_every_mode(execute: Any) -> None:
+    a = np.array([1 + 2**-25, -(1 + 2**-25), 1e300, -1e300, 1e-300, 1 + 2**-24 + 2**-50, 0.1])
+    for mode in ("rn", "rz", "rm", "rp"):
+        got = execute(f"cvt.{mode}.f32.f64 %r0, %a;", a, result="f4").astype("f8")
+        if mode == "rz":
+            assert (np.abs(got) <= np.abs(a)).all()
+        elif mode == "rm":
+            assert (got <= a).all()
+        elif mode == "rp":
+            assert (got >= a).all()
+        else:
+            assert got[[0, 5]].tolist() == [1.0, 1 + 2**-23]
+
+
+def test_float_to_whole_float_and_saturation(execute: Any) -> None:
+    a = np.array([0.5, 1.5, -0.5, 2.5, np.nan, -3.0], "f4")
+    assert execute("cvt.rni.f32.f32 %r0, %a;", a[:4], result="f4").tolist() == [0, 2, 0, 2]
+    assert execute("cvt.rzi.f32.f32 %r0, %a;", a[:4], result="f4").tolist() == [0, 1, 0, 2]
+    assert execute("cvt.sat.f32.f32 %r0, %a;", a, result="f4").tolist() == [0.5, 1, 0, 1, 0, 0]

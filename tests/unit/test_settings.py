@@ -1,0 +1,73 @@
+"""Settings come from the environment, each parsed to its type, and can be replaced for a while."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dotcu import settings
+from dotcu.errors import UsageError
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert settings.read({}) == settings.Settings()
+
+
+def test_an_empty_value_counts_as_not_set() -> None:
+    assert settings.read({"DOTCU_JIT": "", "DOTCU_CACHE_DIR": ""}) == settings.Settings()
+
+
+@pytest.mark.parametrize("text", ["1", "true", "YES", "on"])
+def test_a_switch_is_turned_on_by(text: str) -> None:
+    assert settings.read({"DOTCU_SIMULATE": text}).simulate is True
+
+
+@pytest.mark.parametrize("text", ["0", "false", "No", "off"])
+def test_a_switch_is_turned_off_by(text: str) -> None:
+    assert settings.read({"DOTCU_JIT": text}).jit is False
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("DOTCU_JIT", "maybe"), ("DOTCU_CACHE_BYTES", "1 GB"), ("DOTCU_CACHE_BYTES", "-1")],
+)
+def test_a_value_of_the_wrong_type_names_its_variable_and_itself(variable: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settings.read({variable: text})
+    assert variable in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+def test_sizes_and_paths_are_parsed() -> None:
+    read = settings.read({"DOTCU_CACHE_BYTES": "4096", "DOTCU_NVRTC": "~/libnvrtc.so"})
+    assert read.cache_bytes == 4096
+    assert read.nvrtc == Path.home() / "libnvrtc.so"
+
+
+def test_every_setting_says_its_variable_and_its_meaning() -> None:
+    fields = dataclasses.fields(settings.Settings)
+    variables = [field.metadata["variable"] for field in fields]
+    assert len(set(variables)) == len(variables)
+    assert all(field.metadata["meaning"] for field in fields)
+
+
+def test_an_override_holds_inside_its_block() -> None:
+    before = settings.current()
+    with settings.override(simulate=not before.simulate) as changed:
+        assert settings.current() is changed
+        assert changed.simulate is not before.simulate
+    assert settings.current() is before
+
+
+def test_an_override_ends_with_its_block_even_when_it_raises() -> None:
+    before = settings.current()
+    with pytest.raises(ZeroDivisionError), settings.override(simulate=True):
+        raise ZeroDivisionError
+    assert settings.current() is before
+
+
+def test_a_setting_that_does_not_exist_cannot_be_overridden() -> None:
+    with pytest.raises(TypeError), settings.override(simulated=True):
+        pass
