@@ -290,6 +290,7 @@ def synchronize() -> None:
 NEW_PROCESS = """
 import time, torch, dotcu
 if torch.cuda.is_available():
+    import cuda.bindings.driver
     torch.zeros(1, device="cuda"); torch.cuda.synchronize()
 dotcu.load_inline  # its imports
 start = time.perf_counter()

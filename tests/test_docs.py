@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -116,7 +117,10 @@ def test_page(
     cache = tmp_path_factory.mktemp("empty-cache")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    namespace: dict[str, object] = {"__name__": f"page_{page.stem}", "__file__": str(tmp_path / "page.py")}
+    module = ModuleType(f"page_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # where torch looks a function's module up
+    module.__file__ = str(tmp_path / "page.py")
+    namespace = vars(module)
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.needs_gpu and not torch.cuda.is_available():
             continue

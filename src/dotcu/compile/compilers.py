@@ -14,6 +14,8 @@ from dotcu.compile.target import Rejected, Version
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 _SAMPLE_BYTES = 1 << 16
 _CCCL_VERSION = "cuda/std/__cccl/version.h"
+_PARTS = (_CCCL_VERSION, "crt/mma.h")
+"""A file of each set of headers that pip ships apart from the runtime's, and torch does not bring."""
 
 # What some compilers make code for, so that they need not be loaded to be asked.
 # Source: nvrtcGetSupportedArchs of each.
@@ -79,20 +81,17 @@ def find(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]]) -> tupl
     found: dict[Path, Compiler] = {}
     for compiler in (*_in_packages(tuple(packages)), *_in_toolkits(toolkits)):
         found.setdefault(compiler.path.resolve(), compiler)
-    return tuple(_with_cccl(compiler, tuple(found.values())) for compiler in found.values())
+    return tuple(_completed(compiler, tuple(found.values())) for compiler in found.values())
 
 
-def _with_cccl(compiler: Compiler, others: Sequence[Compiler]) -> Compiler:
-    """The compiler with the CCCL headers of another of its version, where it has none of its own."""
-    if not compiler.include or any(_has_cccl(folder) for folder in compiler.include):
-        return compiler
-    near = (folder for other in others if other.version == compiler.version for folder in other.include)
-    borrowed = next((folder for folder in near if _has_cccl(folder)), None)
-    return replace(compiler, include=(*compiler.include, borrowed)) if borrowed else compiler
-
-
-def _has_cccl(folder: Path) -> bool:
-    return (folder / _CCCL_VERSION).is_file()
+def _completed(compiler: Compiler, others: Sequence[Compiler]) -> Compiler:
+    """The compiler with the parts of the toolkit's headers that it lacks, from another of its version."""
+    near = [folder for other in others if other.version == compiler.version for folder in other.include]
+    include = list(compiler.include)
+    for part in _PARTS if include else ():
+        if not any((folder / part).is_file() for folder in include):
+            include += [folder for folder in near if (folder / part).is_file()][:1]
+    return replace(compiler, include=tuple(include))
 
 
 def _in_packages(packages: Sequence[Path]) -> Iterator[Compiler]:
@@ -141,7 +140,9 @@ def _existing(folders: Sequence[Path]) -> tuple[Path, ...]:
 def at(path: Path, others: Sequence[Compiler]) -> Compiler:
     """The compiler at a path that the user gave, with the headers of one of its version."""
     version = version_of(path)
-    include = _include_beside(path) or next((c.include for c in others if c.version == version), ())
+    known = [other.include for other in others if other.path.resolve() == path.resolve()]
+    of_version = [other.include for other in others if other.version == version]
+    include = next((found for found in (*known, _include_beside(path), *of_version) if found), ())
     return Compiler(path=path, version=version, include=include, origin="DOTCU_NVRTC")
 
 
