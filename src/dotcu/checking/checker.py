@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,10 +143,24 @@ def _compare(overload: Overload, sample: Sample) -> numerics.Error:
             f"{overload.qualified_name} has no reference to compare with: give it one with "
             f"@{overload.signature.name}.reference."
         )
-    expected = numerics.oracle(reference, _inputs(overload, sample).map_tensors(lambda tensor: tensor.cpu()))
+    inputs = _inputs(overload, sample).map_tensors(lambda tensor: tensor.cpu())
+    expected = numerics.oracle(_with_writes(overload, reference), inputs)
     with torch.no_grad():
-        result = overload(*sample.args, **sample.kwargs)
+        result = _with_writes(overload, overload)(*sample.args, **sample.kwargs)
     return numerics.judge(result, expected)
+
+
+def _with_writes(overload: Overload, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives its result and, for an overload that writes its arguments, what it wrote."""
+    if overload.functional is not None or not overload.signature.mutates:
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        returned = () if overload.signature.outs else numerics.outputs(result)
+        return (*returned, *overload.signature.written(args, kwargs))
+
+    return call
 
 
 def _inputs(overload: Overload, sample: Sample) -> Sample:

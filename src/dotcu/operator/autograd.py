@@ -13,6 +13,7 @@ Every overload gets a kernel for the Autograd key. It never lets a gradient vani
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +39,13 @@ class Derivative:
 
 
 class _Call:
-    """One recorded call: what to call, its keywords, and how its flat inputs and outputs nest."""
+    """One recorded call: what to call, and how its flat inputs and outputs nest.
 
-    def __init__(self, operator: Any, keywords: dict[str, Any], inputs: TreeSpec) -> None:
+    The inputs are the positional arguments and those by keyword: autograd must see every tensor.
+    """
+
+    def __init__(self, operator: Any, inputs: TreeSpec) -> None:
         self.operator = operator
-        self.keywords = keywords
         self.inputs = inputs
         self.outputs: TreeSpec | None = None
 
@@ -85,8 +88,8 @@ class _Recorder:
     one_level: Any
 
     def record(self, operator: Callable[..., Any], args: Any, keywords: dict[str, Any]) -> Any:
-        flat, spec = tree_flatten(args)
-        call = _Call(operator, keywords, spec)
+        flat, spec = tree_flatten((args, keywords))
+        call = _Call(operator, spec)
         if torch._C._are_functorch_transforms_active():
             with functorch.enable_single_level_autograd_function():  # type: ignore[attr-defined]
                 outputs = self.one_level.apply(call, *flat)
@@ -106,10 +109,7 @@ def _mutate(
         )
     with torch._C._AutoDispatchBelowAutograd():
         result = operator(*args, **keywords)
-    names = [argument.name for argument in operator._schema.arguments]  # type: ignore[attr-defined]
-    given = dict(zip(names, args, strict=False), **keywords)
-    written = _tensors(tuple(given[name] for name in signature.mutates if name in given))
-    for tensor in written:
+    for tensor in _tensors(signature.written(args, keywords)):
         if not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
     return result
@@ -137,10 +137,16 @@ def _refuse_forward_mode(signature: Signature, tensors: Sequence[torch.Tensor]) 
 
 def _recorder(signature: Signature, derivative: Callable[[], Derivative]) -> _Recorder:
     def forward(call: _Call, *flat: Any) -> Any:
+        args, keywords = tree_unflatten(flat, call.inputs)
         with torch._C._AutoDispatchBelowAutograd():
-            result = call.operator(*tree_unflatten(flat, call.inputs), **call.keywords)
+            result = call.operator(*args, **keywords)
         outputs, call.outputs = tree_flatten(result)
         return tuple(outputs)
+
+    def forward_one_level(call: _Call, *flat: Any) -> Any:
+        # The transforms under this one record as well; autograd.Function switched that off.
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return forward(call, *flat)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         call, *flat = inputs
@@ -148,33 +154,34 @@ def _recorder(signature: Signature, derivative: Callable[[], Derivative]) -> _Re
         keep = derivative().setup_context
         if keep is None:
             return
-        positional = tree_unflatten(flat, call.inputs)
-        given, keywords = _with_defaults(call.operator._schema, positional, call.keywords)
+        given, keywords = _with_defaults(call.operator._schema, *tree_unflatten(flat, call.inputs))
         extra = {"keyword_only_inputs": keywords} if signature.keyword_only else {}
-        keep(ctx=ctx, inputs=given, output=tree_unflatten(output, call.outputs), **extra)
+        with _refusing(signature, "setup_context"):
+            keep(ctx=ctx, inputs=given, output=tree_unflatten(output, call.outputs), **extra)
 
     def backward(ctx: Any, *flat_grads: Any) -> Any:
         call, needs = ctx.dotcu_call, ctx.needs_input_grad
         grads = tree_unflatten(flat_grads, call.outputs)
-        ctx.needs_input_grad = tree_unflatten(needs[1:], call.inputs)
+        ctx.needs_input_grad, _ = tree_unflatten(needs[1:], call.inputs)
         try:
-            result = _differentiate(
-                signature, derivative(), ctx, grads if isinstance(grads, tuple) else (grads,)
-            )
+            grads = grads if isinstance(grads, tuple) else (grads,)
+            result = _differentiate(signature, derivative(), ctx, grads)
         finally:
             ctx.needs_input_grad = needs
-        return (None, *_flat_grads(result if isinstance(result, tuple) else (result,), call.inputs))
+        return (None, *_flat_grads(signature, result if isinstance(result, tuple) else (result,), call))
 
-    members = {
-        "forward": staticmethod(forward),
-        "setup_context": staticmethod(setup_context),
-        "backward": staticmethod(backward),
-    }
+    members = {"setup_context": staticmethod(setup_context), "backward": staticmethod(backward)}
     name = f"{signature.namespace}_{signature.name}_{signature.overload}"
+    one_level = torch.autograd.function._SingleLevelFunction
     return _Recorder(
-        plain=type(name, (torch.autograd.Function,), members),
-        one_level=type(name, (torch.autograd.function._SingleLevelFunction,), members),
+        plain=type(name, (torch.autograd.Function,), members | {"forward": staticmethod(forward)}),
+        one_level=type(name, (one_level,), members | {"forward": staticmethod(forward_one_level)}),
     )
+
+
+def _refusing(signature: Signature, part: str) -> AbstractContextManager[None]:
+    """Refuse launches: what they compute, no second derivative would see."""
+    return entering(Place.REFUSE, operator=signature.qualified_name, reason=f"the {part} of {signature.name}")
 
 
 def _differentiate(signature: Signature, derivative: Derivative, ctx: Any, grads: Sequence[Any]) -> Any:
@@ -184,24 +191,44 @@ def _differentiate(signature: Signature, derivative: Derivative, ctx: Any, grads
             f"Give it one with @{signature.name}.backward, or call it on tensors that do not require "
             "a gradient (.detach())."
         )
-    reason = f"the backward of {signature.name}"
-    with entering(Place.REFUSE, operator=signature.qualified_name, reason=reason):
+    with _refusing(signature, "backward"):
         return derivative.backward(ctx, *grads)
 
 
-def _flat_grads(grads: Sequence[Any], inputs: TreeSpec) -> list[Any]:
-    """One gradient for each flat input; None stands for a whole list, and arguments left at their
-    default, for which a backward gives None too, are no inputs of the call."""
-    flat: list[Any] = []
-    for grad, spec in zip(grads, inputs.children(), strict=False):
-        flat += (
-            grad
-            if isinstance(grad, (list, tuple))
-            else [grad]
-            if spec.is_leaf()
-            else [None] * spec.num_leaves
+def _flat_grads(signature: Signature, grads: Sequence[Any], call: _Call) -> list[Any]:
+    """One gradient for each flat input, from one for each positional argument.
+
+    None stands for a whole list. The dispatcher leaves out arguments that equal their default, so a
+    None for such a one may be left over.
+
+    Raises:
+        GradientError: The gradients do not fit the arguments in number or nesting.
+    """
+    args, keywords = call.inputs.children()
+    given = args.children()
+    fits = len(grads) in (len(given), len(signature.arguments) - len(signature.keyword_only))
+    fits = fits and all(grad is None for grad in grads[len(given) :])
+    if not fits or not all(_fits(grad, spec) for grad, spec in zip(grads, given, strict=False)):
+        raise GradientError(
+            f"the backward of {signature} returned {_described(grads)}.\n"
+            "It returns one gradient for each positional argument: a tensor or None, and for a list of "
+            "tensors None or a list of that length."
         )
-    return flat
+    flat: list[Any] = []
+    for grad, spec in zip(grads, given, strict=False):
+        flat += [grad] if spec.is_leaf() else [None] * spec.num_leaves if grad is None else list(grad)
+    return flat + [None] * keywords.num_leaves
+
+
+def _fits(grad: Any, spec: TreeSpec) -> bool:
+    if spec.is_leaf():
+        return grad is None or isinstance(grad, torch.Tensor)
+    return grad is None or (isinstance(grad, (list, tuple)) and len(grad) == spec.num_leaves)
+
+
+def _described(grads: Sequence[Any]) -> str:
+    words = (f"a list of {len(g)}" if isinstance(g, (list, tuple)) else type(g).__name__ for g in grads)
+    return ", ".join(words) or "nothing"
 
 
 def _with_defaults(

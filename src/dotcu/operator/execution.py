@@ -11,13 +11,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from dotcu import settings
 from dotcu.errors import BodyError, ReferenceMismatch
 from dotcu.kernel import active_run, tracking_allocations
-from dotcu.kernel.context import Place, entering
+from dotcu.kernel.context import Place, current, entering
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body, Signature
+
+
+def skipping() -> bool:
+    """Whether an operator that calls this one is only asked for shapes."""
+    return current().place is Place.SKIP
+
+
+def plain(value: Any) -> Any:
+    """An argument with tensors of a subclass that only names them (no `__torch_dispatch__`) as plain ones."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, torch.nn.Parameter):
+        return value
+    names_only = type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return value.as_subclass(torch.Tensor) if names_only else value
 
 
 def simulating() -> bool:
@@ -28,7 +44,7 @@ def simulating() -> bool:
 def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a body with its launches, on CUDA tensors."""
     with entering(Place.BODY, operator=signature.qualified_name):
-        return checked(signature, body(*args, **kwargs), args)
+        return checked(signature, body(*args, **kwargs), args, kwargs)
 
 
 def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -40,14 +56,14 @@ def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict
 def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a body without its launches: its outputs' shapes, layouts and dtypes, without values."""
     with entering(Place.SKIP, operator=signature.qualified_name):
-        return checked(signature, body(*args, **kwargs), args)
+        return checked(signature, body(*args, **kwargs), args, kwargs)
 
 
-def checked(signature: Signature, result: Any, args: Sequence[Any]) -> Any:
+def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Pass on what a body returned, if its schema promised that.
 
     Raises:
-        BodyError: It returned another number of tensors, something else, or one of its inputs.
+        BodyError: It returned another number of tensors, something else, or memory that is not new.
     """
     values = result if isinstance(result, tuple) else () if result is None else (result,)
     flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
@@ -58,14 +74,21 @@ def checked(signature: Signature, result: Any, args: Sequence[Any]) -> Any:
             f"Its schema promises {signature.returns or 'no'} tensor(s): "
             + ("end it with `return out`." if signature.returns else "end it without a value.")
         )
-    for value in flat:
-        if any(value is arg for arg in args):
+    _require_new(signature, flat, [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)])
+    return result
+
+
+def _require_new(signature: Signature, results: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
+    taken = {tensor.untyped_storage()._cdata: "one of its inputs" for tensor in inputs}
+    for value in results:
+        memory = value.untyped_storage()._cdata
+        if memory in taken:
             raise BodyError(
-                f"the body of {signature} returned one of its own inputs, {describe(value)}.\n"
+                f"the body of {signature} returned memory of {taken[memory]}, as {describe(value)}.\n"
                 "An operator's result is new memory, else a later write changes both: "
                 "return a copy (`.clone()`)."
             )
-    return result
+        taken[memory] = "another of its results"
 
 
 def refer(

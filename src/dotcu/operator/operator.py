@@ -13,7 +13,7 @@ from dotcu.errors import SchemaError, UsageError
 from dotcu.kernel import simulate
 from dotcu.operator import autograd, execution, register
 from dotcu.operator.samples import Sample, SampleFunction
-from dotcu.operator.schema import Body, Signature, infer
+from dotcu.operator.schema import Body, Signature, infer, split_name
 
 WorkFunction = Callable[..., tuple[int, int]]
 Registered = TypeVar("Registered")
@@ -64,9 +64,15 @@ class Overload:
     # What a call runs.
 
     def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
+        if execution.skipping():
+            return self._on_fake(*args, **kwargs)
         return execution.compute(self.signature, self.body, args, kwargs)
 
     def _on_cpu(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
+        if execution.skipping():
+            return self._on_fake(*args, **kwargs)
         reference = self.reference_function
         if reference is None or execution.simulating():
             return execution.simulate(self.signature, self.body, args, kwargs)
@@ -233,6 +239,12 @@ class Overload:
         if devices:
             torch.cuda.synchronize()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Overload:
+        return self  # like a function: there is one of it
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return self.__name__ if self._base is None else (_overload_of, (self._base, self.signature.overload))
+
     def __repr__(self) -> str:
         if execution.simulating() or self.reference_function is None:
             runs = "the body, in the simulator"
@@ -294,6 +306,10 @@ class Operator(Overload):
         return None
 
 
+def _overload_of(base: Operator, name: str) -> Overload:
+    return base.overloads[name]
+
+
 _operators: dict[str, WeakSet[Operator]] = {}
 
 
@@ -330,9 +346,11 @@ def op(
         DuplicateOperator: Another module or function has defined the name.
         UsageError: The name or `dtypes` has the wrong form.
     """
-    if not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
+    split_name(name)
+    if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
         raise UsageError(
-            f"dotcu.op({name!r}): dtypes takes torch dtypes, such as torch.float32 (got {dtypes!r})."
+            f"dotcu.op({name!r}): dtypes takes several torch dtypes (got {dtypes!r}).\n"
+            "Type: dtypes=(torch.float32,)"
         )
 
     def decorate(body: Body) -> Operator:

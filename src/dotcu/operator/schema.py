@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class Signature:
         name: `scale_add` of `mylib::scale_add.out`.
         overload: `out` of `mylib::scale_add.out`; empty for the default overload.
         text: The schema without the name: `(Tensor a, Tensor b) -> Tensor`.
+        arguments: The names of all arguments, in order.
         mutates: The names of the arguments that a call writes, in the schema's order.
         keyword_only: The names of the arguments that are given by keyword only, in order.
         returns: How many values a call gives.
@@ -35,6 +36,7 @@ class Signature:
     name: str
     overload: str
     text: str
+    arguments: tuple[str, ...]
     mutates: tuple[str, ...]
     keyword_only: tuple[str, ...]
     returns: int
@@ -43,6 +45,11 @@ class Signature:
     def outs(self) -> tuple[str, ...]:
         """The arguments that a call writes and that are given by keyword only, as torch's `out` is."""
         return tuple(name for name in self.mutates if name in self.keyword_only)
+
+    def written(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What of a call's arguments the call writes."""
+        given = {**dict(zip(self.arguments, args, strict=False)), **keywords}
+        return tuple(given[name] for name in self.mutates if name in given)
 
     @property
     def packet_name(self) -> str:
@@ -81,6 +88,11 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
             body that writes its arguments also returns something.
     """
     namespace, short = split_name(name)
+    if isinstance(mutates_args, str):
+        raise SchemaError(
+            f"{name}: mutates_args={mutates_args!r} is text; it takes the names of arguments.\n"
+            f"Type: mutates_args=({mutates_args!r},)"
+        )
     unknown = [arg for arg in mutates_args if arg not in inspect.signature(body).parameters]
     if unknown:
         raise SchemaError(
@@ -98,15 +110,30 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
             f"(its schema would be {text}).\n"
             "An operator that writes its arguments returns nothing: annotate the body `-> None`."
         )
+    _require_use(f"{name}{text}", parsed)
     return Signature(
         namespace=namespace,
         name=short,
         overload=overload,
         text=text,
+        arguments=tuple(a.name for a in parsed.arguments),
         mutates=tuple(a.name for a in parsed.arguments if a.alias_info and a.alias_info.is_write),
         keyword_only=tuple(a.name for a in parsed.arguments if a.kwarg_only),
         returns=len(parsed.returns),
     )
+
+
+def _require_use(schema: str, parsed: Any) -> None:
+    if not any("Tensor" in str(argument.type) for argument in parsed.arguments):
+        raise SchemaError(
+            f"{schema} takes no tensor, so nothing says where it runs.\n"
+            "Give it one, if only to name the device: like: Tensor."
+        )
+    if not parsed.returns and not any(a.alias_info and a.alias_info.is_write for a in parsed.arguments):
+        raise SchemaError(
+            f"{schema} returns nothing and writes nothing.\n"
+            'Annotate what it returns (-> Tensor), or name what it writes: mutates_args=("out",).'
+        )
 
 
 def _explain(body: Body, name: str, mutates_args: Sequence[str], reason: str) -> str:

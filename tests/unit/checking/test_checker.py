@@ -102,6 +102,18 @@ def test_the_json_form_has_a_version_and_every_entry() -> None:
     assert (report["version"], report["held"], len(report["operators"])) == (1, True, 2)
 
 
+@pytest.mark.parametrize(("step", "held"), [(1.0, True), (-1.0, False)])
+def test_what_an_operator_writes_is_compared(step: float, held: bool) -> None:
+    @dotcu.op(next(_names), mutates_args=("y",))
+    def increment(y: Tensor) -> None:
+        y.add_(step)
+
+    increment.reference(lambda y: [y.add_(1.0)][1:] or None)
+    increment.samples(lambda device, dtype: [dotcu.Sample(torch.randn(5, device=device))])
+    report = dotcu.check(increment)
+    assert report.held is held, str(report)
+
+
 def test_a_device_that_is_not_there_is_named() -> None:
     with pytest.raises(errors.UsageError, match="'cuda' or in the 'simulator'"):
         dotcu.check(negate(), device="meta")

@@ -46,6 +46,28 @@ def test_one_wrong_element_fails_and_is_named() -> None:
     assert error.absolute == pytest.approx(1e-3, rel=1e-2)
 
 
+def test_a_large_element_excuses_no_small_one() -> None:
+    x = torch.cat([torch.tensor([22.0]), torch.linspace(0, 4, 40)])
+    wrong = torch.where(x > 15, torch.exp(x), 0.0)
+    assert not judge(torch.exp, wrong, x).held
+    assert judge(torch.exp, torch.exp(x), x).held
+
+
+def test_zeros_that_should_be_tiny_fail() -> None:
+    x = torch.full((4,), 1e-30)
+    assert not judge(torch.clone, torch.zeros(4), x).held
+
+
+def test_a_result_without_tensors_fails() -> None:
+    assert not numerics.judge(None, numerics.oracle(lambda x: None, Sample(torch.ones(2)))).held
+
+
+def test_the_sample_is_left_alone() -> None:
+    x = torch.ones(3, dtype=torch.float64)
+    numerics.oracle(lambda x: x.add_(1), Sample(x))
+    assert x.tolist() == [1.0] * 3
+
+
 def test_half_precision_where_single_is_due_fails() -> None:
     x = ones_and_noise()
     assert not judge(torch.exp, torch.exp(x.half()).float(), x).held

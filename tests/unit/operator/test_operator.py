@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
@@ -12,6 +14,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors, settings
+from dotcu.gallery.add.op import add
 from dotcu.kernel.context import watching
 
 SOURCE = """
@@ -24,6 +27,10 @@ template <typename T>
 __global__ void split(const T* a, T* high, T* low, long long n) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     if (i < n) { high[i] = a[i] > T(0) ? a[i] : T(0); low[i] = a[i] > T(0) ? T(0) : a[i]; }
+}
+__global__ void gather(const float* x, const int* index, float* out) {
+    int i = threadIdx.x;
+    out[i] = x[index[i]];
 }
 template <typename T>
 __global__ void increment(T* a, long long n) {
@@ -197,6 +204,21 @@ class TestOnTheCpu:
         with settings.override(simulate=True):
             assert operator(torch.ones(3), torch.ones(3)).tolist() == [2.0] * 3
 
+    def test_an_inner_operator_only_allocates_where_the_outer_one_is_asked_for_shapes(self) -> None:
+        @dotcu.op(next(_names))
+        def gather(x: Tensor, index: Tensor) -> Tensor:
+            out = torch.empty_like(x)
+            kernels.gather(x, index, out, grid=1, block=x.numel())
+            return out
+
+        @dotcu.op(next(_names))
+        def flip(x: Tensor) -> Tensor:
+            index = torch.full((x.numel(),), 1 << 30, dtype=torch.int32)  # a kernel would fill it
+            return gather(x, index)
+
+        flip.reference(lambda x: x.flip(0))
+        assert flip(torch.arange(4.0)).tolist() == [3.0, 2.0, 1.0, 0.0]
+
     def test_the_repr_says_what_runs(self, scale_add) -> None:
         assert "CPU tensors it runs the reference" in repr(scale_add)
         with dotcu.simulate():
@@ -295,6 +317,70 @@ class TestGradients:
         result = bad(torch.ones(3, device=device, requires_grad=True))
         with pytest.raises(errors.TracedLaunchError, match="backward"):
             result.sum().backward()
+
+    @pytest.mark.filterwarnings("ignore:There is a performance drop")
+    def test_two_levels_of_torch_func_hold(self, scale_add, device) -> None:
+        def cubed(x: Tensor) -> Tensor:
+            return (scale_add(x, x) ** 3).sum()  # 8 x^3
+
+        grad = torch.func.grad
+        x = torch.ones(2, device=device)
+        with dotcu.simulate():
+            assert grad(lambda q: grad(cubed)(q).sum())(x).tolist() == [48.0, 48.0]
+            assert torch.func.jacrev(torch.func.jacrev(cubed))(x).tolist() == [[48.0, 0.0], [0.0, 48.0]]
+
+    def test_torch_func_over_a_tensor_that_requires_grad_is_recorded(self, scale_add, device) -> None:
+        x = torch.ones(2, device=device, requires_grad=True)
+        with dotcu.simulate():
+            torch.func.grad(lambda x: (scale_add(x, x) ** 3).sum())(x).sum().backward()
+        assert x.grad.tolist() == [48.0, 48.0]
+
+    @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+    def test_forward_mode_over_reverse_mode_raises(self, scale_add, pair) -> None:
+        with pytest.raises(errors.GradientError, match="no forward-mode"), dotcu.simulate():
+            torch.func.hessian(lambda a: (scale_add(a, pair[1]) ** 2).sum())(pair[0])
+
+    def test_a_keyword_tensor_that_requires_a_gradient_raises_when_differentiated(self, device) -> None:
+        @dotcu.op(next(_names))
+        def keyword(x: Tensor, *, w: Tensor) -> Tensor:
+            return x * w
+
+        w = torch.ones(3, device=device, requires_grad=True)
+        with pytest.raises(errors.GradientError, match="has no backward"):
+            keyword(torch.ones(3, device=device), w=w).sum().backward()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            lambda g: (torch.stack([g, g]), g),
+            lambda g: ([g], [g, g, g]),
+            lambda g: ([g, g], g),
+            lambda g: ([g, g], [g, g], g),
+            lambda g: [g, g],
+        ],
+        ids=["a stack", "lists of other lengths", "a tensor for a list", "one too many", "no tuple"],
+    )
+    def test_gradients_that_do_not_fit_the_arguments_raise(self, wrong, device) -> None:
+        @dotcu.op(next(_names))
+        def both(xs: Sequence[Tensor], ys: Sequence[Tensor]) -> Tensor:
+            return xs[0] + xs[1] + ys[0] + ys[1]
+
+        both.backward(lambda ctx, grad: wrong(grad))
+        x = torch.ones(2, device=device, requires_grad=True)
+        with pytest.raises(errors.GradientError, match="one gradient for each positional argument"):
+            both([x, x], [x, x]).sum().backward()
+
+    def test_a_launch_in_setup_context_raises(self, device) -> None:
+        @dotcu.op(next(_names))
+        def bad(a: Tensor) -> Tensor:
+            return a.clone()
+
+        @bad.setup_context
+        def _(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+            kernels.increment[output.dtype](output, 3, grid=1, block=32)
+
+        with pytest.raises(errors.TracedLaunchError, match="setup_context"):
+            bad(torch.ones(3, device=device, requires_grad=True))
 
 
 class TestTracing:
@@ -455,13 +541,40 @@ class TestDeclarations:
         with pytest.raises(errors.BodyError, match="returned nothing"):
             forgot(torch.ones(2))
 
-    def test_a_body_that_returns_its_input_is_named(self) -> None:
+    @pytest.mark.parametrize(
+        "alias", [lambda a: a, lambda a: a.view(-1), lambda a: a[1:]], ids=["itself", "a view", "a slice"]
+    )
+    def test_a_body_that_returns_memory_of_its_input_is_named(
+        self, alias: Callable[[Tensor], Tensor]
+    ) -> None:
         @dotcu.op(next(_names))
-        def same(a: Tensor) -> Tensor:
-            return a
+        def same(xs: Sequence[Tensor]) -> Tensor:
+            return alias(xs[0])
 
-        with pytest.raises(errors.BodyError, match=r"one of its own inputs, float32\[2\]"):
-            same(torch.ones(2))
+        with pytest.raises(errors.BodyError, match=r"memory of one of its inputs, as float32"):
+            same([torch.ones(2)])
+
+    def test_a_body_that_returns_one_tensor_twice_is_named(self) -> None:
+        @dotcu.op(next(_names))
+        def twice(a: Tensor) -> tuple[Tensor, Tensor]:
+            b = a.clone()
+            return b, b
+
+        with pytest.raises(errors.BodyError, match="memory of another of its results"):
+            twice(torch.ones(2))
+
+    def test_deepcopy_and_pickle_keep_an_operator(self, scale_add) -> None:
+        assert copy.deepcopy(scale_add) is scale_add
+        assert pickle.loads(pickle.dumps(add)) is add
+        assert pickle.loads(pickle.dumps(add.overloads["out"])) is add.overloads["out"]
+
+    def test_a_subclass_that_only_names_tensors_is_taken(self, scale_add, device) -> None:
+        class Named(Tensor):
+            pass
+
+        with dotcu.simulate():
+            result = scale_add(torch.ones(3, device=device).as_subclass(Named), torch.ones(3, device=device))
+        assert result.tolist() == [2.0] * 3
 
     def test_a_keyword_tensor_cannot_have_a_gradient(self) -> None:
         @dotcu.op(next(_names))

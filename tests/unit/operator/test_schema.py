@@ -52,6 +52,27 @@ def test_mutates_args_must_name_arguments() -> None:
         infer(body, name="lib::body", overload="", mutates_args=("b",))
 
 
+def test_an_operator_without_tensors_is_refused() -> None:
+    def body(n: int) -> Tensor: ...
+
+    with pytest.raises(errors.SchemaError, match="takes no tensor"):
+        infer(body, name="lib::body", overload="", mutates_args=())
+
+
+def test_an_operator_that_does_nothing_is_refused() -> None:
+    def body(a: Tensor) -> None: ...
+
+    with pytest.raises(errors.SchemaError, match="returns nothing and writes nothing"):
+        infer(body, name="lib::body", overload="", mutates_args=())
+
+
+def test_mutates_args_takes_names_and_not_text() -> None:
+    def body(a: Tensor) -> None: ...
+
+    with pytest.raises(errors.SchemaError, match=r"Type: mutates_args=\('a',\)"):
+        infer(body, name="lib::body", overload="", mutates_args="a")
+
+
 @pytest.mark.parametrize("name", ["add", "lib.add", "lib::", "lib::a::b", "lib::1a"])
 def test_a_name_needs_a_namespace(name: str) -> None:
     with pytest.raises(errors.UsageError, match="namespace::name"):
