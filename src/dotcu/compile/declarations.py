@@ -46,8 +46,8 @@ class _Found:
     defined: bool
 
 
-_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|\.\.\.|\[\[|\]\]|[^\s]")
-_CLOSING = {"(": ")", "[": "]", "{": "}", "[[": "]]", "<": ">"}
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|\.\.\.|[^\s]")
+_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _CALL_ATTRIBUTES = {
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__",
     "__declspec", "alignas", "decltype", "__align__", "noexcept",
@@ -102,7 +102,7 @@ class _Scanner:
         index += 1
         while index < len(self.tokens) and self.at(index) != closing:
             nested = self.at(index)
-            skips = nested in "([{" or nested == "[[" or (nested == "<" and opening == "<")
+            skips = nested in "([{" or (nested == "<" and opening == "<")
             index = self.close(index) + 1 if skips else index + 1
         return index
 
@@ -138,7 +138,7 @@ class _Scanner:
                 if token == ";" and index > begin:
                     yield begin, index + 1, tuple(filter(None, stack))
                 begin = index + 1
-            elif token in ("(", "[", "[["):
+            elif token in ("(", "["):
                 index = self.close(index)
             index += 1
 
@@ -204,7 +204,7 @@ class _Scanner:
             token = self.at(index)
             if token in _CALL_ATTRIBUTES and self.at(index + 1) == "(":
                 index = self.close(index + 1)
-            elif token in ("[", "[["):
+            elif token == "[":
                 index = self.close(index)
             elif token == "(":
                 return index if self.at(index - 1).isidentifier() else None
@@ -263,7 +263,7 @@ class _Scanner:
             token = self.at(index)
             if token in _CALL_ATTRIBUTES and self.at(index + 1) == "(":
                 index = self.close(index + 1)
-            elif token in ("[[", "<"):
+            elif token == "<" or (token == "[" and self.at(index + 1) == "["):  # [[an attribute]]
                 index = self.close(index)
             elif token in ("=", "[", "{", ";"):
                 return name

@@ -139,3 +139,14 @@ def test_variables_are_found_with_their_scope() -> None:
     __global__ void k() { __shared__ int s; static __device__ int inner; }
     """
     assert variables(text) == ("table", "ns::counter", "ns::other", "ns::p", "m", "t", "bytes", "plain_name")
+
+
+def test_nested_indices_hide_nothing_that_follows() -> None:
+    text = """
+__global__ void gather(const float* x, const int* ix, float* o) { o[threadIdx.x] = x[ix[threadIdx.x]]; }
+[[maybe_unused]] __constant__ float table[2];
+__device__ int ordinals[sizes[counts[0]]];
+__global__ void second(float* o) { o[0] = 1; }
+"""
+    assert [kernel.name for kernel in kernels(text)] == ["gather", "second"]
+    assert variables(text) == ("table", "ordinals")
