@@ -7,7 +7,7 @@
 
 from dotcu.compile import cache, toolchain
 from dotcu.compile.build import build
-from dotcu.compile.declarations import Declaration, kernels, variables
+from dotcu.compile.declarations import Declaration, kernels, shared_variables, variables
 from dotcu.compile.diagnostics import Diagnostic
 from dotcu.compile.host_code import HostLine, host_code
 from dotcu.compile.objects import ObjectCode, Resources
@@ -35,6 +35,7 @@ __all__ = [
     "plan_build",
     "plan_target",
     "read_source",
+    "shared_variables",
     "source_digest",
     "toolchain",
     "variables",

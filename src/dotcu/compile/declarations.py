@@ -10,7 +10,8 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from dotcu.compile.lexing import DEFINED, active, code
+from dotcu.compile.branches import variants
+from dotcu.compile.lexing import DEFINED, code, macros
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class _Token:
 class _Found:
     """A declaration, with what tells a redeclaration from an overload."""
 
+    start: int
     declaration: Declaration
     types: tuple[tuple[str, ...], ...]
     defined: bool
@@ -60,24 +62,51 @@ _TYPE_WORDS = {
 _SCOPES = {"namespace", "struct", "class", "union", "enum"}
 
 
-def kernels(text: str, defined: Container[str] = DEFINED) -> tuple[Declaration, ...]:
+def kernels(
+    text: str, defined: Container[str] = DEFINED, made: Container[str] = ()
+) -> tuple[Declaration, ...]:
     """Every `__global__` function that a text declares, in order; overloads stand one by one.
 
     Args:
         defined: Macros that are known to be defined, for `#ifdef`.
+        made: Macros of other texts, too: what stands where a name belongs and is a macro is no name.
     """
-    visible = active(text, defined)
+    own = macros(text)
     found: dict[tuple[object, ...], _Found] = {}
-    for kernel in _Scanner(code(visible)).kernels():
-        key = (kernel.declaration.name, len(kernel.declaration.template_parameters), kernel.types)
-        if key not in found or (kernel.defined and not found[key].defined):
+    for kernel in _in_order(text, defined):
+        name = kernel.declaration.name
+        key = (name, len(kernel.declaration.template_parameters), kernel.types)
+        is_made = name.rsplit("::")[-1] in own or name.rsplit("::")[-1] in made
+        if not is_made and (key not in found or (kernel.defined and not found[key].defined)):
             found[key] = kernel
     return tuple(kernel.declaration for kernel in found.values())
 
 
+def _in_order(text: str, defined: Container[str]) -> list[_Found]:
+    """The kernels of all variants of a text, each place once."""
+    found: dict[int, _Found] = {}
+    for visible in variants(text, defined):
+        for kernel in _Scanner(code(visible)).kernels():
+            found.setdefault(kernel.start, kernel)
+    return [found[start] for start in sorted(found)]
+
+
 def variables(text: str, defined: Container[str] = DEFINED) -> tuple[str, ...]:
     """Qualified names of the `__constant__` and `__device__` variables at namespace scope."""
-    return tuple(dict.fromkeys(_Scanner(code(active(text, defined))).variables()))
+    return _variables(text, defined, writable=False)
+
+
+def shared_variables(text: str, defined: Container[str] = DEFINED) -> tuple[str, ...]:
+    """Those variables of a text that kernels may write: not `__constant__`, not const."""
+    return _variables(text, defined, writable=True)
+
+
+def _variables(text: str, defined: Container[str], *, writable: bool) -> tuple[str, ...]:
+    found: dict[int, list[str]] = {}
+    for visible in variants(text, defined):
+        for start, names in _Scanner(code(visible)).variables(writable=writable):
+            found.setdefault(start, names)
+    return tuple(dict.fromkeys(name for start in sorted(found) for name in found[start]))
 
 
 class _Scanner:
@@ -106,6 +135,14 @@ class _Scanner:
             index = self.close(index) + 1 if skips else index + 1
         return index
 
+    def past(self, index: int) -> int:
+        """The bracket that closes the one at `index`; `index` itself where nothing closes it.
+
+        So one bracket that macros balance hides nothing but its own statement.
+        """
+        closing = self.close(index)
+        return closing if closing < len(self.tokens) else index
+
     def split(self, start: int, end: int) -> list[tuple[int, int]]:
         """The comma-separated parts between two tokens; angle brackets count as brackets."""
         parts, begin, index = [], start, start
@@ -129,7 +166,7 @@ class _Scanner:
                 scope = self.scope(begin, index)
                 if scope is None:
                     yield begin, index + 1, tuple(filter(None, stack))
-                    index = self.close(index)
+                    index = self.past(index)
                 else:
                     stack.append(scope)
             elif token == "}" and stack:
@@ -175,6 +212,8 @@ class _Scanner:
         while self.at(name_start - 1) == "::":
             name_start -= 2
         closing = self.close(parameters)
+        if self.at(closing + 1) == "(":  # `__global__ void MACRO(a)(parameters)`: a macro makes the name
+            return None
         parts = self.split(parameters + 1, closing)
         if [self.span(*part) for part in parts] == ["void"]:
             parts = []
@@ -184,7 +223,7 @@ class _Scanner:
             template, names, self.text.count("\n", 0, self.tokens[name_start].start) + 1,
         )  # fmt: skip
         types = tuple(self.types(part, name) for part, name in zip(parts, names, strict=True))
-        return _Found(declaration, types, self.at(end - 1) == "{")
+        return _Found(self.tokens[name_start].start, declaration, types, self.at(end - 1) == "{")
 
     def template(self, index: int) -> tuple[tuple[str, ...] | None, int]:
         """Template parameters and the token after them; None for an instantiation or specialization."""
@@ -237,12 +276,15 @@ class _Scanner:
         start, end = part[0], self.before_default(*part)
         return tuple(self.at(i) for i in range(start, end) if self.at(i) != name)
 
-    def variables(self) -> Iterator[str]:
+    def variables(self, *, writable: bool) -> Iterator[tuple[int, list[str]]]:
+        """Where statements that declare variables begin, and the names."""
         for begin, end, scope in self.statements():
             words = {self.at(i) for i in range(begin, end)}
+            if writable and words & {"__constant__", "const", "constexpr"}:
+                continue
             if words & {"__constant__", "__device__", "__managed__"}:
-                for name in self.declarators(begin, end):
-                    yield "::".join((*scope, name))
+                names = ["::".join((*scope, name)) for name in self.declarators(begin, end)]
+                yield self.tokens[begin].start, names
 
     def declarators(self, begin: int, end: int) -> list[str]:
         """The names that a statement declares as variables; none for a function or a template."""

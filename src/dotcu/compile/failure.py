@@ -191,4 +191,4 @@ def _advice(plan: BuildPlan, log: str) -> str:
 
 
 def _tail(plan: BuildPlan) -> str:
-    return f"Compiled as: {plan.command}"
+    return f"Options, as for nvcc: {plan.command.removeprefix('nvcc ')}"

@@ -19,21 +19,28 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif|else|endif)\b((?:\\\r?\n|[^\n])*)")
 _DEFINED = re.compile(r"(!?)\s*defined\s*(?:\(\s*(\w+)\s*\)|(\w+))\s*")
 _NOT_NEWLINE = re.compile(r"[^\n]")
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 
 
-def _blanks(text: str) -> str:
+def blanks(text: str) -> str:
+    """As many blanks as a text has characters; its newlines stay."""
     return _NOT_NEWLINE.sub(" ", text)
 
 
 def without_comments(text: str) -> str:
     """The text with comments blanked; literals stand."""
-    return _COMMENT_OR_LITERAL.sub(lambda m: _blanks(m[0]) if m["comment"] else m[0], text)
+    return _COMMENT_OR_LITERAL.sub(lambda m: blanks(m[0]) if m["comment"] else m[0], text)
 
 
 def code(text: str) -> str:
     """The text with comments, literals and directives blanked: what a scan for names may look at."""
-    bare = _COMMENT_OR_LITERAL.sub(lambda match: _blanks(match[0]), text)
-    return _DIRECTIVE.sub(lambda match: _blanks(match[0]), bare)
+    bare = _COMMENT_OR_LITERAL.sub(lambda match: blanks(match[0]), text)
+    return _DIRECTIVE.sub(lambda match: blanks(match[0]), bare)
+
+
+def macros(text: str) -> frozenset[str]:
+    """The names that a text defines as macros."""
+    return frozenset(_MACRO.findall(without_comments(text)))
 
 
 DEFINED = frozenset({"__CUDACC_RTC__", "__CUDACC__", "__CUDA__", "__cplusplus", "__NVCC__"})
@@ -50,42 +57,62 @@ def active(text: str, defined: Container[str] = DEFINED, *, undefined: Container
         defined: Macros known to be defined.
         undefined: Macros known not to be.
     """
-    kept: list[str] = []
-    stack: list[_Branch] = []
-    for line in _logical_lines(without_comments(text), text):
-        stripped, raw = line
-        condition = _CONDITION.match(stripped)
-        if condition:
-            _step(stack, condition[1], _decide(condition[1], condition[2], defined, undefined))
-            kept.append(raw)
-        else:
-            kept.append(raw if all(branch.taken is not False for branch in stack) else _blanks(raw))
-    return "".join(kept)
+    return "".join(
+        raw if all(branch.taken is not False for branch in stack) else blanks(raw)
+        for raw, stack in branching(text, defined, undefined=undefined)
+    )
 
 
-class _Branch:
-    """An open `#if`: what is known of its present branch, and whether an earlier one was surely taken."""
+class Branch:
+    """An open `#if`: what is known of its present branch, and whether an earlier one was surely taken.
 
-    def __init__(self, taken: bool | None) -> None:
+    Attributes:
+        chain: Which `#if` of the text it is.
+        number: Which of its branches, counted from 0.
+    """
+
+    def __init__(self, taken: bool | None, chain: int) -> None:
         self.taken = taken
         self.done = taken is True
+        self.chain = chain
+        self.number = 0
 
 
-def _step(stack: list[_Branch], directive: str, decided: bool | None) -> None:
+def branching(
+    text: str, defined: Container[str] = DEFINED, *, undefined: Container[str] = ()
+) -> Iterator[tuple[str, list[Branch]]]:
+    """Each logical line with the branches that it stands in; an `#if` or `#else` stands outside its own.
+
+    Note:
+        The list changes as the iteration goes on.
+    """
+    stack: list[Branch] = []
+    chains = 0
+    for stripped, raw in _logical_lines(without_comments(text), text):
+        condition = _CONDITION.match(stripped)
+        if condition:
+            decided = _decide(condition[1], condition[2], defined, undefined)
+            _step(stack, condition[1], decided, chains)
+            chains += 1
+        yield raw, [] if condition else stack
+
+
+def _step(stack: list[Branch], directive: str, decided: bool | None, chain: int) -> None:
     if directive in ("if", "ifdef", "ifndef"):
-        stack.append(_Branch(decided))
+        stack.append(Branch(decided, chain))
     elif not stack:
         return
     elif directive == "endif":
         stack.pop()
     else:
         branch = stack[-1]
+        branch.number += 1
         otherwise = decided if directive == "elif" else _otherwise(branch)
         branch.taken = False if branch.done else otherwise
         branch.done = branch.done or branch.taken is True
 
 
-def _otherwise(branch: _Branch) -> bool | None:
+def _otherwise(branch: Branch) -> bool | None:
     return True if branch.taken is False and not branch.done else None
 
 

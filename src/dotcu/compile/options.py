@@ -129,7 +129,7 @@ def arguments(options: CompileOptions, target: Target, *, simulated: bool = Fals
     rows = tuple(
         row.option.format(options=options, target=target) for row in TABLE if row.when(options, target)
     )
-    macros = tuple(f"-D{name}={1 if value is None else value}" for name, value in options.define.items())
+    macros = tuple(f"-D{name}={1 if value is None else int(value) if isinstance(value, bool) else value}" for name, value in options.define.items())
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + options.options
 
 

@@ -102,13 +102,11 @@ class TensorPacker:
 
     @property
     def takes(self) -> str:
-        return f"a {dtype_names(self.element.dtypes)} tensor of {self.rank} dimensions, strided or not"
+        return f"a {dtype_names(self.element.dtypes)} tensor of {self.rank} dimensions, strided or not, or None"
 
     def pack(self, value: Any, addresses: Addresses) -> bytes:
         if value is None:
             return bytes(self.layout.size)
-        if type(value) is Strided:
-            raise Mismatch("dotcu.strided(t)", f"Pass t itself: {TENSOR} brings its strides.")
         _require_memory(value)
         _require_dtype(value, self.element)
         if value.dim() != self.rank:
@@ -264,7 +262,10 @@ def pack(plan: Plan, args: Sequence[Any], addresses: Addresses) -> Packed:
     Raises:
         ArgumentError: A value does not fit; names kernel, parameter, what it takes and what it got.
     """
-    values = _expanded(args) if any(type(value) is Strided for value in args) else args
+    values = args
+    if any(type(value) is Strided for value in args):
+        values = _expanded(args)
+        _refuse_strided(plan, values)
     require_count(plan, values)
     packed: list[bytes] = []
     written: list[Tensor] = []
@@ -279,6 +280,14 @@ def pack(plan: Plan, args: Sequence[Any], addresses: Addresses) -> Packed:
         except Mismatch as mismatch:
             raise _refusal(plan, parameter, packer, mismatch) from None
     return Packed(parameters=tuple(packed), written=tuple(written))
+
+
+def _refuse_strided(plan: Plan, values: Sequence[Any]) -> None:
+    """Refuse strides for a parameter that brings its own, before they are counted as arguments."""
+    for parameter, packer, value in zip(plan.signature.parameters, plan.packers, values, strict=False):
+        if type(value) is Strided and isinstance(packer, TensorPacker):
+            mismatch = Mismatch("dotcu.strided(t)", f"Pass t itself: {TENSOR} brings its strides.")
+            raise _refusal(plan, parameter, packer, mismatch)
 
 
 def _refusal(plan: Plan, parameter: Parameter, packer: Packer, mismatch: Mismatch) -> ArgumentError:

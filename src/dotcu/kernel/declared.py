@@ -21,11 +21,13 @@ class Declared:
             header's have no line.
         overloads: The lines of each name that the source gives to several kernels.
         variables: Qualified names of `__constant__` and `__device__` variables.
+        shared: Those of them that kernels may write.
     """
 
     kernels: tuple[Declaration, ...]
     overloads: Mapping[str, tuple[int, ...]]
     variables: tuple[str, ...]
+    shared: tuple[str, ...]
 
 
 def declared(source: Source, options: CompileOptions) -> Declared:
@@ -45,6 +47,7 @@ def declared(source: Source, options: CompileOptions) -> Declared:
         kernels=tuple(kernels.values()),
         overloads={name: found for name, found in lines.items() if len(found) > 1},
         variables=tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined))),
+        shared=tuple(dict.fromkeys(v for text in texts for v in compiler.shared_variables(text, defined))),
     )
 
 

@@ -56,7 +56,8 @@ class Kernel:
         self._declaration = declaration
         self._unit = unit
         self._arguments = arguments
-        self.name = f"{declaration.name}<{', '.join(arguments)}>" if arguments else declaration.name
+        instantiated = declaration.template_parameters and unit is not None
+        self.name = templates.instance_name(declaration, arguments) if instantiated else declaration.name
 
     @property
     def is_template(self) -> bool:
@@ -240,6 +241,9 @@ class Kernel:
                 "Use a smaller block or less shared memory; see kernel.attributes."
             )
         return held.blocks
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        return self  # like a function: there is one of it
 
     def __repr__(self) -> str:
         line = f":{self._declaration.line}" if self._declaration.line else ""

@@ -113,8 +113,9 @@ def _index(device: torch.device) -> int:
 
 def _read_device(kernel: str, device: DeviceLike) -> torch.device:
     try:
-        asked = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    except RuntimeError as error:
+        is_index = isinstance(device, int) and not isinstance(device, bool)
+        asked = torch.device("cuda", device) if is_index else torch.device(device)
+    except (RuntimeError, TypeError) as error:
         raise LaunchConfigError(f'{kernel}: got device={device!r}; pass "cuda:0" or "cpu".') from error
     if asked.type == "cpu":
         return torch.device("cpu")
@@ -155,6 +156,7 @@ def launch(
     )
     place = where(name, found, device)
     code = place.code(unit)
+    code.claim(name)
     plan = code.plan(name)
     require_device(plan, args)
     require_fit(name, config, code.needs(name), place.arch, multiprocessors=place.multiprocessors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from dotcu.kernel.launch import default_place
 from dotcu.kernel.locks import ForkSafeLock
 from dotcu.kernel.mangling import qualified_name
 from dotcu.kernel.tracing import refuse_compiled
-from dotcu.kernel.units import Unit
+from dotcu.kernel.units import Owners, Unit
 from dotcu.kernel.variable import Variable
 
 Define = Mapping[str, Any]
@@ -47,11 +47,29 @@ class Module:
         self._contents: dict[str, bytes] = {}
         self._declared = declared(source, options)
         kernels = self._declared.kernels
-        self._plain = self._unit([d for d in kernels if not d.template_parameters])
+        self._owners: Owners = {}
+        plain = [d for d in kernels if not d.template_parameters]
+        templates_by_name = {d.name: d for d in kernels if d.template_parameters}
+        self.instantiate = _read_instantiate(instantiate, templates_by_name, self._not_found)
+        together = self.instantiate if self._declared.shared else {}
+        self._plain = self._unit_of(
+            plain, [(templates_by_name[n], row) for n in together for row in together[n]]
+        )
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in kernels])
-        self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {}
-        self.instantiate = self._read_instantiate(instantiate)
+        self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {
+            (name, row): Kernel(self, templates_by_name[name], self._plain, row)
+            for name, rows in together.items()
+            for row in rows
+        }
+
+    def _unit_of(
+        self, plain: Sequence[Declaration], instances: Sequence[tuple[Declaration, tuple[str, ...]]]
+    ) -> Unit:
+        """The plain kernels as one unit, with some instantiations."""
+        names = [d.name for d in plain] + [templates.instance_name(*instance) for instance in instances]
+        source = templates.with_headers(self.source, [text for _, row in instances for text in row])
+        return self._unit([*plain, *(declaration for declaration, _ in instances)], source, names)
 
     def _unit(
         self,
@@ -66,19 +84,13 @@ class Module:
             names,
             parameter_names={name: d.parameter_names for name, d in zip(names, declarations, strict=False)},
             variables=self._declared.variables,
+            shared=self._declared.shared,
             contents=self._contents,
+            owners=self._owners,
         )
 
     def _kernel(self, declaration: Declaration) -> Kernel:
         return Kernel(self, declaration, None if declaration.template_parameters else self._plain)
-
-    def _read_instantiate(self, asked: Instantiations) -> dict[str, tuple[tuple[str, ...], ...]]:
-        read = {}
-        for name, rows in asked.items():
-            declaration = self.kernels[name].declaration
-            tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
-            read[name] = tuple(templates.spell_arguments(declaration, row) for row in tuples)
-        return read
 
     def instantiation(self, declaration: Declaration, values: Sequence[Any]) -> Kernel:
         """The kernel that a template gives for some arguments."""
@@ -93,8 +105,7 @@ class Module:
         return found
 
     def _instantiate(self, declaration: Declaration, arguments: tuple[str, ...]) -> Kernel:
-        name = f"{declaration.name}<{', '.join(arguments)}>"
-        unit = self._unit([declaration], templates.with_headers(self.source, arguments), [name])
+        unit = self._unit_of([], [(declaration, arguments)])
         self._units.append(unit)
         return Kernel(self, declaration, unit, arguments)
 
@@ -109,6 +120,9 @@ class Module:
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(name)
         return self.kernels[name]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        return self  # compiled code has no second copy
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.kernels]
@@ -173,13 +187,11 @@ class Module:
         Args:
             arch: `sm_90a` for a cubin and its PTX, `compute_80` for PTX alone.
         """
-        rows = [(name, row) for name, rows in self.instantiate.items() for row in rows]
-        kernels = [self.instantiation(self.kernels[name].declaration, row) for name, row in rows]
-        used = [*kernels, *(k for k in self._instances.values() if k not in kernels and k.unit.codes())]
-        source = templates.with_headers(self.source, [k.name for k in used])
-        names = [*self._plain.names, *(k.name for k in used)]
-        everything = self._unit([*(self.kernels[n].declaration for n in self._plain.names)], source, names)
-        return everything.build(Target.parse(arch))
+        used = [key for key, kernel in self._instances.items() if kernel.unit.codes()]
+        named = [(name, row) for name, rows in self.instantiate.items() for row in rows]
+        instances = [(self.kernels[name].declaration, row) for name, row in dict.fromkeys([*named, *used])]
+        plain = [k.declaration for k in self.kernels.values() if k.declaration.name in self._plain.names]
+        return self._unit_of(plain, instances).build(Target.parse(arch))
 
     def warm(self) -> None:
         """Compile and load every kernel, before a graph is captured, say.
@@ -210,6 +222,21 @@ class Module:
     def contents(self) -> dict[str, bytes]:
         """What was written to variables so far."""
         return self._contents
+
+
+def _read_instantiate(
+    asked: Instantiations,
+    declarations: Mapping[str, Declaration],
+    not_found: Callable[[str, str, Sequence[str]], str],
+) -> dict[str, tuple[tuple[str, ...], ...]]:
+    read = {}
+    for name, rows in asked.items():
+        qualified = _by_name(name, tuple(declarations))
+        if qualified is None:
+            raise KernelNotFound(not_found(name, "template", list(declarations)))
+        tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
+        read[qualified] = tuple(templates.spell_arguments(declarations[qualified], row) for row in tuples)
+    return read
 
 
 def _by_name(name: str, names: Sequence[str]) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dotcu.kernel.elements import ELEMENTS
 from dotcu.kernel.signature import Parameter
@@ -66,23 +67,26 @@ def not_a_number(value: Any, wanted: str) -> Mismatch:
 
 @dataclass(frozen=True, kw_only=True)
 class IntPacker:
-    """An integer, enums included."""
+    """An integer, or an enum, whose signedness PTX does not tell: either will do there."""
 
     name: str
     size: int
     signed: bool
+    either: bool = False
 
     @property
     def takes(self) -> str:
-        low = -(1 << (8 * self.size - 1)) if self.signed else 0
-        return f"an int from {low} to {low + (1 << (8 * self.size)) - 1}"
+        bits = 8 * self.size
+        low = -(1 << (bits - 1)) if self.signed or self.either else 0
+        high = (1 << (bits if self.either or not self.signed else bits - 1)) - 1
+        return f"an int from {low} to {high}"
 
     def pack(self, value: Any) -> bytes:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
             raise not_a_number(value, "int")
         number = int(value)
         try:
-            return number.to_bytes(self.size, "little", signed=self.signed)
+            return number.to_bytes(self.size, "little", signed=number < 0 if self.either else self.signed)
         except OverflowError:
             remedy = "Pass a smaller number, or give the parameter a wider type, such as long long."
             raise Mismatch(describe(value), remedy) from None
@@ -154,10 +158,21 @@ class NarrowPacker:
     def pack(self, value: Any) -> bytes:
         number = _as_float(value)
         with np.errstate(all="ignore"):
-            narrow = np.asarray(number).astype(_NARROW[self.name])
+            narrow = _odd_float32(number).astype(_NARROW[self.name])
         if math.isfinite(number) and not math.isfinite(float(narrow)):
             raise Mismatch(describe(value), f"Pass a number in the range of {self.name}.")
-        return narrow.tobytes()
+        return bytes(narrow.tobytes())
+
+
+def _odd_float32(number: float) -> NDArray[np.float32]:
+    """A number as float32, rounded to odd, so that rounding it further rounds only once."""
+    with np.errstate(over="ignore"):
+        nearest = np.array(number).astype(np.float32)
+    if not np.isfinite(nearest) or float(nearest) == number:
+        return nearest
+    if abs(float(nearest)) > abs(number):
+        nearest = np.nextafter(nearest, np.float32(0))
+    return np.asarray(np.asarray(nearest).view(np.uint32) | np.uint32(1)).view(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,5 +264,5 @@ def value_packer(parameter: Parameter) -> ValuePacker:
         assert lane is not None
         return VectorPacker(name=name, lane=lane, lanes=element.lanes, size=size)
     if parameter.ctype.kind == "named" and parameter.ptx_type[:1] in ("u", "s"):  # an enum: a struct is b8
-        return IntPacker(name=name, size=size, signed=parameter.ptx_type[0] == "s")
+        return IntPacker(name=name, size=size, signed=False, either=True)
     return StructPacker(name=str(parameter.ctype), size=size)

@@ -7,6 +7,7 @@ from typing import TypeVar, Union
 import torch
 from torch import Tensor
 
+from dotcu.errors import ArgumentError
 from dotcu.kernel import context
 from dotcu.kernel.occupancy import limits
 from dotcu.kernel.runs import active_run, capability_of
@@ -19,7 +20,14 @@ def cdiv(a: Int, b: Int | int) -> Int:
     """The quotient of two whole numbers, rounded up: how many blocks of b cover a.
 
     Takes symbolic sizes and puts no guard on them.
+
+    Raises:
+        ArgumentError: One of them is a float.
     """
+    if isinstance(a, float) or isinstance(b, float):
+        raise ArgumentError(
+            f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nWrite dotcu.cdiv(int(x), 256), say."
+        )
     return -(-a // b)  # type: ignore[return-value]
 
 
@@ -38,9 +46,21 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
     """How many multiprocessors the device of a tensor has.
 
     On CPU tensors, and where there is no GPU, those of the GPU that the simulator stands for.
+
+    Raises:
+        ArgumentError: It is neither a tensor nor a device.
     """
-    device = tensor.device if isinstance(tensor, Tensor) else torch.device(tensor)
+    device = tensor.device if isinstance(tensor, Tensor) else _device(tensor)
     if device.type == "cuda" and torch.cuda.is_available():
         return torch.cuda.get_device_properties(device).multi_processor_count
     run = active_run()
     return limits(*capability_of(run.arch if run is not None else "sm_80")).multiprocessors
+
+
+def _device(asked: torch.device | str) -> torch.device:
+    try:
+        return torch.device(asked)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f'sm_count takes a tensor or a device, got {asked!r}.\nPass a tensor, "cuda:0" or "cpu".'
+        ) from error

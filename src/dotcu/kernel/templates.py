@@ -24,6 +24,11 @@ def spell_arguments(declaration: Declaration, values: Sequence[Any]) -> tuple[st
     return tuple(_spell(declaration, value) for value in values)
 
 
+def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:
+    """An instantiation's name expression: `scale_add<float>`; empty brackets where defaults serve."""
+    return f"{declaration.name}<{', '.join(arguments)}>"
+
+
 def _spell(declaration: Declaration, value: Any) -> str:
     if isinstance(value, torch.dtype):
         return spelling(value)
@@ -68,12 +73,20 @@ def describe(declaration: Declaration) -> str:
 
 def example(declaration: Declaration) -> str:
     """How a template is instantiated, with plausible arguments."""
-    values = [
-        "torch.float32" if re.match(r"(typename|class)\b", text) else "256"
-        for text in declaration.template_parameters
-        if "=" not in text
-    ]
-    return f"module.{declaration.name.rsplit('::')[-1]}[{', '.join(values) or 'torch.float32'}](...)"
+    values = [_example(text) for text in declaration.template_parameters if "=" not in text]
+    return f"{access(declaration.name)}[{', '.join(values) or '()'}](...)"
+
+
+def _example(parameter: str) -> str:
+    """A plausible argument for a template parameter."""
+    if re.match(r"(typename|class)\b", parameter):
+        return "torch.float32"
+    return "True" if re.match(r"bool\b", parameter) else "256"
+
+
+def access(name: str) -> str:
+    """The Python text that gives the kernel of a qualified name."""
+    return f'module.kernels["{name}"]' if "::" in name else f"module.{name}"
 
 
 def with_headers(source: Source, arguments: Sequence[str]) -> Source:

@@ -7,6 +7,7 @@ compiled when something first needs it for a target, once, however many threads 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -21,13 +22,24 @@ from dotcu.kernel.locks import ForkSafeLock
 from dotcu.kernel.signature import signature
 from dotcu.simulator import Loaded, Program
 
+Place = tuple[Target, bool]
+"""What code is for: a target, and whether the simulator runs it."""
+
+Owners = dict[tuple[str, Place], tuple["Unit", str]]
+"""By variable and place, the unit whose copy kernels write, and the first of them."""
+
+_BODY = re.compile(r"^[^\n]*\.(entry|func)\b([^{;]*)\{(.*?)^\}", re.MULTILINE | re.DOTALL)
+"""A function's kind, head and body in PTX."""
+
 
 class Code:
     """A unit's object code for one target, and what is loaded of it."""
 
-    def __init__(self, unit: Unit, object_code: ObjectCode) -> None:
+    def __init__(self, unit: Unit, object_code: ObjectCode, place: Place) -> None:
         self.unit = unit
         self.object = object_code
+        self._place = place
+        self._claimed: set[str] = set()
         self._lock = ForkSafeLock()
         self._plans: dict[str, Plan] = {}
         self._needs: dict[str, KernelNeeds] = {}
@@ -81,6 +93,33 @@ class Code:
                 max_threads=_product(header.required_threads or header.max_threads),
             )
         return found
+
+    def claim(self, kernel: str) -> None:
+        """Make sure that the variables which a kernel may write have no second copy in use.
+
+        Raises:
+            SourceError: Another unit's kernel runs with a copy of its own: writes would not meet.
+        """
+        if kernel in self._claimed:
+            return
+        for name in self.unit.shared:
+            if self._uses(kernel, name):
+                owner, user = self.unit.owners.setdefault((name, self._place), (self.unit, kernel))
+                if owner is not self.unit:
+                    raise SourceError(_split(self.unit.source.name, name, user, kernel))
+        self._claimed.add(kernel)
+
+    def _uses(self, kernel: str, variable: str) -> bool:
+        """Whether a kernel names a variable, or a function does that it may call."""
+        symbol = self.object.lowered.get("&" + variable)
+        if symbol is None:
+            return False
+        entry, named = self.symbol(kernel), re.compile(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])")
+        functions = _BODY.findall(self.object.ptx)
+        bodies = (
+            body for kind, head, body in functions if kind == "func" or head.split("(")[0].strip() == entry
+        )
+        return any(named.search(body) for body in bodies)
 
     def variable_bytes(self, symbol: str) -> int:
         """The size of a variable."""
@@ -137,11 +176,24 @@ def _store(loaded: Loaded, object_code: ObjectCode, name: str, data: bytes) -> N
         variable[: len(data)] = memoryview(data)
 
 
+def _split(source: str, variable: str, user: str, kernel: str) -> str:
+    instances = dict.fromkeys(name.partition("<")[0] for name in (user, kernel) if "<" in name)
+    shown = ", ".join(f'"{name}": [...]' for name in instances)
+    return (
+        f"{source}: {kernel} would get a copy of its own of the __device__ variable {variable}, which "
+        f"{user} already uses: what one writes, the other would not see.\n"
+        "Kernels that share a variable are compiled together: name the instantiations when you load.\n"
+        f"Type: dotcu.load(..., instantiate={{{shown}}})"
+    )
+
+
 class Unit:
     """Kernels of one source that are compiled together.
 
     Attributes:
         names: Their name expressions.
+        shared: Variables of the source that kernels may write.
+        owners: Which unit's copy of those is in use; shared by all units of the module.
         contents: What was written to the module's variables; shared by all of its units.
     """
 
@@ -153,16 +205,20 @@ class Unit:
         *,
         parameter_names: Mapping[str, Sequence[str]],
         variables: Sequence[str] = (),
+        shared: Sequence[str] = (),
         contents: dict[str, bytes] | None = None,
+        owners: Owners | None = None,
     ) -> None:
         self.source = source
         self.options = options
         self.names = tuple(names)
         self.parameter_names = parameter_names
         self.variables = tuple(variables)
+        self.shared = tuple(shared)
         self.contents = contents if contents is not None else {}
+        self.owners = owners if owners is not None else {}
         self._lock = ForkSafeLock()
-        self._codes: dict[tuple[Target, bool], Code] = {}
+        self._codes: dict[Place, Code] = {}
 
     def code(self, target: Target, *, simulated: bool = False) -> Code:
         """The code for a target, compiled where it is not there yet."""
@@ -171,7 +227,7 @@ class Unit:
             with self._lock:
                 found = self._codes.get((target, simulated))
                 if found is None:
-                    found = Code(self, self.build(target, simulated=simulated))
+                    found = Code(self, self.build(target, simulated=simulated), (target, simulated))
                     self._codes[target, simulated] = found
         return found
 

@@ -150,3 +150,63 @@ __global__ void second(float* o) { o[0] = 1; }
 """
     assert [kernel.name for kernel in kernels(text)] == ["gather", "second"]
     assert variables(text) == ("table", "ordinals")
+
+
+def test_branches_that_balance_only_one_by_one_hide_nothing() -> None:
+    text = """
+    __global__ void first(float* x) {
+    #ifdef FOO
+        for (int i = 0; i < 4; ++i) {
+    #else
+        while (*x > 0) {
+    #endif
+            *x -= 1;
+        }
+    }
+    #ifdef FOO
+    __global__ void with_foo(float* x) {}
+    #else
+    __global__ void without_foo(float* x) {}
+    #endif
+    __device__ int counter;
+    __global__ void last(float* x) {}
+    """
+    assert [k.name for k in kernels(text)] == ["first", "with_foo", "without_foo", "last"]
+    assert variables(text) == ("counter",)
+
+
+def test_a_parameter_list_with_branches_is_one_kernel() -> None:
+    text = """
+    __global__ void k(
+    #if WIDE > 1
+        double* x,
+    #else
+        float* y,
+    #endif
+        int n) {}
+    __global__ void last() {}
+    """
+    assert [(k.name, k.parameter_names) for k in kernels(text)] == [("k", ("x", "n")), ("last", ())]
+
+
+def test_a_bracket_that_a_macro_closes_hides_no_later_kernel() -> None:
+    text = """
+    #define BEGIN {
+    #define END }
+    __global__ void first(float* x) { for (;;) { END }
+    __global__ void last(float* x) { if (x[0] > 0) { } }
+    """
+    assert [k.name for k in kernels(text)] == ["first", "last"]
+
+
+def test_what_a_macro_names_is_no_kernel() -> None:
+    text = """
+    #define MK(T) k_##T
+    #define OTHER renamed
+    __global__ void MK(float)(float* x) {}
+    __global__ void OTHER(float* x) {}
+    __global__ void ELSEWHERE(float* x) {}
+    __global__ void UNKNOWN(float)(float* x) {}
+    __global__ void plain(float* x) {}
+    """
+    assert [k.name for k in kernels(text, made={"ELSEWHERE"})] == ["plain"]

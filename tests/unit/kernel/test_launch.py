@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import ctypes
 import threading
 from typing import Any
@@ -264,3 +265,50 @@ def test_a_view_of_a_larger_storage_ends_where_the_view_does(kernels: Module) ->
 def test_outside_simulate_a_finding_is_raised(kernels: Module) -> None:
     with pytest.raises(FindingError, match="out-of-bounds"):
         kernels.add(torch.zeros(3), torch.zeros(3), torch.zeros(4), 4, grid=1, block=32)
+
+
+def test_an_enum_takes_negative_values(device: torch.device) -> None:
+    module = load_inline("""
+enum Flag { minus = -1, zero };
+enum class Wide : unsigned long long { top = 1ull << 63 };
+__global__ void store(Flag flag, Wide wide, long long* out) { out[0] = flag; out[1] = (long long)wide; }
+""")
+    out = torch.zeros(2, dtype=torch.int64, device=device)
+    module.store(-1, 1 << 63, out, grid=1, block=1)
+    assert out.tolist() == [-1, -(1 << 63)]
+    with pytest.raises(ArgumentError, match="from -2147483648 to 4294967295"):
+        module.store(1 << 32, 0, out, grid=1, block=1)
+
+
+def test_a_narrow_float_is_rounded_once(device: torch.device) -> None:
+    module = load_inline("""
+#include <cuda_bf16.h>
+__global__ void store(__nv_bfloat16 value, float* out) { *out = __bfloat162float(value); }
+""")
+    out = torch.zeros(1, device=device)
+    module.store(1 + 2**-8 + 2**-30, out, grid=1, block=1)
+    assert out.item() == 1 + 2**-7
+
+
+def test_a_template_with_defaults_alone_is_instantiated_by_an_empty_tuple(device: torch.device) -> None:
+    module = load_inline(
+        "template <typename T = float, int N = 4> __global__ void fill(T* out) { *out = N; }"
+    )
+    out = torch.zeros(1, device=device)
+    module.fill[()](out, grid=1, block=1)
+    assert out.item() == 4
+
+
+def test_a_bool_macro_is_a_number(device: torch.device) -> None:
+    module = load_inline(
+        "__global__ void fill(int* out) { *out = 10 * ON + OFF; }", define={"ON": True, "OFF": False}
+    )
+    out = torch.zeros(1, dtype=torch.int32, device=device)
+    module.fill(out, grid=1, block=1)
+    assert out.item() == 10
+
+
+def test_modules_and_kernels_survive_a_deepcopy() -> None:
+    module = load_inline("__global__ void fill(int* out) { *out = 1; }")
+    assert copy.deepcopy(module) is module
+    assert copy.deepcopy(module.fill) is module.fill

@@ -271,7 +271,7 @@ def test_instantiate_names_what_a_compile_holds() -> None:
 
 
 def test_instantiate_with_an_unknown_name_is_refused_at_once() -> None:
-    with pytest.raises(KernelNotFound, match="no kernel named 'scale_ad'"):
+    with pytest.raises(KernelNotFound, match="no template named 'scale_ad'"):
         load_inline(SOURCE, instantiate={"scale_ad": [torch.float32]})
 
 

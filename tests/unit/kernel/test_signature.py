@@ -90,4 +90,4 @@ def test_every_parameter_of_it_has_a_packer() -> None:
     assert takes[0] == "its 24 bytes"
     assert takes[7] == "a tuple of 4 numbers"
     assert takes[12] == "a contiguous float32 tensor, or None"
-    assert takes[15] == "an int from 0 to 4294967295"
+    assert takes[15] == "an int from -2147483648 to 4294967295"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dotcu.errors import ArgumentError, KernelNotFound
+from dotcu.errors import ArgumentError, KernelNotFound, SourceError
 from dotcu.kernel import Module, load_inline, simulate
 from dotcu.kernel.context import Place, entering
 
@@ -99,3 +99,38 @@ def test_a_variable_says_what_it_is(module: Module) -> None:
     assert repr(variable) == "<dotcu variable ns::offset of inline.cu, not written>"
     variable.write(torch.tensor(1, dtype=torch.int32))
     assert repr(variable) == "<dotcu variable ns::offset of inline.cu, written>"
+
+
+COUNTER = """
+__device__ int counter;
+__device__ const int step = 1;
+template <typename T> __global__ void bump(T* out) { atomicAdd(&counter, step); *out = T(0); }
+template <typename T> __global__ void fill(T* out) { *out = T(step); }
+__global__ void read(int* out) { *out = counter; }
+"""
+
+
+def test_instantiations_named_together_share_a_device_variable(device: torch.device) -> None:
+    module = load_inline(COUNTER, instantiate={"bump": [torch.float32, (torch.int32,)]})
+    out, scratch = torch.zeros(1, dtype=torch.int32, device=device), torch.zeros(1, device=device)
+    module.bump[torch.float32](scratch, grid=2, block=1)
+    module.bump[torch.int32](out, grid=1, block=1)
+    module.read(out, grid=1, block=1)
+    assert out.item() == 3
+
+
+def test_a_second_copy_of_a_device_variable_is_refused(device: torch.device) -> None:
+    module = load_inline(COUNTER)
+    out, scratch = torch.zeros(1, dtype=torch.int32, device=device), torch.zeros(1, device=device)
+    module.bump[torch.float32](scratch, grid=1, block=1)
+    with pytest.raises(SourceError, match=r"copy of its own of the __device__ variable counter") as caught:
+        module.read(out, grid=1, block=1)
+    assert 'instantiate={"bump": [...]}' in str(caught.value)
+
+
+def test_a_template_that_writes_no_variable_needs_no_naming(device: torch.device) -> None:
+    module = load_inline(COUNTER)
+    scratch = torch.zeros(1, device=device)
+    module.fill[torch.float32](scratch, grid=1, block=1)
+    module.read(torch.zeros(1, dtype=torch.int32, device=device), grid=1, block=1)
+    assert scratch.item() == 1
