@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -128,6 +129,27 @@ def test_five_sizes_compile_once(name: str, device: torch.device) -> None:
     for n in (7, 20, 33, 270, 18):
         run(n)
     assert counter.frame_count == compiled
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() and shutil.which("g++") is None,
+    reason="inductor needs a GPU or a C++ compiler, and there is neither",
+)
+def test_inductor_compiles_all_operators_once(device: torch.device) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("inductor")
+
+    def model(a: Tensor, b: Tensor) -> Tensor:
+        hidden = gallery.square(gallery.add(gallery.fast_add(a, a), 1.0)).relu()
+        return gallery.sum(gallery.matmul(hidden, b)) * 2
+
+    call = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+    settled = 0
+    for count, n in enumerate((5, 12, 7, 20, 33, 70, 18)):
+        a, b = torch.randn(n, n + 1, device=device), torch.randn(n + 1, n + 2, device=device)
+        torch.testing.assert_close(call(a, b), model(a, b), rtol=1e-4, atol=1e-3)
+        settled = counter.frame_count if count < 2 else settled
+    assert counter.frame_count == settled
 
 
 def test_gradients_are_the_same_under_compile(name: str, inputs: list[Tensor]) -> None:

@@ -13,6 +13,7 @@ from dotcu.kernel.allocations import tracking_allocations
 from dotcu.simulator import Run
 
 DEFAULT_ARCH = "sm_80"
+OLDEST = (7, 5)
 
 _active: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
 
@@ -39,7 +40,8 @@ def simulate(
     Args:
         arch: The architecture that kernels are compiled for.
         on_finding: "raise" stops at the first finding with a `FindingError`; "collect" goes on.
-        seed: Shuffles the order of warps; None keeps it.
+        seed: Shuffles the order in which atomics that meet at one address take effect; None keeps
+            that of the lanes.
 
     Yields:
         The run: `.findings`, `.counters`.
@@ -48,7 +50,8 @@ def simulate(
         It holds for this thread and task. CUDA tensors still go to their GPU. What `torch.empty`
         allocates inside counts as unwritten until something writes it.
     """
-    capability_of(arch)
+    if capability_of(arch) < OLDEST:
+        raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
     if on_finding not in ("raise", "collect"):
         raise UsageError(f'on_finding is "raise" or "collect", got {on_finding!r}.')
     run = Run(arch=arch, on_finding=on_finding, seed=seed)

@@ -170,6 +170,11 @@ class Overload:
 
         Takes effect by the call alone; as a decorator it gives the decorated function back.
         """
+        if dtype not in (torch.bfloat16, torch.float16, torch.float32):
+            raise UsageError(
+                f"{self.qualified_name}.autocast takes bfloat16, float16 or float32 (got {dtype!r}).\n"
+                f"Type: {self.signature.name}.autocast(torch.bfloat16)"
+            )
         self._registration.implement_autocast(dtype)
         return lambda function: function
 
@@ -346,7 +351,7 @@ def op(
         DuplicateOperator: Another module or function has defined the name.
         UsageError: The name or `dtypes` has the wrong form.
     """
-    split_name(name)
+    split_name(name)  # also where dotcu.op decorates without being called
     if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
         raise UsageError(
             f"dotcu.op({name!r}): dtypes takes several torch dtypes (got {dtypes!r}).\n"

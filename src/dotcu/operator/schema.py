@@ -14,7 +14,8 @@ from dotcu.errors import SchemaError, UsageError
 
 Body = Callable[..., Any]
 
-_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
+_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)", re.ASCII)
+_RESERVED = {"aten", "prim", "prims"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +66,23 @@ class Signature:
         return self.qualified_name + self.text
 
 
-def split_name(name: str) -> tuple[str, str]:
+def split_name(name: Any) -> tuple[str, str]:
     """Split `mylib::scale_add` into its namespace and name.
 
     Raises:
         UsageError: The name has another form.
     """
-    match = _NAME.fullmatch(name)
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
+        given = name if isinstance(name, str) else getattr(name, "__name__", "")
         raise UsageError(
-            f'dotcu.op({name!r}): an operator\'s name is "namespace::name", both identifiers.\n'
-            f'Type: @dotcu.op("mylib::{re.sub(r"[^A-Za-z0-9_]", "_", name) or "my_op"}")'
+            f'dotcu.op({name!r}): an operator\'s name is "namespace::name", both ASCII identifiers.\n'
+            f'Type: @dotcu.op("mylib::{re.sub(r"[^A-Za-z0-9_]", "_", given) or "my_op"}")'
+        )
+    if match[1] in _RESERVED:
+        raise UsageError(
+            f"dotcu.op({name!r}): the namespace {match[1]} is torch's own.\n"
+            f'Type: @dotcu.op("mylib::{match[2]}")'
         )
     return match[1], match[2]
 
@@ -101,9 +108,10 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
         )
     try:
         text = torch.library.infer_schema(body, mutates_args=tuple(mutates_args))
-    except (ValueError, NameError, TypeError) as error:
+        parsed = torch._C.parse_schema(short + text)
+    except (ValueError, NameError, TypeError, RuntimeError, IndexError) as error:
         raise SchemaError(_explain(body, name, mutates_args, str(error))) from error
-    parsed = torch._C.parse_schema(short + text)
+    _require_defaults(f"{name}{text}", parsed)
     if mutates_args and parsed.returns:
         raise SchemaError(
             f"{name}: the body writes {', '.join(mutates_args)} and also returns a value "
@@ -123,6 +131,22 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
     )
 
 
+_TAKES = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
+
+
+def _require_defaults(schema: str, parsed: Any) -> None:
+    """torch takes a default of any type; a call would pass it on."""
+    for argument in parsed.arguments:
+        kind, default = str(argument.type), argument.default_value
+        if not argument.has_default_value() or kind not in _TAKES:
+            continue
+        if not isinstance(default, _TAKES[kind]) or (isinstance(default, bool) and kind != "bool"):
+            raise SchemaError(
+                f"{schema}: the default of {argument.name} is {default!r}, and it is annotated {kind}.\n"
+                f"Give it a default of that type: {argument.name}: {kind} = {_TAKES[kind][0]()!r}"
+            )
+
+
 def _require_use(schema: str, parsed: Any) -> None:
     if not any("Tensor" in str(argument.type) for argument in parsed.arguments):
         raise SchemaError(
@@ -138,7 +162,9 @@ def _require_use(schema: str, parsed: Any) -> None:
 
 def _explain(body: Body, name: str, mutates_args: Sequence[str], reason: str) -> str:
     returns = "None" if mutates_args else "Tensor"
-    reason = re.split(r" Got func| The valid types| Please file", reason.split("infer_schema(func): ")[-1])[0]
+    reason = re.split(
+        r"\s+Got func|\s+The valid types|\s+Please file", reason.split("infer_schema(func): ")[-1]
+    )[0]
     return (
         f"{name}: torch cannot turn the annotations of {body.__name__}{inspect.signature(body)} "
         f"into a schema: {reason.strip()}\n"

@@ -161,7 +161,7 @@ class Grid:
             placed,
             chunk.numbers(),
             message=f"still running after {self.run.step_limit} steps: a loop that does not end, or a "
-            "wait for something that never comes. If the kernel is only long, raise Run.step_limit.",
+            "wait for something that never comes. If the kernel is only long, try a smaller grid.",
         )
         return False
 

@@ -44,18 +44,22 @@ class Run:
         a lane whose index is wrong counts once, not for every operand that it indexes.
 
         Raises:
-            FindingError: The run is to stop at the first finding.
+            FindingError: The run stops at findings: at each, also at one that was seen before.
         """
+        if not self._merge(finding, instruction):
+            self._lanes[_key(finding)] = {instruction: finding.lanes}
+            self.findings.append(finding)
+        if self.on_finding == "raise":
+            raise FindingError(finding)
+
+    def _merge(self, finding: Finding, instruction: str) -> bool:
         for index, known in enumerate(self.findings):
             if _key(known) == _key(finding):
                 counts = self._lanes[_key(known)]
                 counts[instruction] = counts.get(instruction, 0) + finding.lanes
                 self.findings[index] = replace(known, lanes=max(counts.values()))
-                return
-        self._lanes[_key(finding)] = {instruction: finding.lanes}
-        self.findings.append(finding)
-        if self.on_finding == "raise":
-            raise FindingError(finding)
+                return True
+        return False
 
 
 def _key(finding: Finding) -> tuple[str, str, str, int]:

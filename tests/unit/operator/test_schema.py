@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
+import dotcu
 from dotcu import errors
 from dotcu.operator.schema import infer, split_name
 
@@ -77,3 +78,30 @@ def test_mutates_args_takes_names_and_not_text() -> None:
 def test_a_name_needs_a_namespace(name: str) -> None:
     with pytest.raises(errors.UsageError, match="namespace::name"):
         split_name(name)
+
+
+def test_a_default_of_another_type_is_refused() -> None:
+    def body(a: Tensor, n: int = "many") -> Tensor: ...  # type: ignore[assignment]
+
+    with pytest.raises(errors.SchemaError, match=r"default of n is 'many', and it is annotated int"):
+        infer(body, name="lib::body", overload="", mutates_args=())
+
+
+def test_a_default_that_torch_cannot_spell_is_refused() -> None:
+    def body(a: Tensor, n: int = 2**70) -> Tensor: ...
+
+    with pytest.raises(errors.SchemaError, match="into a schema"):
+        infer(body, name="lib::body", overload="", mutates_args=())
+
+
+@pytest.mark.parametrize("name", ["aten::add", "prims::add"])
+def test_torchs_own_namespaces_are_refused(name: str) -> None:
+    with pytest.raises(errors.UsageError, match="is torch's own"):
+        split_name(name)
+
+
+def test_a_decorator_that_is_not_called_is_refused() -> None:
+    with pytest.raises(errors.UsageError, match=r'Type: @dotcu\.op\("mylib::forgot"\)'):
+
+        @dotcu.op
+        def forgot(a: Tensor) -> Tensor: ...

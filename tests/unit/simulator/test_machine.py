@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dotcu.errors import FindingError
+from dotcu.simulator import Finding, Run
+
 
 def i32(value: int) -> np.int32:
     return np.int32(value)
@@ -501,3 +504,22 @@ def test_sm_90_code_runs_too(run_kernel: Any) -> None:
     source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = threadIdx.x + x[63 - threadIdx.x]; }'
     run_kernel(source, {"x": x}, block=64, arch="sm_90")
     assert x.tolist() == list(range(64))
+
+
+def test_a_finding_is_raised_each_time_it_is_found() -> None:
+    finding = Finding(
+        kind="out-of-bounds",
+        kernel="k",
+        file="k.cu",
+        line=1,
+        block=(0, 0, 0),
+        thread=(0, 0, 0),
+        lanes=2,
+        address_of="x",
+        message="said",
+    )
+    run = Run()
+    for _ in range(2):
+        with pytest.raises(FindingError):
+            run.report(finding)
+    assert [(known.line, known.lanes) for known in run.findings] == [(1, 4)]

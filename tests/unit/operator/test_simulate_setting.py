@@ -1,0 +1,28 @@
+"""`DOTCU_SIMULATE=1` makes a whole script simulate."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import torch, dotcu
+from dotcu.gallery.square.op import square
+from dotcu.kernel.context import watching
+
+with watching() as launches:
+    assert square(torch.ones(3)).tolist() == [1.0] * 3
+print([launch.where for launch in launches], "simulator" in repr(square))
+"""
+
+
+@pytest.mark.parametrize(("value", "printed"), [("1", "['simulator'] True"), ("0", "[] False")])
+def test_the_variable_decides_for_the_process(value: str, printed: str) -> None:
+    environment = dict(os.environ) | {"DOTCU_SIMULATE": value}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == printed, done.stderr
