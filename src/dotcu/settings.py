@@ -79,11 +79,17 @@ def _parse(variable: str, kind: str, text: str) -> Any:
     if kind == "bool":
         if text.lower() in _TRUE | _FALSE:
             return text.lower() in _TRUE
-        raise UsageError(f"{variable}={text!r} is not a switch: set it to 1 or 0.")
+        raise UsageError(
+            f"{variable}={text!r} is not a switch: it takes 1 or 0.\n"
+            f"Type: export {variable}=1, or for the default: unset {variable}"
+        )
     if kind == "int":
         if text.isdecimal():
             return int(text)
-        raise UsageError(f"{variable}={text!r} is not a whole number of bytes.")
+        raise UsageError(
+            f"{variable}={text!r} is not a whole number of bytes, in digits.\n"
+            f"For 1 GiB, type: export {variable}={1 << 30}"
+        )
     return Path(text).expanduser()
 
 

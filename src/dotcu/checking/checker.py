@@ -11,7 +11,8 @@ import torch
 
 from dotcu.checking import numerics
 from dotcu.checking.report import CheckReport, Failure, OperatorReport
-from dotcu.errors import UsageError
+from dotcu.checking.samples import cases
+from dotcu.errors import EnvironmentFault, OperatorError, SourceError, UsageError
 from dotcu.kernel import simulate
 from dotcu.kernel.context import Launch, watching
 from dotcu.operator import Operator, Overload, Sample
@@ -35,28 +36,52 @@ def check(op: Operator | Iterable[Operator], *, device: str | torch.device | Non
         A report that prints itself; `report.held` says whether everything held.
 
     Raises:
-        UsageError: `device` names none that is here.
+        UsageError: `op` is no operator, or `device` names none that is here.
+        OperatorError: A `samples` function failed, or gave something other than samples; says where.
+        EnvironmentFault: The machine lacks something that no operator can do without.
 
     Note:
         Synchronizes. Inputs are fresh for each call, and the same in each run: samples draw from a seeded
         generator, and torch's own is left as it was.
     """
-    operators = [op] if isinstance(op, Operator) else list(op)
+    operators = _operators(op)
     place = _device(device)
     entries = [_check_overload(overload, place) for o in operators for overload in o.overloads.values()]
     return CheckReport(operators=tuple(entries))
 
 
+def _operators(op: Any) -> list[Operator]:
+    """What `check` was given, as a list of at least one operator."""
+    given = list(op) if isinstance(op, Iterable) and not isinstance(op, (str, bytes)) else [op]
+    operators = [item for item in given if isinstance(item, Operator)]
+    if 0 < len(operators) == len(given):
+        return operators
+    wrong = [repr(item) for item in given if not isinstance(item, Operator)]
+    got = f"got {wrong[0]}" if wrong else "got none"
+    hint = f"\nFor a file or a module, type: dotcu check {op}" if isinstance(op, str) else ""
+    raise UsageError(
+        f"dotcu.check takes an operator, or several in a list ({got}).\n"
+        f"A function becomes an operator with @dotcu.op.{hint}"
+    )
+
+
 def _device(device: str | torch.device | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    place = torch.device("cpu" if device == "simulator" else device)
+    try:
+        place = torch.device("cpu" if device == "simulator" else device)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(f"device={device!r}: give 'cuda' or 'simulator'.") from error
     if place.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             "device='cuda': torch sees no CUDA GPU here.\nUse device='simulator', or see `dotcu doctor`."
         )
     if place.type not in ("cuda", "cpu"):
         raise UsageError(f"device={str(device)!r}: kernels run on 'cuda' or in the 'simulator'.")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"device={str(device)!r}: torch sees {torch.cuda.device_count()} here, counted from 'cuda:0'."
+        )
     return place
 
 
@@ -67,6 +92,7 @@ class _Tally:
     cases: int = 0
     absolute: float = 0.0
     ratio: float = 0.0
+    compiles: bool = True
     failures: list[Failure] = field(default_factory=list)
 
     def add(self, case: str, error: numerics.Error) -> None:
@@ -77,6 +103,26 @@ class _Tally:
             reason = f"{error.where}: {error.ratio:.3g} times the bound"
             self.failures.append(Failure(case=case, reason=reason))
 
+    def fail(self, case: str, error: BaseException) -> None:
+        """Note what a case raised. What makes every case senseless is no finding and is raised again.
+
+        Raises:
+            UsageError, EnvironmentFault: The error is one, or was caused by one.
+        """
+        causes = list(_causes(error))
+        for cause in causes:
+            if isinstance(cause, (UsageError, EnvironmentFault)):
+                raise cause
+        self.compiles = self.compiles and not any(isinstance(cause, SourceError) for cause in causes)
+        self.failures.append(Failure(case=case, reason=f"{type(error).__name__}: {error}"))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was raised from: torch wraps some of what it catches."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
 
 def _check_overload(overload: Overload, device: torch.device) -> OperatorReport:
     tally = _Tally()
@@ -84,7 +130,7 @@ def _check_overload(overload: Overload, device: torch.device) -> OperatorReport:
     with watching() as launches, torch.random.fork_rng(), place:
         torch.manual_seed(SEED)
         for dtype in overload.dtypes:
-            for sample in _samples(overload, device, dtype):
+            for sample in cases(overload, device, dtype):
                 _try(overload, sample, dtype, tally)
         opcheck = _opcheck(overload, device, tally)
     return _report(overload, tally, launches, opcheck)
@@ -106,40 +152,19 @@ def _report(overload: Overload, tally: _Tally, launches: Sequence[Launch], opche
     )
 
 
-def _samples(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
-    """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs."""
-    own = list(overload.make_samples(device, dtype))
-    twin = overload.functional
-    if own or twin is None or twin.reference_function is None:
-        yield from own
-        return
-    for sample in twin.make_samples(device, dtype):
-        results = numerics.outputs(twin.reference_function(*sample.args, **sample.kwargs))
-        outs = dict(zip(overload.signature.outs, map(_poisoned, results), strict=False))
-        yield Sample(*sample.args, **{**sample.kwargs, **outs})
-
-
-def _poisoned(like: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(like, torch.nan if like.is_floating_point() else 85)
-
-
 def _try(overload: Overload, sample: Sample, dtype: torch.dtype, tally: _Tally) -> None:
     case = f"{str(dtype).removeprefix('torch.')} {sample!r}"
     try:
         tally.add(case, _compare(overload, sample))
-    except Exception as error:  # whatever a user's body or reference raises is what the case found
+    except (Exception, SystemExit) as error:  # what a user's body or reference raises is what the case found
         tally.cases += 1
-        tally.failures.append(Failure(case=case, reason=_words(error)))
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        tally.fail(case, error)
 
 
 def _compare(overload: Overload, sample: Sample) -> numerics.Error:
     reference = overload.reference_function
     if reference is None:
-        raise UsageError(
+        raise OperatorError(
             f"{overload.qualified_name} has no reference to compare with: give it one with "
             f"@{overload.signature.name}.reference."
         )
@@ -174,8 +199,15 @@ def _inputs(overload: Overload, sample: Sample) -> Sample:
 
 
 def _opcheck(overload: Overload, device: torch.device, tally: _Tally) -> str:
+    if not tally.compiles:
+        return "not run"
     dtype = overload.dtypes[0]
-    candidates = [s for s in _samples(overload, device, dtype) if all(t.numel() for t in s.tensors)]
+    needed = set() if overload.functional is None else set(overload.signature.outs)
+    candidates = [
+        sample
+        for sample in cases(overload, device, dtype)
+        if needed <= set(sample.kwargs) and all(tensor.numel() for tensor in sample.tensors)
+    ]
     if not candidates:
         return "no sample"
     sample = min(candidates, key=lambda s: sum(tensor.numel() for tensor in s.tensors))
@@ -183,8 +215,8 @@ def _opcheck(overload: Overload, device: torch.device, tally: _Tally) -> str:
         sample = sample.map_tensors(_requiring_grad)
     try:
         torch.library.opcheck(overload.torch_op, sample.args, dict(sample.kwargs))
-    except Exception as error:  # opcheck reports by many exception types
-        tally.failures.append(Failure(case=f"opcheck {sample!r}", reason=_words(error)))
+    except (Exception, SystemExit) as error:  # opcheck reports by many exception types
+        tally.fail(f"opcheck {sample!r}", error)
         return "failed"
     return "passed"
 

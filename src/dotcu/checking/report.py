@@ -41,7 +41,7 @@ class OperatorReport:
         cases: How many calls were compared with the reference.
         worst_error: The largest distance from the float64 reference.
         worst_ratio: The largest distance over its bound; at most 1 where all cases held.
-        opcheck: `passed`, or why it was not run.
+        opcheck: `passed`, `failed`, `no sample`, or `not run` where a case's code did not compile.
         failures: What fell short.
     """
 

@@ -6,12 +6,17 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
+from dotcu.checking.blame import blaming
 from dotcu.errors import UsageError
 from dotcu.operator import Operator
+
+_PREFIX = "_dotcu_target_"
+"""Before a file's name, to make its module's: json.py must not meet the real json."""
 
 
 def resolve(target: str) -> list[tuple[str, Operator]]:
@@ -21,7 +26,8 @@ def resolve(target: str) -> list[tuple[str, Operator]]:
         target: `ops.py`, `package.module`, or either with `:name`.
 
     Raises:
-        UsageError: There is no such file, module or operator; answered with the nearest name.
+        UsageError: There is no such file, module or operator; answered with the nearest name. Or it
+            cannot be imported; answered with the line at fault.
     """
     place, _, name = target.partition(":")
     found = operators(_module(place))
@@ -56,16 +62,30 @@ def _module(place: str) -> ModuleType:
     path = Path(place)
     if path.suffix == ".py" or path.is_file():
         return _from_file(path)
+    with blaming(UsageError, *_cannot_be_imported(place)):
+        if not _exists(place):
+            raise UsageError(
+                f"there is no file and no importable module {place!r}.\n"
+                "TARGET is a file such as ops.py, or a module such as dotcu.gallery."
+            )
+        return importlib.import_module(place)
+
+
+def _exists(name: str) -> bool:
+    """Whether there is a module of that name. Imports the packages that it is in, which may fail."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
     try:
-        spec = importlib.util.find_spec(place)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        raise UsageError(
-            f"there is no file and no importable module {place!r}.\n"
-            "TARGET is a file such as ops.py, or a module such as dotcu.gallery."
-        )
-    return importlib.import_module(place)
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            return False
+        raise  # a package that it is in is there, and imports something that is not
+
+
+def _cannot_be_imported(place: object) -> tuple[str, str]:
+    """What happened, and what to do."""
+    return f"{place} cannot be imported", "For the traceback, run the command again with DOTCU_DEBUG=1."
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -76,17 +96,36 @@ def _from_file(path: Path) -> ModuleType:
             f"{path} is not a Python file, so it has no operators to check.\n"
             "Name the file that loads it and defines operators with @dotcu.op."
         )
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    spec = importlib.util.spec_from_file_location(_PREFIX + path.stem, path.resolve())
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
+    with blaming(UsageError, *_cannot_be_imported(path)), _registered(module), _searching(path.parent):
         spec.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
     return module
+
+
+@contextmanager
+def _registered(module: ModuleType) -> Iterator[None]:
+    """Let a module be found by its name from here on, unless the block fails."""
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    except BaseException:
+        sys.modules.pop(module.__name__, None)
+        raise
+
+
+@contextmanager
+def _searching(folder: Path) -> Iterator[None]:
+    """Let a file import those that lie beside it, as `python FILE` does."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the file may have taken it away itself
+            sys.path.remove(entry)
 
 
 def _nearest(path: Path) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dotcu import settings
 from dotcu.cli import console
-from dotcu.errors import UsageError
+from dotcu.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
     from dotcu.compile.cache import Listed
@@ -31,6 +33,7 @@ def command(
 
     if list_entries and clear:
         raise UsageError("--list and --clear were given together; give one of them.")
+    _require_directory(cache.location())
     if clear:
         _report_clearing(cache.clear(), as_json=as_json)
         return
@@ -48,6 +51,23 @@ def command(
     if list_entries:
         _show_list(entries)
     _show_totals(report)
+
+
+def _require_directory(location: Path) -> None:
+    """Refuse a place that is no directory, or cannot be read; one that is not there yet is fine."""
+    try:
+        if stat.S_ISDIR(location.stat().st_mode):
+            next(location.iterdir(), None)
+            return
+        reason = "it is a file"
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        reason = str(error.strerror).lower()
+    raise CacheError(
+        f"{location} cannot be the cache's directory: {reason}.\n"
+        "Choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
+    )
 
 
 def _report_clearing(removed: int, *, as_json: bool) -> None:

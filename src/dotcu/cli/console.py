@@ -6,7 +6,9 @@ wrapped or cut, one row a line.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -69,6 +71,15 @@ def complain(text: str) -> None:
 def as_json(report: Mapping[str, Any]) -> None:
     """Print a report as JSON, with the version of its form first."""
     sys.stdout.write(json.dumps({"version": 1, **report}, indent=2) + "\n")
+    sys.stdout.flush()  # a full device or a closed pipe has to show here
+
+
+def hang_up() -> None:
+    """Send the rest of standard output nowhere: its reader is gone, or its device full."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def size(count_bytes: int) -> str:

@@ -6,11 +6,12 @@ import platform
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dotcu import __version__, errors
+from dotcu import __version__, errors, settings
 from dotcu.cli import console
 
 if TYPE_CHECKING:
@@ -63,11 +64,42 @@ def examine() -> list[Part]:
     """Look at this machine. Initializes the driver where there is one; makes no context, imports no torch."""
     from dotcu.compile import driver, toolchain, torch_build
 
-    rows = toolchain.report()
+    wrong = misdirected(settings.current())
+    with settings.override(**dict.fromkeys(wrong)):  # what there is without them
+        rows = toolchain.report()
     gpus = driver.gpus()
     torch = torch_build.find()
     misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
-    return [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
+    judged = [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
+    return [*wrong.values(), *judged]
+
+
+def misdirected(now: settings.Settings) -> dict[str, Part]:
+    """The settings that point to something else than they should, by field, each as a fault."""
+    faults = {}
+    if now.nvrtc is not None:
+        reason = _no_nvrtc(now.nvrtc)
+        faults["nvrtc"] = _misdirected("DOTCU_NVRTC", now.nvrtc, reason) if reason else None
+    if now.cuda_home is not None and not now.cuda_home.is_dir():
+        faults["cuda_home"] = _misdirected("CUDA_HOME", now.cuda_home, "it is no folder")
+    return {name: part for name, part in faults.items() if part is not None}
+
+
+def _misdirected(variable: str, path: Path, reason: str) -> Part:
+    return Part(name=variable, state=FAULT, path=str(path), note=reason, remedy=f"unset {variable}")
+
+
+def _no_nvrtc(path: Path) -> str:
+    """Why what lies at a path is no NVRTC, "" where it is one. Loads it."""
+    from dotcu.compile import nvrtc
+
+    if not path.is_file():
+        return "it is no file; the path of a libnvrtc.so is required"
+    try:
+        nvrtc.load(path).supported()
+    except (errors.ToolchainError, AttributeError):  # no library at all, or one without NVRTC's functions
+        return "it is a file, and no NVRTC; the path of a libnvrtc.so is required"
+    return ""
 
 
 def judge(row: toolchain.Row, rows: Sequence[toolchain.Row]) -> Part:

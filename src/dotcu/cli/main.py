@@ -1,14 +1,17 @@
 """The command `dotcu`: builds the parser, and turns errors into a message and an exit code.
 
 Exit codes: 0 held, 1 the thing checked fell short, 2 the command was used wrongly, 3 the
-environment lacks something.
+environment lacks something. As shells have it, 130 after an interrupt, and 141 where the
+reader of a pipe has left.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -21,17 +24,37 @@ _VERBS = (
     ("cache", cache.command, "Where compiled code is kept; list it, clear it."),
 )
 
+_INTERRUPTED = 130  # 128 + SIGINT
+_READER_LEFT = 141  # 128 + SIGPIPE
+
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
     try:
         parser()(prog_name="dotcu")
+    except SystemExit as end:
+        _end(end)
     except KeyboardInterrupt:
-        sys.exit(130)  # 128 + SIGINT, as shells have it
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        console.hang_up()
+        sys.exit(_READER_LEFT)
     except Exception as error:
         if _debugging():
             raise
         sys.exit(_explain(error))
+
+
+def _end(end: SystemExit) -> NoReturn:
+    """End the process as the parser says, and see to what it has caught itself."""
+    caught = end.__context__
+    if isinstance(caught, BrokenPipeError):
+        console.hang_up()
+        sys.exit(_READER_LEFT)
+    message = getattr(caught, "format_message", None)  # the parser's own complaint, now on standard error
+    if message is not None:
+        _explain_as_json("UsageError", message())
+    raise end
 
 
 def parser() -> typer.Typer:
@@ -83,6 +106,11 @@ def _explain(error: Exception) -> int:
     """Print what went wrong; returns the exit code."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         error = _without_torch("This command")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        console.hang_up()
+        console.complain(f"the output could not be written: {error.strerror}.")
+        return errors.EXIT_ENVIRONMENT
+    _explain_as_json(type(error).__name__, str(error))
     if isinstance(error, errors.DotcuError):
         console.complain(str(error))
         return error.exit_code
@@ -92,3 +120,10 @@ def _explain(error: Exception) -> int:
         "    DOTCU_DEBUG=1"
     )
     return errors.EXIT_FELL_SHORT
+
+
+def _explain_as_json(kind: str, message: str) -> None:
+    """Where JSON was asked for, print an error as such, too: the parser has ended, so look at its words."""
+    if "--json" in sys.argv[1:]:
+        with contextlib.suppress(OSError):
+            console.as_json({"error": {"type": kind, "message": message}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,116 @@ def test_a_device_that_is_not_there_is_named() -> None:
         dotcu.check(negate(), device="meta")
 
 
+@pytest.mark.parametrize("device", ["bogus", "", "cuda:x"])
+def test_a_device_that_torch_does_not_know_is_wrong_usage(device: str) -> None:
+    with pytest.raises(errors.UsageError, match="'cuda' or 'simulator'"):
+        dotcu.check(negate(), device=device)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("good", r"got 'good'(.|\n)*dotcu check good"),
+        (5, "got 5"),
+        ([], "got none"),
+        ([torch.add], "got <built-in"),
+    ],
+)
+def test_what_is_no_operator_is_wrong_usage(given: Any, said: str) -> None:
+    with pytest.raises(errors.UsageError, match=said):
+        dotcu.check(given)
+
+
+@pytest.mark.parametrize("kind", [errors.UsageError, errors.ToolchainError, errors.JitDisabled])
+@pytest.mark.parametrize("shapes_only", [False, True])
+def test_what_no_operator_can_do_without_is_no_finding(
+    kind: type[errors.DotcuError], shapes_only: bool
+) -> None:
+    @dotcu.op(next(_names))
+    def lacking(a: Tensor) -> Tensor:
+        if shapes_only <= (type(a) is not Tensor):
+            raise kind("the machine lacks it")
+        return a.clone()
+
+    lacking.reference(torch.clone)
+    lacking.samples(lambda device, dtype: [dotcu.Sample(torch.ones(3, device=device))])
+    with pytest.raises(kind, match="the machine lacks it"):
+        dotcu.check(lacking)
+
+
+def test_code_that_does_not_compile_is_shown_once() -> None:
+    broken = dotcu.load_inline("__global__ void broken(float* out) { out[0] = nonsense; }")
+
+    @dotcu.op(next(_names))
+    def uncompiled(a: Tensor) -> Tensor:
+        out = torch.empty_like(a)
+        broken.broken(out, grid=1, block=1)
+        return out
+
+    uncompiled.reference(torch.clone)
+    uncompiled.samples(lambda device, dtype: [dotcu.Sample(torch.ones(1, device=device))])
+    (entry,) = dotcu.check(uncompiled).operators
+    assert entry.opcheck == "not run"
+    assert len(entry.failures) == 1
+    assert entry.failures[0].reason.startswith("CompileError: ")
+
+
+def test_a_body_that_ends_the_process_is_a_finding() -> None:
+    @dotcu.op(next(_names))
+    def leaving(a: Tensor) -> Tensor:
+        sys.exit(0)
+
+    leaving.reference(torch.clone)
+    leaving.samples(lambda device, dtype: [dotcu.Sample(torch.ones(3, device=device))])
+    report = dotcu.check(leaving)
+    assert not report.held
+    assert report.operators[0].failures[0].reason == "SystemExit: 0"
+
+
+def test_a_reference_that_fails_is_a_finding_of_each_overload() -> None:
+    operator = negate()
+    operator.reference(lambda a: 1 / 0)
+    first, out = dotcu.check(operator).operators
+    assert first.failures[0].reason == out.failures[0].reason == "ZeroDivisionError: division by zero"
+    assert (out.opcheck, len(out.failures)) == ("no sample", 6)
+
+
+def _raising(device: torch.device, dtype: torch.dtype) -> Any:
+    yield dotcu.Sample(torch.ones(3, device=device, dtype=dtype))
+    raise KeyError("shape")
+
+
+def _forgetful(device: torch.device, dtype: torch.dtype) -> Any:
+    return None
+
+
+def _yielding_a_tensor(device: torch.device, dtype: torch.dtype) -> Any:
+    yield dotcu.Sample(torch.ones(3, device=device, dtype=dtype))
+    yield torch.ones(3)
+
+
+def _listing_a_number(device: torch.device, dtype: torch.dtype) -> Any:
+    return [5]
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "said"),
+    [
+        (_raising, 2, "KeyError: 'shape'"),
+        (_forgetful, 0, "the samples of .* are None"),
+        (_yielding_a_tensor, 2, r"the samples .* have float32\[3\], which is no dotcu\.Sample"),
+        (_listing_a_number, 0, r"the samples .* have 5, which is no dotcu\.Sample"),
+        (lambda device, dtype: sys.exit(3), 0, "SystemExit: 3"),
+    ],
+)
+def test_samples_that_are_none_are_named_with_their_line(function: Any, line: int, said: str) -> None:
+    operator = negate()
+    operator.samples(function)
+    line += function.__code__.co_firstlineno
+    with pytest.raises(errors.OperatorError, match=rf"test_checker\.py:{line}: {said}"):
+        dotcu.check(operator)
+
+
 OPS = """
 import torch
 import dotcu
@@ -163,6 +274,49 @@ class TestTarget:
     def test_an_unknown_module_is_named(self) -> None:
         with pytest.raises(errors.UsageError, match=r"'no\.such\.module'"):
             resolve("no.such.module")
+
+    @pytest.mark.parametrize(
+        ("text", "line", "said"),
+        [
+            ("x = 1\ny = (\n", 2, "SyntaxError"),
+            ("x = 1\n1 / 0\n", 2, "ZeroDivisionError: division by zero"),
+            ("\n\nimport no_such_module_here\n", 3, "ModuleNotFoundError: No module named 'no_such_mod"),
+            ("import sys\nsys.exit(0)\n", 2, "SystemExit: 0"),
+            ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
+        ],
+    )
+    def test_a_file_that_cannot_be_imported_is_named_with_its_line(
+        self, tmp_path: Path, text: str, line: int, said: str
+    ) -> None:
+        before = set(sys.modules)
+        (tmp_path / "broken_ops.py").write_text(text)
+        with pytest.raises(errors.UsageError, match=rf"broken_ops\.py:{line}: {said}"):
+            resolve(str(tmp_path / "broken_ops.py"))
+        assert not [name for name in set(sys.modules) - before if "broken_ops" in name]
+
+    @pytest.mark.parametrize("target", ["broken_package.ops", "broken_package"])
+    def test_a_module_that_cannot_be_imported_is_named_with_its_line(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+    ) -> None:
+        (tmp_path / "broken_package").mkdir()
+        (tmp_path / "broken_package" / "__init__.py").write_text("\nimport no_such_module_here\n")
+        (tmp_path / "broken_package" / "ops.py").write_text("")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(errors.UsageError, match=r"__init__\.py:2: ModuleNotFoundError"):
+            resolve(target)
+
+    def test_a_file_named_like_another_module_is_the_one_that_is_loaded(self, tmp_path: Path) -> None:
+        (tmp_path / "json.py").write_text(OPS.replace("check_target", "check_target_json"))
+        ((_, one), _) = resolve(str(tmp_path / "json.py"))
+        assert sys.modules["json"] is json
+        assert sys.modules[one.__module__].one is one
+
+    def test_a_file_imports_those_beside_it(self, tmp_path: Path) -> None:
+        (tmp_path / "beside_my_ops.py").write_text(OPS.replace("check_target", "check_target_beside"))
+        (tmp_path / "front.py").write_text("from beside_my_ops import one\n")
+        path = list(sys.path)
+        assert [name for name, _ in resolve(str(tmp_path / "front.py"))] == ["one"]
+        assert sys.path == path
 
     def test_a_file_of_kernels_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "k.cu").write_text("")

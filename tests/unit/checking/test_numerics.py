@@ -11,7 +11,7 @@ from dotcu.checking import numerics
 from dotcu.operator import Sample
 
 
-def judge(reference, result: torch.Tensor, *args: torch.Tensor) -> numerics.Error:
+def judge(reference: numerics.Reference, result: torch.Tensor, *args: torch.Tensor) -> numerics.Error:
     return numerics.judge(result, numerics.oracle(reference, Sample(*args)))
 
 

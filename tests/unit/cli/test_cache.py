@@ -17,7 +17,7 @@ from dotcu.compile.build import build
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source import inline_source
 from dotcu.compile.target import Target
-from dotcu.errors import UsageError
+from dotcu.errors import CacheError, UsageError
 
 KERNEL = 'extern "C" __global__ void k(float* x) { x[0] = %d; }'
 
@@ -79,6 +79,13 @@ def test_clearing_removes_every_entry_and_says_how_many(capsys: pytest.CaptureFi
 def test_listing_and_clearing_at_once_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="--list and --clear"):
         cache.command(list_entries=True, clear=True)
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_cache_directory_that_is_a_file_is_a_fault(directory: Path, below: str) -> None:
+    directory.write_text("")
+    with settings.override(cache_dir=directory / below), pytest.raises(CacheError, match="DOTCU_CACHE_DIR="):
+        cache.command()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _ctypes
 import json
 from pathlib import Path
 
 import pytest
 import typer
 
+from dotcu import settings
 from dotcu.cli import doctor
 from dotcu.compile import toolchain
 from dotcu.compile.driver import Gpu
@@ -102,6 +104,31 @@ def test_a_fault_gives_exit_code_3_and_is_named_at_the_end(
     shown = capsys.readouterr().out
     assert "NVRTC:      pip install nvidia-cuda-nvrtc\n" in shown
     assert shown.endswith("dotcu does not work here: see NVRTC\n")
+
+
+@pytest.mark.parametrize("name", ["", "no_such_file", "text", "library"])
+def test_a_compiler_that_is_none_is_a_fault(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("text")
+    path = Path(_ctypes.__file__) if name == "library" else tmp_path / name
+    with settings.override(nvrtc=path), pytest.raises(typer.Exit) as caught:
+        doctor.command()
+    assert caught.value.exit_code == 3
+    shown = capsys.readouterr().out
+    assert "DOTCU_NVRTC:        unset DOTCU_NVRTC\n" in shown
+    assert shown.endswith("dotcu does not work here: see DOTCU_NVRTC\n")
+
+
+def test_a_compiler_that_was_given_and_is_one_is_no_fault() -> None:
+    with settings.override(nvrtc=toolchain.nvrtc().path):
+        assert "DOTCU_NVRTC" not in {part.name for part in doctor.examine()}
+
+
+def test_a_toolkit_that_is_no_folder_is_a_fault(tmp_path: Path) -> None:
+    with settings.override(cuda_home=tmp_path / "nowhere"):
+        (part,) = [part for part in doctor.examine() if part.name == "CUDA_HOME"]
+    assert (part.state, part.remedy) == (doctor.FAULT, "unset CUDA_HOME")
 
 
 def test_where_nothing_is_missing_the_last_line_says_where_kernels_run(

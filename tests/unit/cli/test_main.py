@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +61,79 @@ def test_wrong_usage_exits_with_2_and_says_why_on_stderr(words: tuple[str, ...])
     assert (done.returncode, done.stdout) == (2, "")
     assert "rror: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("DOTCU_CACHE_BYTES", "1GB", "type: export DOTCU_CACHE_BYTES=1073741824"),
+        ("DOTCU_JIT", "maybe", "Type: export DOTCU_JIT=1, or for the default: unset DOTCU_JIT"),
+    ],
+)
+def test_a_wrong_setting_is_answered_with_the_line_to_type(variable: str, value: str, line: str) -> None:
+    done = dotcu_command("cache", **{variable: value})
+    assert done.returncode == 2
+    assert line in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"), [(("doctor", "--nope"), "UsageError"), (("cache", "--list", "--clear"), "UsageError")]
+)
+def test_an_error_is_printed_as_json_where_that_is_asked_for(words: tuple[str, ...], kind: str) -> None:
+    done = dotcu_command(*words, "--json")
+    shown = json.loads(done.stdout)
+    assert (done.returncode, shown["version"], shown["error"]["type"]) == (2, 1, kind)
+    assert shown["error"]["message"] in done.stderr
+
+
+def test_an_error_that_was_not_expected_is_printed_as_json_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "_explain_as_json", functools.partial(_as_if_asked, main._explain_as_json))
+    end_of(ZeroDivisionError("by zero"), monkeypatch)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == {"version": 1, "error": {"type": "ZeroDivisionError", "message": "by zero"}}
+
+
+def _as_if_asked(explain: Callable[[str, str], None], kind: str, message: str) -> None:
+    sys.argv = [*sys.argv, "--json"]  # the one that is patched, so it is put back
+    explain(kind, message)
+
+
+@pytest.mark.parametrize("words", [("--help",), ("cache",), ("cache", "--json"), ("doctor",)])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_said_in_one_line(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dotcu", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "error: the output could not be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize("words", [("--help",), ("cache",), ("cache", "--json"), ("doctor",)])
+def test_a_pipe_whose_reader_has_left_ends_the_command_quietly(words: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "dotcu", *words],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_device_that_is_none_is_wrong_usage() -> None:
+    done = dotcu_command("check", "dotcu.gallery:square", "--device", "bogus")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: device='bogus': give 'cuda' or 'simulator'.\n"
 
 
 def test_a_setting_of_the_wrong_type_is_wrong_usage() -> None:

@@ -1,0 +1,68 @@
+"""The samples that a check calls an overload with, and what is wrong with a `samples` function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from types import GeneratorType
+
+import torch
+
+from dotcu.checking import numerics
+from dotcu.checking.blame import at, blaming
+from dotcu.errors import OperatorError
+from dotcu.operator import Overload, Sample
+from dotcu.operator.samples import describe
+
+
+def cases(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
+    """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs."""
+    own = given(overload, device, dtype)
+    twin = overload.functional
+    if own or twin is None or twin.reference_function is None:
+        yield from own
+        return
+    for sample in given(twin, device, dtype):
+        try:
+            results = numerics.outputs(twin.reference_function(*sample.args, **sample.kwargs))
+        except (Exception, SystemExit):
+            yield sample  # the case calls the reference again, and has this as its failure
+            continue
+        outs = dict(zip(overload.signature.outs, map(_poisoned, results), strict=False))
+        yield Sample(*sample.args, **{**sample.kwargs, **outs})
+
+
+def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[Sample]:
+    """What the overload's `samples` function gives, each of them looked at.
+
+    Raises:
+        OperatorError: The function failed, or gave something else.
+    """
+    name = f"the samples of {overload.qualified_name}"
+    required = "The function takes (device, dtype) and gives dotcu.Sample(...) for each call to try."
+    samples: list[Sample] = []
+    with blaming(OperatorError, f"{name} failed for {dtype} on {device.type!r}", required):
+        made = overload.make_samples(device, dtype)
+        if not isinstance(made, Iterable):
+            raise OperatorError(f"{_place(made, overload)}{name} are {made!r}.\n{required}")
+        for item in made:
+            if not isinstance(item, Sample):
+                raise OperatorError(
+                    f"{_place(made, overload)}{name} have {describe(item)}, "
+                    f"which is no dotcu.Sample.\n{required}"
+                )
+            samples.append(item)
+    return samples
+
+
+def _place(made: object, overload: Overload) -> str:
+    """Where samples come from, as `file:line: `: the line that a generator stands at, or the function's."""
+    if isinstance(made, GeneratorType) and made.gi_frame is not None:
+        return f"{at(made.gi_code.co_filename, made.gi_frame.f_lineno)}: "
+    function = overload._samples
+    code = getattr(function and inspect.unwrap(function), "__code__", None)
+    return f"{at(code.co_filename, code.co_firstlineno)}: " if code else ""
+
+
+def _poisoned(like: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(like, torch.nan if like.is_floating_point() else 85)
