@@ -13,7 +13,7 @@ PYTEST_FLAGS ?= -n 2
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-CUDA_FILES = $(shell find src tests examples benchmarks -name '*.cu' -o -name '*.cuh' | sort)
+CUDA_FILES = $(shell find src tests $(wildcard examples) benchmarks -name '*.cu' -o -name '*.cuh' | sort)
 
 # The first Python that is new enough, and not too new.
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
@@ -70,4 +70,4 @@ docs: $(STAMP)  ## build the documentation into site/; a broken link is an error
 
 clean:  ## remove what make made
 	@rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	@find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests $(wildcard examples) benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
