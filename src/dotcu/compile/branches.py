@@ -32,8 +32,7 @@ def variants(text: str, defined: Container[str] = DEFINED) -> Iterator[str]:
         defined: Macros known to be defined.
     """
     lines = [
-        _Line(raw if _seen(stack) else blanks(raw), _path(stack))
-        for raw, stack in branching(text, defined)
+        _Line(raw if _seen(stack) else blanks(raw), _path(stack)) for raw, stack in branching(text, defined)
     ]
     waiting = list(dict.fromkeys(line.path for line in lines if line.text.strip()))
     first: dict[int, int] = {}

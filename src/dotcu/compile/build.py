@@ -18,7 +18,7 @@ from dotcu.compile.failure import explain_failure, unopened
 from dotcu.compile.objects import ObjectCode, parse_resources
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.plan import BuildPlan, plan_build
-from dotcu.compile.source import Source
+from dotcu.compile.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.errors import JitDisabled
 
@@ -122,7 +122,7 @@ class _Unseen:
         virtual = self._by_user(including, spelled) if user else self.plan.shelf.find(spelled)
         if virtual is None:
             return False
-        self.aliases[spelled] = f'#include "{virtual}"\n'.encode()
+        self.aliases[spelled] = f'#include "{virtual}"\n'.encode("utf-8", "surrogateescape")
         if virtual not in self.plan.closure.headers:
             self.aliases |= self.plan.shelf.closure([virtual])
         return True
@@ -218,7 +218,10 @@ def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
     if not log:
         return ()
     texts = {file.virtual: file.text for file in plan.closure.files}
-    return diagnostics.parse(log, _Display(plan), lambda name: texts.get(name, "").splitlines())
+    main = plan.closure.main.virtual
+    return diagnostics.parse(
+        log, _Display(plan), lambda name: printable(texts.get(name, "")).splitlines(), main=main
+    )
 
 
 class _Display(Mapping[str, str]):

@@ -155,5 +155,5 @@ def _digest(files: tuple[UserFile, ...], edges: tuple[tuple[str, str, str], ...]
         for part in (file.virtual, file.text):
             data = part.encode("utf-8", "surrogateescape")
             digest.update(len(data).to_bytes(8, "little") + data)
-    digest.update(repr(edges).encode())
+    digest.update(repr(edges).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

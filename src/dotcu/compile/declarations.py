@@ -6,8 +6,9 @@ in what macros make. What it misses the compiler may still find by name.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from dotcu.compile.branches import variants
@@ -63,7 +64,7 @@ _SCOPES = {"namespace", "struct", "class", "union", "enum"}
 
 
 def kernels(
-    text: str, defined: Container[str] = DEFINED, made: Container[str] = ()
+    text: str, defined: Collection[str] = DEFINED, made: Container[str] = ()
 ) -> tuple[Declaration, ...]:
     """Every `__global__` function that a text declares, in order; overloads stand one by one.
 
@@ -82,31 +83,37 @@ def kernels(
     return tuple(kernel.declaration for kernel in found.values())
 
 
-def _in_order(text: str, defined: Container[str]) -> list[_Found]:
+def _in_order(text: str, defined: Collection[str]) -> list[_Found]:
     """The kernels of all variants of a text, each place once."""
     found: dict[int, _Found] = {}
-    for visible in variants(text, defined):
-        for kernel in _Scanner(code(visible)).kernels():
+    for scanner in _scanners(text, frozenset(defined)):
+        for kernel in scanner.kernels():
             found.setdefault(kernel.start, kernel)
     return [found[start] for start in sorted(found)]
 
 
-def variables(text: str, defined: Container[str] = DEFINED) -> tuple[str, ...]:
+def variables(text: str, defined: Collection[str] = DEFINED) -> tuple[str, ...]:
     """Qualified names of the `__constant__` and `__device__` variables at namespace scope."""
     return _variables(text, defined, writable=False)
 
 
-def shared_variables(text: str, defined: Container[str] = DEFINED) -> tuple[str, ...]:
+def shared_variables(text: str, defined: Collection[str] = DEFINED) -> tuple[str, ...]:
     """Those variables of a text that kernels may write: not `__constant__`, not const."""
     return _variables(text, defined, writable=True)
 
 
-def _variables(text: str, defined: Container[str], *, writable: bool) -> tuple[str, ...]:
+def _variables(text: str, defined: Collection[str], *, writable: bool) -> tuple[str, ...]:
     found: dict[int, list[str]] = {}
-    for visible in variants(text, defined):
-        for start, names in _Scanner(code(visible)).variables(writable=writable):
+    for scanner in _scanners(text, frozenset(defined)):
+        for start, names in scanner.variables(writable=writable):
             found.setdefault(start, names)
     return tuple(dict.fromkeys(name for start in sorted(found) for name in found[start]))
+
+
+@functools.lru_cache(maxsize=16)
+def _scanners(text: str, defined: frozenset[str]) -> tuple[_Scanner, ...]:
+    """One scanner for each variant of a text; a module asks for kernels and variables in turn."""
+    return tuple(_Scanner(code(visible)) for visible in variants(text, defined))
 
 
 class _Scanner:
@@ -182,6 +189,8 @@ class _Scanner:
     def scope(self, begin: int, brace: int) -> str | None:
         """The name of the scope that a brace opens ("" for one without), None if it opens a body."""
         words = [self.at(i) for i in range(begin, brace)]
+        if "namespace" in words:  # a macro that ends in no semicolon may stand before it
+            words = words[words.index("namespace") :]
         if not words or words == ["extern"]:
             return "" if words else None
         if "(" in words or "=" in words or not _SCOPES & set(words):
@@ -280,7 +289,8 @@ class _Scanner:
         """Where statements that declare variables begin, and the names."""
         for begin, end, scope in self.statements():
             words = {self.at(i) for i in range(begin, end)}
-            if writable and words & {"__constant__", "const", "constexpr"}:
+            fixed = words & {"__constant__", "constexpr"} or ("const" in words and "*" not in words)
+            if writable and fixed:
                 continue
             if words & {"__constant__", "__device__", "__managed__"}:
                 names = ["::".join((*scope, name)) for name in self.declarators(begin, end)]

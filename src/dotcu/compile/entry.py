@@ -35,7 +35,7 @@ class Entry:
 
     def files(self) -> dict[str, bytes]:
         """The files of the entry's directory, by name."""
-        files = {"kernel.ptx": self.ptx.encode(), "log.txt": self.log.encode()}
+        files = {"kernel.ptx": self.ptx.encode("utf-8", "surrogateescape"), "log.txt": self.log.encode()}
         if self.cubin is not None:
             files["kernel.cubin"] = self.cubin
         index = {
@@ -98,7 +98,7 @@ def read(folder: Path) -> Entry | None:
     return Entry(
         about=index["about"],
         lowered=index["lowered"],
-        ptx=files["kernel.ptx"].decode(),
+        ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
         cubin=files.get("kernel.cubin"),
         log=files["log.txt"].decode(),
     )

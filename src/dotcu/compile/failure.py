@@ -5,18 +5,22 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from dotcu.compile import signatures, toolchain
+from dotcu.compile import signatures, toolchain, undefined
 from dotcu.compile.declarations import kernels, variables
-from dotcu.compile.diagnostics import Diagnostic, count
-from dotcu.compile.host_code import HOW, HostLine, explain, host_code
+from dotcu.compile.diagnostics import AT_END, NAME_MAP, Diagnostic, count
+from dotcu.compile.host_code import HOW, HostLine, explain, host_code, is_host_header
 from dotcu.compile.lexing import DEFINED
 from dotcu.compile.plan import BuildPlan
 from dotcu.errors import CompileError, DotcuError, HostCodeError, KernelNotFound, ToolchainError
 
-_NAME_MAP = "__nv_name_map"
-"""The file that NVRTC says errors in name expressions are in. Source: seen with CUDA 12.8 and 13.0."""
+_PROBE_REFUSED = re.compile(rf'^(a template declaration|"template") is not allowed.*{AT_END}$')
+"""What the compiler says of dotcu's own text when the source before it has no end."""
 
+_ASSEMBLER = "[ptxas]"
+_HEX = re.compile(r"\b0x[0-9a-f]+\b")
+_SYMBOL = re.compile(r"'([A-Za-z_]\w*)'")
 _HOST_FUNCTION = "is considered a host function"
 _CANNOT_OPEN = re.compile(
     r"(?m)^(?P<file>[^\s(][^(\n]*)\(\d+\): catastrophic error: "
@@ -29,6 +33,7 @@ PACKAGES = (
     (r"(cuda_\w+|mma|cooperative_groups|cuComplex)\.h", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
 )
 
+_UNCHOSEN = "cannot determine which instance of function template"
 _UNKNOWN_TARGET = "invalid value for --gpu-architecture"
 _SHOWN = 20
 
@@ -46,6 +51,11 @@ def unopened(log: str) -> tuple[str, str] | None:
     """The file, by its virtual name, and the header that it could not open, if that stopped a compile."""
     match = _CANNOT_OPEN.search(log)
     return (match["file"], match["header"]) if match else None
+
+
+def is_unchosen(error: CompileError) -> bool:
+    """Whether what was asked for is a template without its arguments."""
+    return any(_UNCHOSEN in diagnostic.message for diagnostic in error.diagnostics)
 
 
 def _defined(plan: BuildPlan) -> set[str]:
@@ -80,9 +90,14 @@ def _host_code(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | 
 def _not_found(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotFound | None:
     """A name that the compiler does not know and that no file declares."""
     errors = [diagnostic for diagnostic in found if diagnostic.severity == "error"]
-    if any(diagnostic.file != _NAME_MAP for diagnostic in errors):
+    if any(diagnostic.file != NAME_MAP for diagnostic in errors):
         return None
-    refused = [name for name in plan.names if any(_is_about(name, d) for d in errors)]
+    refused = [
+        name
+        for name in plan.names
+        if any(_is_about(name, d) for d in errors)
+        and not any(_is_about(name, d) and _UNCHOSEN in d.message for d in errors)
+    ]
     known_kernels, known_variables = declared(plan)
     for name in refused:
         known = known_kernels if signatures.is_kernel(name) else known_variables
@@ -133,16 +148,16 @@ def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
         return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{_tail(plan)}"
     what = f"{count(len(errors))}{_instantiated(plan, errors)}"
     headline = f"{plan.display} does not compile for {plan.target}: {what}."
-    shown = [str(_readable(plan, error)) for error in errors[:_SHOWN]]
+    shown = [str(_readable(plan, error)) for error in undefined.first(errors)[:_SHOWN]]
     rest = [f"... and {len(errors) - _SHOWN} more, in the exception's .log"] if len(errors) > _SHOWN else []
-    return "\n\n".join([headline, *shown, *rest, _advice(plan, log) or _tail(plan)])
+    return "\n\n".join([headline, *shown, *rest, _advice(plan, log, errors) or _tail(plan)])
 
 
 def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
     """Leave out what only repeats, about a name expression, what another error has said."""
-    real = [error for error in errors if error.file != _NAME_MAP]
+    real = [error for error in errors if error.file != NAME_MAP]
     if real:
-        return real
+        return [error for error in real if not _PROBE_REFUSED.search(error.message)] or real[:1]
     first: dict[str, Diagnostic] = {}
     for error in errors:
         expression = error.source.partition("nv_mangled_name")[2].strip()
@@ -153,13 +168,33 @@ def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
 
 def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
     """An error in a name expression, told of the name and not of NVRTC's own file."""
-    if error.file != _NAME_MAP:
-        return error
+    if error.message.endswith(_ASSEMBLER):
+        return _assembled(plan, error)
+    if error.file != NAME_MAP:
+        hint = undefined.hint(error.message)
+        return replace(error, notes=(*error.notes, hint)) if hint else error
     name = next((name for name in plan.names if _is_about(name, error)), "")
     return Diagnostic(
         severity="error", file=plan.display, line=0, column=0,
         message=f"{name} cannot be instantiated: {error.message}", notes=error.notes,
     )  # fmt: skip
+
+
+def _assembled(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
+    """What ptxas refused, by the kernel's name, and sizes as they are written."""
+    text = _HEX.sub(lambda match: str(int(match[0], 16)), error.message)
+    text = _SYMBOL.sub(lambda match: f"'{_name_of(plan, match[1])}'", text)
+    return replace(error, file=plan.display, message=text)
+
+
+def _name_of(plan: BuildPlan, symbol: str) -> str:
+    """The name that was asked for and that a symbol must be of; the symbol where there are several."""
+    fits = [name for name in plan.names if _may_be(base(name).split("::")[-1], symbol)]
+    return fits[0] if len(fits) == 1 else symbol
+
+
+def _may_be(plain: str, symbol: str) -> bool:
+    return symbol == plain or (symbol.startswith("_Z") and f"{len(plain)}{plain}" in symbol)
 
 
 def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
@@ -168,13 +203,26 @@ def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
     blamed = [
         name
         for name in plan.names
-        if any(_is_about(name, error) for error in errors)
+        if any(_is_about(name, error) or _is_assembled(plan, name, error) for error in errors)
         or re.search(rf"instantiation of \"[^\"]*\b{re.escape(base(name))}\(", context)
     ]
     return f", instantiating {', '.join(blamed)}" if blamed else ""
 
 
-def _advice(plan: BuildPlan, log: str) -> str:
+def _is_assembled(plan: BuildPlan, name: str, error: Diagnostic) -> bool:
+    """Whether ptxas says it of a template's instantiation; a plain kernel is named in the message."""
+    symbols = _SYMBOL.findall(error.message) if error.message.endswith(_ASSEMBLER) else []
+    return "<" in name and any(_name_of(plan, symbol) == name for symbol in symbols)
+
+
+def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
+    if any("includes itself" in error.message for error in errors):
+        return "Write at the top of each header: #pragma once"
+    if any("uses too much shared data" in error.message for error in errors):
+        return (
+            "Arrays of a fixed size in shared memory have 49152 bytes together.\n"
+            "Write for a larger one: extern __shared__ float s[]; and pass smem_bytes=BYTES at the launch."
+        )
     missing = unopened(log)
     if missing is None:
         return ""
@@ -187,7 +235,9 @@ def _advice(plan: BuildPlan, log: str) -> str:
         if re.match(pattern, missing[1]):
             package = cuda_13 if major >= 13 else cuda_12
             return f'{not_found}It comes with: pip install "{package}=={major}.{minor}.*"'
-    return f"{not_found}If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {HOW}"
+    if is_host_header(missing[1]):
+        return f"{not_found}If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {HOW}"
+    return f"{not_found}If it is yours: load(..., include=[FOLDER])"
 
 
 def _tail(plan: BuildPlan) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from dotcu.compile.lexing import DEFINED, active, code, without_comments
+from dotcu.compile.source import printable
 
 HOW = """\
 The device compiler takes device code alone. Guard host code, and one file serves both compilers:
@@ -63,6 +64,7 @@ CODE = (
         "the host's standard library",
     ),
 )
+HOST_HEADERS = {"Eigen/Dense", "cublas.h", "cuda_profiler_api.h", "errno.h", "signal.h", "time.h", "mpi.h"}
 _DIRECTIVES = [(re.compile(pattern), what) for pattern, what in DIRECTIVES]
 _CODE = [(re.compile(pattern), what) for pattern, what in CODE]
 _NAMES = re.compile(r"#[ \t]*(?:ifdef|ifndef)[ \t]+(\w+)|defined[ \t]*\(?[ \t]*(\w+)")
@@ -79,13 +81,18 @@ def host_code(text: str, defined: Container[str] = DEFINED) -> tuple[HostLine, .
     """
     visible = active(text, defined, undefined=_undefined(text, defined))
     directives, bare = without_comments(visible).splitlines(), code(visible).splitlines()
-    lines = text.splitlines()
+    lines = printable(text).splitlines()
     found = []
     for index, line in enumerate(lines):
         what = _match(_DIRECTIVES, directives[index]) or _match(_CODE, bare[index])
         if what:
             found.append(HostLine(index + 1, line, what))
     return tuple(found)
+
+
+def is_host_header(name: str) -> bool:
+    """Whether a header is one that only a host compiler has, by its name."""
+    return "." not in name or bool(_match(_DIRECTIVES, f"#include <{name}>")) or name in HOST_HEADERS
 
 
 def _match(patterns: list[tuple[re.Pattern[str], str]], line: str) -> str:

@@ -16,8 +16,6 @@ from dotcu.compile.compilers import builtins
 from dotcu.errors import ToolchainError
 
 SUCCESS = 0
-COMPILATION = 6
-NAME_NOT_VALID = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +79,10 @@ class Nvrtc:
     def compile(self, request: Request) -> Reply:
         """Compile a source held in memory, with headers held in memory."""
         program = ctypes.c_void_p()
-        names = _strings([name.encode() for name in request.headers])
+        names = _strings([_bytes(name) for name in request.headers])
         texts = _strings(list(request.headers.values()))
         self._call(
-            "nvrtcCreateProgram", ctypes.byref(program), request.text.encode(), request.name.encode(),
+            "nvrtcCreateProgram", ctypes.byref(program), _bytes(request.text), _bytes(request.name),
             len(request.headers), texts, names,
         )  # fmt: skip
         try:
@@ -94,27 +92,28 @@ class Nvrtc:
 
     def _compile(self, program: ctypes.c_void_p, request: Request) -> Reply:
         for expression in request.expressions:
-            self._call("nvrtcAddNameExpression", program, expression.encode())
-        given = _strings([argument.encode() for argument in request.arguments])
+            self._call("nvrtcAddNameExpression", program, _bytes(expression))
+        given = _strings([_bytes(argument) for argument in request.arguments])
         status = self._library.nvrtcCompileProgram(program, len(request.arguments), given)
-        log = self._bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        # A NUL also stands between what the front end and what ptxas said.
+        log = self._get(program, "ProgramLog").replace(b"\0", b"").decode(errors="replace")
         if status != SUCCESS:
             return Reply(ok=False, log=log or self._explain(status), lowered={})
-        cubin = self._bytes(program, "CUBIN")
+        cubin = self._get(program, "CUBIN")
         return Reply(
             ok=True,
             log=log,
-            ptx=self._bytes(program, "PTX").rstrip(b"\0").decode(),
+            ptx=self._get(program, "PTX").rstrip(b"\0").decode("utf-8", "surrogateescape"),
             cubin=cubin or None,
             lowered={name: self._lowered(program, name) for name in request.expressions},
         )
 
     def _lowered(self, program: ctypes.c_void_p, expression: str) -> str:
         symbol = ctypes.c_char_p()
-        self._call("nvrtcGetLoweredName", program, expression.encode(), ctypes.byref(symbol))
-        return (symbol.value or b"").decode()
+        self._call("nvrtcGetLoweredName", program, _bytes(expression), ctypes.byref(symbol))
+        return (symbol.value or b"").decode("utf-8", "surrogateescape")
 
-    def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _get(self, program: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
         self._call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
         if size.value == 0:
@@ -133,6 +132,11 @@ class Nvrtc:
                 f"The compiler {self.path} failed in {function}: {self._explain(status)}.\n"
                 'Install it again: pip install --force-reinstall "dotcu[cu13]"'
             )
+
+
+def _bytes(text: str) -> bytes:
+    """Text as it was on disk, also where it was not UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _strings(values: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
@@ -51,13 +53,12 @@ class CompileOptions:
     debug: bool = False
 
     def __post_init__(self) -> None:
+        _require_types(self.std, self.define, self.options)
         object.__setattr__(self, "define", FrozenMap(self.define))
         object.__setattr__(self, "options", tuple(self.options))
         for option in self.options:
+            _require_option(option)
             _refuse(option)
-        for name in self.define:
-            if not name.isidentifier():
-                raise UsageError(f"A macro's name was expected in define, got {name!r}.")
 
     @property
     def key(self) -> Hashable:
@@ -115,6 +116,50 @@ REFUSED = {
 }
 
 
+def _require_types(std: object, define: object, options: object) -> None:
+    if not isinstance(std, str):
+        raise UsageError(f'std is a str, got {std!r}.\nWrite std="c++17", say.')
+    if not isinstance(define, Mapping):
+        raise UsageError(
+            f"define is a dict of macros and their values, got {define!r}.\nWrite define={_as_dict(define)}."
+        )
+    for name, value in define.items():
+        _require_macro(name, value)
+    if isinstance(options, (str, bytes)) or not isinstance(options, Iterable):
+        raise UsageError(
+            f"options is a list of compiler options, got {options!r}.\nWrite options=[{options!r}]."
+        )
+
+
+def _require_option(option: object) -> None:
+    if not isinstance(option, str) or "\0" in option:
+        raise UsageError(
+            f'options is a list of str, got {option!r} in it.\nWrite options=["-fmad=false"], say.'
+        )
+
+
+def _as_dict(define: object) -> str:
+    given = [define] if isinstance(define, str) else define
+    if not isinstance(given, Iterable):
+        return '{"NAME": 1}'
+    pairs = [str(name).partition("=") for name in given]
+    return repr({name: value if equals else None for name, equals, value in pairs})
+
+
+def _require_macro(name: object, value: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        near = re.sub(r"\W+", "_", str(name)).strip("_")
+        near = near if near.isidentifier() else "NAME"
+        raise UsageError(
+            f"A macro's name was expected in define, got {name!r}.\nWrite define={{{near!r}: {value!r}}}."
+        )
+    if not (value is None or isinstance(value, (str, Real))) or "\0" in str(value):
+        raise UsageError(
+            f"The macro {name} in define is a str, a number or None, got {value!r}.\n"
+            f"Write define={{{name!r}: {str(value).replace(chr(0), '')!r}}}."
+        )
+
+
 def _refuse(option: str) -> None:
     for refused, instead in REFUSED.items():
         joined = refused == "-I" and option.startswith("-I")
@@ -129,8 +174,14 @@ def arguments(options: CompileOptions, target: Target, *, simulated: bool = Fals
     rows = tuple(
         row.option.format(options=options, target=target) for row in TABLE if row.when(options, target)
     )
-    macros = tuple(f"-D{name}={1 if value is None else int(value) if isinstance(value, bool) else value}" for name, value in options.define.items())
+    macros = tuple(f"-D{name}={_spelled(value)}" for name, value in options.define.items())
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + options.options
+
+
+def _spelled(value: Define) -> Define:
+    if value is None:
+        return 1
+    return int(value) if isinstance(value, bool) else value
 
 
 def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, ...]) -> str:

@@ -119,7 +119,9 @@ def _asked(
 
 def digest(parts: Mapping[str, str]) -> str:
     """One digest of some named parts."""
-    return hashlib.sha256(repr((FORMAT, sorted(parts.items()))).encode()).hexdigest()
+    return hashlib.sha256(
+        repr((FORMAT, sorted(parts.items()))).encode("utf-8", "surrogateescape")
+    ).hexdigest()
 
 
 def _system_identity(reached: Closure, compiler: Compiler) -> str:

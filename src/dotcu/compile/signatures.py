@@ -26,4 +26,5 @@ def expressions(names: Iterable[str]) -> tuple[str, ...]:
 
 def probed(text: str) -> str:
     """A source's text with the probe at its end, on lines of its own."""
-    return f"{text}\n{DECLARATION}\n"
+    continued = text.rstrip(" \t\r").endswith("\\")  # the probe would go on a comment, or a macro
+    return f"{text}\n{chr(10) if continued else ''}{DECLARATION}\n"

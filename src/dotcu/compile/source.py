@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dotcu.errors import SourceNotFound
+from dotcu.errors import SourceNotFound, UsageError
 
 
 @dataclass(frozen=True)
@@ -29,29 +29,85 @@ class Source:
         return f"Source({str(self.path or self.name)!r}, {self.text.count(chr(10)) + 1} lines)"
 
 
-def read_source(path: str | Path, include: Sequence[str | Path] = ()) -> Source:
+def read_source(
+    path: str | Path, include: Sequence[str | Path] = (), *, beside: Path | None = None
+) -> Source:
     """Read a source from disk.
+
+    Args:
+        beside: The folder that relative paths count from; None for the working directory.
 
     Raises:
         SourceNotFound: There is no such file, or it cannot be read as text.
+        UsageError: The path, or an include folder, is no path.
     """
-    path = Path(path).expanduser().absolute()
-    return Source(path.name, read_text(path), path, _folders(include))
+    full = _absolute(path, "path", 'load("kernels.cu")', beside)
+    return Source(full.name, read_text(full), full, _folders(include, beside))
 
 
-def inline_source(text: str, name: str = "inline.cu", include: Sequence[str | Path] = ()) -> Source:
-    """Make a source of text that is on no disk; quoted headers are looked for in `include` alone."""
+def inline_source(
+    text: str, name: str = "inline.cu", include: Sequence[str | Path] = (), *, beside: Path | None = None
+) -> Source:
+    """Make a source of text that is on no disk; quoted headers are looked for in `include` alone.
+
+    Raises:
+        SourceNotFound: An include folder is not there, or there is a NUL character in the text.
+        UsageError: The text is no str, or has half of a surrogate pair; an include folder is no path.
+    """
+    given: object = text
+    if not isinstance(given, str):
+        raise UsageError(
+            f"load_inline takes the text of a source, a str; got {type(given).__name__}.\n"
+            f"Write {_instead_of_text(given)}."
+        )
     _require_text(text, name)
-    return Source(name, text, None, _folders(include))
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"The source has half of a surrogate pair, {text[error.start]!a}, at index {error.start}: "
+            "UTF-8 has no bytes for it.\n"
+            'Leave it out: load_inline(source.encode("utf-8", "replace").decode())'
+        ) from error
+    return Source(name, text, None, _folders(include, beside))
 
 
-def _folders(include: Sequence[str | Path]) -> tuple[Path, ...]:
-    folders = tuple(Path(folder).expanduser().absolute() for folder in include)
+def _instead_of_text(value: object) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return "load_inline(source.decode())"
+    if isinstance(value, Path):
+        return f"load({str(value)!r})"
+    return 'load_inline("__global__ void fill(float* out) { out[threadIdx.x] = 1; }")'
+
+
+def _absolute(path: object, what: str, example: str, beside: Path | None) -> Path:
+    """A path as it was given, as an absolute one."""
+    if not isinstance(path, (str, Path)):
+        raise UsageError(f"{what} is a str or a Path, got {path!r}.\nWrite {example}, say.")
+    if "\0" in str(path):
+        raise UsageError(
+            f"{what} has a NUL character in it, got {str(path)!r}: no file's name has one.\n"
+            f"Write {example}, say."
+        )
+    try:
+        return ((beside or Path()) / Path(path).expanduser()).absolute()
+    except RuntimeError as error:  # "~name" of a user that does not exist
+        raise SourceNotFound(
+            f"There is no home folder for {str(path)!r}.\nWrite the path in full: {example}"
+        ) from error
+
+
+def _folders(include: object, beside: Path | None) -> tuple[Path, ...]:
+    if isinstance(include, (str, bytes, Path)) or not isinstance(include, Iterable):
+        shown = str(include) if isinstance(include, (str, Path)) else "include"
+        raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{shown!r}].")
+    folders = tuple(_absolute(folder, "include", 'include=["include"]', beside) for folder in include)
     for folder in folders:
         if not folder.is_dir():
             raise SourceNotFound(
                 f"The include folder {folder} is not there.\n"
-                "It was named in include=[...]; a relative one counts from the working directory."
+                "It was named in include=[...]; load() counts a relative one from the folder of the file "
+                "that calls it."
             )
     return folders
 
@@ -82,6 +138,11 @@ def _require_text(text: str, name: str) -> None:
             f"{name} is not text: there is a NUL byte in it.\n"
             f"UTF-8 is required. If it is UTF-16: iconv -f UTF-16 -t UTF-8 {name}"
         )
+
+
+def printable(text: str) -> str:
+    """Text to show: bytes that are not UTF-8 become what the compiler's log has for them."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _missing(path: Path) -> str:

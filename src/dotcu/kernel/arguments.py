@@ -102,7 +102,9 @@ class TensorPacker:
 
     @property
     def takes(self) -> str:
-        return f"a {dtype_names(self.element.dtypes)} tensor of {self.rank} dimensions, strided or not, or None"
+        return (
+            f"a {dtype_names(self.element.dtypes)} tensor of {self.rank} dimensions, strided or not, or None"
+        )
 
     def pack(self, value: Any, addresses: Addresses) -> bytes:
         if value is None:

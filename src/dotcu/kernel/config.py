@@ -92,6 +92,16 @@ def read_config(
     return config
 
 
+def read_block(kernel: str, block: Any, smem_bytes: Any) -> tuple[int, int]:
+    """The threads of a block and its dynamic shared memory, as a user wrote them.
+
+    Raises:
+        LaunchConfigError: A size is no whole number, or negative, or there are no threads.
+    """
+    x, y, z = _dim(kernel, "block", block, low=1)
+    return x * y * z, _whole(kernel, "smem_bytes", smem_bytes, low=0)
+
+
 def _breach(kernel: str, got: str, limit: str, remedy: str) -> LaunchConfigError:
     return LaunchConfigError(f"{kernel}: got {got}; {limit}.\n{remedy}")
 
@@ -155,6 +165,13 @@ def _require_cluster(kernel: str, grid: Dim, cluster: Dim) -> None:
         )
 
 
+MAX_STATIC_SMEM_BYTES = 49152
+"""What ptxas takes of `__shared__` arrays of a fixed size, on every architecture.
+
+Source: CUDA Programming Guide, "Shared Memory" of each compute capability: above 48 KB it is dynamic.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelNeeds:
     """What one kernel takes of a multiprocessor, as far as it is known.
@@ -178,6 +195,8 @@ def require_fit(
         LaunchConfigError: Names the limit that is broken, its value, and the value asked for.
     """
     name = f"sm_{arch.capability[0]}{arch.capability[1]}"
+    if needs.static_smem_bytes > MAX_STATIC_SMEM_BYTES:
+        raise _too_much_static(kernel, needs.static_smem_bytes, arch.smem_block_bytes, name)
     shared = needs.static_smem_bytes + config.smem_bytes
     if shared > arch.smem_block_bytes:
         raise _breach(
@@ -199,6 +218,16 @@ def require_fit(
             kernel, f"cluster={config.cluster}", f"{name} has no clusters; sm_90 has", "Leave cluster out."
         )
     _require_resident(kernel, config, needs, arch, multiprocessors)
+
+
+def _too_much_static(kernel: str, static: int, most: int, name: str) -> LaunchConfigError:
+    enough = "" if static <= most else f", of which {name} has {most} per block: use smaller arrays"
+    return _breach(
+        kernel,
+        f"{static} bytes of static shared memory",
+        f"the limit is {MAX_STATIC_SMEM_BYTES}",
+        f"Use extern __shared__ and smem_bytes={min(static, most)}{enough}.",
+    )
 
 
 def _require_resident(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,14 @@ from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, Source
 from dotcu.compile.closure import closure
 from dotcu.compile.headers import shelf
-from dotcu.compile.lexing import DEFINED
+from dotcu.compile.lexing import DEFINED, macros, without_comments
+
+# What the scan for variables passes over: static ones in functions, variable templates, macros.
+_STATE = re.compile(
+    r"\bstatic\b(?![^;={(\[]*\b(?:const|constexpr)\b)[^;={(\[]*[;={\[]"
+    r"|\btemplate\s*<[^;{}()]*>\s*__(?:device|managed)__(?![^;={(\[]*\b(?:const|constexpr)\b)[^;={(\[]*[;={\[]"
+    r"|#[ \t]*define\b[^\n]*__(?:device|managed)__(?![^\n]*[(])"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,33 +29,39 @@ class Declared:
             header's have no line.
         overloads: The lines of each name that the source gives to several kernels.
         variables: Qualified names of `__constant__` and `__device__` variables.
-        shared: Those of them that kernels may write.
+        constants: Those of them that no kernel writes.
+        has_state: Whether there may be variables that kernels write, in a macro or a function, say.
     """
 
     kernels: tuple[Declaration, ...]
     overloads: Mapping[str, tuple[int, ...]]
     variables: tuple[str, ...]
-    shared: tuple[str, ...]
+    constants: tuple[str, ...]
+    has_state: bool
 
 
 def declared(source: Source, options: CompileOptions) -> Declared:
     """Scan a source and the user's headers that it reaches."""
     defined = {*DEFINED, *options.define}
     texts = [source.text, *_header_texts(source)]
-    own = compiler.kernels(source.text, defined)
+    made = frozenset(name for text in texts for name in macros(text))
+    own = compiler.kernels(source.text, defined, made)
     lines: dict[str, tuple[int, ...]] = {}
     for kernel in own:
         lines[kernel.name] = (*lines.get(kernel.name, ()), kernel.line)
     kernels = {kernel.name: kernel for kernel in own if len(lines[kernel.name]) == 1}
     for text in texts[1:]:
-        for kernel in compiler.kernels(text, defined):
+        for kernel in compiler.kernels(text, defined, made):
             if kernel.name not in lines:
                 kernels.setdefault(kernel.name, replace(kernel, line=0))
+    found = tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined)))
+    shared = {v for text in texts for v in compiler.shared_variables(text, defined)}
     return Declared(
         kernels=tuple(kernels.values()),
         overloads={name: found for name, found in lines.items() if len(found) > 1},
-        variables=tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined))),
-        shared=tuple(dict.fromkeys(v for text in texts for v in compiler.shared_variables(text, defined))),
+        variables=found,
+        constants=tuple(name for name in found if name not in shared),
+        has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
     )
 
 

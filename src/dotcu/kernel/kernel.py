@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,10 @@ import torch
 from dotcu.compile import Declaration, ObjectCode, Target
 from dotcu.errors import ArgumentError, LaunchConfigError, SourceError
 from dotcu.kernel import context, cuda, templates
+from dotcu.kernel.config import read_block
 from dotcu.kernel.launch import DeviceLike, InSimulator, OnCuda, default_place, launch
 from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
+from dotcu.kernel.runs import DEFAULT_ARCH, active_run
 from dotcu.kernel.tracing import refuse_compiled, refuse_place
 from dotcu.kernel.units import Code, Unit, target_of
 
@@ -56,6 +59,8 @@ class Kernel:
         self._declaration = declaration
         self._unit = unit
         self._arguments = arguments
+        self._held: dict[tuple[int, int, Target], int] = {}
+        self._by_dtype: dict[torch.dtype, Kernel] = {}
         instantiated = declaration.template_parameters and unit is not None
         self.name = templates.instance_name(declaration, arguments) if instantiated else declaration.name
 
@@ -96,13 +101,27 @@ class Kernel:
         """
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(self.name)
+        if type(arguments) is torch.dtype:
+            found = self._by_dtype.get(arguments)
+            if found is None:
+                found = self._by_dtype[arguments] = self._instantiated((arguments,))
+            return found
+        return self._instantiated(arguments if isinstance(arguments, tuple) else (arguments,))
+
+    def _instantiated(self, values: tuple[Any, ...]) -> Kernel:
         if self._unit is not None:
+            is_instance = bool(self._declaration.template_parameters)
             raise ArgumentError(
-                f"{self.name} is {'instantiated already' if self._arguments else 'no template'}, got "
-                f"[{arguments!r}].\nCall it as it is: module.{self._declaration.name.rsplit('::')[-1]}(...)"
+                f"{self.name} is {'instantiated already' if is_instance else 'no template'}, got "
+                f"{list(values)!r}.\nCall it as it is: {self._as_it_is()}(...)"
             )
-        values = arguments if isinstance(arguments, tuple) else (arguments,)
         return self._module.instantiation(self._declaration, values)
+
+    def _as_it_is(self) -> str:
+        """The Python text that gives this kernel."""
+        arguments = ", ".join(f'"{text}"' for text in self._arguments) or "()"
+        found = templates.access(self._declaration.name)
+        return f"{found}[{arguments}]" if self._declaration.template_parameters else found
 
     def __call__(
         self,
@@ -223,16 +242,25 @@ class Kernel:
             At least 1.
 
         Raises:
-            LaunchConfigError: A multiprocessor cannot hold even one such block, so no launch can have it.
+            LaunchConfigError: A multiprocessor cannot hold even one such block, so no launch can have it;
+                or the block is not made of whole numbers.
 
         Note:
             Arithmetic on what the assembler reports: the same answer for fakes and in the simulator.
         """
-        sizes = block if isinstance(block, (tuple, list)) else (block,)
-        threads = 1
-        for size in sizes:
-            threads *= size
-        code = self._assembled()
+        if type(block) is int and type(smem_bytes) is int:
+            threads = block
+        else:
+            threads, smem_bytes = read_block(self.name, block, smem_bytes)
+        target = _assembled_target()
+        found = self._held.get((threads, smem_bytes, target))
+        if found is None:
+            found = self._blocks(self.unit.code(target), threads, smem_bytes)
+            self._held[threads, smem_bytes, target] = found
+        return found
+
+    def _blocks(self, code: Code, threads: int, smem_bytes: int) -> int:
+        threads, smem_bytes = read_block(self.name, threads, smem_bytes)
         held = self._occupancy(code, threads, smem_bytes)
         if held.blocks == 0:
             raise LaunchConfigError(
@@ -266,11 +294,16 @@ def _run_of_default() -> Any:
 
 def _assembled_target() -> Target:
     """What attributes and occupancy are told for: the device in use, as machine code."""
-    place = default_place()
-    if isinstance(place, OnCuda):
-        target = target_of(place.index)
-        return Target("sm", target.major, target.minor, target.suffix)
-    target = Target.parse(place.run.arch)
+    run = active_run()
+    if run is None and cuda.available():
+        return _assembled(target_of(torch.cuda.current_device()))
+    return _assembled(run.arch if run is not None else DEFAULT_ARCH)
+
+
+@functools.cache
+def _assembled(target: Target | str) -> Target:
+    if isinstance(target, str):
+        target = Target.parse(target)
     return Target("sm", target.major, target.minor, target.suffix)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, LaunchConfigError
 from dotcu.kernel import context, cuda, simulated
-from dotcu.kernel.arguments import Packed, Plan, pack, require_device, tensors
+from dotcu.kernel.arguments import Plan, pack, require_device, tensors
 from dotcu.kernel.config import LaunchConfig, read_config, require_fit
 from dotcu.kernel.occupancy import ArchLimits, limits
 from dotcu.kernel.runs import active_run, capability_of
@@ -114,7 +114,7 @@ def _index(device: torch.device) -> int:
 def _read_device(kernel: str, device: DeviceLike) -> torch.device:
     try:
         is_index = isinstance(device, int) and not isinstance(device, bool)
-        asked = torch.device("cuda", device) if is_index else torch.device(device)
+        asked = torch.device(f"cuda:{device}" if is_index else device)
     except (RuntimeError, TypeError) as error:
         raise LaunchConfigError(f'{kernel}: got device={device!r}; pass "cuda:0" or "cpu".') from error
     if asked.type == "cpu":
@@ -160,10 +160,9 @@ def launch(
     plan = code.plan(name)
     require_device(plan, args)
     require_fit(name, config, code.needs(name), place.arch, multiprocessors=place.multiprocessors)
-    packed = _run(place, code, name, plan, args, config)
+    _run(place, code, name, plan, args, config)
     if not config.blocks:
         return
-    _count_writes(packed.written)
     for watcher in context.watched():
         watcher.append(_seen(name, place, code))
 
@@ -185,18 +184,20 @@ def _seen(name: str, place: Where, code: Code) -> context.Launch:
     )
 
 
-def _run(
-    place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig
-) -> Packed:
+def _run(place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig) -> None:
+    """Pack and run, and count the writes; those too that were made before a finding stopped it."""
     if isinstance(place, OnCuda):
         packed = pack(plan, args, _data_ptr)
         if config.blocks:
             cuda.launch(code.library(), code.symbol(name), place.index, config, packed.parameters, name)
-        return packed
+            _count_writes(packed.written)
+        return
     packed, memory = simulated.pack_simulated(plan, args)
     if config.blocks:
-        simulated.launch(code, name, packed, memory, config, place.run, name)
-    return packed
+        try:
+            simulated.launch(code, name, packed, memory, config, place.run, name)
+        finally:
+            _count_writes(packed.written)
 
 
 def _data_ptr(tensor: Tensor, name: str, writable: bool) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import re
+import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,18 @@ import torch
 
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
-from dotcu.errors import KernelNotFound, UsageError
-from dotcu.kernel import templates
+from dotcu.errors import DotcuError, KernelNotFound, UsageError
+from dotcu.kernel import discovery, templates
 from dotcu.kernel.declared import declared
 from dotcu.kernel.kernel import Kernel, overloaded
 from dotcu.kernel.launch import default_place
 from dotcu.kernel.locks import ForkSafeLock
-from dotcu.kernel.mangling import qualified_name
+from dotcu.kernel.state import Users
 from dotcu.kernel.tracing import refuse_compiled
-from dotcu.kernel.units import Owners, Unit
+from dotcu.kernel.units import Unit
 from dotcu.kernel.variable import Variable
+
+_log = logging.getLogger("dotcu")
 
 Define = Mapping[str, Any]
 Instantiations = Mapping[str, Sequence[Any]]
@@ -47,21 +49,29 @@ class Module:
         self._contents: dict[str, bytes] = {}
         self._declared = declared(source, options)
         kernels = self._declared.kernels
-        self._owners: Owners = {}
+        self._users = Users(source.name)
+        self._late: set[str] = set()
         plain = [d for d in kernels if not d.template_parameters]
         templates_by_name = {d.name: d for d in kernels if d.template_parameters}
-        self.instantiate = _read_instantiate(instantiate, templates_by_name, self._not_found)
-        together = self.instantiate if self._declared.shared else {}
+        self.instantiate = _read_instantiate(instantiate, templates_by_name, self.name)
+        together = self.instantiate if self._declared.has_state else {}
         self._plain = self._unit_of(
             plain, [(templates_by_name[n], row) for n in together for row in together[n]]
         )
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in kernels])
+        self._warn_of_hidden(kernels)
         self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {
             (name, row): Kernel(self, templates_by_name[name], self._plain, row)
             for name, rows in together.items()
             for row in rows
         }
+
+    def _warn_of_hidden(self, kernels: Sequence[Declaration]) -> None:
+        for name in (d.name for d in kernels):
+            if hasattr(type(self), name) or name in vars(self) or name.startswith("_"):
+                shown = f'module.kernels["{name}"]'
+                _log.warning("%s: module.%s is not the kernel of that name: use %s", self.name, name, shown)
 
     def _unit_of(
         self, plain: Sequence[Declaration], instances: Sequence[tuple[Declaration, tuple[str, ...]]]
@@ -84,9 +94,10 @@ class Module:
             names,
             parameter_names={name: d.parameter_names for name, d in zip(names, declarations, strict=False)},
             variables=self._declared.variables,
-            shared=self._declared.shared,
+            constants=self._declared.constants,
             contents=self._contents,
-            owners=self._owners,
+            users=self._users,
+            late=self._late,
         )
 
     def _kernel(self, declaration: Declaration) -> Kernel:
@@ -138,13 +149,16 @@ class Module:
             KernelNotFound: There is none; names those that there are, the nearest first.
             SourceError: The name is that of several kernels.
         """
+        why = ""
         if name in self._declared.overloads:
             self._choose(name)
-        elif re.search(r"^\s*#\s*(define|include\s*\")", self.source.text, re.MULTILINE):
-            self._discover()
-        if name in self.kernels.found:
-            return self.kernels.found[name]
-        raise KernelNotFound(self._not_found(name, "kernel", list(self.kernels)))
+        elif self._lacks(name):
+            why = self._discover(name)
+        found = discovery.by_name(name, tuple(self.kernels.found))
+        if found is not None:
+            return self.kernels.found[found]
+        names = list(self.kernels)
+        raise KernelNotFound(f"{discovery.not_found(self.name, name, 'kernel', names)}{why}")
 
     def _choose(self, name: str) -> None:
         """Add the one kernel of a name that the preprocessor leaves, where the text has several.
@@ -152,34 +166,35 @@ class Module:
         Raises:
             SourceError: It leaves several, or one is a template.
         """
-        declaration = Declaration(name, (), (), self._declared.overloads[name][0])
-        unit = self._unit([declaration])
-        if name not in default_place().code(unit).object.lowered:
-            raise overloaded(name, self._declared.overloads[name], self.name)
-        self._add(declaration, unit)
+        lines = self._declared.overloads[name]
+        found = discovery.kernel(default_place().code(self._plain), name)
+        if found is None or found.template_parameters:
+            raise overloaded(name, lines, self.name)
+        self._add(replace(found, line=lines[0]))
 
-    def _add(self, declaration: Declaration, unit: Unit) -> None:
+    def _discover(self, name: str) -> str:
+        """Add the kernels that the compiler sees and the scan does not; why it could not be asked."""
+        try:
+            code = default_place().code(self._plain)
+            for entry in discovery.entries(code):
+                if entry not in self._declared.overloads:
+                    self._add(Declaration(entry, (), (), 0))
+            found = discovery.kernel(code, name) if self._lacks(name) else None
+        except DotcuError as error:
+            return f"\nThe compiler could not be asked: {str(error).splitlines()[0]}"
+        if found is not None:
+            self._add(found)
+        return ""
+
+    def _lacks(self, name: str) -> bool:
+        return discovery.is_unknown(name, tuple(self.kernels.found))
+
+    def _add(self, declaration: Declaration) -> None:
+        """Add a kernel that only the compiler sees; the code of the plain ones holds it."""
         with self._lock:
             if declaration.name not in self.kernels.found:
-                self._units.append(unit)
-                self.kernels.found[declaration.name] = Kernel(self, declaration, unit)
-
-    def _discover(self) -> None:
-        """Add the kernels that the compiler sees and the scan does not, each a unit of its own."""
-        code = default_place().code(self._plain)
-        for symbol in code.program.headers:
-            name, is_template = qualified_name(symbol)
-            known = name in self.kernels.found or name in self._declared.overloads
-            if known or is_template:
-                continue
-            declaration = Declaration(name, (), (), 0)
-            self._add(declaration, self._unit([declaration]))
-
-    def _not_found(self, name: str, kind: str, names: Sequence[str]) -> str:
-        near = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.0)
-        listed = ", ".join(near) if near else f"no {kind} at all"
-        remedy = f"Did you mean module.{near[0]}?" if near else "A kernel is a __global__ void function."
-        return f"{self.name} has no {kind} named {name!r}; it has {listed}.\n{remedy}"
+                self._late.add(declaration.name)
+                self.kernels.found[declaration.name] = self._kernel(declaration)
 
     def compile(self, arch: str) -> ObjectCode:
         """Compile the plain kernels, and the instantiations named or used so far, for an architecture.
@@ -212,11 +227,24 @@ class Module:
         Raises:
             KernelNotFound: There is none of that name; names those that there are.
         """
-        names = self._declared.variables
-        found = _by_name(name, names)
+        late = tuple(name[1:] for name in self._late if name.startswith("&"))
+        names = (*self._declared.variables, *late)
+        found = discovery.by_name(name, names)
+        if found is None and discovery.is_unknown(name, names) and self._has_variable(name):
+            found = name
         if found is None:
-            raise KernelNotFound(self._not_found(name, "variable", names))
+            raise KernelNotFound(discovery.not_found(self.name, name, "variable", names))
         return Variable(self, found)
+
+    def _has_variable(self, name: str) -> bool:
+        """Whether the compiler sees a variable that the scan does not."""
+        try:
+            found = discovery.variable(default_place().code(self._plain), name)
+        except DotcuError:
+            return False
+        if found:
+            self._late.add("&" + name)
+        return found
 
     @property
     def contents(self) -> dict[str, bytes]:
@@ -227,24 +255,16 @@ class Module:
 def _read_instantiate(
     asked: Instantiations,
     declarations: Mapping[str, Declaration],
-    not_found: Callable[[str, str, Sequence[str]], str],
+    file: str,
 ) -> dict[str, tuple[tuple[str, ...], ...]]:
     read = {}
     for name, rows in asked.items():
-        qualified = _by_name(name, tuple(declarations))
+        qualified = discovery.by_name(name, tuple(declarations))
         if qualified is None:
-            raise KernelNotFound(not_found(name, "template", list(declarations)))
+            raise KernelNotFound(discovery.not_found(file, name, "template", list(declarations)))
         tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
         read[qualified] = tuple(templates.spell_arguments(declarations[qualified], row) for row in tuples)
     return read
-
-
-def _by_name(name: str, names: Sequence[str]) -> str | None:
-    """A qualified name, or the only one that ends in a plain one."""
-    if name in names:
-        return name
-    matches = [other for other in names if other.rsplit("::")[-1] == name]
-    return matches[0] if len(matches) == 1 else None
 
 
 class Kernels(Mapping[str, Kernel]):
@@ -258,7 +278,7 @@ class Kernels(Mapping[str, Kernel]):
         found = self.found.get(name)
         if found is not None:
             return found
-        qualified = _by_name(name, tuple(self.found))
+        qualified = discovery.by_name(name, tuple(self.found))
         return self.found[qualified] if qualified is not None else self._module.missing(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -268,7 +288,7 @@ class Kernels(Mapping[str, Kernel]):
         return len(self.found)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and _by_name(name, tuple(self.found)) is not None
+        return isinstance(name, str) and discovery.by_name(name, tuple(self.found)) is not None
 
     def __repr__(self) -> str:
         return f"<kernels of {self._module.name}: {', '.join(self.found)}>"
@@ -294,7 +314,8 @@ def load(
         std: The C++ standard.
         debug: Compile for cuda-gdb, without optimization.
         instantiate: For each template the arguments that a wheel must hold:
-            `{"scale_add": [(torch.float32,), (torch.bfloat16,)]}`.
+            `{"scale_add": [(torch.float32,), (torch.bfloat16,)]}`. Where kernels write a
+            `__device__` variable, these are compiled together with the plain kernels and share it.
 
     Raises:
         SourceNotFound: There is no file that can be read.

@@ -229,7 +229,23 @@ class VectorPacker:
         return StructPacker(name=self.name, size=self.size).pack(value)
 
 
-ValuePacker = IntPacker | BoolPacker | FloatPacker | NarrowPacker | StructPacker | VectorPacker
+@dataclass(frozen=True, kw_only=True)
+class FunctionPacker:
+    """A pointer to a device function: null, or the 8 bytes of an address that a kernel stored."""
+
+    name: str
+
+    @property
+    def takes(self) -> str:
+        return "None, or its 8 bytes"
+
+    def pack(self, value: Any) -> bytes:
+        return bytes(8) if value is None else StructPacker(name=self.name, size=8).pack(value)
+
+
+ValuePacker = (
+    IntPacker | BoolPacker | FloatPacker | NarrowPacker | StructPacker | VectorPacker | FunctionPacker
+)
 
 _FLOATS = {"float": "<f", "double": "<d", "__half": "<e"}
 _INTEGERS = {
@@ -253,6 +269,8 @@ def _number_packer(name: str) -> IntPacker | FloatPacker | NarrowPacker | None:
 def value_packer(parameter: Parameter) -> ValuePacker:
     """What packs a by-value parameter."""
     name, size = parameter.ctype.name, parameter.size
+    if parameter.ctype.kind == "pointer":  # those to memory have packers of their own
+        return FunctionPacker(name=str(parameter.ctype))
     if name == "bool":
         return BoolPacker()
     number = _number_packer(name)

@@ -24,7 +24,7 @@ def cdiv(a: Int, b: Int | int) -> Int:
     Raises:
         ArgumentError: One of them is a float.
     """
-    if isinstance(a, float) or isinstance(b, float):
+    if float in (type(a), type(b)):
         raise ArgumentError(
             f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nWrite dotcu.cdiv(int(x), 256), say."
         )

@@ -58,12 +58,24 @@ def _lost(kernel: str, why: str) -> str:
 
 def refuse_place(kernel: str, operator: str, reason: str) -> NoReturn:
     """Raise where an operator's code must not launch."""
-    where = f" in {operator}" if operator else ""
     raise TracedLaunchError(
-        f"{kernel} was launched{where} {reason or 'in a place that must not launch'}.\n"
+        f"{kernel} was launched{_where(operator, reason)}.\n"
         "A launch there has no derivative and no place in a graph.\n"
         "Wrap this launch in @dotcu.op, and call the operator here."
     )
+
+
+def refuse_write(variable: str, operator: str, reason: str) -> NoReturn:
+    """Raise where an operator's code must not write a variable."""
+    raise TracedLaunchError(
+        f"{variable} was written{_where(operator, reason)}.\n"
+        "A write there has no place in a graph, and kernels that ran before it would not see it.\n"
+        "Write it before the operator is called, or pass the kernels a tensor instead."
+    )
+
+
+def _where(operator: str, reason: str) -> str:
+    return f"{f' in {operator}' if operator else ''} {reason or 'in a place that must not launch'}"
 
 
 def require_seen(kernel: str, tensors: Sequence[Tensor]) -> None:

@@ -7,29 +7,23 @@ compiled when something first needs it for a target, once, however many threads 
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 
 from dotcu import compile as compiler
 from dotcu import settings
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
 from dotcu.errors import CompileError, KernelNotFound, LaunchError, SourceError
-from dotcu.kernel import cuda
+from dotcu.kernel import cuda, state
 from dotcu.kernel.arguments import Plan, plan
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.locks import ForkSafeLock
 from dotcu.kernel.signature import signature
+from dotcu.kernel.state import Users
 from dotcu.simulator import Loaded, Program
 
 Place = tuple[Target, bool]
 """What code is for: a target, and whether the simulator runs it."""
-
-Owners = dict[tuple[str, Place], tuple["Unit", str]]
-"""By variable and place, the unit whose copy kernels write, and the first of them."""
-
-_BODY = re.compile(r"^[^\n]*\.(entry|func)\b([^{;]*)\{(.*?)^\}", re.MULTILINE | re.DOTALL)
-"""A function's kind, head and body in PTX."""
 
 
 class Code:
@@ -40,6 +34,7 @@ class Code:
         self.object = object_code
         self._place = place
         self._claimed: set[str] = set()
+        self._alone: dict[str, ObjectCode] = {}
         self._lock = ForkSafeLock()
         self._plans: dict[str, Plan] = {}
         self._needs: dict[str, KernelNeeds] = {}
@@ -57,12 +52,31 @@ class Code:
         Raises:
             KernelNotFound: The code has none; it was left out by the preprocessor, say.
         """
-        if name not in self.object.lowered:
+        found = self.object.lowered.get(name) or self._about(name).lowered.get(name)
+        if found is None:
             raise KernelNotFound(
                 f"{self.unit.source.name} declares {name}, but the compiler does not see it for "
                 f"{self.object.target}.\nIs it inside an #if? Pass the macro: load(..., define={{...}})."
             )
-        return self.object.lowered[name]
+        return found
+
+    def alone(self, name: str) -> ObjectCode:
+        """What the compiler tells of one more name, for the same target.
+
+        Raises:
+            KernelNotFound: There is nothing of that name.
+            CompileError: It is a template, say.
+        """
+        found = self._alone.get(name)
+        if found is None:
+            target, simulated = self._place
+            found = self._alone[name] = self.unit.alone(name, target, simulated)
+        return found
+
+    def _about(self, name: str) -> ObjectCode:
+        """What tells of a name: this code, or a look at what only the compiler sees."""
+        known = name in self.object.lowered or name not in self.unit.late
+        return self.object if known else self.alone(name)
 
     def plan(self, name: str) -> Plan:
         """How the arguments of a kernel are packed."""
@@ -72,7 +86,7 @@ class Code:
             found = self._plans[name] = plan(
                 signature(
                     name,
-                    probe=self.object.signatures[name],
+                    probe=self._about(name).signatures[name],
                     names=self.unit.parameter_names.get(name, ()),
                     entry=self.program.headers[symbol].params,
                 )
@@ -95,35 +109,42 @@ class Code:
         return found
 
     def claim(self, kernel: str) -> None:
-        """Make sure that the variables which a kernel may write have no second copy in use.
+        """Make sure that the variables which a kernel uses have no second copy that matters.
 
         Raises:
             SourceError: Another unit's kernel runs with a copy of its own: writes would not meet.
         """
         if kernel in self._claimed:
             return
-        for name in self.unit.shared:
-            if self._uses(kernel, name):
-                owner, user = self.unit.owners.setdefault((name, self._place), (self.unit, kernel))
-                if owner is not self.unit:
-                    raise SourceError(_split(self.unit.source.name, name, user, kernel))
+        names = self._device_variables
+        used = state.uses(self.object.ptx, self.symbol(kernel), tuple(names)) if names else {}
+        shown = {names[symbol]: writes for symbol, writes in used.items()}
+        self.unit.users.claim(self._place, self.unit, kernel, shown)
         self._claimed.add(kernel)
 
-    def _uses(self, kernel: str, variable: str) -> bool:
-        """Whether a kernel names a variable, or a function does that it may call."""
-        symbol = self.object.lowered.get("&" + variable)
-        if symbol is None:
-            return False
-        entry, named = self.symbol(kernel), re.compile(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])")
-        functions = _BODY.findall(self.object.ptx)
-        bodies = (
-            body for kind, head, body in functions if kind == "func" or head.split("(")[0].strip() == entry
-        )
-        return any(named.search(body) for body in bodies)
+    @cached_property
+    def _device_variables(self) -> dict[str, str]:
+        """The names of the variables in global memory by symbol; not of const ones and string literals."""
+        declared = {self.variable_symbol(name): name for name in self.unit.variables}
+        return {
+            symbol: declared.get(symbol, symbol)
+            for symbol, variable in self.program.variables.items()
+            if variable.space == "global"
+            and not symbol.startswith("$")
+            and declared.get(symbol, symbol) not in self.unit.constants
+        }
 
-    def variable_bytes(self, symbol: str) -> int:
-        """The size of a variable."""
-        return self.program.variables[symbol].size
+    def variable_symbol(self, name: str) -> str | None:
+        """The symbol of a variable; None where the compiler does not see it."""
+        return self._about("&" + name).lowered.get("&" + name)
+
+    def variable_bytes(self, name: str) -> int | None:
+        """The size of a variable; None where the compiler does not see it."""
+        symbol, about = self.variable_symbol(name), self._about("&" + name)
+        if symbol is None:
+            return None
+        program = self.program if about is self.object else Program.parse(about.ptx)
+        return program.variables[symbol].size
 
     def loaded(self) -> Loaded:
         """The code in the simulator, with its variables as they were last written."""
@@ -133,8 +154,8 @@ class Code:
     @cached_property
     def _loaded(self) -> Loaded:
         loaded = Loaded(self.program)
-        for name, data in self.unit.contents.items():
-            _store(loaded, self.object, name, data)
+        for symbol, data in self._initial().items():
+            _store(loaded, symbol, data)
         return loaded
 
     def library(self) -> cuda.Library:
@@ -149,17 +170,19 @@ class Code:
 
     def _initial(self) -> dict[str, bytes]:
         """What was written to the variables so far, by symbol."""
-        lowered = self.object.lowered
-        contents = self.unit.contents.items()
-        return {lowered["&" + name]: data for name, data in contents if "&" + name in lowered}
+        found = {self.variable_symbol(name): data for name, data in self.unit.contents.items()}
+        return {symbol: data for symbol, data in found.items() if symbol in self.program.variables}
 
     def write(self, name: str, data: bytes) -> None:
         """Write a variable in every copy that is loaded."""
+        symbol = self.variable_symbol(name)
+        if symbol is None or symbol not in self.program.variables:
+            return
         with self._lock:
             if "_loaded" in self.__dict__:
-                _store(self._loaded, self.object, name, data)
-            if "_library" in self.__dict__ and "&" + name in self.object.lowered:
-                self._library.write(self.object.lowered["&" + name], data)
+                _store(self._loaded, symbol, data)
+            if "_library" in self.__dict__:
+                self._library.write(symbol, data)
 
 
 def _product(sizes: Sequence[int]) -> int:
@@ -169,22 +192,9 @@ def _product(sizes: Sequence[int]) -> int:
     return product
 
 
-def _store(loaded: Loaded, object_code: ObjectCode, name: str, data: bytes) -> None:
-    symbol = object_code.lowered.get("&" + name)
-    if symbol in loaded.variables:
-        variable = loaded.variables[symbol]
-        variable[: len(data)] = memoryview(data)
-
-
-def _split(source: str, variable: str, user: str, kernel: str) -> str:
-    instances = dict.fromkeys(name.partition("<")[0] for name in (user, kernel) if "<" in name)
-    shown = ", ".join(f'"{name}": [...]' for name in instances)
-    return (
-        f"{source}: {kernel} would get a copy of its own of the __device__ variable {variable}, which "
-        f"{user} already uses: what one writes, the other would not see.\n"
-        "Kernels that share a variable are compiled together: name the instantiations when you load.\n"
-        f"Type: dotcu.load(..., instantiate={{{shown}}})"
-    )
+def _store(loaded: Loaded, symbol: str, data: bytes) -> None:
+    variable = loaded.variables[symbol]
+    variable[: len(data)] = memoryview(data)
 
 
 class Unit:
@@ -192,9 +202,10 @@ class Unit:
 
     Attributes:
         names: Their name expressions.
-        shared: Variables of the source that kernels may write.
-        owners: Which unit's copy of those is in use; shared by all units of the module.
+        constants: Those variables of the source that no kernel writes.
+        users: Which unit's copy of the others is in use; shared by all units of the module.
         contents: What was written to the module's variables; shared by all of its units.
+        late: Names that only the compiler has seen, of kernels and `&variables`; shared too.
     """
 
     def __init__(
@@ -205,18 +216,20 @@ class Unit:
         *,
         parameter_names: Mapping[str, Sequence[str]],
         variables: Sequence[str] = (),
-        shared: Sequence[str] = (),
+        constants: Container[str] = (),
         contents: dict[str, bytes] | None = None,
-        owners: Owners | None = None,
+        users: Users | None = None,
+        late: set[str] | None = None,
     ) -> None:
         self.source = source
         self.options = options
         self.names = tuple(names)
         self.parameter_names = parameter_names
         self.variables = tuple(variables)
-        self.shared = tuple(shared)
+        self.constants = constants
         self.contents = contents if contents is not None else {}
-        self.owners = owners if owners is not None else {}
+        self.users = users if users is not None else Users(source.name)
+        self.late = late if late is not None else set()
         self._lock = ForkSafeLock()
         self._codes: dict[Place, Code] = {}
 
@@ -251,6 +264,10 @@ class Unit:
             if len(seen) == len(names):
                 raise
             return self._build(seen, target, simulated)
+
+    def alone(self, name: str, target: Target, simulated: bool) -> ObjectCode:
+        """Compile for one name more, to learn what it is."""
+        return self._build((name,), target, simulated)
 
     def _sees(self, name: str, target: Target, simulated: bool) -> bool:
         try:

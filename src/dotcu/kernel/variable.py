@@ -12,7 +12,7 @@ from dotcu.kernel import context
 from dotcu.kernel.launch import default_place
 from dotcu.kernel.packers import describe
 from dotcu.kernel.tensors import fault, is_plain
-from dotcu.kernel.tracing import require_seen
+from dotcu.kernel.tracing import refuse_write, require_seen
 
 if TYPE_CHECKING:
     from dotcu.kernel.module import Module
@@ -38,7 +38,7 @@ class Variable:
 
         Raises:
             ArgumentError: It has another size.
-            TracedLaunchError: A trace would lose the write.
+            TracedLaunchError: A trace would lose the write, or it stands in a backward.
 
         Note:
             On a GPU it is ordered on torch's current stream, and waits for the copy. What kernels
@@ -47,6 +47,8 @@ class Variable:
         scope = context.current()
         if scope.place is context.Place.SKIP:
             return
+        if scope.place is context.Place.REFUSE:
+            refuse_write(self.name, scope.operator, scope.reason)
         if not isinstance(tensor, Tensor):
             raise ArgumentError(
                 f"{self.name}: write takes a tensor, got {describe(tensor)}.\nPass torch.tensor(x)."
@@ -74,14 +76,13 @@ class Variable:
 
     def size(self) -> int:
         """Its size in bytes; compiles the module's plain kernels where nothing is compiled yet."""
-        code = default_place().code(self._module.units()[0])
-        symbol = code.object.lowered.get("&" + self.name)
-        if symbol is None:
+        size = default_place().code(self._module.units()[0]).variable_bytes(self.name)
+        if size is None:
             raise KernelNotFound(
                 f"{self._module.name} declares the variable {self.name}, but the compiler does not see it.\n"
                 "Is it inside an #if? Pass the macro: load(..., define={...})."
             )
-        return code.variable_bytes(symbol)
+        return size
 
     def __repr__(self) -> str:
         state = "written" if self.name in self._module.contents else "not written"

@@ -138,6 +138,12 @@ class Memory:
             at -= 1
         return None
 
+    def is_foreign(self, address: int) -> bool:
+        """Whether an address is no index that runs off a buffer: the host's of one, or far from all."""
+        if any(start <= address < start + size for start, size, _ in self._storages):
+            return True
+        return all(_distance(region, address) > _RED_ZONE for region in self.regions)
+
     def nearest(self, address: int) -> Region | None:
         """The region that an address misses by the least, or None if nothing is mapped."""
         return min(self.regions, key=lambda r: _distance(r, address), default=None)

@@ -360,3 +360,74 @@ def test_each_build_is_one_line_in_the_log_with_its_reason(
     assert "compiled: new target, last built for sm_80" in caplog.text
     make(read_source(tmp_path / "k.cu"), define={"A": 1})
     assert "compiled: the options changed" in caplog.text
+
+
+def test_bytes_that_are_not_utf8_reach_the_compiler(make: Build, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_bytes(b"// \xe9\n" + KERNEL.encode())
+    first = make(read_source(tmp_path / "k.cu"))
+    assert make("// \udce9\n" + KERNEL).lowered == first.lowered == {"k": "_Z1kPi"}
+    (tmp_path / "k.cu").write_bytes(b"// \xe8\n" + KERNEL.encode())
+    assert make(read_source(tmp_path / "k.cu")).build_digest != first.build_digest
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n\n"])
+def test_an_open_brace_is_told_at_the_users_last_line(make: Build, end: str) -> None:
+    with pytest.raises(CompileError) as error:
+        make("__global__ void k(int* x) {\n  *x = 1;" + end)
+    message = str(error.value)
+    assert ": 1 error." in message
+    assert 'inline.cu:2:10: error: expected a "}", at the end of the file\n      *x = 1;\n' in message
+    assert 'to match this "{", at line 1 of inline.cu: __global__ void k(int* x) {' in message
+    assert "probe" not in message
+
+
+def test_a_declaration_without_an_end_shows_no_text_of_dotcus(make: Build) -> None:
+    with pytest.raises(CompileError) as error:
+        make(KERNEL + "\nstruct S { int a; }\n")
+    assert 'inline.cu:2:20: error: expected a ";", at the end of the file' in str(error.value)
+    assert "probe" not in str(error.value)
+
+
+@pytest.mark.parametrize("end", ["// end \\", "// end \\\n", "// end \\ "])
+def test_a_comment_that_goes_on_at_the_end_swallows_nothing(make: Build, end: str) -> None:
+    assert make(f"{KERNEL}\n{end}").lowered == {"k": "_Z1kPi"}
+
+
+def test_too_much_static_shared_memory_is_told_by_kernel_and_size(make: Build) -> None:
+    body = "__shared__ float s[15000]; s[threadIdx.x] = *x; __syncthreads(); *x = s[threadIdx.x ^ 1];"
+    with pytest.raises(CompileError) as error:
+        make(f"namespace a {{ __global__ void k(float* x) {{ {body} }} }}", ["a::k"])
+    message = str(error.value)
+    assert message.startswith("inline.cu does not compile for sm_80: 1 error.")
+    assert "'a::k' uses too much shared data (60000 bytes, 49152 max)" in message
+    assert "extern __shared__ float s[];" in message
+    with pytest.raises(CompileError, match=r"1 error, instantiating k<float>\."):
+        make(f"template <class T> __global__ void k(T* x) {{ {body} }}", ["k<float>"])
+
+
+def test_headers_that_include_each_other_are_named_as_the_user_does(make: Build, tmp_path: Path) -> None:
+    (tmp_path / "ca.cuh").write_text('#include "cb.cuh"\n')
+    (tmp_path / "cb.cuh").write_text('#include "ca.cuh"\n')
+    (tmp_path / "k.cu").write_text('#include "ca.cuh"\n' + KERNEL)
+    with pytest.raises(CompileError) as error:
+        make(read_source(tmp_path / "k.cu"))
+    assert f'#include file "{tmp_path}/ca.cuh" includes itself' in str(error.value)
+    assert "/dotcu/" not in str(error.value).replace(str(tmp_path), "")
+    assert "#pragma once" in str(error.value)
+
+
+def test_a_name_that_is_not_known_comes_first_with_its_header(make: Build) -> None:
+    with pytest.raises(CompileError) as error:
+        make("__global__ void k(int64_t* x, __half* y) { }")
+    shown = str(error.value).split("\n\n")
+    assert shown[1].endswith("int64_t comes with: #include <cstdint>")
+    assert shown[2].endswith("__half comes with: #include <cuda_fp16.h>")
+    assert 'identifier "x" is undefined' in shown[3]
+
+
+def test_host_code_is_explained_where_the_missing_header_looks_like_it(make: Build) -> None:
+    with pytest.raises(CompileError) as error:
+        make('#include "nothere.cuh"\n' + KERNEL)
+    assert "host" not in str(error.value)
+    with pytest.raises(CompileError, match="If it is for the host"):
+        make("#include <ranges>\n" + KERNEL)

@@ -210,3 +210,8 @@ def test_what_a_macro_names_is_no_kernel() -> None:
     __global__ void plain(float* x) {}
     """
     assert [k.name for k in kernels(text, made={"ELSEWHERE"})] == ["plain"]
+
+
+def test_a_macro_before_a_namespace_does_not_hide_it() -> None:
+    text = "MAKE(a)\nnamespace ns { __global__ void k() {} }\nMAKE(b)\nnamespace { __global__ void u() {} }"
+    assert [k.name for k in kernels(text)] == ["ns::k", "u"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dotcu.compile import Diagnostic
 from dotcu.compile.diagnostics import parse
 
@@ -96,3 +98,61 @@ def test_what_the_assembler_says_is_kept() -> None:
 def test_a_log_without_diagnostics_has_none() -> None:
     assert read("") == ()
     assert read("ptxas info    : Used 8 registers, used 0 barriers\n") == ()
+
+
+def test_an_error_of_the_assembler_is_read_wherever_it_starts() -> None:
+    (found,) = read(" ptxas error   : Entry function 'k' uses too much shared data\n")
+    assert (found.severity, found.message) == (
+        "error",
+        "Entry function 'k' uses too much shared data [ptxas]",
+    )
+
+
+def test_what_stands_after_the_users_last_line_is_told_of_the_end_of_the_file() -> None:
+    log = """/dotcu/k.cu(4): error: expected a "{"
+  template <typename F> __global__ void __dotcu_probe() {}
+  ^
+"""
+    (found,) = parse(log, FILES, lambda name: ["int f()", ""])
+    assert str(found).splitlines() == [
+        '/home/me/k.cu:1:8: error: expected a "{", at the end of the file',
+        "    int f()",
+        "           ^",
+    ]
+
+
+def test_an_error_at_the_end_of_the_source_is_read_with_the_note_that_goes_with_it() -> None:
+    log = """At end of source: error: expected a "}"
+/dotcu/k.cu(1): note #3196-D: to match this "{"
+  void f() {
+           ^
+"""
+    (found,) = parse(log, FILES, lambda name: ["void f() {", "  g();"], main="/dotcu/k.cu")
+    assert (found.file, found.line, found.column) == ("/home/me/k.cu", 2, 7)
+    assert found.message == 'expected a "}", at the end of the file'
+    assert found.notes == ('to match this "{", at line 1 of /home/me/k.cu: void f() {',)
+
+
+def test_an_error_at_the_end_of_a_source_without_text_has_no_line() -> None:
+    (found,) = parse("At end of source: error #7: bad\n", FILES, lambda name: [], main="/dotcu/k.cu")
+    assert str(found) == "/home/me/k.cu: error: bad [#7], at the end of the file"
+
+
+def test_files_in_a_message_have_the_users_names() -> None:
+    log = '/dotcu/k.cu(5): catastrophic error: #include file "/dotcu/h.cuh" includes itself\n'
+    assert read(log)[0].message == '#include file "/home/me/h.cuh" includes itself'
+
+
+@pytest.mark.parametrize("column", [1, 81, 300, 521, 600])
+def test_of_a_long_line_what_is_around_the_caret_is_shown(column: int) -> None:
+    source = "".join(f"{index:05d}\t" for index in range(100))
+    text = Diagnostic(severity="error", file="k.cu", line=1, column=column, message="bad", source=source)
+    _, shown, caret = str(text).splitlines()
+    assert len(shown) < 180
+    assert shown[caret.index("^")] == source[column - 1]
+    assert ("..." in shown[:8]) == (column > 81)
+
+
+def test_a_long_line_without_a_caret_is_cut() -> None:
+    text = Diagnostic(severity="error", file="k.cu", line=1, column=0, message="bad", source="x" * 500)
+    assert str(text).splitlines()[1:] == ["    " + "x" * 160 + " ..."]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dotcu.compile import CompileOptions, Target
@@ -80,3 +82,29 @@ def test_the_command_line_is_one_that_nvcc_takes() -> None:
     assert line.endswith("'-DNAME=a b' -I/x/include -cubin '/x/my kernel.cu'")
     assert "-no-source-include" not in line
     assert command_line("k.cu", arguments(options, PTX), ()).endswith("-ptx k.cu")
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"define": ["A", "B=2"]}, r"Write define={'A': None, 'B': '2'}"),
+        ({"define": "A"}, r"Write define={'A': None}"),
+        ({"define": 5}, r"Write define={\"NAME\": 1}"),
+        ({"define": {"a b": 1}}, r"Write define={'a_b': 1}"),
+        ({"define": {5: 1}}, r"Write define={'NAME': 1}"),
+        ({"define": {"A": [1]}}, r"Write define={'A': '\[1\]'}"),
+        ({"define": {"A": "1\0"}}, r"Write define={'A': '1'}"),
+        ({"options": (5,)}, r"got 5 in it.\nWrite options=\["),
+        ({"options": ("-a\0",)}, r"Write options=\["),
+        ({"options": "-fmad=false"}, r"Write options=\['-fmad=false'\]"),
+        ({"options": 5}, r"options is a list"),
+        ({"std": 17}, r"Write std=\"c\+\+17\""),
+    ],
+)
+def test_what_is_no_option_is_refused_with_the_line_to_write(given: Any, line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        CompileOptions(**given)
+
+
+def test_macros_have_numbers_of_any_kind() -> None:
+    assert "-DEPS=0.5" in arguments(CompileOptions(define={"EPS": 0.5}), SM)  # type: ignore[dict-item]

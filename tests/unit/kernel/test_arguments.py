@@ -256,7 +256,7 @@ def test_a_tensor_struct_takes_a_tensor_as_it_is() -> None:
     [
         (
             torch.zeros(3),
-            "takes a float32 tensor of 2 dimensions, strided or not, got a float32 tensor of shape (3,)",
+            "a float32 tensor of 2 dimensions, strided or not, or None, got a float32 tensor of shape (3,)",
         ),
         (torch.zeros(3, 3, dtype=torch.int32), "got an int32 tensor"),
         (3, "got int 3"),
@@ -365,3 +365,26 @@ def test_each_dtype_has_the_element_that_reads_it() -> None:
 def test_a_dtype_without_a_cpp_type_is_refused(dtype: torch.dtype) -> None:
     with pytest.raises(ArgumentError, match="has no C\\+\\+ type"):
         spelling(dtype)
+
+
+def test_a_function_pointer_takes_none() -> None:
+    made = make(["PFvfE", "i"])
+    assert run(made, None, 1).parameters == (bytes(8), struct.pack("<i", 1))
+    assert run(made, bytes(range(8)), 1).parameters[0] == bytes(range(8))
+    assert "takes None, or its 8 bytes, got int 3" in refusal(made, 3, 1)
+
+
+def test_strided_for_a_tensor_struct_is_told_before_the_count() -> None:
+    made = make(
+        ["i", "N5dotcu6tensorIfLi2EEE", "N5dotcu6tensorIfLi2EEE"],
+        {1: Entry(40, 8, "b8"), 2: Entry(40, 8, "b8")},
+    )
+    message = refusal(made, 1, strided(torch.zeros(3, 3)), torch.zeros(3, 3))
+    assert message.endswith("got dotcu.strided(t).\nPass t itself: dotcu::tensor brings its strides.")
+    assert "strided or not, or None" in message
+
+
+def test_half_precision_is_rounded_once_to_nearest_even() -> None:
+    made = make(["6__half"], {0: Entry(2, 2, "b8")})
+    value = 1 + 2**-11 + 2**-40  # by way of float32 it would be a tie, and round to 1
+    assert run(made, value).parameters == (struct.pack("<e", 1 + 2**-10),)

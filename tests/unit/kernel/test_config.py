@@ -87,3 +87,24 @@ def test_what_fits_passes() -> None:
     fit(KernelNeeds(registers=32, max_threads=256), block=256, smem_bytes=163 * 1024)
     fit(KernelNeeds(registers=32), block=1024, grid=216, cooperative=True)
     fit(KernelNeeds(), (9, 0), grid=16, cluster=16)
+
+
+@pytest.mark.parametrize(
+    ("static", "advice"),
+    [
+        (60000, "Use extern __shared__ and smem_bytes=60000."),
+        (
+            200000,
+            "Use extern __shared__ and smem_bytes=166912, of which sm_80 has 166912 per block: use smaller",
+        ),
+    ],
+)
+def test_static_shared_memory_over_48_kib_is_refused_with_what_to_write(static: int, advice: str) -> None:
+    with pytest.raises(LaunchConfigError) as error:
+        fit(KernelNeeds(static_smem_bytes=static))
+    assert f"{static} bytes of static shared memory; the limit is 49152" in str(error.value)
+    assert advice in str(error.value)
+
+
+def test_48_kib_of_static_shared_memory_pass() -> None:
+    fit(KernelNeeds(static_smem_bytes=49152), smem_bytes=1024)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -69,3 +71,28 @@ def test_a_template_has_no_attributes_of_its_own(kernels: Module) -> None:
         _ = kernels.copy.attributes
     with pytest.raises(ArgumentError, match="without template arguments"):
         kernels.copy.occupancy(256)
+
+
+@pytest.mark.parametrize("block", [1.5, 256.0, (16, 16.0), "256", True, 0, (1, 1, 1, 1)])
+def test_occupancy_of_what_is_no_block_is_refused(kernels: Module, block: Any) -> None:
+    kernels.tile.occupancy(256)
+    kernels.tile.occupancy(1)
+    with pytest.raises(LaunchConfigError, match="tile: got block with"):
+        kernels.tile.occupancy(block)
+    with pytest.raises(LaunchConfigError, match=r"got smem_bytes with (float 0\.5|-1)"):
+        kernels.tile.occupancy(256, smem_bytes=0.5 if block else -1)  # type: ignore[arg-type]
+
+
+def test_occupancy_is_asked_of_the_architecture_in_use_each_time(kernels: Module) -> None:
+    with simulate(arch="sm_80"):
+        assert kernels.tile.occupancy(32) == 32
+    with simulate(arch="sm_86"):
+        assert kernels.tile.occupancy(32) == 16
+    with simulate(arch="sm_80"):
+        assert kernels.tile.occupancy(32) == 32
+
+
+def test_a_device_that_is_none_is_refused(kernels: Module) -> None:
+    for device in (object(), 1.5, "foo", True):
+        with pytest.raises(LaunchConfigError, match='pass "cuda:0" or "cpu"'):
+            kernels.tile(torch.zeros(4), grid=1, block=4, device=device)  # type: ignore[arg-type]

@@ -291,3 +291,39 @@ def test_a_module_and_its_kernels_say_what_they_are() -> None:
     assert repr(module.fill) == (
         "<dotcu.Kernel fill(float* out, float value, int n), inline.cu:12, compiled for sm_80>"
     )
+
+
+def test_a_kernel_that_an_attribute_hides_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    module = load_inline("__global__ void warm(int* out) {}\n__global__ void name(int* out) {}")
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.rsplit(": use ")[-1] for text in told] == [
+        'module.kernels["warm"]',
+        'module.kernels["name"]',
+    ]
+    assert module.kernels["warm"].name == "warm"
+
+
+def test_an_example_fits_the_templates_parameters() -> None:
+    text = """
+    namespace a { template <typename T, int N, bool FLAG> __global__ void k(T* x) {} }
+    template <typename T = float, int N = 4> __global__ void defaults(T* x) {}
+    """
+    module = load_inline(text)
+    with pytest.raises(
+        ArgumentError, match=r'module\.kernels\["a::k"\]\[torch\.float32, 256, True\]\(\.\.\.\)'
+    ):
+        module.k(grid=1, block=1)
+    with pytest.raises(ArgumentError, match=r"module\.defaults\[\(\)\]\(\.\.\.\)"):
+        module.defaults(grid=1, block=1)
+    with pytest.raises(
+        ArgumentError, match=r'\nCall it as it is: module\.defaults\["float", "3"\]\(\.\.\.\)'
+    ):
+        module.defaults[torch.float32, 3][torch.float32]
+
+
+def test_a_compile_error_shows_the_options_and_names_no_compiler_that_was_not_run() -> None:
+    with pytest.raises(CompileError) as caught:
+        load_inline("__global__ void k(float* x) { x[0] = nope; }").kernels["k"].compile("compute_80")
+    last = str(caught.value).splitlines()[-1]
+    assert last.startswith("Options, as for nvcc: -arch=compute_80 ")
+    assert caught.value.command.startswith("nvcc -arch=compute_80 ")

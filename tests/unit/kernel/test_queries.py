@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from dotcu.errors import ArgumentError
 from dotcu.kernel import cdiv, is_aligned, simulate, sm_count
 from dotcu.kernel.context import Place, entering
 
@@ -50,3 +53,15 @@ def test_multiprocessors_on_the_cpu_are_those_of_the_simulated_gpu() -> None:
 def test_multiprocessors_are_those_of_the_device() -> None:
     x = torch.zeros(1, device="cuda")
     assert sm_count(x) == torch.cuda.get_device_properties(x.device).multi_processor_count
+
+
+@pytest.mark.parametrize("numbers", [(5.5, 2), (5, 2.0)])
+def test_cdiv_refuses_floats(numbers: tuple[Any, Any]) -> None:
+    with pytest.raises(ArgumentError, match="cdiv takes two whole numbers, got 5"):
+        cdiv(*numbers)
+
+
+@pytest.mark.parametrize("device", ["foo", object(), 1.5])
+def test_multiprocessors_of_no_device_are_refused(device: Any) -> None:
+    with pytest.raises(ArgumentError, match="sm_count takes a tensor or a device"):
+        sm_count(device)

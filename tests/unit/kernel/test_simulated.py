@@ -184,3 +184,22 @@ def test_higher_order_operators_work_inside_simulate() -> None:
     with simulate():
         x = torch.cond(torch.tensor(True), lambda x: x + 1, lambda x: x - 1, (torch.ones(3),))
     assert x.tolist() == [2, 2, 2]
+
+
+def test_a_launch_that_a_finding_stops_counts_as_a_write(module: Module) -> None:
+    x, out = torch.zeros(8), torch.zeros(4)
+    before = x._version, out._version
+    with pytest.raises(FindingError):
+        run_copy(module, x, out)
+    assert (x._version, out._version) == (before[0], before[1] + 1)
+
+
+def test_an_address_that_was_stored_in_memory_is_told_apart_from_a_wrong_index() -> None:
+    follow = load_inline("__global__ void follow(float** table) { *table[threadIdx.x] = 1; }")
+    x = torch.zeros(8)
+    with pytest.raises(
+        FindingError, match=r"where nothing is mapped\. An address stored in memory"
+    ) as caught:
+        follow.follow(torch.tensor([x.data_ptr()]), grid=1, block=1)
+    assert "only tensors that are passed as arguments" in str(caught.value)
+    assert x.tolist() == [0] * 8

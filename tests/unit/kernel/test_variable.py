@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dotcu.errors import ArgumentError, KernelNotFound, SourceError
+from dotcu.errors import ArgumentError, KernelNotFound, SourceError, TracedLaunchError
 from dotcu.kernel import Module, load_inline, simulate
 from dotcu.kernel.context import Place, entering
 
@@ -125,7 +125,7 @@ def test_a_second_copy_of_a_device_variable_is_refused(device: torch.device) -> 
     module.bump[torch.float32](scratch, grid=1, block=1)
     with pytest.raises(SourceError, match=r"copy of its own of the __device__ variable counter") as caught:
         module.read(out, grid=1, block=1)
-    assert 'instantiate={"bump": [...]}' in str(caught.value)
+    assert 'instantiate={"bump": [(torch.float32,)]}' in str(caught.value)
 
 
 def test_a_template_that_writes_no_variable_needs_no_naming(device: torch.device) -> None:
@@ -134,3 +134,52 @@ def test_a_template_that_writes_no_variable_needs_no_naming(device: torch.device
     module.fill[torch.float32](scratch, grid=1, block=1)
     module.read(torch.zeros(1, dtype=torch.int32, device=device), grid=1, block=1)
     assert scratch.item() == 1
+
+
+def test_a_write_where_nothing_may_be_launched_is_refused(module: Module) -> None:
+    with (
+        entering(Place.REFUSE, operator="ns::op", reason="in its backward"),
+        pytest.raises(TracedLaunchError, match=r"table was written in ns::op in its backward"),
+    ):
+        module.variable("table").write(torch.ones(4))
+    assert looked_up(module, "cpu") == [0, 0, 0, 0]
+
+
+def test_a_table_that_only_the_host_writes_may_have_many_copies(device: torch.device) -> None:
+    module = load_inline("""
+        __device__ float large[4];
+        template <int N> __global__ void look_up(float* out) { out[threadIdx.x] = N * large[threadIdx.x]; }
+        template <typename T> __global__ void fill(T* x) { large[threadIdx.x] = x[threadIdx.x]; }
+    """)
+    out = torch.zeros(4, device=device)
+    module.variable("large").write(torch.arange(4.0))
+    for factor in (1, 2):
+        module.look_up[factor](out, grid=1, block=4)
+        assert out.tolist() == [0, factor, 2 * factor, 3 * factor]
+    with pytest.raises(SourceError, match=r"fill<float> would get a copy .* look_up<1>, look_up<2> already"):
+        module.fill[torch.float32](out, grid=1, block=4)
+    module.look_up[3](out, grid=1, block=4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__device__ int next() { static int n; return atomicAdd(&n, 1); }",
+        "template <typename T> __device__ T n;\n__device__ int next() { return atomicAdd(&n<int>, 1); }",
+        "#define DEV __device__ int\n#define N(n) DEV n\nN(n);\nDEV next() { return atomicAdd(&n, 1); }",
+        "static __device__ int n;\n__device__ int next() { return atomicAdd(&n, 1); }",
+        "namespace { __device__ int n; }\n__device__ int next() { return atomicAdd(&n, 1); }",
+    ],
+)
+def test_state_of_any_kind_is_never_split(device: torch.device, text: str) -> None:
+    text += "\ntemplate <typename T> __global__ void draw(T* x) { *x = T(next()); }"
+    split = load_inline(text)
+    numbers, halves = torch.zeros(1, device=device), torch.zeros(1, dtype=torch.float16, device=device)
+    split.draw[torch.float32](numbers, grid=1, block=1)
+    with pytest.raises(SourceError, match=r"draw<__half> would get a copy of its own") as caught:
+        split.draw[torch.float16](halves, grid=1, block=1)
+    assert 'instantiate={"draw": [(torch.float32,), (torch.float16,)]}' in str(caught.value)
+    joined = load_inline(text, instantiate={"draw": [torch.float32, torch.float16]})
+    joined.draw[torch.float32](numbers, grid=1, block=1)
+    joined.draw[torch.float16](halves, grid=1, block=1)
+    assert (numbers.item(), halves.item()) == (0, 1)

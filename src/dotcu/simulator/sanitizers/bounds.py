@@ -15,6 +15,10 @@ from dotcu.simulator.memory import NULL_PAGE, Region
 if TYPE_CHECKING:
     from dotcu.simulator.semantics.spaces import Access
 
+_FOREIGN = (
+    "An address stored in memory or in a struct is the host's: the simulator knows only tensors that are "
+    "passed as arguments."
+)
 _PREPOSITION = {"read": "of", "write": "of", "atomic": "on"}
 
 
@@ -51,10 +55,13 @@ def report_unmapped(chunk: Chunk, access: Access, address: Array, positions: Arr
     if not len(address):
         return
     first = int(address[0])
-    region = chunk.grid.memory.nearest(first)
-    message = f"out-of-bounds {_what(access)} at {first:#x}, where nothing is mapped."
-    if region is not None:
-        message = _missed(access, region, first)
+    memory = chunk.grid.memory
+    region = None if memory.is_foreign(first) else memory.nearest(first)
+    message = (
+        f"out-of-bounds {_what(access)} at {first:#x}, where nothing is mapped. {_FOREIGN}"
+        if region is None
+        else _missed(access, region, first)
+    )
     chunk.grid.report(
         chunk,
         "out-of-bounds",

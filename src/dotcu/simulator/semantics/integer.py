@@ -21,8 +21,6 @@ from dotcu.simulator.semantics.table import (
     dtype_of,
 )
 
-_U32 = np.uint32(0xFFFFFFFF)
-
 
 def bits_type(type_: str) -> str:
     """The type of the same width whose arithmetic does not depend on the sign."""
@@ -189,10 +187,6 @@ def remainder(a: Array, b: Array) -> Array:
 def absolute_difference(a: Array, b: Array, c: Array) -> Array:
     """c + |a - b|."""
     return c + np.where(a < b, b - a, a - b)
-
-
-def _not_predicate(a: Array) -> Array:
-    return np.logical_not(a)
 
 
 def _bitwise(ufunc: np.ufunc) -> Callable[[Form], Operation]:
