@@ -358,7 +358,12 @@ def main() -> None:
     show(results)
     if options.save:
         entries = [asdict(result) for result in results]
-        document = {"version": 1, "command": " ".join(sys.argv), "machine": machine(), "results": entries}
+        document = {
+            "version": 1,
+            "command": "python benchmarks/edit_to_run.py",
+            "machine": machine(),
+            "results": entries,
+        }
         options.save.write_text(json.dumps(document, indent=2) + "\n")
 
 

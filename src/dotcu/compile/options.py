@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 
@@ -49,7 +49,7 @@ class CompileOptions:
 
     std: str = "c++17"
     define: Mapping[str, Define] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
+    options: Sequence[str] = ()
     debug: bool = False
 
     def __post_init__(self) -> None:
@@ -175,7 +175,7 @@ def arguments(options: CompileOptions, target: Target, *, simulated: bool = Fals
         row.option.format(options=options, target=target) for row in TABLE if row.when(options, target)
     )
     macros = tuple(f"-D{name}={_spelled(value)}" for name, value in options.define.items())
-    return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + options.options
+    return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)
 
 
 def _spelled(value: Define) -> Define:

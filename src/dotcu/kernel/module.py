@@ -13,7 +13,7 @@ import torch
 
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
-from dotcu.errors import DotcuError, KernelNotFound, UsageError
+from dotcu.errors import DotcuError, KernelNotFound
 from dotcu.kernel import discovery, templates
 from dotcu.kernel.declared import declared
 from dotcu.kernel.kernel import Kernel, overloaded
@@ -321,9 +321,8 @@ def load(
         SourceNotFound: There is no file that can be read.
         KernelNotFound: `instantiate` names a template that is not there.
     """
-    beside = _caller_folder()
-    source = compiler.read_source(_from(beside, path), [_from(beside, folder) for folder in include])
-    return Module(source, _options(define, options, std, debug), instantiate)
+    source = compiler.read_source(path, include, beside=_caller_folder())
+    return Module(source, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
 
 def load_inline(
@@ -337,19 +336,8 @@ def load_inline(
     instantiate: Instantiations = {},  # noqa: B006 - never changed
 ) -> Module:
     """Take kernels from a str; otherwise as `load`."""
-    beside = _caller_folder()
-    text = compiler.inline_source(source, include=[_from(beside, folder) for folder in include])
-    return Module(text, _options(define, options, std, debug), instantiate)
-
-
-def _options(define: Define, options: Sequence[str], std: str, debug: bool) -> CompileOptions:
-    if isinstance(options, str):
-        raise UsageError(f"options is a list of compiler options, got {options!r}.\nWrite [{options!r}].")
-    return CompileOptions(std=std, define=define, options=tuple(options), debug=debug)
-
-
-def _from(folder: Path, path: str | Path) -> Path:
-    return folder / Path(path).expanduser()
+    text = compiler.inline_source(source, include=include, beside=_caller_folder())
+    return Module(text, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
 
 def _caller_folder() -> Path:
