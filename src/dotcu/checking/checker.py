@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,11 +124,22 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
+@contextmanager
+def _seeded(device: torch.device) -> Iterator[None]:
+    """Start the random numbers of the CPU and of one GPU from `SEED`, and leave them as they were."""
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(gpus):
+        torch.default_generator.manual_seed(SEED)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(SEED)
+        yield
+
+
 def _check_overload(overload: Overload, device: torch.device) -> OperatorReport:
     tally = _Tally()
     place = simulate() if device.type == "cpu" else nullcontext()
-    with watching() as launches, torch.random.fork_rng(), place:
-        torch.manual_seed(SEED)
+    with watching() as launches, _seeded(device), place:
         for dtype in overload.dtypes:
             for sample in cases(overload, device, dtype):
                 _try(overload, sample, dtype, tally)

@@ -322,3 +322,20 @@ class TestTarget:
         (tmp_path / "k.cu").write_text("")
         with pytest.raises(errors.UsageError, match="not a Python file"):
             resolve(str(tmp_path / "k.cu"))
+
+
+def test_a_check_is_seeded_and_leaves_the_random_numbers_as_they_were(device: torch.device) -> None:
+    drawn = []
+
+    @dotcu.op(next(_names))
+    def copied(a: Tensor) -> Tensor:
+        drawn.append(a.tolist())
+        return a.clone()
+
+    copied.reference(torch.clone)
+    copied.samples(lambda device, dtype: [dotcu.Sample(torch.randn(2, device=device))])
+    before = torch.get_rng_state()
+    for _ in range(2):
+        dotcu.check(copied)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert drawn[0] == drawn[len(drawn) // 2]
