@@ -22,7 +22,7 @@ from dotcu.simulator.semantics.float import extreme
 from dotcu.simulator.semantics.half import HALF
 from dotcu.simulator.semantics.memory import access_of
 from dotcu.simulator.semantics.rounding import canonical
-from dotcu.simulator.semantics.spaces import Access, Part, resolve
+from dotcu.simulator.semantics.spaces import Access, Part, order_of, resolve
 from dotcu.simulator.semantics.table import (
     Form,
     NotExecuted,
@@ -76,7 +76,9 @@ def bind_atom(placed: Placed, binding: Binding) -> Step:
     is_red = instruction.opcode == "red"
     operands = list(instruction.operands)
     target = None if is_red else operands.pop(0)
-    access = access_of(placed, operands[0], space, 1, "atomic", binding)
+    access = access_of(
+        placed, operands[0], space, 1, "atomic", binding, order_of(("relaxed", *instruction.flags))
+    )
     dtype = dtype_of(type_)
     sources = [binding.narrow_source(o, type_) for o in operands[1:]]
     if len(sources) != (2 if operation == "cas" else 1):

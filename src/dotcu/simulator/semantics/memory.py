@@ -5,7 +5,7 @@ Source: PTX ISA, "Data Movement and Conversion Instructions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from dotcu.simulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WI
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import check_written, mark_written
-from dotcu.simulator.semantics.spaces import Access, Part, resolve
+from dotcu.simulator.semantics.spaces import Access, Order, Part, order_of, resolve
 from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
 
 if TYPE_CHECKING:
@@ -53,7 +53,13 @@ def elements_of(operand: Operand) -> tuple[Operand, ...]:
 
 
 def access_of(
-    placed: Placed, address: Operand, space: str, count: int, action: str, binding: Binding
+    placed: Placed,
+    address: Operand,
+    space: str,
+    count: int,
+    action: str,
+    binding: Binding,
+    order: Order | None = None,
 ) -> Access:
     """The access that an instruction makes at an address operand."""
     if not isinstance(address, Address):
@@ -62,7 +68,9 @@ def access_of(
     if width > 8:
         raise NotExecuted
     slot, offset, space = binding.address(address, space)
-    return Access(binding.next_access(), placed, space, slot, offset, width, count, action)
+    if order is None:
+        order = order_of(placed.instruction.flags)
+    return Access(binding.next_access(), placed, space, slot, offset, width, count, action, order)
 
 
 # Loads
@@ -173,15 +181,20 @@ def bind_st(placed: Placed, binding: Binding) -> Step:
     sources = [binding.narrow_source(e, instruction.types[0]) for e in elements]
 
     def step(chunk: Chunk) -> None:
-        parts = resolve(chunk, access)
-        for element, (slot, adapt) in enumerate(sources):
+        values = []
+        for slot, adapt in sources:
             value = chunk.read(slot)
-            if adapt is not None:
-                value = adapt(value)
-            for part in parts:
-                store(access, part, element, value)
+            values.append(value if adapt is None else adapt(value))
+        save(chunk, access, values)
 
     return step
+
+
+def save(chunk: Chunk, access: Access, values: Sequence[Array]) -> None:
+    """Store the elements of the active lanes, each an array of bits: one a lane, or one for all."""
+    for part in resolve(chunk, access):
+        for element, value in enumerate(values):
+            store(access, part, element, value)
 
 
 def store(access: Access, part: Part, element: int, value: Array) -> None:

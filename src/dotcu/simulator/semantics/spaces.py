@@ -9,6 +9,7 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,27 @@ GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
 
 
+class Order(NamedTuple):
+    """What an access promises to other threads.
+
+    Attributes:
+        strong: It is volatile, relaxed or stronger, or atomic: no race with others of its kind.
+        acquire: What follows it sees what came before the release that it observed.
+        release: What came before it is seen by those who acquire it.
+        scope: "cta", "gpu" or "sys": who is promised.
+
+    Source: PTX ISA, "Memory Consistency Model" (chapter 8).
+    """
+
+    strong: bool = False
+    acquire: bool = False
+    release: bool = False
+    scope: str = "sys"
+
+
+WEAK = Order()
+
+
 class Access(NamedTuple):
     """One instruction's access to memory.
 
@@ -39,6 +61,7 @@ class Access(NamedTuple):
         width: Bytes of one element.
         elements: How many of them one lane touches.
         action: "read", "write" or "atomic".
+        order: What it promises to other threads.
     """
 
     number: int
@@ -49,6 +72,7 @@ class Access(NamedTuple):
     width: int
     elements: int
     action: str
+    order: Order = WEAK
 
     @property
     def bytes(self) -> int:
@@ -72,6 +96,20 @@ class Part(NamedTuple):
     places: Array
     positions: Array | None
     region: Region | None
+
+
+def order_of(flags: Sequence[str]) -> Order:
+    """The promise that an instruction's modifiers make."""
+    both = "acq_rel" in flags
+    return Order(
+        strong=not _STRONG.isdisjoint(flags),
+        acquire=both or "acquire" in flags,
+        release=both or "release" in flags,
+        scope=next((f for f in flags if f in ("cta", "gpu", "sys")), "sys"),
+    )
+
+
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 
 
 def resolve(chunk: Chunk, access: Access) -> list[Part]:
