@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
@@ -10,7 +10,7 @@ from typing import Literal
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
 from dotcu.kernel.allocations import tracking_allocations
-from dotcu.simulator import Run
+from dotcu.simulator import CHECKS, Run
 
 DEFAULT_ARCH = "sm_80"
 OLDEST = (7, 5)
@@ -34,14 +34,17 @@ def simulate(
     arch: str = DEFAULT_ARCH,
     on_finding: Literal["raise", "collect"] = "raise",
     seed: int | None = None,
+    checks: Collection[str] = CHECKS,
 ) -> Iterator[Run]:
     """Run operators on CPU tensors in the simulator, and gather what it finds and counts.
 
     Args:
         arch: The architecture that kernels are compiled for.
         on_finding: "raise" stops at the first finding with a `FindingError`; "collect" goes on.
-        seed: Shuffles the order in which atomics that meet at one address take effect; None keeps
-            that of the lanes.
+        seed: Shuffles which warps run ahead of others, and the order in which atomics that meet at
+            one address take effect; None keeps all warps in step.
+        checks: Which of "bounds" (and alignment), "init" (reads of what nothing wrote), "race" and
+            "barrier" are on. A faulty access is left out in any case.
 
     Yields:
         The run: `.findings`, `.counters`.
@@ -54,7 +57,9 @@ def simulate(
         raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
     if on_finding not in ("raise", "collect"):
         raise UsageError(f'on_finding is "raise" or "collect", got {on_finding!r}.')
-    run = Run(arch=arch, on_finding=on_finding, seed=seed)
+    if isinstance(checks, str) or not CHECKS.issuperset(checks):
+        raise UsageError(f"checks are some of {sorted(CHECKS)}, got {checks!r}.")
+    run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks))
     token = _active.set(run)
     try:
         with tracking_allocations():

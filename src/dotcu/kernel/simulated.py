@@ -112,5 +112,6 @@ def _simulate(
         smem_bytes=config.smem_bytes,
         run=run,
         kernel=kernel,
+        cooperative=config.cooperative,
         parameter_names=tuple(p.label for p in code.plan(name).signature.parameters),
     )

@@ -5,9 +5,10 @@ from dotcu.simulator.finding import Finding
 from dotcu.simulator.launch import launch
 from dotcu.simulator.memory import Buffer, Memory
 from dotcu.simulator.program import Entry, EntryHeader, Loaded, Param, Program, entry_headers
-from dotcu.simulator.run import Run
+from dotcu.simulator.run import CHECKS, Run
 
 __all__ = [
+    "CHECKS",
     "Buffer",
     "Counters",
     "Entry",

@@ -57,6 +57,8 @@ class Barriers:
         chunk = self.chunk
         everyone = chunk.count() == chunk.lanes and number.size == 1 and finish is None
         if everyone and count is None and not self.waiting and self.arrived is None:
+            chunk.clocks.barrier(None, None)
+            self._passed(None)
             chunk.send(resume, None)
             return
         lanes = chunk.numbers()
@@ -76,6 +78,8 @@ class Barriers:
         if self.arrived is None:
             self.arrived = np.zeros(chunk.shape.blocks * BARRIERS, np.int64)
         keys = chunk.numbers() // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
+        chunk.clocks.post(chunk.numbers(), keys)
+        chunk.grid.progress += 1
         np.add.at(self.arrived, keys, 1)
         self.recheck()
 
@@ -97,13 +101,36 @@ class Barriers:
         need = np.where(default, np.repeat(living, BARRIERS), wanted)
         complete = (gathered > 0) & (gathered >= need)
         if complete.any():
-            self._release(lanes[complete[keys]], default)
+            self._release(self._first(lanes[complete[keys]], need, default), default)
             if self.arrived is not None:
                 self.arrived[complete] = 0
+
+    def _first(self, lanes: Lanes, need: Array, default: Array) -> Lanes:
+        """Of lanes at a barrier that counts, as many as it counts; others wait for its next turn."""
+        keys = self.key[lanes]
+        if default[keys].all():
+            return lanes
+        order = np.argsort(keys, kind="stable")
+        starts = np.searchsorted(keys[order], keys[order])
+        room = need if self.arrived is None else need - self.arrived
+        fits = np.empty(len(lanes), bool)
+        fits[order] = np.arange(len(lanes)) - starts < room[keys[order]]
+        return lanes[fits | default[keys]]
+
+    def _passed(self, lanes: Lanes | None) -> None:
+        """All threads of some blocks have passed a barrier: what was before it is settled."""
+        chunk = self.chunk
+        chunk.grid.progress += 1
+        chunk.shared.look()
+        if chunk.shared.races is not None:
+            chunk.shared.races.raise_floor(lanes, chunk.lanes)
 
     def _release(self, lanes: Lanes, default: Array) -> None:
         self._judge(lanes, default)
         self._reduce(lanes)
+        self.chunk.clocks.barrier(lanes, self.key[lanes])
+        whole = lanes[default[self.key[lanes]]]
+        self._passed(None if len(whole) == self.chunk.living else whole)
         self.key[lanes] = _NOWHERE
         self.waiting -= len(lanes)
         for resume in np.unique(self.resume[lanes]).tolist():
@@ -165,11 +192,10 @@ class Barriers:
                     "take it out of the condition.",
                 )
 
-    def waiters(self) -> list[tuple[int, int, Placed]]:
-        """Who waits: the first lane, how many, and at which instruction."""
+    def waiters(self) -> list[tuple[Lanes, Placed]]:
+        """Who waits at which instruction."""
         lanes = np.flatnonzero(self.key != _NOWHERE)
         found = []
         for resume in np.unique(self.resume[lanes]).tolist():
-            here = lanes[self.resume[lanes] == resume]
-            found.append((int(here[0]), len(here), self.place[resume]))
+            found.append((lanes[self.resume[lanes] == resume], self.place[resume]))
         return found

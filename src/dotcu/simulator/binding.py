@@ -60,6 +60,7 @@ class Binding:
     params: dict[int, LaunchConstant] = field(default_factory=dict)
     accesses: int = 0
     read_names: frozenset[str] = frozenset()
+    swapped: frozenset[tuple[str, int]] = frozenset()
 
     # Slots
 
@@ -221,6 +222,12 @@ class Binding:
         slot = self.constant(np.zeros(1, dtype))
         self.params[slot] = constant
         return slot
+
+    def is_swapped(self, operand: Operand) -> bool:
+        """Whether a compare-and-swap of the kernel works at this very address."""
+        if not isinstance(operand, Address) or not isinstance(operand.base, Register):
+            return False
+        return (operand.base.name, operand.offset) in self.swapped
 
     def is_read(self, operand: Operand) -> bool:
         """Whether any instruction reads a register."""

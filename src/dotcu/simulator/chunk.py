@@ -7,86 +7,28 @@ ascending array of lane numbers, or None for every lane there is, which is the f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dotcu.simulator.finding import Coordinates
+from dotcu.simulator.located import Located
 from dotcu.simulator.memory import Region
+from dotcu.simulator.private import Private
+from dotcu.simulator.sanitizers.clocks import Clocks, Times
+from dotcu.simulator.sanitizers.shadow import Event
+from dotcu.simulator.shape import WARP, Array, Lanes, Shape
+from dotcu.simulator.spin import Spin
 
 if TYPE_CHECKING:
+    from dotcu.simulator.barrier import Barriers
     from dotcu.simulator.machine import Grid
+    from dotcu.simulator.ptx.link import Placed
+    from dotcu.simulator.semantics.spaces import Access
 
-Array = NDArray[Any]
-Lanes = NDArray[np.int64]
-WARP = 32
+__all__ = ["WARP", "Array", "Chunk", "Lanes", "Private", "Shape", "pack_bits"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """How a launch's threads become lanes.
-
-    Attributes:
-        grid: Blocks in x, y, z.
-        block: Threads in x, y, z.
-        first: Linear number of the chunk's first block.
-        blocks: How many blocks the chunk holds.
-    """
-
-    grid: Coordinates
-    block: Coordinates
-    first: int
-    blocks: int
-
-    @property
-    def threads(self) -> int:
-        """Threads in a block."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def pitch(self) -> int:
-        """Lanes from one block to the next: its threads, padded to whole warps."""
-        return -(-self.threads // WARP) * WARP
-
-    @property
-    def lanes(self) -> int:
-        """All lanes, padding among them."""
-        return self.blocks * self.pitch
-
-    def coordinates(self, lane: int) -> tuple[Coordinates, Coordinates]:
-        """blockIdx and threadIdx of a lane."""
-        block, thread = divmod(lane, self.pitch)
-        return _split(self.first + block, self.grid), _split(thread, self.block)
-
-
-def _split(linear: int, extent: Coordinates) -> Coordinates:
-    return (
-        linear % extent[0],
-        linear // extent[0] % extent[1],
-        linear // (extent[0] * extent[1]),
-    )
-
-
-class Private:
-    """Memory that is addressed from 0 by each block (shared) or each lane (local).
-
-    Attributes:
-        size: Bytes that one owner may touch.
-        bases: For each lane, where its owner's bytes begin in `data`; one value if all share them.
-        written: One byte for each byte of data: 1 where something wrote it.
-    """
-
-    def __init__(self, owners: int, lanes: int, size: int) -> None:
-        self.size = size
-        pitch = -(-size // 16) * 16
-        self.data = np.zeros(owners * pitch, np.uint8)
-        self.written = np.zeros(owners * pitch, np.uint8)
-        self.views = {w: self.data.view(f"u{w}") for w in (1, 2, 4, 8)}
-        self.shadows = {w: self.written.view(f"u{w}") for w in (1, 2, 4, 8)}
-        starts = np.arange(owners, dtype=np.uint64) * np.uint64(pitch)
-        self.bases = starts if owners == 1 else np.repeat(starts, lanes // owners)
+# Registers whose addresses a chunk remembers, and sets of lanes for each.
+REMEMBERED = 32
 
 
 class Chunk:
@@ -101,7 +43,10 @@ class Chunk:
         self.hints: dict[int, Region] = {}
         self.shared: Private
         self.local: Private
+        self.barriers: Barriers
+        self.spin = Spin(shape, grid.run.seed)
         self.steps = 0
+        self.looked = -1
         self.ready: dict[int, Lanes | None] = {}
         self.stalled: dict[int, Lanes] = {}
         self.live = np.ones(self.lanes, bool)
@@ -110,7 +55,12 @@ class Chunk:
             self.live = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
             self.existing = self.live.copy()
         self.living = shape.threads * shape.blocks
+        self.clocks = Clocks(shape)
+        self.located: dict[int, dict[int, Located]] = {}
+        self.waits_on: Placed | None = None
         self._numbers: Lanes | None = None
+        self._stamps: Array | None = None
+        self._events: dict[int, tuple[Times, int]] = {}
 
     # Registers
 
@@ -131,6 +81,8 @@ class Chunk:
         kept = self.registers[slot]
         if kept.size == 1:
             kept = self.registers[slot] = np.full(self.lanes, kept[0], kept.dtype)
+        else:
+            self.located.pop(id(kept), None)
         kept[active] = value
 
     def numbers(self) -> Lanes:
@@ -141,9 +93,49 @@ class Chunk:
             self._numbers = np.arange(self.lanes)
         return self._numbers
 
+    def everyone(self) -> Lanes:
+        """The lanes that live."""
+        return np.flatnonzero(self.live)
+
     def count(self) -> int:
         """How many lanes are active."""
         return self.lanes if self.active is None else len(self.active)
+
+    def stamps(self) -> Array:
+        """The launch-wide number of each lane."""
+        if self._stamps is None:
+            first = self.shape.first * self.shape.pitch
+            self._stamps = (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
+        return self._stamps
+
+    def event(self, access: Access, times: Times) -> int:
+        """The number of the event that an access is at some clocks."""
+        known = self._events.get(access.number)
+        if known is not None and known[0] is times:
+            return known[1]
+        number = self.grid.events.number(Event(access.placed, access.action, access.order, self.shape, times))
+        self._events[access.number] = (times, number)
+        return number
+
+    def locate(self, slot: int) -> Located:
+        """Where the addresses in a register lie, remembered until the register changes."""
+        register, active = self.registers[slot], self.active
+        by_lanes = self.located.get(id(register))
+        if by_lanes is None:
+            if len(self.located) >= REMEMBERED:
+                self.located.clear()
+            by_lanes = self.located[id(register)] = {}
+        found = by_lanes.get(id(active))
+        if found is None:
+            if len(by_lanes) >= REMEMBERED:
+                by_lanes.clear()
+            found = by_lanes[id(active)] = Located(register, active)
+        return found
+
+    def watch(self, placed: Placed) -> None:
+        """Lanes read what others may change meanwhile: perhaps they wait for that."""
+        self.grid.strong_reads += 1
+        self.waits_on = placed
 
     # Where lanes go next
 
@@ -169,7 +161,8 @@ class Chunk:
         else:
             self.live[lanes] = False
             self.living -= len(lanes)
-        self.grid.barriers(self).recheck()
+        self.grid.progress += 1
+        self.barriers.recheck()
 
     def stall(self, block: int, lanes: Lanes) -> None:
         """Lanes wait at a rendezvous for others of their warp."""

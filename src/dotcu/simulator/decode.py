@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dotcu.simulator.binding import Binding, LaunchConstant
 from dotcu.simulator.flow import BasicBlock, basic_blocks, ends_block
-from dotcu.simulator.layout import display_name, lay_out, read_names
+from dotcu.simulator.layout import display_name, lay_out, read_names, swapped_addresses
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Instruction, Variable
 from dotcu.simulator.ptx.link import Linked, Placed
 from dotcu.simulator.refusal import unsupported
@@ -102,7 +102,14 @@ def decode(
     """
     layout, dynamic_offset, local_bytes = lay_out(linked, shared)
     positions = {name: start for table in layout.values() for start, name in table}
-    binding = Binding(linked, parameters, addresses, positions, read_names=read_names(linked))
+    binding = Binding(
+        linked,
+        parameters,
+        addresses,
+        positions,
+        read_names=read_names(linked),
+        swapped=swapped_addresses(linked),
+    )
     plan, leaders = basic_blocks(linked.code)
     refused: list[Placed] = []
     blocks = [_block(b, linked, leaders, binding, place, refused) for b in plan]

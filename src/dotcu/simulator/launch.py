@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dotcu.errors import SimulationError
 from dotcu.simulator.finding import Coordinates
 from dotcu.simulator.machine import Grid
-from dotcu.simulator.memory import Memory
+from dotcu.simulator.memory import Buffer, Memory, Region, allocate
 from dotcu.simulator.program import Loaded, pack_params
 from dotcu.simulator.run import Run
 
 MAX_BLOCK_THREADS = 1024
+# What the driver gives a cooperative launch for its grid-wide barrier (cooperative_groups.h).
+_WORKSPACE_BYTES = 256
 
 
 def launch(
@@ -26,6 +30,7 @@ def launch(
     run: Run,
     kernel: str,
     parameter_names: tuple[str, ...] = (),
+    cooperative: bool = False,
 ) -> None:
     """Run a kernel over its whole grid, and note findings and counts in `run`.
 
@@ -34,6 +39,7 @@ def launch(
         params: The bytes of each parameter; pointers are addresses that `memory` gave.
         smem_bytes: Dynamic shared memory of each block.
         kernel: What findings call the kernel.
+        cooperative: Its blocks may wait for each other by a grid-wide barrier.
         parameter_names: Names of the parameters, for pointers to memory whose buffer has none.
 
     Raises:
@@ -50,6 +56,9 @@ def launch(
     _check_shape(header.name, grid, block)
     everything = _with_variables(memory, loaded)
     _name_buffers(memory, params, parameter_names)
+    workspace = Region(allocate(_WORKSPACE_BYTES), _workspace()) if cooperative else None
+    if workspace is not None:
+        everything.insert(workspace)
     machine = Grid(
         decoded=decoded,
         source_line=program.source_line,
@@ -60,6 +69,7 @@ def launch(
         block=block,
         smem_bytes=smem_bytes,
         params=pack_params(header, params),
+        workspace=0 if workspace is None else workspace.base,
     )
     if 0 in grid:
         return
@@ -67,6 +77,10 @@ def launch(
         machine.execute()
     finally:
         machine.count()
+
+
+def _workspace() -> Buffer:
+    return Buffer(name="the grid's barrier", data=np.zeros(_WORKSPACE_BYTES, np.uint8))
 
 
 def _check_shape(name: str, grid: Coordinates, block: Coordinates) -> None:

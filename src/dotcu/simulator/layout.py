@@ -84,6 +84,33 @@ def read_names(linked: Linked) -> frozenset[str]:
     return frozenset(found)
 
 
+def swapped_addresses(linked: Linked) -> frozenset[tuple[str, int]]:
+    """Addresses (register, offset) of compare-and-swap: a read of one only guesses what is there."""
+    copies = _copies(linked)
+    found = set()
+    for placed in linked.code:
+        instruction = placed.instruction
+        if instruction.opcode == "atom" and "cas" in instruction.flags:
+            address = instruction.operands[1]
+            if isinstance(address, Address) and isinstance(address.base, Register):
+                root = copies.get(address.base.name, address.base.name)
+                names = {root, *(name for name, origin in copies.items() if origin == root)}
+                found |= {(name, address.offset) for name in names}
+    return frozenset(found)
+
+
+def _copies(linked: Linked) -> dict[str, str]:
+    """Registers that hold another's address, as mov and cvta leave it: name to the first one's name."""
+    origin: dict[str, str] = {}
+    for placed in linked.code:
+        instruction = placed.instruction
+        if instruction.opcode in ("mov", "cvta") and len(instruction.operands) == 2:
+            target, source = instruction.operands
+            if isinstance(target, Register) and isinstance(source, Register):
+                origin[target.name] = origin.get(source.name, source.name)
+    return origin
+
+
 def _registers(operand: Operand) -> list[str]:
     if isinstance(operand, Register):
         return [operand.name]

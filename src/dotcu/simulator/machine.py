@@ -1,4 +1,4 @@
-"""The machine: a grid of blocks, run chunk by chunk, lowest basic block first."""
+"""The machine: what all chunks of one launch share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 from dotcu.simulator.barrier import Barriers
 from dotcu.simulator.chunk import Array, Chunk, Lanes, Private, Shape
 from dotcu.simulator.finding import Finding
-from dotcu.simulator.memory import Memory
+from dotcu.simulator.memory import Memory, Region
 from dotcu.simulator.run import Run
+from dotcu.simulator.sanitizers.shadow import Events, Shadow
+from dotcu.simulator.schedule import execute
 from dotcu.simulator.semantics.special import special_arrays
 
 if TYPE_CHECKING:
@@ -21,14 +23,16 @@ if TYPE_CHECKING:
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
 CHUNK_LANES = 1 << 16
 CHUNK_BYTES = 1 << 28
-# After so many basic blocks, while some lanes stand ready elsewhere, those get their turns:
-# they may hold the lock that the others spin on.
-SPIN_TURNS = 1 << 10
-FAIR_TURNS = 1 << 6
 
 
 class Grid:
-    """One launch: what all its chunks share."""
+    """One launch: what all its chunks share.
+
+    Attributes:
+        progress: Goes up whenever something changes that another lane may wait for.
+        strong_reads: Reads so far of what other lanes may change meanwhile.
+        steps: Instructions issued so far, in all chunks.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Grid:
         block: tuple[int, int, int],
         smem_bytes: int,
         params: bytes,
+        workspace: int = 0,
     ) -> None:
         self.decoded = decoded
         self.source_line = source_line
@@ -52,9 +57,13 @@ class Grid:
         self.block = block
         self.smem_bytes: int = smem_bytes
         self.params = params
+        self.workspace: int = workspace
         self.visits = [0] * len(decoded.blocks)
         self.steps: int = 0
-        self._barriers: Barriers | None = None
+        self.progress = 0
+        self.strong_reads = 0
+        self.events = Events()
+        self._shadows = shadows_of(memory, self.events) if "race" in run.checks else {}
 
     @property
     def shared_bytes(self) -> int:
@@ -73,97 +82,27 @@ class Grid:
     def execute(self) -> None:
         """Run every block."""
         with np.errstate(all="ignore"):
-            for shape in self.shapes():
-                if not self._run_chunk(self._chunk(shape)):
-                    break
+            execute(self)
 
-    def barriers(self, chunk: Chunk) -> Barriers:
-        """The barriers of the chunk that runs."""
-        if self._barriers is None or self._barriers.chunk is not chunk:
-            self._barriers = Barriers(chunk)
-        return self._barriers
+    def races(self, region: Region, first: int, width: int) -> tuple[Shadow | None, int]:
+        """The stamps of a region, and how far its elements from `first` are from the first stamp."""
+        shadow = self._shadows.get(id(region))
+        return (None, 0) if shadow is None else (shadow, (first - shadow.base) // width)
 
-    def _chunk(self, shape: Shape) -> Chunk:
+    def chunk(self, shape: Shape) -> Chunk:
+        """Blocks, ready to run."""
         chunk = Chunk(self, shape)
         chunk.registers = list(self.decoded.constants)
         for slot, param in self.decoded.params:
             chunk.registers[slot] = np.frombuffer(self.params, param.dtype, 1, param.offset)
         special_arrays(chunk, self.decoded.specials)
         chunk.shared = Private(shape.blocks, shape.lanes, self.shared_bytes)
+        if "race" in self.run.checks:
+            chunk.shared.races = Shadow(0, chunk.shared.data.size, self.events)
         chunk.local = Private(shape.lanes, shape.lanes, self.decoded.local_bytes)
+        chunk.barriers = Barriers(chunk)
+        chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
         return chunk
-
-    def _run_chunk(self, chunk: Chunk) -> bool:
-        """Run a chunk to its end; whether the launch can go on."""
-        blocks, visits, ready = self.decoded.blocks, self.visits, chunk.ready
-        ready[0] = None if chunk.living == chunk.lanes else np.flatnonzero(chunk.live)
-        limit = self.steps + self.run.step_limit
-        turns = 0
-        while True:
-            if not ready and not self._resume(chunk):
-                return True
-            number = next(iter(ready)) if len(ready) == 1 else min(ready)
-            turns = 0 if len(ready) == 1 else turns + 1
-            if turns > SPIN_TURNS:
-                number = max(ready)
-                turns = 0 if turns > SPIN_TURNS + FAIR_TURNS else turns
-            chunk.active = active = ready.pop(number)
-            block = blocks[number]
-            if chunk.stalled and number in chunk.stalled:
-                chunk.send(number, chunk.stalled.pop(number))
-                chunk.send(number, active)
-                chunk.active = active = ready.pop(number)
-            if block.admit is not None and not block.admit(chunk):
-                continue
-            self.steps += len(block.steps)
-            if self.steps > limit:
-                return self._over_limit(chunk, block.placed)
-            visits[number] += chunk.lanes if active is None else len(active)
-            for step in block.steps:
-                step(chunk)
-            block.end(chunk)
-
-    def _resume(self, chunk: Chunk) -> bool:
-        """Nothing is ready: end, or give those who wait in warps another look, or report."""
-        if chunk.stalled and chunk.steps != self.steps:
-            chunk.steps = self.steps
-            for number, lanes in chunk.stalled.items():
-                chunk.ready[number] = lanes
-            chunk.stalled.clear()
-            return True
-        if chunk.stalled or self.barriers(chunk).waiting:
-            self._deadlock(chunk)
-        return False
-
-    def _deadlock(self, chunk: Chunk) -> None:
-        waits = self.barriers(chunk).waiters()
-        for number, lanes in chunk.stalled.items():
-            waits.append((int(lanes[0]), len(lanes), self.decoded.blocks[number].placed))
-        told = "; ".join(
-            f"{count} threads at line {self.decoded.place(placed)[1]} in `{placed.instruction.text}`"
-            for _, count, placed in waits
-        )
-        lanes = np.array([lane for lane, _, _ in waits])
-        self.report(
-            chunk,
-            "deadlock",
-            waits[0][2],
-            lanes,
-            message=f"no thread can go on: {told}. Each waits for others that never come: let all "
-            "threads that a barrier or a mask names reach it.",
-            count=sum(count for _, count, _ in waits),
-        )
-
-    def _over_limit(self, chunk: Chunk, placed: Placed) -> bool:
-        self.report(
-            chunk,
-            "step-limit",
-            placed,
-            chunk.numbers(),
-            message=f"still running after {self.run.step_limit} steps: a loop that does not end, or a "
-            "wait for something that never comes. If the kernel is only long, try a smaller grid.",
-        )
-        return False
 
     def report(
         self,
@@ -210,3 +149,18 @@ class Grid:
                         visited * tally.loaded_bytes,
                         visited * tally.stored_bytes,
                     )
+
+
+def shadows_of(memory: Memory, events: Events) -> dict[int, Shadow]:
+    """Stamps for each region that anything can write; regions of the same bytes share them."""
+    shadows: dict[int, Shadow] = {}
+    for region in memory.regions:
+        group = [region, *region.aliases]
+        known = next((shadows[id(r)] for r in group if id(r) in shadows), None)
+        if known is None and all(r.read_only for r in group):
+            continue
+        if known is None:
+            low = min(r.base for r in group) & ~255
+            known = Shadow(low, max(r.base + r.size for r in group) - low, events)
+        shadows[id(region)] = known
+    return shadows

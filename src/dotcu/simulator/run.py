@@ -11,6 +11,9 @@ from dotcu.simulator.finding import Finding
 
 DEFAULT_STEP_LIMIT = 20_000_000
 
+# What is checked, and can be left out.
+CHECKS = frozenset({"bounds", "init", "race", "barrier"})
+
 
 @dataclass
 class Run:
@@ -20,7 +23,9 @@ class Run:
         arch: The architecture to compile for, for those who compile.
         on_finding: "raise" stops at the first finding; "collect" suppresses the faulty access
             (a load gives 0) and goes on.
-        seed: Shuffles the order in which atomics of one step reach memory; None: lane order.
+        seed: Shuffles which warps run ahead, and the order in which atomics of one step reach
+            memory; None: all warps in step, and lane order.
+        checks: Of `CHECKS`, those that are on. A faulty access is left out in any case.
         step_limit: Steps of blocks that run together, after which a launch ends as a `step-limit`
             finding.
         findings: What was found, one for each kind and line of a kernel.
@@ -31,6 +36,7 @@ class Run:
     arch: str = "sm_80"
     on_finding: Literal["raise", "collect"] = "raise"
     seed: int | None = None
+    checks: frozenset[str] = CHECKS
     step_limit: int = DEFAULT_STEP_LIMIT
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
@@ -43,9 +49,13 @@ class Run:
         Its lanes are those of the instruction of that line that has the most of them, so that
         a lane whose index is wrong counts once, not for every operand that it indexes.
 
+        A finding of a check that is off is dropped.
+
         Raises:
             FindingError: The run stops at findings: at each, also at one that was seen before.
         """
+        if _CHECK_OF.get(finding.kind, finding.kind) in CHECKS - self.checks:
+            return
         if not self._merge(finding, instruction):
             self._lanes[_key(finding)] = {instruction: finding.lanes}
             self.findings.append(finding)
@@ -60,6 +70,12 @@ class Run:
                 self.findings[index] = replace(known, lanes=max(counts.values()))
                 return True
         return False
+
+
+_CHECK_OF = {
+    **dict.fromkeys(("out-of-bounds", "null-pointer", "misaligned", "read-only"), "bounds"),
+    "uninitialized-read": "init",
+}
 
 
 def _key(finding: Finding) -> tuple[str, str, str, int]:

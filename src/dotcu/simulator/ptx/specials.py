@@ -38,6 +38,7 @@ SPECIAL_REGISTERS: Mapping[str, str] = {
         ),
         "u32",
     ),
+    **{f"envreg{number}": "b32" for number in range(32)},
     **dict.fromkeys(("clock64", "globaltimer", "gridid"), "u64"),
     "is_explicit_cluster": "pred",
 }

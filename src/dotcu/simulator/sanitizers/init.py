@@ -28,7 +28,7 @@ def check_written(chunk: Chunk, access: Access, part: Part, index: Array) -> Non
         lanes = lanes[part.positions]
     if index.size > 1:
         lanes = lanes[bad]
-    name, at = _place(chunk, access, part, int(index[bad[0]]))
+    name, at = _place(chunk, access, part, int(index[bad[0]]) + part.shift)
     chunk.grid.report(
         chunk,
         "uninitialized-read",
@@ -46,11 +46,10 @@ def _place(chunk: Chunk, access: Access, part: Part, index: int) -> tuple[str, s
         size = region.buffer.itemsize or access.width
         byte = region.view(access.width)[1] + index * access.width - region.base
         return region.name, f"at `{region.name}`[{byte // size}]"
-    is_shared = part.shadow is chunk.shared.shadows[access.width]
+    is_shared = np.may_share_memory(part.view, chunk.shared.data)
     private = chunk.shared if is_shared else chunk.local
     space = "shared" if is_shared else "local"
-    pitch = max(16, -(-private.size // 16) * 16)
-    byte = index * access.width % pitch
+    byte = index * access.width % private.pitch
     name = chunk.grid.decoded.variable_before(space, byte)
     start = chunk.grid.decoded.variable_start(space, name)
     if not name:
@@ -65,7 +64,7 @@ def mark_written(access: Access, part: Part, index: Array) -> None:
     region = part.region
     if region is None or not region.aliases:
         return
-    address = index * access.width + region.view(access.width)[1]
+    address = (index + part.shift) * access.width + region.view(access.width)[1]
     for alias in region.aliases:
         if alias.written is None or alias.written is region.written:
             continue

@@ -18,6 +18,7 @@ from dotcu.simulator.chunk import Array, Chunk
 from dotcu.simulator.ptx.instructions import Sink
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import check_written, mark_written
+from dotcu.simulator.sanitizers.race import check_atomic
 from dotcu.simulator.semantics.float import extreme
 from dotcu.simulator.semantics.half import HALF
 from dotcu.simulator.semantics.memory import access_of
@@ -35,6 +36,8 @@ from dotcu.simulator.semantics.table import (
 if TYPE_CHECKING:
     from dotcu.simulator.binding import Binding
 
+# Lanes up to which it is worth knowing whether an atomic changed anything: more do not spin.
+_FEW = 1 << 14
 Update = Callable[[Array, Array], Array]
 _SPACES = frozenset({"global", "shared", "local"})
 _IGNORED = frozenset(
@@ -148,7 +151,11 @@ def _apply(
         values = [v[part.positions] for v in values]
     if part.shadow is not None:
         check_written(chunk, access, part, index)
+    if part.races is not None:
+        check_atomic(chunk, access, part, index)
     view = part.view.view(dtype) if part.view.dtype != dtype else part.view
+    chunk.watch(access.placed)
+    before = part.view.take(index) if count <= _FEW else None
     values = [v.view(dtype) if v.flags.c_contiguous else np.ascontiguousarray(v).view(dtype) for v in values]
     if at is not None:
         at.at(view, index, values[0])
@@ -158,6 +165,8 @@ def _apply(
         if old is not None:
             positions = order if part.positions is None else part.positions[order]
             old.view(dtype)[positions] = seen
+    if before is None or (part.view.take(index) != before).any():
+        chunk.grid.progress += 1
     if part.shadow is not None or (part.region is not None and part.region.aliases):
         mark_written(access, part, index)
 

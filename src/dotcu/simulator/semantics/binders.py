@@ -43,6 +43,17 @@ def _nothing(placed: Placed, binding: Binding) -> Step:
     return step
 
 
+def bind_fence(placed: Placed, binding: Binding) -> Step:
+    """membar and fence: what was seen holds from here on, what was done can be published."""
+    flags = placed.instruction.flags
+    scope = "cta" if "cta" in flags else "gpu"
+
+    def step(chunk: Chunk) -> None:
+        chunk.clocks.fence(chunk.active, scope)
+
+    return step
+
+
 def _setp(placed: Placed, binding: Binding) -> Step:
     return bind_setp(placed.instruction, binding)
 
@@ -75,14 +86,14 @@ _MORE: Mapping[str, Bind] = {
     "call": bind_call,
     "isspacep": bind_isspacep,
     "activemask": bind_activemask,
+    "membar": bind_fence,
+    "fence": bind_fence,
     "addc": bind_carry,
     "subc": bind_carry,
     "madc": bind_carry,
     **WARP_INSTRUCTIONS,
     **dict.fromkeys(
         (
-            "membar",
-            "fence",
             "nanosleep",
             "prefetch",
             "prefetchu",

@@ -114,7 +114,7 @@ def barrier(placed: Placed, resume: int, binding: Binding, guard: int, negated: 
         raise NotExecuted
 
     def wait(chunk: Chunk) -> None:
-        barriers = chunk.grid.barriers(chunk)
+        barriers = chunk.barriers
         if kind == ["sync"]:
             expected = chunk.read(count).astype(np.int64) if counted else None
             barriers.wait(placed, resume, chunk.read(number), expected)
@@ -163,7 +163,7 @@ def _reduction(placed: Placed, kind: list[str], resume: int, binding: Binding) -
 
         value = chunk.read(vote.slot)
         expected = chunk.read(count).astype(np.int64) if count >= 0 else None
-        chunk.grid.barriers(chunk).wait(
+        chunk.barriers.wait(
             placed,
             resume,
             chunk.read(number),

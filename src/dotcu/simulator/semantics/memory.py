@@ -15,6 +15,7 @@ from dotcu.simulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WI
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import check_written, mark_written
+from dotcu.simulator.sanitizers.race import check_overlap, check_read, check_write
 from dotcu.simulator.semantics.spaces import Access, Order, Part, order_of, resolve
 from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
 
@@ -88,7 +89,9 @@ def bind_ld(placed: Placed, binding: Binding) -> Step:
         if found is not None:
             return _bind_parameter(instruction, found, binding)
     elements = elements_of(instruction.operands[0])
-    access = access_of(placed, address, space, len(elements), "read", binding)
+    # The first guess of a loop around a compare-and-swap may be stale: the swap will tell.
+    order = Order(strong=True) if binding.is_swapped(address) else None
+    access = access_of(placed, address, space, len(elements), "read", binding, order)
     targets = [binding.destination(e) for e in elements]
     type_ = instruction.types[0]
     finish = [(t.slot, _extend(type_, t.dtype)) for t in targets]
@@ -128,6 +131,8 @@ def _extend(type_: str, kept: np.dtype[Any]) -> Callable[[Array], Array] | None:
 
 def load(chunk: Chunk, access: Access) -> list[Array]:
     """The elements that the active lanes load, each as an array of bits."""
+    if access.order.strong:
+        chunk.watch(access.placed)
     parts = resolve(chunk, access)
     if len(parts) == 1 and parts[0].positions is None:
         return _load_part(chunk, access, parts[0])
@@ -144,6 +149,8 @@ def _load_part(chunk: Chunk, access: Access, part: Part) -> list[Array]:
         index = part.places + element if element else part.places
         if part.shadow is not None:
             check_written(chunk, access, part, index)
+        if part.races is not None:
+            check_read(chunk, access, part, index)
         values.append(part.view.take(index))
     return values
 
@@ -192,17 +199,23 @@ def bind_st(placed: Placed, binding: Binding) -> Step:
 
 def save(chunk: Chunk, access: Access, values: Sequence[Array]) -> None:
     """Store the elements of the active lanes, each an array of bits: one a lane, or one for all."""
+    if access.space != "local":
+        chunk.grid.progress += 1
     for part in resolve(chunk, access):
         for element, value in enumerate(values):
-            store(access, part, element, value)
+            store(chunk, access, part, element, value)
 
 
-def store(access: Access, part: Part, element: int, value: Array) -> None:
+def store(chunk: Chunk, access: Access, part: Part, element: int, value: Array) -> None:
     """Write one element of the active lanes' access; of several lanes, the last one's stays."""
     index = part.places + element if element else part.places
     if part.positions is not None and value.size > 1:
         value = value[part.positions]
+    if part.races is not None:
+        check_write(chunk, access, part, index, value)
     part.view[index] = value[-1:] if index.size == 1 else value
+    if part.races is not None:
+        check_overlap(chunk, access, part, index, value)
     if part.shadow is not None or (part.region is not None and part.region.aliases):
         mark_written(access, part, index)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dotcu.simulator.chunk import Array, Chunk, Private
+from dotcu.simulator.located import Located
 from dotcu.simulator.memory import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
@@ -24,6 +25,7 @@ from dotcu.simulator.memory import (
 )
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
+from dotcu.simulator.sanitizers.shadow import Shadow
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
@@ -89,6 +91,9 @@ class Part(NamedTuple):
         places: For each lane the element; a single one if all lanes touch the same.
         positions: Which of the active lanes these are; None for all of them.
         region: The region of global memory; None for shared and local memory.
+        races: The stamps of who touched it; None where no race can be.
+        skew: Added to places to count from the stamps' first byte, in elements.
+        shift: Elements of the whole view that lie before the view here.
     """
 
     view: Array
@@ -96,6 +101,9 @@ class Part(NamedTuple):
     places: Array
     positions: Array | None
     region: Region | None
+    races: Shadow | None = None
+    skew: int = 0
+    shift: int = 0
 
 
 def order_of(flags: Sequence[str]) -> Order:
@@ -114,6 +122,66 @@ _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 
 def resolve(chunk: Chunk, access: Access) -> list[Part]:
     """The parts of an access that are in bounds and aligned; the rest is reported."""
+    part = _whole(chunk, access)
+    return [part] if part is not None else _checked(chunk, access)
+
+
+def _whole(chunk: Chunk, access: Access) -> Part | None:
+    """The access as one part, where all lanes are aligned and in bounds of one memory."""
+    located = chunk.locate(access.slot)
+    offset, size = access.offset, access.width * access.elements
+    low, end = located.low + offset, located.high + offset + size
+    if (located.bits | offset) & (size - 1):
+        return None
+    space = access.space
+    if space == "generic":
+        space = _SPACE_OF_WINDOW.get(low >> 40, "global")
+    if space in GLOBAL_SPACES:
+        return _whole_region(chunk, access, located, low, end)
+    private = chunk.shared if space == "shared" else chunk.local
+    window = _WINDOWS[space] if access.space == "generic" else 0
+    if low < window or end > window + private.size:
+        return None
+    index = located.in_private(private, window, access.width)
+    shift = offset >> (access.width.bit_length() - 1)
+    view, shadow = private.views[access.width], None
+    if not private.is_written:
+        shadow = private.shadows[access.width]
+    if shift and located.low >= window:
+        view, shadow = view[shift:], shadow if shadow is None else shadow[shift:]
+        return Part(view, shadow, index, None, None, private.races, shift, shift)
+    return Part(view, shadow, index + shift if shift else index, None, None, private.races)
+
+
+def _whole_region(chunk: Chunk, access: Access, located: Located, low: int, end: int) -> Part | None:
+    region = chunk.hints.get(access.number)
+    if region is None:
+        region = chunk.grid.memory.find(low)
+        if region is None:
+            return None
+        chunk.hints[access.number] = region
+    if low < region.base or end > region.base + region.size:
+        return None
+    if access.action != "read" and region.read_only:
+        return None
+    width = access.width
+    index = located.in_region(region, width)
+    shift = access.offset >> (width.bit_length() - 1)
+    view, first = region.view(width)
+    shadow = region.shadow(width)
+    races, skew = chunk.grid.races(region, first, width)
+    if shift and located.low >= first:
+        view, shadow = view[shift:], shadow if shadow is None else shadow[shift:]
+        return Part(view, shadow, index, None, region, races, skew + shift, shift)
+    return Part(view, shadow, index + shift if shift else index, None, region, races, skew)
+
+
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+_SPACE_OF_WINDOW = {SHARED_WINDOW >> 40: "shared", LOCAL_WINDOW >> 40: "local"}
+
+
+def _checked(chunk: Chunk, access: Access) -> list[Part]:
+    """The access lane by lane, each checked on its own."""
     address = chunk.read(access.slot)
     if address.itemsize != 8:
         # A 32-bit address; its sum with the offset wraps as the hardware's adder does.
@@ -131,20 +199,8 @@ def resolve(chunk: Chunk, access: Access) -> list[Part]:
 
 
 def _generic(chunk: Chunk, access: Access, address: Array) -> list[Part]:
-    low = int(address.min())
-    if low >= _LAST_WINDOW:
-        return _global(chunk, access, address, None)
-    high = int(address.max())
-    for window, private in ((SHARED_WINDOW, chunk.shared), (LOCAL_WINDOW, chunk.local)):
-        if window <= low and high < window + WINDOW_BYTES:
-            return _private(chunk, access, private, address - np.uint64(window), None)
-    if high < SHARED_WINDOW:
-        return _global(chunk, access, address, None)
-    return _mixed(chunk, access, _spread(address, chunk.count()))
-
-
-def _mixed(chunk: Chunk, access: Access, address: Array) -> list[Part]:
-    """Lanes of one access in several spaces."""
+    """Lanes of one access, perhaps in several spaces."""
+    address = _spread(address, chunk.count())
     window = np.where(address < _LAST_WINDOW, address >> np.uint64(40), np.uint64(0))
     parts: list[Part] = []
     for space in np.unique(window).tolist():
@@ -168,36 +224,6 @@ def _spread(address: Array, count: int) -> Array:
 
 
 def _global(chunk: Chunk, access: Access, address: Array, positions: Array | None) -> list[Part]:
-    region = chunk.hints.get(access.number)
-    if region is None:
-        region = chunk.grid.memory.find(int(address[0]))
-        if region is None:
-            return _sorted_out(chunk, access, address, positions)
-        chunk.hints[access.number] = region
-    size = access.bytes
-    relative = address - np.uint64(region.base)
-    inside = int(relative.max()) + size <= region.size
-    if not inside or _misaligned(address, size) or (access.action != "read" and region.read_only):
-        return _sorted_out(chunk, access, address, positions)
-    return [_region_part(region, access, address, positions)]
-
-
-def _misaligned(address: Array, size: int) -> bool:
-    if address.size == 1:
-        return bool(int(address[0]) & (size - 1))
-    return bool(int(np.bitwise_or.reduce(address)) & (size - 1))
-
-
-def _region_part(region: Region, access: Access, address: Array, positions: Array | None) -> Part:
-    width = access.width
-    view, first = region.view(width)
-    index = (address - np.uint64(first)).view(np.int64)
-    if width != 1:
-        index >>= width.bit_length() - 1
-    return Part(view, region.shadow(width), index, positions, region)
-
-
-def _sorted_out(chunk: Chunk, access: Access, address: Array, positions: Array | None) -> list[Part]:
     """Find each lane's region; report those that have none."""
     address = _spread(address, chunk.count())
     if positions is None:
@@ -218,6 +244,16 @@ def _sorted_out(chunk: Chunk, access: Access, address: Array, positions: Array |
     return parts
 
 
+def _region_part(chunk: Chunk, region: Region, access: Access, address: Array, positions: Array) -> Part:
+    width = access.width
+    view, first = region.view(width)
+    index = (address - np.uint64(first)).view(np.int64)
+    if width != 1:
+        index >>= width.bit_length() - 1
+    races, skew = chunk.grid.races(region, first, width)
+    return Part(view, region.shadow(width), index, positions, region, races, skew)
+
+
 def _in_region(chunk: Chunk, access: Access, region: Region, address: Array, positions: Array) -> list[Part]:
     fits = address - np.uint64(region.base) + np.uint64(access.bytes) <= region.size
     if not fits.all():
@@ -230,7 +266,7 @@ def _in_region(chunk: Chunk, access: Access, region: Region, address: Array, pos
         if not writable:
             bounds.report_read_only(chunk, access, region, address, positions)
             return []
-    return [_region_part(region, access, address, positions)]
+    return [_region_part(chunk, region, access, address, positions)]
 
 
 def _unmapped(chunk: Chunk, address: Array) -> Array:
@@ -250,25 +286,22 @@ def _private(
     chunk: Chunk, access: Access, private: Private, address: Array, positions: Array | None
 ) -> list[Part]:
     size = access.bytes
-    if int(address.max()) + size > private.size or _misaligned(address, size):
-        address = _spread(address, chunk.count())
-        if positions is None:
-            positions = np.arange(len(address))
-        left = bounds.refuse_misaligned(chunk, access, address, positions)
-        address, positions = address[left], positions[left]
-        fits = (address < private.size) & (address + np.uint64(size) <= private.size)
-        if not fits.all():
-            bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
-            address, positions = address[fits], positions[fits]
-        if not len(address):
-            return []
+    address = _spread(address, chunk.count())
+    if positions is None:
+        positions = np.arange(len(address))
+    left = bounds.refuse_misaligned(chunk, access, address, positions)
+    address, positions = address[left], positions[left]
+    fits = (address < private.size) & (address + np.uint64(size) <= private.size)
+    if not fits.all():
+        bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
+        address, positions = address[fits], positions[fits]
+    if not len(address):
+        return []
     bases = private.bases
     if bases.size != 1:
-        if chunk.active is not None:
-            bases = bases[chunk.active]
-        if positions is not None:
-            bases = bases[positions]
+        bases = bases[chunk.numbers()[positions]]
     index = (address + bases).view(np.int64)
     if access.width != 1:
         index >>= access.width.bit_length() - 1
-    return [Part(private.views[access.width], private.shadows[access.width], index, positions, None)]
+    view, shadow = private.views[access.width], private.shadows[access.width]
+    return [Part(view, shadow, index, positions, None, private.races)]

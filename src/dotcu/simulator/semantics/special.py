@@ -106,6 +106,10 @@ _MAKERS: Mapping[str, Maker] = {
     "reserved_smem_offset_begin": lambda chunk: 0,
     "reserved_smem_offset_end": lambda chunk: 0,
     "reserved_smem_offset_cap": lambda chunk: 0,
+    # Where a cooperative launch keeps what its grid-wide barrier counts (cooperative_groups.h).
+    **{f"envreg{number}": lambda chunk: 0 for number in range(32)},
+    "envreg1": lambda chunk: chunk.grid.workspace >> 32,
+    "envreg2": lambda chunk: chunk.grid.workspace & 0xFFFFFFFF,
 }
 
 # Read anew by each instruction that names them: a loop may wait for them to advance.

@@ -301,12 +301,13 @@ def bind_elect(placed: Placed, binding: Binding) -> Rendezvous:
 
 
 def bind_warp_barrier(placed: Placed, binding: Binding) -> Rendezvous:
-    """bar.warp.sync: nothing but the rendezvous."""
+    """bar.warp.sync: the rendezvous, and order between what its members did and will do."""
+    members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
-        pass
+        chunk.clocks.warp(chunk.active, chunk.read(members))
 
-    return Rendezvous(step, placed, _members(placed, binding))
+    return Rendezvous(step, placed, members)
 
 
 def bind_activemask(placed: Placed, binding: Binding) -> Step:

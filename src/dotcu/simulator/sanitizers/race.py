@@ -1,0 +1,295 @@
+"""Races: two accesses of the same bytes by different threads, one of them a write, in no order.
+
+Lockstep hides them: all lanes of a chunk do the same thing at the same time, and a kernel
+without its barriers gives the right answer. So every access of shared and global memory is
+held against who touched those bytes last, and against the clocks of both.
+
+No race: strong accesses (atomic, volatile, relaxed or stronger) among each other, within
+their scope; and a write of the very bytes that are there already.
+
+Source: PTX ISA, "Memory Consistency Model: Data races, Morally strong operations".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.simulator.chunk import WARP, Array, Chunk, Lanes
+from dotcu.simulator.sanitizers.clocks import NEVER, picked
+from dotcu.simulator.sanitizers.shadow import LANE, STRONG, Event, Shadow, Touch, event_of
+
+if TYPE_CHECKING:
+    from dotcu.simulator.semantics.spaces import Access, Part
+
+_VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
+
+
+def lanes_of(chunk: Chunk, part: Part) -> Lanes | None:
+    """The lanes of a part; None for all of the chunk's."""
+    if part.positions is None:
+        return chunk.active
+    return chunk.numbers()[part.positions]
+
+
+def check_read(chunk: Chunk, access: Access, part: Part, index: Array) -> None:
+    """Hold a read against the writes before it, and note it for those after it."""
+    shadow = part.races
+    assert shadow is not None
+    lanes = lanes_of(chunk, part)
+    if not access.order.strong and (shadow.writes is None or not shadow.dirty):
+        shadow.note(chunk, access, lanes, index, part.skew)
+        return
+    for touch in shadow.touches(chunk, access, chunk.clocks.times, lanes, index, part.skew):
+        _against(chunk, access, part, shadow, touch, shadow.writes, "write")
+        if access.order.strong:
+            shadow.stamp_readers(touch)
+            _see(chunk, access, shadow, touch)
+    if not access.order.strong:
+        shadow.note(chunk, access, lanes, index, part.skew)
+
+
+def check_write(chunk: Chunk, access: Access, part: Part, index: Array, value: Array) -> None:
+    """Hold a write against all before it; `value` is what it is about to store."""
+    shadow = part.races
+    assert shadow is not None
+    lanes = lanes_of(chunk, part)
+    shadow.settle(same=(lanes, index, part.skew))
+    for touch in shadow.touches(chunk, access, chunk.clocks.times, lanes, index, part.skew):
+        _against(chunk, access, part, shadow, touch, shadow.writes, "write", (index, value))
+        for readers in shadow.readers or ():
+            _against(chunk, access, part, shadow, touch, readers, "read")
+        _publish(chunk, access, shadow, touch, chunk.clocks.released)
+        shadow.stamp_write(touch)
+
+
+def check_overlap(chunk: Chunk, access: Access, part: Part, index: Array, value: Array) -> None:
+    """Report lanes of one instruction that stored different values at one place, after the store."""
+    if access.order.strong or value.size == 1:
+        return
+    beaten = np.flatnonzero(part.view.take(index) != value)
+    if not len(beaten):
+        return
+    lanes = (chunk.numbers() if part.positions is None else chunk.numbers()[part.positions])[beaten]
+    place = int(index[beaten[0]] if index.size > 1 else index[0]) + part.shift
+    chunk.grid.report(
+        chunk,
+        "race",
+        access.placed,
+        lanes,
+        address_of=_name(chunk, part, access, place),
+        message=f"race: several threads store different values to {_shown(chunk, part, access, place)} "
+        "in this very instruction, and which one stays is open. Let one thread store, or use an atomic.",
+    )
+
+
+def check_atomic(chunk: Chunk, access: Access, part: Part, index: Array) -> None:
+    """Hold an atomic against the weak accesses before it; it sees, then publishes."""
+    shadow = part.races
+    assert shadow is not None
+    lanes = lanes_of(chunk, part)
+    shadow.settle()
+    for touch in shadow.touches(chunk, access, chunk.clocks.times, lanes, index, part.skew):
+        _against(chunk, access, part, shadow, touch, shadow.writes, "write")
+        for readers in shadow.readers or ():
+            _against(chunk, access, part, shadow, touch, readers, "read")
+        released = chunk.clocks.released
+        _see(chunk, access, shadow, touch)
+        _publish(chunk, access, shadow, touch, released)
+        shadow.stamp_write(touch)
+
+
+# Clocks at locations
+
+
+def _see(chunk: Chunk, access: Access, shadow: Shadow, touch: Touch) -> None:
+    """Take what was published at the places: at once for an acquire, else when a fence follows."""
+    if shadow.published is None:
+        return
+    grid, block = (published.take(touch.places) for published in shadow.published)
+    if int(block.max()) == NEVER:
+        return
+    chunk.clocks.see(touch.lanes, grid + 1, block + 1, at_once=access.order.acquire)
+
+
+def _publish(
+    chunk: Chunk,
+    access: Access,
+    shadow: Shadow,
+    touch: Touch,
+    released: tuple[Array, Array],
+) -> None:
+    """Publish what a release, or a strong write after a fence, makes known."""
+    order, clocks = access.order, chunk.clocks
+    if not order.strong:
+        return
+    if order.release:
+        block = picked(clocks.times.block, touch.lanes)
+        grid = picked(clocks.times.grid, touch.lanes)
+        if order.scope == "cta":
+            grid = picked(clocks.released[0], touch.lanes)
+        shadow.publish(touch, grid, block)
+        clocks.tick(touch.lanes)
+        return
+    if any(values.size > 1 or values[0] != NEVER for values in released):
+        shadow.publish(touch, picked(released[0], touch.lanes), picked(released[1], touch.lanes))
+
+
+# Conflicts
+
+
+def _against(
+    chunk: Chunk,
+    access: Access,
+    part: Part,
+    shadow: Shadow,
+    touch: Touch,
+    stamps: Array | None,
+    action: str,
+    stored: tuple[Array, Array] | None = None,
+) -> None:
+    """Report the lanes that an earlier access of the same bytes is not ordered before."""
+    if stamps is None:
+        return
+    old = stamps.take(touch.places)
+    floor = picked(shadow.floor, touch.lanes)
+    suspect = ((old ^ touch.stamps) & LANE != 0) & (old >= floor) & (old != 0)
+    order = access.order
+    if order.strong and order.scope != "cta":
+        suspect &= (old & STRONG) == 0
+    at = np.flatnonzero(suspect)
+    if len(at) and stored is not None:
+        at = at[_changes(part, at, *stored)]
+    if not len(at):
+        return
+    old = np.broadcast_to(old, suspect.shape)[at]
+    lanes = (np.arange(chunk.lanes) if touch.lanes is None else touch.lanes)[at]
+    places = np.broadcast_to(touch.places, suspect.shape)[at]
+    numbers = event_of(old)
+    for number in np.unique(numbers).tolist():
+        here = numbers == number
+        event = shadow.events[number]
+        first = (old[here] & LANE).astype(np.int64)
+        bad = _unordered(chunk, access, event, first, lanes[here])
+        if bad.any():
+            _report(
+                chunk,
+                access,
+                part,
+                shadow,
+                event,
+                action,
+                first[bad],
+                lanes[here][bad],
+                int(places[here][bad][0]),
+            )
+
+
+def _changes(part: Part, at: Array, index: Array, value: Array) -> Array:
+    """Which of the stores change what is there."""
+    old = part.view.take(index)
+    old = old if old.size == 1 else old[at]
+    result: Array = old != (value if value.size == 1 else value[at])
+    return result
+
+
+def _unordered(chunk: Chunk, access: Access, event: Event, first: Array, second: Lanes) -> Array:
+    """Which pairs of a lane of an earlier event and a lane of this access nothing orders."""
+    shape = event.shape
+    first = first - shape.first * shape.pitch
+    now = chunk.clocks.times
+    late_grid = picked(event.times.grid, first) >= picked(now.grid, second)
+    if shape is not chunk.shape:
+        if event.order.strong and access.order.strong and _wide(event) and access.order.scope != "cta":
+            return np.zeros(len(second), bool)
+        return np.broadcast_to(late_grid, second.shape)
+    late_block = picked(event.times.block, first) >= picked(now.block, second)
+    late_warp = late_block & (picked(event.times.warp, first) >= picked(now.warp, second))
+    same_block = first // shape.pitch == second // shape.pitch
+    same_warp = first // WARP == second // WARP
+    result: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
+    if event.order.strong and access.order.strong:
+        covered = same_block if access.order.scope == "cta" or not _wide(event) else np.ones(1, bool)
+        result = result & ~covered
+    return result
+
+
+def _wide(event: Event) -> bool:
+    return event.order.scope != "cta"
+
+
+# Words
+
+
+def _report(
+    chunk: Chunk,
+    access: Access,
+    part: Part,
+    shadow: Shadow,
+    event: Event,
+    action: str,
+    first: Array,
+    second: Lanes,
+    place: int,
+) -> None:
+    shape = event.shape
+    other = int(first[0]) - shape.first * shape.pitch
+    block, thread = shape.coordinates(other)
+    file, line = chunk.grid.decoded.place(event.placed)
+    own_file, own_line = chunk.grid.decoded.place(access.placed)
+    where = "the same line" if (file, line) == (own_file, own_line) else f"line {line}" + _of(file, own_file)
+    index = (place * shadow.granule) // access.width - part.skew + part.shift
+    done = event.action if event.action == "atomic" else action
+    chunk.grid.report(
+        chunk,
+        "race",
+        access.placed,
+        second,
+        address_of=_name(chunk, part, access, index),
+        message=f"race: it {_VERB[access.action]} {_shown(chunk, part, access, index)}, which thread "
+        f"{_tuple(thread)} of block {_tuple(block)} {_VERB[done]} at {where}, and nothing orders the two. "
+        f"{_remedy(chunk, event, access, other, int(second[0]))}",
+    )
+
+
+def _of(file: str, own: str) -> str:
+    return "" if file == own else f" of {file}"
+
+
+def _remedy(chunk: Chunk, event: Event, access: Access, other: int, own: int) -> str:
+    if event.shape is not chunk.shape or other // event.shape.pitch != own // event.shape.pitch:
+        if event.order.strong and access.order.strong:
+            return "Both are atomic only within a block: use the plain atomics, not those that end in _block."
+        return (
+            "Blocks run in any order: use an atomic, publish by a flag with __threadfence() before it is set "
+            "and after it is seen, or split the kernel in two."
+        )
+    if event.order.strong or access.order.strong:
+        return "Let the flag be set after __threadfence_block(), and pass one after it is seen."
+    if other // WARP == own // WARP:
+        return "Put __syncwarp() between them (or __syncthreads())."
+    return "Put __syncthreads() between them."
+
+
+def _tuple(coordinates: tuple[int, int, int]) -> str:
+    return "({},{},{})".format(*coordinates)
+
+
+def _name(chunk: Chunk, part: Part, access: Access, index: int) -> str:
+    if part.region is not None:
+        return part.region.name
+    byte = index * access.width % chunk.shared.pitch
+    return chunk.grid.decoded.variable_before("shared", byte)
+
+
+def _shown(chunk: Chunk, part: Part, access: Access, index: int) -> str:
+    region = part.region
+    if region is not None:
+        size = region.buffer.itemsize or access.width
+        byte = region.view(access.width)[1] + index * access.width - region.base
+        return f"`{region.name}`[{byte // size}]"
+    byte = index * access.width % chunk.shared.pitch
+    name = chunk.grid.decoded.variable_before("shared", byte)
+    start = chunk.grid.decoded.variable_start("shared", name)
+    return f"`{name}` + {byte - start} bytes in shared memory" if name else f"byte {byte} of shared memory"

@@ -1,0 +1,236 @@
+"""Who touched which bytes last: stamps beside the memory that lanes share.
+
+A stamp is 64 bits: the event (which instruction, at which clocks), whether the access was
+strong, and the lane. For each granule of memory there is the stamp of the last write and
+those of two readers. Reads are only written down at first; most are never looked at, since
+no lane writes there before the next barrier, and then they are dropped unseen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.sanitizers.clocks import NEVER, Times
+from dotcu.simulator.shape import Array, Lanes, Shape
+
+if TYPE_CHECKING:
+    from dotcu.simulator.chunk import Chunk
+    from dotcu.simulator.semantics.spaces import Access, Order
+
+STRONG = np.uint64(1 << 32)
+LANE = np.uint64((1 << 32) - 1)
+_EVENT_BITS = 33
+# Reads that are written down, in bytes, before they become stamps after all.
+_LOG_BYTES = 1 << 25
+
+
+class Event(NamedTuple):
+    """An instruction that ran, at the clocks of its lanes."""
+
+    placed: Placed
+    action: str
+    order: Order
+    shape: Shape
+    times: Times
+
+
+class Events:
+    """The events of a launch, numbered from 1."""
+
+    LIMIT = 1 << 21
+
+    def __init__(self) -> None:
+        self.known: list[Event | None] = [None]
+
+    def number(self, event: Event) -> int:
+        """Take an event in."""
+        self.known.append(event)
+        return len(self.known) - 1
+
+    def __getitem__(self, number: int) -> Event:
+        event = self.known[number]
+        assert event is not None
+        return event
+
+    def next_stamp(self) -> int:
+        """What every stamp from now on is at least."""
+        return len(self.known) << _EVENT_BITS
+
+
+def event_of(stamps: Array) -> Array:
+    """The numbers of the events of stamps."""
+    numbers: Array = (stamps >> np.uint64(_EVENT_BITS)).astype(np.int64)
+    return numbers
+
+
+class Touch(NamedTuple):
+    """Lanes at places of a shadow: granules, with their stamps."""
+
+    lanes: Lanes | None
+    places: Array
+    stamps: Array
+
+
+class _Read(NamedTuple):
+    access: Access
+    chunk: Chunk
+    times: Times
+    lanes: Lanes | None
+    places: Array
+    skew: int
+
+
+class Shadow:
+    """Stamps for one range of addresses.
+
+    Attributes:
+        base: The address of its first byte.
+        size: Its bytes.
+        granule: Bytes of a granule: the narrowest access so far.
+        writes: Stamp of the last write of each granule; None while there was none.
+        readers: Stamps of two readers of each granule, of different lanes where there were two.
+        published: Clocks (grid, block) that strong writes published there.
+        floor: Stamps below it lie before a barrier that everyone has passed.
+        dirty: Something was written since then.
+    """
+
+    def __init__(self, base: int, size: int, events: Events) -> None:
+        self.base = base
+        self.size = size
+        self.events = events
+        self.granule = 0
+        self.writes: Array | None = None
+        self.readers: tuple[Array, Array] | None = None
+        self.published: tuple[Array, Array] | None = None
+        self.floor: Array = np.zeros(1, np.uint64)
+        self.dirty = False
+        self._log: list[_Read] = []
+        self._log_bytes = 0
+
+    # Places
+
+    def touches(
+        self, chunk: Chunk, access: Access, times: Times, lanes: Lanes | None, index: Array, skew: int
+    ) -> list[Touch]:
+        """The granules of an access, and the stamps that it leaves: one for each granule of an element.
+
+        Args:
+            index: Where each lane's element begins, in units of the access's width.
+            skew: Added to the index to count from the shadow's base.
+        """
+        width = access.width
+        self._refine(width)
+        stamps = self._stamps(chunk, access, times, lanes)
+        each = width // self.granule
+        first = (index + skew) * each if each > 1 or skew else index
+        return [Touch(lanes, first + k if k else first, stamps) for k in range(each)]
+
+    def _refine(self, width: int) -> None:
+        if self.granule and self.granule <= width:
+            return
+        parts = self.granule // width
+        self.granule = width
+        if not parts:
+            return
+        if self.writes is not None:
+            self.writes = np.repeat(self.writes, parts)
+        if self.readers is not None:
+            self.readers = (np.repeat(self.readers[0], parts), np.repeat(self.readers[1], parts))
+        if self.published is not None:
+            self.published = (np.repeat(self.published[0], parts), np.repeat(self.published[1], parts))
+
+    def _stamps(self, chunk: Chunk, access: Access, times: Times, lanes: Lanes | None) -> Array:
+        number = chunk.event(access, times)
+        strong = int(access.order.strong and access.order.scope != "cta")
+        head = np.uint64(number << _EVENT_BITS | strong << 32)
+        stamps = chunk.stamps()
+        marked: Array = (stamps if lanes is None else stamps[lanes]) | head
+        return marked
+
+    def _blank(self) -> Array:
+        return np.zeros(self.size // self.granule + 1, np.uint64)
+
+    # Reads
+
+    def note(self, chunk: Chunk, access: Access, lanes: Lanes | None, index: Array, skew: int) -> None:
+        """Write a read down."""
+        self._log.append(_Read(access, chunk, chunk.clocks.times, lanes, index, skew))
+        self._log_bytes += index.nbytes
+        if self._log_bytes > _LOG_BYTES:
+            self.settle()
+
+    def settle(self, *, same: tuple[Lanes | None, Array, int] | None = None) -> None:
+        """Turn what was written down into stamps.
+
+        Args:
+            same: Lanes, places and skew of a write that follows; a read of just these needs no stamp.
+        """
+        if not self._log:
+            return
+        log, self._log, self._log_bytes = self._log, [], 0
+        for read in log:
+            if same is not None and _is_same(read, *same):
+                continue
+            for touch in self.touches(*_touch_arguments(read)):
+                self.stamp_readers(touch)
+
+    def stamp_readers(self, touch: Touch) -> None:
+        """Keep the stamps of readers: the first and the last lane of each granule."""
+        if self.readers is None:
+            self.readers = (self._blank(), self._blank())
+        last, other = self.readers
+        places = np.broadcast_to(touch.places, touch.stamps.shape)
+        before = last.take(places)
+        apart = np.flatnonzero(((before ^ touch.stamps) & LANE) != 0)
+        other[places[apart]] = before[apart]
+        last[places] = touch.stamps
+        beaten = np.flatnonzero(last.take(places) != touch.stamps)
+        other[places[beaten]] = touch.stamps[beaten]
+
+    # Writes
+
+    def stamp_write(self, touch: Touch) -> None:
+        """Keep the stamps of a write."""
+        if self.writes is None:
+            self.writes = self._blank()
+        self.writes[touch.places] = touch.stamps[-1:] if touch.places.size == 1 else touch.stamps
+        self.dirty = True
+
+    def publish(self, touch: Touch, grid: Array, block: Array) -> None:
+        """Note the clocks that lanes publish at places, where they are later than what is there."""
+        if self.published is None:
+            count = self.size // self.granule + 1
+            self.published = (np.full(count, NEVER, np.int64), np.full(count, NEVER, np.int64))
+        places = np.broadcast_to(touch.places, touch.stamps.shape)
+        np.maximum.at(self.published[0], places, grid)
+        np.maximum.at(self.published[1], places, block)
+
+    # Barriers
+
+    def raise_floor(self, lanes: Lanes | None, total: int) -> None:
+        """All lanes that could touch the same bytes as these have passed a barrier."""
+        now = self.events.next_stamp()
+        if lanes is None:
+            self.floor = np.full(1, now, np.uint64)
+            self._log, self._log_bytes, self.dirty = [], 0, False
+            return
+        floor = np.broadcast_to(self.floor, total).copy()
+        floor[lanes] = now
+        self.floor = floor
+
+
+def _touch_arguments(read: _Read) -> tuple[Chunk, Access, Times, Lanes | None, Array, int]:
+    return read.chunk, read.access, read.times, read.lanes, read.places, read.skew
+
+
+def _is_same(read: _Read, lanes: Lanes | None, index: Array, skew: int) -> bool:
+    if read.places is index and read.lanes is lanes:
+        return read.skew == skew
+    if read.places.shape != index.shape or (read.lanes is None) != (lanes is None):
+        return False
+    if read.lanes is not lanes and not np.array_equal(read.lanes, lanes):  # type: ignore[arg-type]
+        return False
+    return bool((read.places == (index + (skew - read.skew))).all())
