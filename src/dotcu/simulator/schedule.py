@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 # Turns (basic blocks run) without a change, after which a loop that reads others' memory spins.
 PATIENCE = 48
+# The same for a loop that has been seen to spin.
+KNOWN = 8
+# How often warps that are held back are chosen anew before none is.
+LET_GO = 4
 # Turns that a chunk spins before others run; a prime, so that it stops at any point of a loop.
 SPIN_TURNS = 257
 # Turns after which lanes that stand ready elsewhere get one, whether or not anything spins.
@@ -131,7 +135,7 @@ class _Turns:
     def __init__(self, grid: Grid, chunk: Chunk) -> None:
         self.grid, self.chunk = grid, chunk
         self.progress, self.reads = grid.progress, grid.strong_reads
-        self.idle = self.crowded = 0
+        self.idle = self.crowded = self.fruitless = 0
 
     def next(self) -> int:
         """The block to run: the lowest that does not spin, else the one that waited longest."""
@@ -152,20 +156,18 @@ class _Turns:
         """After a turn: whether the chunk only waits for what others have to do."""
         grid, spin = self.grid, self.chunk.spin
         if grid.progress != self.progress:
-            self.progress, self.reads, self.idle = grid.progress, grid.strong_reads, 0
+            self.progress, self.reads, self.idle, self.fruitless = grid.progress, grid.strong_reads, 0, 0
             return False
         self.idle += 1
-        if self.idle < PATIENCE or grid.strong_reads == self.reads:
+        if self.idle < (KNOWN if number in spin.blocks else PATIENCE) or grid.strong_reads == self.reads:
             return False
         spin.turn += 1
         spin.blocks[number] = spin.turn
-        if self.idle < PATIENCE + SPIN_TURNS:
-            return False
         if spin.held:
-            _release_held(self.chunk)
+            self.fruitless += 1
+            _release_held(self.chunk, everyone=self.fruitless > LET_GO)
             self.idle = 0
-            return False
-        return True
+        return self.idle > SPIN_TURNS
 
 
 def _resume(grid: Grid, chunk: Chunk) -> bool:
@@ -207,12 +209,12 @@ def _hold_back(chunk: Chunk, number: int, lanes: Lanes | None) -> Lanes:
     return lanes[awake]
 
 
-def _release_held(chunk: Chunk) -> None:
+def _release_held(chunk: Chunk, *, everyone: bool = False) -> None:
     """Let lanes that were held back go on, and choose anew whose turn it is."""
     spin = chunk.spin
     assert spin.random is not None
     waiting = np.unique(np.concatenate(list(spin.held.values())) // WARP)
-    spin.awake = spin.random.random(chunk.lanes // WARP) < 0.5
+    spin.awake = spin.random.random(chunk.lanes // WARP) < (1.0 if everyone else 0.5)
     spin.awake[spin.random.choice(waiting)] = True
     held, spin.held = spin.held, {}
     for number, lanes in held.items():

@@ -1,12 +1,14 @@
 """Who is ordered before whom: logical clocks of a chunk's lanes.
 
-Each lane has three clocks, one for each distance: they order it against lanes of other
-blocks, of other warps of its block, and of its own warp. Whatever makes one lane wait for
-another puts the second one's clocks ahead of the first one's. If an access came before
-another, its clock is therefore lower; equal or higher clocks of two lanes mean that nothing
-ordered them. The reverse does not hold: a lower clock may be chance, and such a race is missed.
+Each lane has a time of its own, and knows of the others' times up to some point. Both exist
+at each distance: towards lanes of other blocks (grid), of other warps of its block (block),
+and of its own warp (warp, where one clock serves for both). Whatever makes one lane wait for
+another lets the second know all that the first did so far. So an earlier access is ordered
+before a later one only if its time is below what the later lane knows; if it is not, nothing
+ordered them. The reverse does not hold: knowledge of one lane's time may cover another's by
+chance, and such a race is missed.
 
-A fence sets aside the clock that a later strong write publishes with its location; a strong
+A fence sets aside the time that a later strong write publishes with its location; a strong
 read of that location sees it, and takes it over at the next fence or barrier.
 
 Source: PTX ISA, "Memory Consistency Model" (chapter 8: release and acquire patterns, causality
@@ -25,13 +27,15 @@ NEVER = -1
 
 
 class Times(NamedTuple):
-    """The three clocks of all lanes, one element each, or a single one for all.
+    """The clocks of all lanes, one element each, or a single one for all.
 
     A value is never changed in place: what keeps a reference keeps the time.
     """
 
     grid: Array
+    known_grid: Array
     block: Array
+    known_block: Array
     warp: Array
 
 
@@ -49,134 +53,136 @@ class Clocks:
 
     Attributes:
         times: The clocks.
-        released: The clocks (grid, block) that a strong write publishes; NEVER without a fence.
-        seen: Clocks (grid, block) that strong reads saw and no fence has taken over yet.
-        version: Goes up with every change of `times`.
+        released: The times (grid, block) that a strong write publishes; NEVER without a fence.
+        seen: Knowledge (grid, block) from strong reads that no fence has taken over yet.
     """
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.times = Times(_single(0), _single(0), _single(0))
+        self.times = Times(*(_single(0) for _ in Times._fields))
         self.released = (_single(NEVER), _single(NEVER))
         self.seen = (_single(0), _single(0))
-        self.version = 0
-        self._posted: dict[int, tuple[int, int, int, int]] = {}
+        self._posted: dict[int, Array] = {}
 
-    # What orders lanes
+    # What lanes publish and see
+
+    def published(self, lanes: Lanes | None) -> tuple[Array, Array]:
+        """All that lanes did and know, as times (grid, block) to publish."""
+        times = Times(*(picked(values, lanes) for values in self.times))
+        return np.maximum(times.grid, times.known_grid - 1), np.maximum(times.block, times.known_block - 1)
 
     def fence(self, lanes: Lanes | None, scope: str) -> None:
         """Lanes pass a fence: what they saw holds from now on, what they did can be published."""
-        grid, block, _ = self.times
-        block = np.maximum(picked(block, lanes), picked(self.seen[1], lanes))
-        self._release(lanes, 1, block)
-        self._set(lanes, block=block + 1)
-        if scope != "cta":
-            grid = np.maximum(picked(grid, lanes), picked(self.seen[0], lanes))
-            self._release(lanes, 0, grid)
-            self._set(lanes, grid=grid + 1)
+        wide = scope != "cta"
+        self._take_over(lanes, wide=wide)
+        grid, block = self.published(lanes)
+        if wide:
+            self.released = (self._put(self.released[0], lanes, grid), self.released[1])
+        self.released = (self.released[0], self._put(self.released[1], lanes, block))
+        self.tick(lanes)
 
     def see(self, lanes: Lanes | None, grid: Array, block: Array, *, at_once: bool) -> None:
-        """Lanes read what was published at some clocks; an acquire holds at once, else a fence is due."""
-        seen_grid = np.maximum(picked(self.seen[0], lanes), grid)
-        seen_block = np.maximum(picked(self.seen[1], lanes), block)
-        self.seen = (self._put(self.seen[0], lanes, seen_grid), self._put(self.seen[1], lanes, seen_block))
+        """Lanes read what was published; an acquire knows it at once, else a fence is due.
+
+        Args:
+            grid: The times up to which they know other blocks now.
+            block: The same for their own block.
+        """
+        self.seen = (
+            self._put(self.seen[0], lanes, np.maximum(picked(self.seen[0], lanes), grid)),
+            self._put(self.seen[1], lanes, np.maximum(picked(self.seen[1], lanes), block)),
+        )
         if at_once:
-            self._set(
-                lanes,
-                grid=np.maximum(picked(self.times.grid, lanes), seen_grid),
-                block=np.maximum(picked(self.times.block, lanes), seen_block),
-            )
+            self._take_over(lanes, wide=True)
 
     def tick(self, lanes: Lanes | None) -> None:
         """What lanes do from now on is later than what they have just published."""
         self._set(lanes, grid=picked(self.times.grid, lanes) + 1, block=picked(self.times.block, lanes) + 1)
 
+    def _take_over(self, lanes: Lanes | None, *, wide: bool) -> None:
+        times, seen = self.times, self.seen
+        self._set(lanes, known_block=np.maximum(picked(times.known_block, lanes), picked(seen[1], lanes)))
+        if wide:
+            self._set(lanes, known_grid=np.maximum(picked(times.known_grid, lanes), picked(seen[0], lanes)))
+
+    # Where lanes meet
+
     def barrier(self, lanes: Lanes | None, keys: Array | None) -> None:
         """Lanes leave a barrier together with all of the same key (None: of the same block)."""
         if lanes is None:
-            group, count = self._blocks(), self.shape.blocks
-        else:
-            assert keys is not None
-            unique, group = np.unique(keys, return_inverse=True)
-            count = len(unique)
-        self._join(lanes, group, count, warp=False)
-        if lanes is not None and self._posted:
-            self._take_posted(lanes, unique, group)
+            group = np.arange(self.shape.lanes) // self.shape.pitch
+            self._meet(None, group, self.shape.blocks, None)
+            return
+        assert keys is not None
+        unique, group = np.unique(keys, return_inverse=True)
+        nothing = np.full(4, NEVER)
+        posted = None
+        if self._posted:
+            posted = np.array([self._posted.pop(key, nothing) for key in unique.tolist()])
+        self._meet(lanes, group, len(unique), posted)
 
     def post(self, lanes: Lanes, keys: Array) -> None:
-        """Lanes arrive at a barrier without waiting; those who leave it are behind them."""
-        values = [np.broadcast_to(picked(a, lanes), len(lanes)) for a in (*self.times[:2], *self.released)]
-        for position, key in enumerate(keys.tolist()):
-            own = tuple(int(v[position]) for v in values)
-            known = self._posted.get(key, own)
-            self._posted[key] = tuple(map(max, known, own))  # type: ignore[assignment]
+        """Lanes arrive at a barrier without waiting; those who leave it know what these did."""
+        values = (*self.published(lanes), *(picked(r, lanes) for r in self.released))
+        rows = np.stack([np.broadcast_to(v, len(lanes)) for v in values], axis=1)
+        for key in np.unique(keys).tolist():
+            row = rows[keys == key].max(axis=0)
+            self._posted[key] = np.maximum(self._posted.get(key, row), row)
+        self.tick(lanes)
 
     def warp(self, lanes: Lanes | None, mask: Array) -> None:
         """Lanes of a warp meet, each with those of the same mask."""
         if lanes is None and mask.size == 1:
-            numbers = np.arange(self.shape.lanes) // WARP
-            self._join(None, numbers, self.shape.lanes // WARP, warp=True)
-            return
-        lanes = np.arange(self.shape.lanes) if lanes is None else lanes
-        keys = (lanes // WARP << 32) | np.broadcast_to(mask, lanes.shape).astype(np.int64)
-        unique, group = np.unique(keys, return_inverse=True)
-        self._join(lanes, group, len(unique), warp=True)
+            group, count = np.arange(self.shape.lanes) // WARP, self.shape.lanes // WARP
+        else:
+            lanes = np.arange(self.shape.lanes) if lanes is None else lanes
+            keys = (lanes // WARP << 32) | np.broadcast_to(mask, lanes.shape).astype(np.int64)
+            unique, group = np.unique(keys, return_inverse=True)
+            count = len(unique)
+        self._share(lanes, group, count, None)
+        self._set(lanes, warp=self._latest(self.times.warp, lanes, group, count) + 1)
 
-    # How
+    def _meet(self, lanes: Lanes | None, group: Array, count: int, posted: Array | None) -> None:
+        """Lanes of a block meet: each knows all that any of them did."""
+        self._share(lanes, group, count, posted)
+        now = picked(self.times.block, lanes) + 1
+        self._set(lanes, block=now, known_block=np.maximum(picked(self.times.known_block, lanes), now))
 
-    def _blocks(self) -> Array:
-        return np.arange(self.shape.lanes) // self.shape.pitch
-
-    def _join(self, lanes: Lanes | None, group: Array, count: int, *, warp: bool) -> None:
-        def latest(values: Array) -> Array:
-            if values.size == 1:
-                return values
-            best = np.full(count, NEVER, np.int64)
-            np.maximum.at(best, group, picked(values, lanes))
-            return best[:1] if lanes is None and (best == best[0]).all() else best[group]
-
-        grid, block, own = self.times
-        grid = latest(np.maximum(grid, self.seen[0]))
-        block = latest(np.maximum(block, self.seen[1])) + (0 if warp else 1)
-        released = [latest(values) for values in self.released]
-        for level, values in enumerate(released):
-            self._release(lanes, level, values)
-        self._set(lanes, grid=grid, block=block, warp=latest(own) + 1 if warp else None)
-
-    def _take_posted(self, lanes: Lanes, unique: Array, group: Array) -> None:
-        blank = (NEVER, NEVER, NEVER, NEVER)
-        posted = np.array([self._posted.pop(int(key), blank) for key in unique.tolist()])[group]
-        grid, block = picked(self.times.grid, lanes), picked(self.times.block, lanes)
-        self._set(lanes, grid=np.maximum(grid, posted[:, 0]), block=np.maximum(block, posted[:, 1] + 1))
-        for level in (0, 1):
-            values = picked(self.released[level], lanes)
-            self._release(lanes, level, np.maximum(values, posted[:, 2 + level]))
-
-    def _release(self, lanes: Lanes | None, level: int, values: Array) -> None:
-        new = self._put(self.released[level], lanes, values)
-        self.released = (new, self.released[1]) if level == 0 else (self.released[0], new)
-
-    def _set(
-        self,
-        lanes: Lanes | None,
-        *,
-        grid: Array | None = None,
-        block: Array | None = None,
-        warp: Array | None = None,
-    ) -> None:
-        old = self.times
-        self.times = Times(
-            old.grid if grid is None else self._put(old.grid, lanes, grid),
-            old.block if block is None else self._put(old.block, lanes, block),
-            old.warp if warp is None else self._put(old.warp, lanes, warp),
+    def _share(self, lanes: Lanes | None, group: Array, count: int, posted: Array | None) -> None:
+        """Lanes have the latest times, knowledge and fences of their group."""
+        self._take_over(lanes, wide=True)
+        times = [self._latest(values, lanes, group, count) for values in self.times[:4]]
+        released = [self._latest(values, lanes, group, count) for values in self.released]
+        if posted is not None:
+            late = posted[group]
+            times[0], times[2] = np.maximum(times[0], late[:, 0]), np.maximum(times[2], late[:, 1])
+            times[1] = np.maximum(times[1], late[:, 0] + 1)
+            released = [np.maximum(values, late[:, 2 + n]) for n, values in enumerate(released)]
+        self.released = (
+            self._put(self.released[0], lanes, released[0]),
+            self._put(self.released[1], lanes, released[1]),
         )
-        self.version += 1
+        self._set(lanes, grid=times[0], known_grid=times[1], block=times[2], known_block=times[3])
+
+    @staticmethod
+    def _latest(values: Array, lanes: Lanes | None, group: Array, count: int) -> Array:
+        """For each lane the highest value of its group."""
+        if values.size == 1:
+            return values
+        best = np.full(count, NEVER, np.int64)
+        np.maximum.at(best, group, picked(values, lanes))
+        return best[group]
+
+    # How they are kept
+
+    def _set(self, lanes: Lanes | None, **new: Array) -> None:
+        old = self.times
+        self.times = old._replace(**{n: self._put(getattr(old, n), lanes, v) for n, v in new.items()})
 
     def _put(self, values: Array, lanes: Lanes | None, new: Array) -> Array:
         """The values with new ones in some lanes; a single one where all are the same."""
         if lanes is None:
-            same = new.size > 1 and bool((new == new[0]).all())
-            return new[:1] if same else new
+            return new[:1] if new.size > 1 and bool((new == new[0]).all()) else new
         if values.size == 1 and bool((new == values[0]).all()):
             return values
         spread = np.full(self.shape.lanes, values[0]) if values.size == 1 else values.copy()

@@ -45,7 +45,9 @@ def check_read(chunk: Chunk, access: Access, part: Part, index: Array) -> None:
         _against(chunk, access, part, shadow, touch, shadow.writes, "write")
         if access.order.strong:
             shadow.stamp_readers(touch)
-            _see(chunk, access, shadow, touch)
+            if shadow.published is not None:
+                grid, block = (published.take(touch.places) for published in shadow.published)
+                _see(chunk, access, touch, grid, block)
     if not access.order.strong:
         shadow.note(chunk, access, lanes, index, part.skew)
 
@@ -55,13 +57,15 @@ def check_write(chunk: Chunk, access: Access, part: Part, index: Array, value: A
     shadow = part.races
     assert shadow is not None
     lanes = lanes_of(chunk, part)
-    shadow.settle(same=(lanes, index, part.skew))
+    own = shadow.settle(but=(lanes, index, part.skew))
     for touch in shadow.touches(chunk, access, chunk.clocks.times, lanes, index, part.skew):
         _against(chunk, access, part, shadow, touch, shadow.writes, "write", (index, value))
+        is_shared = shadow.stamp_write(touch)
+        while is_shared and own:
+            shadow.stamp_read(own.pop())
         for readers in shadow.readers or ():
             _against(chunk, access, part, shadow, touch, readers, "read")
-        _publish(chunk, access, shadow, touch, chunk.clocks.released)
-        shadow.stamp_write(touch)
+        _publish(chunk, access, shadow, touch)
 
 
 def check_overlap(chunk: Chunk, access: Access, part: Part, index: Array, value: Array) -> None:
@@ -84,8 +88,13 @@ def check_overlap(chunk: Chunk, access: Access, part: Part, index: Array, value:
     )
 
 
-def check_atomic(chunk: Chunk, access: Access, part: Part, index: Array) -> None:
-    """Hold an atomic against the weak accesses before it; it sees, then publishes."""
+def check_atomic(chunk: Chunk, access: Access, part: Part, index: Array, order: Array | None) -> None:
+    """Hold an atomic against the weak accesses before it; it sees what came before, then publishes.
+
+    Args:
+        index: One element for each lane.
+        order: The order in which the lanes take effect; None where none learns what it found.
+    """
     shadow = part.races
     assert shadow is not None
     lanes = lanes_of(chunk, part)
@@ -94,46 +103,55 @@ def check_atomic(chunk: Chunk, access: Access, part: Part, index: Array) -> None
         _against(chunk, access, part, shadow, touch, shadow.writes, "write")
         for readers in shadow.readers or ():
             _against(chunk, access, part, shadow, touch, readers, "read")
-        released = chunk.clocks.released
-        _see(chunk, access, shadow, touch)
-        _publish(chunk, access, shadow, touch, released)
+        before = shadow.published
+        before = before and (before[0].take(touch.places), before[1].take(touch.places))
+        own = _publish(chunk, access, shadow, touch)
+        if order is not None and (before or own):
+            grid, block = (
+                _found(b, o, touch.places, order)
+                for b, o in zip(before or _NOTHING, own or _NOTHING, strict=True)
+            )
+            _see(chunk, access, touch, grid, block)
         shadow.stamp_write(touch)
+
+
+_NOTHING = (np.full(1, NEVER), np.full(1, NEVER))
+
+
+def _found(before: Array, own: Array, places: Array, order: Array) -> Array:
+    """What each lane finds published at its place: what was there, and what lanes ahead of it added."""
+    before, own = (np.broadcast_to(values, places.shape)[order] for values in (before, own))
+    group = np.cumsum(np.diff(places[order], prepend=-1) != 0) << 40
+    latest = np.maximum.accumulate(group + own + 1)
+    ahead = np.maximum(np.concatenate((group[:1], latest[:-1])), group) - group - 1
+    found = np.empty(len(places), np.int64)
+    found[order] = np.maximum(before, ahead)
+    return found
 
 
 # Clocks at locations
 
 
-def _see(chunk: Chunk, access: Access, shadow: Shadow, touch: Touch) -> None:
+def _see(chunk: Chunk, access: Access, touch: Touch, grid: Array, block: Array) -> None:
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
-    if shadow.published is None:
-        return
-    grid, block = (published.take(touch.places) for published in shadow.published)
-    if int(block.max()) == NEVER:
-        return
-    chunk.clocks.see(touch.lanes, grid + 1, block + 1, at_once=access.order.acquire)
+    if int(block.max()) != NEVER:
+        chunk.clocks.see(touch.lanes, grid + 1, block + 1, at_once=access.order.acquire)
 
 
-def _publish(
-    chunk: Chunk,
-    access: Access,
-    shadow: Shadow,
-    touch: Touch,
-    released: tuple[Array, Array],
-) -> None:
+def _publish(chunk: Chunk, access: Access, shadow: Shadow, touch: Touch) -> tuple[Array, Array] | None:
     """Publish what a release, or a strong write after a fence, makes known."""
     order, clocks = access.order, chunk.clocks
     if not order.strong:
-        return
+        return None
+    grid, block = (picked(values, touch.lanes) for values in clocks.released)
     if order.release:
-        block = picked(clocks.times.block, touch.lanes)
-        grid = picked(clocks.times.grid, touch.lanes)
-        if order.scope == "cta":
-            grid = picked(clocks.released[0], touch.lanes)
-        shadow.publish(touch, grid, block)
+        own_grid, block = clocks.published(touch.lanes)
+        grid = grid if order.scope == "cta" else own_grid
         clocks.tick(touch.lanes)
-        return
-    if any(values.size > 1 or values[0] != NEVER for values in released):
-        shadow.publish(touch, picked(released[0], touch.lanes), picked(released[1], touch.lanes))
+    elif all(values.size == 1 and values[0] == NEVER for values in (grid, block)):
+        return None
+    shadow.publish(touch, grid, block)
+    return grid, block
 
 
 # Conflicts
@@ -199,12 +217,12 @@ def _unordered(chunk: Chunk, access: Access, event: Event, first: Array, second:
     shape = event.shape
     first = first - shape.first * shape.pitch
     now = chunk.clocks.times
-    late_grid = picked(event.times.grid, first) >= picked(now.grid, second)
+    late_grid = picked(event.times.grid, first) >= picked(now.known_grid, second)
     if shape is not chunk.shape:
         if event.order.strong and access.order.strong and _wide(event) and access.order.scope != "cta":
             return np.zeros(len(second), bool)
         return np.broadcast_to(late_grid, second.shape)
-    late_block = picked(event.times.block, first) >= picked(now.block, second)
+    late_block = picked(event.times.block, first) >= picked(now.known_block, second)
     late_warp = late_block & (picked(event.times.warp, first) >= picked(now.warp, second))
     same_block = first // shape.pitch == second // shape.pitch
     same_warp = first // WARP == second // WARP

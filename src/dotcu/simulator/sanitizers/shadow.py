@@ -74,7 +74,9 @@ class Touch(NamedTuple):
     stamps: Array
 
 
-class _Read(NamedTuple):
+class Read(NamedTuple):
+    """A read that was written down."""
+
     access: Access
     chunk: Chunk
     times: Times
@@ -107,7 +109,7 @@ class Shadow:
         self.published: tuple[Array, Array] | None = None
         self.floor: Array = np.zeros(1, np.uint64)
         self.dirty = False
-        self._log: list[_Read] = []
+        self._log: list[Read] = []
         self._log_bytes = 0
 
     # Places
@@ -157,25 +159,33 @@ class Shadow:
 
     def note(self, chunk: Chunk, access: Access, lanes: Lanes | None, index: Array, skew: int) -> None:
         """Write a read down."""
-        self._log.append(_Read(access, chunk, chunk.clocks.times, lanes, index, skew))
+        self._log.append(Read(access, chunk, chunk.clocks.times, lanes, index, skew))
         self._log_bytes += index.nbytes
         if self._log_bytes > _LOG_BYTES:
             self.settle()
 
-    def settle(self, *, same: tuple[Lanes | None, Array, int] | None = None) -> None:
+    def settle(self, *, but: tuple[Lanes | None, Array, int] | None = None) -> list[Read]:
         """Turn what was written down into stamps.
 
         Args:
-            same: Lanes, places and skew of a write that follows; a read of just these needs no stamp.
+            but: Lanes, places and skew of a write that follows. Reads of just these are left out:
+                where no two lanes share a place, each of them comes before its own lane's write.
+
+        Returns:
+            The reads that were left out.
         """
-        if not self._log:
-            return
         log, self._log, self._log_bytes = self._log, [], 0
+        left = [read for read in log if but is not None and _is_same(read, *but)]
         for read in log:
-            if same is not None and _is_same(read, *same):
-                continue
-            for touch in self.touches(*_touch_arguments(read)):
-                self.stamp_readers(touch)
+            if all(read is not other for other in left):
+                self.stamp_read(read)
+        return left
+
+    def stamp_read(self, read: Read) -> None:
+        """Keep the stamps of a read that was written down."""
+        touches = self.touches(read.chunk, read.access, read.times, read.lanes, read.places, read.skew)
+        for touch in touches:
+            self.stamp_readers(touch)
 
     def stamp_readers(self, touch: Touch) -> None:
         """Keep the stamps of readers: the first and the last lane of each granule."""
@@ -192,12 +202,16 @@ class Shadow:
 
     # Writes
 
-    def stamp_write(self, touch: Touch) -> None:
-        """Keep the stamps of a write."""
+    def stamp_write(self, touch: Touch) -> bool:
+        """Keep the stamps of a write; whether several lanes share a place."""
         if self.writes is None:
             self.writes = self._blank()
-        self.writes[touch.places] = touch.stamps[-1:] if touch.places.size == 1 else touch.stamps
         self.dirty = True
+        if touch.places.size == 1:
+            self.writes[touch.places] = touch.stamps[-1:]
+            return touch.stamps.size > 1
+        self.writes[touch.places] = touch.stamps
+        return bool((self.writes.take(touch.places) != touch.stamps).any())
 
     def publish(self, touch: Touch, grid: Array, block: Array) -> None:
         """Note the clocks that lanes publish at places, where they are later than what is there."""
@@ -222,11 +236,7 @@ class Shadow:
         self.floor = floor
 
 
-def _touch_arguments(read: _Read) -> tuple[Chunk, Access, Times, Lanes | None, Array, int]:
-    return read.chunk, read.access, read.times, read.lanes, read.places, read.skew
-
-
-def _is_same(read: _Read, lanes: Lanes | None, index: Array, skew: int) -> bool:
+def _is_same(read: Read, lanes: Lanes | None, index: Array, skew: int) -> bool:
     if read.places is index and read.lanes is lanes:
         return read.skew == skew
     if read.places.shape != index.shape or (read.lanes is None) != (lanes is None):

@@ -151,16 +151,17 @@ def _apply(
         values = [v[part.positions] for v in values]
     if part.shadow is not None:
         check_written(chunk, access, part, index)
+    order, starts = (None, None) if at is not None else _grouped(chunk, index)
     if part.races is not None:
-        check_atomic(chunk, access, part, index)
+        check_atomic(chunk, access, part, index, None if old is None else order)
     view = part.view.view(dtype) if part.view.dtype != dtype else part.view
     chunk.watch(access.placed)
     before = part.view.take(index) if count <= _FEW else None
     values = [v.view(dtype) if v.flags.c_contiguous else np.ascontiguousarray(v).view(dtype) for v in values]
-    if at is not None:
+    if order is None or starts is None:
+        assert at is not None
         at.at(view, index, values[0])
     else:
-        order, starts = _grouped(chunk, index)
         seen = _in_order(view, index[order], [v[order] for v in values], starts, update)
         if old is not None:
             positions = order if part.positions is None else part.positions[order]
