@@ -17,7 +17,9 @@ from dotcu.simulator.ptx.instructions import Instruction
 from dotcu.simulator.ptx.link import Placed
 
 # Instructions at which lanes wait for each other: each begins a block, where they can wait.
-RENDEZVOUS = frozenset({"shfl", "vote", "match", "redux", "elect"})
+RENDEZVOUS = frozenset(
+    {"shfl", "vote", "match", "redux", "elect", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}
+)
 _ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "assertfail"})
 EXIT = -1
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 TYPE_BYTES: Mapping[str, int] = {
     "pred": 1,
     **dict.fromkeys(("b8", "u8", "s8"), 1),
+    **dict.fromkeys(("e4m3", "e5m2", "s4", "u4", "b1"), 1),  # only in fragments, packed
     **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 2),
     **dict.fromkeys(("e4m3x2", "e5m2x2"), 2),
     **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 4),

@@ -16,6 +16,7 @@ from dotcu.simulator.semantics.convert import bind_cvt
 from dotcu.simulator.semantics.float import FLOAT
 from dotcu.simulator.semantics.half import HALF
 from dotcu.simulator.semantics.integer import INTEGER
+from dotcu.simulator.semantics.matrix.instructions import MATRIX_INSTRUCTIONS
 from dotcu.simulator.semantics.memory import bind_cvta, bind_isspacep, bind_ld, bind_st
 from dotcu.simulator.semantics.move import bind_mov
 from dotcu.simulator.semantics.table import (
@@ -92,6 +93,7 @@ _MORE: Mapping[str, Bind] = {
     "subc": bind_carry,
     "madc": bind_carry,
     **WARP_INSTRUCTIONS,
+    **MATRIX_INSTRUCTIONS,
     **dict.fromkeys(
         (
             "nanosleep",

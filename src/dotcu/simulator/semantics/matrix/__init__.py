@@ -1,0 +1,1 @@
+"""Instructions in which a warp holds matrices together: mma, ldmatrix, stmatrix, movmatrix, wmma."""
