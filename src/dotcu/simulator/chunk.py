@@ -21,6 +21,7 @@ from dotcu.simulator.spin import Spin
 
 if TYPE_CHECKING:
     from dotcu.simulator.barrier import Barriers
+    from dotcu.simulator.in_flight import InFlight
     from dotcu.simulator.machine import Grid
     from dotcu.simulator.ptx.link import Placed
     from dotcu.simulator.semantics.spaces import Access
@@ -45,6 +46,7 @@ class Chunk:
         self.local: Private
         self.barriers: Barriers
         self.spin = Spin(shape, grid.run.seed)
+        self.in_flight: InFlight | None = None
         self.steps = 0
         self.looked = -1
         self.ready: dict[int, Lanes | None] = {}

@@ -17,7 +17,7 @@ from dotcu.simulator.ptx.headers import Outline, function_not_found, outline
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Body, Header, Location, Symbol, Variable
 from dotcu.simulator.ptx.link import Linked, Placed, Refusal, link
 from dotcu.simulator.ptx.parser import parse_body
-from dotcu.simulator.refusal import refused_call
+from dotcu.simulator.refusal import refusal_error, refused_call
 from dotcu.simulator.semantics.calls import BUILTINS
 
 
@@ -180,6 +180,9 @@ class Program:
 
     def _decode(self, name: str) -> Decoded:
         place = Places(self, name)
+        cluster = self.outlined.headers[name].cluster
+        if any(blocks > 1 for blocks in cluster):
+            raise refusal_error(f"{name}: a kernel with __cluster_dims__{cluster}")
         try:
             linked = link(self.outlined, self.body, name, frozenset(BUILTINS))
         except Refusal as refusal:

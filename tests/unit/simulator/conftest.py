@@ -130,7 +130,8 @@ def compile_ptx(source: str, *, arch: str = "compute_80", name: str = "kernel.cu
 
     include = find_nvidia_header_directory("cudart")
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), f"/dotcu/{name}".encode(), 0, [], [])
-    options = [f"-arch={arch}", "-std=c++17", "-lineinfo", "-default-device", f"-I{include}"]
+    options = [f"-arch={arch}", "-std=c++17", "-lineinfo", "-default-device"]
+    options += [f"-I{include}", f"-I{include}/cccl"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
     log = b" " * (size + 1)  # NVRTC writes into it; a bytes object of one byte is Python's own

@@ -152,6 +152,7 @@ def _header(is_entry: bool, tokens: Tokens) -> Header:
         returns=returns,
         max_threads=limits.get(".maxntid", ()),
         required_threads=limits.get(".reqntid", ()),
+        cluster=limits.get(".reqnctapercluster", ()),
     )
 
 

@@ -162,6 +162,7 @@ class Header:
     returns: tuple[Variable, ...] = ()
     max_threads: tuple[int, ...] = ()
     required_threads: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

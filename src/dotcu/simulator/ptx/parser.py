@@ -239,7 +239,8 @@ class _BodyParser:
             offset += self.tokens.integer()
         return offset
 
-    def _address(self) -> Address:
+    def _address(self) -> Address | Vector:
+        """[base + offset], or with coordinates, as of a tensor map or a texture: [map, {x, y}]."""
         tokens = self.tokens
         tokens.expect("[")
         word = tokens.peek()
@@ -250,9 +251,12 @@ class _BodyParser:
             base = self._name(tokens.take())
         if not isinstance(base, (Register, Symbol, Immediate)):
             raise tokens.error("an address that is neither a register nor a variable")
-        offset = self._offset()
+        address = Address(base, self._offset())
+        coordinates: list[Operand] = []
+        while tokens.skip(","):
+            coordinates.append(self._operand())
         tokens.expect("]")
-        return Address(base, offset)
+        return Vector((address, *coordinates)) if coordinates else address
 
     def _vector(self) -> Vector:
         tokens = self.tokens

@@ -28,7 +28,7 @@ def check_written(chunk: Chunk, access: Access, part: Part, index: Array) -> Non
         lanes = lanes[part.positions]
     if index.size > 1:
         lanes = lanes[bad]
-    name, at = _place(chunk, access, part, int(index[bad[0]]) + part.shift)
+    name, at = _place(chunk, access, part, int(index[bad[0]]))
     chunk.grid.report(
         chunk,
         "uninitialized-read",
@@ -64,7 +64,7 @@ def mark_written(access: Access, part: Part, index: Array) -> None:
     region = part.region
     if region is None or not region.aliases:
         return
-    address = (index + part.shift) * access.width + region.view(access.width)[1]
+    address = index * access.width + region.view(access.width)[1]
     for alias in region.aliases:
         if alias.written is None or alias.written is region.written:
             continue

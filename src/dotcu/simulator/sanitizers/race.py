@@ -76,7 +76,7 @@ def check_overlap(chunk: Chunk, access: Access, part: Part, index: Array, value:
     if not len(beaten):
         return
     lanes = (chunk.numbers() if part.positions is None else chunk.numbers()[part.positions])[beaten]
-    place = int(index[beaten[0]] if index.size > 1 else index[0]) + part.shift
+    place = int(index[beaten[0]] if index.size > 1 else index[0])
     chunk.grid.report(
         chunk,
         "race",
@@ -257,7 +257,7 @@ def _report(
     file, line = chunk.grid.decoded.place(event.placed)
     own_file, own_line = chunk.grid.decoded.place(access.placed)
     where = "the same line" if (file, line) == (own_file, own_line) else f"line {line}" + _of(file, own_file)
-    index = (place * shadow.granule) // access.width - part.skew + part.shift
+    index = (place * shadow.granule) // access.width - part.skew
     done = event.action if event.action == "atomic" else action
     chunk.grid.report(
         chunk,

@@ -24,7 +24,7 @@ STRONG = np.uint64(1 << 32)
 LANE = np.uint64((1 << 32) - 1)
 _EVENT_BITS = 33
 # Reads that are written down, in bytes, before they become stamps after all.
-_LOG_BYTES = 1 << 25
+_LOG_BYTES = 1 << 27
 
 
 class Event(NamedTuple):

@@ -17,6 +17,7 @@ import numpy as np
 from dotcu.simulator.chunk import Array, Chunk
 from dotcu.simulator.ptx.instructions import Sink
 from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import check_written, mark_written
 from dotcu.simulator.sanitizers.race import check_atomic
 from dotcu.simulator.semantics.float import extreme
@@ -149,7 +150,9 @@ def _apply(
     index = np.broadcast_to(part.places, count)
     if part.positions is not None:
         values = [v[part.positions] for v in values]
-    if part.shadow is not None:
+    if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
+        pass  # what was said of the copy says why the bytes may not be written yet
+    elif part.shadow is not None:
         check_written(chunk, access, part, index)
     order, starts = (None, None) if at is not None else _grouped(chunk, index)
     if part.races is not None:

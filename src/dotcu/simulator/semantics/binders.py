@@ -11,12 +11,15 @@ from dotcu.simulator.semantics.atomic import bind_atom
 from dotcu.simulator.semantics.bits import BIT_FIELDS
 from dotcu.simulator.semantics.calls import bind_call
 from dotcu.simulator.semantics.carry import bind_carry
+from dotcu.simulator.semantics.cluster import bind_getctarank, bind_mapa
 from dotcu.simulator.semantics.compare import COMPARE, bind_setp
 from dotcu.simulator.semantics.convert import bind_cvt
+from dotcu.simulator.semantics.copies import bind_cp
 from dotcu.simulator.semantics.float import FLOAT
 from dotcu.simulator.semantics.half import HALF
 from dotcu.simulator.semantics.integer import INTEGER
 from dotcu.simulator.semantics.matrix.instructions import MATRIX_INSTRUCTIONS
+from dotcu.simulator.semantics.mbarrier import bind_mbarrier
 from dotcu.simulator.semantics.memory import bind_cvta, bind_isspacep, bind_ld, bind_st
 from dotcu.simulator.semantics.move import bind_mov
 from dotcu.simulator.semantics.table import (
@@ -84,6 +87,10 @@ _MORE: Mapping[str, Bind] = {
     "st": bind_st,
     "atom": bind_atom,
     "red": bind_atom,
+    "cp": bind_cp,
+    "mbarrier": bind_mbarrier,
+    "mapa": bind_mapa,
+    "getctarank": bind_getctarank,
     "call": bind_call,
     "isspacep": bind_isspacep,
     "activemask": bind_activemask,

@@ -14,6 +14,7 @@ from dotcu.simulator.chunk import Array, Chunk
 from dotcu.simulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
 from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import check_written, mark_written
 from dotcu.simulator.sanitizers.race import check_overlap, check_read, check_write
 from dotcu.simulator.semantics.spaces import Access, Order, Part, order_of, resolve
@@ -40,8 +41,6 @@ def space_of(instruction: Instruction) -> str:
     for flag in instruction.flags:
         name = flag.split("::")[0]
         if name in SPACES:
-            if flag in ("shared::cluster",):
-                raise NotExecuted
             space = name
         elif name not in _HINTS and name not in ("L1", "L2", "unified", "level"):
             raise NotExecuted
@@ -147,7 +146,9 @@ def _load_part(chunk: Chunk, access: Access, part: Part) -> list[Array]:
     values = []
     for element in range(access.elements):
         index = part.places + element if element else part.places
-        if part.shadow is not None:
+        if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
+            pass  # what was said of the copy says why the bytes may not be written yet
+        elif part.shadow is not None:
             check_written(chunk, access, part, index)
         if part.races is not None:
             check_read(chunk, access, part, index)
@@ -203,6 +204,8 @@ def save(chunk: Chunk, access: Access, values: Sequence[Array]) -> None:
         chunk.grid.progress += 1
     for part in resolve(chunk, access):
         for element, value in enumerate(values):
+            if chunk.in_flight is not None:
+                check_in_flight(chunk, access, part, part.places + element if element else part.places)
             store(chunk, access, part, element, value)
 
 

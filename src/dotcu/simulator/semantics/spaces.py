@@ -93,7 +93,6 @@ class Part(NamedTuple):
         region: The region of global memory; None for shared and local memory.
         races: The stamps of who touched it; None where no race can be.
         skew: Added to places to count from the stamps' first byte, in elements.
-        shift: Elements of the whole view that lie before the view here.
     """
 
     view: Array
@@ -103,7 +102,6 @@ class Part(NamedTuple):
     region: Region | None
     races: Shadow | None = None
     skew: int = 0
-    shift: int = 0
 
 
 def order_of(flags: Sequence[str]) -> Order:
@@ -144,13 +142,9 @@ def _whole(chunk: Chunk, access: Access) -> Part | None:
         return None
     index = located.in_private(private, window, access.width)
     shift = offset >> (access.width.bit_length() - 1)
-    view, shadow = private.views[access.width], None
-    if not private.is_written:
-        shadow = private.shadows[access.width]
-    if shift and located.low >= window:
-        view, shadow = view[shift:], shadow if shadow is None else shadow[shift:]
-        return Part(view, shadow, index, None, None, private.races, shift, shift)
-    return Part(view, shadow, index + shift if shift else index, None, None, private.races)
+    shadow = None if private.is_written else private.shadows[access.width]
+    places = index + shift if shift else index
+    return Part(private.views[access.width], shadow, places, None, None, private.races)
 
 
 def _whole_region(chunk: Chunk, access: Access, located: Located, low: int, end: int) -> Part | None:
@@ -168,12 +162,9 @@ def _whole_region(chunk: Chunk, access: Access, located: Located, low: int, end:
     index = located.in_region(region, width)
     shift = access.offset >> (width.bit_length() - 1)
     view, first = region.view(width)
-    shadow = region.shadow(width)
     races, skew = chunk.grid.races(region, first, width)
-    if shift and located.low >= first:
-        view, shadow = view[shift:], shadow if shadow is None else shadow[shift:]
-        return Part(view, shadow, index, None, region, races, skew + shift, shift)
-    return Part(view, shadow, index + shift if shift else index, None, region, races, skew)
+    places = index + shift if shift else index
+    return Part(view, region.shadow(width), places, None, region, races, skew)
 
 
 _WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
