@@ -171,8 +171,9 @@ class Barriers:
             "barrier",
             self.place[int(self.resume[lanes[0]])],
             missing,
-            message=f"a barrier that {len(missing)} threads never reach, since they returned before it. "
-            "Every thread of the block has to reach it: move the `return` behind it.",
+            message=f"a barrier that {len(missing)} threads never reach, since they ended before it: by an "
+            "early return, or by fewer rounds of a loop. Every thread of the block has to reach it: move the "
+            "`return` behind it, or let all go round as often.",
         )
 
     def _report_divergent(self, lanes: Lanes, resumes: Array) -> None:
@@ -181,13 +182,15 @@ class Barriers:
             here = resumes == resume
             mixed = np.intersect1d(blocks[here], blocks[~here])
             bad = lanes[here & np.isin(blocks, mixed)]
+            other = resumes[~here & np.isin(blocks, mixed)]
             if len(bad):
+                line = self.chunk.grid.decoded.place(self.place[int(other[0])])[1]
                 self.chunk.grid.report(
                     self.chunk,
                     "barrier",
                     self.place[resume],
                     bad,
-                    message="threads of one block wait at different barriers at the same time. "
+                    message=f"threads of one block wait here and others at line {line}, at the same time. "
                     "All threads of a block have to reach the same __syncthreads(): "
                     "take it out of the condition.",
                 )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dotcu.simulator.provenance import NONE, Origin
 from dotcu.simulator.ptx.instructions import (
     TYPE_BYTES,
     Address,
@@ -61,6 +62,7 @@ class Binding:
     accesses: int = 0
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
     # Slots
 
@@ -205,6 +207,12 @@ class Binding:
         ):
             raise NotExecuted
         return slot, address.offset, space
+
+    def origin(self, address: Address) -> Origin:
+        """What an address was computed from."""
+        if isinstance(address.base, Symbol):
+            return frozenset({address.base.name})
+        return self.origins.get(address.base.name, NONE) if isinstance(address.base, Register) else NONE
 
     def parameter(self, operand: Operand) -> int | None:
         """The offset in the launch's parameters that a static address means; None if it is another."""

@@ -34,7 +34,9 @@ def report_deadlock(grid: Grid, chunks: Sequence[Chunk]) -> None:
     for wait in waits:
         line = grid.decoded.place(wait.placed)[1]
         counts[f"at line {line} {wait.how} in `{wait.placed.instruction.text}`"] += len(wait.lanes)
-    told = "; ".join(f"{count} threads {where}" for where, count in counts.items())
+    told = "; ".join(
+        f"{count} {'thread' if count == 1 else 'threads'} {where}" for where, count in counts.items()
+    )
     grid.report(
         waits[0].chunk,
         "deadlock",

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from dotcu.simulator.binding import Binding, LaunchConstant
 from dotcu.simulator.flow import BasicBlock, basic_blocks, ends_block
-from dotcu.simulator.layout import display_name, lay_out, read_names, swapped_addresses
+from dotcu.simulator.layout import display_name, extents, lay_out, read_names, swapped_addresses
+from dotcu.simulator.provenance import Extent, trace
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Instruction, Variable
 from dotcu.simulator.ptx.link import Linked, Placed
 from dotcu.simulator.refusal import unsupported
@@ -56,6 +57,7 @@ class Decoded:
         dynamic_offset: Where dynamic shared memory begins; static shared memory lies before it.
         local_bytes: Local memory of each lane.
         layout: By space, where each variable begins.
+        extents: Where each variable of shared and local memory lies.
         place: The source file and line of an instruction, as the user knows them.
     """
 
@@ -66,6 +68,7 @@ class Decoded:
     dynamic_offset: int
     local_bytes: int
     layout: Mapping[str, Sequence[tuple[int, str]]]
+    extents: Mapping[str, Extent]
     place: Callable[[Placed], tuple[str, int]]
 
     def variable_before(self, space: str, address: int) -> str:
@@ -109,6 +112,7 @@ def decode(
         positions,
         read_names=read_names(linked),
         swapped=swapped_addresses(linked),
+        origins=trace(linked, parameters),
     )
     plan, leaders = basic_blocks(linked.code)
     refused: list[Placed] = []
@@ -123,6 +127,7 @@ def decode(
         dynamic_offset=dynamic_offset,
         local_bytes=local_bytes,
         layout=layout,
+        extents=extents(linked, shared, positions),
         place=place,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from dotcu.simulator.provenance import Extent
 from dotcu.simulator.ptx.instructions import (
     Address,
     Negated,
@@ -29,6 +30,11 @@ def display_name(symbol: str) -> str:
     return tail
 
 
+def is_local_frame(name: str) -> bool:
+    """Whether a variable is the compiler's own, in which all local arrays of a function lie."""
+    return name.startswith("__local_depot")
+
+
 def lay_out(
     linked: Linked, shared: Mapping[str, Variable]
 ) -> tuple[dict[str, list[tuple[int, str]]], int, int]:
@@ -41,6 +47,17 @@ def lay_out(
     blocks += [(end, name) for name, _ in dynamic]
     lanes, local_bytes = _place_all(list(linked.local.items()))
     return {"shared": blocks, "local": lanes}, end, local_bytes
+
+
+def extents(
+    linked: Linked, shared: Mapping[str, Variable], positions: Mapping[str, int]
+) -> dict[str, Extent]:
+    """Where each variable of shared and local memory lies, by its name in PTX."""
+    variables = {**linked.local, **shared, **linked.shared}
+    return {
+        name: Extent(start, None if variables[name].extern else start + variables[name].size)
+        for name, start in positions.items()
+    }
 
 
 def _place_all(variables: Sequence[tuple[str, Variable]]) -> tuple[list[tuple[int, str]], int]:

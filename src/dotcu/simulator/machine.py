@@ -11,6 +11,7 @@ from dotcu.simulator.barrier import Barriers
 from dotcu.simulator.chunk import Array, Chunk, Lanes, Private, Shape
 from dotcu.simulator.finding import Finding
 from dotcu.simulator.memory import Memory, Region
+from dotcu.simulator.provenance import Span, span_of
 from dotcu.simulator.run import Run
 from dotcu.simulator.sanitizers.shadow import Events, Shadow
 from dotcu.simulator.schedule import execute
@@ -19,6 +20,7 @@ from dotcu.simulator.semantics.special import special_arrays
 if TYPE_CHECKING:
     from dotcu.simulator.decode import Decoded
     from dotcu.simulator.ptx.link import Placed
+    from dotcu.simulator.semantics.spaces import Access
 
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
 CHUNK_LANES = 1 << 16
@@ -63,6 +65,7 @@ class Grid:
         self.progress = 0
         self.strong_reads = 0
         self.events = Events()
+        self._spans: dict[int, Span | None] = {}
         self._shadows = shadows_of(memory, self.events) if "race" in run.checks else {}
 
     @property
@@ -88,6 +91,14 @@ class Grid:
         """The stamps of a region, and how far its elements from `first` are from the first stamp."""
         shadow = self._shadows.get(id(region))
         return (None, 0) if shadow is None else (shadow, (first - shadow.base) // width)
+
+    def span(self, access: Access) -> Span | None:
+        """The variable or tensor that an access has to stay in; None where that is not known."""
+        try:
+            return self._spans[access.number]
+        except KeyError:
+            span = self._spans[access.number] = span_of(self, access.origin)
+            return span
 
     def chunk(self, shape: Shape) -> Chunk:
         """Blocks, ready to run."""

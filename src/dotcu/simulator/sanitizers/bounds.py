@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.chunk import Array, Chunk, Private
+from dotcu.simulator.layout import display_name, is_local_frame
 from dotcu.simulator.memory import NULL_PAGE, Region
 
 if TYPE_CHECKING:
+    from dotcu.simulator.provenance import Span
     from dotcu.simulator.semantics.spaces import Access
 
 _FOREIGN = (
@@ -46,8 +48,10 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
     return result
 
 
-def report_unmapped(chunk: Chunk, access: Access, address: Array, positions: Array) -> None:
-    """Report accesses outside every tensor, null pointers apart from the others."""
+def report_unmapped(
+    chunk: Chunk, access: Access, address: Array, positions: Array, meant: Region | None = None
+) -> None:
+    """Report accesses outside every tensor, or the one that is meant, null pointers apart from the others."""
     null = address < NULL_PAGE
     if null.any():
         _report_null(chunk, access, address[null], positions[null])
@@ -56,11 +60,11 @@ def report_unmapped(chunk: Chunk, access: Access, address: Array, positions: Arr
         return
     first = int(address[0])
     memory = chunk.grid.memory
-    region = None if memory.is_foreign(first) else memory.nearest(first)
+    region = meant or (None if memory.is_foreign(first) else memory.nearest(first))
     message = (
         f"out-of-bounds {_what(access)} at {first:#x}, where nothing is mapped. {_FOREIGN}"
         if region is None
-        else _missed(access, region, first)
+        else _missed(access, region, first, memory.find(first))
     )
     chunk.grid.report(
         chunk,
@@ -72,7 +76,7 @@ def report_unmapped(chunk: Chunk, access: Access, address: Array, positions: Arr
     )
 
 
-def _missed(access: Access, region: Region, address: int) -> str:
+def _missed(access: Access, region: Region, address: int, hit: Region | None) -> str:
     size = region.buffer.itemsize or access.width
     offset = address - region.base
     index, rest = divmod(offset, size)
@@ -84,6 +88,8 @@ def _missed(access: Access, region: Region, address: int) -> str:
         how = f"{past} bytes past its end" if past else "just past its end"
     else:
         how = f"{offset + access.bytes - region.size} of the bytes past its end"
+    if hit is not None and hit is not region:
+        how += f", in `{hit.name}`"
     return (
         f"out-of-bounds {_what(access)} at {at} ({how}); `{region.name}` holds "
         f"{region.size // size} elements of {size} bytes. Guard the access by the size."
@@ -118,16 +124,20 @@ def report_read_only(chunk: Chunk, access: Access, region: Region, address: Arra
 
 
 def report_private(chunk: Chunk, access: Access, private: Private, address: Array, positions: Array) -> None:
-    """Report accesses outside the shared memory of a block, or the local memory of a lane."""
+    """Report accesses outside the shared memory of a block, the local memory of a lane, or one variable."""
     is_shared = private is chunk.shared
     space = "shared" if is_shared else "local"
-    owner = "block" if is_shared else "thread"
-    first = int(address[0])
-    name = chunk.grid.decoded.variable_before(space, first)
-    shown = first if first < 1 << 31 else first - (1 << (32 if first < 1 << 32 else 64))
-    near = f" near `{name}`" if name else ""
+    first = _signed(int(address[0]))
+    span = chunk.grid.span(access)
+    name = display_name(span.name) if span is not None else chunk.grid.decoded.variable_before(space, first)
+    name = "" if is_local_frame(name) else name
+    at = f"at byte {first} of {space} memory" + (f" near `{name}`" if name else "")
+    size = f"the {'block' if is_shared else 'thread'} has {private.size} bytes"
+    if span is not None and name:
+        at = f"at byte {first - span.start} of `{name}`{_neighbour(chunk, space, span, first)}"
+        size = f"`{name}` has {span.end - span.start} bytes of {space} memory"
     advice = "Guard the index by the array's size"
-    if is_shared:
+    if is_shared and (span is None or chunk.grid.decoded.extents[span.name].end is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
     chunk.grid.report(
         chunk,
@@ -135,9 +145,24 @@ def report_private(chunk: Chunk, access: Access, private: Private, address: Arra
         access.placed,
         chunk.numbers()[positions],
         address_of=name,
-        message=f"out-of-bounds {_what(access)} at byte {shown} of {space} memory{near}; "
-        f"the {owner} has {private.size} bytes. {advice}.",
+        message=f"out-of-bounds {_what(access)} {at}; {size}. {advice}.",
     )
+
+
+def _signed(address: int) -> int:
+    if address < 1 << 31:
+        return address
+    return address - (1 << (32 if address < 1 << 32 else 64))
+
+
+def _neighbour(chunk: Chunk, space: str, span: Span, address: int) -> str:
+    """The words for another variable that an address lies in."""
+    decoded = chunk.grid.decoded
+    for start, name in decoded.layout.get(space, ()):
+        extent = decoded.extents[name]
+        if name != span.name and start <= address and (extent.end is None or address < extent.end):
+            return f", which is in `{display_name(name)}`"
+    return ""
 
 
 def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 Each lane has a time of its own, and knows of the others' times up to some point. Both exist
 at each distance: towards lanes of other blocks (grid), of other warps of its block (block),
-and of its own warp (warp, where one clock serves for both). Whatever makes one lane wait for
+and of its own warp (warp, where parts of a warp may meet, so that each lane is known apart). Whatever makes one lane wait for
 another lets the second know all that the first did so far. So an earlier access is ordered
 before a later one only if its time is below what the later lane knows; if it is not, nothing
 ordered them. The reverse does not hold: knowledge of one lane's time may cover another's by
@@ -29,7 +29,8 @@ NEVER = -1
 class Times(NamedTuple):
     """The clocks of all lanes, one element each, or a single one for all.
 
-    A value is never changed in place: what keeps a reference keeps the time.
+    A value is never changed in place: what keeps a reference keeps the time. `known_warp` has
+    a row of 32 for each lane once parts of a warp have met.
     """
 
     grid: Array
@@ -37,6 +38,14 @@ class Times(NamedTuple):
     block: Array
     known_block: Array
     warp: Array
+    known_warp: Array
+
+    def known_in_warp(self, first: Array, second: Lanes) -> Array:
+        """Up to which of their times lanes know other lanes of their warp."""
+        if self.known_warp.ndim == 1:
+            return picked(self.known_warp, second)
+        found: Array = self.known_warp[second, first % WARP]
+        return found
 
 
 def _single(value: int) -> Array:
@@ -140,7 +149,24 @@ class Clocks:
             unique, group = np.unique(keys, return_inverse=True)
             count = len(unique)
         self._share(lanes, group, count, None)
-        self._set(lanes, warp=self._latest(self.times.warp, lanes, group, count) + 1)
+        if self.times.known_warp.ndim == 1 and (mask == 0xFFFFFFFF).all():
+            now = self._latest(self.times.warp, lanes, group, count) + 1
+            self._set(lanes, warp=now, known_warp=now)
+        else:
+            self._meet_in_part(np.arange(self.shape.lanes) if lanes is None else lanes, group, count)
+
+    def _meet_in_part(self, lanes: Lanes, group: Array, count: int) -> None:
+        """Lanes of a warp meet without the others, whom they know no better than before."""
+        known, own = self.times.known_warp, np.broadcast_to(self.times.warp, self.shape.lanes)
+        if known.ndim == 1:
+            known = np.repeat(np.broadcast_to(known, self.shape.lanes)[:, None], WARP, axis=1)
+        best = np.full((count, WARP), NEVER, np.int64)
+        np.maximum.at(best, group, known[lanes])
+        best[group, lanes % WARP] = own[lanes] + 1
+        known = known.copy()
+        known[lanes] = best[group]
+        self._set(lanes, warp=own[lanes] + 1)
+        self.times = self.times._replace(known_warp=known)
 
     def _meet(self, lanes: Lanes | None, group: Array, count: int, posted: Array | None) -> None:
         """Lanes of a block meet: each knows all that any of them did."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.layout import is_local_frame
 
 if TYPE_CHECKING:
     from dotcu.simulator.semantics.spaces import Access, Part
@@ -52,7 +53,7 @@ def _place(chunk: Chunk, access: Access, part: Part, index: int) -> tuple[str, s
     byte = index * access.width % private.pitch
     name = chunk.grid.decoded.variable_before(space, byte)
     start = chunk.grid.decoded.variable_start(space, name)
-    if not name:
+    if not name or is_local_frame(name):
         return "", f"at byte {byte} of {space} memory"
     return name, f"at `{name}` + {byte - start} bytes in {space} memory"
 

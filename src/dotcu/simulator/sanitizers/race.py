@@ -113,6 +113,8 @@ def check_atomic(chunk: Chunk, access: Access, part: Part, index: Array, order: 
             )
             _see(chunk, access, touch, grid, block)
         shadow.stamp_write(touch)
+        if access.order.scope == "cta":
+            _against(chunk, access, part, shadow, touch, shadow.writes, "write")
 
 
 _NOTHING = (np.full(1, NEVER), np.full(1, NEVER))
@@ -223,7 +225,7 @@ def _unordered(chunk: Chunk, access: Access, event: Event, first: Array, second:
             return np.zeros(len(second), bool)
         return np.broadcast_to(late_grid, second.shape)
     late_block = picked(event.times.block, first) >= picked(now.known_block, second)
-    late_warp = late_block & (picked(event.times.warp, first) >= picked(now.warp, second))
+    late_warp = late_block & (picked(event.times.warp, first) >= now.known_in_warp(first, second))
     same_block = first // shape.pitch == second // shape.pitch
     same_warp = first // WARP == second // WARP
     result: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
@@ -276,18 +278,22 @@ def _of(file: str, own: str) -> str:
 
 
 def _remedy(chunk: Chunk, event: Event, access: Access, other: int, own: int) -> str:
-    if event.shape is not chunk.shape or other // event.shape.pitch != own // event.shape.pitch:
+    is_same_line = event.placed.instruction.location == access.placed.instruction.location
+    is_same_block = event.shape is chunk.shape and other // event.shape.pitch == own // event.shape.pitch
+    if not is_same_block:
         if event.order.strong and access.order.strong:
             return "Both are atomic only within a block: use the plain atomics, not those that end in _block."
         return (
-            "Blocks run in any order: use an atomic, publish by a flag with __threadfence() before it is set "
-            "and after it is seen, or split the kernel in two."
+            "Blocks run in any order: use an atomic, write to another tensor than is read, publish by a flag "
+            "with __threadfence() before it is set and after it is seen, or split the kernel in two."
         )
-    if event.order.strong or access.order.strong:
-        return "Let the flag be set after __threadfence_block(), and pass one after it is seen."
-    if other // WARP == own // WARP:
+    if is_same_line and access.action == "write" and event.action != "atomic":
+        return "Use an atomic where several threads change the same place, or put __syncthreads() between."
+    if "volatile" in (*event.placed.instruction.flags, *access.placed.instruction.flags):
+        return "Make both sides volatile or atomic, with __threadfence_block() before the one and after the other."
+    if other // WARP == own // WARP and chunk.shape.pitch == WARP:
         return "Put __syncwarp() between them (or __syncthreads())."
-    return "Put __syncthreads() between them."
+    return "Put __syncthreads() between them (or __syncwarp(), if all is within one warp)."
 
 
 def _tuple(coordinates: tuple[int, int, int]) -> str:

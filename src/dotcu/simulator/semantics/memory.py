@@ -70,7 +70,8 @@ def access_of(
     slot, offset, space = binding.address(address, space)
     if order is None:
         order = order_of(placed.instruction.flags)
-    return Access(binding.next_access(), placed, space, slot, offset, width, count, action, order)
+    origin = binding.origin(address)
+    return Access(binding.next_access(), placed, space, slot, offset, width, count, action, order, origin)
 
 
 # Loads

@@ -23,6 +23,7 @@ from dotcu.simulator.memory import (
     WINDOW_BYTES,
     Region,
 )
+from dotcu.simulator.provenance import NONE, Origin
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.shadow import Shadow
@@ -64,6 +65,7 @@ class Access(NamedTuple):
         elements: How many of them one lane touches.
         action: "read", "write" or "atomic".
         order: What it promises to other threads.
+        origin: What its address was computed from.
     """
 
     number: int
@@ -75,6 +77,7 @@ class Access(NamedTuple):
     elements: int
     action: str
     order: Order = WEAK
+    origin: Origin = NONE
 
     @property
     def bytes(self) -> int:
@@ -138,7 +141,9 @@ def _whole(chunk: Chunk, access: Access) -> Part | None:
         return _whole_region(chunk, access, located, low, end)
     private = chunk.shared if space == "shared" else chunk.local
     window = _WINDOWS[space] if access.space == "generic" else 0
-    if low < window or end > window + private.size:
+    span = chunk.grid.span(access)
+    first, last = (0, private.size) if span is None else span[:2]
+    if low < window + first or end > window + last:
         return None
     index = located.in_private(private, window, access.width)
     shift = offset >> (access.width.bit_length() - 1)
@@ -150,7 +155,8 @@ def _whole(chunk: Chunk, access: Access) -> Part | None:
 def _whole_region(chunk: Chunk, access: Access, located: Located, low: int, end: int) -> Part | None:
     region = chunk.hints.get(access.number)
     if region is None:
-        region = chunk.grid.memory.find(low)
+        span = chunk.grid.span(access)
+        region = chunk.grid.memory.find(low) if span is None else span.region
         if region is None:
             return None
         chunk.hints[access.number] = region
@@ -222,6 +228,9 @@ def _global(chunk: Chunk, access: Access, address: Array, positions: Array | Non
     parts: list[Part] = []
     left = bounds.refuse_misaligned(chunk, access, address, positions)
     address, positions = address[left], positions[left]
+    span = chunk.grid.span(access)
+    if span is not None and span.region is not None and len(address):
+        return _in_region(chunk, access, span.region, address, positions)
     while len(address):
         region = chunk.grid.memory.find(int(address[0]))
         if region is None:
@@ -246,9 +255,10 @@ def _region_part(chunk: Chunk, region: Region, access: Access, address: Array, p
 
 
 def _in_region(chunk: Chunk, access: Access, region: Region, address: Array, positions: Array) -> list[Part]:
-    fits = address - np.uint64(region.base) + np.uint64(access.bytes) <= region.size
+    relative = address - np.uint64(region.base)
+    fits = (relative < region.size) & (relative + np.uint64(access.bytes) <= region.size)
     if not fits.all():
-        bounds.report_unmapped(chunk, access, address[~fits], positions[~fits])
+        bounds.report_unmapped(chunk, access, address[~fits], positions[~fits], region)
         address, positions = address[fits], positions[fits]
     if not len(address):
         return []
@@ -282,7 +292,9 @@ def _private(
         positions = np.arange(len(address))
     left = bounds.refuse_misaligned(chunk, access, address, positions)
     address, positions = address[left], positions[left]
-    fits = (address < private.size) & (address + np.uint64(size) <= private.size)
+    span = chunk.grid.span(access)
+    first, last = (0, private.size) if span is None else span[:2]
+    fits = (address >= first) & (address < last) & (address + np.uint64(size) <= last)
     if not fits.all():
         bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
         address, positions = address[fits], positions[fits]

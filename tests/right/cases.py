@@ -1,0 +1,293 @@
+"""The launch of each kernel here: tiny, and with more than one warp or block where they meet."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import torch
+
+from corpus import Corpus, Launch
+
+CORPUS = Corpus(Path(__file__).parent)
+case = CORPUS.case
+
+i32 = torch.int32
+
+
+def ints(count: int) -> torch.Tensor:
+    """Small numbers in no order: 0, 7, 14, ... modulo 23."""
+    return torch.arange(count, dtype=i32) * 7 % 23
+
+
+def zeros(count: int) -> torch.Tensor:
+    """Integers that are 0."""
+    return torch.zeros(count, dtype=i32)
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    """The sum, as a tensor of one element."""
+    return x.sum(dtype=i32).view(1)
+
+
+# Within a warp
+
+
+@case
+def warp_synchronous_reduction() -> Launch:
+    x, out = ints(128), zeros(4)
+    return Launch(args=(x, out), out=out, want=x.view(4, 32).sum(1, dtype=i32), block=128)
+
+
+@case
+def warp_sync_of_subgroups() -> Launch:
+    x, out = ints(32), zeros(32)
+    low = x[:16].flip(0)
+    high = 2 * x[16:].roll(-1)
+    return Launch(args=(x, out), out=out, want=torch.cat((low + low.roll(8), high.flip(0))))
+
+
+@case
+def shuffle_of_width_8() -> Launch:
+    x, out = torch.arange(64.0), torch.empty(8)
+    return Launch(args=(x, out), out=out, want=x.view(8, 8).sum(1), block=64)
+
+
+@case
+def threads_without_work() -> Launch:
+    x, out = ints(50), zeros(50)
+    first = torch.tensor([0, 32], dtype=torch.long).repeat_interleave(32)[:50]
+    return Launch(args=(x, out, 50), out=out, want=x + x[first], block=64)
+
+
+@case
+def warp_aggregated_atomics() -> Launch:
+    x, kept = torch.arange(1, 61, dtype=i32), zeros(20)
+    x = x.roll(7)
+    # one warp, so the order is that of the lanes
+    first = x[:32]
+    return Launch(
+        args=(x, kept, zeros(1), 32), out=kept, want=torch.cat((first[first % 3 == 0], zeros(20)))[:20]
+    )
+
+
+@case
+def tiles_of_a_warp() -> Launch:
+    x, tiles = ints(64), zeros(8)
+    return Launch(args=(x, tiles, zeros(1)), out=tiles, want=x.view(8, 8).sum(1, dtype=i32), block=64)
+
+
+# Within a block
+
+
+@case
+def double_buffer() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, out), out=out, want=x.cumsum(0).to(i32), block=64)
+
+
+@case
+def padded_transpose() -> Launch:
+    x, out = torch.arange(20.0 * 20).view(20, 20), torch.empty(20, 20)
+    return Launch(args=(x, out, 20), out=out, want=x.t().contiguous(), grid=(2, 2), block=(16, 16))
+
+
+@case
+def two_sided_stencil() -> Launch:
+    x, out = torch.arange(100.0) % 11, torch.empty(100)
+    wide = torch.cat((torch.zeros(2), x, torch.zeros(2)))
+    return Launch(args=(x, out, 100), out=out, want=wide.unfold(0, 5, 1).sum(1), grid=2, block=64)
+
+
+@case
+def flag_by_atomics() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=2 * x.flip(0), block=64)
+
+
+@case
+def named_barriers() -> Launch:
+    x, out = ints(96), zeros(96)
+    want = (x.view(3, 32) + torch.arange(3, dtype=i32)[:, None]).flip(1).reshape(-1)
+    return Launch(args=(x, out, 3), out=out, want=want, block=64)
+
+
+@case
+def ring_buffer() -> Launch:
+    x, out = ints(320), zeros(320)
+    return Launch(args=(x, out, 10), out=out, want=2 * x.view(10, 32).flip(1).reshape(-1), block=64)
+
+
+@case
+def bytes_of_a_word() -> Launch:
+    x, out = torch.arange(64, dtype=torch.uint8) * 3, torch.zeros(16, dtype=torch.uint32)
+    return Launch(args=(x, out), out=out, want=x.view(torch.uint32), block=64)
+
+
+@case
+def same_value_in_one_cell() -> Launch:
+    x, out = torch.ones(128), zeros(128)
+    x[[70, 75, 110]] = -1.0
+    want = torch.cat((zeros(64), zeros(64) + 1))
+    return Launch(args=(x, out), out=out, want=want, grid=2, block=64)
+
+
+@case
+def shared_memory_reused() -> Launch:
+    x, out = torch.randperm(64, generator=torch.Generator().manual_seed(0)).float(), zeros(64)
+    return Launch(args=(x, out), out=out, want=x.argsort().to(i32), block=64)
+
+
+@case
+def dynamic_shared_carved() -> Launch:
+    x, out = torch.arange(48.0), torch.empty(48, dtype=torch.float64)
+    want = (1.5 * x + torch.arange(48) % 3).flip(0).double()
+    return Launch(args=(x, out), out=out, want=want, block=48, smem_bytes=48 * 13)
+
+
+@case
+def warps_that_leave_early() -> Launch:
+    x, out = ints(128), zeros(128)
+    return Launch(args=(x, out), out=out, want=torch.cat((x[:64].flip(0), x[64:])), block=128)
+
+
+@case
+def barriers_that_vote() -> Launch:
+    x, out = ints(96), zeros(96)
+    want = (x < 10).sum(dtype=i32).expand(96) + 11000
+    return Launch(args=(x, out), out=out, want=want, block=96)
+
+
+@case
+def async_double_buffer() -> Launch:
+    x, out = torch.arange(512.0) % 7, torch.empty(32)
+    places = (4 * torch.arange(32)[:, None] + 5 * torch.arange(4)) % 128
+    return Launch(args=(x, out, 4), out=out, want=x.view(4, 128)[:, places].sum((0, 2)))
+
+
+@case
+def mbarrier_pipeline() -> Launch:
+    x, out = ints(160), zeros(160)
+    return Launch(args=(x, out, 5), out=out, want=x.view(5, 32).flip(1).reshape(-1), block=64)
+
+
+@case
+def barrier_object() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, out), out=out, want=x.flip(0).roll(1), block=64)
+
+
+# Between blocks
+
+
+@case
+def volatile_flag_with_fences() -> Launch:
+    x, out = ints(64), zeros(192)
+    return Launch(args=(x, zeros(1), zeros(64), out), out=out, want=3 * x.flip(0).repeat(3), grid=3, block=64)
+
+
+@case
+def look_back_scan() -> Launch:
+    x, out = ints(256), zeros(256)
+    args = (x, out, zeros(1), zeros(4), zeros(4), zeros(4))
+    return Launch(args=args, out=out, want=x.cumsum(0).to(i32), grid=4, block=64)
+
+
+@case
+def look_back_packed() -> Launch:
+    x, out = ints(6), zeros(6)
+    state = torch.zeros(6, dtype=torch.uint64)
+    return Launch(args=(x, out, zeros(1), state), out=out, want=x.cumsum(0).to(i32), grid=6)
+
+
+@case
+def acquire_and_release() -> Launch:
+    x, out = ints(6), zeros(6)
+    return Launch(args=(x, out, zeros(6), zeros(1)), out=out, want=x.cumsum(0).to(i32), grid=6)
+
+
+@case
+def atomic_ref() -> Launch:
+    x, out = ints(6), zeros(6)
+    return Launch(args=(x, out, zeros(6)), out=out, want=x.cumsum(0).to(i32), grid=6)
+
+
+@case
+def last_block_reduction() -> Launch:
+    x, out, done = ints(200), zeros(1), torch.zeros(1, dtype=torch.uint32)
+    return Launch(args=(x, zeros(4), done, out, 200), out=out, want=total(x), grid=4, block=64)
+
+
+@case
+def spin_lock() -> Launch:
+    count = zeros(1)
+    return Launch(args=(zeros(1), count, zeros(48)), out=count, want=zeros(1) + 48, grid=3, block=16)
+
+
+@case
+def grid_barrier() -> Launch:
+    x, out = ints(96), zeros(96)
+    square = x * x
+    want = square[::17].sum(dtype=i32) + square.flip(0)
+    return Launch(args=(x, zeros(96), out, 96), out=out, want=want, grid=3, cooperative=True)
+
+
+@case
+def work_queue() -> Launch:
+    x, out = ints(7 * 64), zeros(7)
+    want = x.view(7, 64).sum(1, dtype=i32)
+    return Launch(args=(x, out, zeros(1), 7), out=out, want=want, grid=3, block=64)
+
+
+@case
+def scratch_of_a_block() -> Launch:
+    x, out = ints(128), zeros(128)
+    want = x.view(2, 64).flip(1).roll(1, 1).reshape(-1)
+    return Launch(args=(x, torch.empty(128, dtype=i32), out), out=out, want=want, grid=2, block=64)
+
+
+@case
+def float_maximum_by_bits() -> Launch:
+    x, out = torch.arange(90.0) * 37 % 101, torch.zeros(1)
+    return Launch(args=(x, out, 90), out=out, want=x.max().view(1), grid=3)
+
+
+# Addresses
+
+
+@case
+def vector_loads() -> Launch:
+    x, h, out = torch.arange(126.0), torch.arange(126).half() / 4, torch.empty(126)
+    return Launch(args=(x, h, out, 126), out=out, want=x + h.float())
+
+
+@case
+def local_array() -> Launch:
+    x, out = ints(32 * 9), zeros(32 * 9)
+    return Launch(args=(x, out, 9), out=out, want=x.view(32, 9).sort(1).values.reshape(-1))
+
+
+class Table(ctypes.Structure):
+    """The struct of struct_by_value.cu."""
+
+    _fields_ = (
+        ("offset", ctypes.c_short * 5),
+        ("scale", ctypes.c_float * 4),
+        ("sign", ctypes.c_byte),
+    )
+
+
+@case
+def struct_by_value() -> Launch:
+    x, out = ints(32), torch.empty(32)
+    offset, scale = (5, -4, 3, -2, 1), (0.5, 1.5, 2.5, 3.5)
+    table = Table((ctypes.c_short * 5)(*offset), (ctypes.c_float * 4)(*scale), -1)
+    want = torch.tensor(offset)[x % 5] - torch.tensor(scale)[x % 4]
+    return Launch(args=(x, table, out), out=out, want=want)
+
+
+@case
+def words_by_memcpy() -> Launch:
+    x, out = (torch.arange(161) * 5 % 256).to(torch.uint8), zeros(32)
+    rows = torch.stack([x[1 + 5 * i : 5 + 5 * i] for i in range(32)])
+    return Launch(args=(x, out), out=out, want=rows.view(i32).view(-1))

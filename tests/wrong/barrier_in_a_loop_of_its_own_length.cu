@@ -1,0 +1,16 @@
+// Each thread goes round as often as it has elements, and there is a barrier inside.
+__global__ void rounds(const int* length, int* out) {
+    __shared__ int tile[64];
+    int i = threadIdx.x;
+    tile[i] = 0;
+#ifdef FIXED
+    for (int j = 0; j < 3; ++j) {
+        if (j < length[i]) tile[i] += 1;
+#else
+    for (int j = 0; j < length[i]; ++j) {
+        tile[i] += 1;
+#endif
+        __syncthreads();  // FAULT: barrier
+    }
+    out[i] = tile[i];
+}

@@ -1,0 +1,361 @@
+"""The launch of each kernel here: the smallest at which its fault shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from corpus import Corpus, Launch
+
+CORPUS = Corpus(Path(__file__).parent)
+case = CORPUS.case
+
+i32 = torch.int32
+
+
+def ints(count: int) -> torch.Tensor:
+    """Small numbers in no order: 0, 7, 14, ... modulo 23."""
+    return torch.arange(count, dtype=i32) * 7 % 23
+
+
+def zeros(count: int) -> torch.Tensor:
+    """Integers that are 0."""
+    return torch.zeros(count, dtype=i32)
+
+
+# Bounds and alignment
+
+
+@case
+def off_by_one_at_the_end() -> Launch:
+    x, out = torch.arange(100.0), torch.empty(100)
+    return Launch(args=(x, out, 100), out=out, want=2 * x, grid=2, block=64)
+
+
+@case
+def left_edge_of_a_stencil() -> Launch:
+    x, out = torch.arange(64.0), torch.empty(64)
+    want = torch.cat((x[1:], torch.zeros(1))) + torch.cat((torch.zeros(1), x[:-1]))
+    return Launch(args=(x, out, 64), out=out, want=want, grid=2, block=32)
+
+
+@case
+def grid_without_a_guard() -> Launch:
+    x = ints(100)
+    return Launch(args=(x, 100), out=x, want=-x, grid=2, block=64)
+
+
+@case
+def stride_into_the_neighbour() -> Launch:
+    a, b = ints(64).split(32)
+    out = zeros(32)
+    return Launch(args=(a, b, out, 4, 8), out=out, want=a + b, block=(8, 4))
+
+
+@case
+def past_the_histogram() -> Launch:
+    x, bins = torch.arange(256, dtype=torch.uint8), zeros(8)
+    return Launch(args=(x, bins, 256), out=bins, want=zeros(8) + 32, grid=2, block=128)
+
+
+@case
+def past_a_shared_array() -> Launch:
+    x, w, out = torch.arange(66.0), torch.arange(64.0) + 1, torch.empty(64)
+    return Launch(args=(x, w, out, 66), out=out, want=x[:64].flip(0) * w, block=64)
+
+
+@case
+def past_dynamic_shared_memory() -> Launch:
+    x, out = torch.arange(48.0), torch.empty(48)
+    return Launch(args=(x, out), out=out, want=x.flip(0), block=48, smem_bytes=4 * 48)
+
+
+@case
+def past_a_local_array() -> Launch:
+    x, out = torch.arange(32 * 5, dtype=i32) % 7, zeros(128)
+    want = torch.stack([torch.bincount(row & 3, minlength=4) for row in x.view(32, 5)]).to(i32)
+    return Launch(args=(x, out, 5), out=out, want=want.view(-1))
+
+
+@case
+def misaligned_float4() -> Launch:
+    x, out = torch.arange(140.0), torch.empty(128)
+    return Launch(args=(x, out, 3), out=out, want=2 * x[3:131])
+
+
+@case
+def misaligned_shared_word() -> Launch:
+    x, out = torch.arange(64, dtype=torch.int16), zeros(32)
+    want = x[1::2].to(i32) | torch.cat((x[2::2], x.new_zeros(1))).to(i32) << 16
+    return Launch(args=(x, out), out=out, want=want)
+
+
+@case
+def null_bias() -> Launch:
+    x, out = torch.arange(32.0), torch.empty(32)
+    return Launch(args=(x, None, out), out=out, want=x.clone())
+
+
+@case
+def write_through_const() -> Launch:
+    x, out = torch.arange(32.0), torch.empty(32)
+    return Launch(args=(x, out), out=out, want=x / 2)
+
+
+# Initialisation
+
+
+@case
+def tile_edge_not_zeroed() -> Launch:
+    x, out = torch.arange(32.0), torch.empty(32)
+    rim = torch.zeros(1)
+    return Launch(args=(x, out), out=out, want=x + torch.cat((rim, x[:-1])) + torch.cat((x[1:], rim)))
+
+
+@case
+def local_array_half_filled() -> Launch:
+    x, out = ints(40), zeros(32)
+    return Launch(args=(x, out, 5), out=out, want=x[4:36].clone())
+
+
+@case
+def accumulate_into_empty() -> Launch:
+    x, out = torch.arange(96.0), torch.empty(32)
+    return Launch(args=(x, out, 3), out=out, want=x.view(32, 3).sum(1))
+
+
+@case
+def some_threads_do_not_store() -> Launch:
+    x, out = torch.arange(64.0), torch.empty(64)
+    return Launch(args=(x, torch.empty(64), out, 64), out=out, want=3 * x.flip(0), block=64)
+
+
+# Races in shared memory
+
+
+@case
+def missing_barrier_after_the_fill() -> Launch:
+    x, out = torch.arange(128.0), torch.empty(128)
+    return Launch(args=(x, out), out=out, want=x.flip(0), block=128)
+
+
+@case
+def missing_barrier_at_the_loops_end() -> Launch:
+    a, x, out = torch.arange(64 * 128.0).view(64, 128) % 5, torch.arange(128.0) % 3, torch.empty(64)
+    return Launch(args=(a, x, out, 128), out=out, want=a @ x, block=64)
+
+
+@case
+def missing_barrier_in_a_tree() -> Launch:
+    x, out = ints(256), zeros(1)
+    return Launch(args=(x, out), out=out, want=x.sum(dtype=i32).view(1), block=256)
+
+
+@case
+def missing_warp_sync() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, out), out=out, want=x.view(2, 32).roll(-1, 1).reshape(-1), block=64)
+
+
+@case
+def warp_synchronous_reduction() -> Launch:
+    x, out = ints(64), zeros(1)
+    return Launch(args=(x, out), out=out, want=x.sum(dtype=i32).view(1))
+
+
+@case
+def warp_sync_of_each_half() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x.roll(16))
+
+
+@case
+def warp_sync_of_one_half() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=torch.cat((zeros(16), x[:16])))
+
+
+@case
+def two_values_in_one_cell() -> Launch:
+    x, place = torch.ones(64), zeros(1)
+    x[[9, 40, 41]] = -1.0
+    return Launch(args=(x, place), out=place, want=zeros(1) + 41, block=64)
+
+
+@case
+def shared_histogram() -> Launch:
+    x, bins = ints(96).to(torch.uint8), zeros(16)
+    want = torch.bincount(x % 16, minlength=16).to(i32)
+    return Launch(args=(x, bins), out=bins, want=want, block=96)
+
+
+@case
+def counter_reset_beside_atomics() -> Launch:
+    x, out = torch.arange(96.0) - 40, zeros(1)
+    return Launch(args=(x, out), out=out, want=zeros(1) + 55, block=96)
+
+
+@case
+def double_buffer_of_one() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, out), out=out, want=x.cumsum(0).to(i32), block=64)
+
+
+@case
+def flag_by_a_plain_store() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=2 * x.flip(0), block=64)
+
+
+@case
+def async_copy_without_wait() -> Launch:
+    x, out = torch.arange(64.0), torch.empty(64)
+    return Launch(args=(x, out), out=out, want=x.flip(0), block=64)
+
+
+@case
+def ldmatrix_of_an_unfinished_tile() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x.clone(), block=64)
+
+
+# Races in global memory
+
+
+@case
+def global_histogram() -> Launch:
+    x, bins = ints(128).to(torch.uint8), zeros(16)
+    want = torch.bincount(x % 16, minlength=16).to(i32)
+    return Launch(args=(x, bins, 128), out=bins, want=want, grid=4, block=32)
+
+
+@case
+def block_reads_the_next_block() -> Launch:
+    x, out = ints(128), zeros(128)
+    square = x * x
+    return Launch(args=(x, zeros(128), out, 128), out=out, want=square.roll(-1) - square, grid=4, block=32)
+
+
+@case
+def stencil_in_place() -> Launch:
+    x, out, rim = torch.arange(128.0) % 9, torch.empty(128), torch.zeros(1)
+    want = (torch.cat((rim, x[:-1])) + torch.cat((x[1:], rim))) / 2
+    return Launch(args=(x, out, 128), out=out, want=want, grid=2, block=64)
+
+
+@case
+def transpose_in_place() -> Launch:
+    x = torch.arange(256.0).view(16, 16)
+    return Launch(args=(x, 16), out=x, want=x.t().contiguous(), grid=(2, 2), block=(8, 8))
+
+
+@case
+def look_back_without_fence() -> Launch:
+    x, total = ints(8), zeros(8)
+    return Launch(args=(x, total, zeros(8), zeros(1)), out=total, want=x.cumsum(0).to(i32), grid=8)
+
+
+@case
+def last_block_without_fence() -> Launch:
+    x, out, done = ints(8), zeros(1), torch.zeros(1, dtype=torch.uint32)
+    return Launch(args=(x, zeros(8), done, out), out=out, want=2 * x.sum(dtype=i32).view(1), grid=8)
+
+
+@case
+def fence_on_one_side() -> Launch:
+    x, out = ints(2), zeros(1)
+    return Launch(args=(x, zeros(1), zeros(1), out), out=out, want=x.sum(dtype=i32).view(1), grid=2, block=1)
+
+
+@case
+def block_scope_across_blocks() -> Launch:
+    x, count = ints(128), zeros(1)
+    return Launch(args=(x, count, 128), out=count, want=(x % 2).sum(dtype=i32).view(1), grid=4, block=32)
+
+
+# Barriers and masks
+
+
+@case
+def shuffle_mask_omits_a_caller() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x[0].expand(32).clone())
+
+
+@case
+def shuffle_mask_names_absent_lanes() -> Launch:
+    x, out = ints(32), zeros(32)
+    want = torch.cat((x[:16].sum(dtype=i32).expand(16), x[16:]))
+    return Launch(args=(x, out), out=out, want=want)
+
+
+@case
+def barrier_in_a_branch() -> Launch:
+    x, out = ints(64), zeros(64)
+    return Launch(args=(x, out), out=out, want=torch.cat((x[:32] + x[32:], x[32:])), block=64)
+
+
+@case
+def barrier_in_a_loop_of_its_own_length() -> Launch:
+    length, out = torch.arange(64, dtype=i32) // 32 + 2, zeros(64)
+    return Launch(args=(length, out), out=out, want=length.clone(), block=64)
+
+
+@case
+def early_return_before_a_barrier() -> Launch:
+    x, out = ints(50), zeros(50)
+    return Launch(args=(x, out, 50), out=out, want=x.flip(0), block=64)
+
+
+@case
+def named_barrier_of_the_wrong_count() -> Launch:
+    x, out = ints(96), zeros(96)
+    return Launch(args=(x, out), out=out, want=x.view(3, 32).roll(-1, 1).reshape(-1), block=96)
+
+
+# Kernels that do not end, and kernels that stop
+
+
+@case
+def lock_that_is_not_released() -> Launch:
+    total = zeros(1)
+    return Launch(args=(zeros(1), total), out=total, want=zeros(1) + 4, grid=4, block=1)
+
+
+@case
+def flag_that_nobody_sets() -> Launch:
+    out = zeros(2)
+    return Launch(args=(zeros(3), out), out=out, want=zeros(2) + 1, grid=2, block=1)
+
+
+@case
+def mbarrier_of_the_wrong_parity() -> Launch:
+    x, out = ints(32), zeros(32)
+    return Launch(args=(x, out), out=out, want=x.flip(0))
+
+
+@case
+def loop_without_end() -> Launch:
+    x = torch.tensor([1, 4, 10, 99], dtype=torch.uint32)
+    out = torch.zeros(4, dtype=torch.uint32)
+    return Launch(
+        args=(x, out),
+        out=out,
+        want=torch.tensor([1, 2, 3, 9], dtype=torch.uint32),
+        block=4,
+        step_limit=20_000,
+    )
+
+
+@case
+def trap_on_bad_input() -> Launch:
+    x, out = torch.arange(20.0), torch.empty(32)
+    index = torch.arange(32, dtype=i32)
+    return Launch(args=(x, index, out, 20), out=out, want=x[index.clamp(max=19)])
+
+
+@case
+def assertion_that_fails() -> Launch:
+    x, out = torch.arange(32.0), torch.empty(32)
+    return Launch(args=(x, out), out=out, want=torch.where(x == 0, x, 1 / x))
