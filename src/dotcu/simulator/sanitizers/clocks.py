@@ -2,11 +2,11 @@
 
 Each lane has a time of its own, and knows of the others' times up to some point. Both exist
 at each distance: towards lanes of other blocks (grid), of other warps of its block (block),
-and of its own warp (warp, where parts of a warp may meet, so that each lane is known apart). Whatever makes one lane wait for
-another lets the second know all that the first did so far. So an earlier access is ordered
-before a later one only if its time is below what the later lane knows; if it is not, nothing
-ordered them. The reverse does not hold: knowledge of one lane's time may cover another's by
-chance, and such a race is missed.
+and of its own warp (warp: parts of a warp may meet, so that each lane is known apart).
+Whatever makes one lane wait for another lets the second know all that the first did so far.
+So an earlier access is ordered before a later one only if its time is below what the later
+lane knows; if it is not, nothing ordered them. The reverse does not hold: knowledge of one
+lane's time may cover another's by chance, and such a race is missed.
 
 A fence sets aside the time that a later strong write publishes with its location; a strong
 read of that location sees it, and takes it over at the next fence or barrier.
