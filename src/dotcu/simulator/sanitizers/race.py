@@ -290,9 +290,7 @@ def _remedy(chunk: Chunk, event: Event, access: Access, other: int, own: int) ->
     if is_same_line and access.action == "write" and event.action != "atomic":
         return "Use an atomic where several threads change the same place, or put __syncthreads() between."
     if "volatile" in (*event.placed.instruction.flags, *access.placed.instruction.flags):
-        return (
-            "Make both sides volatile or atomic, with __threadfence_block() before the one and after the other."
-        )
+        return "Make both sides volatile or atomic, with __threadfence_block() before and after."
     if other // WARP == own // WARP and chunk.shape.pitch == WARP:
         return "Put __syncwarp() between them (or __syncthreads())."
     return "Put __syncthreads() between them (or __syncwarp(), if all is within one warp)."
