@@ -212,7 +212,8 @@ def _to_tf32(form: Form) -> Convert:
         else:
             odd = (bits >> np.uint32(13)) & np.uint32(1)
             rounded = (bits + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000)
-        return np.where(np.isfinite(a), rounded, bits)
+        result = np.where(np.isfinite(a), rounded, bits)
+        return np.where(a < 0, np.uint32(0), result) if "relu" in form.flags else result
 
     return convert
 
@@ -223,8 +224,8 @@ def _to_tf32(form: Form) -> Convert:
 def _to_pair(form: Form) -> Operation:
     to, source = form.types
     scalar = to.removesuffix("x2")
-    if source in _FP8:
-        return Operation(_from_fp8(source), to, ("b16",))
+    if source in _FP8 and to == "f16x2":  # to bf16x2 only architectures after sm_90 go
+        return Operation(_from_fp8(source, form), to, ("b16",))
     if source != "f32":
         raise NotExecuted
     mode = next((f for f in form.order if f in _TO_FLOAT), "rn")
@@ -240,7 +241,7 @@ def _to_pair(form: Form) -> Operation:
 
 def _to_fp8(form: Form) -> Operation:
     to, source = form.types
-    if "satfinite" not in form.flags:
+    if "satfinite" not in form.flags or source not in ("f32", "f16x2"):
         raise NotExecuted
 
     def both(high: Array, low: Array) -> Array:
@@ -270,11 +271,12 @@ def _fp8_bits(values: Array, to: str, form: Form) -> Array:
     return np.where(np.isnan(values), np.uint8(0x7F), bits)
 
 
-def _from_fp8(source: str) -> Convert:
+def _from_fp8(source: str, form: Form) -> Convert:
     kind = _FP8[source]
 
     def convert(pair: Array) -> Array:
         values = np.ascontiguousarray(pair).view(np.uint8).view(kind).astype(np.float32)
-        return half.round_half(values, "f16").view(np.uint32)
+        bits = half.round_half(values, "f16")
+        return (half.clip_below(bits, "f16") if "relu" in form.flags else bits).view(np.uint32)
 
     return convert

@@ -1,0 +1,77 @@
+"""Launches of golden kernels: in the simulator, and on the GPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+import dotcu
+from golden_case import Array, Case, Out
+
+
+@functools.cache
+def _module(path: str, options: tuple[str, ...]) -> dotcu.Module:
+    return dotcu.load(path, options=options)
+
+
+def kernel(case: Case) -> dotcu.Kernel:
+    """The kernel of a case; cases of one file and one set of options share its code."""
+    return _module(str(case.source), case.options).kernels[case.name]
+
+
+def tensors(case: Case, device: str) -> dict[str, torch.Tensor]:
+    """The array arguments; on the CPU an output counts as unwritten until the kernel writes it."""
+    made = {}
+    for name, array in case.arrays().items():
+        tensor = torch.from_numpy(array.copy())
+        unwritten = isinstance(case.args[name], Out) and device == "cpu"
+        made[name] = torch.empty(tensor.shape, dtype=tensor.dtype) if unwritten else tensor.to(device)
+    return made
+
+
+def launch(case: Case, given: Mapping[str, torch.Tensor]) -> None:
+    """Launch a case on its tensors."""
+    arguments: list[Any] = [given.get(name, value) for name, value in case.args.items()]
+    kernel(case)(
+        *arguments,
+        grid=case.grid,
+        block=case.block,
+        smem_bytes=case.smem_bytes,
+        cooperative=case.cooperative,
+    )
+
+
+def outputs(case: Case, given: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """What is compared."""
+    return {name: given[name].cpu().numpy() for name in case.outputs}
+
+
+def simulated(case: Case, arch: str, seed: int | None = None) -> dict[str, Array]:
+    """A case's outputs in the simulator.
+
+    Raises:
+        FindingError: The simulator found something.
+    """
+    with dotcu.simulate(arch=arch, seed=seed):
+        given = tensors(case, "cpu")
+        launch(case, given)
+    return outputs(case, given)
+
+
+def on_gpu(case: Case) -> dict[str, Array]:
+    """A case's outputs on the GPU."""
+    given = tensors(case, "cuda")
+    launch(case, given)
+    torch.cuda.synchronize()
+    return outputs(case, given)
+
+
+def bytes_of(array: Array) -> Array:
+    """An array's bytes, plane by plane: the first byte of every element, then the second, ..."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    planes: Array = np.ascontiguousarray(flat.view(np.uint8).reshape(-1, array.itemsize).T)
+    return planes

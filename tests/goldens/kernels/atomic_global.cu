@@ -1,0 +1,72 @@
+// atom and red of integers in global memory: for atom the new value, then what was there.
+
+#include "atomics.cuh"
+
+SPELLED(atomic_global) {
+    OPERANDS;
+    CELLS;
+    ATOM_GLOBAL("atom.global.add.u32", u32);
+    ATOM_GLOBAL("atom.global.add.s32", u32);
+    ATOM_GLOBAL("atom.global.add.u64", u64);
+    ATOM_GLOBAL("atom.global.min.u32", u32);
+    ATOM_GLOBAL("atom.global.min.s32", u32);
+    ATOM_GLOBAL("atom.global.min.u64", u64);
+    ATOM_GLOBAL("atom.global.min.s64", u64);
+    ATOM_GLOBAL("atom.global.max.u32", u32);
+    ATOM_GLOBAL("atom.global.max.s32", u32);
+    ATOM_GLOBAL("atom.global.max.u64", u64);
+    ATOM_GLOBAL("atom.global.max.s64", u64);
+    ATOM_GLOBAL("atom.global.and.b32", u32);
+    ATOM_GLOBAL("atom.global.and.b64", u64);
+    ATOM_GLOBAL("atom.global.or.b32", u32);
+    ATOM_GLOBAL("atom.global.or.b64", u64);
+    ATOM_GLOBAL("atom.global.xor.b32", u32);
+    ATOM_GLOBAL("atom.global.xor.b64", u64);
+    ATOM_GLOBAL("atom.global.inc.u32", u32);
+    ATOM_GLOBAL("atom.global.dec.u32", u32);
+    ATOM_GLOBAL("atom.global.exch.b32", u32);
+    ATOM_GLOBAL("atom.global.exch.b64", u64);
+    CAS_GLOBAL("atom.global.cas.b16", u16);
+    CAS_GLOBAL("atom.global.cas.b32", u32);
+    CAS_GLOBAL("atom.global.cas.b64", u64);
+    RED_GLOBAL("red.global.add.u32", u32);
+    RED_GLOBAL("red.global.add.s32", u32);
+    RED_GLOBAL("red.global.add.u64", u64);
+    RED_GLOBAL("red.global.min.u32", u32);
+    RED_GLOBAL("red.global.min.s32", u32);
+    RED_GLOBAL("red.global.min.u64", u64);
+    RED_GLOBAL("red.global.min.s64", u64);
+    RED_GLOBAL("red.global.max.u32", u32);
+    RED_GLOBAL("red.global.max.s32", u32);
+    RED_GLOBAL("red.global.max.u64", u64);
+    RED_GLOBAL("red.global.max.s64", u64);
+    RED_GLOBAL("red.global.and.b32", u32);
+    RED_GLOBAL("red.global.and.b64", u64);
+    RED_GLOBAL("red.global.or.b32", u32);
+    RED_GLOBAL("red.global.or.b64", u64);
+    RED_GLOBAL("red.global.xor.b32", u32);
+    RED_GLOBAL("red.global.xor.b64", u64);
+    RED_GLOBAL("red.global.inc.u32", u32);
+    RED_GLOBAL("red.global.dec.u32", u32);
+    ATOM_GLOBAL("atom.add.u32", u32);
+    ATOM_GLOBAL("atom.exch.b64", u64);
+    ATOM_GLOBAL("atom.relaxed.cta.global.add.u32", u32);
+    ATOM_GLOBAL("atom.relaxed.gpu.global.add.u32", u32);
+    ATOM_GLOBAL("atom.relaxed.sys.global.add.u32", u32);
+    ATOM_GLOBAL("atom.acquire.cta.global.add.u32", u32);
+    ATOM_GLOBAL("atom.acquire.gpu.global.add.u32", u32);
+    ATOM_GLOBAL("atom.acquire.sys.global.add.u32", u32);
+    ATOM_GLOBAL("atom.release.cta.global.add.u32", u32);
+    ATOM_GLOBAL("atom.release.gpu.global.add.u32", u32);
+    ATOM_GLOBAL("atom.release.sys.global.add.u32", u32);
+    ATOM_GLOBAL("atom.acq_rel.cta.global.add.u32", u32);
+    ATOM_GLOBAL("atom.acq_rel.gpu.global.add.u32", u32);
+    ATOM_GLOBAL("atom.acq_rel.sys.global.add.u32", u32);
+    RED_GLOBAL("red.relaxed.cta.global.or.b32", u32);
+    RED_GLOBAL("red.relaxed.gpu.global.or.b32", u32);
+    RED_GLOBAL("red.relaxed.sys.global.or.b32", u32);
+    RED_GLOBAL("red.release.cta.global.or.b32", u32);
+    RED_GLOBAL("red.release.gpu.global.or.b32", u32);
+    RED_GLOBAL("red.release.sys.global.or.b32", u32);
+    RED_GLOBAL("red.max.s64", u64);
+}

@@ -1,0 +1,61 @@
+// setp of integers.
+
+#include "spellings.cuh"
+
+SPELLED(compare_integers) {
+    OPERANDS;
+    COMPARE("setp.eq.u16", u16);
+    COMPARE("setp.ne.u16", u16);
+    COMPARE("setp.lt.u16", u16);
+    COMPARE("setp.le.u16", u16);
+    COMPARE("setp.gt.u16", u16);
+    COMPARE("setp.ge.u16", u16);
+    COMPARE("setp.eq.u32", u32);
+    COMPARE("setp.ne.u32", u32);
+    COMPARE("setp.lt.u32", u32);
+    COMPARE("setp.le.u32", u32);
+    COMPARE("setp.gt.u32", u32);
+    COMPARE("setp.ge.u32", u32);
+    COMPARE("setp.eq.u64", u64);
+    COMPARE("setp.ne.u64", u64);
+    COMPARE("setp.lt.u64", u64);
+    COMPARE("setp.le.u64", u64);
+    COMPARE("setp.gt.u64", u64);
+    COMPARE("setp.ge.u64", u64);
+    COMPARE("setp.eq.s16", u16);
+    COMPARE("setp.ne.s16", u16);
+    COMPARE("setp.lt.s16", u16);
+    COMPARE("setp.le.s16", u16);
+    COMPARE("setp.gt.s16", u16);
+    COMPARE("setp.ge.s16", u16);
+    COMPARE("setp.eq.s32", u32);
+    COMPARE("setp.ne.s32", u32);
+    COMPARE("setp.lt.s32", u32);
+    COMPARE("setp.le.s32", u32);
+    COMPARE("setp.gt.s32", u32);
+    COMPARE("setp.ge.s32", u32);
+    COMPARE("setp.eq.s64", u64);
+    COMPARE("setp.ne.s64", u64);
+    COMPARE("setp.lt.s64", u64);
+    COMPARE("setp.le.s64", u64);
+    COMPARE("setp.gt.s64", u64);
+    COMPARE("setp.ge.s64", u64);
+    COMPARE("setp.lo.u16", u16);
+    COMPARE("setp.ls.u16", u16);
+    COMPARE("setp.hi.u16", u16);
+    COMPARE("setp.hs.u16", u16);
+    COMPARE("setp.lo.u32", u32);
+    COMPARE("setp.ls.u32", u32);
+    COMPARE("setp.hi.u32", u32);
+    COMPARE("setp.hs.u32", u32);
+    COMPARE("setp.lo.u64", u64);
+    COMPARE("setp.ls.u64", u64);
+    COMPARE("setp.hi.u64", u64);
+    COMPARE("setp.hs.u64", u64);
+    COMPARE("setp.eq.b16", u16);
+    COMPARE("setp.ne.b16", u16);
+    COMPARE("setp.eq.b32", u32);
+    COMPARE("setp.ne.b32", u32);
+    COMPARE("setp.eq.b64", u64);
+    COMPARE("setp.ne.b64", u64);
+}

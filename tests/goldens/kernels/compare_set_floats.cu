@@ -1,0 +1,71 @@
+// set of f32 and f64: all ones, or 1.0, where a comparison holds.
+
+#include "spellings.cuh"
+
+SPELLED(compare_set_floats) {
+    OPERANDS;
+    BINARY("set.eq.u32.f32", u32, u32, u32);
+    BINARY("set.lt.u32.f32", u32, u32, u32);
+    BINARY("set.gt.u32.f32", u32, u32, u32);
+    BINARY("set.equ.u32.f32", u32, u32, u32);
+    BINARY("set.ltu.u32.f32", u32, u32, u32);
+    BINARY("set.gtu.u32.f32", u32, u32, u32);
+    BINARY("set.num.u32.f32", u32, u32, u32);
+    BINARY("set.eq.s32.f32", u32, u32, u32);
+    BINARY("set.lt.s32.f32", u32, u32, u32);
+    BINARY("set.gt.s32.f32", u32, u32, u32);
+    BINARY("set.equ.s32.f32", u32, u32, u32);
+    BINARY("set.ltu.s32.f32", u32, u32, u32);
+    BINARY("set.gtu.s32.f32", u32, u32, u32);
+    BINARY("set.num.s32.f32", u32, u32, u32);
+    BINARY("set.eq.f32.f32", u32, u32, u32);
+    BINARY("set.lt.f32.f32", u32, u32, u32);
+    BINARY("set.gt.f32.f32", u32, u32, u32);
+    BINARY("set.equ.f32.f32", u32, u32, u32);
+    BINARY("set.ltu.f32.f32", u32, u32, u32);
+    BINARY("set.gtu.f32.f32", u32, u32, u32);
+    BINARY("set.num.f32.f32", u32, u32, u32);
+    BINARY("set.eq.u32.f64", u32, u64, u64);
+    BINARY("set.lt.u32.f64", u32, u64, u64);
+    BINARY("set.gt.u32.f64", u32, u64, u64);
+    BINARY("set.equ.u32.f64", u32, u64, u64);
+    BINARY("set.ltu.u32.f64", u32, u64, u64);
+    BINARY("set.gtu.u32.f64", u32, u64, u64);
+    BINARY("set.num.u32.f64", u32, u64, u64);
+    BINARY("set.eq.s32.f64", u32, u64, u64);
+    BINARY("set.lt.s32.f64", u32, u64, u64);
+    BINARY("set.gt.s32.f64", u32, u64, u64);
+    BINARY("set.equ.s32.f64", u32, u64, u64);
+    BINARY("set.ltu.s32.f64", u32, u64, u64);
+    BINARY("set.gtu.s32.f64", u32, u64, u64);
+    BINARY("set.num.s32.f64", u32, u64, u64);
+    BINARY("set.eq.f32.f64", u32, u64, u64);
+    BINARY("set.lt.f32.f64", u32, u64, u64);
+    BINARY("set.gt.f32.f64", u32, u64, u64);
+    BINARY("set.equ.f32.f64", u32, u64, u64);
+    BINARY("set.ltu.f32.f64", u32, u64, u64);
+    BINARY("set.gtu.f32.f64", u32, u64, u64);
+    BINARY("set.num.f32.f64", u32, u64, u64);
+    BINARY("set.ne.u32.f32", u32, u32, u32);
+    BINARY("set.le.u32.f32", u32, u32, u32);
+    BINARY("set.ge.u32.f32", u32, u32, u32);
+    BINARY("set.neu.u32.f32", u32, u32, u32);
+    BINARY("set.leu.u32.f32", u32, u32, u32);
+    BINARY("set.geu.u32.f32", u32, u32, u32);
+    BINARY("set.nan.u32.f32", u32, u32, u32);
+    BINARY("set.ne.u32.f64", u32, u64, u64);
+    BINARY("set.le.u32.f64", u32, u64, u64);
+    BINARY("set.ge.u32.f64", u32, u64, u64);
+    BINARY("set.neu.u32.f64", u32, u64, u64);
+    BINARY("set.leu.u32.f64", u32, u64, u64);
+    BINARY("set.geu.u32.f64", u32, u64, u64);
+    BINARY("set.nan.u32.f64", u32, u64, u64);
+    BINARY("set.lt.ftz.u32.f32", u32, u32, u32);
+    BINARY("set.geu.ftz.f32.f32", u32, u32, u32);
+    BY_BIT("set.nan.and.f32.f32", u32, u32);
+    BY_BIT("set.leu.and.s32.f64", u32, u64);
+    BY_BIT("set.nan.or.f32.f32", u32, u32);
+    BY_BIT("set.leu.or.s32.f64", u32, u64);
+    BY_BIT("set.nan.xor.f32.f32", u32, u32);
+    BY_BIT("set.leu.xor.s32.f64", u32, u64);
+}

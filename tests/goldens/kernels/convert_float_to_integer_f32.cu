@@ -1,0 +1,73 @@
+// cvt of f32 to integers, in every rounding mode.
+
+#include "spellings.cuh"
+
+SPELLED(convert_float_to_integer_f32) {
+    OPERANDS;
+    UNARY("cvt.rni.u8.f32", u16, u32);
+    UNARY("cvt.rni.ftz.u8.f32", u16, u32);
+    UNARY("cvt.rzi.u8.f32", u16, u32);
+    UNARY("cvt.rzi.ftz.u8.f32", u16, u32);
+    UNARY("cvt.rmi.u8.f32", u16, u32);
+    UNARY("cvt.rmi.ftz.u8.f32", u16, u32);
+    UNARY("cvt.rpi.u8.f32", u16, u32);
+    UNARY("cvt.rpi.ftz.u8.f32", u16, u32);
+    UNARY("cvt.rni.s8.f32", u16, u32);
+    UNARY("cvt.rni.ftz.s8.f32", u16, u32);
+    UNARY("cvt.rzi.s8.f32", u16, u32);
+    UNARY("cvt.rzi.ftz.s8.f32", u16, u32);
+    UNARY("cvt.rmi.s8.f32", u16, u32);
+    UNARY("cvt.rmi.ftz.s8.f32", u16, u32);
+    UNARY("cvt.rpi.s8.f32", u16, u32);
+    UNARY("cvt.rpi.ftz.s8.f32", u16, u32);
+    UNARY("cvt.rni.u16.f32", u16, u32);
+    UNARY("cvt.rni.ftz.u16.f32", u16, u32);
+    UNARY("cvt.rzi.u16.f32", u16, u32);
+    UNARY("cvt.rzi.ftz.u16.f32", u16, u32);
+    UNARY("cvt.rmi.u16.f32", u16, u32);
+    UNARY("cvt.rmi.ftz.u16.f32", u16, u32);
+    UNARY("cvt.rpi.u16.f32", u16, u32);
+    UNARY("cvt.rpi.ftz.u16.f32", u16, u32);
+    UNARY("cvt.rni.s16.f32", u16, u32);
+    UNARY("cvt.rni.ftz.s16.f32", u16, u32);
+    UNARY("cvt.rzi.s16.f32", u16, u32);
+    UNARY("cvt.rzi.ftz.s16.f32", u16, u32);
+    UNARY("cvt.rmi.s16.f32", u16, u32);
+    UNARY("cvt.rmi.ftz.s16.f32", u16, u32);
+    UNARY("cvt.rpi.s16.f32", u16, u32);
+    UNARY("cvt.rpi.ftz.s16.f32", u16, u32);
+    UNARY("cvt.rni.u32.f32", u32, u32);
+    UNARY("cvt.rni.ftz.u32.f32", u32, u32);
+    UNARY("cvt.rzi.u32.f32", u32, u32);
+    UNARY("cvt.rzi.ftz.u32.f32", u32, u32);
+    UNARY("cvt.rmi.u32.f32", u32, u32);
+    UNARY("cvt.rmi.ftz.u32.f32", u32, u32);
+    UNARY("cvt.rpi.u32.f32", u32, u32);
+    UNARY("cvt.rpi.ftz.u32.f32", u32, u32);
+    UNARY("cvt.rni.s32.f32", u32, u32);
+    UNARY("cvt.rni.ftz.s32.f32", u32, u32);
+    UNARY("cvt.rzi.s32.f32", u32, u32);
+    UNARY("cvt.rzi.ftz.s32.f32", u32, u32);
+    UNARY("cvt.rmi.s32.f32", u32, u32);
+    UNARY("cvt.rmi.ftz.s32.f32", u32, u32);
+    UNARY("cvt.rpi.s32.f32", u32, u32);
+    UNARY("cvt.rpi.ftz.s32.f32", u32, u32);
+    UNARY("cvt.rni.u64.f32", u64, u32);
+    UNARY("cvt.rni.ftz.u64.f32", u64, u32);
+    UNARY("cvt.rzi.u64.f32", u64, u32);
+    UNARY("cvt.rzi.ftz.u64.f32", u64, u32);
+    UNARY("cvt.rmi.u64.f32", u64, u32);
+    UNARY("cvt.rmi.ftz.u64.f32", u64, u32);
+    UNARY("cvt.rpi.u64.f32", u64, u32);
+    UNARY("cvt.rpi.ftz.u64.f32", u64, u32);
+    UNARY("cvt.rni.s64.f32", u64, u32);
+    UNARY("cvt.rni.ftz.s64.f32", u64, u32);
+    UNARY("cvt.rzi.s64.f32", u64, u32);
+    UNARY("cvt.rzi.ftz.s64.f32", u64, u32);
+    UNARY("cvt.rmi.s64.f32", u64, u32);
+    UNARY("cvt.rmi.ftz.s64.f32", u64, u32);
+    UNARY("cvt.rpi.s64.f32", u64, u32);
+    UNARY("cvt.rpi.ftz.s64.f32", u64, u32);
+    UNARY("cvt.rni.sat.s32.f32", u32, u32);
+    UNARY("cvt.rni.sat.u8.f32", u16, u32);
+}

@@ -1,0 +1,130 @@
+// mma of 4-bit integers, in every shape and signedness.
+
+#include "matrix.cuh"
+
+extern "C" __global__ void matrix_int4(const u32* as, const u32* bs, const u32* cs, int* out) {
+    {
+        u32 a[1], b[1], c[2], d[2];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m8n8k32.row.col.satfinite.s32.u4.u4.s32 {%0, %1}, {%2}, {%3}, {%4, "
+            "%5};"
+            : "=r"(d[0]), "=r"(d[1])
+            : "r"(a[0]), "r"(b[0]), "r"(c[0]), "r"(c[1]));
+        store(d, out + 0);
+    }
+    {
+        u32 a[2], b[1], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u4.u4.s32 {%0, %1, %2, %3}, {%4, %5}, "
+            "{%6}, {%7, %8, %9, %10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 64);
+    }
+    {
+        u32 a[4], b[2], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k64.row.col.satfinite.s32.u4.u4.s32 {%0, %1, %2, %3}, {%4, %5, "
+            "%6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),
+              "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 192);
+    }
+    {
+        u32 a[1], b[1], c[2], d[2];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m8n8k32.row.col.satfinite.s32.u4.s4.s32 {%0, %1}, {%2}, {%3}, {%4, "
+            "%5};"
+            : "=r"(d[0]), "=r"(d[1])
+            : "r"(a[0]), "r"(b[0]), "r"(c[0]), "r"(c[1]));
+        store(d, out + 320);
+    }
+    {
+        u32 a[2], b[1], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u4.s4.s32 {%0, %1, %2, %3}, {%4, %5}, "
+            "{%6}, {%7, %8, %9, %10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 384);
+    }
+    {
+        u32 a[4], b[2], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k64.row.col.satfinite.s32.u4.s4.s32 {%0, %1, %2, %3}, {%4, %5, "
+            "%6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),
+              "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 512);
+    }
+    {
+        u32 a[1], b[1], c[2], d[2];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m8n8k32.row.col.satfinite.s32.s4.u4.s32 {%0, %1}, {%2}, {%3}, {%4, "
+            "%5};"
+            : "=r"(d[0]), "=r"(d[1])
+            : "r"(a[0]), "r"(b[0]), "r"(c[0]), "r"(c[1]));
+        store(d, out + 640);
+    }
+    {
+        u32 a[2], b[1], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s4.u4.s32 {%0, %1, %2, %3}, {%4, %5}, "
+            "{%6}, {%7, %8, %9, %10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 704);
+    }
+    {
+        u32 a[4], b[2], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k64.row.col.satfinite.s32.s4.u4.s32 {%0, %1, %2, %3}, {%4, %5, "
+            "%6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),
+              "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 832);
+    }
+    {
+        u32 a[1], b[1], c[2], d[2];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m8n8k32.row.col.satfinite.s32.s4.s4.s32 {%0, %1}, {%2}, {%3}, {%4, "
+            "%5};"
+            : "=r"(d[0]), "=r"(d[1])
+            : "r"(a[0]), "r"(b[0]), "r"(c[0]), "r"(c[1]));
+        store(d, out + 960);
+    }
+    {
+        u32 a[2], b[1], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s4.s4.s32 {%0, %1, %2, %3}, {%4, %5}, "
+            "{%6}, {%7, %8, %9, %10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 1024);
+    }
+    {
+        u32 a[4], b[2], c[4], d[4];
+        load(a, as), load(b, bs), load(c, cs);
+        asm volatile(
+            "mma.sync.aligned.m16n8k64.row.col.satfinite.s32.s4.s4.s32 {%0, %1, %2, %3}, {%4, %5, "
+            "%6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),
+              "r"(c[1]), "r"(c[2]), "r"(c[3]));
+        store(d, out + 1152);
+    }
+}

@@ -1,0 +1,100 @@
+"""The simulator against an H200: each golden kernel gives what the hardware gave, and no finding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from golden_case import RECORDED, Case
+from golden_cases import CASES
+from golden_launch import simulated
+
+Array = np.ndarray[Any, Any]
+SEEDS = (1, 2, 3, 4, 5)
+MANIFEST = RECORDED / "manifest.json"
+
+
+def manifest() -> Mapping[str, Any]:
+    if not MANIFEST.exists():
+        return {"cases": {}}
+    read: Mapping[str, Any] = json.loads(MANIFEST.read_text("utf-8"))
+    return read
+
+
+def recorded(case: Case) -> dict[str, Array]:
+    """What the hardware gave."""
+    path = RECORDED / f"{case.name}.npz"
+    if not path.exists():
+        pytest.skip(f"nothing is recorded for {case.name} yet: run tests/goldens/record.py on an H200")
+    return unpacked(case, path)
+
+
+def unpacked(case: Case, path: Path) -> dict[str, Array]:
+    """The outputs of a recorded file, in which bytes lie plane by plane."""
+    arrays = case.arrays()
+    with np.load(path) as data:
+        return {
+            name: np.ascontiguousarray(data[name].T).view(arrays[name].dtype).reshape(arrays[name].shape)
+            for name in data.files
+        }
+
+
+def _launches() -> list[Any]:
+    return [pytest.param(case, arch, id=f"{case.name}-{arch}") for case in CASES for arch in case.archs]
+
+
+@pytest.mark.parametrize(("case", "arch"), _launches())
+def test_the_simulator_gives_what_the_hardware_gave(case: Case, arch: str) -> None:
+    given = simulated(case, arch)  # a finding is raised
+    expected = recorded(case)
+    differences = [
+        text
+        for name in case.outputs
+        if (text := case.compare.difference(case.inputs, name, given[name], expected[name]))
+    ]
+    assert not differences, "\n".join(differences)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_recording_is_of_this_source_and_these_inputs(case: Case) -> None:
+    entry = manifest()["cases"].get(case.name)
+    assert entry is not None, f"{case.name} was never recorded: run tests/goldens/record.py on an H200"
+    assert entry["source"] == case.digest, f"{case.name} has changed since it was recorded"
+    assert entry["inputs"] == case.inputs_digest, f"the inputs of {case.name} have changed"
+
+
+def test_no_recording_is_without_its_kernel() -> None:
+    names = {case.name for case in CASES}
+    assert {path.stem for path in RECORDED.glob("*.npz")} <= names
+    assert set(manifest()["cases"]) <= names
+
+
+def test_the_manifest_says_what_the_goldens_were_made_with() -> None:
+    made = manifest()["made"]
+    assert "H200" in made["gpu"]
+    assert all(made[key] for key in ("driver", "nvrtc", "torch", "date", "command"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_shuffled_order_finds_nothing_and_changes_nothing(case: Case, seed: int) -> None:
+    shuffled = simulated(case, case.archs[0], seed)
+    if not case.same_for_any_seed:
+        return
+    in_order = simulated(case, case.archs[0])
+    for name in case.outputs:
+        assert case.compare.difference(case.inputs, name, shuffled[name], in_order[name]) == ""
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.spelled], ids=lambda case: case.name)
+def test_a_flipped_bit_is_seen(case: Case) -> None:
+    given = simulated(case, case.archs[0])["out"]
+    told = case.compare.difference(case.inputs, "out", given, given ^ np.uint64(1))
+    exact = [row.name for row in case.compare.rows if not {"approx", "full"} & {*row.name.split(".")}]
+    assert all(name in told for name in exact)
