@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dotcu.simulator import Buffer, Loaded, Memory, Program, Run, launch
+from dotcu.simulator import CHECKS, Buffer, Loaded, Memory, Program, Run, launch
 
 Array = np.ndarray[Any, Any]
 
@@ -160,11 +160,12 @@ def run_kernel(
     arch: str = "compute_80",
     seed: int | None = None,
     step_limit: int | None = None,
+    checks: frozenset[str] = CHECKS,
 ) -> Result:
     """Compile and launch `extern "C" __global__ void k(...)`; arrays are passed by address."""
     key = (source, arch)
     ptx = _compiled.get(key) or _compiled.setdefault(key, compile_ptx(source, arch=arch))
-    run = Run(on_finding="collect" if collect else "raise", seed=seed)
+    run = Run(on_finding="collect" if collect else "raise", seed=seed, checks=checks)
     if step_limit is not None:
         run.step_limit = step_limit
     memory = Memory()

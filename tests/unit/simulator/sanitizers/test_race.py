@@ -1,0 +1,110 @@
+"""Races: what orders two accesses, and what does not. tests/wrong and tests/right hold whole kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+HEAD = 'extern "C" __global__ void k(int* a, int* out) { int t = threadIdx.x;\n'
+
+
+def kinds(run_kernel: Any, body: str, *, grid: int = 1, block: int = 64, checks: Any = None) -> list[str]:
+    arguments = {"a": np.zeros(4096, "i4"), "out": np.zeros(4096, "i4")}
+    more = {} if checks is None else {"checks": checks}
+    result = run_kernel(HEAD + body + "\n}", arguments, grid=grid, block=block, collect=True, **more)
+    return [f.kind for f in result.findings]
+
+
+SHARED = "__shared__ int s[64]; s[t] = t;\n"
+
+ORDERED = {
+    "barrier": SHARED + "__syncthreads(); out[t] = s[63 - t];",
+    "own place": SHARED + "out[t] = s[t];",
+    "named barrier of all": SHARED + 'asm volatile("bar.sync 3, 64;" ::: "memory"); out[t] = s[63 - t];',
+    "barrier that votes": SHARED + "if (__syncthreads_or(t == 3)) out[t] = s[63 - t];",
+    "warp barrier": SHARED + "__syncwarp(); out[t] = s[t ^ 31];",
+    "barriers of subgroups": SHARED + "__syncwarp(0xffu << (t % 32 / 8 * 8)); out[t] = s[t ^ 7];",
+    "atomics": "atomicAdd(a, t); out[t] = atomicAdd(a + 1, 1);",
+    "same value": "a[0] = 7;",
+    "volatile both": "volatile int* v = a; if (t == 0) v[0] = 1; out[t] = v[0];",
+    "different bytes": "reinterpret_cast<char*>(a)[t] = t;",
+    "guess before a swap": "int old = a[0], seen;"
+    "do { seen = old; old = atomicCAS(a, seen, seen + t); } while (old != seen);",
+}
+
+RACES = {
+    "no barrier": SHARED + "out[t] = s[63 - t];",
+    "shuffles order nothing": SHARED + "__shfl_sync(~0u, t, 0); out[t] = s[t ^ 31];",
+    "barrier of half the warp": SHARED + "__syncwarp(0xffffu << (t & 16)); out[t] = s[t ^ 31];",
+    "plain beside atomic": "if (t == 40) a[0] = 1; else atomicAdd(a, 1);",
+    "plain read of a volatile flag": "volatile int* v = a; if (t == 0) v[0] = 1; out[t] = a[0];",
+    "values differ": "a[0] = t;",
+    "word beside its byte": "if (t == 0) a[0] = 5; if (t == 33) reinterpret_cast<char*>(a)[3] = 1;",
+    "second reader": SHARED + "__syncthreads(); out[t] = s[0]; if (t == 63) s[0] = 1;",
+}
+
+BETWEEN_BLOCKS = {
+    "neighbour": ("a[blockIdx.x * 64 + t] = a[(blockIdx.x + 1) * 64 + t] + 1;", ["race"]),
+    "barrier of a block": ("a[t] = blockIdx.x; __syncthreads();", ["race"]),
+    "own part": ("a[blockIdx.x * 64 + t] += 1;", []),
+    "atomics of the block": ("atomicAdd_block(a, 1);", ["race"]),
+    "atomics": ("atomicAdd(a, 1);", []),
+}
+
+
+@pytest.mark.parametrize("body", ORDERED.values(), ids=list(ORDERED))
+def test_ordered_accesses_are_no_race(run_kernel: Any, body: str) -> None:
+    assert kinds(run_kernel, body) == []
+
+
+@pytest.mark.parametrize("body", RACES.values(), ids=list(RACES))
+def test_unordered_accesses_are_a_race(run_kernel: Any, body: str) -> None:
+    assert set(kinds(run_kernel, body)) == {"race"}
+
+
+@pytest.mark.parametrize(("body", "found"), BETWEEN_BLOCKS.values(), ids=list(BETWEEN_BLOCKS))
+def test_races_between_blocks(run_kernel: Any, body: str, found: list[str]) -> None:
+    assert kinds(run_kernel, body, grid=4) == found
+
+
+def test_a_race_names_both_threads_and_lines_and_what_to_do(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int* out) {
+      __shared__ int tile[64];
+      tile[threadIdx.x] = 1;
+      out[threadIdx.x] = tile[63 - threadIdx.x];
+    }"""
+    (finding,) = run_kernel(source, {"out": np.zeros(64, "i4")}, block=64, collect=True).findings
+    assert (finding.kind, finding.line, finding.lanes, finding.address_of) == ("race", 4, 64, "tile")
+    assert "reads `tile` + 252 bytes in shared memory" in finding.message
+    assert "thread (63,0,0) of block (0,0,0) writes at line 3" in finding.message
+    assert "__syncthreads()" in finding.message
+
+
+def test_a_fence_on_both_sides_publishes(run_kernel: Any) -> None:
+    body = """volatile int* flag = a + 64;
+      if (t == 0 && blockIdx.x == 0) { a[0] = 5; FENCE *flag = 1; }
+      if (t == 0 && blockIdx.x == 1) { while (*flag == 0) {} SEEN out[0] = a[0]; }"""
+    fence = "__threadfence();"
+    assert kinds(run_kernel, body.replace("FENCE", fence).replace("SEEN", fence), grid=2) == []
+    assert kinds(run_kernel, body.replace("FENCE", "").replace("SEEN", fence), grid=2) == ["race"]
+    assert kinds(run_kernel, body.replace("FENCE", fence).replace("SEEN", ""), grid=2) == ["race"]
+    narrow = body.replace("FENCE", "__threadfence_block();").replace("SEEN", fence)
+    assert kinds(run_kernel, narrow, grid=2) == ["race"]
+
+
+@pytest.mark.parametrize(
+    ("check", "body"),
+    [
+        ("race", SHARED + "out[t] = s[63 - t];"),
+        ("init", "__shared__ int s[64]; if (t > 70) s[t] = 1; __syncthreads(); out[t] = s[t];"),
+        ("bounds", "out[t] = a[t + 5000];"),
+        ("barrier", "if (t > 40) return; __syncthreads(); out[t] = 1;"),
+    ],
+)
+def test_each_check_can_be_turned_off(run_kernel: Any, check: str, body: str) -> None:
+    every = frozenset({"race", "init", "bounds", "barrier"})
+    assert kinds(run_kernel, body, checks=every) != []
+    assert kinds(run_kernel, body, checks=every - {check}) == []
+    assert kinds(run_kernel, body, checks=frozenset({check})) != []

@@ -1,0 +1,113 @@
+"""Who runs when: waiting ends, in a block, in a chunk and across chunks; what cannot end is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+i32 = np.int32
+SEEDS = (None, 0, 1, 2)
+by_seed = pytest.mark.parametrize("seed", SEEDS)
+LANES_OF_A_CHUNK = 1 << 16
+
+
+@by_seed
+@pytest.mark.parametrize("loop", ["while (atomicCAS(lock, 0, 1) != 0) {} BODY", "RETRY"])
+def test_a_lock_is_taken_by_every_thread_in_turn(run_kernel: Any, loop: str, seed: int | None) -> None:
+    body = "__threadfence(); *sum = *sum + 1; __threadfence(); atomicExch(lock, 0);"
+    retry = f"for (bool done = false; !done;) if (atomicCAS(lock, 0, 1) == 0) {{ {body} done = true; }}"
+    text = retry if loop == "RETRY" else loop.replace("BODY", body)
+    source = f'extern "C" __global__ void k(int* lock, int* sum) {{ {text} }}'
+    total = np.zeros(1, "i4")
+    run_kernel(source, {"lock": np.zeros(1, "i4"), "sum": total}, grid=3, block=48, seed=seed)
+    assert total[0] == 3 * 48
+
+
+@by_seed
+def test_an_early_block_waits_for_a_later_chunk(run_kernel: Any, seed: int | None) -> None:
+    source = """extern "C" __global__ void k(volatile int* flag, int* data) {
+      if (threadIdx.x) return;
+      if (blockIdx.x == 0) { while (*flag == 0) {} __threadfence(); data[0] = data[1] + 1; }
+      if (blockIdx.x == gridDim.x - 1) { data[1] = 6; __threadfence(); *flag = 1; }
+    }"""
+    data = np.zeros(2, "i4")
+    blocks = 2 * LANES_OF_A_CHUNK // 1024 + 1
+    run_kernel(source, {"flag": np.zeros(1, "i4"), "data": data}, grid=blocks, block=1024, seed=seed)
+    assert data.tolist() == [7, 6]
+
+
+def test_a_long_wait_without_a_flag_is_no_deadlock(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(volatile int* x, int* out) {
+      int sum = 0;
+      for (int i = 0; i < 5000; ++i) sum += x[i % 32];
+      out[threadIdx.x] = sum;
+    }"""
+    x, out = np.arange(32, dtype="i4"), np.zeros(32, "i4")
+    run_kernel(source, {"x": x, "out": out})
+    assert out.tolist() == [int(np.resize(x, 5000).sum())] * 32
+
+
+def test_backing_off_does_not_hide_a_deadlock(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(volatile int* flag) {
+      unsigned wait = 8;
+      while (*flag == 0) { __nanosleep(wait); if (wait < 256) wait *= 2; }
+    }"""
+    (finding,) = run_kernel(source, {"flag": np.zeros(1, "i4")}, collect=True).findings
+    assert (finding.kind, finding.line, finding.lanes) == ("deadlock", 3, 32)
+    assert "32 threads at line 3 spin in `ld.volatile" in finding.message
+
+
+def test_a_deadlock_across_chunks_counts_all_who_wait(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(volatile int* flag) {
+      if (threadIdx.x == 0) while (*flag == 0) {}
+      __syncthreads();
+    }"""
+    blocks = LANES_OF_A_CHUNK // 1024 + 1
+    (finding,) = run_kernel(
+        source, {"flag": np.zeros(1, "i4")}, grid=blocks, block=1024, collect=True
+    ).findings
+    assert finding.kind == "deadlock"
+    assert finding.lanes == blocks * 1024
+    assert f"{blocks} threads at line 2 spin" in finding.message
+    assert f"{blocks * 1023} threads at line 3 wait" in finding.message
+
+
+def test_a_wait_that_counts_ends_at_the_step_limit(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(volatile int* x) {
+      for (unsigned i = 0; *x == 0; ++i) if (i == 4000000000u) return;
+    }"""
+    result = run_kernel(source, {"x": np.zeros(1, "i4")}, collect=True, step_limit=20_000)
+    (finding,) = result.findings
+    assert finding.kind == "step-limit"
+    assert "20000 steps" in finding.message
+
+
+def test_a_seed_gives_the_same_findings_again(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int* out) {
+      __shared__ int s[256];
+      s[threadIdx.x] = threadIdx.x;
+      out[threadIdx.x] = s[255 - threadIdx.x];
+    }"""
+
+    def findings(seed: int) -> list[str]:
+        out = np.zeros(256, "i4")
+        found = run_kernel(source, {"out": out}, block=256, collect=True, seed=seed).findings
+        return [str(f) for f in found] + [str(out.tolist())]
+
+    assert findings(3) == findings(3)
+    assert len({tuple(findings(seed)) for seed in range(4)}) > 1
+
+
+def test_a_seed_shows_the_wrong_answer_that_lockstep_hides(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int* out) {
+      __shared__ int s[128];
+      s[threadIdx.x] = threadIdx.x + 1;
+      out[threadIdx.x] = s[127 - threadIdx.x];
+    }"""
+    in_step, shuffled = np.zeros(128, "i4"), np.zeros(128, "i4")
+    run_kernel(source, {"out": in_step}, block=128, collect=True)
+    run_kernel(source, {"out": shuffled}, block=128, collect=True, seed=0)
+    assert in_step.tolist() == list(range(128, 0, -1))
+    assert shuffled.tolist() != in_step.tolist()
