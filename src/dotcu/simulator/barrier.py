@@ -57,7 +57,7 @@ class Barriers:
         chunk = self.chunk
         everyone = chunk.count() == chunk.lanes and number.size == 1 and finish is None
         if everyone and count is None and not self.waiting and self.arrived is None:
-            chunk.clocks.barrier(None, None)
+            chunk.clocks.barrier(None, None, whole=True)
             self._passed(None)
             chunk.send(resume, None)
             return
@@ -128,8 +128,8 @@ class Barriers:
     def _release(self, lanes: Lanes, default: Array) -> None:
         self._judge(lanes, default)
         self._reduce(lanes)
-        self.chunk.clocks.barrier(lanes, self.key[lanes])
         whole = lanes[default[self.key[lanes]]]
+        self.chunk.clocks.barrier(lanes, self.key[lanes], whole=len(whole) == len(lanes))
         self._passed(None if len(whole) == self.chunk.living else whole)
         self.key[lanes] = _NOWHERE
         self.waiting -= len(lanes)

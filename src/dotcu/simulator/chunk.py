@@ -62,7 +62,7 @@ class Chunk:
         self.waits_on: Placed | None = None
         self._numbers: Lanes | None = None
         self._stamps: Array | None = None
-        self._events: dict[int, tuple[Times, int]] = {}
+        self._events: dict[int, tuple[tuple[Times, Lanes | None, int], int]] = {}
 
     # Registers
 
@@ -110,13 +110,24 @@ class Chunk:
             self._stamps = (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
         return self._stamps
 
-    def event(self, access: Access, times: Times) -> int:
-        """The number of the event that an access is at some clocks."""
-        known = self._events.get(access.number)
-        if known is not None and known[0] is times:
+    def event(self, access: Access, times: Times, lanes: Lanes | None) -> int:
+        """The number of the event that an access by some lanes is, at their times."""
+        events, known = self.grid.events, self._events.get(access.number)
+        key = (times, lanes, events.forgotten)
+        if known is not None and all(old is new for old, new in zip(known[0], key, strict=True)):
             return known[1]
-        number = self.grid.events.number(Event(access.placed, access.action, access.order, self.shape, times))
-        self._events[access.number] = (times, number)
+        is_uniform = all(values.size == 1 for values in times)
+        number = events.number(
+            Event(
+                access.placed,
+                access.action,
+                access.order,
+                self.shape,
+                None if is_uniform else lanes,
+                times if is_uniform else times.of(lanes),
+            )
+        )
+        self._events[access.number] = ((times, lanes, events.forgotten), number)
         return number
 
     def locate(self, slot: int) -> Located:

@@ -1,8 +1,8 @@
 """Who is ordered before whom: logical clocks of a chunk's lanes.
 
 Each lane has a time of its own, and knows of the others' times up to some point. Both exist
-at each distance: towards lanes of other blocks (grid), of other warps of its block (block),
-and of its own warp (warp: parts of a warp may meet, so that each lane is known apart).
+at each distance: towards lanes of other blocks (grid), of its block (block: warps of it may meet
+without the others, so that each is known apart) and of its warp (warp: the same for its lanes).
 Whatever makes one lane wait for another lets the second know all that the first did so far.
 So an earlier access is ordered before a later one only if its time is below what the later
 lane knows; if it is not, nothing ordered them. The reverse does not hold: knowledge of one
@@ -27,25 +27,30 @@ NEVER = -1
 
 
 class Times(NamedTuple):
-    """The clocks of all lanes, one element each, or a single one for all.
+    """The lanes' own times: one element for each, or a single one for all.
 
-    A value is never changed in place: what keeps a reference keeps the time. `known_warp` has
-    a row of 32 for each lane once parts of a warp have met.
+    A value is never changed in place: what keeps a reference keeps the time.
     """
 
     grid: Array
-    known_grid: Array
     block: Array
-    known_block: Array
     warp: Array
-    known_warp: Array
 
-    def known_in_warp(self, first: Array, second: Lanes) -> Array:
-        """Up to which of their times lanes know other lanes of their warp."""
-        if self.known_warp.ndim == 1:
-            return picked(self.known_warp, second)
-        found: Array = self.known_warp[second, first % WARP]
-        return found
+    def of(self, lanes: Lanes | None) -> Times:
+        """The times of some lanes."""
+        return Times(*(picked(values, lanes) for values in self))
+
+
+class Known(NamedTuple):
+    """Up to which time lanes know others: one element for each lane, or a single one for all.
+
+    Once only some warps of a block have met, `block` has a row for each lane: a time for each
+    warp of its block. `warp` has one for each lane of its warp once only some of those have met.
+    """
+
+    grid: Array
+    block: Array
+    warp: Array
 
 
 def _single(value: int) -> Array:
@@ -54,31 +59,56 @@ def _single(value: int) -> Array:
 
 def picked(values: Array, lanes: Lanes | None) -> Array:
     """The elements of some lanes; a single one if all lanes share it."""
-    return values if lanes is None or values.size == 1 else values[lanes]
+    return values if lanes is None or len(values) == 1 else values[lanes]
+
+
+def _at_least(known: Array, times: Array) -> Array:
+    """Knowledge that reaches some times at least, whoever it is of."""
+    return np.maximum(known, times if known.ndim == 1 else times[:, None])
 
 
 class Clocks:
     """The clocks of a chunk's lanes, and what they have released and seen.
 
     Attributes:
-        times: The clocks.
+        times: Their own times.
+        known: Up to which time they know others.
         released: The times (grid, block) that a strong write publishes; NEVER without a fence.
         seen: Knowledge (grid, block) from strong reads that no fence has taken over yet.
     """
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.times = Times(*(_single(0) for _ in Times._fields))
+        self.times = Times(_single(0), _single(0), _single(0))
+        self.known = Known(_single(0), _single(0), _single(0))
         self.released = (_single(NEVER), _single(NEVER))
         self.seen = (_single(0), _single(0))
-        self._posted: dict[int, Array] = {}
+        self._posted: dict[int, tuple[Array, Array]] = {}
+
+    def knows_block(self, second: Lanes, first: Array) -> Array:
+        """Up to which time lanes know other lanes of their block."""
+        known = self.known.block
+        if known.ndim == 1:
+            return picked(known, second)
+        found: Array = known[second, first % self.shape.pitch // WARP]
+        return found
+
+    def knows_warp(self, second: Lanes, first: Array) -> Array:
+        """Up to which time lanes know other lanes of their warp."""
+        known = self.known.warp
+        if known.ndim == 1:
+            return picked(known, second)
+        found: Array = known[second, first % WARP]
+        return found
 
     # What lanes publish and see
 
     def published(self, lanes: Lanes | None) -> tuple[Array, Array]:
         """All that lanes did and know, as times (grid, block) to publish."""
-        times = Times(*(picked(values, lanes) for values in self.times))
-        return np.maximum(times.grid, times.known_grid - 1), np.maximum(times.block, times.known_block - 1)
+        grid, block = picked(self.known.grid, lanes), picked(self.known.block, lanes)
+        block = block if block.ndim == 1 else block.max(axis=1)
+        times = self.times.of(lanes)
+        return np.maximum(times.grid, grid - 1), np.maximum(times.block, block - 1)
 
     def fence(self, lanes: Lanes | None, scope: str) -> None:
         """Lanes pass a fence: what they saw holds from now on, what they did can be published."""
@@ -106,38 +136,66 @@ class Clocks:
 
     def tick(self, lanes: Lanes | None) -> None:
         """What lanes do from now on is later than what they have just published."""
-        self._set(lanes, grid=picked(self.times.grid, lanes) + 1, block=picked(self.times.block, lanes) + 1)
+        grid, block, _ = self.times.of(lanes)
+        self._set_times(lanes, grid=grid + 1, block=block + 1)
 
     def _take_over(self, lanes: Lanes | None, *, wide: bool) -> None:
-        times, seen = self.times, self.seen
-        self._set(lanes, known_block=np.maximum(picked(times.known_block, lanes), picked(seen[1], lanes)))
+        known, seen = self.known, self.seen
+        self._set_known(lanes, block=_at_least(picked(known.block, lanes), picked(seen[1], lanes)))
         if wide:
-            self._set(lanes, known_grid=np.maximum(picked(times.known_grid, lanes), picked(seen[0], lanes)))
+            self._set_known(lanes, grid=np.maximum(picked(known.grid, lanes), picked(seen[0], lanes)))
 
     # Where lanes meet
 
-    def barrier(self, lanes: Lanes | None, keys: Array | None) -> None:
-        """Lanes leave a barrier together with all of the same key (None: of the same block)."""
-        if lanes is None:
-            group = np.arange(self.shape.lanes) // self.shape.pitch
-            self._meet(None, group, self.shape.blocks, None)
+    def barrier(self, lanes: Lanes | None, keys: Array | None, *, whole: bool) -> None:
+        """Lanes leave a barrier together with all of the same key (None: of the same block).
+
+        Args:
+            whole: All threads of their blocks are there.
+        """
+        if lanes is None or keys is None:
+            everyone = np.arange(self.shape.lanes)
+            self._meet(None, everyone // self.shape.pitch, self.shape.blocks)
             return
-        assert keys is not None
         unique, group = np.unique(keys, return_inverse=True)
-        nothing = np.full(4, NEVER)
-        posted = None
-        if self._posted:
-            posted = np.array([self._posted.pop(key, nothing) for key in unique.tolist()])
-        self._meet(lanes, group, len(unique), posted)
+        posted = [self._posted.pop(key, None) for key in unique.tolist()] if self._posted else []
+        if whole and not any(posted):
+            self._meet(lanes, group, len(unique))
+            return
+        self._share(lanes, group, len(unique))
+        warps = lanes % self.shape.pitch // WARP
+        known = self._met(self.known.block, self.times.block, lanes, group, warps, self.shape.pitch // WARP)
+        self._set_times(lanes, block=picked(self.times.block, lanes) + 1)
+        self._set_known(lanes, block=known)
+        for number, post in enumerate(posted):
+            if post is not None:
+                self._take_posted(lanes[group == number], *post)
 
     def post(self, lanes: Lanes, keys: Array) -> None:
         """Lanes arrive at a barrier without waiting; those who leave it know what these did."""
         values = (*self.published(lanes), *(picked(r, lanes) for r in self.released))
         rows = np.stack([np.broadcast_to(v, len(lanes)) for v in values], axis=1)
+        warps = lanes % self.shape.pitch // WARP
         for key in np.unique(keys).tolist():
-            row = rows[keys == key].max(axis=0)
-            self._posted[key] = np.maximum(self._posted.get(key, row), row)
+            here = keys == key
+            own, row = lanes[here], rows[here].max(axis=0)
+            group = np.zeros(len(own), np.int64)
+            known = self._met(
+                self.known.block, self.times.block, own, group, warps[here], self.shape.pitch // WARP
+            )[0]
+            if key in self._posted:
+                row, known = np.maximum(row, self._posted[key][0]), np.maximum(known, self._posted[key][1])
+            self._posted[key] = (row, known)
         self.tick(lanes)
+
+    def _take_posted(self, lanes: Lanes, row: Array, known: Array) -> None:
+        grid, _, released_grid, released_block = row
+        self._set_known(lanes, grid=np.maximum(picked(self.known.grid, lanes), grid + 1))
+        self._set_known(lanes, block=np.maximum(self.known.block[lanes], known))
+        self.released = (
+            self._put(self.released[0], lanes, np.maximum(picked(self.released[0], lanes), released_grid)),
+            self._put(self.released[1], lanes, np.maximum(picked(self.released[1], lanes), released_block)),
+        )
 
     def warp(self, lanes: Lanes | None, mask: Array) -> None:
         """Lanes of a warp meet, each with those of the same mask."""
@@ -148,69 +206,87 @@ class Clocks:
             keys = (lanes // WARP << 32) | np.broadcast_to(mask, lanes.shape).astype(np.int64)
             unique, group = np.unique(keys, return_inverse=True)
             count = len(unique)
-        self._share(lanes, group, count, None)
-        if self.times.known_warp.ndim == 1 and (mask == 0xFFFFFFFF).all():
+        self._share(lanes, group, count)
+        if self.known.warp.ndim == 1 and (mask == 0xFFFFFFFF).all():
             now = self._latest(self.times.warp, lanes, group, count) + 1
-            self._set(lanes, warp=now, known_warp=now)
-        else:
-            self._meet_in_part(np.arange(self.shape.lanes) if lanes is None else lanes, group, count)
+            self._set_times(lanes, warp=now)
+            self._set_known(lanes, warp=now)
+            return
+        lanes = np.arange(self.shape.lanes) if lanes is None else lanes
+        known = self._met(self.known.warp, self.times.warp, lanes, group, lanes % WARP, WARP)
+        self._set_times(lanes, warp=picked(self.times.warp, lanes) + 1)
+        self._set_known(lanes, warp=known)
 
-    def _meet_in_part(self, lanes: Lanes, group: Array, count: int) -> None:
-        """Lanes of a warp meet without the others, whom they know no better than before."""
-        known, own = self.times.known_warp, np.broadcast_to(self.times.warp, self.shape.lanes)
-        if known.ndim == 1:
-            known = np.repeat(np.broadcast_to(known, self.shape.lanes)[:, None], WARP, axis=1)
-        best = np.full((count, WARP), NEVER, np.int64)
-        np.maximum.at(best, group, known[lanes])
-        best[group, lanes % WARP] = own[lanes] + 1
-        known = known.copy()
-        known[lanes] = best[group]
-        self._set(lanes, warp=own[lanes] + 1)
-        self.times = self.times._replace(known_warp=known)
+    def _meet(self, lanes: Lanes | None, group: Array, count: int) -> None:
+        """All lanes of a block meet: each knows all that any of them did."""
+        self._share(lanes, group, count)
+        now = self._latest(self.times.block, lanes, group, count) + 1
+        self._set_times(lanes, block=now)
+        self._set_known(lanes, block=_at_least(picked(self.known.block, lanes), now))
 
-    def _meet(self, lanes: Lanes | None, group: Array, count: int, posted: Array | None) -> None:
-        """Lanes of a block meet: each knows all that any of them did."""
-        self._share(lanes, group, count, posted)
-        now = picked(self.times.block, lanes) + 1
-        self._set(lanes, block=now, known_block=np.maximum(picked(self.times.known_block, lanes), now))
-
-    def _share(self, lanes: Lanes | None, group: Array, count: int, posted: Array | None) -> None:
-        """Lanes have the latest times, knowledge and fences of their group."""
+    def _share(self, lanes: Lanes | None, group: Array, count: int) -> None:
+        """Lanes have the latest knowledge and fences of their group, and its time towards other blocks."""
         self._take_over(lanes, wide=True)
-        times = [self._latest(values, lanes, group, count) for values in self.times[:4]]
+        grid, block, _ = self.known
+        self._set_times(lanes, grid=self._latest(self.times.grid, lanes, group, count))
+        self._set_known(
+            lanes,
+            grid=self._latest(grid, lanes, group, count),
+            block=self._latest(block, lanes, group, count),
+        )
         released = [self._latest(values, lanes, group, count) for values in self.released]
-        if posted is not None:
-            late = posted[group]
-            times[0], times[2] = np.maximum(times[0], late[:, 0]), np.maximum(times[2], late[:, 1])
-            times[1] = np.maximum(times[1], late[:, 0] + 1)
-            released = [np.maximum(values, late[:, 2 + n]) for n, values in enumerate(released)]
         self.released = (
             self._put(self.released[0], lanes, released[0]),
             self._put(self.released[1], lanes, released[1]),
         )
-        self._set(lanes, grid=times[0], known_grid=times[1], block=times[2], known_block=times[3])
+
+    def _met(
+        self, known: Array, times: Array, lanes: Lanes, group: Array, columns: Array, width: int
+    ) -> Array:
+        """What lanes know, a row for each, after those of a group have met without the others."""
+        if known.ndim == 1:
+            known = np.repeat(np.broadcast_to(known, self.shape.lanes)[lanes, None], width, axis=1)
+        else:
+            known = known[lanes]
+        best = np.full((int(group.max()) + 1, width), NEVER, np.int64)
+        np.maximum.at(best, group, known)
+        np.maximum.at(best, (group, columns), picked(times, lanes) + 1)
+        rows: Array = best[group]
+        return rows
 
     @staticmethod
     def _latest(values: Array, lanes: Lanes | None, group: Array, count: int) -> Array:
         """For each lane the highest value of its group."""
-        if values.size == 1:
+        if len(values) == 1:
             return values
-        best = np.full(count, NEVER, np.int64)
+        best = np.full((count, *values.shape[1:]), NEVER, np.int64)
         np.maximum.at(best, group, picked(values, lanes))
-        return best[group]
+        found: Array = best[group]
+        return found
 
     # How they are kept
 
-    def _set(self, lanes: Lanes | None, **new: Array) -> None:
+    def _set_times(self, lanes: Lanes | None, **new: Array) -> None:
         old = self.times
         self.times = old._replace(**{n: self._put(getattr(old, n), lanes, v) for n, v in new.items()})
+
+    def _set_known(self, lanes: Lanes | None, **new: Array) -> None:
+        old = self.known
+        self.known = old._replace(**{n: self._put(getattr(old, n), lanes, v) for n, v in new.items()})
 
     def _put(self, values: Array, lanes: Lanes | None, new: Array) -> Array:
         """The values with new ones in some lanes; a single one where all are the same."""
         if lanes is None:
-            return new[:1] if new.size > 1 and bool((new == new[0]).all()) else new
-        if values.size == 1 and bool((new == values[0]).all()):
+            return new[:1] if len(new) > 1 and bool((new == new[0]).all()) and new.ndim == 1 else new
+        if len(values) == 1 and bool((new == values[0]).all()):
             return values
-        spread = np.full(self.shape.lanes, values[0]) if values.size == 1 else values.copy()
+        spread = self._rows(values, new.ndim)
         spread[lanes] = new
         return spread
+
+    def _rows(self, values: Array, ndim: int) -> Array:
+        """A copy with an element, or a row, for each lane."""
+        if values.ndim < ndim:
+            width = WARP if values is self.known.warp else self.shape.pitch // WARP
+            return np.repeat(np.broadcast_to(values, self.shape.lanes)[:, None], width, axis=1)
+        return np.broadcast_to(values, (self.shape.lanes, *values.shape[1:])).copy()

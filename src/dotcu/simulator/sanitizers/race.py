@@ -218,14 +218,14 @@ def _unordered(chunk: Chunk, access: Access, event: Event, first: Array, second:
     """Which pairs of a lane of an earlier event and a lane of this access nothing orders."""
     shape = event.shape
     first = first - shape.first * shape.pitch
-    now = chunk.clocks.times
-    late_grid = picked(event.times.grid, first) >= picked(now.known_grid, second)
+    clocks, then = chunk.clocks, event.times_of(first)
+    late_grid = then.grid >= picked(clocks.known.grid, second)
     if shape is not chunk.shape:
         if event.order.strong and access.order.strong and _wide(event) and access.order.scope != "cta":
             return np.zeros(len(second), bool)
         return np.broadcast_to(late_grid, second.shape)
-    late_block = picked(event.times.block, first) >= picked(now.known_block, second)
-    late_warp = late_block & (picked(event.times.warp, first) >= now.known_in_warp(first, second))
+    late_block = then.block >= clocks.knows_block(second, first)
+    late_warp = late_block & (then.warp >= clocks.knows_warp(second, first))
     same_block = first // shape.pitch == second // shape.pitch
     same_warp = first // WARP == second // WARP
     result: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))

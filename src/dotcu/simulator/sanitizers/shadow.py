@@ -9,6 +9,7 @@ no lane writes there before the next barrier, and then they are dropped unseen.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -28,25 +29,46 @@ _LOG_BYTES = 1 << 27
 
 
 class Event(NamedTuple):
-    """An instruction that ran, at the clocks of its lanes."""
+    """An instruction that ran, at the times of its lanes.
+
+    Attributes:
+        lanes: Whose times they are; None where all lanes have the same.
+    """
 
     placed: Placed
     action: str
     order: Order
     shape: Shape
+    lanes: Lanes | None
     times: Times
+
+    def times_of(self, lanes: Array) -> Times:
+        """The times of some of its lanes."""
+        return self.times.of(lanes if self.lanes is None else np.searchsorted(self.lanes, lanes))
 
 
 class Events:
-    """The events of a launch, numbered from 1."""
+    """The events of a launch, numbered from 1.
 
-    LIMIT = 1 << 21
+    Attributes:
+        shadows: Whose stamps hold these numbers.
+        forgotten: How often all was forgotten, so that long launches stay small.
+    """
+
+    LIMIT = 1 << 18
 
     def __init__(self) -> None:
         self.known: list[Event | None] = [None]
+        self.shadows: WeakSet[Shadow] = WeakSet()
+        self.forgotten = 0
 
     def number(self, event: Event) -> int:
         """Take an event in."""
+        if len(self.known) > self.LIMIT:
+            self.forgotten += 1
+            self.known = [None]
+            for shadow in self.shadows:
+                shadow.forget()
         self.known.append(event)
         return len(self.known) - 1
 
@@ -111,6 +133,12 @@ class Shadow:
         self.dirty = False
         self._log: list[Read] = []
         self._log_bytes = 0
+        events.shadows.add(self)
+
+    def forget(self) -> None:
+        """Drop all stamps."""
+        self.writes = self.readers = None
+        self.floor = np.zeros(1, np.uint64)
 
     # Places
 
@@ -145,7 +173,7 @@ class Shadow:
             self.published = (np.repeat(self.published[0], parts), np.repeat(self.published[1], parts))
 
     def _stamps(self, chunk: Chunk, access: Access, times: Times, lanes: Lanes | None) -> Array:
-        number = chunk.event(access, times)
+        number = chunk.event(access, times, lanes)
         strong = int(access.order.strong and access.order.scope != "cta")
         head = np.uint64(number << _EVENT_BITS | strong << 32)
         stamps = chunk.stamps()

@@ -23,6 +23,9 @@ ORDERED = {
     "barrier": SHARED + "__syncthreads(); out[t] = s[63 - t];",
     "own place": SHARED + "out[t] = s[t];",
     "named barrier of all": SHARED + 'asm volatile("bar.sync 3, 64;" ::: "memory"); out[t] = s[63 - t];',
+    "arrive and sync": """__shared__ int s[32];
+      if (t < 32) { s[t] = t; asm volatile("bar.arrive 1, 64;" ::: "memory"); }
+      else { asm volatile("bar.sync 1, 64;" ::: "memory"); out[t] = s[63 - t]; }""",
     "barrier that votes": SHARED + "if (__syncthreads_or(t == 3)) out[t] = s[63 - t];",
     "warp barrier": SHARED + "__syncwarp(); out[t] = s[t ^ 31];",
     "barriers of subgroups": SHARED + "__syncwarp(0xffu << (t % 32 / 8 * 8)); out[t] = s[t ^ 7];",
@@ -38,6 +41,12 @@ RACES = {
     "no barrier": SHARED + "out[t] = s[63 - t];",
     "shuffles order nothing": SHARED + "__shfl_sync(~0u, t, 0); out[t] = s[t ^ 31];",
     "barrier of half the warp": SHARED + "__syncwarp(0xffffu << (t & 16)); out[t] = s[t ^ 31];",
+    "named barrier of each warp": SHARED
+    + 'asm volatile("bar.sync %0, 32;" :: "r"(t / 32) : "memory"); out[t] = s[63 - t];',
+    "arrives where it should wait": SHARED
+    + """if (t < 32) asm volatile("bar.arrive 1, 64;" ::: "memory");
+         else asm volatile("bar.sync 1, 64;" ::: "memory");
+         out[t] = s[63 - t];""",
     "plain beside atomic": "if (t == 40) a[0] = 1; else atomicAdd(a, 1);",
     "plain read of a volatile flag": "volatile int* v = a; if (t == 0) v[0] = 1; out[t] = a[0];",
     "values differ": "a[0] = t;",
