@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,23 +11,23 @@ from dotcu.simulator.binding import Binding, LaunchConstant
 from dotcu.simulator.flow import BasicBlock, basic_blocks, ends_block
 from dotcu.simulator.layout import display_name, extents, lay_out, read_names, swapped_addresses
 from dotcu.simulator.provenance import Extent, trace
-from dotcu.simulator.ptx.instructions import TYPE_BYTES, Instruction, Variable
+from dotcu.simulator.ptx.instructions import Instruction, Variable
 from dotcu.simulator.ptx.link import Linked, Placed
 from dotcu.simulator.refusal import unsupported
 from dotcu.simulator.semantics import binders
 from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, table_branch
-from dotcu.simulator.semantics.memory import elements_of
 from dotcu.simulator.semantics.table import Array, NotExecuted, Step
+from dotcu.simulator.work import work_of
 
 
 class Tally(NamedTuple):
-    """What one visit of a basic block counts, for each lane."""
+    """What one visit of a basic block counts at one source line, for each lane; see `counters.Line`."""
 
-    opcode: str
     place: tuple[str, int]
-    times: int
-    loaded_bytes: int
-    stored_bytes: int
+    instructions: int
+    branches: int
+    classes: tuple[tuple[str, int], ...]
+    operations: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +156,8 @@ def _block(
                 admit, step = step.admit(leaders[plan.first]), step.step
             guard = placed.instruction.guard
             if guard is not None:
-                step = guarded(step, binding.register(guard.register).slot, guard.negated)
+                slot = binding.register(guard.register).slot
+                step = guarded(step, slot, guard.negated, placed, binding.next_access())
             steps.append(step)
         except (NotExecuted, IndexError, KeyError):
             refused.append(placed)
@@ -173,14 +175,15 @@ def _end_branch(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], bi
     if guard is None:
         return jump(plan.following[0])
     slot = binding.register(guard.register).slot
-    return branch(slot, guard.negated, plan.following[0], plan.following[-1])
+    ways = plan.following[0], plan.following[-1]
+    return branch(slot, guard.negated, ways, placed, binding.next_access())
 
 
 def _end_table(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
     if placed.instruction.guard is not None:
         raise NotExecuted
     index = binding.source(placed.instruction.operands[0], "u32")
-    return table_branch(index.slot, plan.following)
+    return table_branch(index.slot, plan.following, placed, binding.next_access())
 
 
 def _end_trap(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
@@ -188,7 +191,8 @@ def _end_trap(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], bind
     guard = placed.instruction.guard
     trap = binders.trap(placed)
     if guard is not None:
-        trap = guarded(trap, binding.register(guard.register).slot, guard.negated)
+        slot = binding.register(guard.register).slot
+        trap = guarded(trap, slot, guard.negated, placed, binding.next_access())
 
     def end(chunk: Any) -> None:
         trap(chunk)
@@ -227,21 +231,23 @@ _ENDINGS = {
 }
 
 
+_BRANCHES = frozenset({"bra", "brx", "ret", "exit"})
+
+
 def _tallies(code: Sequence[Placed], place: Callable[[Placed], tuple[str, int]]) -> tuple[Tally, ...]:
-    counts: dict[tuple[str, tuple[str, int]], list[int]] = {}
+    lines: dict[tuple[str, int], list[Instruction]] = {}
     for placed in code:
-        instruction = placed.instruction
-        entry = counts.setdefault((instruction.opcode, place(placed)), [0, 0, 0])
-        entry[0] += 1
-        if instruction.opcode in ("ld", "st", "atom", "red") and "param" not in instruction.flags:
-            size = _bytes_moved(instruction)
-            entry[1 if instruction.opcode == "ld" else 2] += size
-    return tuple(Tally(opcode, at, *numbers) for (opcode, at), numbers in counts.items())
+        lines.setdefault(place(placed), []).append(placed.instruction)
+    return tuple(_tally(at, instructions) for at, instructions in lines.items())
 
 
-def _bytes_moved(instruction: Instruction) -> int:
-    if not instruction.types or not instruction.operands:
-        return 0
-    value = instruction.operands[1 if instruction.opcode == "st" else 0]
-    count = len(elements_of(value)) if instruction.opcode in ("ld", "st") else 1
-    return TYPE_BYTES[instruction.types[-1]] * count
+def _tally(place: tuple[str, int], instructions: Sequence[Instruction]) -> Tally:
+    classes: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
+    for instruction in instructions:
+        kind, type_, count = work_of(instruction)
+        classes[kind] += 1
+        if count:
+            operations[type_] += count
+    branches = sum(i.opcode in _BRANCHES for i in instructions)
+    return Tally(place, len(instructions), branches, (*classes.items(),), (*operations.items(),))

@@ -8,6 +8,7 @@ import numpy as np
 
 from dotcu.errors import SimulationError
 from dotcu.simulator.finding import Coordinates
+from dotcu.simulator.heap import keep_freed_memory
 from dotcu.simulator.machine import Grid
 from dotcu.simulator.memory import Buffer, Memory, Region, allocate
 from dotcu.simulator.program import Loaded, pack_params
@@ -50,6 +51,7 @@ def launch(
     Note:
         Writes to the buffers that are mapped, to their `written` masks, and to `loaded.variables`.
     """
+    keep_freed_memory()
     program = loaded.program
     decoded = program.decoded(entry)
     header = program.headers[entry]

@@ -6,11 +6,16 @@ worked out at the first access and kept until the register changes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dotcu.simulator.memory import Region
 from dotcu.simulator.private import Private
 from dotcu.simulator.shape import Array, Lanes
+
+if TYPE_CHECKING:
+    from dotcu.simulator.traffic import Cost
 
 
 class Located:
@@ -21,6 +26,7 @@ class Located:
         low: The lowest of them.
         high: The highest of them.
         bits: All of them, or-ed: its trailing zeros tell how they are aligned.
+        costs: What accesses through them cost, by space, width, elements and offset in a sector.
     """
 
     def __init__(self, register: Array, active: Lanes | None) -> None:
@@ -33,6 +39,7 @@ class Located:
         else:
             self.low, self.high = int(own.min()), int(own.max())
             self.bits = int(np.bitwise_or.reduce(own))
+        self.costs: dict[tuple[str, int, int, int], Cost] = {}
         self._indices: dict[tuple[int, int], Array] = {}
         self._owners: list[Region | Private] = []
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.barrier import Barriers
-from dotcu.simulator.chunk import Array, Chunk, Lanes, Private, Shape
+from dotcu.simulator.chunk import WARP, Array, Chunk, Lanes, Private, Shape
 from dotcu.simulator.finding import Finding
 from dotcu.simulator.memory import Memory, Region
 from dotcu.simulator.provenance import Span, span_of
@@ -16,6 +16,8 @@ from dotcu.simulator.run import Run
 from dotcu.simulator.sanitizers.shadow import Events, Shadow
 from dotcu.simulator.schedule import execute
 from dotcu.simulator.semantics.special import special_arrays
+from dotcu.simulator.traffic import Traffic
+from dotcu.simulator.work import work_of
 
 if TYPE_CHECKING:
     from dotcu.simulator.decode import Decoded
@@ -61,6 +63,8 @@ class Grid:
         self.params = params
         self.workspace: int = workspace
         self.visits = [0] * len(decoded.blocks)
+        self.issues = [0] * len(decoded.blocks)
+        self.traffic = Traffic()
         self.steps: int = 0
         self.progress = 0
         self.strong_reads = 0
@@ -115,6 +119,16 @@ class Grid:
         chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
         return chunk
 
+    def visit(self, number: int, chunk: Chunk) -> None:
+        """Count the lanes and the warps that run a basic block."""
+        active = chunk.active
+        if active is None:
+            self.visits[number] += chunk.lanes
+            self.issues[number] += chunk.lanes // WARP
+        else:
+            self.visits[number] += len(active)
+            self.issues[number] += self.traffic.groups(active).count
+
     def report(
         self,
         chunk: Chunk,
@@ -147,19 +161,22 @@ class Grid:
 
     def count(self) -> None:
         """Add what ran to the run's counters."""
-        counters = self.run.counters
+        counters, place = self.run.counters, self.decoded.place
         counters.launches += 1
         counters.steps += self.steps
-        for visited, block in zip(self.visits, self.decoded.blocks, strict=True):
-            if visited:
-                for tally in block.tallies:
-                    counters.add(
-                        tally.opcode,
-                        tally.place,
-                        visited * tally.times,
-                        visited * tally.loaded_bytes,
-                        visited * tally.stored_bytes,
-                    )
+        for lanes, warps, block in zip(self.visits, self.issues, self.decoded.blocks, strict=True):
+            for tally in block.tallies if lanes else ():
+                for line in counters.both(tally.place):
+                    line.add_visits(tally, lanes, warps)
+        for placed, lanes in self.traffic.skipped.values():
+            for line in counters.both(place(placed)):
+                line.take_back(work_of(placed.instruction), lanes)
+        for placed, warps in self.traffic.splits.values():
+            for line in counters.both(place(placed)):
+                line.divergent_branches += warps
+        for site in self.traffic.sites.values():
+            for line in counters.both(place(site.access.placed)):
+                line.add_traffic(site)
 
 
 def shadows_of(memory: Memory, events: Events) -> dict[int, Shadow]:

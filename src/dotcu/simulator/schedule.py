@@ -94,7 +94,7 @@ def _digest(chunk: Chunk) -> int:
 
 def _run(grid: Grid, chunk: Chunk) -> Outcome:
     """Run a chunk until it has ended or spins."""
-    blocks, visits, turns = grid.decoded.blocks, grid.visits, _Turns(grid, chunk)
+    blocks, turns = grid.decoded.blocks, _Turns(grid, chunk)
     _look_again(chunk)
     while chunk.ready or _resume(grid, chunk):
         number = turns.next()
@@ -106,7 +106,7 @@ def _run(grid: Grid, chunk: Chunk) -> Outcome:
         if chunk.steps > grid.run.step_limit:
             report_over_limit(grid, chunk, block.placed)
             return Outcome.STOPPED
-        visits[number] += chunk.count()
+        grid.visit(number, chunk)
         for step in block.steps:
             step(chunk)
         block.end(chunk)

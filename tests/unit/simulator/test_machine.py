@@ -494,7 +494,7 @@ def test_counters_count_lanes_and_bytes_by_line(run_kernel: Any) -> None:
     counters = run_kernel(source, {"x": x, "y": y}, block=64).run.counters
     assert counters.loaded_bytes == 64 * 4
     assert counters.stored_bytes == 64 * 8
-    assert counters.classes["cvt"] == 64
+    assert counters.classes["convert"] == 64
     assert counters.lines["kernel.cu", 2].stored_bytes == 64 * 8
     assert counters.lane_instructions == sum(counters.classes.values())
 

@@ -289,4 +289,5 @@ class Clocks:
         if values.ndim < ndim:
             width = WARP if values is self.known.warp else self.shape.pitch // WARP
             return np.repeat(np.broadcast_to(values, self.shape.lanes)[:, None], width, axis=1)
-        return np.broadcast_to(values, (self.shape.lanes, *values.shape[1:])).copy()
+        rows: Array = np.broadcast_to(values, (self.shape.lanes, *values.shape[1:])).copy()
+        return rows

@@ -12,7 +12,7 @@ import numpy as np
 from dotcu.simulator.chunk import Chunk
 from dotcu.simulator.ptx.instructions import Instruction, Pair
 from dotcu.simulator.semantics.half import ONE, flush_half, on_pairs, widen
-from dotcu.simulator.semantics.rounding import flush
+from dotcu.simulator.semantics.rounding import flush, select
 from dotcu.simulator.semantics.table import (
     BITS,
     INTEGERS,
@@ -183,7 +183,7 @@ def _set(form: Form) -> Operation | None:
 
 
 def _select(a: Array, b: Array, p: Array) -> Array:
-    return np.where(p, a, b)
+    return select(p, a, b)
 
 
 def _selp(form: Form) -> Operation:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.chunk import Array, Chunk, Lanes
+from dotcu.simulator.coalesce import common_warps
 from dotcu.simulator.flow import EXIT
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import NotExecuted, Step
@@ -36,10 +37,9 @@ def jump(target: int) -> Step:
     return end
 
 
-def branch(slot: int, negated: bool, target: int, through: int) -> Step:
-    """Lanes where the predicate holds go to `target`, the others go on."""
-    if negated:
-        target, through = through, target
+def branch(slot: int, negated: bool, ways: tuple[int, int], placed: Placed, number: int) -> Step:
+    """Lanes where the predicate holds go the first way, the others the second; splits are counted."""
+    target, through = reversed(ways) if negated else ways
 
     def end(chunk: Chunk) -> None:
         active = chunk.active
@@ -48,17 +48,19 @@ def branch(slot: int, negated: bool, target: int, through: int) -> Step:
             go(chunk, target if taken[0] else through, active)
         elif not taken.any():
             go(chunk, through, active)
-        elif active is None:
-            go(chunk, target, np.flatnonzero(taken))
-            go(chunk, through, np.flatnonzero(~taken))
         else:
-            go(chunk, target, active[taken])
-            go(chunk, through, active[~taken])
+            if active is None:
+                there, here = np.flatnonzero(taken), np.flatnonzero(~taken)
+            else:
+                there, here = active[taken], active[~taken]
+            chunk.grid.traffic.split(number, placed, common_warps(there, here))
+            go(chunk, target, there)
+            go(chunk, through, here)
 
     return end
 
 
-def table_branch(slot: int, targets: tuple[int, ...]) -> Step:
+def table_branch(slot: int, targets: tuple[int, ...], placed: Placed, number: int) -> Step:
     """brx.idx: each lane goes to the block that its index names."""
 
     def end(chunk: Chunk) -> None:
@@ -68,26 +70,33 @@ def table_branch(slot: int, targets: tuple[int, ...]) -> Step:
             go(chunk, targets[min(int(index[0]), len(targets) - 1)], chunk.active)
             return
         clipped = np.minimum(index, len(targets) - 1)
-        for choice in np.unique(clipped).tolist():
-            go(chunk, targets[choice], lanes[clipped == choice])
+        groups = [(targets[choice], lanes[clipped == choice]) for choice in np.unique(clipped).tolist()]
+        chunk.grid.traffic.split(number, placed, common_warps(*(there for _, there in groups)))
+        for target, there in groups:
+            go(chunk, target, there)
 
     return end
 
 
-def guarded(step: Step, slot: int, negated: bool) -> Step:
-    """The step, run only in lanes where the predicate holds."""
+def guarded(step: Step, slot: int, negated: bool, placed: Placed, number: int) -> Step:
+    """The step, run only in lanes where the predicate holds; the other lanes are counted."""
 
     def run(chunk: Chunk) -> None:
         holds = chunk.read(slot)
         if holds.size == 1:
             if bool(holds[0]) != negated:
                 step(chunk)
+            else:
+                chunk.grid.traffic.skip(number, placed, chunk.count())
             return
         if negated:
             holds = ~holds
-        if holds.all():
+        running = int(np.count_nonzero(holds))
+        if running == len(holds):
             step(chunk)
-        elif holds.any():
+            return
+        chunk.grid.traffic.skip(number, placed, len(holds) - running)
+        if running:
             whole = chunk.active
             chunk.active = np.flatnonzero(holds) if whole is None else whole[holds]
             step(chunk)

@@ -21,6 +21,11 @@ from dotcu.simulator.semantics.table import Array
 MODES = frozenset({"rn", "rz", "rm", "rp"})
 _NAN32 = np.uint32(0x7FFFFFFF)
 _SPLIT = np.float64(2**27 + 1)
+# The bits of a float64 that a float32 has no room for, and what they are in the middle of two.
+_TAIL = np.int64((1 << 29) - 1)
+_MIDDLE = np.int64(1 << 28)
+# Elements from which on a selection by bits pays.
+LARGE = 2048
 
 
 # Zero, NaN, saturation
@@ -35,16 +40,29 @@ def canonical(a: Array) -> Array:
     return a
 
 
+def select(holds: Array, a: Array, b: Array) -> Array:
+    """a where it holds, else b: np.where, which takes long where a mask has no pattern, without branches."""
+    if holds.size < LARGE:
+        return np.where(holds, a, b)
+    bits = np.dtype(f"u{a.itemsize}")
+    mask = np.negative(holds.astype(bits))
+    x, y = a.view(bits), b.view(bits)
+    result: Array = y ^ ((x ^ y) & mask)
+    return result.view(a.dtype)
+
+
 def flush(a: Array) -> Array:
-    """Subnormals to zero of their sign."""
-    tiny = np.finfo(a.dtype).tiny
-    return np.where(np.abs(a) < tiny, np.copysign(a.dtype.type(0), a), a)
+    """Subnormals to zero of their sign; the array itself where there are none."""
+    small = np.abs(a) < np.finfo(a.dtype).tiny
+    if not small.any():
+        return a
+    return select(small, np.copysign(a.dtype.type(0), a), a)
 
 
 def saturate(a: Array) -> Array:
     """Clamped to [0, 1]; NaN to +0, and no -0."""
-    clamped = np.minimum(np.maximum(a, a.dtype.type(0)), a.dtype.type(1))
-    result: Array = np.where((clamped != clamped) | (clamped == 0), a.dtype.type(0), clamped)
+    zero = a.dtype.type(0)
+    result: Array = np.fmin(np.fmax(a, zero), a.dtype.type(1)) + zero
     return result
 
 
@@ -88,19 +106,32 @@ def to_odd(value: Array, error: Array) -> Array:
 
 
 def directed(value: Array, error: Array, mode: str) -> Array:
-    """value + error rounded in a mode, where value is the nearest and error what it leaves."""
+    """value + error rounded in a mode, where value is the nearest and error what it leaves.
+
+    Note:
+        The error of an infinity is no number, or points to the finite ones.
+    """
     if mode == "rn":
         return value
-    up = error > 0
-    down = error < 0
-    nowhere = np.zeros(1, bool)
-    move_up, move_down = {
-        "rp": (up, nowhere),
-        "rm": (nowhere, down),
-        "rz": (up & (value < 0), down & (value > 0)),
-    }[mode]
-    moved = np.where(move_up, np.nextafter(value, value.dtype.type(np.inf)), value)
-    return np.where(move_down, np.nextafter(value, value.dtype.type(-np.inf)), moved)
+    up, down, negative = error > 0, error < 0, value < 0
+    if mode == "rz":
+        return _moved(value, inward=(up & negative) | (down & (value > 0)))
+    moves = up if mode == "rp" else down
+    if (moves & (value == 0)).any():  # the neighbour may have the other sign
+        end = value.dtype.type(np.inf if mode == "rp" else -np.inf)
+        return np.where(moves, np.nextafter(value, end), value)
+    inward = moves & (negative if mode == "rp" else ~negative)
+    return _moved(value, inward=inward, outward=moves ^ inward)
+
+
+def _moved(value: Array, inward: Array, outward: Array | None = None) -> Array:
+    """Neighbours towards zero, and away from it: the bits of a float count its magnitude."""
+    bits = np.dtype(f"i{value.itemsize}")
+    moved = value.view(bits) - inward.astype(bits)
+    if outward is not None:
+        moved = moved + outward.astype(bits)
+    result: Array = moved.view(value.dtype)
+    return result
 
 
 def narrow(wide: Array, mode: str) -> Array:
@@ -108,13 +139,13 @@ def narrow(wide: Array, mode: str) -> Array:
     near = wide.astype(np.float32)
     if mode == "rn":
         return near
-    error = np.where(np.isfinite(wide), wide - near.astype(np.float64), 0.0)
-    return directed(near, error, mode)
+    # Of an infinity the difference is no number, which moves nothing.
+    return directed(near, wide - near.astype(np.float64), mode)
 
 
 def _signed_zero(result: Array, a: Array, b: Array, mode: str) -> Array:
     """In mode rm an exact zero sum is -0, unless both operands are +0."""
-    if mode != "rm":
+    if mode != "rm" or result.all():
         return result
     zero = (result == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
     return np.where(zero, result.dtype.type(-0.0), result)
@@ -170,10 +201,32 @@ def fused(a: Array, b: Array, c: Array, mode: str) -> Array:
 def _fused32(a: Array, b: Array, c: Array, mode: str) -> Array:
     product = np.multiply(a, b, dtype=np.float64)  # exact: 24 + 24 bits
     wide_c = c.astype(np.float64)
+    if mode == "rn":
+        return canonical(_nearest_sum(product, wide_c))
     total, error = two_sum(product, wide_c)
-    if error.any():
-        total = to_odd(total, error)
-    return canonical(narrow(_signed_zero(total, product, wide_c, mode), mode))
+    total = _signed_zero(total, product, wide_c, mode)
+    near = total.astype(np.float32)
+    # What float64 leaves decides where float32 leaves nothing; else it is too small to matter.
+    return canonical(directed(near, (total - near.astype(np.float64)) + error, mode))
+
+
+def _nearest_sum(a: Array, b: Array) -> Array:
+    """The float32 nearest to the exact sum of two float64.
+
+    Rounding twice errs only where float64 rounded the sum to the middle between two float32,
+    whose spacing is wider where they are subnormal: those sums are rounded to odd first.
+    """
+    total = a + b
+    near = total.astype(np.float32)
+    doubtful = (total.view(np.int64) & _TAIL) == _MIDDLE
+    small = np.abs(near) <= np.finfo(np.float32).tiny
+    if small.any():
+        doubtful |= small & (total != 0)
+    if doubtful.any():
+        at = np.flatnonzero(doubtful)
+        a, b = (np.broadcast_to(x, total.shape)[at] for x in (a, b))
+        near[at] = to_odd(*two_sum(a, b)).astype(np.float32)
+    return near
 
 
 def _fused64(a: Array, b: Array, c: Array, mode: str) -> Array:

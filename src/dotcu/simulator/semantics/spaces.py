@@ -27,6 +27,7 @@ from dotcu.simulator.provenance import NONE, Origin
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.shadow import Shadow
+from dotcu.simulator.traffic import count_access
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
@@ -122,9 +123,15 @@ _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 
 
 def resolve(chunk: Chunk, access: Access) -> list[Part]:
-    """The parts of an access that are in bounds and aligned; the rest is reported."""
+    """The parts of an access that are in bounds and aligned; the rest is reported.
+
+    Note:
+        Counts what the access costs.
+    """
     part = _whole(chunk, access)
-    return [part] if part is not None else _checked(chunk, access)
+    parts = [part] if part is not None else _checked(chunk, access)
+    count_access(chunk, access, parts)
+    return parts
 
 
 def _whole(chunk: Chunk, access: Access) -> Part | None:

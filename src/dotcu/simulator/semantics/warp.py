@@ -122,16 +122,26 @@ def bind_shfl(placed: Placed, binding: Binding) -> Rendezvous:
 
     def step(chunk: Chunk) -> None:
         value = rows(chunk, _value(chunk, a))
-        offset = rows(chunk, _value(chunk, b)) & np.uint32(31)
-        control = rows(chunk, _value(chunk, c))
-        source, holds = move(offset, control)
-        source = np.where(holds, source, _LANES)
-        result = np.take_along_axis(value, source.astype(np.int64), axis=1)
+        offset, control = _value(chunk, b), _value(chunk, c)
+        if offset.size == control.size == 1:  # every warp does the same
+            source, holds = _sources(move, offset, control)
+            result = value[:, source]
+        else:
+            source, holds = _sources(move, rows(chunk, offset), rows(chunk, control))
+            result = np.take_along_axis(value, source, axis=1)
         _given_back(chunk, target.slot, result.view(target.dtype))
         if inside is not None:
             _given_back(chunk, inside.slot, np.broadcast_to(holds, result.shape))
 
     return Rendezvous(step, placed, _members(placed, binding))
+
+
+def _sources(
+    move: Callable[[Array, Array], tuple[Array, Array]], offset: Array, control: Array
+) -> tuple[Array, Array]:
+    """The lane that each lane reads: itself where it would read outside its segment; and where not."""
+    source, holds = move(offset & np.uint32(31), control)
+    return np.where(holds, source, _LANES).astype(np.int64), holds
 
 
 def _both(operand: Operand, binding: Binding) -> tuple[Destination, Destination | None]:
