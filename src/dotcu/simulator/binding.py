@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dotcu.simulator.layout import Frames
 from dotcu.simulator.provenance import NONE, Origin
 from dotcu.simulator.ptx.instructions import (
     TYPE_BYTES,
@@ -22,8 +23,9 @@ from dotcu.simulator.ptx.instructions import (
 )
 from dotcu.simulator.ptx.link import Linked
 from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
-from dotcu.simulator.semantics.special import CLOCKS
+from dotcu.simulator.semantics.special import CLOCKS, is_kept
 from dotcu.simulator.semantics.table import (
+    WIDE,
     Array,
     Destination,
     NotExecuted,
@@ -36,7 +38,23 @@ _KEPT: Mapping[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "pred": np.dtype(bool),
+    "b128": WIDE,
 }
+
+
+_ADDRESS = (1 << 64) - 1
+
+
+class Spot(NamedTuple):
+    """Where a variable of a lane lies in local memory.
+
+    Attributes:
+        start: Its offset, from the frame if it has one.
+        frame: The register that holds where the frame begins; None for a fixed place.
+    """
+
+    start: int
+    frame: int | None
 
 
 class LaunchConstant(NamedTuple):
@@ -63,6 +81,8 @@ class Binding:
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    frames: Frames = field(default_factory=Frames)
+    entered: list[Any] = field(default_factory=list)
 
     # Slots
 
@@ -92,14 +112,22 @@ class Binding:
         wanted = dtype_of(type_)
         if isinstance(operand, Immediate):
             return Source(self.immediate(operand, type_), None)
+        if isinstance(operand, Symbol) and operand.name in self.frames.offsets:
+            return self._framed_address(operand, wanted)
         slot, kept = self.kept(operand, wanted)
         if isinstance(operand, Negated):
             return Source(slot, np.logical_not)
         if kept == wanted:
             return Source(slot, None)
-        if kept.itemsize != wanted.itemsize or bool in (kept.type, wanted.type):
+        if kept.itemsize != wanted.itemsize or bool in (kept.type, wanted.type) or WIDE in (kept, wanted):
             raise NotExecuted
         return Source(slot, lambda a: a.view(wanted))
+
+    def _framed_address(self, symbol: Symbol, wanted: np.dtype[Any]) -> Source:
+        spot = self.spot(symbol.name)
+        assert spot.frame is not None
+        start = np.uint64(spot.start + symbol.offset)
+        return Source(spot.frame, lambda a: (a + start).astype(wanted))
 
     def narrow_source(self, operand: Operand, type_: str) -> Source:
         """The same for an operand that may be wider than the type, as bits of the type's size."""
@@ -140,7 +168,7 @@ class Binding:
             return self.special(operand.name)
         if isinstance(operand, Symbol):
             size = wanted.itemsize if wanted.itemsize in (4, 8) else 8
-            value = self.symbol(operand)
+            value = self.symbol(operand) & ((1 << (8 * size)) - 1)
             return self._interned(("symbol", operand, size), np.array([value], unsigned(size))), unsigned(
                 size
             )
@@ -149,7 +177,7 @@ class Binding:
     def special(self, name: str) -> tuple[int, np.dtype[Any]]:
         """The slot that keeps a special register."""
         dtype = dtype_of(SPECIAL_REGISTERS[name])
-        if name in CLOCKS:
+        if name in CLOCKS or not is_kept(name):
             raise NotExecuted
         if name not in self.specials:
             self.specials[name] = self.constant(np.zeros(1, dtype))
@@ -180,22 +208,37 @@ class Binding:
                 return table[symbol.name] + symbol.offset
         raise NotExecuted
 
+    def frame(self, function: str) -> int:
+        """The slot that holds where the frame of a recursive function begins, in each lane."""
+        return self.register(Register(f"{function}#frame", "b64")).slot
+
+    def spot(self, name: str) -> Spot:
+        """Where a variable of the lanes lies."""
+        if name in self.frames.offsets:
+            function, start = self.frames.offsets[name]
+            return Spot(start, self.frame(function))
+        return Spot(self.layout[name], None)
+
     def address(self, address: Address, space: str) -> tuple[int, int, str]:
         """The slot and offset of an address operand, and the space that it means."""
         base = address.base
         if space == "param":
-            if isinstance(base, Symbol) and base.name in self.layout:
+            if isinstance(base, Symbol) and (base.name in self.layout or base.name in self.frames.offsets):
                 space = "local"  # a .param variable of a call lies with the lane's variables
-            else:
+            elif not isinstance(base, Register):
                 raise NotExecuted
+        if isinstance(base, Symbol) and base.name in self.frames.offsets:
+            spot = self.spot(base.name)
+            assert spot.frame is not None
+            return spot.frame, spot.start + base.offset + address.offset, space
         if isinstance(base, Symbol):
-            value = self.symbol(base)
-            if space == "generic":
-                raise NotExecuted
+            value = self.symbol(base) & _ADDRESS
+            if space == "generic" and base.name not in self.addresses:
+                raise NotExecuted  # its address in its space is no generic one
             return self._interned(("address", value), np.array([value], np.uint64)), address.offset, space
         if isinstance(base, Immediate):
             return (
-                self._interned(("address", base.value), np.array([base.value], np.uint64)),
+                self._interned(("address", base.value), np.array([base.value & _ADDRESS], np.uint64)),
                 address.offset,
                 space,
             )

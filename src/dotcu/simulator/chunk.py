@@ -21,6 +21,7 @@ from dotcu.simulator.spin import Spin
 
 if TYPE_CHECKING:
     from dotcu.simulator.barrier import Barriers
+    from dotcu.simulator.callstack import CallStack
     from dotcu.simulator.in_flight import InFlight
     from dotcu.simulator.machine import Grid
     from dotcu.simulator.ptx.link import Placed
@@ -47,10 +48,12 @@ class Chunk:
         self.barriers: Barriers
         self.spin = Spin(shape, grid.run.seed)
         self.in_flight: InFlight | None = None
+        self.params: Private
         self.steps = 0
         self.looked = -1
         self.ready: dict[int, Lanes | None] = {}
         self.stalled: dict[int, Lanes] = {}
+        self.stack: CallStack | None = None
         self.live = np.ones(self.lanes, bool)
         self.existing = self.live.copy()
         if shape.pitch != shape.threads:

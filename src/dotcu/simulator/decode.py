@@ -7,15 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from dotcu.errors import SimulationError
 from dotcu.simulator.binding import Binding, LaunchConstant
-from dotcu.simulator.flow import BasicBlock, basic_blocks, ends_block
-from dotcu.simulator.layout import display_name, extents, lay_out, read_names, swapped_addresses
+from dotcu.simulator.flow import EXIT, BasicBlock, basic_blocks, ends_block
+from dotcu.simulator.layout import (
+    STACK_BYTES,
+    display_name,
+    extents,
+    lay_out,
+    lay_out_frames,
+    read_names,
+    swapped_addresses,
+)
 from dotcu.simulator.provenance import Extent, trace
 from dotcu.simulator.ptx.instructions import Instruction, Variable
 from dotcu.simulator.ptx.link import Linked, Placed
+from dotcu.simulator.ptx.tokens import MAX_BYTES
 from dotcu.simulator.refusal import unsupported
 from dotcu.simulator.semantics import binders
 from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, table_branch
+from dotcu.simulator.semantics.enter import enter, leave
 from dotcu.simulator.semantics.table import Array, NotExecuted, Step
 from dotcu.simulator.work import work_of
 
@@ -59,6 +70,7 @@ class Decoded:
         local_bytes: Local memory of each lane.
         layout: By space, where each variable begins.
         extents: Where each variable of shared and local memory lies.
+        stack_base: Where the frames of recursive functions begin in local memory.
         place: The source file and line of an instruction, as the user knows them.
     """
 
@@ -71,6 +83,7 @@ class Decoded:
     layout: Mapping[str, Sequence[tuple[int, str]]]
     extents: Mapping[str, Extent]
     place: Callable[[Placed], tuple[str, int]]
+    stack_base: int = 0
 
     def variable_before(self, space: str, address: int) -> str:
         """The variable that an address of a space lies in or behind; empty if none."""
@@ -106,6 +119,13 @@ def decode(
     """
     layout, dynamic_offset, local_bytes = lay_out(linked, shared)
     positions = {name: start for table in layout.values() for start, name in table}
+    if local_bytes > MAX_BYTES["local"]:
+        raise SimulationError(
+            f"The kernel's variables take {local_bytes} bytes of local memory in each thread.\n"
+            f"A GPU gives a thread at most {MAX_BYTES['local']}.\n"
+            "Make the arrays inside functions smaller, or keep them in global memory."
+        )
+    frames = lay_out_frames(linked, local_bytes)
     binding = Binding(
         linked,
         parameters,
@@ -114,6 +134,7 @@ def decode(
         read_names=read_names(linked),
         swapped=swapped_addresses(linked),
         origins=trace(linked, parameters),
+        frames=frames,
     )
     plan, leaders = basic_blocks(linked.code)
     refused: list[Placed] = []
@@ -126,11 +147,17 @@ def decode(
         specials=tuple(binding.specials.items()),
         params=tuple(binding.params.items()),
         dynamic_offset=dynamic_offset,
-        local_bytes=local_bytes,
+        local_bytes=frames.base + STACK_BYTES if frames.sizes else local_bytes,
         layout=layout,
         extents=extents(linked, shared, positions),
         place=place,
+        stack_base=frames.base,
     )
+
+
+# What a binder raises for an instruction that it has no row for, or whose operands are of
+# another number or kind than the instruction takes.
+_UNFIT = (NotExecuted, LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def _block(
@@ -159,11 +186,11 @@ def _block(
                 slot = binding.register(guard.register).slot
                 step = guarded(step, slot, guard.negated, placed, binding.next_access())
             steps.append(step)
-        except (NotExecuted, IndexError, KeyError):
+        except _UNFIT:
             refused.append(placed)
     return Block(
         steps=tuple(steps),
-        end=end or jump(plan.following[0]),
+        end=end or jump(plan.following[0] if plan.following else EXIT),
         admit=admit,
         placed=code[0],
         tallies=_tallies(code, place),
@@ -224,7 +251,10 @@ _ENDINGS = {
     "brx": _end_table,
     "ret": _end_branch,
     "exit": _end_branch,
+    "enter": enter,
+    "return": leave,
     "trap": _end_trap,
+    "brkpt": _end_trap,
     "assertfail": _end_assert,
     "bar": _end_barrier,
     "barrier": _end_barrier,

@@ -13,7 +13,7 @@ class Finding:
 
     Attributes:
         kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
-            "barrier", "deadlock", "step-limit", "trap" or "race".
+            "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap" or "race".
         kernel: The kernel's display name.
         file: The source file, as the user knows it; empty where the PTX names none.
         line: The line in it, from 1; 0 where the PTX names none.

@@ -20,7 +20,7 @@ from dotcu.simulator.ptx.link import Placed
 RENDEZVOUS = frozenset(
     {"shfl", "vote", "match", "redux", "elect", "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}
 )
-_ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "assertfail"})
+_ENDS = frozenset({"bra", "brx", "ret", "exit", "trap", "brkpt", "assertfail", "enter", "return"})
 EXIT = -1
 
 
@@ -96,7 +96,7 @@ def _following(code: Sequence[Placed], last: int, position: Mapping[int, int]) -
     if instruction.opcode == "bra":
         target = position.get(instruction.target, EXIT)
         return (target,) if instruction.guard is None else (target, through)
-    if instruction.opcode == "brx":
+    if instruction.opcode in ("brx", "enter", "return"):
         ways = tuple(position.get(t, EXIT) for t in placed.targets)
         return ways if instruction.guard is None else (*ways, through)
     if instruction.opcode in _ENDS and not is_barrier(instruction):

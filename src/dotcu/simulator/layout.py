@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dotcu.simulator.provenance import Extent
-from dotcu.simulator.ptx.instructions import (
-    Address,
-    Negated,
-    Operand,
-    Register,
-    Symbol,
-    Variable,
-    Vector,
-)
+from dotcu.simulator.ptx.instructions import Address, Register, Symbol, Variable
 from dotcu.simulator.ptx.link import Linked
+from dotcu.simulator.ptx.names import registers_of
+
+# Bytes of each lane in which the calls of recursive functions keep their registers and variables.
+STACK_BYTES = 1 << 15
+STACK_ALIGNMENT = 16
 
 
 def display_name(symbol: str) -> str:
     """A variable's name without its mangling: _ZZ6kernelPfE4tile is tile."""
     tail = symbol.split("@")[0].split(":")[-1]
-    for match in re.finditer(r"(\d+)(?=[A-Za-z_])", tail) if tail.startswith("_Z") else ():
+    for match in re.finditer(r"(?<!\d)(\d{1,5})(?=[A-Za-z_])", tail) if tail.startswith("_Z") else ():
         length, start = int(match.group(1)), match.end()
         name = tail[start : start + length]
         rest = tail[start + length :]
@@ -35,9 +33,37 @@ def is_local_frame(name: str) -> bool:
     return name.startswith("__local_depot")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """Where the variables of recursive functions lie: in a frame of the stack, one for each call.
+
+    Attributes:
+        offsets: For each variable its function, and its offset in the function's frame.
+        sizes: Bytes of each function's frame.
+        base: Where the stack begins in a lane's local memory.
+    """
+
+    offsets: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    base: int = 0
+
+
+def lay_out_frames(linked: Linked, local_bytes: int) -> Frames:
+    """The frames of a kernel's recursive functions, behind its other local memory."""
+    offsets: dict[str, tuple[str, int]] = {}
+    sizes: dict[str, int] = {}
+    for name, function in linked.functions.items():
+        if function.recursive:
+            placed, end = _place_all([(v, linked.local[v]) for v in function.variables])
+            offsets.update({variable: (name, start) for start, variable in placed})
+            sizes[name] = _align(end, STACK_ALIGNMENT)
+    return Frames(offsets=offsets, sizes=sizes, base=_align(local_bytes, STACK_ALIGNMENT))
+
+
 def lay_out(
     linked: Linked, shared: Mapping[str, Variable]
 ) -> tuple[dict[str, list[tuple[int, str]]], int, int]:
+    """Where each variable begins, by space; where dynamic shared memory begins; bytes of local memory."""
     used = _symbols(linked)
     everything = {**linked.shared, **{n: v for n, v in shared.items() if n in used}}
     static = [(n, v) for n, v in everything.items() if not v.extern]
@@ -45,7 +71,8 @@ def lay_out(
     blocks, end = _place_all(static)
     end = _align(end, max([16, *(v.align for _, v in dynamic)])) if dynamic else end
     blocks += [(end, name) for name, _ in dynamic]
-    lanes, local_bytes = _place_all(list(linked.local.items()))
+    framed = {v for f in linked.functions.values() if f.recursive for v in f.variables}
+    lanes, local_bytes = _place_all([(n, v) for n, v in linked.local.items() if n not in framed])
     return {"shared": blocks, "local": lanes}, end, local_bytes
 
 
@@ -84,7 +111,7 @@ def _symbols(linked: Linked) -> set[str]:
     return found
 
 
-_READS_ALL = frozenset({"st", "red", "bar", "barrier", "bra", "brx", "call", "assertfail"})
+_READS_ALL = frozenset({"st", "red", "bar", "barrier", "bra", "brx", "call", "enter", "assertfail"})
 
 
 def read_names(linked: Linked) -> frozenset[str]:
@@ -95,9 +122,9 @@ def read_names(linked: Linked) -> frozenset[str]:
             found.add(instruction.guard.register.name)
         stores = instruction.opcode in _READS_ALL
         for operand in instruction.operands if stores else instruction.operands[1:]:
-            found.update(_registers(operand))
+            found.update(r.name for r in registers_of(operand))
         if instruction.operands and isinstance(instruction.operands[0], Address):
-            found.update(_registers(instruction.operands[0]))
+            found.update(r.name for r in registers_of(instruction.operands[0]))
     return frozenset(found)
 
 
@@ -126,15 +153,3 @@ def _copies(linked: Linked) -> dict[str, str]:
             if isinstance(target, Register) and isinstance(source, Register):
                 origin[target.name] = origin.get(source.name, source.name)
     return origin
-
-
-def _registers(operand: Operand) -> list[str]:
-    if isinstance(operand, Register):
-        return [operand.name]
-    if isinstance(operand, Negated):
-        return [operand.register.name]
-    if isinstance(operand, Address):
-        return [operand.base.name] if isinstance(operand.base, Register) else []
-    if not isinstance(operand, Vector):
-        return []
-    return [name for e in operand.elements for name in _registers(e)]

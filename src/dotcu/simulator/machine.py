@@ -117,6 +117,7 @@ class Grid:
         chunk.local = Private(shape.lanes, shape.lanes, self.decoded.local_bytes)
         chunk.barriers = Barriers(chunk)
         chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
+        chunk.params = Private.holding(self.params)
         return chunk
 
     def visit(self, number: int, chunk: Chunk) -> None:

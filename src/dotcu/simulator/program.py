@@ -14,10 +14,10 @@ from dotcu.errors import SimulationError
 from dotcu.simulator.decode import Decoded, decode
 from dotcu.simulator.memory import Buffer, Region, allocate
 from dotcu.simulator.ptx.headers import Outline, function_not_found, outline
-from dotcu.simulator.ptx.instructions import TYPE_BYTES, Body, Header, Location, Symbol, Variable
-from dotcu.simulator.ptx.link import Linked, Placed, Refusal, link
+from dotcu.simulator.ptx.instructions import TYPE_BYTES, Body, Header, Location, Part, Symbol, Variable
+from dotcu.simulator.ptx.link import Linked, Placed, Refusal, Unresolved, link
 from dotcu.simulator.ptx.parser import parse_body
-from dotcu.simulator.refusal import refusal_error, refused_call
+from dotcu.simulator.refusal import refusal_error, refused_call, unresolved_call
 from dotcu.simulator.semantics.calls import BUILTINS
 
 
@@ -105,6 +105,7 @@ class Program:
         self.addresses = {
             v.name: allocate(v.size) for v in outlined.variables.values() if v.space != "shared"
         }
+        self.addresses |= {n: allocate(1) for n in outlined.bodies if not outlined.headers[n].is_entry}
         self.variables: dict[str, Variable] = {
             v.name: v for v in outlined.variables.values() if v.space != "shared"
         }
@@ -187,6 +188,8 @@ class Program:
             linked = link(self.outlined, self.body, name, frozenset(BUILTINS))
         except Refusal as refusal:
             raise refused_call(refusal, place) from None
+        except Unresolved as unresolved:
+            raise unresolved_call(unresolved, place) from None
         place.settle(linked)
         for variable in linked.module.values():
             if variable.name not in self.addresses:
@@ -280,20 +283,30 @@ class Loaded:
 def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> NDArray[np.uint8]:
     """A variable's contents when its module is loaded."""
     size = TYPE_BYTES[variable.type]
-    data = bytearray(variable.size)
-    for number, element in enumerate(variable.initial):
-        value: int = element if isinstance(element, int) else _address(element, addresses)
-        raw = (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-        data[number * size : (number + 1) * size] = raw
-    return np.frombuffer(data, np.uint8, variable.size)
+    given = bytearray()
+    for element in variable.initial[: variable.size // size]:
+        value = _initial_value(element, addresses)
+        given += (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+    data = np.zeros(variable.size, np.uint8)
+    data[: len(given)] = given
+    return data
+
+
+def _initial_value(element: int | Symbol | Part, addresses: Mapping[str, int]) -> int:
+    if isinstance(element, int):
+        return element
+    if isinstance(element, Symbol):
+        return _address(element, addresses)
+    shift = (element.mask & -element.mask).bit_length() - 1
+    return (_address(element.symbol, addresses) & element.mask) >> max(0, shift)
 
 
 def _address(symbol: Symbol, addresses: Mapping[str, int]) -> int:
     if symbol.name not in addresses:
         raise SimulationError(
-            f"A variable is initialised with the address of {symbol.name!r}, which is no variable of "
-            "this file.\nThe simulator has no function pointers.\n"
-            "Keep it out of the simulated build: #ifndef DOTCU_SIMULATED"
+            f"A variable is initialised with the address of {symbol.name!r}, which is neither a variable "
+            "nor a function with a body in this file.\n"
+            "Define it in the source that is compiled, or include the file that does."
         )
     return addresses[symbol.name] + symbol.offset
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dotcu.errors import UnsupportedInstruction
-from dotcu.simulator.ptx.link import Placed, Refusal
+from dotcu.errors import SimulationError, UnsupportedInstruction
+from dotcu.simulator.ptx.link import Placed, Refusal, Unresolved
 
 
 def unsupported(
@@ -33,3 +33,15 @@ def refused_call(refusal: Refusal, place: Callable[[Placed], tuple[str, int]]) -
     """The error for a call that could not be put in its place."""
     file, line = place(Placed(refusal.instruction))
     return refusal_error(f"{file}:{line}: {refusal.what} ({refusal.instruction.text})")
+
+
+def unresolved_call(unresolved: Unresolved, place: Callable[[Placed], tuple[str, int]]) -> SimulationError:
+    """The error for a call of a function that is declared, but defined nowhere."""
+    file, line = place(Placed(unresolved.instruction))
+    at = f"{file}:{line}: " if line else ""
+    return SimulationError(
+        f"{at}the extern function {unresolved.name!r} is unresolved: it is declared and called, but has no "
+        "body in this source, and nothing is linked to it.\n"
+        "Define it in the same source, include the file that does, or keep the call out of the simulated "
+        "build: #ifndef DOTCU_SIMULATED"
+    )

@@ -55,19 +55,24 @@ def outline(text: str) -> Outline:
     """
     draft = _Draft()
     position = 0
-    pending: tuple[list[str], list[int]] = ([], [])
+    words: list[str] = []
+    places: list[int] = []
+
+    def read(start: int, end: int) -> None:
+        more, spots = tokenize(text, start, end)
+        words.extend(more)
+        places.extend(spots)
+
     for opened, closed in braces(text):
-        words, places = tokenize(text, position, opened)
-        words, places = pending[0] + words, pending[1] + places
+        read(position, opened)
         if words and words[-1] == "=":  # an initialiser: not a body, but part of a directive
-            more, spots = tokenize(text, opened, closed + 1)
-            pending = (words + more, places + spots)
+            read(opened, closed + 1)
         else:
             _statements(Tokens(text, words, places), draft, (opened + 1, closed))
-            pending = ([], [])
+            words, places = [], []
         position = closed + 1
-    words, places = tokenize(text, position, len(text))
-    _statements(Tokens(text, pending[0] + words, pending[1] + places), draft, None)
+    read(position, len(text))
+    _statements(Tokens(text, words, places), draft, None)
     if not draft.version:
         raise malformed(text, 0, "no .version directive")
     return Outline(text=text, **vars(draft))
@@ -159,9 +164,10 @@ def _header(is_entry: bool, tokens: Tokens) -> Header:
 def _numbers(tokens: Tokens) -> list[int]:
     found: list[int] = []
     while tokens.more() and (tokens.peek()[0].isdigit() or tokens.peek()[0] == '"'):
-        word = tokens.take()
-        if word[0] != '"':
-            found.append(int(word.rstrip("U"), 0))
+        if tokens.peek()[0] == '"':
+            tokens.take()
+        else:
+            found.append(tokens.integer())
         tokens.skip(",")
     return found
 

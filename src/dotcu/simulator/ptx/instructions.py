@@ -16,7 +16,7 @@ TYPE_BYTES: Mapping[str, int] = {
     **dict.fromkeys(("e4m3", "e5m2", "s4", "u4", "b1"), 1),  # only in fragments, packed
     **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 2),
     **dict.fromkeys(("e4m3x2", "e5m2x2"), 2),
-    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 4),
+    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32", "u16x2", "s16x2"), 4),
     **dict.fromkeys(("b64", "u64", "s64", "f64"), 8),
     "b128": 16,
 }
@@ -52,6 +52,13 @@ class Symbol(NamedTuple):
 
     name: str
     offset: int = 0
+
+
+class Part(NamedTuple):
+    """Some bytes of a variable's address, in an initialiser: those under a mask, shifted down."""
+
+    symbol: Symbol
+    mask: int
 
 
 class Address(NamedTuple):
@@ -139,7 +146,8 @@ class Variable(NamedTuple):
     """A variable in a state space: global, const, shared, local or param.
 
     Attributes:
-        initial: Its initial contents, element by element; a Symbol stands for an address.
+        initial: Its initial contents, element by element; a Symbol stands for an address, a Part for
+            some bytes of one.
         extern: Its size is given elsewhere, as for dynamic shared memory.
     """
 
@@ -148,7 +156,7 @@ class Variable(NamedTuple):
     type: str
     size: int
     align: int
-    initial: tuple[int | Symbol, ...] = ()
+    initial: tuple[int | Symbol | Part, ...] = ()
     extern: bool = False
 
 

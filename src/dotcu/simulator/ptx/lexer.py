@@ -12,7 +12,7 @@ from dotcu.errors import SimulationError
 # One capture: a token. Comments match without it, so that they fall away; any other visible
 # character becomes a token of its own, which the parser then refuses.
 _TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|(
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|(
         \.[A-Za-z_]\w*(?:::\w+)*                     # directive or type, also without a blank: .reg.b16
       | [%$_A-Za-z][\w$]*(?:(?:\.|::)[\w$]+)*       # word, opcode with its modifiers
       | 0[fF][0-9a-fA-F]{8}(?![\w$]) | 0[dD][0-9a-fA-F]{16}(?![\w$])
@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-_BRACE = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|([{}])', re.DOTALL)
+_BRACE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"\n]*"|([{}])', re.DOTALL)
 
 
 def tokenize(text: str, start: int, end: int) -> tuple[list[str], list[int]]:

@@ -34,7 +34,9 @@ from dotcu.simulator.ptx.lexer import tokenize
 from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
 from dotcu.simulator.ptx.tokens import Tokens
 
-_FAMILY = re.compile(r"(.*?)(\d+)\Z", re.DOTALL)
+_MAX_DEPTH = 256  # of nested scopes
+_MAX_DIGITS = 9  # of a register's number in its family
+_PART = re.compile(r"[bh]\d+")  # of a register, in video instructions
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 
 
@@ -55,6 +57,7 @@ class _BodyParser:
         self.tokens = Tokens(text, *tokenize(text, *span))
         self.scope = _Scope(0, None)
         self.scopes = 1
+        self.depth = 0
         self.location = NOWHERE
         self.parents: dict[tuple[int, int, int], Location] = {}
         self.variables: dict[str, Variable] = {}
@@ -85,11 +88,15 @@ class _BodyParser:
     def _open(self) -> None:
         self.scope = _Scope(self.scopes, self.scope)
         self.scopes += 1
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise self.tokens.error(f"more than {_MAX_DEPTH} nested {{ blocks")
 
     def _close(self) -> None:
         if self.scope.parent is None:
             raise self.tokens.error("a } without its {")
         self.scope = self.scope.parent
+        self.depth -= 1
 
     def _registers(self) -> None:
         tokens = self.tokens
@@ -263,6 +270,8 @@ class _BodyParser:
         tokens.expect("{")
         elements: list[Operand] = []
         while not tokens.skip("}"):
+            if tokens.peek() == "{":
+                raise tokens.error("a vector in a vector")
             elements.append(self._operand())
             tokens.skip(",")
         return Vector(tuple(elements))
@@ -272,6 +281,8 @@ class _BodyParser:
         tokens.expect("(")
         names: list[str] = []
         while not tokens.skip(")"):
+            if tokens.peek() == "(":
+                raise tokens.error("a list in a list of arguments")
             operand = self._operand()
             if not isinstance(operand, (Symbol, Register)):
                 raise tokens.error("a call whose argument is neither a .param nor a register")
@@ -295,14 +306,15 @@ class _BodyParser:
         return self._outside(word)
 
     def _member(self, word: str, scope: _Scope) -> Operand | None:
-        match = _FAMILY.match(word)
-        while match is not None:
-            family = scope.families.get(match.group(1))
-            if family is not None and int(match.group(2)) < family[1]:
+        for digits in range(1, min(_MAX_DIGITS, len(word)) + 1):
+            number = word[-digits:]
+            if not ("0" <= number[0] <= "9"):
+                break
+            family = scope.families.get(word[:-digits])
+            if family is not None and int(number) < family[1]:
                 register = Register(self._unique(word, scope), family[0])
                 scope.names[word] = register
                 return register
-            match = re.match(r"(.*\d)(\d+)\Z", word) if match.re is _FAMILY else None
         return None
 
     def _outside(self, word: str) -> Operand:
@@ -313,14 +325,20 @@ class _BodyParser:
         if word[0] == "%":
             if word[1:] in SPECIAL_REGISTERS:
                 return Special(word[1:])
-            base, _, component = word.rpartition(".")
-            vector = self._name(base) if base and component in _COMPONENTS else None
-            if isinstance(vector, Vector) and _COMPONENTS[component] < len(vector.elements):
-                return vector.elements[_COMPONENTS[component]]
-            raise self.tokens.error(f"the register {word}, which nothing declares,")
+            return self._component(word)
         if not (word[0].isalpha() or word[0] in "_$"):
             raise self.tokens.error(f"{word!r} where an operand belongs")
         return Symbol(word)
+
+    def _component(self, word: str) -> Operand:
+        """%v.x: an element of a vector register."""
+        base, _, component = word.partition(".")
+        whole = self._name(base) if component in _COMPONENTS or _PART.fullmatch(component) else None
+        if isinstance(whole, Vector) and _COMPONENTS.get(component, 4) < len(whole.elements):
+            return whole.elements[_COMPONENTS[component]]
+        if isinstance(whole, Register) and component not in _COMPONENTS:
+            return Symbol(word)  # a byte or half, which only instructions take that are not executed
+        raise self.tokens.error(f"the register {word}, which nothing declares,")
 
     def _resolved(self) -> Body:
         for index, name, scope in self.branches:

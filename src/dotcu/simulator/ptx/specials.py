@@ -1,4 +1,4 @@
-"""The special registers that the simulator has, with their types.
+"""The special registers that PTX has, with their types; the parser takes them all.
 
 Source: PTX ISA, "Special Registers" (chapter 10).
 """
@@ -35,10 +35,15 @@ SPECIAL_REGISTERS: Mapping[str, str] = {
             "reserved_smem_offset_begin",
             "reserved_smem_offset_end",
             "reserved_smem_offset_cap",
+            "reserved_smem_offset_0",
+            "reserved_smem_offset_1",
+            *(f"envreg{n}" for n in range(32)),
+            *(f"pm{n}" for n in range(8)),
         ),
         "u32",
     ),
     **{f"envreg{number}": "b32" for number in range(32)},
-    **dict.fromkeys(("clock64", "globaltimer", "gridid"), "u64"),
+    **dict.fromkeys(("clock64", "globaltimer", "gridid", "current_graph_exec"), "u64"),
+    **{f"pm{n}_64": "u64" for n in range(8)},
     "is_explicit_cluster": "pred",
 }

@@ -6,10 +6,15 @@ import struct
 from collections.abc import Iterator
 
 from dotcu.errors import SimulationError
-from dotcu.simulator.ptx.instructions import TYPE_BYTES, Immediate, Symbol, Variable
+from dotcu.simulator.ptx.instructions import TYPE_BYTES, Immediate, Part, Symbol, Variable
 from dotcu.simulator.ptx.lexer import malformed
 
 _END = ""
+# Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" for local
+# memory, shared memory and parameters of sm_90, rounded up; for the others, what a host can hold.
+MAX_BYTES = {"local": 1 << 19, "shared": 1 << 18, "param": 1 << 16, "const": 1 << 20, "global": 1 << 34}
+MAX_ALIGNMENT = 1 << 16
+_MAX_DIMENSIONS = 16
 
 
 class Tokens:
@@ -101,7 +106,7 @@ class Tokens:
         kind = self.type()
         while self.peek().startswith("."):  # .ptr .global .align 4
             if self.take() == ".align":
-                self.integer()
+                self._alignment()
         return self._declarator(space, kind, align, lanes, extern)
 
     def variables(self, space: str, *, extern: bool = False) -> Iterator[Variable]:
@@ -118,13 +123,19 @@ class Tokens:
         align, lanes = 0, 1
         while True:
             if self.skip(".align"):
-                align = self.integer()
+                align = self._alignment()
             elif self.peek() in (".v2", ".v4"):
                 lanes = int(self.take()[2:])
             elif self.skip(".attribute"):
                 self.until(")")
             else:
                 return align, lanes
+
+    def _alignment(self) -> int:
+        align = self.integer()
+        if align < 1 or align & (align - 1) or align > MAX_ALIGNMENT:
+            raise self.error(f"an alignment of {align}, which is no power of two up to {MAX_ALIGNMENT},")
+        return align
 
     def _declarator(self, space: str, kind: str, align: int, lanes: int, extern: bool) -> Variable:
         name = self.take()
@@ -133,40 +144,53 @@ class Tokens:
             if self.skip("]"):
                 open_ended = True
                 continue
-            count *= self.integer()
+            count *= max(0, self.integer())
             self.expect("]")
         initial = tuple(self._initial()) if self.skip("=") else ()
         if open_ended:
             count *= len(initial)
         size = count * TYPE_BYTES[kind]
+        if size > MAX_BYTES.get(space, MAX_BYTES["global"]):
+            raise self.error(f"{size} bytes of {name!r}, more than .{space} has,")
         natural = TYPE_BYTES[kind] * lanes
         return Variable(
             name, space, kind, size, align or natural, initial, extern or (open_ended and not initial)
         )
 
-    def _initial(self) -> Iterator[int | Symbol]:
+    def _initial(self, depth: int = 0) -> Iterator[int | Symbol | Part]:
+        if depth > _MAX_DIMENSIONS:
+            raise self.error("an initialiser of too many dimensions")
         if not self.skip("{"):
             yield self._initial_element()
             return
         while not self.skip("}"):
             if self.peek() == "{":
-                yield from self._initial()
+                yield from self._initial(depth + 1)
             else:
                 yield self._initial_element()
             self.skip(",")
 
-    def _initial_element(self) -> int | Symbol:
+    def _initial_element(self) -> int | Symbol | Part:
         word = self.peek()
         if word == "-" or word[:1].isdigit():
-            return self.literal().value
-        self.take()
+            value = self.literal().value
+            return value if self.peek() != "(" else self._part_of_address(value)
+        return self._address()
+
+    def _part_of_address(self, mask: int) -> Part:
+        """0xFF00(name): the bytes of an address that a mask covers."""
+        self.expect("(")
+        symbol = self._address()
+        self.expect(")")
+        return Part(symbol, mask)
+
+    def _address(self) -> Symbol:
+        word, offset = self.take(), 0
         if word == "generic":
             self.expect("(")
             word = self.take()
             offset = self.integer() if self.skip("+") else 0
             self.expect(")")
-        else:
-            offset = 0
         if self.skip("+"):
             offset += self.integer()
         return Symbol(word, offset)
@@ -184,4 +208,6 @@ def _literal(word: str, negative: bool) -> Immediate:
     digits = word.rstrip("U")
     octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
     number = int(digits, 8) if octal else int(digits, 0)
+    if number >> 64:
+        raise ValueError  # integer constants have 64 bits
     return Immediate(-number if negative else number, "int")

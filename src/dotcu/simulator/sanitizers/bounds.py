@@ -126,13 +126,14 @@ def report_read_only(chunk: Chunk, access: Access, region: Region, address: Arra
 def report_private(chunk: Chunk, access: Access, private: Private, address: Array, positions: Array) -> None:
     """Report accesses outside the shared memory of a block, the local memory of a lane, or one variable."""
     is_shared = private is chunk.shared
-    space = "shared" if is_shared else "local"
+    space = "shared" if is_shared else "parameter" if private is chunk.params else "local"
+    owner = {"shared": "block", "local": "thread", "parameter": "kernel"}[space]
     first = _signed(int(address[0]))
     span = chunk.grid.span(access)
     name = display_name(span.name) if span is not None else chunk.grid.decoded.variable_before(space, first)
     name = "" if is_local_frame(name) else name
     at = f"at byte {first} of {space} memory" + (f" near `{name}`" if name else "")
-    size = f"the {'block' if is_shared else 'thread'} has {private.size} bytes"
+    size = f"the {owner} has {private.size} bytes"
     if span is not None and name:
         at = f"at byte {first - span.start} of `{name}`{_neighbour(chunk, space, span, first)}"
         size = f"`{name}` has {span.end - span.start} bytes of {space} memory"
@@ -163,6 +164,18 @@ def _neighbour(chunk: Chunk, space: str, span: Span, address: int) -> str:
         if name != span.name and start <= address and (extent.end is None or address < extent.end):
             return f", which is in `{display_name(name)}`"
     return ""
+
+
+def report_parameter_write(chunk: Chunk, access: Access, positions: Array) -> None:
+    """Report writes to the kernel's own parameters."""
+    chunk.grid.report(
+        chunk,
+        "read-only",
+        access.placed,
+        chunk.numbers()[positions],
+        message=f"{_what(access)} at a parameter of the kernel, which a kernel only reads. "
+        "Copy the parameter to a variable, and write that.",
+    )
 
 
 def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:

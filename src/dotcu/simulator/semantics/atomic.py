@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.ptx.instructions import Sink
+from dotcu.simulator.ptx.instructions import Operand, Sink, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import check_written, mark_written
 from dotcu.simulator.sanitizers.race import check_atomic
 from dotcu.simulator.semantics.float import extreme
 from dotcu.simulator.semantics.half import HALF
-from dotcu.simulator.semantics.memory import access_of
+from dotcu.simulator.semantics.memory import access_of, elements_of
 from dotcu.simulator.semantics.rounding import canonical
 from dotcu.simulator.semantics.spaces import Access, Part, order_of, resolve
 from dotcu.simulator.semantics.table import (
+    Destination,
     Form,
     NotExecuted,
+    Source,
     Step,
     dtype_of,
     find_operation,
@@ -44,6 +46,8 @@ _SPACES = frozenset({"global", "shared", "local"})
 _IGNORED = frozenset(
     {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "async"}
 )
+_HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})
+_VECTORS = frozenset({"v2", "v4", "v8"})
 _INTEGER: Mapping[str, Update] = {
     "add": np.add,
     "min": np.minimum,
@@ -73,47 +77,68 @@ _AT: Mapping[str, np.ufunc] = {
 
 
 def bind_atom(placed: Placed, binding: Binding) -> Step:
-    """atom and red; a result that nothing reads is not computed."""
+    """atom and red, of one element or a vector; a result that nothing reads is not computed."""
     instruction = placed.instruction
-    space, operation = _spelled(instruction.flags)
+    space, operation = spelled(instruction.flags)
     type_ = instruction.types[-1]
-    is_red = instruction.opcode == "red"
     operands = list(instruction.operands)
-    target = None if is_red else operands.pop(0)
+    target = None if instruction.opcode == "red" else operands.pop(0)
+    count = _elements(instruction.flags, operands[1])
     access = access_of(
-        placed, operands[0], space, 1, "atomic", binding, order_of(("relaxed", *instruction.flags))
+        placed, operands[0], space, count, "atomic", binding, order_of(("relaxed", *instruction.flags))
     )
     dtype = dtype_of(type_)
-    sources = [binding.narrow_source(o, type_) for o in operands[1:]]
-    if len(sources) != (2 if operation == "cas" else 1):
+    given = [elements_of(operands[1])] if count > 1 else [[o] for o in operands[1:]]
+    sources = [[binding.narrow_source(o, type_) for o in some] for some in zip(*given, strict=True)]
+    if len(sources) != count or len(sources[0]) != (2 if operation == "cas" else 1):
         raise NotExecuted
-    wanted = target is not None and not isinstance(target, Sink) and binding.is_read(target)
-    destination = binding.destination(target) if wanted and target is not None else None
+    wanted = target is not None and any(binding.is_read(e) for e in elements_of(target))
+    targets = _destinations(target, binding) if wanted and target is not None else []
     update = None if operation == "cas" else _update(operation, type_)
     at = None if wanted or (dtype.kind == "f" and operation != "add") else _AT.get(operation)
-    if type_ in ("f16", "bf16", "f16x2", "bf16x2"):
+    if type_ in _HALVES:
         at = None
     bits = unsigned(access.width)
 
     def step(chunk: Chunk) -> None:
-        values = []
-        for slot, adapt in sources:
-            value = chunk.read(slot)
-            value = value if adapt is None else adapt(value)
-            values.append(np.broadcast_to(value, chunk.count()))
-        old = np.zeros(chunk.count(), bits) if wanted else None
+        values = [[_spread(chunk, source) for source in some] for some in sources]
+        olds = [np.zeros(chunk.count(), bits) if wanted else None for _ in values]
         for part in resolve(chunk, access):
-            _apply(chunk, access, part, values, old, dtype, update, at)
-        if destination is not None and old is not None:
-            if destination.dtype.itemsize == old.dtype.itemsize:
-                chunk.write(destination.slot, old.view(destination.dtype))
-            else:
-                chunk.write(destination.slot, old.astype(destination.dtype))
+            for element, (some, old) in enumerate(zip(values, olds, strict=True)):
+                here = part._replace(places=part.places + element) if element else part
+                _apply(chunk, access, here, some, old, dtype, update, at)
+        for destination, old in zip(targets, olds, strict=False):
+            if destination is not None and old is not None:
+                _give(chunk, destination, old)
 
     return step
 
 
-def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
+def _elements(flags: tuple[str, ...], value: Operand) -> int:
+    """How many elements one lane updates (PTX ISA, "Vector operations of atom", sm_90)."""
+    widths = [int(f[1:]) for f in flags if f in _VECTORS]
+    count = widths[0] if widths else 1
+    if len(elements_of(value)) != count or isinstance(value, Vector) != bool(widths):
+        raise NotExecuted
+    return count
+
+
+def _destinations(target: Operand, binding: Binding) -> list[Destination | None]:
+    return [None if isinstance(e, Sink) else binding.destination(e) for e in elements_of(target)]
+
+
+def _spread(chunk: Chunk, source: Source) -> Array:
+    """A source's value, one element for each active lane."""
+    value = chunk.read(source.slot)
+    return np.broadcast_to(value if source.adapt is None else source.adapt(value), chunk.count())
+
+
+def _give(chunk: Chunk, destination: Destination, old: Array) -> None:
+    same = destination.dtype.itemsize == old.dtype.itemsize
+    chunk.write(destination.slot, old.view(destination.dtype) if same else old.astype(destination.dtype))
+
+
+def spelled(flags: tuple[str, ...]) -> tuple[str, str]:
     """The space and the operation that the flags name."""
     space, operation = "generic", ""
     for flag in flags:
@@ -121,13 +146,13 @@ def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
             space = flag.split("::")[0]
         elif flag in _INTEGER or flag == "cas":
             operation = flag
-        elif flag not in _IGNORED and not flag.startswith("L2::"):
+        elif flag not in _IGNORED and flag not in _VECTORS and not flag.startswith("L2::"):
             raise NotExecuted
     return space, operation
 
 
 def _update(operation: str, type_: str) -> Update:
-    if type_ in ("f16", "bf16", "f16x2", "bf16x2"):
+    if type_ in _HALVES:
         form = Form(operation, frozenset(), (type_,), ())
         return find_operation(HALF, form).function
     table = _FLOAT if type_ in ("f32", "f64") else _INTEGER
@@ -154,7 +179,7 @@ def _apply(
         pass  # what was said of the copy says why the bytes may not be written yet
     elif part.shadow is not None:
         check_written(chunk, access, part, index)
-    order, starts = (None, None) if at is not None else _grouped(chunk, index)
+    order, starts = (None, None) if at is not None else grouped(chunk, index)
     if part.races is not None:
         check_atomic(chunk, access, part, index, None if old is None else order)
     view = part.view.view(dtype) if part.view.dtype != dtype else part.view
@@ -175,7 +200,7 @@ def _apply(
         mark_written(access, part, index)
 
 
-def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
+def grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
     """An order in which equal indices stand together, and where each group begins."""
     seed = chunk.grid.run.seed
     if seed is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dotcu.simulator.chunk import Chunk
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.atomic import bind_atom
@@ -18,10 +20,12 @@ from dotcu.simulator.semantics.copies import bind_cp
 from dotcu.simulator.semantics.float import FLOAT
 from dotcu.simulator.semantics.half import HALF
 from dotcu.simulator.semantics.integer import INTEGER
+from dotcu.simulator.semantics.masks import MASKS, bind_lop3
 from dotcu.simulator.semantics.matrix.instructions import MATRIX_INSTRUCTIONS
 from dotcu.simulator.semantics.mbarrier import bind_mbarrier
 from dotcu.simulator.semantics.memory import bind_cvta, bind_isspacep, bind_ld, bind_st
 from dotcu.simulator.semantics.move import bind_mov
+from dotcu.simulator.semantics.packed import PACKED
 from dotcu.simulator.semantics.table import (
     NotExecuted,
     Step,
@@ -31,6 +35,7 @@ from dotcu.simulator.semantics.table import (
     form_of,
 )
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
+from dotcu.simulator.semantics.wide import bind_atom_wide, bind_ld_wide, bind_mov_wide, bind_st_wide
 
 if TYPE_CHECKING:
     from dotcu.simulator.binding import Binding
@@ -62,8 +67,31 @@ def _setp(placed: Placed, binding: Binding) -> Step:
     return bind_setp(placed.instruction, binding)
 
 
+def _lop3(placed: Placed, binding: Binding) -> Step:
+    return bind_lop3(placed.instruction, binding)
+
+
+def _policy(placed: Placed, binding: Binding) -> Step:
+    """createpolicy: an opaque value that only cache hints take, which move no byte."""
+    target = binding.destination(placed.instruction.operands[0])
+    if target.dtype != np.uint64:
+        raise NotExecuted
+
+    def step(chunk: Chunk) -> None:
+        chunk.write(target.slot, np.zeros(1, np.uint64))
+
+    return step
+
+
+_STOPS = {
+    "trap": "the kernel stopped itself by __trap(). Look at the condition that led here.",
+    "brkpt": "the kernel stopped at a breakpoint (brkpt). Take it out where no debugger is attached.",
+}
+
+
 def trap(placed: Placed) -> Step:
-    """trap: the kernel stops itself."""
+    """trap and brkpt: the kernel stops itself."""
+    message = _STOPS[placed.instruction.opcode]
 
     def step(chunk: Chunk) -> None:
         chunk.grid.report(
@@ -71,7 +99,7 @@ def trap(placed: Placed) -> Step:
             "trap",
             placed,
             chunk.numbers(),
-            message="the kernel stopped itself by __trap(). Look at the condition that led here.",
+            message=message,
         )
 
     return step
@@ -82,6 +110,8 @@ _MORE: Mapping[str, Bind] = {
     "cvt": bind_cvt,
     "cvta": bind_cvta,
     "setp": _setp,
+    "lop3": _lop3,
+    "createpolicy": _policy,
     "ld": bind_ld,
     "ldu": bind_ld,
     "st": bind_st,
@@ -115,7 +145,13 @@ _MORE: Mapping[str, Bind] = {
         _nothing,
     ),
 }
-_ELEMENTWISE: tuple[Table, ...] = (INTEGER, FLOAT, HALF, COMPARE, BIT_FIELDS)
+_WIDE: Mapping[str, Bind] = {
+    "mov": bind_mov_wide,
+    "ld": bind_ld_wide,
+    "st": bind_st_wide,
+    "atom": bind_atom_wide,
+}
+_ELEMENTWISE: tuple[Table, ...] = (INTEGER, FLOAT, HALF, COMPARE, BIT_FIELDS, MASKS, PACKED)
 
 
 def bind(placed: Placed, binding: Binding) -> Step | Rendezvous:
@@ -127,7 +163,8 @@ def bind(placed: Placed, binding: Binding) -> Step | Rendezvous:
     instruction = placed.instruction
     if "cc" in instruction.flags:
         return bind_carry(placed, binding)
-    more = _MORE.get(instruction.opcode)
+    wide = instruction.types == ("b128",)
+    more = (_WIDE if wide else _MORE).get(instruction.opcode)
     if more is not None:
         return more(placed, binding)
     form = form_of(instruction)

@@ -142,7 +142,7 @@ def _funnel(form: Form) -> Operation | None:
     return Operation(funnel, "b32", ("b32", "b32", "u32"))
 
 
-def _logic3(form: Form) -> Operation | None:
+def logic3(form: Form) -> Operation | None:
     """lop3: the table's bit for each triple of bits."""
     if form.flags:
         return None
@@ -246,7 +246,6 @@ BIT_FIELDS: Table = {
     "bfe": (Row(_ANY, _NONE, _INTEGER + "bfe", _extract),),
     "bfi": (Row(_ANY, _NONE, _INTEGER + "bfi", _insert),),
     "shf": (Row(_B32, frozenset({"l", "r", "wrap", "clamp"}), _LOGIC + "shf", _funnel),),
-    "lop3": (Row(_B32, _NONE, _LOGIC + "lop3", _logic3),),
     "prmt": (Row(_B32, frozenset(_MODES), "Data Movement: prmt", _permute),),
     "dp4a": (Row(_WORDS, _NONE, _INTEGER + "dp4a", _dot(4)),),
     "dp2a": (Row(_WORDS, frozenset({"lo", "hi"}), _INTEGER + "dp2a", _dot(2)),),

@@ -6,7 +6,6 @@ __dotcu_index_error.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,14 @@ from dotcu.simulator.chunk import Array, Chunk
 from dotcu.simulator.memory import LOCAL_WINDOW
 from dotcu.simulator.ptx.instructions import Arguments, Symbol
 from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.semantics.enter import places
+from dotcu.simulator.semantics.printf import DIRECTIVE, fill
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.binding import Binding, Spot
 
-Answer = Callable[[Chunk, Placed, "list[Array]"], int]
-_DIRECTIVE = re.compile(r"%(?:%|[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(hh|h|ll|l|j|z|t)?([diouxXeEfFgGaAcsp]))")
+Answer = Callable[[Chunk, Placed, "list[Array]"], "Array | int"]
 
 
 def bind_call(placed: Placed, binding: Binding) -> Step:
@@ -36,12 +36,12 @@ def bind_call(placed: Placed, binding: Binding) -> Step:
     if not isinstance(target, Symbol) or target.name not in BUILTINS:
         raise NotExecuted
     answer = BUILTINS[target.name]
-    starts = [binding.layout[name] for name in arguments]
+    spots = [binding.spot(name) for name in arguments]
     sizes = [binding.linked.local[name].size for name in arguments]
-    result = binding.layout[returns[0]] if returns else None
+    result = binding.spot(returns[0]) if returns else None
 
     def step(chunk: Chunk) -> None:
-        values = [_argument(chunk, start, size) for start, size in zip(starts, sizes, strict=True)]
+        values = [_argument(chunk, spot, size) for spot, size in zip(spots, sizes, strict=True)]
         value = answer(chunk, placed, values)
         if result is not None:
             _give_back(chunk, result, value)
@@ -49,18 +49,15 @@ def bind_call(placed: Placed, binding: Binding) -> Step:
     return step
 
 
-def _argument(chunk: Chunk, start: int, size: int) -> Array:
-    local = chunk.local
-    places = (local.bases[chunk.numbers()] if local.bases.size > 1 else local.bases) + np.uint64(start)
-    result: Array = local.views[size].take((places // np.uint64(size)).astype(np.int64))
+def _argument(chunk: Chunk, spot: Spot, size: int) -> Array:
+    result: Array = chunk.local.views[size].take(places(chunk, spot, chunk.numbers()) // size)
     return result
 
 
-def _give_back(chunk: Chunk, start: int, value: int) -> None:
-    local = chunk.local
-    places = ((local.bases[chunk.numbers()] + np.uint64(start)) // np.uint64(4)).astype(np.int64)
-    local.views[4][places] = value & 0xFFFFFFFF
-    local.shadows[4][places] = 0x01010101
+def _give_back(chunk: Chunk, spot: Spot, value: Array | int) -> None:
+    index = places(chunk, spot, chunk.numbers()) // 4
+    chunk.local.views[4][index] = value
+    chunk.local.shadows[4][index] = 0x01010101
 
 
 def _text(chunk: Chunk, address: int) -> str:
@@ -72,15 +69,17 @@ def _text(chunk: Chunk, address: int) -> str:
     return data.split(b"\0")[0].decode("utf-8", "replace")
 
 
-def _print(chunk: Chunk, placed: Placed, values: list[Array]) -> int:
-    """vprintf: one line of output for each lane, with its block and thread."""
+def _print(chunk: Chunk, placed: Placed, values: list[Array]) -> Array:
+    """vprintf: output for each lane, with its block and thread; how many values each printed."""
+    counts = []
     for position, lane in enumerate(chunk.numbers().tolist()):
         text = _text(chunk, int(values[0][position]))
+        counts.append(sum(m.group() != "%%" for m in DIRECTIVE.finditer(text)))
         block, thread = chunk.shape.coordinates(lane)
         filled = format_printf(chunk, text, int(values[1][position]), lane)
         who = f"block ({block[0]},{block[1]},{block[2]}) thread ({thread[0]},{thread[1]},{thread[2]})"
         chunk.grid.run.output.append(f"{who}: {filled}")
-    return 0
+    return np.array(counts, np.uint32)
 
 
 def format_printf(chunk: Chunk, text: str, arguments: int, lane: int) -> str:
@@ -89,39 +88,14 @@ def format_printf(chunk: Chunk, text: str, arguments: int, lane: int) -> str:
     base = int(local.bases[lane]) + arguments - LOCAL_WINDOW
     offset = 0
 
-    def take(size: int, kind: str) -> int | float:
+    def take(size: int) -> bytes:
         nonlocal offset
         offset = -(-offset // size) * size
         raw = local.data[base + offset : base + offset + size].tobytes()
         offset += size
-        return np.frombuffer(raw, f"<{kind}{size}")[0].item()  # type: ignore[no-any-return]
+        return raw
 
-    def fill(match: re.Match[str]) -> str:
-        if match.group() == "%%":
-            return "%"
-        directive = match.group()
-        while "*" in directive:
-            directive = directive.replace("*", str(take(4, "i")), 1)
-        return _formatted(chunk, directive, match.group(1) or "", match.group(2), take)
-
-    return _DIRECTIVE.sub(fill, text)
-
-
-def _formatted(
-    chunk: Chunk, directive: str, length: str, kind: str, take: Callable[[int, str], int | float]
-) -> str:
-    plain = directive.replace(length, "") if length else directive
-    if kind in "eEfFgGaA":
-        value = take(8, "f")
-        return float(value).hex() if kind in "aA" else plain % value
-    if kind == "s":
-        return plain % _text(chunk, int(take(8, "u")))
-    if kind == "p":
-        return f"{int(take(8, 'u')):#x}"
-    if kind == "c":
-        return plain % chr(int(take(4, "u")) & 0xFF)
-    size = 8 if length in ("ll", "l", "j", "z", "t") else 4
-    return plain.replace("u", "d") % int(take(size, "i" if kind in "di" else "u"))
+    return fill(text, take, lambda address: _text(chunk, address))
 
 
 def _assert(chunk: Chunk, placed: Placed, values: list[Array]) -> int:

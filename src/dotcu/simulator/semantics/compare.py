@@ -25,6 +25,7 @@ from dotcu.simulator.semantics.table import (
     Step,
     Table,
     bind_elementwise,
+    dtype_of,
     form_of,
 )
 
@@ -88,32 +89,55 @@ def comparison(form: Form, type_: str) -> Compare:
         raise NotExecuted
     compare = table[names[0]]
     if type_ in ("f16", "bf16"):
-        return lambda a, b: compare(widen(a, type_), widen(b, type_))
+        return _of_halves(compare, type_, ftz="ftz" in form.flags)
     if "ftz" in form.flags:
         return lambda a, b: compare(flush(a), flush(b))
     return compare
 
 
+def _of_halves(compare: Compare, type_: str, *, ftz: bool) -> Compare:
+    """A comparison of values, as one of f16 or bf16 bits."""
+
+    def run(a: Array, b: Array) -> Array:
+        if ftz:
+            a, b = flush_half(a, type_), flush_half(b, type_)
+        return compare(widen(a, type_), widen(b, type_))
+
+    return run
+
+
+def _of_half(compare: Compare, shift: int) -> Compare:
+    """A comparison of halves, as one of the low or the high halves of pairs."""
+    by = np.uint32(shift)
+    return lambda a, b: compare((a >> by).astype(np.uint16), (b >> by).astype(np.uint16))
+
+
 def bind_setp(instruction: Instruction, binder: Binder) -> Step:
     """setp, with its second predicate and the boolean that it may be combined with."""
     form = form_of(instruction)
-    if len(form.types) != 1 or form.type in ("f16x2", "bf16x2"):
+    if len(form.types) != 1:
         raise NotExecuted
-    type_ = form.type
-    compare = comparison(form, type_)
-    combine = next((f for f in form.order if f in _COMBINE), None)
     _refuse_others(form, {*_FLOAT, *_INTEGER, *_COMBINE, "ftz"})
-    operands = instruction.operands
-    if combine is None:
-        first = Operation(compare, "pred", (type_, type_))
-        second = Operation(lambda a, b: ~compare(a, b), "pred", (type_, type_))
+    compare = comparison(form, form.type.removesuffix("x2"))
+    pair = instruction.operands[0]
+    if form.type.endswith("x2"):
+        first, second = _of_half(compare, 0), _of_half(compare, 16)
     else:
-        join = _COMBINE[combine]
-        first = Operation(lambda a, b, c: join(compare(a, b), c), "pred", (type_, type_, "pred"))
-        second = Operation(lambda a, b, c: join(~compare(a, b), c), "pred", (type_, type_, "pred"))
-    if not isinstance(operands[0], Pair):
-        return bind_elementwise(first, instruction, binder)
-    return _both(instruction, operands[0], first, second, binder)
+        first, second = compare, lambda a, b: ~compare(a, b)
+    if isinstance(pair, Pair):
+        return _both(instruction, pair, _tested(form, first), _tested(form, second), binder)
+    if form.type.endswith("x2"):
+        raise NotExecuted
+    return bind_elementwise(_tested(form, first), instruction, binder)
+
+
+def _tested(form: Form, compare: Compare) -> Operation:
+    """A comparison as an operation, combined with a predicate if the form says so."""
+    combine = next((f for f in form.order if f in _COMBINE), None)
+    if combine is None:
+        return Operation(compare, "pred", (form.type, form.type))
+    join = _COMBINE[combine]
+    return Operation(lambda a, b, c: join(compare(a, b), c), "pred", (form.type, form.type, "pred"))
 
 
 def _both(instruction: Instruction, pair: Pair, first: Operation, second: Operation, binder: Binder) -> Step:
@@ -146,26 +170,49 @@ def _ones(holds: Array) -> Array:
 
 
 def _set_half(form: Form) -> Operation | None:
-    """set of halves, alone or in pairs: 1.0, or all ones, in each half."""
-    if len(form.types) != 2 or form.flags & set(_COMBINE):
+    """set of halves, alone or in pairs: 1.0, or all ones, in each half or in the whole result."""
+    if len(form.types) != 2:
         return None
     to, type_ = form.types
-    scalar = type_.removesuffix("x2")
-    if type_.endswith("x2") != (to in ("f16x2", "bf16x2", "u32", "s32")):
+    holds = comparison(form, type_.removesuffix("x2"))
+    combine = next((f for f in form.order if f in _COMBINE), None)
+    if type_.endswith("x2"):
+        if to not in (type_, "u32", "s32"):
+            return None
+        return _set_pair(holds, to, type_, combine)
+    if to not in (type_, "u16", "s16", "u32", "s32"):
         return None
-    compare = comparison(Form(form.opcode, form.flags - {"ftz"}, (scalar,), form.order), scalar)
-    value = ONE.get(to.removesuffix("x2"), np.uint16(0xFFFF))
-    ftz = "ftz" in form.flags
+    dtype = dtype_of("u32" if to.endswith("32") else "u16")
+    yes = dtype.type(ONE[to] if to in ONE else np.iinfo(dtype).max)
+    return _chosen(holds, f"b{8 * dtype.itemsize}", type_, combine, yes)
 
-    def holds(a: Array, b: Array) -> Array:
-        if ftz:
-            a, b = flush_half(a, scalar), flush_half(b, scalar)
-        result: Array = np.where(compare(a, b), value, np.uint16(0))
+
+def _chosen(holds: Compare, result: str, type_: str, combine: str | None, yes: np.generic) -> Operation:
+    """`yes` where a comparison, combined with a predicate or not, holds; else 0."""
+    no = type(yes)(0)
+    if combine is None:
+        return Operation(lambda a, b: np.where(holds(a, b), yes, no), result, (type_, type_))
+    join = _COMBINE[combine]
+    return Operation(lambda a, b, c: np.where(join(holds(a, b), c), yes, no), result, (type_, type_, "pred"))
+
+
+def _set_pair(holds: Compare, to: str, type_: str, combine: str | None) -> Operation:
+    one = ONE.get(to.removesuffix("x2"), np.uint16(0xFFFF))
+    halves = on_pairs(lambda a, b: np.where(holds(a, b), one, np.uint16(0)))
+    if combine is None:
+        return Operation(halves, "b32", (type_, type_))
+    join, both = _COMBINE[combine], np.uint32(int(one) << 16 | int(one))
+
+    def run(a: Array, b: Array, c: Array) -> Array:
+        low = join(_of_half(holds, 0)(a, b), c)
+        high = join(_of_half(holds, 16)(a, b), c)
+        mask = np.where(low, np.uint32(0xFFFF), np.uint32(0)) | np.where(
+            high, np.uint32(0xFFFF0000), np.uint32(0)
+        )
+        result: Array = mask & both
         return result
 
-    if type_.endswith("x2"):
-        return Operation(on_pairs(holds), "b32", (type_, type_))
-    return Operation(holds, "b16", (type_, type_))
+    return Operation(run, "b32", (type_, type_, "pred"))
 
 
 def _set(form: Form) -> Operation | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import ml_dtypes
 import numpy as np
 
+from dotcu.simulator.ptx.instructions import Instruction
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics import half
 from dotcu.simulator.semantics.rounding import canonical, directed, flush, narrow, saturate, to_odd
@@ -20,6 +21,7 @@ from dotcu.simulator.semantics.table import (
     NotExecuted,
     Operation,
     Step,
+    bind_elementwise,
     dtype_of,
     form_of,
     step_of,
@@ -39,6 +41,8 @@ _FP8: Mapping[str, type] = {"e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtyp
 _FP8_LARGEST = {"e4m3x2": np.float32(448), "e5m2x2": np.float32(57344)}
 _KNOWN = _TO_FLOAT | set(_TO_INTEGER) | {"sat", "ftz", "relu", "satfinite", "rna"}
 
+_PACKED = frozenset({"u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16"})
+
 Convert = Callable[[Array], Array]
 
 
@@ -46,6 +50,8 @@ def bind_cvt(placed: Placed, binder: Binder) -> Step:
     """cvt: one operand, or two that are packed into one result, the first one high."""
     instruction = placed.instruction
     form = form_of(instruction)
+    if "pack" in form.flags:
+        return step_of_pack(instruction, form, binder)
     if len(form.types) != 2 or form.flags - _KNOWN:
         raise NotExecuted
     operation = conversion(form)
@@ -202,23 +208,62 @@ def _finite_half(bits: Array, type_: str) -> Array:
     return np.where(magnitude == infinity, bits - np.uint16(1), bits)
 
 
+# The bits of a f32 that tf32 drops, the largest finite tf32, and the canonical NaN.
+_TF32_DROPPED = np.uint32(0x1FFF)
+_TF32_LARGEST = np.uint32(0x7F7FE000)
+_TF32_NAN = np.uint32(0x7FFFFFFF)
+
+
 def _to_tf32(form: Form) -> Convert:
     def convert(a: Array) -> Array:
         bits = a.view(np.uint32)
-        if "rna" in form.flags:
-            rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
-        elif "rz" in form.flags:
-            rounded = bits & np.uint32(0xFFFFE000)
-        else:
-            odd = (bits >> np.uint32(13)) & np.uint32(1)
-            rounded = (bits + np.uint32(0xFFF) + odd) & np.uint32(0xFFFFE000)
-        result = np.where(np.isfinite(a), rounded, bits)
-        return np.where(a < 0, np.uint32(0), result) if "relu" in form.flags else result
+        result = np.where(np.isfinite(a), (bits + _tf32_bias(bits, form)) & ~_TF32_DROPPED, bits)
+        if "satfinite" in form.flags:
+            magnitude = result & np.uint32(0x7FFFFFFF)
+            limited = (bits & np.uint32(0x80000000)) | np.minimum(magnitude, _TF32_LARGEST)
+            result = np.where(np.isnan(a), _TF32_NAN, limited)
+        if "relu" in form.flags:
+            result = np.where(np.signbit(a), np.uint32(0), result)
+            result = np.where(np.isnan(a), _TF32_NAN, result)
+        return result
 
     return convert
 
 
+def _tf32_bias(bits: Array, form: Form) -> Array | np.uint32:
+    """What is added before the bits that tf32 drops are cut off."""
+    if "rna" in form.flags:
+        return np.uint32(0x1000)
+    if "rz" in form.flags:
+        return np.uint32(0)
+    odd: Array = (bits >> np.uint32(13)) & np.uint32(1)
+    return np.uint32(0xFFF) + odd
+
+
 # Packed
+
+
+def step_of_pack(instruction: Instruction, form: Form, binder: Binder) -> Step:
+    """cvt.pack: two integers, clamped, packed below what the third operand has shifted up."""
+    names = [f for f in form.order if f not in ("pack", "sat")]
+    kinds = [*names, *form.types]
+    if len(kinds) < 2 or "sat" not in form.flags or kinds[0] not in _PACKED or kinds[1] != "s32":
+        raise NotExecuted
+    bits = int(kinds[0][1:])
+    if kinds[2:] != ([] if bits == 16 else ["b32"]):
+        raise NotExecuted
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kinds[0][0] == "s" else (0, (1 << bits) - 1)
+    mask, by, shift = np.uint32((1 << bits) - 1), np.uint32(bits), np.uint32(2 * bits)
+
+    def both(a: Array, b: Array) -> Array:
+        upper = np.clip(a, low, high).view(np.uint32) & mask
+        packed: Array = (upper << by) | (np.clip(b, low, high).view(np.uint32) & mask)
+        return packed
+
+    if bits == 16:
+        return bind_elementwise(Operation(both, "b32", ("s32", "s32")), instruction, binder)
+    operation = Operation(lambda a, b, c: (c << shift) | both(a, b), "b32", ("s32", "s32", "b32"))
+    return bind_elementwise(operation, instruction, binder)
 
 
 def _to_pair(form: Form) -> Operation:
@@ -265,7 +310,7 @@ def _fp8_bits(values: Array, to: str, form: Form) -> Array:
     kind = _FP8[to]
     largest = _FP8_LARGEST[to]
     if "relu" in form.flags:
-        values = np.where(values < 0, np.float32(0), values)
+        values = np.where(np.signbit(values) & (values == values), np.float32(0), values)
     clipped = np.clip(values, -largest, largest)
     bits = clipped.astype(kind).view(np.uint8)
     return np.where(np.isnan(values), np.uint8(0x7F), bits)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dotcu.simulator.semantics import rounding
+from dotcu.simulator.semantics.half import widen
 from dotcu.simulator.semantics.rounding import MODES, canonical, flush, saturate
 from dotcu.simulator.semantics.table import Array, Form, Operation, Row, Table, dtype_of
 
@@ -53,13 +54,27 @@ def _rounded(function: Callable[..., Array], arity: int) -> Make:
 
 
 def _mixed(function: Callable[..., Array], arity: int) -> MakeSome:
-    """add, sub and fma; PTX 8.6 also takes operands of half types, which are widened."""
+    """add, sub and fma, whose operands, but for the last, may be of a half type (PTX 8.6)."""
     plain = _rounded(function, arity)
 
     def make(form: Form) -> Operation | None:
-        return plain(form) if len(form.types) == 1 else None
+        if len(form.types) == 1:
+            return plain(form) if form.type in _BOTH else None
+        if len(form.types) != 2 or form.types[0] != "f32" or form.opcode not in ("add", "sub", "fma"):
+            return None
+        return _widened(plain(form._replace(types=("f32",))), form.type)
 
     return make
+
+
+def _widened(operation: Operation, type_: str) -> Operation:
+    """An operation on f32 whose operands, but for the last, are given as halves."""
+    function, count = operation.function, len(operation.sources) - 1
+    return Operation(
+        lambda *arrays: function(*[widen(a, type_) for a in arrays[:-1]], arrays[-1]),
+        "f32",
+        (*[type_] * count, "f32"),
+    )
 
 
 def _add_nearest(a: Array, b: Array) -> Array:
@@ -81,8 +96,8 @@ def _arithmetic(function: Callable[..., Array]) -> MakeSome:
     general = _mixed(function, 2)
 
     def make(form: Form) -> Operation | None:
-        if len(form.types) != 1:
-            return None
+        if len(form.types) != 1 or form.type not in _BOTH:
+            return general(form)
         if mode_of(form) == "rn" and not form.flags & {"ftz", "sat"}:
             return Operation(_NEAREST[form.opcode], form.type, (form.type, form.type))
         return general(form)
@@ -102,26 +117,48 @@ def _approximate(function: Callable[[Array], Array]) -> MakeSome:
     def make(form: Form) -> Operation | None:
         if "approx" not in form.flags:
             return None
+        if form.type == "f64" and "ftz" in form.flags:
+            return Operation(_upper_words(function), "f64", ("f64",))
         return Operation(finished(_in_double(function), form), form.type, (form.type,))
 
     return make
 
 
-def _divide(form: Form) -> Operation:
-    if form.flags & {"approx", "full"} and form.type == "f32":
-        function = finished(_approximate_quotient, form)
-        return Operation(function, "f32", ("f32", "f32"))
+def _divide(form: Form) -> Operation | None:
+    if form.flags & {"approx", "full"}:
+        if form.type != "f32":
+            return None
+        flushes = form.flags >= {"approx", "ftz"}
+        quotient = _quotient_by_reciprocal if flushes else _quotient
+        return Operation(finished(quotient, form), "f32", ("f32", "f32"))
     return _rounded(rounding.divide, 2)(form)
 
 
-def _approximate_quotient(a: Array, b: Array) -> Array:
-    """a / b; 0 where 2^126 < |b| < infinity, as PTX says of div.approx."""
+def _quotient(a: Array, b: Array) -> Array:
     return rounding.divide(a, b, "rn")
 
 
-def _reciprocal(form: Form) -> Operation:
+def _quotient_by_reciprocal(a: Array, b: Array) -> Array:
+    """a / b; where 2^126 < |b|, 1 / b is subnormal and flushed, and the quotient is a * 0."""
+    large = np.isfinite(b) & (np.abs(b) > np.float32(2.0**126))
+    return canonical(np.where(large, a * np.copysign(np.float32(0), b), rounding.divide(a, b, "rn")))
+
+
+def _upper_words(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A function of the upper 32 bits of doubles, whose result has no others; without subnormals."""
+
+    def upper(a: Array) -> Array:
+        result: Array = (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+        return flush(result)
+
+    return lambda a: upper(function(upper(a)))
+
+
+def _reciprocal(form: Form) -> Operation | None:
     mode = mode_of(form)
     one = dtype_of(form.type).type(1)
+    if form.type == "f64" and "approx" in form.flags:
+        return Operation(_upper_words(lambda a: 1.0 / a), "f64", ("f64",)) if "ftz" in form.flags else None
 
     def compute(a: Array) -> Array:
         return rounding.divide(np.full(1, one), a, mode)
@@ -144,11 +181,17 @@ def extreme(a: Array, b: Array, largest: bool) -> Array:
     return canonical(result)
 
 
-def _extreme(form: Form) -> Operation:
-    largest = form.opcode == "max"
+def _extreme(form: Form) -> Operation | None:
+    """min and max; .xorsign.abs: of the magnitudes, with the product's sign."""
+    largest, signs = form.opcode == "max", "xorsign" in form.flags
+    if signs != ("abs" in form.flags):
+        return None
 
     def compute(a: Array, b: Array) -> Array:
-        result = extreme(a, b, largest)
+        result = extreme(np.abs(a), np.abs(b), largest) if signs else extreme(a, b, largest)
+        if signs:
+            negative = np.signbit(a) ^ np.signbit(b)
+            result = np.where(negative & (result == result), -result, result)
         if "NaN" not in form.flags:
             return result
         return canonical(np.where((a != a) | (b != b), a.dtype.type(np.nan), result))
@@ -176,16 +219,18 @@ def _signs(function: Callable[..., Array], arity: int) -> Make:
 
 
 _BOTH = frozenset({"f32", "f64"})
+_MIXED = _BOTH | {"f16", "bf16"}
 _F32 = frozenset({"f32"})
 _FLAGS = MODES | {"ftz", "sat"}
 _APPROX = frozenset({"approx", "ftz"})
+_EXTREME = frozenset({"ftz", "NaN", "xorsign", "abs"})
 _SECTION = "Floating Point Instructions: "
 
 FLOAT: Table = {
-    "add": (Row(_BOTH, _FLAGS, _SECTION + "add", _arithmetic(rounding.add)),),
-    "sub": (Row(_BOTH, _FLAGS, _SECTION + "sub", _arithmetic(rounding.subtract)),),
+    "add": (Row(_MIXED, _FLAGS, _SECTION + "add", _arithmetic(rounding.add)),),
+    "sub": (Row(_MIXED, _FLAGS, _SECTION + "sub", _arithmetic(rounding.subtract)),),
     "mul": (Row(_BOTH, _FLAGS, _SECTION + "mul", _arithmetic(rounding.multiply)),),
-    "fma": (Row(_BOTH, _FLAGS, _SECTION + "fma", _mixed(rounding.fused, 3)),),
+    "fma": (Row(_MIXED, _FLAGS, _SECTION + "fma", _mixed(rounding.fused, 3)),),
     "mad": (Row(_BOTH, _FLAGS, _SECTION + "mad", _mixed(rounding.fused, 3)),),
     "div": (Row(_BOTH, MODES | {"ftz", "approx", "full"}, _SECTION + "div", _divide),),
     "rcp": (Row(_BOTH, MODES | {"ftz", "approx"}, _SECTION + "rcp", _reciprocal),),
@@ -196,8 +241,8 @@ FLOAT: Table = {
     "sin": (Row(_F32, _APPROX, _SECTION + "sin", _approximate(np.sin)),),
     "cos": (Row(_F32, _APPROX, _SECTION + "cos", _approximate(np.cos)),),
     "tanh": (Row(_F32, frozenset({"approx"}), _SECTION + "tanh", _approximate(np.tanh)),),
-    "min": (Row(_BOTH, frozenset({"ftz", "NaN"}), _SECTION + "min", _extreme),),
-    "max": (Row(_BOTH, frozenset({"ftz", "NaN"}), _SECTION + "max", _extreme),),
+    "min": (Row(_BOTH, _EXTREME, _SECTION + "min", _extreme),),
+    "max": (Row(_BOTH, _EXTREME, _SECTION + "max", _extreme),),
     "abs": (Row(_BOTH, frozenset({"ftz"}), _SECTION + "abs", _signs(_absolute, 1)),),
     "neg": (Row(_BOTH, frozenset({"ftz"}), _SECTION + "neg", _signs(_negate, 1)),),
     "copysign": (Row(_BOTH, frozenset(), _SECTION + "copysign", _signs(_copysign, 2)),),

@@ -17,6 +17,7 @@ from dotcu.simulator.semantics.rounding import to_odd, two_sum
 from dotcu.simulator.semantics.table import Array, Form, Operation, Row, Table
 
 _NAN = np.uint16(0x7FFF)
+_MAGNITUDE = np.uint16(0x7FFF)
 ONE = {"f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80)}
 _TINY = {"f16": np.uint16(0x0400), "bf16": np.uint16(0x0080)}
 INFINITY = {"f16": np.uint16(0x7C00), "bf16": np.uint16(0x7F80)}
@@ -209,17 +210,25 @@ def operation_of(function: Half, arity: int, form: Form) -> Operation:
     return Operation(packed, form.type, (form.type,) * arity)
 
 
-def _extreme(form: Form) -> Operation:
+def _extreme(form: Form) -> Operation | None:
+    """min and max; .xorsign.abs: of the magnitudes, with the product's sign."""
     largest, nan = form.opcode == "max", "NaN" in form.flags
+    signs = "xorsign" in form.flags
+    if signs != ("abs" in form.flags):
+        return None
 
     def run(a: Array, b: Array, type_: str) -> Array:
-        return extreme(a, b, type_, largest, nan)
+        if not signs:
+            return extreme(a, b, type_, largest, nan)
+        result = extreme(a & _MAGNITUDE, b & _MAGNITUDE, type_, largest, nan)
+        return np.where(_is_nan(result, type_), result, result | ((a ^ b) & ~_MAGNITUDE))
 
     return operation_of(run, 2, form)
 
 
 _TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2"})
 _ROUND = frozenset({"rn", "ftz", "sat"})
+_EXTREME = frozenset({"ftz", "NaN", "xorsign", "abs"})
 _SECTION = "Half Precision Floating Point Instructions: "
 
 HALF: Table = {
@@ -229,8 +238,8 @@ HALF: Table = {
     "fma": (Row(_TYPES, _ROUND | {"relu"}, _SECTION + "fma", _made(fused_half, 3)),),
     "neg": (Row(_TYPES, frozenset({"ftz"}), _SECTION + "neg", _made(negate_half, 1)),),
     "abs": (Row(_TYPES, frozenset({"ftz"}), _SECTION + "abs", _made(absolute_half, 1)),),
-    "min": (Row(_TYPES, frozenset({"ftz", "NaN"}), _SECTION + "min", _extreme),),
-    "max": (Row(_TYPES, frozenset({"ftz", "NaN"}), _SECTION + "max", _extreme),),
+    "min": (Row(_TYPES, _EXTREME, _SECTION + "min", _extreme),),
+    "max": (Row(_TYPES, _EXTREME, _SECTION + "max", _extreme),),
     "ex2": (Row(_TYPES, frozenset({"approx", "ftz"}), _SECTION + "ex2", _made(_exp2, 1)),),
     "tanh": (Row(_TYPES, frozenset({"approx"}), _SECTION + "tanh", _made(_tanh, 1)),),
 }

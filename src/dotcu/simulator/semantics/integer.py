@@ -145,7 +145,7 @@ def _mad(form: Form) -> Operation | None:
     return _modular(multiply_add)(form) if "lo" in form.flags else None
 
 
-def _mul24(form: Form) -> Operation:
+def _mul24(form: Form) -> Operation | None:
     type_ = form.type
     wide = np.int64 if type_ == "s32" else np.uint64
     narrow = dtype_of(type_)
@@ -162,6 +162,10 @@ def _mul24(form: Form) -> Operation:
 
     if form.opcode == "mul24":
         return Operation(product, type_, (type_, type_))
+    if "sat" in form.flags:
+        if type_ != "s32" or "hi" not in form.flags:
+            return None
+        return Operation(lambda a, b, c: saturated_add(product(a, b), c), type_, (type_,) * 3)
     return Operation(lambda a, b, c: product(a, b) + c, type_, (type_,) * 3)
 
 
@@ -247,7 +251,7 @@ INTEGER: Table = {
     "mul": (Row(INTEGERS, _PARTS, _ARITHMETIC + "mul", _mul),),
     "mad": (Row(INTEGERS, _PARTS, _ARITHMETIC + "mad", _mad),),
     "mul24": (Row(frozenset({"u32", "s32"}), frozenset({"lo", "hi"}), _ARITHMETIC + "mul24", _mul24),),
-    "mad24": (Row(frozenset({"u32", "s32"}), frozenset({"lo", "hi"}), _ARITHMETIC + "mad24", _mul24),),
+    "mad24": (Row(frozenset({"u32", "s32"}), frozenset({"lo", "hi", "sat"}), _ARITHMETIC + "mad24", _mul24),),
     "sad": (Row(INTEGERS, _NONE, _ARITHMETIC + "sad", _typed(absolute_difference, 3)),),
     "div": (Row(INTEGERS, _NONE, _ARITHMETIC + "div", _typed(divide, 2)),),
     "rem": (Row(INTEGERS, _NONE, _ARITHMETIC + "rem", _typed(remainder, 2)),),

@@ -18,6 +18,7 @@ from dotcu.simulator.semantics.table import (
     Operation,
     Step,
     bind_elementwise,
+    step_of,
     stored,
     unsigned,
 )
@@ -44,7 +45,16 @@ def bind_mov(placed: Placed, binding: Binding) -> Step:
     if isinstance(source, Special) and source.name in CLOCKS:
         return _clock(instruction, source.name, binding)
     type_ = instruction.types[0]
+    if isinstance(source, Special) and type_[0] in "bus":
+        return _special(instruction, source, binding)
     return bind_elementwise(Operation(copied, type_, (type_,)), instruction, binding)
+
+
+def _special(instruction: Instruction, source: Special, binding: Binding) -> Step:
+    """A special register; a mov that is narrower than it takes its low bits."""
+    type_ = instruction.types[0]
+    target = binding.destination(instruction.operands[0])
+    return step_of(Operation(copied, type_, (type_,)), target, [binding.wide_source(source, type_)])
 
 
 def _clock(instruction: Instruction, name: str, binding: Binding) -> Step:

@@ -146,7 +146,9 @@ def _whole(chunk: Chunk, access: Access) -> Part | None:
         space = _SPACE_OF_WINDOW.get(low >> 40, "global")
     if space in GLOBAL_SPACES:
         return _whole_region(chunk, access, located, low, end)
-    private = chunk.shared if space == "shared" else chunk.local
+    private = {"shared": chunk.shared, "local": chunk.local, "param": chunk.params}[space]
+    if space == "param" and access.action != "read":
+        return None
     window = _WINDOWS[space] if access.space == "generic" else 0
     span = chunk.grid.span(access)
     first, last = (0, private.size) if span is None else span[:2]
@@ -180,8 +182,8 @@ def _whole_region(chunk: Chunk, access: Access, located: Located, low: int, end:
     return Part(view, region.shadow(width), places, None, region, races, skew)
 
 
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
-_SPACE_OF_WINDOW = {SHARED_WINDOW >> 40: "shared", LOCAL_WINDOW >> 40: "local"}
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+_SPACE_OF_WINDOW = {window >> 40: space for space, window in _WINDOWS.items()}
 
 
 def _checked(chunk: Chunk, access: Access) -> list[Part]:
@@ -199,6 +201,8 @@ def _checked(chunk: Chunk, access: Access) -> list[Part]:
         return _private(chunk, access, chunk.shared, address, None)
     if space == "local":
         return _private(chunk, access, chunk.local, address, None)
+    if space == "param":
+        return _private(chunk, access, chunk.params, address, None)
     return _generic(chunk, access, address)
 
 
@@ -215,6 +219,8 @@ def _generic(chunk: Chunk, access: Access, address: Array) -> list[Part]:
             parts += _private(chunk, access, chunk.shared, here - base, positions)
         elif space == LOCAL_WINDOW >> 40:
             parts += _private(chunk, access, chunk.local, here - base, positions)
+        elif space == PARAM_WINDOW >> 40:
+            parts += _private(chunk, access, chunk.params, here - base, positions)
         else:
             parts += _global(chunk, access, here, positions)
     return parts
@@ -297,6 +303,9 @@ def _private(
     address = _spread(address, chunk.count())
     if positions is None:
         positions = np.arange(len(address))
+    if private is chunk.params and access.action != "read":
+        bounds.report_parameter_write(chunk, access, positions)
+        return []
     left = bounds.refuse_misaligned(chunk, access, address, positions)
     address, positions = address[left], positions[left]
     span = chunk.grid.span(access)

@@ -110,6 +110,9 @@ _MAKERS: Mapping[str, Maker] = {
     **{f"envreg{number}": lambda chunk: 0 for number in range(32)},
     "envreg1": lambda chunk: chunk.grid.workspace >> 32,
     "envreg2": lambda chunk: chunk.grid.workspace & 0xFFFFFFFF,
+    "reserved_smem_offset_0": lambda chunk: 0,
+    "reserved_smem_offset_1": lambda chunk: 0,
+    "current_graph_exec": lambda chunk: 0,
 }
 
 # Read anew by each instruction that names them: a loop may wait for them to advance.
@@ -121,6 +124,11 @@ CLOCKS: Mapping[str, Callable[[Chunk], int]] = {
     "globaltimer_lo": lambda chunk: time.time_ns() & 0xFFFFFFFF,
     "globaltimer_hi": lambda chunk: time.time_ns() >> 32,
 }
+
+
+def is_kept(name: str) -> bool:
+    """Whether a special register has a value that holds for a whole launch."""
+    return name in _MAKERS
 
 
 def special_arrays(chunk: Chunk, wanted: Sequence[tuple[str, int]]) -> None:

@@ -24,6 +24,9 @@ Step = Callable[["Chunk"], None]
 _UNSIGNED: Mapping[int, np.dtype[Any]] = {n: np.dtype(f"u{n}") for n in (1, 2, 4, 8)}
 _SIGNED: Mapping[int, np.dtype[Any]] = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 
+# A .b128 value: the low and the high 64 bits.
+WIDE = np.dtype([("low", np.uint64), ("high", np.uint64)])
+
 INTEGERS = frozenset(f"{kind}{bits}" for kind in "us" for bits in (16, 32, 64))
 BITS = frozenset({"b16", "b32", "b64"})
 
@@ -41,7 +44,7 @@ def dtype_of(type_: str) -> np.dtype[Any]:
         return np.dtype(np.float32)
     if type_ == "f64":
         return np.dtype(np.float64)
-    if type_ in ("f16x2", "bf16x2", "tf32"):
+    if type_ in ("f16x2", "bf16x2", "tf32", "u16x2", "s16x2"):
         return _UNSIGNED[4]
     if type_ in ("f16", "bf16", "e4m3x2", "e5m2x2"):
         return _UNSIGNED[2]

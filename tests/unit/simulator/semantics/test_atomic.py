@@ -136,3 +136,49 @@ def test_wide_and_half_types(run_kernel: Any) -> None:
     assert h[0] == 32
     assert p.tolist() == [32, 64]
     assert m[0] == -31
+
+
+VECTOR = r"""
+extern "C" __global__ void k({cell}* cells, {cell}* seen) {{
+    {cell} *p = cells + {count} * (threadIdx.x % 3), *s = seen + {count} * threadIdx.x;
+    {statement}
+}}"""
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_vectors_of_floats_are_updated_element_by_element(run_kernel: Any, count: int) -> None:
+    braces = "{" + ", ".join(f"%{n}" for n in range(count)) + "}"
+    given = "{" + ", ".join(f"%{count + n}" for n in range(count)) + "}"
+    outs = ", ".join(f'"=f"(s[{n}])' for n in range(count))
+    ins = ", ".join(f'"f"({n + 1}.f)' for n in range(count))
+    spelled = f"atom.global.v{count}.f32.add {braces}, [%{2 * count}], {given};"
+    text = f'asm volatile("{spelled}" : {outs} : {ins}, "l"(p));'
+    source = VECTOR.format(cell="float", count=count, statement=text)
+    cells, seen = np.zeros(3 * count + 4, "f4"), np.zeros(40 * count, "f4")
+    cells = cells[(-cells.ctypes.data // 4) % 4 :][: 3 * count]
+    run_kernel(source, {"cells": cells, "seen": seen}, block=40, arch="compute_90")
+    hits = [len(range(cell, 40, 3)) for cell in range(3)]
+    assert cells.tolist() == [hits[cell] * (n + 1) for cell in range(3) for n in range(count)]
+    for cell in range(3):
+        for n in range(count):
+            mine = seen.reshape(40, count)[cell::3, n]
+            assert sorted(mine.tolist()) == [turn * (n + 1) for turn in range(hits[cell])]
+    red = f'asm volatile("red.global.add.v{count}.f32 [%{count}], {braces};" :: {ins}, "l"(p) : "memory");'
+    run_kernel(
+        VECTOR.format(cell="float", count=count, statement=red),
+        {"cells": cells, "seen": seen},
+        block=40,
+        arch="compute_90",
+    )
+    assert cells.tolist() == [2 * hits[cell] * (n + 1) for cell in range(3) for n in range(count)]
+
+
+def test_vectors_of_packed_halves(run_kernel: Any) -> None:
+    text = (
+        'asm volatile("red.global.v2.f16x2.max.noftz [%2], {%0, %1};" :: "r"(a), "r"(b), "l"(p) : "memory");'
+    )
+    statement = f"unsigned a = 0x3C004000u + threadIdx.x, b = 0x40003C00u; {text}"
+    source = VECTOR.format(cell="unsigned", count=2, statement=statement)
+    cells, seen = np.zeros(6, "u4"), np.zeros(64, "u4")
+    run_kernel(source, {"cells": cells, "seen": seen}, block=32, arch="compute_90")
+    assert cells.tolist() == [v for c in range(3) for v in (0x3C004000 + max(range(c, 32, 3)), 0x40003C00)]

@@ -103,3 +103,46 @@ def test_properties_of_floats(execute: Any) -> None:
     }
     for name, want in expected.items():
         assert execute(f"testp.{name}.f32 %r0, %a;", a, result=bool).tolist() == want
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["eq", "lt", "gtu", "nan"])
+def test_halves_in_pairs_give_two_predicates(execute: Any, name: str, type_: str) -> None:
+    one, nan, tiny = {"f16": 0x3C00, "bf16": 0x3F80}[type_], 0x7FFF, 1
+    a, b = pairs([0, 0x8000, one, one | 0x8000, nan, tiny], "u2")
+    other = np.roll(a, 7)
+    apart = execute(f"setp.{name}.{type_} %r0, %a, %b;", a, b, result=bool)
+    above = execute(f"setp.{name}.{type_} %r0, %a, %b;", other, b, result=bool)
+    c = (np.arange(len(a)) % 3 == 0).astype(bool)
+    packed = [low.astype("u4") | high.astype("u4") << np.uint32(16) for low, high in ((a, other), (b, b))]
+    got = execute(f"setp.{name}.{type_}x2 %r0|%r1, %a, %b;", *packed, results=[bool, bool])
+    assert (got[0] == apart).all()
+    assert (got[1] == above).all()
+    got = execute(f"setp.{name}.xor.{type_}x2 %r0|%r1, %a, %b, !%c;", *packed, c, results=[bool, bool])
+    assert (got[0] == (apart ^ ~c)).all()
+    assert (got[1] == (above ^ ~c)).all()
+    want = np.where(apart & c, 0xFFFF, 0) | np.where(above & c, 0xFFFF0000, 0)
+    got = execute(f"set.{name}.and.u32.{type_}x2 %r0, %a, %b, %c;", *packed, c, result="u4")
+    assert got.tolist() == want.tolist()
+    want = np.where(apart | c, one, 0) | np.where(above | c, one << 16, 0)
+    got = execute(f"set.{name}.or.{type_}x2.{type_}x2 %r0, %a, %b, %c;", *packed, c, result="u4")
+    assert got.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("to", ["u16", "s16", "u32", "s32", "f16"])
+def test_a_comparison_of_halves_fills_its_destination(execute: Any, to: str) -> None:
+    a, b = pairs([0, 0x3C00, 0x7FFF, 0xBC00], "u2")
+    c = (np.arange(len(a)) % 2 == 0).astype(bool)
+    holds = execute("setp.le.f16 %r0, %a, %b;", a, b, result=bool)
+    kind = "u4" if to.endswith("32") else "u2"
+    yes = {"f16": 0x3C00}.get(to, 0xFFFFFFFF if kind == "u4" else 0xFFFF)
+    got = execute(f"set.le.{to}.f16 %r0, %a, %b;", a, b, result=kind)
+    assert got.tolist() == np.where(holds, yes, 0).tolist()
+    got = execute(f"set.le.and.{to}.f16 %r0, %a, %b, !%c;", a, b, c, result=kind)
+    assert got.tolist() == np.where(holds & ~c, yes, 0).tolist()
+
+
+def test_subnormal_halves_are_flushed_where_asked(execute: Any) -> None:
+    tiny, zero = np.array([1, 0x8001], "u2"), np.zeros(2, "u2")
+    assert not execute("setp.eq.f16 %r0, %a, %b;", tiny, zero, result=bool).any()
+    assert execute("setp.eq.ftz.f16 %r0, %a, %b;", tiny, zero, result=bool).all()

@@ -184,3 +184,58 @@ def test_float_to_whole_float_and_saturation(execute: Any) -> None:
     assert execute("cvt.rni.f32.f32 %r0, %a;", a[:4], result="f4").tolist() == [0, 2, 0, 2]
     assert execute("cvt.rzi.f32.f32 %r0, %a;", a[:4], result="f4").tolist() == [0, 1, 0, 2]
     assert execute("cvt.sat.f32.f32 %r0, %a;", a, result="f4").tolist() == [0.5, 1, 0, 1, 0, 0]
+
+
+def tf32(value: float, mode: str) -> float:
+    """A float32, rounded to 11 significant bits."""
+    exact, unit = Fraction(abs(value)), -136
+    while exact >= Fraction(2) ** (unit + 11):
+        unit += 1
+    scaled = exact / Fraction(2) ** unit
+    whole = {"rn": round(scaled), "rz": math.floor(scaled), "rna": math.floor(scaled + Fraction(1, 2))}[mode]
+    result = whole * Fraction(2) ** unit
+    number = math.inf if result >= Fraction(2) ** 128 else float(result)
+    return math.copysign(number, value)
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz", "rna"])
+def test_tf32_keeps_eleven_bits(execute: Any, mode: str) -> None:
+    a = np.random.default_rng(9).integers(0, 2**32, 400, dtype="u8").astype("u4").view("f4")
+    a = np.concatenate((a[np.isfinite(a)], np.array([0.0, -0.0, 3.4e38, -3.4e38, 1e-40], "f4")))
+    got = execute(f"cvt.{mode}.tf32.f32 %r0, %a;", a, result="u4").view("f4").tolist()
+    assert got == [tf32(x, mode) for x in a.tolist()]
+
+
+def test_tf32_clamps(execute: Any) -> None:
+    a = np.array([-1.5, -0.0, 2.0, np.nan, np.inf, -np.inf, 3.4028235e38], "f4")
+    relu = execute("cvt.rn.relu.tf32.f32 %r0, %a;", a, result="u4")
+    assert relu.tolist()[:5] == [0, 0, 0x40000000, 0x7FFFFFFF, 0x7F800000]
+    finite = execute("cvt.rna.satfinite.tf32.f32 %r0, %a;", a, result="u4")
+    assert finite.tolist()[3:] == [0x7FFFFFFF, 0x7F7FE000, 0xFF7FE000, 0x7F7FE000]
+
+
+@pytest.mark.parametrize("type_", ["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"])
+def test_packing_clamps_integers(execute: Any, type_: str) -> None:
+    low, high = limits(type_)
+    pool = [0, 1, -1, low, high, low - 1, high + 1, 2**31 - 1, -(2**31), 5]
+    a, b = (m.reshape(-1).astype("i4") for m in np.meshgrid(pool, pool))
+    c = np.arange(len(a), dtype="u4") * np.uint32(0x01234567)
+    n = bits(type_)
+    text = (
+        f"cvt.pack.sat.{type_}.s32 %r0, %a, %b;"
+        if n == 16
+        else f"cvt.pack.sat.{type_}.s32.b32 %r0, %a, %b, %c;"
+    )
+    got = execute(text, a, b, c, result="u4").tolist()
+    for x, y, z, g in zip(a.tolist(), b.tolist(), c.tolist(), got, strict=True):
+        clamped = [min(max(v, low), high) % (1 << n) for v in (x, y)]
+        above = z << (2 * n) if n < 16 else 0
+        assert g == (above | clamped[0] << n | clamped[1]) % 2**32
+
+
+@pytest.mark.parametrize("kind", ["e4m3x2", "e5m2x2"])
+def test_eight_bit_floats_without_negatives(execute: Any, kind: str) -> None:
+    a = np.array([-1.0, -0.0, 1.0, np.nan, -1e-9, np.inf], "f4")
+    got = execute(f"cvt.rn.satfinite.relu.{kind}.f32 %r0, %a, %a;", a, result="u2").tolist()
+    one, largest = (0x38, 0x7E) if kind == "e4m3x2" else (0x3C, 0x7B)
+    assert got == [byte * 0x101 for byte in (0, 0, one, 0x7F, 0, largest)]

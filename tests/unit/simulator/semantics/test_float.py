@@ -232,3 +232,38 @@ def test_signs_and_copies(execute: Any) -> None:
     assert execute("abs.f32 %r0, %a;", a, result="u4").tolist() == (a.view("u4") & 0x7FFFFFFF).tolist()
     got = execute("copysign.f32 %r0, %a, %b;", a, b, result="f4")
     assert got.tolist() == [-1.0 if i == 9 else v for i, v in enumerate([1.0, -1.0, -1.0, 0.0])]
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize("nan", ["", ".NaN"])
+def test_the_extreme_of_magnitudes_takes_the_product_s_sign(execute: Any, name: str, nan: str) -> None:
+    pool = np.array([0.0, -0.0, 1.5, -1.5, 3.0, -3.0, np.inf, -np.inf, np.nan], "f4")
+    a, b = (m.reshape(-1).copy() for m in np.meshgrid(pool, pool))
+    got = execute(f"{name}{nan}.xorsign.abs.f32 %r0, %a, %b;", a, b, result="f4")
+    for x, y, g in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
+        if x != x or y != y:
+            if nan or (x != x and y != y):
+                assert g != g
+                continue
+            magnitude = abs(y if x != x else x)
+        else:
+            magnitude = (min if name == "min" else max)(abs(x), abs(y))
+        negative = np.signbit(np.float32(x)) ^ np.signbit(np.float32(y))
+        assert abs(g) == magnitude
+        assert np.signbit(np.float32(g)) == negative
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+@pytest.mark.parametrize("mode", ["", ".rz", ".rp"])
+def test_operands_of_half_types_are_widened(execute: Any, type_: str, mode: str) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(0x3000, 0x4800, 200).astype("u2") for _ in range(2))
+    c = rng.uniform(-9, 9, 200).astype("f4")
+    wide = [execute(f"cvt.f32.{type_} %r0, %a;", x, result="f4") for x in (a, b)]
+    for op in ("add", "sub"):
+        want = execute(f"{op}{mode}.f32 %r0, %a, %b;", wide[0], c, result="f4")
+        assert execute(f"{op}{mode}.f32.{type_} %r0, %a, %b;", a, c, result="f4").tolist() == want.tolist()
+    rounded = mode or ".rn"
+    want = execute(f"fma{rounded}.sat.f32 %r0, %a, %b, %c;", *wide, c, result="f4")
+    got = execute(f"fma{rounded}.sat.f32.{type_} %r0, %a, %b, %c;", a, b, c, result="f4")
+    assert got.tolist() == want.tolist()

@@ -104,3 +104,21 @@ def test_signs_and_relu(execute: Any) -> None:
     zero = np.zeros(3, "u2")
     got = execute("fma.rn.relu.f16 %r0, %a, %b, %c;", a, one, zero, result="u2")
     assert got.tolist() == [0x3C00, 0, 0]
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_the_extreme_of_magnitudes_takes_the_product_s_sign(execute: Any, type_: str) -> None:
+    pool = np.concatenate((values(type_)[::5], np.array([0x7FFF, 0, 0x8000], "u2")))
+    a, b = (m.reshape(-1).copy() for m in np.meshgrid(pool, pool))
+    plain = execute(f"max.{type_} %r0, %a, %b;", a & np.uint16(0x7FFF), b & np.uint16(0x7FFF), result="u2")
+    got = execute(f"max.xorsign.abs.{type_} %r0, %a, %b;", a, b, result="u2")
+    assert ((got & 0x7FFF) == plain).all()
+    is_nan = plain == 0x7FFF
+    assert (((got ^ a ^ b) & 0x8000 == 0) | is_nan).all()
+    packed = execute(
+        f"max.xorsign.abs.{type_}x2 %r0, %a, %b;",
+        a[: len(a) & ~1].view("u4"),
+        b[: len(a) & ~1].view("u4"),
+        result="u4",
+    )
+    assert packed.view("u2").tolist() == got[: len(a) & ~1].tolist()

@@ -211,3 +211,12 @@ def test_predicates_combine(execute: Any) -> None:
     assert execute("or.pred %r0, %a, !%b;", a, b, result=bool).tolist() == [True, False, True, True]
     assert execute("xor.pred %r0, %a, %b;", a, b, result=bool).tolist() == [False, True, True, False]
     assert execute("not.pred %r0, %a;", a, result=bool).tolist() == [True, True, False, False]
+
+
+def test_a_saturated_product_of_24_bits_clamps_its_sum(execute: Any) -> None:
+    a = np.array([0x7FFFFF, 0x7FFFFF, -0x800000, 5], "i4")
+    c = np.array([2**31 - 1, 5, -(2**31), 7], "i4")
+    b = np.array([0x7FFFFF, 0x7FFFFF, 0x7FFFFF, 3], "i4")
+    exact = [(x * y >> 16) + z for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)]
+    got = execute("mad24.hi.sat.s32 %r0, %a, %b, %c;", a, b, c, result="i4")
+    assert got.tolist() == [min(max(v, -(2**31)), 2**31 - 1) for v in exact]
