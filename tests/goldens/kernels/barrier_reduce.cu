@@ -16,6 +16,7 @@ extern "C" __global__ void barrier_reduce(const int* in, int* out) {
     line[i] = x;
     asm volatile("barrier.cta.sync 6;" ::: "memory");
     *row = line[95 - i], row += blockDim.x;
+    __syncthreads();
     if (i < 64) {  // two warps of three
         asm volatile("barrier.sync.aligned 7, 64;" ::: "memory");
         line[i] = i;
