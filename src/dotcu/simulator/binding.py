@@ -116,6 +116,8 @@ class Binding:
             return self._framed_address(operand, wanted)
         slot, kept = self.kept(operand, wanted)
         if isinstance(operand, Negated):
+            if not kept == wanted == np.dtype(bool):
+                raise NotExecuted
             return Source(slot, np.logical_not)
         if kept == wanted:
             return Source(slot, None)

@@ -27,8 +27,8 @@ class Private:
         self.written = np.zeros(owners * pitch, np.uint8)
         self.views = {w: self.data.view(f"u{w}") for w in (1, 2, 4, 8)}
         self.shadows = {w: self.written.view(f"u{w}") for w in (1, 2, 4, 8)}
-        starts = np.arange(owners, dtype=np.uint64) * np.uint64(pitch)
-        self.bases = starts if owners == 1 else np.repeat(starts, lanes // owners)
+        starts = np.arange(owners if size else 1, dtype=np.uint64) * np.uint64(pitch)
+        self.bases = starts if len(starts) == 1 else np.repeat(starts, lanes // owners)
         self.races: Shadow | None = None
         self._complete = False
 

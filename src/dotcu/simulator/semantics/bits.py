@@ -231,7 +231,8 @@ def _field(a: Array, start: int, length: int, signed: bool) -> Array:
     return result
 
 
-_ANY = frozenset({"b32", "b64", "u32", "u64", "s32", "s64"})
+_BITS = frozenset({"b32", "b64"})
+_SIGNED_OR_NOT = frozenset({"u32", "u64", "s32", "s64"})
 _B32 = frozenset({"b32"})
 _NONE: frozenset[str] = frozenset()
 _INTEGER = "Integer Arithmetic Instructions: "
@@ -239,12 +240,12 @@ _LOGIC = "Logic and Shift Instructions: "
 _WORDS = frozenset({"u32", "s32"})
 
 BIT_FIELDS: Table = {
-    "popc": (Row(_ANY, _NONE, _INTEGER + "popc", _counts(population)),),
-    "clz": (Row(_ANY, _NONE, _INTEGER + "clz", _counts(leading_zeros)),),
-    "brev": (Row(_ANY, _NONE, _INTEGER + "brev", _reverse),),
-    "bfind": (Row(_ANY, frozenset({"shiftamt"}), _INTEGER + "bfind", _find),),
-    "bfe": (Row(_ANY, _NONE, _INTEGER + "bfe", _extract),),
-    "bfi": (Row(_ANY, _NONE, _INTEGER + "bfi", _insert),),
+    "popc": (Row(_BITS, _NONE, _INTEGER + "popc", _counts(population)),),
+    "clz": (Row(_BITS, _NONE, _INTEGER + "clz", _counts(leading_zeros)),),
+    "brev": (Row(_BITS, _NONE, _INTEGER + "brev", _reverse),),
+    "bfind": (Row(_SIGNED_OR_NOT, frozenset({"shiftamt"}), _INTEGER + "bfind", _find),),
+    "bfe": (Row(_SIGNED_OR_NOT, _NONE, _INTEGER + "bfe", _extract),),
+    "bfi": (Row(_BITS, _NONE, _INTEGER + "bfi", _insert),),
     "shf": (Row(_B32, frozenset({"l", "r", "wrap", "clamp"}), _LOGIC + "shf", _funnel),),
     "prmt": (Row(_B32, frozenset(_MODES), "Data Movement: prmt", _permute),),
     "dp4a": (Row(_WORDS, _NONE, _INTEGER + "dp4a", _dot(4)),),

@@ -35,6 +35,8 @@ def bind_carry(placed: Placed, binding: Binding) -> Step:
     if size not in (4, 8):
         raise NotExecuted
     target = binding.destination(instruction.operands[0])
+    if target.dtype.itemsize != size:
+        raise NotExecuted
     sources = [binding.source(o, f"u{8 * size}") for o in instruction.operands[1:]]
     carry = binding.register(CARRY).slot
     takes_carry, gives_carry = opcode.endswith("c"), "cc" in flags

@@ -242,6 +242,8 @@ def _slct(form: Form) -> Operation | None:
         return None
     by = form.types[1]
     ftz = "ftz" in form.flags
+    if ftz and by != "f32":
+        return None
 
     def choose(a: Array, b: Array, c: Array) -> Array:
         return np.where((flush(c) if ftz else c) >= 0, a, b)

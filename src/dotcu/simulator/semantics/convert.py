@@ -230,14 +230,13 @@ def _to_tf32(form: Form) -> Convert:
     return convert
 
 
-def _tf32_bias(bits: Array, form: Form) -> Array | np.uint32:
+def _tf32_bias(bits: Array, form: Form) -> Array:
     """What is added before the bits that tf32 drops are cut off."""
-    if "rna" in form.flags:
-        return np.uint32(0x1000)
-    if "rz" in form.flags:
-        return np.uint32(0)
+    if "rna" in form.flags or "rz" in form.flags:
+        return np.full(1, 0x1000 if "rna" in form.flags else 0, np.uint32)
     odd: Array = (bits >> np.uint32(13)) & np.uint32(1)
-    return np.uint32(0xFFF) + odd
+    result: Array = np.uint32(0xFFF) + odd
+    return result
 
 
 # Packed

@@ -104,7 +104,17 @@ def _value(chunk: Chunk, source: Source) -> Array:
 
 
 def _members(placed: Placed, binding: Binding) -> int:
-    return binding.source(placed.instruction.operands[-1], "u32").slot
+    source = binding.source(placed.instruction.operands[-1], "u32")
+    if source.adapt is not None:
+        raise NotExecuted
+    return source.slot
+
+
+def _word(destination: Destination) -> Destination:
+    """A destination of 32 bits."""
+    if destination.dtype.itemsize != 4:
+        raise NotExecuted
+    return destination
 
 
 # shfl
@@ -117,6 +127,7 @@ def bind_shfl(placed: Placed, binding: Binding) -> Rendezvous:
     if "sync" not in instruction.flags or not mode or len(instruction.operands) != 5:
         raise NotExecuted
     target, inside = _both(instruction.operands[0], binding)
+    _word(target)
     a, b, c = [binding.source(o, "u32") for o in instruction.operands[1:4]]
     move = _SHUFFLES[mode]
 
@@ -277,7 +288,7 @@ def bind_redux(placed: Placed, binding: Binding) -> Rendezvous:
         raise NotExecuted
     dtype = dtype_of(type_)
     ufunc, neutral = _REDUCE[mode][0], dtype.type(_REDUCE[mode][1](dtype))
-    target = binding.destination(instruction.operands[0])
+    target = _word(binding.destination(instruction.operands[0]))
     source = binding.source(instruction.operands[1], type_)
     members = _members(placed, binding)
 
