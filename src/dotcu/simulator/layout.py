@@ -134,7 +134,7 @@ def swapped_addresses(linked: Linked) -> frozenset[tuple[str, int]]:
     found = set()
     for placed in linked.code:
         instruction = placed.instruction
-        if instruction.opcode == "atom" and "cas" in instruction.flags:
+        if instruction.opcode == "atom" and "cas" in instruction.flags and len(instruction.operands) > 1:
             address = instruction.operands[1]
             if isinstance(address, Address) and isinstance(address.base, Register):
                 root = copies.get(address.base.name, address.base.name)

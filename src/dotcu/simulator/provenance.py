@@ -108,7 +108,7 @@ def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[O
 
 def _loaded(instruction: Instruction, parameters: Mapping[str, int]) -> Origin:
     """What a load brings in: a parameter, or, from the lane's own memory, who knows what."""
-    address = instruction.operands[1]
+    address = instruction.operands[1] if len(instruction.operands) > 1 else None
     if "param" not in instruction.flags:
         return NONE if {"global", "shared", "const"} & set(instruction.flags) else frozenset({UNKNOWN})
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):

@@ -15,7 +15,7 @@ from dotcu.simulator import Loaded, Program
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
 # Far more than any of these texts takes, and far less than a search that goes through everything.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 # What NVRTC prints, in small: every directive and kind of operand, without NVRTC being there.
 SAMPLE = (
