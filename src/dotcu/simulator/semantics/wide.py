@@ -14,6 +14,7 @@ from dotcu.simulator.chunk import Array, Chunk
 from dotcu.simulator.ptx.instructions import Instruction, Operand, Register, Sink, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import check_written, mark_written
+from dotcu.simulator.sanitizers.race import check_atomic
 from dotcu.simulator.semantics.atomic import grouped, spelled
 from dotcu.simulator.semantics.memory import access_of, load, save, space_of
 from dotcu.simulator.semantics.spaces import Access, Part, order_of, resolve
@@ -162,11 +163,16 @@ def _exchange(chunk: Chunk, access: Access, part: Part, values: list[Array], old
     for half in range(2) if part.shadow is not None else ():
         check_written(chunk, access, part, index + half)
     order, _ = grouped(chunk, index)
+    for half in range(2) if part.races is not None else ():
+        check_atomic(chunk, access, part, index + half, order)
+    chunk.watch(access.placed)
     for turn in order.tolist():
         lane = turn if part.positions is None else int(part.positions[turn])
         there = part.view[index[turn] : index[turn] + 2]
         old[lane] = (there[0], there[1])
+        new = values[-1][lane]
         if len(values) == 1 or values[0][lane] == old[lane]:
-            there[:] = values[-1][lane].item()
+            there[:] = new.item()
+            chunk.grid.progress += int(new != old[lane])
     for half in range(2):
         mark_written(access, part, index + half)
