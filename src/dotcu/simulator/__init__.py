@@ -1,9 +1,9 @@
 """CUDA kernels on the CPU: PTX executed instruction by instruction, on NumPy."""
 
-from dotcu.simulator.counters import Counters
+from dotcu.simulator.counting.counters import Counters
 from dotcu.simulator.finding import Finding
 from dotcu.simulator.launch import launch
-from dotcu.simulator.memory import Buffer, Memory
+from dotcu.simulator.machine.memory import Buffer, Memory
 from dotcu.simulator.program import Entry, EntryHeader, Loaded, Param, Program, entry_headers
 from dotcu.simulator.run import CHECKS, Run
 

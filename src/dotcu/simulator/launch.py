@@ -8,9 +8,9 @@ import numpy as np
 
 from dotcu.errors import SimulationError
 from dotcu.simulator.finding import Coordinates
-from dotcu.simulator.heap import keep_freed_memory
-from dotcu.simulator.machine import Grid
-from dotcu.simulator.memory import Buffer, Memory, Region, allocate
+from dotcu.simulator.machine.grid import Grid
+from dotcu.simulator.machine.heap import keep_freed_memory
+from dotcu.simulator.machine.memory import Buffer, Memory, Region, allocate
 from dotcu.simulator.program import Loaded, pack_params
 from dotcu.simulator.run import Run
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotcu.errors import SimulationError
-from dotcu.simulator.decode import Decoded, decode
-from dotcu.simulator.memory import Buffer, Region, allocate
+from dotcu.simulator.decoding.decode import Decoded, decode
+from dotcu.simulator.machine.memory import Buffer, Region, allocate
 from dotcu.simulator.ptx.headers import Outline, function_not_found, outline
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Body, Header, Location, Part, Symbol, Variable
 from dotcu.simulator.ptx.link import Linked, Placed, Refusal, Unresolved, link

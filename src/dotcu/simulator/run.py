@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dotcu.errors import FindingError
-from dotcu.simulator.counters import Counters
+from dotcu.simulator.counting.counters import Counters
 from dotcu.simulator.finding import Finding
 
 DEFAULT_STEP_LIMIT = 20_000_000

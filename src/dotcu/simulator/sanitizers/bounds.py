@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk, Private
-from dotcu.simulator.layout import display_name, is_local_frame
-from dotcu.simulator.memory import NULL_PAGE, Region
+from dotcu.simulator.decoding.layout import display_name, is_local_frame
+from dotcu.simulator.machine.chunk import Array, Chunk, Private
+from dotcu.simulator.machine.memory import NULL_PAGE, Region
 
 if TYPE_CHECKING:
-    from dotcu.simulator.provenance import Span
+    from dotcu.simulator.decoding.provenance import Span
     from dotcu.simulator.semantics.spaces import Access
 
 _FOREIGN = (

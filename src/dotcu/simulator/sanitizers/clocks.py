@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.shape import WARP, Array, Lanes, Shape
+from dotcu.simulator.machine.shape import WARP, Array, Lanes, Shape
 
 NEVER = -1
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.in_flight import Copy
+from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.machine.in_flight import Copy
 from dotcu.simulator.ptx.instructions import Location
 from dotcu.simulator.ptx.link import Placed
 

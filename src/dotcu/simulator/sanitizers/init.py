@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.layout import is_local_frame
+from dotcu.simulator.decoding.layout import is_local_frame
+from dotcu.simulator.machine.chunk import Array, Chunk
 
 if TYPE_CHECKING:
     from dotcu.simulator.semantics.spaces import Access, Part

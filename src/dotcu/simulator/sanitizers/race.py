@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array, Chunk, Lanes
+from dotcu.simulator.machine.chunk import WARP, Array, Chunk, Lanes
 from dotcu.simulator.sanitizers.clocks import NEVER, picked
 from dotcu.simulator.sanitizers.shadow import LANE, STRONG, Event, Shadow, Touch, event_of
 

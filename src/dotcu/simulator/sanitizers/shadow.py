@@ -13,12 +13,12 @@ from weakref import WeakSet
 
 import numpy as np
 
+from dotcu.simulator.machine.shape import Array, Lanes, Shape
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.clocks import NEVER, Times
-from dotcu.simulator.shape import Array, Lanes, Shape
 
 if TYPE_CHECKING:
-    from dotcu.simulator.chunk import Chunk
+    from dotcu.simulator.machine.chunk import Chunk
     from dotcu.simulator.semantics.spaces import Access, Order
 
 STRONG = np.uint64(1 << 32)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.ptx.instructions import Operand, Sink, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
@@ -37,7 +37,7 @@ from dotcu.simulator.semantics.table import (
 )
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 # Lanes up to which it is worth knowing whether an atomic changed anything: more do not spin.
 _FEW = 1 << 14

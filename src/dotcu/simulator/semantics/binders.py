@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Chunk
+from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.atomic import bind_atom
 from dotcu.simulator.semantics.bits import BIT_FIELDS
@@ -38,7 +38,7 @@ from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_a
 from dotcu.simulator.semantics.wide import bind_atom_wide, bind_ld_wide, bind_mov_wide, bind_st_wide
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 Bind = Callable[[Placed, "Binding"], Step | Rendezvous]
 

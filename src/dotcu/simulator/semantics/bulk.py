@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk, Lanes
-from dotcu.simulator.in_flight import Signal, acting, in_flight
+from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
+from dotcu.simulator.machine.in_flight import Signal, acting, in_flight
 from dotcu.simulator.ptx.instructions import Immediate
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
@@ -30,7 +30,7 @@ from dotcu.simulator.semantics.spans import WIDTH, each_element, read_rows, span
 from dotcu.simulator.semantics.table import NotExecuted, Source, Step, dtype_of
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 Reduce = Callable[[Array, Array], Array]
 _TARGETS = ("shared::cluster", "shared::cta")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.memory import LOCAL_WINDOW
+from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.machine.memory import LOCAL_WINDOW
 from dotcu.simulator.ptx.instructions import Arguments, Symbol
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.enter import places
@@ -20,7 +20,7 @@ from dotcu.simulator.semantics.printf import DIRECTIVE, fill
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding, Spot
+    from dotcu.simulator.decoding.binding import Binding, Spot
 
 Answer = Callable[[Chunk, Placed, "list[Array]"], "Array | int"]
 

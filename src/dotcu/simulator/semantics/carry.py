@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.ptx.instructions import Register
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.integer import high64, high64_signed
 from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 CARRY = Register("CC.CF", "pred")
 _OPCODES = frozenset({"add", "addc", "sub", "subc", "mad", "madc"})

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Chunk
+from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 
 def bind_mapa(placed: Placed, binding: Binding) -> Step:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk, Lanes
-from dotcu.simulator.coalesce import common_warps
-from dotcu.simulator.flow import EXIT
+from dotcu.simulator.counting.coalesce import common_warps
+from dotcu.simulator.decoding.flow import EXIT
+from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 
 def go(chunk: Chunk, target: int, lanes: Lanes | None) -> None:

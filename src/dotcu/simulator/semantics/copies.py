@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.in_flight import Signal, acting, in_flight
+from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.machine.in_flight import Signal, acting, in_flight
 from dotcu.simulator.ptx.instructions import Immediate, Negated, Operand, Register
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
@@ -26,7 +26,7 @@ from dotcu.simulator.semantics.spaces import WEAK, Access, resolve
 from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 # How many bytes each lane reads of the source; None: all.
 _Length = Callable[[Chunk], Array]

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.callstack import CallStack
-from dotcu.simulator.chunk import Array, Chunk, Lanes
-from dotcu.simulator.flow import EXIT, BasicBlock
-from dotcu.simulator.layout import STACK_ALIGNMENT, STACK_BYTES
+from dotcu.simulator.decoding.flow import EXIT, BasicBlock
+from dotcu.simulator.decoding.layout import STACK_ALIGNMENT, STACK_BYTES
+from dotcu.simulator.machine.callstack import CallStack
+from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
 from dotcu.simulator.ptx.link import Function, Placed
 from dotcu.simulator.semantics.control import go
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding, Spot
+    from dotcu.simulator.decoding.binding import Binding, Spot
 
 _BYTES_PER_REGISTER = 8
 

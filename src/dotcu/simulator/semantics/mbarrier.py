@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.in_flight import acting
+from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.machine.in_flight import acting
 from dotcu.simulator.ptx.instructions import Operand, Sink
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import WRITTEN
@@ -35,7 +35,7 @@ from dotcu.simulator.semantics.spaces import WEAK, Access, Order
 from dotcu.simulator.semantics.table import NotExecuted, Source, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 _SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
 # With clusters of one block, the scopes of the block and of the cluster are the same.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.in_flight import acting
+from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.machine.in_flight import acting
 from dotcu.simulator.ptx.instructions import Address, Operand
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
@@ -21,7 +21,7 @@ from dotcu.simulator.semantics.spaces import Access, Order, Part, resolve
 from dotcu.simulator.semantics.table import NotExecuted
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 ARRIVES = Order(strong=True, release=True, scope="cta")
 WAITS = Order(strong=True, acquire=True, scope="cta")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
@@ -21,7 +21,7 @@ from dotcu.simulator.semantics.spaces import Access, Order, Part, order_of, reso
 from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 SPACES = frozenset({"global", "shared", "local", "param", "const"})
 # Modifiers that say when and where bytes move, not which: in one legal order all hold.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Instruction, Sink, Special, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.special import CLOCKS
@@ -24,7 +24,7 @@ from dotcu.simulator.semantics.table import (
 )
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 
 def copied(a: Array) -> Array:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array
+from dotcu.simulator.machine.chunk import Array
 
 MAX_COUNT = (1 << 20) - 1
 _TX_BITS = 21

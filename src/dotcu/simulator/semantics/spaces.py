@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk, Private
-from dotcu.simulator.located import Located
-from dotcu.simulator.memory import (
+from dotcu.simulator.counting.traffic import count_access
+from dotcu.simulator.decoding.provenance import NONE, Origin
+from dotcu.simulator.machine.chunk import Array, Chunk, Private
+from dotcu.simulator.machine.located import Located
+from dotcu.simulator.machine.memory import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
     SHARED_WINDOW,
     WINDOW_BYTES,
     Region,
 )
-from dotcu.simulator.provenance import NONE, Origin
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.shadow import Shadow
-from dotcu.simulator.traffic import count_access
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
-from dotcu.simulator.in_flight import acting
+from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.machine.in_flight import acting
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import WRITTEN, check_written

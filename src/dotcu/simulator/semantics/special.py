@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array, Chunk
+from dotcu.simulator.machine.chunk import WARP, Array, Chunk
 from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
 from dotcu.simulator.semantics.table import dtype_of
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dotcu.simulator.ptx.instructions import Instruction, Operand
 
 if TYPE_CHECKING:
-    from dotcu.simulator.chunk import Chunk
+    from dotcu.simulator.machine.chunk import Chunk
 
 Array = NDArray[Any]
 Step = Callable[["Chunk"], None]

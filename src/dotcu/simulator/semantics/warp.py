@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array, Chunk, pack_bits
+from dotcu.simulator.machine.chunk import WARP, Array, Chunk, pack_bits
 from dotcu.simulator.ptx.instructions import Operand, Pair, Sink
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import Destination, NotExecuted, Source, Step, dtype_of
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 _LANES = np.arange(WARP, dtype=np.uint32)
 _BITS = np.uint32(1) << _LANES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk
+from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.ptx.instructions import Instruction, Operand, Register, Sink, Vector
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import check_written, mark_written
@@ -21,7 +21,7 @@ from dotcu.simulator.semantics.spaces import Access, Part, order_of, resolve
 from dotcu.simulator.semantics.table import WIDE, NotExecuted, Source, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 
 def halves(value: Array) -> list[Array]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from dotcu.simulator.chunk import Array
+from dotcu.simulator.machine.chunk import Array
 
 _BYTES = np.arange(256, dtype=np.uint8)
 _TF32 = np.uint32(0xFFFFE000)

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array
+from dotcu.simulator.machine.chunk import WARP, Array
 
 
 class Fragment(Protocol):

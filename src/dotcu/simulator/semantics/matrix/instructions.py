@@ -12,7 +12,7 @@ from dotcu.simulator.semantics.matrix.wmma import bind_wmma
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 MATRIX_INSTRUCTIONS: Mapping[str, Callable[[Placed, Binding], Rendezvous]] = {
     "mma": bind_mma,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array
+from dotcu.simulator.machine.chunk import WARP, Array
 from dotcu.simulator.semantics.table import NotExecuted
 
 # Bits of each type of element in memory, and in registers.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from dotcu.simulator.chunk import Chunk
+from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.ptx.instructions import Operand
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.matrix.formats import ACCUMULATORS, MULTIPLICANDS
@@ -34,7 +34,7 @@ from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _LAYOUTS = ("row", "col")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array
+from dotcu.simulator.machine.chunk import Array
 from dotcu.simulator.semantics.half import round_half
 from dotcu.simulator.semantics.rounding import MODES, canonical, fused
 from dotcu.simulator.semantics.table import NotExecuted

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array, Chunk
-from dotcu.simulator.memory import SHARED_WINDOW
+from dotcu.simulator.machine.chunk import WARP, Array, Chunk
+from dotcu.simulator.machine.memory import SHARED_WINDOW
 from dotcu.simulator.ptx.instructions import Address, Instruction, Operand
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.matrix.warps import of_whole_warps, read, sources_of, targets_of, write
@@ -25,7 +25,7 @@ from dotcu.simulator.semantics.table import NotExecuted, Step
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 _COUNTS: Mapping[str, int] = {"x1": 1, "x2": 2, "x4": 4}
 _MODIFIERS = frozenset({"sync", "aligned", "m8n8", "trans", "shared", "shared::cta", *_COUNTS})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array, Chunk, Lanes
+from dotcu.simulator.machine.chunk import WARP, Array, Chunk, Lanes
 from dotcu.simulator.ptx.instructions import Operand, Sink
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.memory import elements_of
@@ -22,7 +22,7 @@ from dotcu.simulator.semantics.table import Destination, NotExecuted, Source, St
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 _EVERYONE = np.uint32(0xFFFFFFFF)
 

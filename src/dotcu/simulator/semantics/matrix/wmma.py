@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Array, Chunk
-from dotcu.simulator.memory import SHARED_WINDOW, WINDOW_BYTES
+from dotcu.simulator.machine.chunk import WARP, Array, Chunk
+from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.ptx.instructions import Address, Operand
 from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
@@ -25,7 +25,7 @@ from dotcu.simulator.semantics.table import NotExecuted, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
-    from dotcu.simulator.binding import Binding
+    from dotcu.simulator.decoding.binding import Binding
 
 _SPACES = frozenset({"global", "shared", "shared::cta"})
 _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}

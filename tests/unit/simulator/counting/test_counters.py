@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dotcu.simulator import Counters
+from dotcu.simulator.counting.work import CLASSES, work_of
 from dotcu.simulator.ptx.instructions import NOWHERE, Instruction
 from dotcu.simulator.semantics import binders
-from dotcu.simulator.work import CLASSES, work_of
 
 
 def aligned(dtype: Any, count: int, skew: int = 0) -> Any:

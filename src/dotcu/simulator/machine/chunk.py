@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.located import Located
-from dotcu.simulator.memory import Region
-from dotcu.simulator.private import Private
+from dotcu.simulator.machine.located import Located
+from dotcu.simulator.machine.memory import Region
+from dotcu.simulator.machine.private import Private
+from dotcu.simulator.machine.shape import WARP, Array, Lanes, Shape
+from dotcu.simulator.machine.spin import Spin
 from dotcu.simulator.sanitizers.clocks import Clocks, Times
 from dotcu.simulator.sanitizers.shadow import Event
-from dotcu.simulator.shape import WARP, Array, Lanes, Shape
-from dotcu.simulator.spin import Spin
 
 if TYPE_CHECKING:
-    from dotcu.simulator.barrier import Barriers
-    from dotcu.simulator.callstack import CallStack
-    from dotcu.simulator.in_flight import InFlight
-    from dotcu.simulator.machine import Grid
+    from dotcu.simulator.machine.barrier import Barriers
+    from dotcu.simulator.machine.callstack import CallStack
+    from dotcu.simulator.machine.grid import Grid
+    from dotcu.simulator.machine.in_flight import InFlight
     from dotcu.simulator.ptx.link import Placed
     from dotcu.simulator.semantics.spaces import Access
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from dotcu.simulator.memory import Region
+from dotcu.simulator.machine.memory import Region
 from dotcu.simulator.ptx.instructions import (
     TYPE_BYTES,
     Address,
@@ -27,7 +27,7 @@ from dotcu.simulator.ptx.instructions import (
 from dotcu.simulator.ptx.link import Linked
 
 if TYPE_CHECKING:
-    from dotcu.simulator.machine import Grid
+    from dotcu.simulator.machine.grid import Grid
 
 # Names of variables, and offsets of kernel parameters.
 Origin = frozenset[str | int]

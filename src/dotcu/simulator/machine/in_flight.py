@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk, Lanes
+from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
 from dotcu.simulator.sanitizers.init import WRITTEN
 from dotcu.simulator.sanitizers.race import check_write
 from dotcu.simulator.semantics.spaces import Access, Part

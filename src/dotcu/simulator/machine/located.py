@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.memory import Region
-from dotcu.simulator.private import Private
-from dotcu.simulator.shape import Array, Lanes
+from dotcu.simulator.machine.memory import Region
+from dotcu.simulator.machine.private import Private
+from dotcu.simulator.machine.shape import Array, Lanes
 
 if TYPE_CHECKING:
-    from dotcu.simulator.traffic import Cost
+    from dotcu.simulator.counting.traffic import Cost
 
 
 class Located:

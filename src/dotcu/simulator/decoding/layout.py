@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dotcu.simulator.provenance import Extent
+from dotcu.simulator.decoding.provenance import Extent
 from dotcu.simulator.ptx.instructions import Address, Register, Symbol, Variable
 from dotcu.simulator.ptx.link import Linked
 from dotcu.simulator.ptx.names import registers_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dotcu.simulator.shape import WARP, Lanes, Shape
+from dotcu.simulator.machine.shape import WARP, Lanes, Shape
 
 
 class Spin:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.coalesce import (
+from dotcu.simulator.counting.coalesce import (
     SECTOR_BYTES,
     WARP,
     WORD_BYTES,
@@ -28,7 +28,7 @@ from dotcu.simulator.coalesce import (
 )
 
 if TYPE_CHECKING:
-    from dotcu.simulator.chunk import Chunk
+    from dotcu.simulator.machine.chunk import Chunk
     from dotcu.simulator.ptx.link import Placed
     from dotcu.simulator.semantics.spaces import Access, Part
 

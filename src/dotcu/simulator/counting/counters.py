@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dotcu.simulator.decode import Tally
-    from dotcu.simulator.traffic import Cost, Site
-    from dotcu.simulator.work import Work
+    from dotcu.simulator.counting.traffic import Cost, Site
+    from dotcu.simulator.counting.work import Work
+    from dotcu.simulator.decoding.decode import Tally
 
 _INTEGERS = frozenset({"s8", "u8", "s4", "u4", "b1"})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import Array, Chunk, Lanes
+from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
 
 if TYPE_CHECKING:
     from dotcu.simulator.ptx.link import Placed

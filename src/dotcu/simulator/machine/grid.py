@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.barrier import Barriers
-from dotcu.simulator.chunk import WARP, Array, Chunk, Lanes, Private, Shape
+from dotcu.simulator.counting.traffic import Traffic
+from dotcu.simulator.counting.work import work_of
+from dotcu.simulator.decoding.provenance import Span, span_of
 from dotcu.simulator.finding import Finding
-from dotcu.simulator.memory import Memory, Region
-from dotcu.simulator.provenance import Span, span_of
+from dotcu.simulator.machine.barrier import Barriers
+from dotcu.simulator.machine.chunk import WARP, Array, Chunk, Lanes, Private, Shape
+from dotcu.simulator.machine.memory import Memory, Region
+from dotcu.simulator.machine.schedule import execute
 from dotcu.simulator.run import Run
 from dotcu.simulator.sanitizers.shadow import Events, Shadow
-from dotcu.simulator.schedule import execute
 from dotcu.simulator.semantics.special import special_arrays
-from dotcu.simulator.traffic import Traffic
-from dotcu.simulator.work import work_of
 
 if TYPE_CHECKING:
-    from dotcu.simulator.decode import Decoded
+    from dotcu.simulator.decoding.decode import Decoded
     from dotcu.simulator.ptx.link import Placed
     from dotcu.simulator.semantics.spaces import Access
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.layout import Frames
-from dotcu.simulator.provenance import NONE, Origin
+from dotcu.simulator.decoding.layout import Frames
+from dotcu.simulator.decoding.provenance import NONE, Origin
 from dotcu.simulator.ptx.instructions import (
     TYPE_BYTES,
     Address,

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.chunk import WARP, Chunk, Lanes
-from dotcu.simulator.deadlock import report_deadlock, report_over_limit
+from dotcu.simulator.machine.chunk import WARP, Chunk, Lanes
+from dotcu.simulator.machine.deadlock import report_deadlock, report_over_limit
 
 if TYPE_CHECKING:
-    from dotcu.simulator.decode import Block
-    from dotcu.simulator.machine import Grid
+    from dotcu.simulator.decoding.decode import Block
+    from dotcu.simulator.machine.grid import Grid
 
 # Turns (basic blocks run) without a change, after which a loop that reads others' memory spins.
 PATIENCE = 48

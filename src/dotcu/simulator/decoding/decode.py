@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dotcu.errors import SimulationError
-from dotcu.simulator.binding import Binding, LaunchConstant
-from dotcu.simulator.flow import EXIT, BasicBlock, basic_blocks, ends_block
-from dotcu.simulator.layout import (
+from dotcu.simulator.counting.work import work_of
+from dotcu.simulator.decoding.binding import Binding, LaunchConstant
+from dotcu.simulator.decoding.flow import EXIT, BasicBlock, basic_blocks, ends_block
+from dotcu.simulator.decoding.layout import (
     STACK_BYTES,
     display_name,
     extents,
@@ -19,7 +20,7 @@ from dotcu.simulator.layout import (
     read_names,
     swapped_addresses,
 )
-from dotcu.simulator.provenance import Extent, trace
+from dotcu.simulator.decoding.provenance import Extent, trace
 from dotcu.simulator.ptx.instructions import Instruction, Variable
 from dotcu.simulator.ptx.link import Linked, Placed
 from dotcu.simulator.ptx.tokens import MAX_BYTES
@@ -28,7 +29,6 @@ from dotcu.simulator.semantics import binders
 from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, table_branch
 from dotcu.simulator.semantics.enter import enter, leave
 from dotcu.simulator.semantics.table import Array, NotExecuted, Step
-from dotcu.simulator.work import work_of
 
 
 class Tally(NamedTuple):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.chunk import Chunk, Lanes
+from dotcu.simulator.machine.chunk import Chunk, Lanes
 
 if TYPE_CHECKING:
-    from dotcu.simulator.machine import Grid
+    from dotcu.simulator.machine.grid import Grid
     from dotcu.simulator.ptx.link import Placed
 
 _ADVICE = (

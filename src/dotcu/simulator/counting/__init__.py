@@ -1,0 +1,1 @@
+"""What a run executed and what it cost, by source line."""

@@ -1,0 +1,1 @@
+"""From linked instructions to steps: basic blocks, where operands stand, where variables lie."""
