@@ -111,7 +111,7 @@ def _loaded(instruction: Instruction, parameters: Mapping[str, int]) -> Origin:
     address = instruction.operands[1] if len(instruction.operands) > 1 else None
     if "param" not in instruction.flags:
         return NONE if {"global", "shared", "const"} & set(instruction.flags) else frozenset({UNKNOWN})
-    if not isinstance(address, Address) or not isinstance(address.base, Symbol):
+    if not isinstance(address, Address) or not isinstance(address.base, Symbol) or not instruction.types:
         return frozenset({UNKNOWN})
     start = parameters.get(address.base.name)
     if start is None:  # a parameter of a call

@@ -112,7 +112,11 @@ def check_atomic(chunk: Chunk, access: Access, part: Part, index: Array, order: 
                 for b, o in zip(before or _NOTHING, own or _NOTHING, strict=True)
             )
             _see(chunk, access, touch, grid, block)
-        shadow.stamp_write(touch)
+        # Who came last owns the place: it may well reset a counter that it alone has filled.
+        last = (
+            touch if order is None else touch._replace(places=touch.places[order], stamps=touch.stamps[order])
+        )
+        shadow.stamp_write(last)
         if access.order.scope == "cta":
             _against(chunk, access, part, shadow, touch, shadow.writes, "write")
 

@@ -91,6 +91,13 @@ def test_a_race_names_both_threads_and_lines_and_what_to_do(run_kernel: Any) -> 
     assert "__syncthreads()" in finding.message
 
 
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_the_last_to_count_may_reset_the_counter(run_kernel: Any, seed: int | None) -> None:
+    source = HEAD + "__threadfence(); if (t == 0 && atomicAdd(a, 1) == gridDim.x - 1) a[0] = 0; }"
+    arguments = {"a": np.zeros(1, "i4"), "out": np.zeros(1, "i4")}
+    assert run_kernel(source, arguments, grid=50, block=32, seed=seed).findings == []
+
+
 def test_a_fence_on_both_sides_publishes(run_kernel: Any) -> None:
     body = """volatile int* flag = a + 64;
       if (t == 0 && blockIdx.x == 0) { a[0] = 5; FENCE *flag = 1; }
