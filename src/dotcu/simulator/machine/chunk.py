@@ -180,6 +180,16 @@ class Chunk:
         self.grid.progress += 1
         self.barriers.recheck()
 
+    def retire(self) -> None:
+        """Let go of registers and memory, once all lanes have ended.
+
+        What refers to the chunk still, such as reads that no write has been held against, needs none.
+        """
+        self.registers.clear()
+        self.located.clear()
+        del self.shared, self.local, self.barriers
+        self.in_flight = None
+
     def stall(self, block: int, lanes: Lanes) -> None:
         """Lanes wait at a rendezvous for others of their warp."""
         there = self.stalled.get(block)

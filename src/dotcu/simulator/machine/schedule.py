@@ -58,6 +58,8 @@ def execute(grid: Grid) -> None:
         outcome = _run(grid, chunk)
         if outcome is Outcome.STOPPED:
             return
+        if outcome is Outcome.DONE:
+            chunk.retire()
         if outcome is Outcome.SPINNING:
             _park(grid, chunk)
             parked.append(chunk)
