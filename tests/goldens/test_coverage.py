@@ -21,26 +21,12 @@ from golden_launch import kernel
 NO_SUCH_PTX = "ptxas refuses it for every architecture"
 NOT_90 = "needs an architecture after sm_90"
 STOPS = "changes or ends the kernel that runs it"
-_INTEGER = "Integer Arithmetic Instructions: "
 _FLOAT = "Floating Point Instructions: "
 LEFT_OUT: Mapping[tuple[str, str], str] = {
-    **{
-        (_INTEGER + opcode, f".{type_}"): NO_SUCH_PTX
-        for opcode in ("popc", "clz", "brev", "bfi")
-        for type_ in ("u32", "s32", "u64", "s64")
-    },
-    **{
-        (_INTEGER + opcode, f".{type_}"): NO_SUCH_PTX
-        for opcode in ("bfind", "bfe")
-        for type_ in ("b32", "b64")
-    },
-    (_INTEGER + "mul", ".sat"): NO_SUCH_PTX,
     # add.f32.f16 and the like: operands of two types
     **{(_FLOAT + opcode, f".{t}"): NOT_90 for opcode in ("add", "sub", "fma") for t in ("f16", "bf16")},
     **{("cvt", f"bf16.{t}"): NO_SUCH_PTX for t in ("u8", "s8")},
     **{("cvt", f"{t}.bf16"): NO_SUCH_PTX for t in ("u8", "s8")},
-    **{("atom", f"float {o}"): NO_SUCH_PTX for o in ("min", "max", "exch")},
-    **{("red", f"float {o}"): NO_SUCH_PTX for o in ("min", "max", "exch")},
     **{("red", f"integer {o}"): NO_SUCH_PTX for o in ("cas", "exch")},
     ("setmaxnreg", ""): STOPS,
 }

@@ -267,11 +267,11 @@ class Loaded:
         self._complete()
         return [
             Region(
-                self.program.addresses[name],
-                Buffer(name=name, data=data, read_only=self.program.variables[name].space == "const"),
+                self.program.addresses[name], Buffer(name=name, data=data, read_only=const, constant=const)
             )
             for name, data in self.variables.items()
             if data.size
+            for const in [self.program.variables[name].space == "const"]
         ]
 
     def _complete(self) -> None:

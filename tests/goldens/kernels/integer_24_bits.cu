@@ -1,4 +1,5 @@
-// mul24 and mad24: products of the lower 24 bits.
+// mul24 and mad24: products of the lower 24 bits; and mad.hi.sat.s32, which cannot stand beside a mad.hi.s32
+// of the same operands: ptxas 13.0 then takes both for one and drops the saturation.
 
 #include "spellings.cuh"
 
@@ -13,4 +14,5 @@ SPELLED(integer_24_bits) {
     TERNARY("mad24.hi.u32", u32, u32, u32, u32);
     TERNARY("mad24.hi.s32", u32, u32, u32, u32);
     TERNARY("mad24.hi.sat.s32", u32, u32, u32, u32);
+    TERNARY("mad.hi.sat.s32", u32, u32, u32, u32);
 }

@@ -1,4 +1,4 @@
-// mad of integers.
+// mad of integers; mad.hi.sat.s32 stands in integer_24_bits.
 
 #include "spellings.cuh"
 
@@ -16,7 +16,6 @@ SPELLED(integer_multiply_add) {
     TERNARY("mad.hi.s16", u16, u16, u16, u16);
     TERNARY("mad.hi.s32", u32, u32, u32, u32);
     TERNARY("mad.hi.s64", u64, u64, u64, u64);
-    TERNARY("mad.hi.sat.s32", u32, u32, u32, u32);
     TERNARY("mad.wide.u16", u32, u16, u16, u32);
     TERNARY("mad.wide.s16", u32, u16, u16, u32);
     TERNARY("mad.wide.u32", u64, u32, u32, u64);

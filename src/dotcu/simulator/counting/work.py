@@ -24,6 +24,7 @@ _PACKED = frozenset({"f16x2", "bf16x2", "f32x2"})
 # Opcodes that are of one class whatever their type; all others are arithmetic of their type.
 CLASSES: Mapping[str, str] = {
     **dict.fromkeys(("mov", "selp", "slct", "cvta", "isspacep", "mapa", "getctarank", "prmt"), "move"),
+    "createpolicy": "move",
     **dict.fromkeys(("cvt", "szext"), "convert"),
     **dict.fromkeys(("ld", "ldu", "st", "prefetch", "prefetchu", "applypriority", "discard"), "memory"),
     **dict.fromkeys(("atom", "red", "multimem"), "atomic"),

@@ -108,10 +108,12 @@ def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[O
 
 def _loaded(instruction: Instruction, parameters: Mapping[str, int]) -> Origin:
     """What a load brings in: a parameter, or, from the lane's own memory, who knows what."""
-    address = instruction.operands[1] if len(instruction.operands) > 1 else None
+    if len(instruction.operands) < 2 or not instruction.types:  # it is refused when it is bound
+        return frozenset({UNKNOWN})
+    address = instruction.operands[1]
     if "param" not in instruction.flags:
         return NONE if {"global", "shared", "const"} & set(instruction.flags) else frozenset({UNKNOWN})
-    if not isinstance(address, Address) or not isinstance(address.base, Symbol) or not instruction.types:
+    if not isinstance(address, Address) or not isinstance(address.base, Symbol):
         return frozenset({UNKNOWN})
     start = parameters.get(address.base.name)
     if start is None:  # a parameter of a call

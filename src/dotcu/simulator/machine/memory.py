@@ -43,6 +43,7 @@ class Buffer:
         storage: Address and size of the allocation that the bytes lie in; buffers of one
             storage get addresses that alias as the bytes do. None: the bytes themselves.
         itemsize: Bytes of one element, for messages; None: those of the access.
+        constant: It is a __constant__ variable.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Buffer:
     alignment_offset: int | None = None
     storage: tuple[int, int] | None = None
     itemsize: int | None = None
+    constant: bool = False
 
 
 class Region:
@@ -65,6 +67,7 @@ class Region:
         self.data = buffer.data
         self.written = None if buffer.written is None else buffer.written.view(np.uint8)
         self.read_only = buffer.read_only
+        self.constant = buffer.constant
         self.aliases: list[Region] = []
         self._views: dict[int, tuple[NDArray[Any], int]] = {}
         self._shadows: dict[int, NDArray[Any]] = {}

@@ -1,7 +1,7 @@
 """How far approximate instructions may be from the exact result.
 
-The simulator computes them in float64 and rounds once; a GPU may give any value within the
-bound. A comparison of the two allows for both.
+The simulator computes them in float64 and rounds once, but for ex2 of halves, which it cuts as
+hardware does; a GPU may give any value within the bound. A comparison of the two allows for both.
 
 Source: PTX ISA, "Floating Point Instructions" and "Half Precision Floating Point Instructions",
 the notes of each instruction.

@@ -20,7 +20,6 @@ from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import check_written, mark_written
 from dotcu.simulator.sanitizers.race import check_atomic
-from dotcu.simulator.semantics.float import extreme
 from dotcu.simulator.semantics.half import HALF
 from dotcu.simulator.semantics.memory import access_of, elements_of
 from dotcu.simulator.semantics.rounding import canonical
@@ -61,9 +60,6 @@ _INTEGER: Mapping[str, Update] = {
 }
 _FLOAT: Mapping[str, Update] = {
     "add": lambda old, value: canonical(old + value),
-    "min": lambda old, value: extreme(old, value, largest=False),
-    "max": lambda old, value: extreme(old, value, largest=True),
-    "exch": lambda old, new: new,
 }
 # Updates that a ufunc applies in place to repeated indices, in order.
 _AT: Mapping[str, np.ufunc] = {
@@ -82,6 +78,8 @@ def bind_atom(placed: Placed, binding: Binding) -> Step:
     space, operation = spelled(instruction.flags)
     type_ = instruction.types[-1]
     operands = list(instruction.operands)
+    if "L2::cache_hint" in instruction.flags:
+        operands.pop()  # a cache policy changes no value
     target = None if instruction.opcode == "red" else operands.pop(0)
     count = _elements(instruction.flags, operands[1])
     access = access_of(
@@ -189,6 +187,7 @@ def _apply(
     if order is None or starts is None:
         assert at is not None
         at.at(view, index, values[0])
+        _make_canonical(view, index)
     else:
         seen = _in_order(view, index[order], [v[order] for v in values], starts, update)
         if old is not None:
@@ -198,6 +197,14 @@ def _apply(
         chunk.grid.progress += 1
     if part.shadow is not None or (part.region is not None and part.region.aliases):
         mark_written(access, part, index)
+
+
+def _make_canonical(view: Array, index: Array) -> None:
+    """Every NaN of float32 that an addition left, to the canonical one."""
+    if view.dtype == np.float32:
+        now = view[index]
+        if np.isnan(now.max()):
+            view[index] = canonical(now)
 
 
 def grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:

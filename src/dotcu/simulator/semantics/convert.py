@@ -25,6 +25,7 @@ from dotcu.simulator.semantics.table import (
     dtype_of,
     form_of,
     step_of,
+    unsigned,
 )
 
 _HALVES = frozenset({"f16", "bf16"})
@@ -104,7 +105,8 @@ def _integer_to_float(form: Form, to: str, source: str) -> Convert:
 
     def convert(a: Array) -> Array:
         if to in _HALVES:
-            return half.round_half(_odd_double(a), to, mode)
+            bits = half.round_half(_odd_double(a), to, mode)
+            return half.saturate(bits, to) if "sat" in form.flags else bits
         if to == "f32":
             result = a.astype(np.float32) if mode == "rn" else narrow(_odd_double(a), mode)
         else:
@@ -172,13 +174,33 @@ def _float_to_float(form: Form, to: str, source: str) -> Convert:
 
     def convert(a: Array) -> Array:
         values = half.widen(a, source) if source in _HALVES else a
-        if ftz and source == "f32":
+        if ftz and source == "f32" and to != "f16":  # to f16, ptxas drops .ftz (measured: CUDA 13.0)
             values = flush(values)
         if whole is not None:
             values = whole(values)
-        return _finish(_round_to(values, to, mode), form, to, ftz, sat)
+        elif to == "f32" and source in ("f32", "bf16") and not (ftz or sat):  # a copy or a shift: NaN stays
+            return np.array(values)
+        result = _round_to(values, to, mode)
+        if source == "f64" and to in _NAN_OF_F64:
+            result = _with_sign_of_nan(values, result, _NAN_OF_F64[to])
+        return _finish(result, form, to, ftz, sat)
 
     return convert
+
+
+# What a NaN of f64 becomes, but for its sign, which it keeps; PTX says nothing of it (measured: H200,
+# CUDA 13.0, on NaN of which the narrower type has no room for the lower bits that are set).
+_NAN_OF_F64 = {"f32": 0x7FC00000, "f16": 0x7E00, "bf16": 0x7FC0}
+
+
+def _with_sign_of_nan(values: Array, result: Array, nan: int) -> Array:
+    """The result, with a quiet NaN of the operand's sign where the operand is NaN."""
+    is_nan = np.isnan(values)
+    if not is_nan.any():
+        return result
+    word = unsigned(result.itemsize)
+    sign = np.signbit(values).astype(word) << word.type(8 * result.itemsize - 1)
+    return np.where(is_nan, sign | word.type(nan), result.view(word)).view(result.dtype)
 
 
 def _round_to(values: Array, to: str, mode: str) -> Array:
@@ -208,16 +230,19 @@ def _finite_half(bits: Array, type_: str) -> Array:
     return np.where(magnitude == infinity, bits - np.uint16(1), bits)
 
 
-# The bits of a f32 that tf32 drops, the largest finite tf32, and the canonical NaN.
+# The bits of a f32 that tf32 drops, the largest finite tf32, and the canonical NaN without those bits.
 _TF32_DROPPED = np.uint32(0x1FFF)
 _TF32_LARGEST = np.uint32(0x7F7FE000)
-_TF32_NAN = np.uint32(0x7FFFFFFF)
+_TF32_NAN = np.uint32(0x7FFFE000)
 
 
 def _to_tf32(form: Form) -> Convert:
     def convert(a: Array) -> Array:
         bits = a.view(np.uint32)
-        result = np.where(np.isfinite(a), (bits + _tf32_bias(bits, form)) & ~_TF32_DROPPED, bits)
+        # Of a NaN, .rna only cuts bits off; all others give the canonical one (measured: H200, CUDA 13.0).
+        result: Array = np.where(np.isfinite(a), bits + _tf32_bias(bits, form), bits) & ~_TF32_DROPPED
+        if "rna" not in form.flags:
+            result = np.where(np.isnan(a), _TF32_NAN, result)
         if "satfinite" in form.flags:
             magnitude = result & np.uint32(0x7FFFFFFF)
             limited = (bits & np.uint32(0x80000000)) | np.minimum(magnitude, _TF32_LARGEST)

@@ -128,8 +128,7 @@ def _divide(form: Form) -> Operation | None:
     if form.flags & {"approx", "full"}:
         if form.type != "f32":
             return None
-        flushes = form.flags >= {"approx", "ftz"}
-        quotient = _quotient_by_reciprocal if flushes else _quotient
+        quotient = _quotient_by_reciprocal if "approx" in form.flags else _quotient
         return Operation(finished(quotient, form), "f32", ("f32", "f32"))
     return _rounded(rounding.divide, 2)(form)
 
@@ -139,19 +138,27 @@ def _quotient(a: Array, b: Array) -> Array:
 
 
 def _quotient_by_reciprocal(a: Array, b: Array) -> Array:
-    """a / b; where 2^126 < |b|, 1 / b is subnormal and flushed, and the quotient is a * 0."""
+    """a / b; where 2^126 < |b|, 1 / b is zero, and the quotient is a * 0: of infinity, NaN (div, notes)."""
     large = np.isfinite(b) & (np.abs(b) > np.float32(2.0**126))
     return canonical(np.where(large, a * np.copysign(np.float32(0), b), rounding.divide(a, b, "rn")))
 
 
 def _upper_words(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A function of the upper 32 bits of doubles, whose result has no others; without subnormals."""
+    """A function of the upper 32 bits of doubles, whose result has no others; without subnormals.
+
+    Source: PTX ISA, "rcp.approx.ftz.f64", "rsqrt.approx.ftz.f64", for the encoding of NaN too.
+    """
 
     def upper(a: Array) -> Array:
         result: Array = (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
         return flush(result)
 
-    return lambda a: upper(function(upper(a)))
+    def compute(a: Array) -> Array:
+        result = upper(function(upper(a)))
+        nan = np.uint64(0x7FFFFFFF00000000)
+        return np.where(np.isnan(result), nan, result.view(np.uint64)).view(np.float64)
+
+    return compute
 
 
 def _reciprocal(form: Form) -> Operation | None:
@@ -199,12 +206,15 @@ def _extreme(form: Form) -> Operation | None:
     return Operation(finished(compute, form), form.type, (form.type, form.type))
 
 
+# What becomes of a NaN, abs and neg leave open; sm_90 gives the canonical one (measured: H200, CUDA 13.0).
+
+
 def _absolute(a: Array) -> Array:
-    return np.abs(a)
+    return canonical(np.abs(a))
 
 
 def _negate(a: Array) -> Array:
-    return np.negative(a)
+    return canonical(np.negative(a))
 
 
 def _copysign(a: Array, b: Array) -> Array:

@@ -248,7 +248,7 @@ _LOGICAL = BITS | {"pred"}
 INTEGER: Table = {
     "add": (Row(INTEGERS, frozenset({"sat"}), _ARITHMETIC + "add", _add),),
     "sub": (Row(INTEGERS, frozenset({"sat"}), _ARITHMETIC + "sub", _sub),),
-    "mul": (Row(INTEGERS, _PARTS, _ARITHMETIC + "mul", _mul),),
+    "mul": (Row(INTEGERS, _PARTS - {"sat"}, _ARITHMETIC + "mul", _mul),),
     "mad": (Row(INTEGERS, _PARTS, _ARITHMETIC + "mad", _mad),),
     "mul24": (Row(frozenset({"u32", "s32"}), frozenset({"lo", "hi"}), _ARITHMETIC + "mul24", _mul24),),
     "mad24": (Row(frozenset({"u32", "s32"}), frozenset({"lo", "hi", "sat"}), _ARITHMETIC + "mad24", _mul24),),

@@ -264,11 +264,23 @@ def bind_isspacep(placed: Placed, binding: Binding) -> Step:
         raise NotExecuted
     target = binding.destination(instruction.operands[0])
     source = binding.source(instruction.operands[1], "u64")
-    low = _WINDOWS[space] or PARAM_WINDOW + WINDOW_BYTES
-    high = low + WINDOW_BYTES if _WINDOWS[space] else (1 << 64) - 1
+    low = np.uint64(_WINDOWS[space] or PARAM_WINDOW + WINDOW_BYTES)
+    high = np.uint64(low + WINDOW_BYTES if _WINDOWS[space] else (1 << 64) - 1)
 
     def step(chunk: Chunk) -> None:
         value = chunk.read(source.slot)
-        chunk.write(target.slot, (value >= np.uint64(low)) & (value < np.uint64(high)))
+        inside = (value >= low) & (value < high)
+        if not _WINDOWS[space]:
+            inside &= _is_constant(chunk, value) == (space == "const")
+        chunk.write(target.slot, inside)
 
     return step
+
+
+def _is_constant(chunk: Chunk, address: Array) -> Array:
+    """Which generic addresses lie in a __constant__ variable; these have no window of their own here."""
+    inside = np.zeros(address.shape, bool)
+    for region in chunk.grid.memory.regions:
+        if region.constant:
+            inside |= address - np.uint64(region.base) < region.size
+    return inside

@@ -83,3 +83,19 @@ def test_empty_buffers_have_addresses() -> None:
     second = memory.map(buffer("b", np.zeros(0, "u1")))
     assert first != second
     assert memory.find(first) is None
+
+
+def test_a_generic_address_is_of_one_space(run_kernel: Any) -> None:
+    source = """__constant__ int table[2] = {1, 2};
+    __device__ int counter;
+    __device__ __noinline__ int space(const void* p) {
+        return __isGlobal(p) + 2 * __isShared(p) + 4 * __isLocal(p) + 8 * __isConstant(p); }
+    extern "C" __global__ void k(int* out) {
+        __shared__ int tile[32];
+        int i = threadIdx.x, mine[2] = {i, 2 * i};
+        tile[i] = 3;
+        const void* where[5] = {out + i, &counter, &tile[i], &mine[i & 1], &table[i & 1]};
+        out[i] = space(where[i % 5]); }"""
+    out = np.zeros(32, "i4")
+    run_kernel(source, {"out": out}, block=32)
+    assert out.tolist() == [[1, 1, 2, 4, 8][i % 5] for i in range(32)]

@@ -182,3 +182,24 @@ def test_vectors_of_packed_halves(run_kernel: Any) -> None:
     cells, seen = np.zeros(6, "u4"), np.zeros(64, "u4")
     run_kernel(source, {"cells": cells, "seen": seen}, block=32, arch="compute_90")
     assert cells.tolist() == [v for c in range(3) for v in (0x3C004000 + max(range(c, 32, 3)), 0x40003C00)]
+
+
+@pytest.mark.parametrize("statement", ["atomicAdd(p, v);", "old = atomicAdd(p, v);"])
+def test_a_sum_that_is_nan_is_the_canonical_one(run_kernel: Any, statement: str) -> None:
+    cells = np.array([0xFFC12345, 0x7F800001, 0x3F800000, 0x3F800000], "u4")
+    values = np.array([1.0, 1.0, np.nan, 1.0], "f4")
+    arguments = {"cells": cells.view("f4"), "values": values, "seen": np.zeros(4, "f4"), "n": np.int32(4)}
+    run_kernel(source(statement, "float"), arguments, block=4)
+    assert cells.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF, 0x40000000]
+
+
+def test_a_cache_policy_changes_no_value(run_kernel: Any) -> None:
+    text = source("""unsigned long long policy;
+        asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("red.global.add.L2::cache_hint.u32 [%0], %1, %2;" :: "l"(p), "r"(v), "l"(policy));
+        asm volatile("atom.global.add.L2::cache_hint.u32 %0, [%1], %2, %3;"
+                     : "=r"(old) : "l"(p), "r"(v), "l"(policy));""")
+    cells, values, seen = np.zeros(4, "u4"), np.arange(1, 5, dtype="u4"), np.zeros(4, "u4")
+    run_kernel(text, {"cells": cells, "values": values, "seen": seen, "n": np.int32(4)}, block=4)
+    assert cells.tolist() == [2, 4, 6, 8]
+    assert seen.tolist() == [1, 2, 3, 4]

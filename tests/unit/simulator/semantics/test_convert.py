@@ -206,12 +206,52 @@ def test_tf32_keeps_eleven_bits(execute: Any, mode: str) -> None:
     assert got == [tf32(x, mode) for x in a.tolist()]
 
 
+def test_a_nan_becomes_tf32_as_on_hardware(execute: Any) -> None:
+    a = np.array([0x7FC00000, 0x7F800001, 0xFFC12345, 0x7FFFFFFF], "u4")
+    assert execute("cvt.rna.tf32.f32 %r0, %a;", a, result="u4").tolist() == (a >> 13 << 13).tolist()
+    for mode in ("rn", "rz"):
+        assert set(execute(f"cvt.{mode}.tf32.f32 %r0, %a;", a, result="u4").tolist()) == {0x7FFFE000}
+
+
+def test_a_copied_or_shifted_nan_stays_as_it_is(execute: Any) -> None:
+    a = np.array([0x7FC00000, 0x7F800001, 0xFFC12345], "u4")
+    assert execute("cvt.f32.f32 %r0, %a;", a, result="u4").tolist() == a.tolist()
+    assert execute("cvt.ftz.f32.f32 %r0, %a;", a, result="u4").tolist() == [0x7FFFFFFF] * 3
+    assert execute("cvt.sat.f32.f32 %r0, %a;", a, result="u4").tolist() == [0] * 3
+    halves = np.array([0x7FC0, 0xFF81], "u2")
+    assert execute("cvt.f32.bf16 %r0, %a;", halves, result="u4").tolist() == [0x7FC00000, 0xFF810000]
+
+
+@pytest.mark.parametrize(("to", "nan", "kept"), [("f32", 0x7FC00000, "u4"), ("f16", 0x7E00, "u2")])
+def test_a_nan_of_a_double_keeps_its_sign(execute: Any, to: str, nan: int, kept: str) -> None:
+    a = np.array([0x7FF8000000000000, 0x7FF0000000000001, 0xFFF8000000012345, 0], "u8")
+    sign = 1 << (8 * np.dtype(kept).itemsize - 1)
+    for mode in ("rn", "rz", "rm", "rp"):
+        got = execute(f"cvt.{mode}.{to}.f64 %r0, %a;", a, result=kept)
+        assert got.tolist() == [nan, nan, sign | nan, 0]
+    assert execute(f"cvt.rn.sat.{to}.f64 %r0, %a;", a, result=kept).tolist() == [0, 0, 0, 0]
+
+
+def test_a_subnormal_on_its_way_to_f16_is_not_flushed(execute: Any) -> None:
+    a = np.array([1, 0x80000001, 0x007FFFFF], "u4")
+    assert execute("cvt.rp.ftz.f16.f32 %r0, %a;", a, result="u2").tolist() == [1, 0x8000, 1]
+    assert execute("cvt.rm.ftz.f16.f32 %r0, %a;", a, result="u2").tolist() == [0, 0x8001, 0]
+
+
+@pytest.mark.parametrize("source", ["s8", "s32", "u64"])
+@pytest.mark.parametrize(("to", "dtype"), [("f16", "f2"), ("f32", "f4"), ("f64", "f8")])
+def test_integers_saturate_between_zero_and_one(execute: Any, to: str, dtype: str, source: str) -> None:
+    a = np.array([0, 1, 2, 100, 2**16 - 1 if source == "s8" else (1 << bits(source)) - 1], HELD[bits(source)])
+    got = execute(f"cvt.rn.sat.{to}.{source} %r0, %a;", a, result=f"u{dtype[1]}").view(dtype)
+    assert got.tolist() == [0.0, 1.0, 1.0, 1.0, 1.0 if source[0] == "u" else 0.0]
+
+
 def test_tf32_clamps(execute: Any) -> None:
     a = np.array([-1.5, -0.0, 2.0, np.nan, np.inf, -np.inf, 3.4028235e38], "f4")
     relu = execute("cvt.rn.relu.tf32.f32 %r0, %a;", a, result="u4")
-    assert relu.tolist()[:5] == [0, 0, 0x40000000, 0x7FFFFFFF, 0x7F800000]
+    assert relu.tolist()[:5] == [0, 0, 0x40000000, 0x7FFFE000, 0x7F800000]
     finite = execute("cvt.rna.satfinite.tf32.f32 %r0, %a;", a, result="u4")
-    assert finite.tolist()[3:] == [0x7FFFFFFF, 0x7F7FE000, 0xFF7FE000, 0x7F7FE000]
+    assert finite.tolist()[3:] == [0x7FFFE000, 0x7F7FE000, 0xFF7FE000, 0x7F7FE000]
 
 
 @pytest.mark.parametrize("type_", ["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"])

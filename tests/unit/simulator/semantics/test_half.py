@@ -122,3 +122,32 @@ def test_the_extreme_of_magnitudes_takes_the_product_s_sign(execute: Any, type_:
         result="u4",
     )
     assert packed.view("u2").tolist() == got[: len(a) & ~1].tolist()
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_the_sign_of_a_nan_is_lost(execute: Any, type_: str) -> None:
+    infinity = 0x7C00 if type_ == "f16" else 0x7F80
+    a = np.array([infinity + 1, 0xFFFF, infinity | 0x8000, 0x8000], "u2")
+    pairs = a.astype("u4") << 16 | 1
+    want = {"abs": [0x7FFF, 0x7FFF, infinity, 0], "neg": [0x7FFF, 0x7FFF, infinity, 0]}
+    for name, bits in want.items():
+        assert execute(f"{name}.{type_} %r0, %a;", a, result="u2").tolist() == bits
+        low = 1 if name == "abs" else 0x8001
+        got = execute(f"{name}.{type_}x2 %r0, %a;", pairs, result="u4")
+        assert got.tolist() == [b << 16 | low for b in bits]
+
+
+@pytest.mark.parametrize(("type_", "name"), [("f16", "ex2.approx.f16"), ("bf16", "ex2.approx.ftz.bf16")])
+def test_a_power_of_two_is_cut(execute: Any, type_: str, name: str) -> None:
+    precision, smallest, largest = FORMATS[type_]
+    a = np.random.default_rng(5).uniform(-20, 15, 300).astype(KINDS[type_])
+    got = real(execute(f"{name} %r0, %a;", a.view("u2"), result="u2"), type_)
+    for x, g in zip(a.astype("f8").tolist(), got, strict=True):
+        exact = Fraction(float(np.float32(2.0**x)))
+        unit = smallest
+        while exact >= Fraction(2) ** (unit + precision):
+            unit += 1
+        assert g == float(exact // Fraction(2) ** unit * Fraction(2) ** unit), x
+    inf = float("inf")
+    ends = np.array([largest, inf, 150, -largest, -inf], KINDS[type_]).view("u2")
+    assert real(execute(f"{name} %r0, %a;", ends, result="u2"), type_) == [inf, inf, inf, 0, 0]
