@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dotcu.compile import CompileOptions, Target, build, inline_source
 from dotcu.simulator import CHECKS, Buffer, Loaded, Memory, Program, Run, launch
 
 Array = np.ndarray[Any, Any]
@@ -124,23 +125,12 @@ class Result:
 
 
 def compile_ptx(source: str, *, arch: str = "compute_80", name: str = "kernel.cu") -> str:
-    """CUDA C++ to PTX, by NVRTC."""
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
-    from cuda.pathfinder import find_nvidia_header_directory
-
-    include = find_nvidia_header_directory("cudart")
-    _, program = nvrtc.nvrtcCreateProgram(source.encode(), f"/dotcu/{name}".encode(), 0, [], [])
-    options = [f"-arch={arch}", "-std=c++17", "-lineinfo", "-default-device"]
-    options += [f"-I{include}", f"-I{include}/cccl"]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * (size + 1)  # NVRTC writes into it; a bytes object of one byte is Python's own
-    nvrtc.nvrtcGetProgramLog(program, log)
-    assert int(status) == 0, log.decode()
-    _, size = nvrtc.nvrtcGetPTXSize(program)
-    ptx = b" " * size
-    nvrtc.nvrtcGetPTX(program, ptx)
-    return ptx.decode().rstrip("\0")
+    """CUDA C++ to PTX, with every header that dotcu gives a kernel."""
+    compiled = build(
+        inline_source(source, name), options=CompileOptions(), target=Target.parse(arch), names=()
+    )
+    files = {shown: at for at, shown in compiled.files.items()}
+    return compiled.ptx.replace(files[name], f"/dotcu/{name}") if name in files else compiled.ptx
 
 
 _compiled: dict[tuple[str, str], str] = {}
