@@ -1,5 +1,5 @@
-// mul24 and mad24: products of the lower 24 bits; and mad.hi.sat.s32, which cannot stand beside a mad.hi.s32
-// of the same operands: ptxas 13.0 then takes both for one and drops the saturation.
+// mul24 and mad24: products of the lower 24 bits; and mad.hi.sat.s32, which cannot stand beside a
+// mad.hi.s32 of the same operands: ptxas 13.0 then takes both for one and drops the saturation.
 
 #include "spellings.cuh"
 
