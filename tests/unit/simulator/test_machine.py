@@ -523,3 +523,20 @@ def test_a_finding_is_raised_each_time_it_is_found() -> None:
         with pytest.raises(FindingError):
             run.report(finding)
     assert [(known.line, known.lanes) for known in run.findings] == [(1, 4)]
+
+
+def test_memory_that_the_system_keeps_lies_behind_what_the_block_has(run_kernel: Any) -> None:
+    source = """#include <cooperative_groups.h>
+    namespace cg = cooperative_groups;
+    extern "C" __global__ void k(int* out) {
+      __shared__ cg::block_tile_memory<128> memory;
+      extern __shared__ int own[];
+      own[threadIdx.x] = threadIdx.x;
+      auto tile = cg::tiled_partition<64>(cg::this_thread_block(memory));
+      tile.sync();
+      out[threadIdx.x] = own[threadIdx.x ^ 63];
+    }"""
+    out = np.zeros(256, "i4")
+    for seed in (None, 0, 1):
+        run_kernel(source, {"out": out}, grid=2, block=128, smem_bytes=4 * 128, seed=seed)
+        assert out[:128].tolist() == [i ^ 63 for i in range(128)]

@@ -88,7 +88,7 @@ class Barriers:
         if not self.waiting:
             return
         chunk = self.chunk
-        lanes = np.flatnonzero(self.key != _NOWHERE)
+        lanes = self.lanes()
         keys = self.key[lanes]
         total = chunk.shape.blocks * BARRIERS
         gathered = np.bincount(keys, minlength=total)
@@ -118,9 +118,11 @@ class Barriers:
         return lanes[fits | default[keys]]
 
     def _passed(self, lanes: Lanes | None) -> None:
-        """All threads of some blocks have passed a barrier: what was before it is settled."""
+        """All threads of some blocks have passed a barrier: what was before it is settled.
+
+        That alone is no progress: a block may spin in a loop through a barrier.
+        """
         chunk = self.chunk
-        chunk.grid.progress += 1
         chunk.shared.look()
         if chunk.shared.races is not None:
             chunk.shared.races.raise_floor(lanes, chunk.lanes)
@@ -195,9 +197,18 @@ class Barriers:
                     "take it out of the condition.",
                 )
 
+    def standing(self) -> tuple[Array, ...]:
+        """All that tells how lanes wait here and at what they have arrived."""
+        arrived = () if self.arrived is None else (self.arrived,)
+        return (self.key, self.wanted, self.resume, self.votes, *arrived)
+
+    def lanes(self) -> Lanes:
+        """Who waits."""
+        return np.flatnonzero(self.key != _NOWHERE)
+
     def waiters(self) -> list[tuple[Lanes, Placed]]:
         """Who waits at which instruction."""
-        lanes = np.flatnonzero(self.key != _NOWHERE)
+        lanes = self.lanes()
         found = []
         for resume in np.unique(self.resume[lanes]).tolist():
             found.append((lanes[self.resume[lanes] == resume], self.place[resume]))

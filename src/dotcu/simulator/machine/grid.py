@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
 CHUNK_LANES = 1 << 16
 CHUNK_BYTES = 1 << 28
+# Shared memory that the system keeps for itself in each block; cooperative groups count in it.
+RESERVED_BYTES = 1 << 10
 
 
 class Grid:
@@ -77,11 +79,22 @@ class Grid:
         """Shared memory that one block has."""
         return self.decoded.dynamic_offset + self.smem_bytes
 
+    @property
+    def reserved_offset(self) -> int:
+        """Where shared memory that the system keeps for itself begins: behind the block's own."""
+        return -(-self.shared_bytes // 16) * 16
+
+    @property
+    def allotted_bytes(self) -> int:
+        """Shared memory of one block, with what the system keeps if the kernel asks where that is."""
+        asks = any(name.startswith("reserved_smem") for name, _ in self.decoded.specials)
+        return self.reserved_offset + RESERVED_BYTES if asks else self.shared_bytes
+
     def shapes(self) -> Iterator[Shape]:
         """The launch cut into chunks."""
         total = self.extent[0] * self.extent[1] * self.extent[2]
         one = Shape(grid=self.extent, block=self.block, first=0, blocks=1)
-        bytes_each = 2 * (self.shared_bytes + one.pitch * self.decoded.local_bytes) + 1
+        bytes_each = 2 * (self.allotted_bytes + one.pitch * self.decoded.local_bytes) + 1
         each = max(1, min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each))
         for at in range(0, total, each):
             yield Shape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
@@ -111,7 +124,8 @@ class Grid:
         for slot, param in self.decoded.params:
             chunk.registers[slot] = np.frombuffer(self.params, param.dtype, 1, param.offset)
         special_arrays(chunk, self.decoded.specials)
-        chunk.shared = Private(shape.blocks, shape.lanes, self.shared_bytes)
+        chunk.shared = Private(shape.blocks, shape.lanes, self.allotted_bytes)
+        chunk.shared.written.reshape(shape.blocks, -1)[:, self.reserved_offset :] = 1
         if "race" in self.run.checks:
             chunk.shared.races = Shadow(0, chunk.shared.data.size, self.events)
         chunk.local = Private(shape.lanes, shape.lanes, self.decoded.local_bytes)

@@ -80,18 +80,22 @@ def _park(grid: Grid, chunk: Chunk) -> None:
 
 
 def _digest(chunk: Chunk) -> int:
-    """Where the lanes stand, and what their registers and memory of their own hold."""
+    """Where the lanes stand or wait, and what their registers and memory of their own hold."""
     digest = zlib.crc32(chunk.local.data.tobytes())
+    for own in chunk.barriers.standing():
+        digest = zlib.crc32(own.tobytes(), digest)
     for places in (chunk.ready, chunk.stalled):
         for number in sorted(places):
-            lanes = places[number]
-            digest = zlib.crc32(b"%d" % number, digest)
-            for register in chunk.registers:
-                own = register if lanes is None or register.size == 1 else register[lanes]
-                digest = zlib.crc32(own.tobytes(), digest)
-            if lanes is not None:
-                digest = zlib.crc32(lanes.tobytes(), digest)
-    return digest
+            digest = _digest_of(chunk, places[number], zlib.crc32(b"%d" % number, digest))
+    return _digest_of(chunk, chunk.barriers.lanes(), digest)
+
+
+def _digest_of(chunk: Chunk, lanes: Lanes | None, digest: int) -> int:
+    """A digest, carried on over what the registers of some lanes hold."""
+    for register in chunk.registers:
+        own = register if lanes is None or register.size == 1 else register[lanes]
+        digest = zlib.crc32(own.tobytes(), digest)
+    return digest if lanes is None else zlib.crc32(lanes.tobytes(), digest)
 
 
 def _run(grid: Grid, chunk: Chunk) -> Outcome:

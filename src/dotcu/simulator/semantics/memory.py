@@ -97,6 +97,7 @@ def bind_ld(placed: Placed, binding: Binding) -> Step:
     finish = [(t.slot, _extend(type_, t.dtype)) for t in targets]
     if len(finish) == 1:
         return _scalar_load(access, *finish[0])
+    access = access._replace(unused=frozenset(i for i, e in enumerate(elements) if not binding.is_read(e)))
 
     def step(chunk: Chunk) -> None:
         values = load(chunk, access)
@@ -147,14 +148,19 @@ def _load_part(chunk: Chunk, access: Access, part: Part) -> list[Array]:
     values = []
     for element in range(access.elements):
         index = part.places + element if element else part.places
-        if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
-            pass  # what was said of the copy says why the bytes may not be written yet
-        elif part.shadow is not None:
-            check_written(chunk, access, part, index)
-        if part.races is not None:
-            check_read(chunk, access, part, index)
+        if element not in access.unused:
+            _check_load(chunk, access, part, index)
         values.append(part.view.take(index))
     return values
+
+
+def _check_load(chunk: Chunk, access: Access, part: Part, index: Array) -> None:
+    if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
+        pass  # what was said of the copy says why the bytes may not be written yet
+    elif part.shadow is not None:
+        check_written(chunk, access, part, index)
+    if part.races is not None:
+        check_read(chunk, access, part, index)
 
 
 def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:

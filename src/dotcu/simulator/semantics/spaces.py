@@ -67,6 +67,7 @@ class Access(NamedTuple):
         action: "read", "write" or "atomic".
         order: What it promises to other threads.
         origin: What its address was computed from.
+        unused: Elements that are loaded and that nothing reads: compilers widen loads.
     """
 
     number: int
@@ -79,6 +80,7 @@ class Access(NamedTuple):
     action: str
     order: Order = WEAK
     origin: Origin = NONE
+    unused: frozenset[int] = frozenset()
 
     @property
     def bytes(self) -> int:

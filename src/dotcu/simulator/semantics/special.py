@@ -103,15 +103,16 @@ _MAKERS: Mapping[str, Maker] = {
     "dynamic_smem_size": lambda chunk: chunk.grid.smem_bytes,
     "total_smem_size": lambda chunk: chunk.grid.shared_bytes,
     "aggr_smem_size": lambda chunk: chunk.grid.shared_bytes,
-    "reserved_smem_offset_begin": lambda chunk: 0,
-    "reserved_smem_offset_end": lambda chunk: 0,
-    "reserved_smem_offset_cap": lambda chunk: 0,
+    "reserved_smem_offset_begin": lambda chunk: chunk.grid.reserved_offset,
+    "reserved_smem_offset_end": lambda chunk: chunk.grid.allotted_bytes,
+    "reserved_smem_offset_cap": lambda chunk: chunk.grid.allotted_bytes - chunk.grid.reserved_offset,
     # Where a cooperative launch keeps what its grid-wide barrier counts (cooperative_groups.h).
     **{f"envreg{number}": lambda chunk: 0 for number in range(32)},
     "envreg1": lambda chunk: chunk.grid.workspace >> 32,
     "envreg2": lambda chunk: chunk.grid.workspace & 0xFFFFFFFF,
-    "reserved_smem_offset_0": lambda chunk: 0,
-    "reserved_smem_offset_1": lambda chunk: 0,
+    # Two pieces that do not meet; cooperative groups take less than 512 bytes of theirs.
+    "reserved_smem_offset_0": lambda chunk: chunk.grid.reserved_offset,
+    "reserved_smem_offset_1": lambda chunk: chunk.grid.reserved_offset + 512,
     "current_graph_exec": lambda chunk: 0,
 }
 

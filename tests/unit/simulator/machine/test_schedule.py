@@ -38,6 +38,58 @@ def test_an_early_block_waits_for_a_later_chunk(run_kernel: Any, seed: int | Non
     assert data.tolist() == [7, 6]
 
 
+_TURNS = """extern "C" __global__ void k(volatile int* turn, int* data) {
+  int now = 0, mine = UP ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+  while (__syncthreads_and(now != mine)) if (threadIdx.x == 0) now = *turn;
+  __threadfence();
+  data[threadIdx.x] = 3 * data[threadIdx.x] + mine;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *turn = mine + 1;
+}"""
+
+
+@by_seed
+@pytest.mark.parametrize("up", [True, False])
+@pytest.mark.parametrize(("grid", "block"), [(4, 64), (LANES_OF_A_CHUNK // 1024 + 2, 1024)])
+def test_a_whole_block_that_spins_through_a_barrier_lets_others_run(
+    run_kernel: Any, grid: int, block: int, up: bool, seed: int | None
+) -> None:
+    data, want = np.zeros(block, "i4"), 0
+    for mine in range(grid):
+        want = (3 * want + mine) % (1 << 32)
+    source = _TURNS.replace("UP", "true" if up else "false")
+    arguments = {"turn": np.zeros(1, "i4"), "data": data}
+    run_kernel(source, arguments, grid=grid, block=block, seed=seed, step_limit=200_000)
+    assert (data == np.uint32(want).astype("i4")).all()
+
+
+@by_seed
+def test_a_block_that_spins_through_a_barrier_for_ever_is_a_deadlock(
+    run_kernel: Any, seed: int | None
+) -> None:
+    arguments = {"turn": np.full(1, 99, "i4"), "data": np.zeros(64, "i4")}
+    source = _TURNS.replace("UP", "true").replace("now = 0", "now = 99")
+    result = run_kernel(source, arguments, grid=2, block=64, seed=seed, collect=True, step_limit=200_000)
+    (finding,) = result.findings
+    assert (finding.kind, finding.lanes) == ("deadlock", 128)
+    assert "at line 3" in finding.message
+
+
+@by_seed
+def test_threads_that_count_between_barriers_are_not_at_a_standstill(
+    run_kernel: Any, seed: int | None
+) -> None:
+    source = """extern "C" __global__ void k(volatile int* flag, int* out) {
+      int rounds = 0;
+      while (__syncthreads_and(*flag == 0 && rounds < 3000)) if (threadIdx.x >= 32) ++rounds;
+      out[threadIdx.x] = rounds;
+    }"""
+    out = np.zeros(64, "i4")
+    run_kernel(source, {"flag": np.zeros(1, "i4"), "out": out}, block=64, seed=seed)
+    assert out.tolist() == [0] * 32 + [3000] * 32
+
+
 def test_a_long_wait_without_a_flag_is_no_deadlock(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(volatile int* x, int* out) {
       int sum = 0;

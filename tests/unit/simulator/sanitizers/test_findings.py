@@ -321,3 +321,27 @@ def test_the_source_line_is_shown(run_kernel: Any, tmp_path: Any, monkeypatch: A
     a, out = np.ones(4, "f4"), np.zeros(9, "f4")
     result = run_kernel(SCALE, {"a": a, "out": out, "n": i32(8)}, collect=True)
     assert "5 | a[i] * 2;" in str(result.findings[0])
+
+
+WIDER = """extern "C" __global__ void k(float* out) {
+  __shared__ float4 cells[32];
+  float* cell = &cells[threadIdx.x % 32].x;
+  if (threadIdx.x >= 32) { cell[3] = threadIdx.x; return; }
+  cell[0] = 1, cell[1] = 2, cell[2] = 4;
+  float x, y, z, w;
+  unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(cell));
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "r"(address));
+  out[threadIdx.x] = x + y + z USED;
+}"""
+
+
+@pytest.mark.parametrize(("block", "kind"), [(32, "uninitialized-read"), (64, "race")])
+def test_an_element_of_a_vector_counts_as_read_if_something_uses_it(
+    run_kernel: Any, block: int, kind: str
+) -> None:
+    out = np.zeros(32, "f4")
+    run_kernel(WIDER.replace("USED", ""), {"out": out}, block=block)
+    assert out.tolist() == [7] * 32
+    result = run_kernel(WIDER.replace("USED", "+ w"), {"out": out}, block=block, collect=True)
+    assert kind in {finding.kind for finding in result.findings}
