@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -202,7 +203,11 @@ class Program:
             addresses=self.addresses,
             shared=shared,
             place=place,
+            is_library=place.is_library,
         )
+
+
+_LIBRARY = re.compile(r"/include/(cccl|cub|thrust|cuda/std|cooperative_groups)\b")
 
 
 class Places:
@@ -231,6 +236,10 @@ class Places:
         if found is None:
             found = self.known[key] = self._find(*key)
         return found
+
+    def is_library(self, placed: Placed) -> bool:
+        """Whether an instruction was written in a header of CUDA's own libraries."""
+        return _LIBRARY.search(self.files.get(placed.instruction.location.file, "")) is not None
 
     def _find(self, location: Location, calls: tuple[Location, ...]) -> tuple[str, int]:
         chain = self._chain(location, calls)

@@ -9,7 +9,7 @@ from dotcu.errors import FindingError
 from dotcu.simulator.counting.counters import Counters
 from dotcu.simulator.finding import Finding
 
-DEFAULT_STEP_LIMIT = 20_000_000
+DEFAULT_STEP_LIMIT = 5_000_000
 
 # What is checked, and can be left out.
 CHECKS = frozenset({"bounds", "init", "race", "barrier"})

@@ -72,6 +72,7 @@ class Decoded:
         extents: Where each variable of shared and local memory lies.
         stack_base: Where the frames of recursive functions begin in local memory.
         place: The source file and line of an instruction, as the user knows them.
+        is_library: Whether an instruction was written in a header of CUDA's own libraries.
     """
 
     blocks: tuple[Block, ...]
@@ -83,6 +84,7 @@ class Decoded:
     layout: Mapping[str, Sequence[tuple[int, str]]]
     extents: Mapping[str, Extent]
     place: Callable[[Placed], tuple[str, int]]
+    is_library: Callable[[Placed], bool]
     stack_base: int = 0
 
     def variable_before(self, space: str, address: int) -> str:
@@ -105,6 +107,7 @@ def decode(
     addresses: Mapping[str, int],
     shared: Mapping[str, Variable],
     place: Callable[[Placed], tuple[str, int]],
+    is_library: Callable[[Placed], bool],
 ) -> Decoded:
     """Turn a kernel into steps.
 
@@ -113,6 +116,7 @@ def decode(
         addresses: Address of each module variable.
         shared: Module-scope shared variables.
         place: The source file and line of an instruction.
+        is_library: Whether an instruction was written in a header of CUDA's own libraries.
 
     Raises:
         UnsupportedInstruction: Names every kind of instruction that is not executed, with its line.
@@ -151,6 +155,7 @@ def decode(
         layout=layout,
         extents=extents(linked, shared, positions),
         place=place,
+        is_library=is_library,
         stack_base=frames.base,
     )
 

@@ -197,15 +197,33 @@ class Clocks:
             self._put(self.released[1], lanes, np.maximum(picked(self.released[1], lanes), released_block)),
         )
 
+    def hand_on(self, lanes: Lanes | None, mask: Array) -> None:
+        """Lanes of a warp exchange values: each knows what any of them has acquired, not what it did.
+
+        PTX does not say so; cooperative groups rely on it, as does one lane that waits for all.
+        """
+        grid, block, _ = self.known
+        if len(grid) == 1 and len(block) == 1:
+            return
+        group, count = self._warps(lanes, mask)
+        self._set_known(
+            lanes,
+            grid=self._latest(grid, lanes, group, count),
+            block=self._latest(block, lanes, group, count),
+        )
+
+    def _warps(self, lanes: Lanes | None, mask: Array) -> tuple[Array, int]:
+        """For each lane the number of its group: those of its warp with the same mask; and how many."""
+        if lanes is None and mask.size == 1:
+            return np.arange(self.shape.lanes) // WARP, self.shape.lanes // WARP
+        lanes = np.arange(self.shape.lanes) if lanes is None else lanes
+        keys = (lanes // WARP << 32) | np.broadcast_to(mask, lanes.shape).astype(np.int64)
+        unique, group = np.unique(keys, return_inverse=True)
+        return group, len(unique)
+
     def warp(self, lanes: Lanes | None, mask: Array) -> None:
         """Lanes of a warp meet, each with those of the same mask."""
-        if lanes is None and mask.size == 1:
-            group, count = np.arange(self.shape.lanes) // WARP, self.shape.lanes // WARP
-        else:
-            lanes = np.arange(self.shape.lanes) if lanes is None else lanes
-            keys = (lanes // WARP << 32) | np.broadcast_to(mask, lanes.shape).astype(np.int64)
-            unique, group = np.unique(keys, return_inverse=True)
-            count = len(unique)
+        group, count = self._warps(lanes, mask)
         self._share(lanes, group, count)
         if self.known.warp.ndim == 1 and (mask == 0xFFFFFFFF).all():
             now = self._latest(self.times.warp, lanes, group, count) + 1

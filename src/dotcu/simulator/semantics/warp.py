@@ -47,8 +47,12 @@ class Rendezvous(NamedTuple):
             if active is None:
                 mask = chunk.registers[slot]
                 if mask.size == 1 and mask[0] == 0xFFFFFFFF:
+                    chunk.clocks.hand_on(None, mask)
                     return True
-            return _gather(chunk, placed, number, chunk.read(slot))
+            if not _gather(chunk, placed, number, chunk.read(slot)):
+                return False
+            chunk.clocks.hand_on(chunk.active, chunk.read(slot))
+            return True
 
         return admit
 
