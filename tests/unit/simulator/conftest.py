@@ -129,8 +129,10 @@ def compile_ptx(source: str, *, arch: str = "compute_80", name: str = "kernel.cu
     compiled = build(
         inline_source(source, name), options=CompileOptions(), target=Target.parse(arch), names=()
     )
-    files = {shown: at for at, shown in compiled.files.items()}
-    return compiled.ptx.replace(files[name], f"/dotcu/{name}") if name in files else compiled.ptx
+    ptx = compiled.ptx
+    for at, path in compiled.files.items():
+        ptx = ptx.replace(f'"{at}"', f'"/dotcu/{name}"' if path == name else f'"{path}"')
+    return ptx
 
 
 _compiled: dict[tuple[str, str], str] = {}
