@@ -74,7 +74,6 @@ class Binding:
     layout: Mapping[str, int]
     constants: list[Array] = field(default_factory=list)
     slots: dict[Any, int] = field(default_factory=dict)
-    dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
     specials: dict[str, int] = field(default_factory=dict)
     params: dict[int, LaunchConstant] = field(default_factory=dict)
     accesses: int = 0

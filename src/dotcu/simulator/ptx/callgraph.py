@@ -75,10 +75,6 @@ class CallGraph:
         """Whether a function may be called while it runs."""
         return name in self.reaches[name]
 
-    def is_entered(self, name: str) -> bool:
-        """Whether a function is placed once, and entered by its calls."""
-        return name in self.pointed or self.is_recursive(name)
-
 
 @dataclass
 class _Explorer:

@@ -10,6 +10,7 @@ from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.in_flight import Copy
 from dotcu.simulator.ptx.instructions import Location
 from dotcu.simulator.ptx.link import Placed
+from dotcu.simulator.sanitizers.places import place_of
 
 if TYPE_CHECKING:
     from dotcu.simulator.semantics.spaces import Access, Part
@@ -38,14 +39,14 @@ def check_in_flight(chunk: Chunk, access: Access, part: Part, index: Array) -> b
     if part.positions is not None:
         lanes = lanes[part.positions]
     rows = np.any(mask.reshape(mask.shape[0], -1), axis=1)
-    name, at = _place(chunk, access, int(index[mask][0]))
+    name, shown = place_of(chunk, access, part, int(index[mask][0]))
     chunk.grid.report(
         chunk,
         "race",
         access.placed,
         lanes[rows] if len(rows) > 1 else lanes,
         address_of=name,
-        message=f"{access.action} {_PREPOSITION[access.action]} {access.width} bytes {at} while "
+        message=f"{access.action} {_PREPOSITION[access.action]} {access.width} bytes at {shown} while "
         f"{_told(chunk, access, copy)}. The copy may come before or after it: {_REMEDIES[copy.kind]}.",
     )
     return True
@@ -70,14 +71,3 @@ def _caller(placed: Placed) -> Location:
     while at.inlined_at is not None:
         at = at.inlined_at
     return at
-
-
-def _place(chunk: Chunk, access: Access, index: int) -> tuple[str, str]:
-    """The shared variable that an element lies in, and the words for the place."""
-    pitch = max(16, -(-chunk.shared.size // 16) * 16)
-    byte = int(np.int64(index) * access.width % pitch)
-    name = chunk.grid.decoded.variable_before("shared", byte)
-    if not name:
-        return "", f"at byte {byte} of shared memory"
-    start = chunk.grid.decoded.variable_start("shared", name)
-    return name, f"at `{name}` + {byte - start} bytes in shared memory"

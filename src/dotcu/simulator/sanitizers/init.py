@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.decoding.layout import is_local_frame
 from dotcu.simulator.machine.chunk import Array, Chunk
+from dotcu.simulator.sanitizers.places import place_of
 
 if TYPE_CHECKING:
     from dotcu.simulator.semantics.spaces import Access, Part
@@ -31,33 +31,16 @@ def check_written(chunk: Chunk, access: Access, part: Part, index: Array) -> Non
         lanes = lanes[part.positions]
     if index.size > 1:
         lanes = lanes[bad]
-    name, at = _place(chunk, access, part, int(index[bad[0]]))
+    name, shown = place_of(chunk, access, part, int(index[bad[0]]))
     chunk.grid.report(
         chunk,
         "uninitialized-read",
         access.placed,
         lanes,
         address_of=name,
-        message=f"read of {access.width} bytes {at}, which nothing has written. Write it before it is "
+        message=f"read of {access.width} bytes at {shown}, which nothing has written. Write it before it is "
         "read: set the initial value, or let every thread that should store do so.",
     )
-
-
-def _place(chunk: Chunk, access: Access, part: Part, index: int) -> tuple[str, str]:
-    region = part.region
-    if region is not None:
-        size = region.buffer.itemsize or access.width
-        byte = region.view(access.width)[1] + index * access.width - region.base
-        return region.name, f"at `{region.name}`[{byte // size}]"
-    is_shared = np.may_share_memory(part.view, chunk.shared.data)
-    private = chunk.shared if is_shared else chunk.local
-    space = "shared" if is_shared else "local"
-    byte = index * access.width % private.pitch
-    name = chunk.grid.decoded.variable_before(space, byte)
-    start = chunk.grid.decoded.variable_start(space, name)
-    if not name or is_local_frame(name):
-        return "", f"at byte {byte} of {space} memory"
-    return name, f"at `{name}` + {byte - start} bytes in {space} memory"
 
 
 def mark_written(access: Access, part: Part, index: Array) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from dotcu.simulator.machine.chunk import WARP, Array, Chunk, Lanes
 from dotcu.simulator.sanitizers.clocks import NEVER, picked
+from dotcu.simulator.sanitizers.places import place_of
 from dotcu.simulator.sanitizers.shadow import LANE, STRONG, Event, Shadow, Touch, event_of
 
 if TYPE_CHECKING:
@@ -76,14 +77,14 @@ def check_overlap(chunk: Chunk, access: Access, part: Part, index: Array, value:
     if not len(beaten):
         return
     lanes = (chunk.numbers() if part.positions is None else chunk.numbers()[part.positions])[beaten]
-    place = int(index[beaten[0]] if index.size > 1 else index[0])
+    name, shown = place_of(chunk, access, part, int(index[beaten[0]] if index.size > 1 else index[0]))
     chunk.grid.report(
         chunk,
         "race",
         access.placed,
         lanes,
-        address_of=_name(chunk, part, access, place),
-        message=f"race: several threads store different values to {_shown(chunk, part, access, place)} "
+        address_of=name,
+        message=f"race: several threads store different values to {shown} "
         "in this very instruction, and which one stays is open. Let one thread store, or use an atomic.",
     )
 
@@ -264,14 +265,15 @@ def _report(
     own_file, own_line = chunk.grid.decoded.place(access.placed)
     where = "the same line" if (file, line) == (own_file, own_line) else f"line {line}" + _of(file, own_file)
     index = (place * shadow.granule) // access.width - part.skew
+    name, shown = place_of(chunk, access, part, index)
     done = event.action if event.action == "atomic" else action
     chunk.grid.report(
         chunk,
         "race",
         access.placed,
         second,
-        address_of=_name(chunk, part, access, index),
-        message=f"race: it {_VERB[access.action]} {_shown(chunk, part, access, index)}, which thread "
+        address_of=name,
+        message=f"race: it {_VERB[access.action]} {shown}, which thread "
         f"{_tuple(thread)} of block {_tuple(block)} {_VERB[done]} at {where}, and nothing orders the two. "
         f"{_remedy(chunk, event, access, other, int(second[0]))}",
     )
@@ -302,22 +304,3 @@ def _remedy(chunk: Chunk, event: Event, access: Access, other: int, own: int) ->
 
 def _tuple(coordinates: tuple[int, int, int]) -> str:
     return "({},{},{})".format(*coordinates)
-
-
-def _name(chunk: Chunk, part: Part, access: Access, index: int) -> str:
-    if part.region is not None:
-        return part.region.name
-    byte = index * access.width % chunk.shared.pitch
-    return chunk.grid.decoded.variable_before("shared", byte)
-
-
-def _shown(chunk: Chunk, part: Part, access: Access, index: int) -> str:
-    region = part.region
-    if region is not None:
-        size = region.buffer.itemsize or access.width
-        byte = region.view(access.width)[1] + index * access.width - region.base
-        return f"`{region.name}`[{byte // size}]"
-    byte = index * access.width % chunk.shared.pitch
-    name = chunk.grid.decoded.variable_before("shared", byte)
-    start = chunk.grid.decoded.variable_start("shared", name)
-    return f"`{name}` + {byte - start} bytes in shared memory" if name else f"byte {byte} of shared memory"

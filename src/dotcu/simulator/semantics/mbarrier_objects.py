@@ -124,7 +124,7 @@ def report_misuse(chunk: Chunk, access: Access, positions: Array, what: str) -> 
 
 
 def _report_uninitialised(chunk: Chunk, access: Access, positions: Array, element: int) -> None:
-    byte = element * 8 % max(16, -(-chunk.shared.size // 16) * 16)
+    byte = element * 8 % chunk.shared.pitch
     name = chunk.grid.decoded.variable_before("shared", byte)
     shown = f"`{name}`" if name else f"byte {byte} of shared memory"
     chunk.grid.report(
