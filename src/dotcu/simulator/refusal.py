@@ -35,10 +35,17 @@ def refused_call(refusal: Refusal, place: Callable[[Placed], tuple[str, int]]) -
     return refusal_error(f"{file}:{line}: {refusal.what} ({refusal.instruction.text})")
 
 
+# Functions that no source defines: the heap of the device (CUDA Programming Guide, "Dynamic Global
+# Memory Allocation").
+_DEVICE_RUNTIME = frozenset({"malloc", "free"})
+
+
 def unresolved_call(unresolved: Unresolved, place: Callable[[Placed], tuple[str, int]]) -> SimulationError:
     """The error for a call of a function that is declared, but defined nowhere."""
     file, line = place(Placed(unresolved.instruction))
     at = f"{file}:{line}: " if line else ""
+    if unresolved.name in _DEVICE_RUNTIME:
+        return refusal_error(f"{at}{unresolved.name}(), which the GPU's own runtime brings")
     return SimulationError(
         f"{at}the extern function {unresolved.name!r} is unresolved: it is declared and called, but has no "
         "body in this source, and nothing is linked to it.\n"

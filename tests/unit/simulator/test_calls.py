@@ -233,3 +233,11 @@ def test_the_address_of_a_function_that_is_nowhere_is_refused() -> None:
     text = HEAD + ".extern .func f();\n.global .align 8 .u64 t[1] = {f};\n.visible .entry k() { ret; }\n"
     with pytest.raises(SimulationError, match="neither a variable nor a function with a body"):
         Loaded(Program.parse(text))
+
+
+def test_the_heap_of_the_device_is_refused_by_name(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int** out) {
+      out[threadIdx.x] = static_cast<int*>(malloc(4));
+    }"""
+    with pytest.raises(UnsupportedInstruction, match=r"kernel.cu:2: malloc\(\), which the GPU's own runtime"):
+        run_kernel(source, {"out": np.zeros(32, "i8")})
