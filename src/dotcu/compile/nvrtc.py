@@ -15,6 +15,11 @@ from pathlib import Path
 from dotcu.compile.compilers import builtins
 from dotcu.errors import ToolchainError
 
+FIRST_WITH_A_CACHE = (12, 9)
+WITHOUT_A_CACHE = ("--no-cache",)
+"""NVRTC's own cache starts the driver, after which no forked child can, and what comes from it has no log
+of registers and spills. Source: NVRTC documentation 13.0, "Caching"; seen with 13.0.88 on an H200."""
+
 SUCCESS = 0
 
 
@@ -93,8 +98,9 @@ class Nvrtc:
     def _compile(self, program: ctypes.c_void_p, request: Request) -> Reply:
         for expression in request.expressions:
             self._call("nvrtcAddNameExpression", program, _bytes(expression))
-        given = _strings([_bytes(argument) for argument in request.arguments])
-        status = self._library.nvrtcCompileProgram(program, len(request.arguments), given)
+        arguments = [*request.arguments, *(WITHOUT_A_CACHE if self.version() >= FIRST_WITH_A_CACHE else ())]
+        given = _strings([_bytes(argument) for argument in arguments])
+        status = self._library.nvrtcCompileProgram(program, len(arguments), given)
         # A NUL also stands between what the front end and what ptxas said.
         log = self._get(program, "ProgramLog").replace(b"\0", b"").decode(errors="replace")
         if status != SUCCESS:

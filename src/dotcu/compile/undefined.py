@@ -40,6 +40,7 @@ HEADERS = (
     (r"wmma|nvcuda", "<mma.h>"),
     (r"__pipeline_\w+", "<cuda_pipeline.h>"),
     (r"CUtensorMap\w*", "<cuda.h>"),
+    (r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)", "<cuda_runtime.h>"),
     (r"cub", "<cub/cub.cuh>"),
 )
 _HEADERS = [(re.compile(pattern), header) for pattern, header in HEADERS]

@@ -22,6 +22,7 @@ from dotcu.compile.undefined import first, hint
         ("__nv_fp8_e4m3", "<cuda_fp8.h>"),
         ("cooperative_groups", "<cooperative_groups.h>"),
         ("nvcuda", "<mma.h>"),
+        ("cudaGridDependencySynchronize", "<cuda_runtime.h>"),
     ],
 )
 def test_a_known_name_has_its_header(name: str, header: str) -> None:
