@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+import dotcu
 from corpus import Corpus, Launch
 
 CORPUS = Corpus(Path(__file__).parent)
@@ -89,6 +90,14 @@ def misaligned_shared_word() -> Launch:
     x, out = torch.arange(64, dtype=torch.int16), zeros(32)
     want = x[1::2].to(i32) | torch.cat((x[2::2], x.new_zeros(1))).to(i32) << 16
     return Launch(args=(x, out), out=out, want=want)
+
+
+@case
+def tensor_map_one_column_on() -> Launch:
+    x, out = torch.arange(8 * 64.0).view(8, 64), torch.zeros(8, 64)
+    made = dotcu.tensor_map(out, box=(8, 32))
+    want = torch.cat((torch.zeros(8, 1), x[:, :-1]), 1)
+    return Launch(args=(x, made, 64), out=out, want=want, grid=2, arch="sm_90")
 
 
 @case

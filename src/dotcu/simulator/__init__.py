@@ -6,6 +6,7 @@ from dotcu.simulator.launch import launch
 from dotcu.simulator.machine.memory import Buffer, Memory
 from dotcu.simulator.program import Entry, EntryHeader, Loaded, Param, Program, entry_headers
 from dotcu.simulator.run import CHECKS, Run
+from dotcu.simulator.tensor_map import Map
 
 __all__ = [
     "CHECKS",
@@ -15,6 +16,7 @@ __all__ = [
     "EntryHeader",
     "Finding",
     "Loaded",
+    "Map",
     "Memory",
     "Param",
     "Program",

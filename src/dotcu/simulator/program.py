@@ -40,12 +40,14 @@ class EntryHeader:
         params: In order.
         max_threads: .maxntid in x, y, z; empty if none is given.
         required_threads: .reqntid in x, y, z; empty if none is given.
+        cluster: .reqnctapercluster in x, y, z; empty if none is given.
     """
 
     name: str
     params: tuple[Param, ...]
     max_threads: tuple[int, ...]
     required_threads: tuple[int, ...]
+    cluster: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,7 @@ def _headers(outlined: Outline) -> dict[str, EntryHeader]:
             params=tuple(_param(v) for v in header.params),
             max_threads=header.max_threads,
             required_threads=header.required_threads,
+            cluster=header.cluster,
         )
         for name, header in outlined.headers.items()
         if header.is_entry and name in outlined.bodies

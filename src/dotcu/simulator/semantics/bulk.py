@@ -28,6 +28,7 @@ from dotcu.simulator.semantics.rounding import flush
 from dotcu.simulator.semantics.spaces import WEAK, Access, Part, order_of
 from dotcu.simulator.semantics.spans import WIDTH, each_element, read_rows, spans
 from dotcu.simulator.semantics.table import NotExecuted, Source, Step, dtype_of
+from dotcu.simulator.semantics.tensor_copies import bind_tensor
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -37,8 +38,10 @@ _TARGETS = ("shared::cluster", "shared::cta")
 
 
 def bind_bulk(placed: Placed, binding: Binding) -> Step:
-    """cp.async.bulk without tensor maps, and its groups."""
+    """cp.async.bulk, with and without tensor maps, and its groups."""
     flags = placed.instruction.flags[2:]
+    if flags[0] == "tensor":
+        return bind_tensor(placed, binding)
     if flags == ("commit_group",):
         return _commit
     if flags[0] == "wait_group":

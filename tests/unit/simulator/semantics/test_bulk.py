@@ -198,11 +198,6 @@ def test_prefetches_are_hints(run_kernel: Any) -> None:
 
 
 INWARD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-TENSOR = kernel("""
-    if (t == 0)
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-            " [%0], [%1, {%2, %2}], [%3];" :: "r"(ADDRESS(tile)), "l"(in), "r"(0), "r"(ADDRESS(&bar)));
-""")
 
 
 @pytest.mark.parametrize(
@@ -226,12 +221,6 @@ def test_a_kernel_that_requires_a_cluster_is_refused(run_kernel: Any) -> None:
     assert out.all()
     with pytest.raises(UnsupportedInstruction, match=r"k: a kernel with __cluster_dims__\(2, 1, 1\)"):
         run(run_kernel, source.replace("SIZE", "2"), np.ones(4, "f4"), out)
-
-
-def test_tensor_maps_are_refused_by_name(run_kernel: Any) -> None:
-    line = line_of(TENSOR, "[%1, {%2, %2}]")
-    with pytest.raises(UnsupportedInstruction, match=rf"kernel\.cu:{line}: cp\.async\.bulk\.tensor\.2d"):
-        run(run_kernel, TENSOR, np.ones(4, "f4"), np.ones(4, "f4"))
 
 
 def test_a_cluster_of_one_block_maps_addresses_to_themselves(run_kernel: Any) -> None:

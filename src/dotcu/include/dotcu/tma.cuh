@@ -1,0 +1,157 @@
+// dotcu/tma.cuh: boxes of a tensor, copied to shared memory and back by TMA (sm_90 and later).
+//
+//     __global__ void twice(const __grid_constant__ CUtensorMap x,
+//                           const __grid_constant__ CUtensorMap out)
+//     {
+//         __shared__ alignas(128) float tile[32][64];
+//         __shared__ dotcu::mbarrier arrived;
+//         if (threadIdx.x == 0) arrived.init(1);
+//         __syncthreads();
+//         if (threadIdx.x == 0) {
+//             arrived.arrive_expect(sizeof(tile));
+//             dotcu::tma_load(tile, x, arrived, row, column);
+//         }
+//         arrived.wait(0);
+//         ...                              // all threads: tile[i][j] *= 2
+//         dotcu::tma_fence();
+//         __syncthreads();
+//         if (threadIdx.x == 0) {
+//             dotcu::tma_store(out, tile, row, column);
+//             dotcu::tma_commit();
+//             dotcu::tma_wait<0>();
+//         }
+//     }
+//
+// On the host each map is dotcu.tensor_map(t, box=(32, 64)). Coordinates are elements of the
+// tensor, in its own order, as in dotcu::tensor: the last one is innermost. PTX has them the other
+// way round. They may be too large, and those of a load negative: what lies outside the tensor is
+// filled by a load and left out by a store. Two things are an illegal instruction (seen: H200,
+// driver 580, CUDA 13.0, 2026-11): a last coordinate that is not at a multiple of 16 bytes (of 4
+// floats, say), outside the tensor too, and a negative coordinate of a store, even where the box
+// reaches into the tensor.
+//
+// Not guaranteed here: these coordinates, and that `tile` is large enough for the box, 128-byte
+// aligned (1024 for a swizzle of 128, so that the pattern starts with the tile), and no longer in
+// use. The simulator checks it. With a swizzle each row takes that many bytes of the tile, a
+// shorter one too; those between are left alone, and a barrier is told of the box's bytes only.
+#pragma once
+
+#include <cuda.h>  // CUtensorMap
+
+namespace dotcu {
+
+__device__ inline unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// A barrier in shared memory that waits for threads and for bytes. A phase is over when as many
+// arrivals have come as init() said, and all bytes that they announced.
+struct alignas(8) mbarrier {
+    unsigned long long state;
+
+    // By one thread; then __syncthreads(), before anybody uses it.
+    __device__ void init(unsigned arrivals) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)),
+                     "r"(arrivals)
+                     : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+
+    // Arrive, and announce bytes of copies: the whole box, what is filled included, and not what a
+    // swizzle leaves between short rows.
+    __device__ void arrive_expect(unsigned bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
+                         shared_address(this)),
+                     "r"(bytes)
+                     : "memory");
+    }
+
+    // Wait until the phase of this parity is over: 0 for the first, then 1, then 0, ...
+    __device__ void wait(unsigned parity) {
+        unsigned done = 0;
+        while (!done) {
+            asm volatile(
+                "{ .reg .pred p;\n"
+                "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                "selp.u32 %0, 1, 0, p; }"
+                : "=r"(done)
+                : "r"(shared_address(this)), "r"(parity)
+                : "memory");
+        }
+    }
+};
+
+// Copy a box into shared memory, by one thread; `arrived` is told its bytes. The last index is at a
+// multiple of 16 bytes.
+template <typename... Index>
+__device__ void tma_load(void* to, const CUtensorMap& map, mbarrier& arrived, Index... index) {
+    constexpr int rank = sizeof...(Index);
+    static_assert(1 <= rank && rank <= 5, "a tensor map has one to five dimensions");
+    const int at[] = {static_cast<int>(index)...};
+    const unsigned target = shared_address(to), barrier = shared_address(&arrived);
+#define DOTCU_TMA_LOAD(dim, coordinates, ...)                                               \
+    asm volatile(                                                                           \
+        "cp.async.bulk.tensor." dim                                                         \
+        ".shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, " coordinates \
+        "], [%2];" ::"r"(target),                                                           \
+        "l"(&map), "r"(barrier), __VA_ARGS__                                                \
+        : "memory")
+    if constexpr (rank == 1) {
+        DOTCU_TMA_LOAD("1d", "{%3}", "r"(at[0]));
+    } else if constexpr (rank == 2) {
+        DOTCU_TMA_LOAD("2d", "{%3, %4}", "r"(at[1]), "r"(at[0]));
+    } else if constexpr (rank == 3) {
+        DOTCU_TMA_LOAD("3d", "{%3, %4, %5}", "r"(at[2]), "r"(at[1]), "r"(at[0]));
+    } else if constexpr (rank == 4) {
+        DOTCU_TMA_LOAD("4d", "{%3, %4, %5, %6}", "r"(at[3]), "r"(at[2]), "r"(at[1]), "r"(at[0]));
+    } else {
+        DOTCU_TMA_LOAD("5d", "{%3, %4, %5, %6, %7}", "r"(at[4]), "r"(at[3]), "r"(at[2]), "r"(at[1]),
+                       "r"(at[0]));
+    }
+#undef DOTCU_TMA_LOAD
+}
+
+// Copy a box out of shared memory, by one thread, as part of its current group. No index is
+// negative, and the last one is at a multiple of 16 bytes.
+template <typename... Index>
+__device__ void tma_store(const CUtensorMap& map, const void* from, Index... index) {
+    constexpr int rank = sizeof...(Index);
+    static_assert(1 <= rank && rank <= 5, "a tensor map has one to five dimensions");
+    const int at[] = {static_cast<int>(index)...};
+    const unsigned source = shared_address(from);
+#define DOTCU_TMA_STORE(dim, coordinates, ...)                                                   \
+    asm volatile("cp.async.bulk.tensor." dim                                                     \
+                 ".global.shared::cta.tile.bulk_group [%0, " coordinates "], [%1];" ::"l"(&map), \
+                 "r"(source), __VA_ARGS__                                                        \
+                 : "memory")
+    if constexpr (rank == 1) {
+        DOTCU_TMA_STORE("1d", "{%2}", "r"(at[0]));
+    } else if constexpr (rank == 2) {
+        DOTCU_TMA_STORE("2d", "{%2, %3}", "r"(at[1]), "r"(at[0]));
+    } else if constexpr (rank == 3) {
+        DOTCU_TMA_STORE("3d", "{%2, %3, %4}", "r"(at[2]), "r"(at[1]), "r"(at[0]));
+    } else if constexpr (rank == 4) {
+        DOTCU_TMA_STORE("4d", "{%2, %3, %4, %5}", "r"(at[3]), "r"(at[2]), "r"(at[1]), "r"(at[0]));
+    } else {
+        DOTCU_TMA_STORE("5d", "{%2, %3, %4, %5, %6}", "r"(at[4]), "r"(at[3]), "r"(at[2]),
+                        "r"(at[1]), "r"(at[0]));
+    }
+#undef DOTCU_TMA_STORE
+}
+
+// By every thread that wrote to shared memory, then __syncthreads(), before a copy out of it.
+__device__ inline void tma_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Close the thread's group of copies out.
+__device__ inline void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Wait until all of the thread's groups but the `pending` latest have read shared memory: needed
+// before it is written again and before the block ends. Global memory is written when the kernel
+// has ended.
+template <int pending>
+__device__ void tma_wait() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
+}  // namespace dotcu
