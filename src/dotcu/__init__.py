@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         simulate,
         sm_count,
         strided,
+        tensor_map,
     )
     from dotcu.operator import Sample, op
 
@@ -44,6 +45,7 @@ __all__ = [
     "simulate",
     "sm_count",
     "strided",
+    "tensor_map",
 ]
 
 _HOMES = {
@@ -59,6 +61,7 @@ _HOMES = {
     "simulate": "dotcu.kernel",
     "sm_count": "dotcu.kernel",
     "strided": "dotcu.kernel",
+    "tensor_map": "dotcu.kernel",
 }
 
 

@@ -9,12 +9,14 @@
     ├── ArgumentError            a value does not fit a kernel's parameter  (also TypeError, ValueError)
     ├── LaunchError              a launch was refused or failed             (also RuntimeError)
     │   ├── LaunchConfigError    the configuration breaks a limit           (also ValueError)
-    │   └── TracedLaunchError    a launch that a trace would lose
+    │   ├── TracedLaunchError    a launch that a trace would lose
+    │   └── CaptureError         something would have to be loaded while a CUDA graph is captured
     ├── OperatorError            an operator is declared or used wrongly
     │   ├── SchemaError          annotations that make no schema            (also TypeError)
     │   ├── BodyError            a body that breaks its contract            (also TypeError)
     │   ├── DuplicateOperator    the name is taken by another file          (also ValueError)
     │   ├── ReferenceMismatch    reference and body differ in shape or dtype (also ValueError)
+    │   ├── ReplayMismatch       a plan differs from the body it was made from (also RuntimeError)
     │   └── GradientError        a derivative that does not exist           (also RuntimeError)
     ├── SimulationError          the simulator stopped                      (also RuntimeError)
     │   ├── FindingError         a finding was raised; .finding
@@ -111,6 +113,10 @@ class TracedLaunchError(LaunchError):
     """A launch on tensors that are being traced or transformed: it would vanish in silence."""
 
 
+class CaptureError(LaunchError):
+    """A kernel would have to be loaded, or a variable written, while a CUDA graph is captured."""
+
+
 class OperatorError(DotcuError):
     """An operator is declared or used wrongly."""
 
@@ -129,6 +135,10 @@ class DuplicateOperator(OperatorError, ValueError):
 
 class ReferenceMismatch(OperatorError, ValueError):
     """A reference's result has another shape or dtype than the body's."""
+
+
+class ReplayMismatch(OperatorError, RuntimeError):
+    """A plan says another thing than the body that it was made from; DOTCU_CHECK_REPLAY=1 compares them."""
 
 
 class GradientError(OperatorError, RuntimeError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,28 @@ class Settings:
         default=False,
         metadata=_variable("DOTCU_SIMULATE", "1: operators on CPU tensors run their body in the simulator"),
     )
+    replay: bool = field(
+        default=True,
+        metadata=_variable("DOTCU_REPLAY", "0: every call of an operator runs its body, none is replayed"),
+    )
+    check_replay: bool = field(
+        default=False,
+        metadata=_variable(
+            "DOTCU_CHECK_REPLAY", "1: every call runs its body, and is compared with what a plan would do"
+        ),
+    )
+    native: bool = field(
+        default=True,
+        metadata=_variable(
+            "DOTCU_NATIVE", "0: calls take the portable path, as where no native part is there"
+        ),
+    )
+    launch_blocking: bool = field(
+        default=False,
+        metadata=_variable(
+            "CUDA_LAUNCH_BLOCKING", "1: wait for every launch, so that a kernel's fault names the kernel"
+        ),
+    )
     debug: bool = field(
         default=False, metadata=_variable("DOTCU_DEBUG", "1: the command line shows tracebacks")
     )
@@ -58,6 +80,14 @@ class Settings:
     cuda_home: Path | None = field(
         default=None,
         metadata=_variable("CUDA_HOME", "an installed CUDA toolkit, for tools that pip did not bring"),
+    )
+    nvtx_injection: Path | None = field(
+        default=None,
+        metadata=_variable("NVTX_INJECTION64_PATH", "set by a profiler that sees NVTX ranges"),
+    )
+    cuda_injection: Path | None = field(
+        default=None,
+        metadata=_variable("CUDA_INJECTION64_PATH", "set by a profiler that sees CUDA calls"),
     )
 
 
@@ -94,6 +124,12 @@ def _parse(variable: str, kind: str, text: str) -> Any:
 
 
 _current: Settings | None = None
+_watchers: list[Callable[[Settings, Settings], None]] = []
+
+
+def watch(watcher: Callable[[Settings, Settings], None]) -> None:
+    """Tell of each change, by the settings before and after it."""
+    _watchers.append(watcher)
 
 
 def current() -> Settings:
@@ -107,10 +143,17 @@ def current() -> Settings:
 @contextmanager
 def override(**changes: Any) -> Iterator[Settings]:
     """Replace some settings, for every thread, until the block ends."""
-    global _current
     before = current()
-    _current = dataclasses.replace(before, **changes)
+    changed = dataclasses.replace(before, **changes)
+    _put(changed)
     try:
-        yield _current
+        yield changed
     finally:
-        _current = before
+        _put(before)
+
+
+def _put(changed: Settings) -> None:
+    global _current
+    before, _current = current(), changed
+    for watcher in _watchers:
+        watcher(before, changed)

@@ -15,6 +15,7 @@ from dotcu.checking.samples import cases
 from dotcu.errors import EnvironmentFault, OperatorError, SourceError, UsageError
 from dotcu.kernel import simulate
 from dotcu.kernel.context import Launch, watching
+from dotcu.kernel.cuda import fault_story
 from dotcu.operator import Operator, Overload, Sample
 
 SEED = 0
@@ -114,7 +115,8 @@ class _Tally:
             if isinstance(cause, (UsageError, EnvironmentFault)):
                 raise cause
         self.compiles = self.compiles and not any(isinstance(cause, SourceError) for cause in causes)
-        self.failures.append(Failure(case=case, reason=f"{type(error).__name__}: {error}"))
+        reason, story = f"{type(error).__name__}: {error}", fault_story(error)
+        self.failures.append(Failure(case=case, reason=f"{reason}\n{story}" if story else reason))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

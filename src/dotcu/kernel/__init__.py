@@ -11,12 +11,14 @@ from dotcu.kernel.kernel import Kernel, KernelAttributes
 from dotcu.kernel.module import Module, load, load_inline
 from dotcu.kernel.queries import cdiv, is_aligned, sm_count
 from dotcu.kernel.runs import active_run, simulate
+from dotcu.kernel.tensor_maps import TensorMap, tensor_map
 from dotcu.kernel.variable import Variable
 
 __all__ = [
     "Kernel",
     "KernelAttributes",
     "Module",
+    "TensorMap",
     "Variable",
     "active_run",
     "cdiv",
@@ -26,5 +28,6 @@ __all__ = [
     "simulate",
     "sm_count",
     "strided",
+    "tensor_map",
     "tracking_allocations",
 ]

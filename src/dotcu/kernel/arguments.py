@@ -7,21 +7,25 @@ address a tensor has is asked of an `Addresses`, so the GPU and the simulator sh
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dotcu.errors import ArgumentError
+from dotcu.errors import ArgumentError, SourceError
 from dotcu.kernel.elements import ADDRESS, ELEMENTS, Element, dtype_names
 from dotcu.kernel.mangling import CType
-from dotcu.kernel.packers import Mismatch, ValuePacker, describe, value_packer
+from dotcu.kernel.map_uses import MapUse
+from dotcu.kernel.packers import Mismatch, StructPacker, ValuePacker, describe, value_packer
 from dotcu.kernel.signature import Parameter, Signature
+from dotcu.kernel.tensor_maps import BYTES, TensorMap, Tiled, tiled
 from dotcu.kernel.tensors import fault, is_plain
 
 TENSOR = "dotcu::tensor"
+TENSOR_MAP = "CUtensorMap_st"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ class _Stride(int):
 
 Addresses = Callable[[Tensor, str, bool], int]
 """(tensor, parameter's name, whether the kernel may write it) -> the address that the kernel gets."""
+
+Encode = Callable[[Tiled, int], bytes]
+"""(checked tensor map, address of its tensor) -> what the kernel's instructions take for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +125,35 @@ class TensorPacker:
         return self.layout.pack(address, *value.shape, *value.stride())
 
 
+@dataclass(frozen=True, kw_only=True)
+class MapPacker:
+    """A `CUtensorMap`: a `TensorMap`, or the 128 bytes of a map that the caller encoded.
+
+    An empty tensor has no map: as it has no address either, the kernel gets zeros.
+    """
+
+    label: str
+    stored: bool
+
+    @property
+    def takes(self) -> str:
+        return "a dotcu.tensor_map"
+
+    def pack(self, value: Any, addresses: Addresses, encode: Encode) -> bytes:
+        if type(value) is not TensorMap:
+            return self._own_bytes(value)
+        _require_memory(value.tensor)
+        checked, address = tiled(value), addresses(value.tensor, self.label, self.stored)
+        return encode(checked, address) if value.tensor.numel() else bytes(BYTES)
+
+    def _own_bytes(self, value: Any) -> bytes:
+        if isinstance(value, Tensor):
+            box = f"({', '.join(['64'] * value.dim())})" if value.dim() > 1 else "64"
+            remedy = f"Pass dotcu.tensor_map(t, box={box}), with the box that the kernel copies."
+            raise Mismatch(describe(value), remedy)
+        return StructPacker(name=TENSOR_MAP, size=BYTES).pack(value)
+
+
 def _require_memory(value: Any) -> None:
     if not isinstance(value, Tensor):
         raise Mismatch(describe(value), "Pass a tensor; a number goes in a tensor of one element.")
@@ -144,7 +180,7 @@ def _require_alignment(tensor: Tensor, element: Element) -> None:
         )
 
 
-Packer = PointerPacker | TensorPacker | ValuePacker
+Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +199,38 @@ class Packed:
     written: tuple[Tensor, ...]
 
 
-def plan(signature: Signature) -> Plan:
-    """Choose a packer for each parameter."""
-    return Plan(signature=signature, packers=tuple(map(_packer, signature.parameters)))
+def is_map(parameter: Parameter) -> bool:
+    """Whether a parameter is a tensor map by value."""
+    return parameter.ctype.kind == "named" and parameter.ctype.name == TENSOR_MAP
+
+
+_NO_MAPS: Mapping[int, MapUse] = MappingProxyType({})
+
+
+def plan(signature: Signature, maps: Mapping[int, MapUse] = _NO_MAPS) -> Plan:
+    """Choose a packer for each parameter.
+
+    Args:
+        maps: What the kernel does with its tensor maps, by index of their parameter.
+
+    Raises:
+        SourceError: It copies one to where the hardware cannot read it.
+    """
+    packers = [
+        _map_packer(signature, parameter, maps[parameter.index]) if is_map(parameter) else _packer(parameter)
+        for parameter in signature.parameters
+    ]
+    return Plan(signature=signature, packers=tuple(packers))
+
+
+def _map_packer(signature: Signature, parameter: Parameter, use: MapUse) -> MapPacker:
+    if use.copied:
+        raise SourceError(
+            f"{signature.kernel}: parameter {parameter.index + 1}, {parameter}, is copied into each thread's "
+            "own memory, where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
+            f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
+        )
+    return MapPacker(label=parameter.label, stored=use.stored)
 
 
 def _packer(parameter: Parameter) -> Packer:
@@ -195,9 +260,8 @@ def _tensor_packer(parameter: Parameter) -> Packer:
 
 
 def tensors(args: Sequence[Any]) -> list[Tensor]:
-    """The tensors among the arguments, those in `strided` included."""
-    found = [value.tensor if type(value) is Strided else value for value in args]
-    return [value for value in found if isinstance(value, Tensor)]
+    """The tensors among the arguments, those in `strided` and `tensor_map` included."""
+    return [value for value in map(_tensor_of, args) if isinstance(value, Tensor)]
 
 
 def _expanded(args: Sequence[Any]) -> list[Any]:
@@ -252,14 +316,15 @@ def require_device(plan: Plan, args: Sequence[Any]) -> torch.device | None:
 
 
 def _tensor_of(value: Any) -> Any:
-    return value.tensor if type(value) is Strided else value
+    return value.tensor if type(value) in (Strided, TensorMap) else value
 
 
-def pack(plan: Plan, args: Sequence[Any], addresses: Addresses) -> Packed:
+def pack(plan: Plan, args: Sequence[Any], addresses: Addresses, encode: Encode) -> Packed:
     """Check every argument against its parameter and pack it.
 
     Args:
         addresses: Called once for each tensor, after its checks.
+        encode: Called once for each tensor map.
 
     Raises:
         ArgumentError: A value does not fit; names kernel, parameter, what it takes and what it got.
@@ -277,11 +342,20 @@ def pack(plan: Plan, args: Sequence[Any], addresses: Addresses) -> Packed:
                 packed.append(packer.pack(value, addresses))
                 if not packer.const and value is not None:
                     written.append(_tensor_of(value))
+            elif isinstance(packer, MapPacker):
+                packed.append(packer.pack(value, addresses, encode))
+                if packer.stored and type(value) is TensorMap:
+                    written.append(value.tensor)
             else:
                 packed.append(packer.pack(value))
         except Mismatch as mismatch:
-            raise _refusal(plan, parameter, packer, mismatch) from None
+            misplaced = type(value) is TensorMap and not isinstance(packer, MapPacker)
+            why = Mismatch(repr(value), _MISPLACED_MAP) if misplaced else mismatch
+            raise _refusal(plan, parameter, packer, why) from None
     return Packed(parameters=tuple(packed), written=tuple(written))
+
+
+_MISPLACED_MAP = "Pass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap."
 
 
 def _refuse_strided(plan: Plan, values: Sequence[Any]) -> None:

@@ -179,11 +179,13 @@ class KernelNeeds:
     Attributes:
         registers: Per thread; 0 where nothing was assembled.
         max_threads: Of `__launch_bounds__`; 0 without.
+        cluster: Of `__cluster_dims__`, in blocks; None without.
     """
 
     static_smem_bytes: int = 0
     registers: int = 0
     max_threads: int = 0
+    cluster: Dim | None = None
 
 
 def require_fit(
@@ -217,7 +219,21 @@ def require_fit(
         raise _breach(
             kernel, f"cluster={config.cluster}", f"{name} has no clusters; sm_90 has", "Leave cluster out."
         )
+    if needs.cluster is not None:
+        _require_own_cluster(kernel, config, needs.cluster)
     _require_resident(kernel, config, needs, arch, multiprocessors)
+
+
+def _require_own_cluster(kernel: str, config: LaunchConfig, own: Dim) -> None:
+    """Keep to the cluster that a kernel was compiled for."""
+    if config.cluster not in (None, own):
+        raise _breach(
+            kernel,
+            f"cluster={config.cluster}",
+            f"it is compiled for __cluster_dims__{own}",
+            "Leave cluster out, or __cluster_dims__.",
+        )
+    _require_cluster(kernel, config.grid, own)
 
 
 def _too_much_static(kernel: str, static: int, most: int, name: str) -> LaunchConfigError:
@@ -230,18 +246,29 @@ def _too_much_static(kernel: str, static: int, most: int, name: str) -> LaunchCo
     )
 
 
-def _require_resident(
-    kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, multiprocessors: int
-) -> None:
-    if not needs.registers:
-        return
-    held = occupancy(
+def _held(needs: KernelNeeds, config: LaunchConfig, arch: ArchLimits) -> int:
+    """How many blocks of a launch a multiprocessor holds at once."""
+    return occupancy(
         arch,
         threads=config.threads,
         registers=needs.registers,
         static_smem_bytes=needs.static_smem_bytes,
         smem_bytes=config.smem_bytes,
     ).blocks
+
+
+def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int) -> int:
+    """How many blocks a cooperative launch may have; 0 for another launch, and where that is not known."""
+    known = config.cooperative and needs.registers
+    return _held(needs, config, arch) * multiprocessors if known else 0
+
+
+def _require_resident(
+    kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, multiprocessors: int
+) -> None:
+    if not needs.registers:
+        return
+    held = _held(needs, config, arch)
     if held == 0:
         raise _breach(
             kernel,

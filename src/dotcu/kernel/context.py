@@ -9,10 +9,16 @@ not see it. The state belongs to the thread and task that set it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dotcu.kernel.recording import Recorder
+
+from dotcu.kernel.locks import ForkSafeLock
 
 
 class Place(enum.Enum):
@@ -26,11 +32,16 @@ class Place(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """The operator whose code is running, and what becomes of a launch in it."""
+    """The operator whose code is running, and what becomes of a launch in it.
+
+    Attributes:
+        recorder: What follows the code, where something does.
+    """
 
     place: Place
     operator: str = ""
     reason: str = ""
+    recorder: Recorder | None = None
 
 
 _OUTSIDE = Scope(place=Place.OUTSIDE)
@@ -43,13 +54,53 @@ def current() -> Scope:
 
 
 @contextmanager
-def entering(place: Place, *, operator: str = "", reason: str = "") -> Iterator[None]:
+def entering(
+    place: Place, *, operator: str = "", reason: str = "", recorder: Recorder | None = None
+) -> Iterator[None]:
     """Set what becomes of launches until the block ends."""
-    token = _scope.set(Scope(place=place, operator=operator, reason=reason))
+    token = _scope.set(Scope(place=place, operator=operator, reason=reason, recorder=recorder))
+    try:
+        with _seen_by_all() if place is Place.SKIP else nullcontext():
+            yield
+    finally:
+        _scope.reset(token)
+
+
+class Held:
+    """How many blocks, on any thread, must see every call: those that skip launches or watch them.
+
+    A replayed call looks at neither scope nor watchers, so while there is such a block, none is replayed.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._followers: list[Callable[[int], object]] = []
+        self._lock = ForkSafeLock()
+
+    def follow(self, count: Callable[[int], object]) -> None:
+        """Tell of each change, by how much, and of the number so far."""
+        with self._lock:
+            count(self._count)
+            self._followers.append(count)
+
+    def change(self, by: int) -> None:
+        """Count a block that begins, or one that ends."""
+        with self._lock:
+            self._count += by
+            for count in self._followers:
+                count(by)
+
+
+held = Held()
+
+
+@contextmanager
+def _seen_by_all() -> Iterator[None]:
+    held.change(1)
     try:
         yield
     finally:
-        _scope.reset(token)
+        held.change(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +131,8 @@ def watching() -> Iterator[list[Launch]]:
     launches: list[Launch] = []
     token = _watchers.set((*_watchers.get(), launches))
     try:
-        yield launches
+        with _seen_by_all():
+            yield launches
     finally:
         _watchers.reset(token)
 

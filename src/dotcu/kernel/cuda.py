@@ -13,31 +13,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
+from dotcu import settings
 from dotcu.errors import LaunchError, ToolchainError
+from dotcu.kernel import captures, context, failures, recent
 from dotcu.kernel.config import LaunchConfig
+from dotcu.kernel.forked import forked_with_cuda, require_own_cuda
 from dotcu.kernel.locks import ForkSafeLock
-
-_REMEDIES = {
-    "CUDA_ERROR_ILLEGAL_ADDRESS": "A kernel before this one read or wrote outside its memory. Run it on CPU "
-    "tensors: the simulator names the line. The process must be restarted.",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": "A kernel before this one used a misaligned address. Run it on CPU "
-    "tensors: the simulator names the line. The process must be restarted.",
-    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "Use a smaller block, or __launch_bounds__(threads).",
-    "CUDA_ERROR_INVALID_VALUE": "Compare the configuration with kernel.attributes.",
-    "CUDA_ERROR_INVALID_IMAGE": "The code is not for this driver; see: dotcu doctor",
-    "CUDA_ERROR_NO_BINARY_FOR_GPU": "The code is not for this GPU; see: dotcu doctor",
-    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "The driver is older than the compiler; see: dotcu doctor",
-    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": "Use grid=dotcu.sm_count(t) * kernel.occupancy(block).",
-    "CUDA_ERROR_OUT_OF_MEMORY": "Free memory on the device: torch.cuda.empty_cache().",
-    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "Load everything before the capture: module.warm().",
-    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": "Load everything before the capture: module.warm().",
-}
+from dotcu.kernel.recent import Launched
 
 
 @functools.cache
@@ -52,26 +42,90 @@ def _driver() -> Any:
     return driver
 
 
-def _call(function: str, *args: Any, doing: str) -> Any:
+def _call(function: str, *args: Any, doing: object, waited: Launched | None = None) -> Any:
     """Call the driver and give what it returns beside its status.
 
     Raises:
-        LaunchError: It returned an error; `doing` says what was tried.
+        LaunchError: It returned an error; `doing`, put into text only then, says what was tried.
     """
-    driver = _driver()
-    status, *values = getattr(driver, function)(*args)
-    if status == driver.CUresult.CUDA_SUCCESS:
-        return values[0] if len(values) == 1 else values
-    _, text = driver.cuGetErrorString(status)
-    name = getattr(status, "name", str(status))
-    explained = text.decode() if isinstance(text, bytes) else "no explanation"
-    remedy = _REMEDIES.get(name, "See what fits together: dotcu doctor")
-    raise LaunchError(f"{doing} failed: {function} gave {name} ({explained}).\n{remedy}")
+    status, *values = getattr(_driver(), function)(*args)
+    if status != _driver().CUresult.CUDA_SUCCESS:
+        fail(int(status), str(doing), function, waited)
+    return values[0] if len(values) == 1 else values
+
+
+def fail(
+    status: int, doing: str, function: str = "cuLaunchKernelEx", waited: Launched | None = None
+) -> NoReturn:
+    """Raise the error for a status of the driver.
+
+    Args:
+        status: A `CUresult` as a number.
+        doing: What was tried: `Launching scale on cuda:0 with grid=(1, 1, 1), block=(32, 1, 1)`.
+        function: The driver's function that gave the status.
+        waited: The launch that a fault comes from, where every launch is waited for.
+
+    Raises:
+        CaptureError: A capture of a CUDA graph forbids it.
+        LaunchError: Otherwise; a kernel's fault names the launches that it may come from.
+    """
+    name, text = _explain(status)
+    if waited is not None and name in failures.FAULTS:
+        raise failures.own_fault(waited, name, text)
+    raise failures.failure(doing, function, name, text)
+
+
+def _explain(status: int) -> tuple[str, str]:
+    """The driver's name of a status, and its explanation."""
+    try:
+        known = _driver().CUresult(status)
+    except ValueError:  # of a driver that is newer than its bindings
+        return f"status {status}", "no explanation"
+    _, text = _driver().cuGetErrorString(known)
+    return known.name, text.decode() if isinstance(text, bytes) else "no explanation"
+
+
+def fault_story(error: BaseException) -> str | None:
+    """Which launches a fault that torch has raised may come from; None for any other error."""
+    status = getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
+    if not isinstance(status, int):
+        return None
+    name, _ = _explain(status)  # the runtime numbers faults as the driver does
+    return failures.suspects(name) if name in failures.FAULTS else None
 
 
 def available() -> bool:
-    """Whether torch can use a GPU here."""
-    return torch.cuda.is_available()
+    """Whether torch can use a GPU here, in this process."""
+    return not forked_with_cuda() and torch.cuda.is_available()
+
+
+def capturing() -> bool:
+    """Whether torch's current stream of the current device is being captured in a CUDA graph."""
+    return torch.cuda.is_initialized() and _captured(torch.cuda.current_device())
+
+
+def _captured(index: int) -> bool:
+    """Whether torch's current stream of a device is being captured; the default stream never is."""
+    stream = _stream(index)
+    if int(stream) == 0:
+        return False
+    status = _call("cuStreamIsCapturing", stream, doing="Asking whether a CUDA graph is being captured")
+    return bool(status != _driver().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+
+@contextmanager
+def _beside_captures() -> Iterator[None]:
+    """Load and write while another thread captures a graph, as torch's allocator does.
+
+    What this thread does goes to no stream that is being captured. Without this the driver would
+    refuse it, and spoil the other thread's capture.
+    """
+    relaxed = _driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = _call("cuThreadExchangeStreamCaptureMode", relaxed, doing="Setting this thread's capture mode")
+    try:
+        yield
+    finally:
+        _driver().cuThreadExchangeStreamCaptureMode(before)
 
 
 @functools.cache
@@ -108,7 +162,7 @@ class _Device:
         try:
             yield
         finally:
-            _call("cuCtxPopCurrent", doing="Leaving the device's context")
+            _driver().cuCtxPopCurrent()  # it fails only in a context that has: the fault is told already
 
 
 @functools.cache
@@ -116,9 +170,32 @@ def _device(index: int) -> _Device:
     return _Device(index)
 
 
+def primary_context(index: int) -> int:
+    """The CUcontext that a device's launches need current on their thread."""
+    return int(_device(index).context)
+
+
+def entered(index: int) -> AbstractContextManager[None]:
+    """Make a device's primary context current on this thread until the block ends."""
+    return _device(index).current()
+
+
+@functools.cache
+def address_of(function: str) -> int:
+    """Where the driver has a function of CUDA 12.0, for a call that its bindings cannot make.
+
+    Raises:
+        LaunchError: It has none.
+    """
+    address, _ = _call("cuGetProcAddress", function.encode(), 12000, 0, doing=f"Looking up {function}")
+    if not address:
+        raise LaunchError(f"The driver has no {function}.\nIt comes with CUDA 12.0.\nSee: dotcu doctor")
+    return int(address)
+
+
 def _stream(index: int) -> Any:
     """torch's current stream of a device, at this moment."""
-    return _driver().CUstream(torch.cuda.current_stream(index).cuda_stream)
+    return _driver().CUstream(torch._C._cuda_getCurrentRawStream(index))
 
 
 class Library:
@@ -128,10 +205,18 @@ class Library:
         name: Whose code it is, for messages.
         data: A cubin, or PTX that ends in a zero.
         initial: Gives what was written so far, by symbol, when a device first loads the code.
+        names: Kernels by symbol, as users know them.
     """
 
-    def __init__(self, name: str, data: bytes, initial: Callable[[], dict[str, bytes]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        data: bytes,
+        initial: Callable[[], dict[str, bytes]],
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.name = name
+        self._names = names
         self._data = data
         self._initial = initial
         self._lock = ForkSafeLock()
@@ -140,7 +225,12 @@ class Library:
         self._devices: set[int] = set()
 
     def kernel(self, symbol: str, index: int) -> Any:
-        """A kernel that is loaded on a device, with its attributes set there."""
+        """A kernel that is loaded on a device, with its attributes set there.
+
+        Raises:
+            CaptureError: It is not loaded yet, and a CUDA graph is being captured.
+            LaunchError: The driver refused it, or a fork has made the driver unusable.
+        """
         found = self._kernels.get((symbol, index))
         if found is None:
             with self._lock:
@@ -149,8 +239,13 @@ class Library:
         return found
 
     def _load(self, symbol: str, index: int) -> Any:
-        device, doing = _device(index), f"Loading {symbol} of {self.name} on cuda:{index}"
-        with device.current():
+        shown = self._names.get(symbol, symbol)
+        doing = f"Loading {shown} of {self.name} on cuda:{index}"
+        require_own_cuda(doing)
+        if torch.cuda.is_initialized() and (_captured(index) or capturing()):
+            captures.refuse_load(shown, self.name, index)
+        device = _device(index)
+        with device.current(), _beside_captures():
             self._open(index)
             kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
             _set_attributes(kernel, device, capability(index), doing)
@@ -167,9 +262,11 @@ class Library:
 
     def write(self, symbol: str, data: bytes) -> None:
         """Write a variable on every device that has loaded the code, in order on torch's current streams."""
+        if forked_with_cuda():
+            return  # what the parent loaded is out of reach here, and no kernel will read it
         with self._lock:
             for index in sorted(self._devices):
-                with _device(index).current():
+                with _device(index).current(), _beside_captures():
                     self._write(symbol, data, index)
 
     def _write(self, symbol: str, data: bytes, index: int) -> None:
@@ -194,34 +291,70 @@ def _set_attributes(kernel: Any, device: _Device, arch: tuple[int, int], doing: 
         _call("cuKernelSetAttribute", attribute, value, kernel, device.handle, doing=doing)
 
 
+class _Launching(NamedTuple):
+    """What a launch does; `str()` says it."""
+
+    kernel: str
+    config: LaunchConfig
+    device: int
+
+    def __str__(self) -> str:
+        return f"Launching {self.kernel} on cuda:{self.device} with {self.config}"
+
+
 def launch(
     library: Library, symbol: str, index: int, config: LaunchConfig, parameters: Sequence[bytes], kernel: str
 ) -> None:
     """Launch on torch's current stream of a device; does not wait for it.
 
+    Waits under CUDA_LAUNCH_BLOCKING=1, outside captures, so that a fault is this kernel's own.
+
     Raises:
+        CaptureError: The kernel is not loaded yet, and a CUDA graph is being captured.
         LaunchError: The driver refused; names kernel and configuration.
     """
     function = library.kernel(symbol, index)
     block, pointers = parameter_block(parameters)
+    launched = Launched(context.current().operator, kernel, config, index)
+    doing = _Launching(kernel, config, index)
     with _device(index).current():
-        native = native_config(config, _stream(index))
-        doing = f"Launching {kernel} on cuda:{index} with {config}"
-        _call("cuLaunchKernelEx", native, function, ctypes.addressof(pointers), 0, doing=doing)
+        stream = _stream(index)
+        waited = launched if settings.current().launch_blocking and not _captured(index) else None
+        if waited is not None:  # a fault after this is the kernel's own
+            _call("cuStreamSynchronize", stream, doing=f"Waiting for what comes before {launched}")
+        native = native_config(supported(config, capability(index)), stream)
+        _call("cuLaunchKernelEx", native, function, ctypes.addressof(pointers), 0, doing=doing, waited=waited)
+        recent.note(launched)
+        if waited is not None:
+            _call("cuStreamSynchronize", stream, doing=doing, waited=waited)
     del block  # until here: the pointers point into it
+
+
+def supported(config: LaunchConfig, arch: tuple[int, int]) -> LaunchConfig:
+    """A configuration without permissions that a GPU does not know: it starts no kernel early anyway."""
+    if config.programmatic and arch < (9, 0):
+        return replace(config, programmatic=False)
+    return config
 
 
 def parameter_block(parameters: Sequence[bytes]) -> tuple[Any, Any]:
     """The parameters in one piece of memory, each 16-byte aligned, and an array of pointers to them."""
-    offsets, size = [], 0
-    for parameter in parameters:
-        offsets.append(size)
-        size += -(-len(parameter) // 16) * 16
-    joined = b"".join(p.ljust(-(-len(p) // 16) * 16, b"\0") for p in parameters)
-    block = ctypes.create_string_buffer(joined, max(1, size))
+    offsets, size, pointers = _places(tuple(map(len, parameters)))
+    block = ctypes.create_string_buffer(size)
     base = ctypes.addressof(block)
-    pointers = (ctypes.c_void_p * max(1, len(offsets)))(*(base + offset for offset in offsets))
-    return block, pointers
+    for offset, parameter in zip(offsets, parameters, strict=True):
+        ctypes.memmove(base + offset, parameter, len(parameter))
+    return block, pointers(*[base + offset for offset in offsets])
+
+
+@functools.lru_cache(maxsize=1024)
+def _places(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int, Any]:
+    """Where parameters of these sizes begin, how much they take, and the type of as many pointers."""
+    offsets, size = [], 0
+    for each in sizes:
+        offsets.append(size)
+        size += -(-each // 16) * 16
+    return tuple(offsets), max(1, size), ctypes.c_void_p * max(1, len(sizes))
 
 
 def native_config(config: LaunchConfig, stream: Any) -> Any:

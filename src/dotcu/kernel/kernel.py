@@ -12,7 +12,8 @@ from dotcu.compile import Declaration, ObjectCode, Target
 from dotcu.errors import ArgumentError, LaunchConfigError, SourceError
 from dotcu.kernel import context, cuda, templates
 from dotcu.kernel.config import read_block
-from dotcu.kernel.launch import DeviceLike, InSimulator, OnCuda, default_place, launch
+from dotcu.kernel.forked import require_own_cuda
+from dotcu.kernel.launch import DeviceLike, InSimulator, OnCuda, default_place, launch, launch_unseen
 from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
 from dotcu.kernel.runs import DEFAULT_ARCH, active_run
 from dotcu.kernel.tracing import refuse_compiled, refuse_place
@@ -101,6 +102,9 @@ class Kernel:
         """
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(self.name)
+        recorder = context.current().recorder
+        if recorder is not None:
+            arguments = recorder.pinned(arguments)
         if type(arguments) is torch.dtype:
             found = self._by_dtype.get(arguments)
             if found is None:
@@ -138,14 +142,16 @@ class Kernel:
 
         Args:
             args: One for each parameter. A tensor stands for a pointer or a `dotcu::tensor`, None
-                for a null pointer, a number for a number; a struct is a ctypes.Structure, a NumPy
-                structured scalar or its bytes.
+                for a null pointer, a number for a number, a `tensor_map` for a `CUtensorMap`; a struct
+                is a ctypes.Structure, a NumPy structured scalar or its bytes.
             grid: In blocks, also with clusters; an int or up to three. With a zero in it nothing runs.
             block: In threads; an int or up to three.
             smem_bytes: Dynamic shared memory per block, up to what the architecture has.
             cluster: Blocks of a cluster; an int or up to three.
             cooperative: All blocks run at once, so that the grid can synchronize.
-            programmatic: It may start before the kernel before it ends (programmatic dependent launch).
+            programmatic: It may start before the kernel before it ends (programmatic dependent launch),
+                and calls cudaGridDependencySynchronize() before it reads what that one writes. Before
+                sm_90, and in the simulator, it starts when that one has ended.
             device: Where a kernel without tensors runs.
 
         Raises:
@@ -157,7 +163,9 @@ class Kernel:
             FindingError: The simulator found a fault.
 
         Note:
-            The version counter of each tensor passed for a pointer to non-const is bumped.
+            The version counter of each tensor passed for a pointer to non-const, or as a tensor map that
+            the kernel stores through, is bumped. While a profiler looks on, the launch is in a range of
+            the kernel's name.
         """
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(self.name)
@@ -166,7 +174,8 @@ class Kernel:
             return
         if scope.place is context.Place.REFUSE:
             refuse_place(self.name, scope.operator, scope.reason)
-        launch(
+        run = launch if scope.recorder is None else launch_unseen
+        run(
             self.unit,
             self.name,
             args,
@@ -184,10 +193,20 @@ class Kernel:
         return self.unit.code(Target.parse(arch) if arch is not None else _assembled_target()).object
 
     def warm(self) -> None:
-        """Compile and load on every visible device, or else in the simulator."""
+        """Compile and load on every visible device, or else in the simulator.
+
+        After it no launch of this kernel loads anything, so that it can be captured in a CUDA graph.
+
+        Raises:
+            KernelNotFound: The preprocessor hides it from the compiler.
+            CaptureError: A CUDA graph is being captured, and it is not loaded yet.
+            LaunchError: This process was forked after CUDA was up.
+        """
+        require_own_cuda(f"Warming {self.name}")
         if not cuda.available():
-            place = InSimulator(run=_run_of_default())
-            place.code(self.unit).loaded()
+            code = InSimulator(run=_run_of_default()).code(self.unit)
+            code.plan(self.name)
+            code.loaded()
             return
         for index in range(torch.cuda.device_count()):
             code = OnCuda(index=index).code(self.unit)
@@ -248,6 +267,10 @@ class Kernel:
         Note:
             Arithmetic on what the assembler reports: the same answer for fakes and in the simulator.
         """
+        recorder = context.current().recorder
+        if recorder is not None:
+            block, smem_bytes = recorder.pinned((block, smem_bytes))
+            recorder.asked_device()
         if type(block) is int and type(smem_bytes) is int:
             threads = block
         else:
@@ -295,9 +318,16 @@ def _run_of_default() -> Any:
 def _assembled_target() -> Target:
     """What attributes and occupancy are told for: the device in use, as machine code."""
     run = active_run()
-    if run is None and cuda.available():
+    if run is None and _gpu_in_use():
         return _assembled(target_of(torch.cuda.current_device()))
     return _assembled(run.arch if run is not None else DEFAULT_ARCH)
+
+
+def _gpu_in_use() -> bool:
+    """Whether to tell for a GPU. A body starts no CUDA to ask: before it is up, tensors are the CPU's."""
+    if context.current().place is context.Place.OUTSIDE:
+        return cuda.available()
+    return bool(torch.cuda.is_initialized())
 
 
 @functools.cache

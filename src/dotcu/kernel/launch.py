@@ -15,11 +15,14 @@ from torch import Tensor
 
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, LaunchConfigError
-from dotcu.kernel import context, cuda, simulated
+from dotcu.kernel import context, cuda, encoding, ranges, simulated
 from dotcu.kernel.arguments import Plan, pack, require_device, tensors
-from dotcu.kernel.config import LaunchConfig, read_config, require_fit
+from dotcu.kernel.config import LaunchConfig, most_blocks, read_config, require_fit
+from dotcu.kernel.forked import forked_with_cuda, require_own_cuda
 from dotcu.kernel.occupancy import ArchLimits, limits
+from dotcu.kernel.recording import Launched
 from dotcu.kernel.runs import active_run, capability_of
+from dotcu.kernel.tensor_maps import Tiled
 from dotcu.kernel.tracing import require_seen
 from dotcu.kernel.units import Code, Unit, target_of
 from dotcu.simulator import Run
@@ -46,6 +49,9 @@ class OnCuda:
 
     def code(self, unit: Unit) -> Code:
         return unit.code(target_of(self.index))
+
+    def encode(self, tiled: Tiled, address: int) -> bytes:
+        return encoding.encode(tiled, address, self.index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +84,11 @@ def where(kernel: str, found: Sequence[Tensor], device: DeviceLike | None) -> Wh
     Raises:
         ArgumentError: The tensors are elsewhere than `device` says.
         LaunchConfigError: `device` is neither a GPU of this machine nor the CPU.
+        LaunchError: It would be a GPU, in a process that was forked after CUDA was up.
     """
     asked = _read_device(kernel, device) if device is not None else None
+    if not found and asked is None and active_run() is None:
+        require_own_cuda(f"Launching {kernel}")
     if not found:
         return default_place() if asked is None else _at(asked)
     here = found[0].device
@@ -101,6 +110,8 @@ def default_place() -> Where:
 
 def _at(device: torch.device) -> Where:
     if device.type == "cuda":
+        if forked_with_cuda():
+            require_own_cuda(f"Launching on {device}")
         return OnCuda(index=_index(device))
     run = active_run()
     return InSimulator(run=run if run is not None else Run())
@@ -119,6 +130,7 @@ def _read_device(kernel: str, device: DeviceLike) -> torch.device:
         raise LaunchConfigError(f'{kernel}: got device={device!r}; pass "cuda:0" or "cpu".') from error
     if asked.type == "cpu":
         return torch.device("cpu")
+    require_own_cuda(f"Launching {kernel} on {asked}")
     if asked.type != "cuda" or not cuda.available() or (asked.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count() if cuda.available() else 0
         raise LaunchConfigError(
@@ -142,6 +154,11 @@ def launch(
     device: DeviceLike | None,
 ) -> None:
     """Check a launch and run it."""
+    recorder = context.current().recorder
+    given = (args, grid, (block, smem_bytes, cluster))
+    if recorder is not None:
+        recorder.launching()
+        args, grid, (block, smem_bytes, cluster) = recorder.plain(given)
     found = tensors(args)
     if context.current().place is context.Place.OUTSIDE:
         require_seen(name, found)
@@ -160,11 +177,43 @@ def launch(
     plan = code.plan(name)
     require_device(plan, args)
     require_fit(name, config, code.needs(name), place.arch, multiprocessors=place.multiprocessors)
-    _run(place, code, name, plan, args, config)
+    if ranges.wanted():
+        with ranges.named(name):
+            _run(place, code, name, plan, args, config)
+    else:
+        _run(place, code, name, plan, args, config)
+    if recorder is not None:
+        recorder.launched(_launched(name, place, code, config, given))
     if not config.blocks:
         return
     for watcher in context.watched():
         watcher.append(_seen(name, place, code))
+
+
+def launch_unseen(*args: Any, **kwargs: Any) -> None:
+    """Launch in a body that is followed: what a launch asks of its tensors, the body did not ask."""
+    with torch._C.DisableTorchFunction():
+        launch(*args, **kwargs)
+
+
+def _launched(
+    name: str, place: Where, code: Code, config: LaunchConfig, given: tuple[Any, Any, tuple[Any, ...]]
+) -> Launched:
+    args, grid, shape = given
+    return Launched(
+        kernel=name,
+        plan=code.plan(name),
+        args=args,
+        grid=grid,
+        shape=shape,
+        config=cuda.supported(config, place.arch.capability),
+        function=_function(place, code, name),
+        most_blocks=most_blocks(config, code.needs(name), place.arch, multiprocessors=place.multiprocessors),
+    )
+
+
+def _function(place: Where, code: Code, name: str) -> int:
+    return int(code.library().kernel(code.symbol(name), place.index)) if isinstance(place, OnCuda) else 0
 
 
 def _count_writes(written: Sequence[Tensor]) -> None:
@@ -187,7 +236,7 @@ def _seen(name: str, place: Where, code: Code) -> context.Launch:
 def _run(place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig) -> None:
     """Pack and run, and count the writes; those too that were made before a finding stopped it."""
     if isinstance(place, OnCuda):
-        packed = pack(plan, args, _data_ptr)
+        packed = pack(plan, args, _data_ptr, place.encode)
         if config.blocks:
             cuda.launch(code.library(), code.symbol(name), place.index, config, packed.parameters, name)
             _count_writes(packed.written)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,15 +212,20 @@ class Module:
     def warm(self) -> None:
         """Compile and load every kernel, before a graph is captured, say.
 
-        Plain kernels, those named by `instantiate` and all instantiations so far, on every visible
-        device; where there is none, in the simulator.
+        Plain kernels that the compiler sees, those named by `instantiate` and all instantiations so far,
+        on every visible device; where there is none, in the simulator.
+
+        Raises:
+            CaptureError: A CUDA graph is being captured, and something is not loaded yet.
+            LaunchError: This process was forked after CUDA was up.
         """
         for name, rows in self.instantiate.items():
             for row in rows:
                 self.instantiation(self.kernels[name].declaration, row)
         for kernel in [*self.kernels.values(), *self._instances.values()]:
             if not kernel.is_template:
-                kernel.warm()
+                with suppress(KernelNotFound):  # the preprocessor hides it: no launch can need it
+                    kernel.warm()
 
     def variable(self, name: str) -> Variable:
         """A `__constant__` or `__device__` variable, to write.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, Union
+from typing import TypeVar, Union, cast
 
 import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError
-from dotcu.kernel import context
+from dotcu.kernel import context, cuda
 from dotcu.kernel.occupancy import limits
 from dotcu.kernel.runs import active_run, capability_of
 from dotcu.kernel.tensors import is_plain
@@ -24,7 +24,7 @@ def cdiv(a: Int, b: Int | int) -> Int:
     Raises:
         ArgumentError: One of them is a float.
     """
-    if float in (type(a), type(b)):
+    if any(isinstance(number, float) for number in (a, b)):
         raise ArgumentError(
             f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nWrite dotcu.cdiv(int(x), 256), say."
         )
@@ -37,8 +37,11 @@ def is_aligned(tensor: Tensor, bytes: int) -> bool:
     A tensor without memory is as torch's allocator would make it: aligned. So a body must not
     let the shape of what it returns depend on this.
     """
-    if context.current().place is context.Place.SKIP or not is_plain(tensor):
+    scope = context.current()
+    if scope.place is context.Place.SKIP or not is_plain(tensor):
         return True
+    if scope.recorder is not None:
+        return scope.recorder.aligned(tensor, bytes)
     return tensor.data_ptr() % bytes == 0
 
 
@@ -51,7 +54,10 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
         ArgumentError: It is neither a tensor nor a device.
     """
     device = tensor.device if isinstance(tensor, Tensor) else _device(tensor)
-    if device.type == "cuda" and torch.cuda.is_available():
+    recorder, index = context.current().recorder, cast("int | None", device.index)
+    if recorder is not None and index is None:
+        recorder.asked_device()
+    if device.type == "cuda" and cuda.available():
         return torch.cuda.get_device_properties(device).multi_processor_count
     run = active_run()
     return limits(*capability_of(run.arch if run is not None else "sm_80")).multiprocessors

@@ -14,8 +14,9 @@ from dotcu.errors import SimulationError
 from dotcu.kernel.allocations import Allocations, extent, tracked
 from dotcu.kernel.arguments import Packed, Plan, pack
 from dotcu.kernel.config import LaunchConfig
+from dotcu.kernel.tensor_maps import Tiled
 from dotcu.kernel.units import Code
-from dotcu.simulator import Buffer, Memory, Run
+from dotcu.simulator import Buffer, Map, Memory, Run
 from dotcu.simulator import launch as simulate
 
 
@@ -73,7 +74,29 @@ class Mapped:
 def pack_simulated(plan: Plan, args: Sequence[Any]) -> tuple[Packed, Memory]:
     """Check and pack arguments for the simulator."""
     mapped = Mapped()
-    return pack(plan, args, mapped.address), mapped.memory
+    return pack(plan, args, mapped.address, encode), mapped.memory
+
+
+def encode(tiled: Tiled, address: int) -> bytes:
+    """A tensor map in the simulator's own format.
+
+    Raises:
+        SimulationError: It fills with NaN, whose bits no document says.
+    """
+    if tiled.fill == "nan":
+        raise SimulationError(
+            'A tensor map has fill="nan"; the simulator fills what lies outside a tensor with zeros.\n'
+            'Pass fill="zeros", or launch on CUDA tensors.'
+        )
+    return Map(
+        address=address,
+        sizes=tiled.sizes,
+        strides_bytes=tiled.strides_bytes,
+        box=tiled.box,
+        steps=tiled.element_strides,
+        itemsize=tiled.dtype.itemsize,
+        swizzle=tiled.swizzle,
+    ).encode()
 
 
 def launch(

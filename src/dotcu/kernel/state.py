@@ -23,13 +23,18 @@ _FUNCTION = re.compile(r"^[^\n]*\.(?:entry|func)\b([^{;]*)\{(.*?)^\}", re.MULTIL
 _NAME = re.compile(r"(?:\([^)]*\))?\s*([\w$]+)")
 _WORD = re.compile(r"[%$\w]+")
 _ASIDE = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.loc\b[^\n]*", re.DOTALL | re.MULTILINE)
-_INSTRUCTION = re.compile(r"\s*(?:[\w$]+:\s*)*(?:@!?%\w+\s+)?([a-z][\w.]*)\s+(.*)", re.DOTALL)
+_INSTRUCTION = re.compile(
+    r"[\s{}]*(?:[\w$]+:(?!:)\s*)*(?:@!?%?\w+\s+)?([a-z][\w.:]*)\s+(.*)",
+    re.DOTALL,  # braces and labels come before it where inline assembly has a block on one line
+)
 _READS = ("ld", "prefetch", "setp", "isspacep", "cp.async.ca", "cp.async.cg", "wmma.load")
 _WRITES = ("st", "atom", "red", "call", "cp.", "multimem", "wmma.store")
 
 
 @dataclass(frozen=True)
-class _Instruction:
+class Instruction:
+    """One instruction of a body, as text."""
+
     opcode: str
     operands: str
     words: frozenset[str]
@@ -43,7 +48,7 @@ class _Instruction:
 
 def uses(ptx: str, entry: str, symbols: Sequence[str]) -> dict[str, bool]:
     """The variables that a kernel names, itself or in functions it calls; whether it may write each."""
-    bodies = _reached(ptx, entry)
+    bodies = reached(ptx, entry).values()
     found = {}
     for symbol in symbols:
         named = [body for body in bodies if any(symbol in instruction.words for instruction in body)]
@@ -52,8 +57,8 @@ def uses(ptx: str, entry: str, symbols: Sequence[str]) -> dict[str, bool]:
     return found
 
 
-def _reached(ptx: str, entry: str) -> list[list[_Instruction]]:
-    """The bodies of an entry and of every function that it names, directly or not."""
+def reached(ptx: str, entry: str) -> dict[str, list[Instruction]]:
+    """The bodies of an entry and of every function that it names, directly or not, by name."""
     functions = {}
     for head, body in _FUNCTION.findall(_ASIDE.sub("", ptx)):
         name = _NAME.match(head.strip())
@@ -65,17 +70,17 @@ def _reached(ptx: str, entry: str) -> list[list[_Instruction]]:
             new = (instruction.words & functions.keys()) - seen
             seen |= new
             waiting += new
-    return [body for name, body in functions.items() if name in seen]
+    return {name: body for name, body in functions.items() if name in seen}
 
 
-def _instructions(body: str) -> Iterator[_Instruction]:
-    for text in re.split(r"[;{}]\s*\n", body):
+def _instructions(body: str) -> Iterator[Instruction]:
+    for text in re.split(r";|[{}]\s*\n", body):
         match = _INSTRUCTION.fullmatch(text)
         if match:
-            yield _Instruction(match[1], match[2], frozenset(_WORD.findall(match[2])))
+            yield Instruction(match[1], match[2], frozenset(_WORD.findall(match[2])))
 
 
-def _writes(body: Sequence[_Instruction], symbol: str) -> bool:
+def _writes(body: Sequence[Instruction], symbol: str) -> bool:
     """Whether memory may be written through an address that is reckoned from a variable's."""
     named = [instruction for instruction in body if not instruction.opcode.startswith(_READS)]
     addresses, before = {symbol}, 0

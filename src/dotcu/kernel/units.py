@@ -6,7 +6,6 @@ compiled when something first needs it for a target, once, however many threads 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 
@@ -15,10 +14,11 @@ from dotcu import settings
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
 from dotcu.errors import CompileError, KernelNotFound, LaunchError, SourceError
 from dotcu.kernel import cuda, state
-from dotcu.kernel.arguments import Plan, plan
+from dotcu.kernel.arguments import Plan, is_map, plan
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.locks import ForkSafeLock
-from dotcu.kernel.signature import signature
+from dotcu.kernel.map_uses import MapUse, map_uses
+from dotcu.kernel.signature import Signature, signature
 from dotcu.kernel.state import Users
 from dotcu.simulator import Loaded, Program
 
@@ -83,15 +83,24 @@ class Code:
         found = self._plans.get(name)
         if found is None:
             symbol = self.symbol(name)
-            found = self._plans[name] = plan(
-                signature(
-                    name,
-                    probe=self._about(name).signatures[name],
-                    names=self.unit.parameter_names.get(name, ()),
-                    entry=self.program.headers[symbol].params,
-                )
+            made = signature(
+                name,
+                probe=self._about(name).signatures[name],
+                names=self.unit.parameter_names.get(name, ()),
+                entry=self.program.headers[symbol].params,
             )
+            found = self._plans[name] = plan(made, self._map_uses(name, made))
         return found
+
+    def _map_uses(self, name: str, made: Signature) -> dict[int, MapUse]:
+        """What a kernel does with its tensor maps, by index of their parameter."""
+        maps = [parameter.index for parameter in made.parameters if is_map(parameter)]
+        if not maps:
+            return {}
+        symbol = self.symbol(name)
+        params = self.program.headers[symbol].params
+        found = map_uses(self.object.ptx, symbol, [params[index].name for index in maps])
+        return dict(zip(maps, found, strict=True))
 
     def needs(self, name: str) -> KernelNeeds:
         """What a kernel takes of a multiprocessor."""
@@ -105,6 +114,7 @@ class Code:
                 else self.program.entry(symbol).smem_bytes,
                 registers=resources.registers if resources else 0,
                 max_threads=_product(header.required_threads or header.max_threads),
+                cluster=_dim(header.cluster),
             )
         return found
 
@@ -166,7 +176,8 @@ class Code:
     @cached_property
     def _library(self) -> cuda.Library:
         data = self.object.cubin if self.object.cubin is not None else self.object.ptx.encode() + b"\0"
-        return cuda.Library(self.unit.source.name, data, self._initial)
+        names = {symbol: name for name, symbol in self.object.lowered.items()}
+        return cuda.Library(self.unit.source.name, data, self._initial, names)
 
     def _initial(self) -> dict[str, bytes]:
         """What was written to the variables so far, by symbol."""
@@ -183,6 +194,13 @@ class Code:
                 _store(self._loaded, symbol, data)
             if "_library" in self.__dict__:
                 self._library.write(symbol, data)
+
+
+def _dim(sizes: Sequence[int]) -> tuple[int, int, int] | None:
+    if not sizes:
+        return None
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
 
 
 def _product(sizes: Sequence[int]) -> int:
@@ -290,11 +308,17 @@ def target_of(index: int) -> Target:
     Raises:
         LaunchError: Compiler, driver and GPU do not fit; says what does.
     """
-    return _target_of(index, settings.current())
+    now, (asked, target) = settings.current(), _targets.get(index, (None, None))
+    if target is None or asked is not now:
+        target = _native_target(index)
+        _targets[index] = now, target
+    return target
 
 
-@functools.cache
-def _target_of(index: int, now: settings.Settings) -> Target:
+_targets: dict[int, tuple[settings.Settings, Target]] = {}
+
+
+def _native_target(index: int) -> Target:
     chosen = compiler.toolchain.native_target(cuda.capability(index))
     if isinstance(chosen, compiler.Rejected):
         raise LaunchError(f"Nothing can be compiled for cuda:{index}. {chosen}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError, KernelNotFound
-from dotcu.kernel import context
+from dotcu.kernel import captures, context, cuda
 from dotcu.kernel.launch import default_place
 from dotcu.kernel.packers import describe
 from dotcu.kernel.tensors import fault, is_plain
@@ -39,6 +39,7 @@ class Variable:
         Raises:
             ArgumentError: It has another size.
             TracedLaunchError: A trace would lose the write, or it stands in a backward.
+            CaptureError: A CUDA graph is being captured.
 
         Note:
             On a GPU it is ordered on torch's current stream, and waits for the copy. What kernels
@@ -55,6 +56,8 @@ class Variable:
             )
         if scope.place is context.Place.OUTSIDE:
             require_seen(f"the write of {self.name}", [tensor.detach()])
+        if cuda.capturing():
+            captures.refuse_write(self.name, self._module.name)
         self._write(tensor)
 
     def _write(self, tensor: Tensor) -> None:

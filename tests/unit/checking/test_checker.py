@@ -14,6 +14,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors
+from dotcu.checking import checker
 from dotcu.checking.target import resolve
 
 kernels = dotcu.load_inline("""
@@ -48,6 +49,18 @@ def negate(*, miss: int = 0) -> dotcu.operator.Operator:
         out.copy_(negate(a))
 
     return negate
+
+
+def test_a_kernels_fault_that_torch_finds_is_told_with_the_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = negate()
+
+    @operator.reference
+    def _(a: Tensor) -> Tensor:
+        raise torch.AcceleratorError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(checker, "fault_story", lambda error: f"the story of {type(error).__name__}")
+    report = dotcu.check(operator)
+    assert "the story of AcceleratorError" in report.operators[0].failures[0].reason
 
 
 def test_a_right_operator_holds() -> None:

@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from dotcu.errors import ArgumentError, SourceError
-from dotcu.kernel.arguments import Packed, Plan, pack, plan, require_device, strided
+from dotcu.kernel.arguments import Packed, Plan, pack, plan, require_device, strided, tensors
 from dotcu.kernel.elements import ELEMENTS, SPELLINGS, spelling
+from dotcu.kernel.map_uses import MapUse
 from dotcu.kernel.signature import signature
+from dotcu.kernel.tensor_maps import Tiled, tensor_map
 
 
 @dataclass(frozen=True)
@@ -28,18 +30,27 @@ _SIZES = {"b": 1, "c": 1, "a": 1, "h": 1, "s": 2, "t": 2, "i": 4, "j": 4, "f": 4
 _SIZES |= dict.fromkeys("lmxydP", 8)
 
 
-def make(codes: list[str], sizes: dict[int, Entry] | None = None, names: str = "abcdefgh") -> Plan:
+def make(
+    codes: list[str],
+    sizes: dict[int, Entry] | None = None,
+    names: str = "abcdefgh",
+    maps: dict[int, MapUse] | None = None,
+) -> Plan:
     """A plan for a kernel `k` whose parameters have these mangled types."""
     entry = [
         (sizes or {}).get(i, Entry(_SIZES.get(code[0], 8), _SIZES.get(code[0], 8), "u64"))
         for i, code in enumerate(codes)
     ]
     probe = f"_Z13__dotcu_probeIPFv{''.join(codes)}EEvv"
-    return plan(signature("k", probe=probe, names=list(names[: len(codes)]), entry=entry))
+    return plan(signature("k", probe=probe, names=list(names[: len(codes)]), entry=entry), maps or {})
 
 
 def run(made: Plan, *args: Any) -> Packed:
-    return pack(made, args, lambda tensor, name, writable: tensor.data_ptr())
+    return pack(made, args, lambda tensor, name, writable: tensor.data_ptr(), encoded)
+
+
+def encoded(tiled: Tiled, address: int) -> bytes:
+    return str(address).encode().ljust(128, b"!")
 
 
 def refusal(made: Plan, *args: Any) -> str:
@@ -388,3 +399,95 @@ def test_half_precision_is_rounded_once_to_nearest_even() -> None:
     made = make(["6__half"], {0: Entry(2, 2, "b8")})
     value = 1 + 2**-11 + 2**-40  # by way of float32 it would be a tie, and round to 1
     assert run(made, value).parameters == (struct.pack("<e", 1 + 2**-10),)
+
+
+MAP = "14CUtensorMap_st"
+MAP_ENTRY = Entry(128, 128, "b8")
+
+
+def make_maps(*uses: MapUse) -> Plan:
+    """A kernel of that many tensor maps, then a `const float*`."""
+    codes = [MAP, *["S0_" for _ in uses[1:]], "PKf"]
+    return make(codes, dict.fromkeys(range(len(uses)), MAP_ENTRY), maps=dict(enumerate(uses)))
+
+
+def test_a_tensor_map_is_encoded_with_the_address_of_its_tensor() -> None:
+    x = torch.zeros(8, 64)
+    packed = run(make_maps(MapUse()), tensor_map(x, box=(8, 32)), x)
+    assert packed.parameters[0] == str(x.data_ptr()).encode().ljust(128, b"!")
+
+
+def test_a_tensor_counts_as_written_where_its_map_is_stored_through() -> None:
+    x, y = torch.zeros(64), torch.zeros(64)
+    packed = run(make_maps(MapUse(), MapUse(stored=True)), tensor_map(x, box=64), tensor_map(y, box=64), x)
+    assert [t is y for t in packed.written] == [True]
+
+
+def test_whether_a_map_is_stored_through_is_told_to_the_one_who_gives_addresses() -> None:
+    asked = []
+
+    def address(tensor: torch.Tensor, name: str, writable: bool) -> int:
+        asked.append((name, writable))
+        return 0
+
+    x = tensor_map(torch.zeros(64), box=64)
+    pack(make_maps(MapUse(), MapUse(stored=True)), [x, x, None], address, encoded)
+    assert asked == [("a", False), ("b", True)]
+
+
+def test_the_tensor_of_a_map_is_one_of_the_launchs_tensors() -> None:
+    x = torch.zeros(64)
+    assert tensors([1, tensor_map(x, box=64), x])[0] is x
+    elsewhere = torch.zeros(64, device="meta")
+    with pytest.raises(ArgumentError, match="CUtensorMap_st b is on meta, and the tensors before it on cpu"):
+        require_device(
+            make_maps(MapUse(), MapUse()), [tensor_map(x, box=64), tensor_map(elsewhere, box=64), x]
+        )
+
+
+def test_a_map_that_is_copied_is_refused_with_its_declaration() -> None:
+    with pytest.raises(SourceError) as caught:
+        make_maps(MapUse(copied=True))
+    assert "k: parameter 1, CUtensorMap_st a, is copied into each thread's own memory" in str(caught.value)
+    assert "\nDeclare it: const __grid_constant__ CUtensorMap a" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (torch.zeros(8, 8), "takes a dotcu.tensor_map, got a float32 tensor of shape (8, 8) on cpu.\n"),
+        (torch.zeros(8, 8), "\nPass dotcu.tensor_map(t, box=(64, 64)), with the box that the kernel copies."),
+        (torch.zeros(8), "\nPass dotcu.tensor_map(t, box=64)"),
+        (None, "got None"),
+        (3, "got int 3"),
+        (bytes(64), "got a bytes of 64 bytes"),
+        (tensor_map(torch.zeros(8, 8), box=(8, 7)), "box=(8, 7) with 28 bytes in a row of the box"),
+        (tensor_map(torch.zeros(8, device="meta"), box=4), "on meta, without memory"),
+        (tensor_map(torch.zeros(8, dtype=torch.complex64).conj(), box=4), "with a conj bit"),
+        (tensor_map(7, box=4), "got int 7.\nPass a tensor"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_tensor_map_is_refused(value: Any, says: str) -> None:
+    assert says in refusal(make_maps(MapUse()), value, None)
+
+
+def test_a_map_that_the_caller_encoded_goes_as_it_is() -> None:
+    assert run(make_maps(MapUse()), bytes(range(128)), None).parameters[0] == bytes(range(128))
+
+
+def test_an_empty_tensor_has_no_map_but_is_checked() -> None:
+    empty = torch.zeros(0, 64)
+    assert run(make_maps(MapUse()), tensor_map(empty, box=(8, 64)), None).parameters[0] == bytes(128)
+    assert "box 300" in refusal(make_maps(MapUse()), tensor_map(empty, box=(300, 64)), None)
+
+
+@pytest.mark.parametrize(
+    ("code", "entry"), [("PKf", None), ("i", None), ("1S", Entry(128, 64, "b8")), ("PFvvE", None)]
+)
+def test_a_map_for_another_parameter_is_refused(code: str, entry: Entry | None) -> None:
+    made = make([code], {0: entry} if entry else None)
+    message = refusal(made, tensor_map(torch.zeros(8), box=4))
+    assert "got a tensor map of a float32 tensor of shape (8,) on cpu, box=(4,).\n" in message
+    assert (
+        "\nPass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap." in message
+    )

@@ -70,6 +70,21 @@ def test_what_no_gpu_can_launch_is_refused_by_limit_and_value(given: dict[str, A
         ({"block": 1024}, {"registers": 96}, "1024 threads of 96 registers each; a block has 65536"),
         ({"cluster": 2, "grid": 2}, {}, "sm_80 has no clusters"),
         (
+            {"grid": 3},
+            {"cluster": (2, 1, 1)},
+            r"grid=\(3, 1, 1\) with cluster=\(2, 1, 1\); the grid counts blocks",
+        ),
+        (
+            {"grid": 4, "cluster": 4, "arch": (9, 0)},
+            {"cluster": (2, 1, 1)},
+            r"cluster=\(4, 1, 1\); it is compiled for __cluster_dims__\(2, 1, 1\)",
+        ),
+        (
+            {"grid": 16, "cluster": 16, "smem_bytes": 232449, "arch": (9, 0)},
+            {},
+            "232449 bytes of shared memory per block .*; sm_90 has 232448.\nPass smem_bytes=232448 or less",
+        ),
+        (
             {"block": 1024, "grid": 217, "cooperative": True},
             {"registers": 32},
             "217 blocks; 2 blocks on each of 108",
@@ -77,7 +92,7 @@ def test_what_no_gpu_can_launch_is_refused_by_limit_and_value(given: dict[str, A
     ],
 )
 def test_what_an_architecture_cannot_run_is_refused(
-    given: dict[str, Any], needs: dict[str, int], says: str
+    given: dict[str, Any], needs: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(LaunchConfigError, match=says):
         fit(KernelNeeds(**needs), **given)
@@ -86,7 +101,9 @@ def test_what_an_architecture_cannot_run_is_refused(
 def test_what_fits_passes() -> None:
     fit(KernelNeeds(registers=32, max_threads=256), block=256, smem_bytes=163 * 1024)
     fit(KernelNeeds(registers=32), block=1024, grid=216, cooperative=True)
-    fit(KernelNeeds(), (9, 0), grid=16, cluster=16)
+    fit(KernelNeeds(), (9, 0), grid=16, cluster=16, smem_bytes=232448)
+    fit(KernelNeeds(cluster=(2, 1, 1)), (9, 0), grid=4)
+    fit(KernelNeeds(cluster=(2, 1, 1)), (9, 0), grid=4, cluster=2)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.errors import ArgumentError, FindingError, LaunchConfigError, SimulationError
+from dotcu.errors import (
+    ArgumentError,
+    FindingError,
+    LaunchConfigError,
+    SimulationError,
+    UnsupportedInstruction,
+)
 from dotcu.kernel import Module, load_inline, simulate, strided
 from dotcu.kernel.context import Place, entering
 
@@ -312,3 +318,64 @@ def test_modules_and_kernels_survive_a_deepcopy() -> None:
     module = load_inline("__global__ void fill(int* out) { *out = 1; }")
     assert copy.deepcopy(module) is module
     assert copy.deepcopy(module.fill) is module.fill
+
+
+CHAIN = """
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+
+__global__ void shift(const float* x, float* out, int n) {
+    cudaTriggerProgrammaticLaunchCompletion();
+    cudaGridDependencySynchronize();
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[(i + 1) % n] + 1;
+}
+__global__ void shift_often(float* x, float* y, int n, int times) {
+    auto grid = cooperative_groups::this_grid();
+    int i = grid.thread_rank();
+    for (int round = 0; round < times; ++round) {
+        if (i < n) y[i] = x[(i + 1) % n] + 1;
+        grid.sync();
+        float* other = x;
+        x = y;
+        y = other;
+    }
+}
+"""
+
+
+def test_a_chain_of_programmatic_launches_keeps_its_order(device: torch.device) -> None:
+    module = load_inline(CHAIN)
+    n, times = 5000, 12
+    x, y = torch.randn(n, device=device), torch.zeros(n, device=device)
+    expected = x.roll(-times)
+    for _ in range(times):
+        expected = expected + 1
+    with simulate(arch="sm_90"):
+        for _ in range(times):
+            module.shift(x, y, n, grid=20, block=256, programmatic=True)
+            x, y = y, x
+    assert torch.equal(x, expected)
+
+
+def test_a_cooperative_grid_synchronizes(device: torch.device) -> None:
+    module = load_inline(CHAIN)
+    n, times = 1000, 6
+    x, y = torch.randn(n, device=device), torch.zeros(n, device=device)
+    expected = x.roll(-times)
+    for _ in range(times):
+        expected = expected + 1
+    module.shift_often(x, y, n, times, grid=4, block=256, cooperative=True)
+    assert torch.equal(x, expected)
+
+
+def test_a_kernels_own_clusters_limit_its_grid() -> None:
+    module = load_inline("__global__ void __cluster_dims__(2, 1, 1) pairs(int* out) { *out = 1; }")
+    out = torch.zeros(1, dtype=torch.int32)
+    with simulate(arch="sm_90"):
+        with pytest.raises(LaunchConfigError, match=r"grid=\(3, 1, 1\) with cluster=\(2, 1, 1\)"):
+            module.pairs(out, grid=3, block=32)
+        with pytest.raises(LaunchConfigError, match=r"compiled for __cluster_dims__\(2, 1, 1\)"):
+            module.pairs(out, grid=4, block=32, cluster=4)
+        with pytest.raises(UnsupportedInstruction, match="__cluster_dims__"):
+            module.pairs(out, grid=4, block=32)

@@ -283,6 +283,17 @@ def test_warm_compiles_everything_beforehand() -> None:
     assert [len(unit.codes()) for unit in module.units()] == [1, 1]
 
 
+def test_warm_passes_over_kernels_that_the_preprocessor_hides() -> None:
+    module = load_inline(
+        "#if CHOSEN\n__global__ void hidden(float* x) {}\n#endif\n__global__ void seen(float* x) {}"
+    )
+    assert "hidden" in module.kernels
+    module.warm()
+    assert "seen" in module.kernels["seen"].unit.codes()[0].object.lowered
+    with pytest.raises(KernelNotFound, match="the compiler does not see it"):
+        module.kernels["hidden"].warm()
+
+
 def test_a_module_and_its_kernels_say_what_they_are() -> None:
     module = load_inline(SOURCE)
     assert repr(module) == "<dotcu.Module 'inline.cu': scale_add, steps, fill, inner::fill_two, plain>"

@@ -55,6 +55,12 @@ def module(body: str, helper: str = "") -> str:
         ("add.s64 %rd3, %rd2, 4;\n mov.u64 %rd2, table;\n st.u32 [%rd3], %r1;", {"table": True}),
         ("mov.u64 %rd1, table;\n st.global.u64 [%rd9], %rd1;", {"table": True}),
         ("mov.b64 {%r1, %r2}, table;\n st.global.u32 [%rd9], %r2;", {"table": True}),
+        ("mov.u64 %rd1, table;\n fence.proxy.async; st.global.u32 [%rd1], %r1;", {"table": True}),
+        ("mov.u64 %rd1, table;\n { .reg .pred p; @p st.global.u32 [%rd1], %r1; }", {"table": True}),
+        (
+            "mov.u64 %rd1, table;\n cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;",
+            {"table": True},
+        ),
         ("{ // callseq\n mov.u64 %rd1, table;\n st.param.b64 [param0], %rd1;\n }", {"table": True}),
     ],
 )

@@ -1,0 +1,26 @@
+"""A driver that does nothing, for what comes before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from dotcu.kernel import cuda
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A `FakeDriver` in place of the driver, as if torch had started CUDA."""
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    from fake_driver import FakeDevice, FakeDriver
+
+    fake = FakeDriver()
+    monkeypatch.setattr(cuda, "_driver", lambda: fake)
+    monkeypatch.setattr(cuda, "_device", lambda index: FakeDevice())
+    monkeypatch.setattr(cuda, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(cuda, "_stream", lambda index: fake.CUstream(fake.streams[index]))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    return fake
