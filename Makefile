@@ -32,7 +32,8 @@ help:  ## show this list
 install: $(STAMP)  ## make .venv and install everything into it
 
 # torch goes first and alone: which build it is must not depend on what else is asked for.
-$(STAMP): pyproject.toml constraints.txt
+# The native part is made again by ziglang's compiler, which pip has brought by then: the same on every machine.
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/dotcu/native/*)
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.10 to 3.13 on PATH; install one, or name it: make PYTHON=/path/to/python3"; exit 3; }
 	@echo "make: a virtual environment in $(VENV), with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,6 +41,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	@echo "make: installing dotcu and its tools (constraints.txt)"
 	@$(PIP) -c constraints.txt -e '.[dev,tools]'
+	@$(BIN)/python hatch_build.py || true
 	@touch $@
 
 demo: $(STAMP)  ## check every operator of the gallery: on the GPU, else in the simulator

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -40,25 +42,47 @@ def run(*words: str | Path, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build(folder: Path, **environment: str) -> Path:
+    """Build a wheel from a copy of the sources, so that nothing is made in the tree that is tested."""
     pytest.importorskip("hatchling", reason="builds a wheel, and hatchling is not installed")
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder, folder=ROOT)
+    copy, ignored = folder / "tree", shutil.ignore_patterns("__pycache__", "_native*.so")
+    shutil.copytree(SOURCES, copy / "src", ignore=ignored)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    words = (sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder)
+    run(*words, folder=copy, **environment)
     (built,) = folder.glob("*.whl")
     return built
 
 
-def test_the_wheel_is_pure_and_small(wheel: Path) -> None:
-    assert wheel.name.endswith("-py3-none-any.whl")
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture(scope="module")
+def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("pure"), CC="there-is-no-such-compiler")
+
+
+def test_a_wheel_with_the_native_part_serves_every_python_of_its_platform(wheel: Path) -> None:
+    if "dotcu/_native.abi3.so" not in zipfile.ZipFile(wheel).namelist():
+        pytest.skip("no C compiler with Python's headers here")
+    assert wheel.name.endswith(f"-cp310-abi3-linux_{platform.machine()}.whl")
     assert wheel.stat().st_size < 1_000_000
+
+
+def test_without_a_c_compiler_the_wheel_is_pure(pure_wheel: Path) -> None:
+    assert pure_wheel.name.endswith("-py3-none-any.whl")
+    assert pure_wheel.stat().st_size < 1_000_000
+    assert not any("_native" in name for name in zipfile.ZipFile(pure_wheel).namelist())
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     there = {
         path.relative_to(SOURCES).as_posix()
         for path in (SOURCES / "dotcu").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "native"} & set(path.parts) and path.suffix != ".so"
     }
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {"dotcu/py.typed", "dotcu/gallery/add/kernel.cu", "dotcu/include/dotcu/tensor.cuh"} <= there
@@ -67,7 +91,11 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["wheel", "pure_wheel"])
+def test_the_wheel_works_in_a_clean_environment(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    wheel: Path = request.getfixturevalue(kind)
     run(sys.executable, "-m", "venv", "clean", folder=tmp_path)
     python, pip = (
         tmp_path / "clean/bin/python",

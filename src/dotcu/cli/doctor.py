@@ -6,6 +6,7 @@ import platform
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,7 +72,16 @@ def examine() -> list[Part]:
     torch = torch_build.find()
     misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
     judged = [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
-    return [*wrong.values(), *judged]
+    return [*wrong.values(), *judged, native_part()]
+
+
+def native_part() -> Part:
+    """Whether calls are replayed by native code; without it they cost more, and nothing else changes."""
+    found = find_spec("dotcu._native")
+    if found is None:
+        note = "calls of operators take the portable path, which costs more"
+        return Part(name="native part", state=ABSENT, note=note, remedy="pip install --force-reinstall dotcu")
+    return Part(name="native part", state=FINE, version=__version__, path=found.origin or "")
 
 
 def misdirected(now: settings.Settings) -> dict[str, Part]:

@@ -1,0 +1,164 @@
+/* dotcu's native part: operator calls that are replayed from plans, without Python in between.
+ *
+ *     torch.c    what torch is asked for: is this call an ordinary one, and what are its tensors
+ *     plan.c     plans as native data, and which of them fits a call
+ *     run.c      allocations and launches of a plan that fits
+ *     plans.c    Plans: what Python sees of one overload's, and a call of it
+ *     entry.c    Entry: what is called instead of what torch made for an operator; the module
+ *
+ * Nothing here links to torch or to CUDA: addresses come from Python (replay/native.py), so one
+ * library for the limited API serves every Python, torch and CUDA. What it cannot handle it leaves
+ * to the operator's ordinary path; a call raises no errors of its own.
+ */
+#ifndef DOTCU_NATIVE_H
+#define DOTCU_NATIVE_H
+
+#define Py_LIMITED_API 0x030A0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MAX_ARGUMENTS = 64, MAX_DEPTH = 64, MAX_STEPS = 1024, MAX_PARAMETER_BYTES = 4096 };
+enum { MAX_PARAMETERS = 256, MAX_ALLOCATIONS = 32, MAX_LAUNCHES = 64 };
+
+/* Which kinds of value an argument takes, as a set; as replay/arguments.py has them. */
+enum { KIND_TENSOR = 1, KIND_NONE = 2, KIND_INT = 4, KIND_FLOAT = 8, KIND_BOOL = 16, KIND_OTHER = 32 };
+
+/* A tensor as one call sees it. */
+typedef struct {
+    void *handle; /* at::Tensor*, which the C functions of torch take */
+    const int64_t *sizes, *strides;
+    int64_t numel, offset, address;
+    int64_t dim;
+    int32_t dtype, device_type, device_index;
+} Tensor;
+
+/* An argument of one call: borrowed, with its kind, and what a tensor is. */
+typedef struct {
+    PyObject *value;
+    int kind;
+    Tensor tensor;
+} Argument;
+
+typedef union {
+    int64_t i;
+    double f;
+} Value;
+
+/* As replay/packed.py writes them. */
+typedef struct {
+    int32_t kind, dtype, dim, device_type, device_index;
+} Key;
+enum { KEY_TENSOR = 0, KEY_INT = 1, KEY_FLOAT = 2, KEY_CONSTANT = 3 };
+
+typedef struct {
+    int32_t op, a, b, unused;
+    Value value;
+} Step;
+
+typedef struct {
+    int32_t step, unused;
+    int64_t value;
+} Guard;
+
+typedef struct {
+    int32_t offset, kind, source, step;
+} Field;
+
+typedef struct {
+    PyObject *dtype;
+    int32_t dim, zeroed;
+    const int32_t *sizes, *strides;
+    PyObject *steps; /* the bytes that both point into */
+} Allocation;
+
+/* CUlaunchAttribute, CUlaunchConfig: cuda.h, the same since CUDA 12.0. */
+typedef struct {
+    int32_t id;
+    char pad[4];
+    union {
+        char bytes[64];
+        uint32_t cluster[3];
+        int32_t flag;
+    } value;
+} LaunchAttribute;
+
+typedef struct {
+    uint32_t grid[3], block[3], smem_bytes;
+    void *stream;
+    LaunchAttribute *attributes;
+    uint32_t attribute_count;
+} LaunchConfig;
+
+typedef struct {
+    void *function;
+    PyObject *parameters, *offsets, *fields; /* bytes */
+    PyObject *note; /* what is told of it, once the driver has taken it */
+    int32_t parameter_bytes, offset_count, field_count;
+    int32_t grid[3]; /* steps */
+    uint32_t block[3], smem_bytes, attribute_count;
+    LaunchAttribute attributes[3];
+    uint64_t most_blocks;
+} Launch;
+
+typedef struct {
+    PyObject *keys, *constants, *steps, *guards, *results, *writes; /* bytes, but for constants */
+    int32_t key_count, step_count, guard_count, allocation_count, launch_count, result_count, write_count;
+    bool single, distinct;
+    int32_t users, number; /* of the plan, one being who keeps it; its place among those of an overload */
+    void *context; /* the CUcontext that launches need; NULL where there is none */
+    int32_t device_index;
+    Allocation *allocations;
+    Launch *launches;
+} Plan;
+
+/* torch.c */
+int dotcu_configure(PyObject *values);
+bool dotcu_calm(bool autocasts);
+int dotcu_kind(PyObject *value);
+enum { READ_PLAIN, READ_RECORDED, READ_STRANGE };
+int dotcu_read(Argument *argument);
+bool dotcu_read_memory(PyObject *value, Tensor *tensor);
+int64_t dotcu_numel(PyObject *value);
+bool dotcu_grad_enabled(void);
+bool dotcu_is_contiguous(const Tensor *tensor);
+bool dotcu_zero(const Tensor *tensor);
+void *dotcu_stream(int32_t device_index);
+bool dotcu_context_is(void *context);
+int dotcu_launch(const LaunchConfig *config, void *function, void **parameters);
+PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype);
+bool dotcu_note(PyObject *launched);
+PyObject *dotcu_tls_words(void);
+extern int dotcu_held;
+
+/* plan.c */
+Plan *dotcu_plan(PyObject *packed);
+void dotcu_release_plan(Plan *plan);
+int dotcu_visit_plan(Plan *plan, visitproc visit, void *arg);
+bool dotcu_fits(const Plan *plan, const Argument *arguments, const bool *floats, Value *values);
+
+/* run.c */
+enum { RUN_DONE, RUN_ASIDE, RUN_ELSEWHERE, RUN_FAILED, RUN_RAISED };
+typedef struct {
+    PyObject *result;   /* of RUN_DONE */
+    int status, launch; /* of RUN_FAILED: the driver's, and which launch */
+} Outcome;
+int dotcu_run(const Plan *plan, const Argument *arguments, const Value *values, Outcome *outcome);
+
+/* plans.c */
+enum { MOST_PLANS = 256 };
+typedef struct {
+    PyObject_HEAD
+    PyObject *names, *defaults, *reads, *on_miss, *on_record, *on_stale, *on_elsewhere, *on_failure, *on_write;
+    int argument_count, positional_count, plan_count, latest;
+    int kinds[MAX_ARGUMENTS];
+    bool floats[MAX_ARGUMENTS], has_default[MAX_ARGUMENTS];
+    Plan *plans[MOST_PLANS];
+} Plans;
+extern PyType_Spec dotcu_plans_spec;
+enum { BIND_NO, BIND_YES, BIND_MAYBE };
+int dotcu_bind(const Plans *self, PyObject *args, PyObject *kwargs, Argument *arguments);
+PyObject *dotcu_call(Plans *self, Argument *arguments, PyObject *fallback, PyObject *args, PyObject *kwargs);
+
+#endif

@@ -1,0 +1,371 @@
+/* Plans as native data, and whether one fits a call. The numbers of ops and fields are those of
+ * replay/plan.py, which says what they mean. */
+#include "native.h"
+
+#include <math.h>
+#include <string.h>
+
+enum Op {
+    INT, FLOAT, SIZE, STRIDE, NUMEL, OFFSET, ADDRESS, CONTIGUOUS, INT_ARGUMENT, FLOAT_ARGUMENT,
+    ADD = 16, SUB, MUL, FLOORDIV, MOD, NEG, ABS, MIN, MAX, LSHIFT, RSHIFT, AND, OR, XOR,
+    EQ = 32, NE, LT, LE, GT, GE,
+    TO_FLOAT = 48, FADD, FSUB, FMUL, FDIV, FNEG, FABS,
+    FEQ = 56, FNE, FLT, FLE, FGT, FGE, SAME, TRUNC, FLOOR, CEIL
+};
+enum FieldKind {
+    ARGUMENT_ADDRESS, ALLOCATION_ADDRESS, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64,
+    FLOAT32, FLOAT64
+};
+
+/* ---------------------------------------------------------------- making and freeing */
+
+static PyObject *kept(PyObject *value) {
+    Py_INCREF(value);
+    return value;
+}
+
+static int32_t count(PyObject *bytes, size_t size) { return (int32_t)((size_t)PyBytes_Size(bytes) / size); }
+
+static bool read_allocation(PyObject *packed, Allocation *made) {
+    PyObject *dtype, *steps;
+    int dim, zeroed;
+    if (!PyArg_ParseTuple(packed, "OiiS", &dtype, &dim, &zeroed, &steps)) return false;
+    if (dim > MAX_DEPTH || count(steps, 4) != 2 * dim) return false;
+    made->dtype = kept(dtype);
+    made->steps = kept(steps);
+    made->dim = dim;
+    made->zeroed = zeroed;
+    made->sizes = (const int32_t *)PyBytes_AsString(steps);
+    made->strides = made->sizes + dim;
+    return true;
+}
+
+/* CUlaunchAttributeID in cuda.h: CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION. */
+enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
+
+static LaunchAttribute *attribute(Launch *launch, int32_t id) {
+    LaunchAttribute *made = &launch->attributes[launch->attribute_count++];
+    made->id = id;
+    made->value.flag = 1;
+    return made;
+}
+
+static bool read_launch(PyObject *packed, Launch *made) {
+    unsigned long long function, most_blocks;
+    PyObject *parameters, *offsets, *fields, *note;
+    unsigned cluster[3];
+    int cooperative, programmatic;
+    if (!PyArg_ParseTuple(packed, "KSSSO(iii)(III)I(III)iiK", &function, &parameters, &offsets, &fields, &note,
+                          &made->grid[0], &made->grid[1], &made->grid[2], &made->block[0], &made->block[1],
+                          &made->block[2], &made->smem_bytes, &cluster[0], &cluster[1], &cluster[2],
+                          &cooperative, &programmatic, &most_blocks))
+        return false;
+    if (PyBytes_Size(parameters) > MAX_PARAMETER_BYTES || count(offsets, 4) > MAX_PARAMETERS) return false;
+    made->function = (void *)(uintptr_t)function;
+    made->most_blocks = most_blocks;
+    made->parameters = kept(parameters);
+    made->offsets = kept(offsets);
+    made->fields = kept(fields);
+    made->note = kept(note);
+    made->parameter_bytes = count(parameters, 1);
+    made->offset_count = count(offsets, 4);
+    made->field_count = count(fields, sizeof(Field));
+    if (cluster[0]) memcpy(attribute(made, ATTRIBUTE_CLUSTER)->value.cluster, cluster, sizeof cluster);
+    if (cooperative) attribute(made, ATTRIBUTE_COOPERATIVE);
+    if (programmatic) attribute(made, ATTRIBUTE_PROGRAMMATIC);
+    return true;
+}
+
+static bool read_parts(Plan *plan, PyObject *allocations, PyObject *launches) {
+    const Py_ssize_t some = PyTuple_Size(allocations), others = PyTuple_Size(launches);
+    if (some > MAX_ALLOCATIONS || others > MAX_LAUNCHES || plan->step_count > MAX_STEPS) return false;
+    plan->allocations = PyMem_Calloc((size_t)some + 1, sizeof *plan->allocations);
+    plan->launches = PyMem_Calloc((size_t)others + 1, sizeof *plan->launches);
+    if (!plan->allocations || !plan->launches) return false;
+    for (; plan->allocation_count < some; ++plan->allocation_count)
+        if (!read_allocation(PyTuple_GetItem(allocations, plan->allocation_count),
+                             &plan->allocations[plan->allocation_count]))
+            return false;
+    for (; plan->launch_count < others; ++plan->launch_count)
+        if (!read_launch(PyTuple_GetItem(launches, plan->launch_count), &plan->launches[plan->launch_count]))
+            return false;
+    return true;
+}
+
+/* Takes what replay/packed.py writes. Gives NULL, with an error set, where it is too large. */
+Plan *dotcu_plan(PyObject *packed) {
+    PyObject *keys, *constants, *steps, *guards, *allocations, *launches, *results, *writes;
+    unsigned long long context;
+    int single, distinct, device;
+    if (!PyArg_ParseTuple(packed, "SO!SSO!O!SSppKi", &keys, &PyTuple_Type, &constants, &steps, &guards,
+                          &PyTuple_Type, &allocations, &PyTuple_Type, &launches, &results, &writes, &single,
+                          &distinct, &context, &device))
+        return NULL;
+    Plan *plan = PyMem_Calloc(1, sizeof *plan);
+    if (!plan) return (Plan *)PyErr_NoMemory();
+    plan->users = 1;
+    plan->keys = kept(keys);
+    plan->constants = kept(constants);
+    plan->steps = kept(steps);
+    plan->guards = kept(guards);
+    plan->results = kept(results);
+    plan->writes = kept(writes);
+    plan->key_count = count(keys, sizeof(Key));
+    plan->step_count = count(steps, sizeof(Step));
+    plan->guard_count = count(guards, sizeof(Guard));
+    plan->result_count = count(results, 4);
+    plan->write_count = count(writes, 4);
+    plan->single = single;
+    plan->distinct = distinct;
+    plan->context = (void *)(uintptr_t)context;
+    plan->device_index = device;
+    if (read_parts(plan, allocations, launches)) return plan;
+    dotcu_release_plan(plan);
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the plan is larger than native code takes");
+    return NULL;
+}
+
+int dotcu_visit_plan(Plan *plan, visitproc visit, void *arg) {
+    Py_VISIT(plan->constants);
+    return 0;
+}
+
+void dotcu_release_plan(Plan *plan) {
+    if (--plan->users > 0) return;
+    PyObject *held[] = {plan->keys, plan->constants, plan->steps, plan->guards, plan->results, plan->writes};
+    for (size_t i = 0; i < sizeof held / sizeof *held; ++i) Py_XDECREF(held[i]);
+    for (int i = 0; plan->allocations && i < plan->allocation_count; ++i) {
+        Py_XDECREF(plan->allocations[i].dtype);
+        Py_XDECREF(plan->allocations[i].steps);
+    }
+    for (int i = 0; plan->launches && i < plan->launch_count; ++i) {
+        Py_XDECREF(plan->launches[i].parameters);
+        Py_XDECREF(plan->launches[i].offsets);
+        Py_XDECREF(plan->launches[i].fields);
+        Py_XDECREF(plan->launches[i].note);
+    }
+    PyMem_Free(plan->allocations);
+    PyMem_Free(plan->launches);
+    PyMem_Free(plan);
+}
+
+/* ---------------------------------------------------------------- fitting */
+
+static bool same(PyObject *value, PyObject *constant) {
+    if (value == constant) return true;
+    if (Py_TYPE(value) != Py_TYPE(constant)) return false;
+    const int equal = PyObject_RichCompareBool(value, constant, Py_EQ);
+    if (equal < 0) PyErr_Clear();
+    return equal > 0;
+}
+
+static bool keys_match(const Plan *plan, const Argument *arguments, const bool *floats) {
+    const Key *keys = (const Key *)PyBytes_AsString(plan->keys);
+    for (int i = 0; i < plan->key_count; ++i) {
+        const Argument *given = &arguments[i];
+        const Tensor *tensor = &given->tensor;
+        bool fits = false;
+        switch (keys[i].kind) {
+        case KEY_TENSOR:
+            fits = given->kind == KIND_TENSOR && tensor->dtype == keys[i].dtype && tensor->dim == keys[i].dim &&
+                   tensor->device_type == keys[i].device_type && tensor->device_index == keys[i].device_index;
+            break;
+        case KEY_INT: fits = given->kind == KIND_INT && !floats[i]; break;
+        case KEY_FLOAT: fits = given->kind == KIND_FLOAT || (given->kind == KIND_INT && floats[i]); break;
+        case KEY_CONSTANT:
+            fits = given->kind != KIND_TENSOR && same(given->value, PyTuple_GetItem(plan->constants, i));
+        }
+        if (!fits) return false;
+    }
+    return true;
+}
+
+/* Whether no tensor is given twice, for a body that asks whether two are the same object. */
+static bool distinct(const Plan *plan, const Argument *arguments) {
+    for (int i = 0; i < plan->key_count; ++i)
+        for (int j = 0; j < i; ++j)
+            if (arguments[i].kind == KIND_TENSOR && arguments[i].value == arguments[j].value) return false;
+    return true;
+}
+
+static bool as_int(PyObject *value, int64_t *into) {
+    int overflow;
+    *into = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return !overflow;
+}
+
+static const int64_t MOST_EXACT = INT64_C(1) << 53;
+
+static bool as_double(const Argument *given, double *into) {
+    int64_t whole;
+    if (given->kind == KIND_FLOAT) {
+        *into = PyFloat_AsDouble(given->value);
+        return true;
+    }
+    if (!as_int(given->value, &whole) || whole > MOST_EXACT || whole < -MOST_EXACT) return false;
+    *into = (double)whole;
+    return true;
+}
+
+static bool divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder) {
+    if (!b || (a == INT64_MIN && b == -1)) return false;
+    *quotient = a / b;
+    *remainder = a % b;
+    if (*remainder && (*remainder < 0) != (b < 0)) {
+        --*quotient;
+        *remainder += b;
+    }
+    return true;
+}
+
+static bool whole(double rounded, int64_t *into) {
+    if (!(rounded >= -0x1p63 && rounded < 0x1p63)) return false;
+    *into = (int64_t)rounded;
+    return true;
+}
+
+static bool shift_left(int64_t a, int64_t by, int64_t *into) {
+    if (by < 0 || (a && by > 63)) return false;
+    if (!a || by == 63) return *into = a ? INT64_MIN : 0, !a || a == -1;
+    return !__builtin_mul_overflow(a, INT64_C(1) << by, into);
+}
+
+static bool leaf(const Step *step, const Argument *arguments, Value *into) {
+    const Argument *given = &arguments[step->a];
+    const Tensor *tensor = &given->tensor;
+    switch (step->op) {
+    case INT: case FLOAT: *into = step->value; return true;
+    case SIZE: into->i = tensor->sizes[step->b]; return true;
+    case STRIDE: into->i = tensor->strides[step->b]; return true;
+    case NUMEL: into->i = tensor->numel; return true;
+    case OFFSET: into->i = tensor->offset; return true;
+    case ADDRESS: into->i = tensor->address; return true;
+    case CONTIGUOUS: into->i = dotcu_is_contiguous(tensor); return true;
+    case INT_ARGUMENT: return as_int(given->value, &into->i);
+    case FLOAT_ARGUMENT: return as_double(given, &into->f);
+    }
+    return false;
+}
+
+static bool integer(int op, int64_t a, int64_t b, int64_t *into) {
+    int64_t other;
+    switch (op) {
+    case ADD: return !__builtin_add_overflow(a, b, into);
+    case SUB: return !__builtin_sub_overflow(a, b, into);
+    case MUL: return !__builtin_mul_overflow(a, b, into);
+    case FLOORDIV: return divide(a, b, into, &other);
+    case MOD: return b == -1 ? (*into = 0, true) : divide(a, b, &other, into); /* INT64_MIN / -1 overflows */
+    case NEG: return !__builtin_sub_overflow(INT64_C(0), a, into);
+    case ABS: return a >= 0 ? (*into = a, true) : !__builtin_sub_overflow(INT64_C(0), a, into);
+    case MIN: *into = a < b ? a : b; return true;
+    case MAX: *into = a > b ? a : b; return true;
+    case LSHIFT: return shift_left(a, b, into);
+    case RSHIFT: return b < 0 ? false : (*into = a >> (b > 63 ? 63 : b), true);
+    case AND: *into = a & b; return true;
+    case OR: *into = a | b; return true;
+    case XOR: *into = a ^ b; return true;
+    case EQ: *into = a == b; return true;
+    case NE: *into = a != b; return true;
+    case LT: *into = a < b; return true;
+    case LE: *into = a <= b; return true;
+    case GT: *into = a > b; return true;
+    case GE: *into = a >= b; return true;
+    }
+    return false;
+}
+
+static bool floating(int op, Value a, Value b, Value *into) {
+    switch (op) {
+    case TO_FLOAT:
+        into->f = (double)a.i;
+        return a.i >= -MOST_EXACT && a.i <= MOST_EXACT;
+    case FADD: into->f = a.f + b.f; return true;
+    case FSUB: into->f = a.f - b.f; return true;
+    case FMUL: into->f = a.f * b.f; return true;
+    case FDIV: into->f = a.f / b.f; return b.f != 0;
+    case FNEG: into->f = -a.f; return true;
+    case FABS: into->f = fabs(a.f); return true;
+    case FEQ: into->i = a.f == b.f; return true;
+    case FNE: into->i = a.f != b.f; return true;
+    case FLT: into->i = a.f < b.f; return true;
+    case FLE: into->i = a.f <= b.f; return true;
+    case FGT: into->i = a.f > b.f; return true;
+    case FGE: into->i = a.f >= b.f; return true;
+    case SAME: into->i = a.i == b.i; return true;
+    case TRUNC: return whole(trunc(a.f), &into->i);
+    case FLOOR: return whole(floor(a.f), &into->i);
+    case CEIL: return whole(ceil(a.f), &into->i);
+    }
+    return false;
+}
+
+static bool evaluate(const Plan *plan, const Argument *arguments, Value *values) {
+    const Step *steps = (const Step *)PyBytes_AsString(plan->steps);
+    for (int i = 0; i < plan->step_count; ++i) {
+        const Step *step = &steps[i];
+        bool exact;
+        if (step->op < ADD) exact = leaf(step, arguments, &values[i]);
+        else if (step->op < TO_FLOAT) exact = integer(step->op, values[step->a].i, values[step->b].i, &values[i].i);
+        else exact = floating(step->op, values[step->a], values[step->b], &values[i]);
+        if (!exact) return false;
+    }
+    return true;
+}
+
+static bool field_fits(const Field *field, const Value *values) {
+    static const int64_t low[] = {INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN, 0, 0, 0, 0};
+    static const int64_t high[] = {INT8_MAX, INT16_MAX, INT32_MAX, INT64_MAX,
+                                   UINT8_MAX, UINT16_MAX, UINT32_MAX, INT64_MAX};
+    if (field->kind >= INT8 && field->kind <= UINT64) {
+        const int64_t value = values[field->step].i;
+        return value >= low[field->kind - INT8] && value <= high[field->kind - INT8];
+    }
+    if (field->kind == FLOAT32) {
+        const double value = values[field->step].f;
+        return !isfinite(value) || isfinite((float)value);
+    }
+    return true;
+}
+
+/* Source of the limits: CUDA Programming Guide, "Technical Specifications per Compute Capability". */
+static bool grid_fits(const Launch *launch, const Value *values) {
+    static const int64_t most[] = {INT32_MAX, 65535, 65535};
+    uint64_t blocks = 1;
+    for (int axis = 0; axis < 3; ++axis) {
+        const int64_t size = values[launch->grid[axis]].i;
+        if (size < 0 || size > most[axis]) return false;
+        blocks *= (uint64_t)size; /* 31 + 16 + 16 bits */
+    }
+    for (uint32_t i = 0; i < launch->attribute_count; ++i) {
+        const LaunchAttribute *attribute = &launch->attributes[i];
+        for (int axis = 0; attribute->id == ATTRIBUTE_CLUSTER && axis < 3; ++axis)
+            if (values[launch->grid[axis]].i % attribute->value.cluster[axis]) return false;
+    }
+    return !launch->most_blocks || blocks <= launch->most_blocks;
+}
+
+static bool launches_fit(const Plan *plan, const Value *values) {
+    for (int i = 0; i < plan->launch_count; ++i) {
+        const Launch *launch = &plan->launches[i];
+        const Field *fields = (const Field *)PyBytes_AsString(launch->fields);
+        if (!grid_fits(launch, values)) return false;
+        for (int j = 0; j < launch->field_count; ++j)
+            if (!field_fits(&fields[j], values)) return false;
+    }
+    return true;
+}
+
+static bool guards_hold(const Plan *plan, const Value *values) {
+    const Guard *guards = (const Guard *)PyBytes_AsString(plan->guards);
+    for (int i = 0; i < plan->guard_count; ++i)
+        if (values[guards[i].step].i != guards[i].value) return false;
+    return true;
+}
+
+/* Whether a plan holds for a call; if so, `values` has what its steps give.
+ *
+ * floats: for each argument, whether the schema makes a float of an int. */
+bool dotcu_fits(const Plan *plan, const Argument *arguments, const bool *floats, Value *values) {
+    return keys_match(plan, arguments, floats) && (!plan->distinct || distinct(plan, arguments)) && evaluate(plan, arguments, values) &&
+           guards_hold(plan, values) && launches_fit(plan, values);
+}
