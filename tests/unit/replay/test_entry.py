@@ -1,0 +1,105 @@
+"""What stands in an operator, both ways: below autograd, with what the body reads, as torch sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from replays import (
+    TENSOR,
+    Way,
+    doubling,
+    fallback,
+)
+
+
+def test_run_replays_below_autograd(way: Way) -> None:
+    double, x = way.operator([TENSOR], doubling()), torch.ones(3, requires_grad=True)
+    assert double.plans.run((x,)).shape == (3,)
+    assert double.plans.run((torch.ones(3, 3),)) is NotImplemented
+    assert double.plans.run((3,)) is NotImplemented
+    assert double.plans.run(()) is NotImplemented
+    assert double.asked == []
+
+
+def test_what_the_body_reads_must_be_the_same_object(way: Way) -> None:
+    names, held = {"SCALE": object()}, [object()]
+    cell = (lambda: held).__closure__[0]  # type: ignore[index]
+    reads = ((names, "SCALE", names["SCALE"]), (cell, "", held))
+    double, x = way.operator([TENSOR], doubling(), reads=reads), torch.ones(2)
+    assert double(x).shape == (2,)
+    before = names["SCALE"]
+    names["SCALE"] = object()
+    assert double(x) == "missed"
+    assert double.asked == ["stale", "miss"]
+    assert double.plans.run((x,)) is NotImplemented
+    names["SCALE"] = before
+    assert double(x).shape == (2,)
+    held = []
+    assert double(x) == "missed"
+    del names["SCALE"]
+    assert double(x) == "missed"
+    assert double.asked == ["stale", "miss"] * 3
+
+
+def test_an_empty_cell_is_stale(way: Way) -> None:
+    def made() -> Any:
+        value = object()
+
+        def body() -> object:
+            return value
+
+        def forget() -> None:
+            nonlocal value
+            del value
+
+        return body.__closure__[0], value, forget  # type: ignore[index]
+
+    cell, value, forget = made()
+    double = way.operator([TENSOR], doubling(), reads=((cell, "", value),))
+    assert double(torch.ones(2)).shape == (2,)
+    forget()
+    assert double(torch.ones(2)) == "missed"
+    assert double.asked == ["stale", "miss"]
+
+
+def test_plans_dropped_during_a_call_are_not_taken_again(way: Way) -> None:
+    double = way.operator([TENSOR], doubling(), doubling())
+    way.driver.before = lambda: double.plans.clear(())
+    assert double(torch.ones(2)).shape == (2,)
+    assert double(torch.ones(2)) == "missed"
+
+
+def test_the_entry_looks_like_what_it_stands_for(way: Way) -> None:
+    double = way.operator([TENSOR], doubling())
+    assert double.entry.fallback is fallback
+    assert double.entry.__name__ == "fallback"
+    assert hash(double.entry) == hash(fallback)
+    with pytest.raises(AttributeError):
+        double.entry.nothing_of_that_name  # noqa: B018
+
+
+def test_it_can_stand_in_torchs_operator(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    overload = torch.ops.aten.sin.default
+    double, before = way.operator([TENSOR], doubling()), hash(overload)
+    entry = way.module.entry([double.plans], overload._op, autocasts=False)
+    monkeypatch.setattr(overload, "_op", entry)
+    assert hash(overload) == before
+    assert overload(torch.zeros(5)).shape == (5,)
+    assert len(double.launched) == 1
+    assert overload(torch.zeros(5, requires_grad=True)) == "recorded"
+
+
+def test_hold_sends_every_call_to_torch_until_all_let_go(way: Way) -> None:
+    double, x = way.operator([TENSOR], doubling()), torch.ones(2)
+    way.module.hold(1)
+    way.module.hold(1)
+    try:
+        assert double(x) == "torch"
+        way.module.hold(-1)
+        assert double(x) == "torch"
+    finally:
+        way.module.hold(-1)
+    assert double(x).shape == (2,)
