@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch._functorch import autograd_function as functorch
 from torch.autograd import forward_ad
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_structure, tree_unflatten
 
 from dotcu.errors import GradientError
 from dotcu.kernel.context import Place, entering
@@ -28,6 +29,8 @@ from dotcu.operator.schema import Signature
 
 Backward = Callable[..., Any]
 SetupContext = Callable[..., None]
+Below = Callable[[tuple[Any, ...]], Any]
+"""Computes a call below autograd, from a value for each argument of the schema; or gives NotImplemented."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +52,46 @@ class _Call:
         self.inputs = inputs
         self.outputs: TreeSpec | None = None
 
+    def run(self, flat: Sequence[Any]) -> Any:
+        """Call below autograd."""
+        args, keywords = tree_unflatten(flat, self.inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.operator(*args, **keywords)
 
-def kernel(
-    signature: Signature, operator: Callable[..., Any], derivative: Callable[[], Derivative]
-) -> Callable[..., Any]:
+    def given(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Every argument of the schema, those by keyword only apart."""
+        return _with_defaults(self.operator._schema, *tree_unflatten(flat, self.inputs))
+
+
+class WholeCall(_Call):
+    """Every call that is in no transform and is given a value for each argument of the schema, none a list.
+
+    Args:
+        replay: Computes it, or gives NotImplemented.
+        compute: Computes it in that case.
+    """
+
+    def __init__(self, signature: Signature, replay: Below, compute: Below) -> None:
+        self.keyword_only = signature.keyword_only
+        self.by_position = len(signature.arguments) - len(signature.keyword_only)
+        inputs = ((0,) * self.by_position, dict.fromkeys(signature.keyword_only, 0))
+        super().__init__(None, tree_structure(inputs))
+        self.outputs = tree_structure(0 if signature.returns == 1 else (0,) * signature.returns)
+        self.replay, self.compute = replay, compute
+
+    def given(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        by_keyword = dict(zip(self.keyword_only, flat[self.by_position :], strict=True))
+        return tuple(flat[: self.by_position]), by_keyword
+
+
+def kernel(signature: Signature, operator: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     """Make the Autograd kernel of one overload.
 
     Args:
         signature: The overload's schema.
         operator: The overload itself, to call below autograd.
-        derivative: Gives the backward in force; asked at each recorded call, since a backward
-            may be given after the operator was defined.
+        recorder: What records a call.
     """
-    recorder = _recorder(signature, derivative)
 
     def autograd(*args: Any, **keywords: Any) -> Any:
         tensors = [*_tensors(args), *_tensors(tuple(keywords.values()))]
@@ -78,14 +108,18 @@ def kernel(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Recorder:
+class Recorder:
     """The autograd functions of one overload: outside torch.func's transforms, and for one level of them.
 
     Under torch.func, a kernel for the Autograd key sees one transform at a time and records for that one.
+
+    Attributes:
+        whole: Makes what records whole calls. It leaves out what `Function.apply` does in Python for others.
     """
 
     plain: Any
     one_level: Any
+    whole: Callable[[WholeCall], Callable[..., Any]]
 
     def record(self, operator: Callable[..., Any], args: Any, keywords: dict[str, Any]) -> Any:
         flat, spec = tree_flatten((args, keywords))
@@ -135,13 +169,26 @@ def _refuse_forward_mode(signature: Signature, tensors: Sequence[torch.Tensor]) 
         )
 
 
-def _recorder(signature: Signature, derivative: Callable[[], Derivative]) -> _Recorder:
+def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Recorder:
+    """What records the calls of one overload.
+
+    Args:
+        derivative: Gives the backward in force; asked at each recorded call, since a backward
+            may be given after the operator was defined.
+    """
+
     def forward(call: _Call, *flat: Any) -> Any:
-        args, keywords = tree_unflatten(flat, call.inputs)
-        with torch._C._AutoDispatchBelowAutograd():
-            result = call.operator(*args, **keywords)
-        outputs, call.outputs = tree_flatten(result)
+        outputs, call.outputs = tree_flatten(call.run(flat))
         return tuple(outputs)
+
+    def forward_whole(ctx: Any, call: WholeCall, *flat: Any) -> Any:
+        result = call.replay(flat)
+        if result is NotImplemented:
+            result = call.compute(flat)
+        ctx.dotcu_call = call
+        if derivative().setup_context is not None:
+            keep(ctx, call, flat, result)
+        return result
 
     def forward_one_level(call: _Call, *flat: Any) -> Any:
         # The transforms under this one record as well; autograd.Function switched that off.
@@ -150,14 +197,17 @@ def _recorder(signature: Signature, derivative: Callable[[], Derivative]) -> _Re
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         call, *flat = inputs
+        keep(ctx, call, flat, tree_unflatten(output, call.outputs))
+
+    def keep(ctx: Any, call: _Call, flat: Sequence[Any], result: Any) -> None:
         ctx.dotcu_call = call
-        keep = derivative().setup_context
-        if keep is None:
+        users = derivative().setup_context
+        if users is None:
             return
-        given, keywords = _with_defaults(call.operator._schema, *tree_unflatten(flat, call.inputs))
+        given, keywords = call.given(flat)
         extra = {"keyword_only_inputs": keywords} if signature.keyword_only else {}
         with _refusing(signature, "setup_context"):
-            keep(ctx=ctx, inputs=given, output=tree_unflatten(output, call.outputs), **extra)
+            users(ctx=ctx, inputs=given, output=result, **extra)
 
     def backward(ctx: Any, *flat_grads: Any) -> Any:
         call, needs = ctx.dotcu_call, ctx.needs_input_grad
@@ -170,13 +220,20 @@ def _recorder(signature: Signature, derivative: Callable[[], Derivative]) -> _Re
             ctx.needs_input_grad = needs
         return (None, *_flat_grads(signature, result if isinstance(result, tuple) else (result,), call))
 
-    members = {"setup_context": staticmethod(setup_context), "backward": staticmethod(backward)}
     name = f"{signature.namespace}_{signature.name}_{signature.overload}"
     one_level = torch.autograd.function._SingleLevelFunction
-    return _Recorder(
-        plain=type(name, (torch.autograd.Function,), members | {"forward": staticmethod(forward)}),
-        one_level=type(name, (one_level,), members | {"forward": staticmethod(forward_one_level)}),
+    whole = _function(name, torch.autograd.Function, forward=forward_whole, backward=backward)
+    apply = super(torch.autograd.Function, whole).apply
+    rest = {"setup_context": setup_context, "backward": backward}
+    return Recorder(
+        plain=_function(name, torch.autograd.Function, forward=forward, **rest),
+        one_level=_function(name, one_level, forward=forward_one_level, **rest),
+        whole=lambda call: partial(apply, call),
     )
+
+
+def _function(name: str, base: Any, **members: Callable[..., Any]) -> Any:
+    return type(name, (base,), {key: staticmethod(member) for key, member in members.items()})
 
 
 def _refusing(signature: Signature, part: str) -> AbstractContextManager[None]:

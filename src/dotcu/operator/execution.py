@@ -14,9 +14,10 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from dotcu import settings
-from dotcu.errors import BodyError, ReferenceMismatch
+from dotcu.errors import BodyError, LaunchError, ReferenceMismatch
 from dotcu.kernel import active_run, tracking_allocations
 from dotcu.kernel.context import Place, current, entering
+from dotcu.kernel.cuda import fault_story
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body, Signature
 
@@ -36,15 +37,31 @@ def plain(value: Any) -> Any:
     return value.as_subclass(torch.Tensor) if names_only else value
 
 
+def device_of(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
+    """The device of a call's first tensor."""
+    return next(v.device for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+
+
 def simulating() -> bool:
     """Whether CPU tensors are to be computed by the simulator, here and now."""
     return active_run() is not None or settings.current().simulate
 
 
 def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body with its launches, on CUDA tensors."""
+    """Run a body with its launches, on CUDA tensors.
+
+    Raises:
+        LaunchError: torch found in the body that a kernel before it had failed.
+    """
     with entering(Place.BODY, operator=signature.qualified_name):
-        return checked(signature, body(*args, **kwargs), args, kwargs)
+        try:
+            result = body(*args, **kwargs)
+        except torch.AcceleratorError as error:
+            story = fault_story(error)
+            if story is None:
+                raise
+            raise LaunchError(f"The body of {signature.qualified_name} could not go on.\n{story}") from error
+        return checked(signature, result, args, kwargs)
 
 
 def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

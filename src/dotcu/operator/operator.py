@@ -2,260 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
 from weakref import WeakSet
 
 import torch
 
-from dotcu.errors import SchemaError, UsageError
-from dotcu.kernel import simulate
-from dotcu.operator import autograd, execution, register
-from dotcu.operator.samples import Sample, SampleFunction
-from dotcu.operator.schema import Body, Signature, infer, split_name
-
-WorkFunction = Callable[..., tuple[int, int]]
-Registered = TypeVar("Registered")
-
-
-class Overload:
-    """One signature of an operator, and what was said of it: reference, backward, samples and more.
-
-    Each of the methods `reference`, `backward`, `setup_context`, `samples`, `fake`, `vmap` and `work`
-    decorates one function and gives it back. Calling the overload calls the operator.
-    """
-
-    def __init__(
-        self,
-        body: Body,
-        *,
-        name: str,
-        overload: str = "",
-        dtypes: Sequence[torch.dtype],
-        mutates_args: Sequence[str] = (),
-        tags: Sequence[torch.Tag] = (),
-        base: Operator | None = None,
-    ) -> None:
-        self.signature: Signature = infer(body, name=name, overload=overload, mutates_args=mutates_args)
-        self.body = body
-        self.dtypes = tuple(dtypes)
-        self._base = base
-        self._reference: Callable[..., Any] | None = None
-        self._derivative = autograd.Derivative()
-        self._samples: SampleFunction | None = None
-        self._fake: Callable[..., Any] | None = None
-        self._work: WorkFunction | None = None
-        self._registration = register.define(self.signature, register.Origin.of(body), tags)
-        self._implement()
-        self._call: Callable[..., Any] = self._registration.operator
-        self.__name__ = body.__name__
-        self.__module__ = body.__module__
-        self.__doc__ = body.__doc__
-        self.__wrapped__ = body
-
-    def _implement(self) -> None:
-        entry = self._registration
-        entry.implement("CUDA", self._on_cuda)
-        entry.implement("CPU", self._on_cpu)
-        entry.implement_fake(self._on_fake)
-        entry.implement("Autograd", autograd.kernel(self.signature, entry.operator, lambda: self._derivative))
-
-    # What a call runs.
-
-    def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
-        if execution.skipping():
-            return self._on_fake(*args, **kwargs)
-        return execution.compute(self.signature, self.body, args, kwargs)
-
-    def _on_cpu(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
-        if execution.skipping():
-            return self._on_fake(*args, **kwargs)
-        reference = self.reference_function
-        if reference is None or execution.simulating():
-            return execution.simulate(self.signature, self.body, args, kwargs)
-        if self.functional is not None:
-            return execution.refer_out(self.signature, self.body, reference, args, kwargs)
-        if self.signature.mutates:
-            return reference(*args, **kwargs)
-        return execution.refer(self.signature, self._fake or self.body, reference, args, kwargs)
-
-    def _on_fake(self, *args: Any, **kwargs: Any) -> Any:
-        if self._fake is not None:
-            return self._fake(*args, **kwargs)
-        return execution.allocate(self.signature, self.body, args, kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._call(*args, **kwargs)
-        return self._written(kwargs) if self.signature.outs else result
-
-    def _written(self, kwargs: dict[str, Any]) -> Any:
-        """What the Python call of an `out=` overload gives: the tensors that were written."""
-        outs = tuple(kwargs[name] for name in self.signature.outs)
-        return None if not outs else outs[0] if len(outs) == 1 else outs
-
-    # What was said of it.
-
-    def reference(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the operator in plain PyTorch: the oracle, and what a call on CPU tensors computes.
-
-        It takes the operator's arguments. For an operator that writes its arguments it writes them too; an
-        overload `out` or `Scalar_out` has none of its own: that of the operator or of `Scalar` serves.
-
-        Raises:
-            UsageError: The overload is such a one.
-        """
-        if self.functional is not None:
-            raise UsageError(
-                f"{self.qualified_name} writes what {self.functional.qualified_name} returns, so the "
-                "reference of that serves.\n"
-                f"Remove this one, and give {self.functional.qualified_name} its reference."
-            )
-        self._reference = function
-        return function
-
-    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the gradient, with torch.library.register_autograd's meaning.
-
-        `function(ctx, *grads)` returns one gradient, or None, for each positional argument. It may call
-        operators, this one too, but no kernel: a launch in it raises `TracedLaunchError`.
-
-        Raises:
-            SchemaError: The operator writes its arguments, or takes a tensor by keyword only.
-        """
-        schema = self._registration.operator._schema
-        keyword_tensors = [a.name for a in schema.arguments if a.kwarg_only and "Tensor" in str(a.type)]
-        if self.signature.mutates or keyword_tensors:
-            why = (
-                "writes its arguments"
-                if self.signature.mutates
-                else f"takes {keyword_tensors[0]} by keyword only"
-            )
-            raise SchemaError(
-                f"{self.signature} {why}, so it cannot have a backward.\n"
-                "A gradient is for positional tensors of an operator that returns its result."
-            )
-        self._derivative = autograd.Derivative(
-            backward=function, setup_context=self._derivative.setup_context
-        )
-        return function
-
-    def setup_context(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Give what a call keeps for its backward: `function(ctx, inputs, output)`.
-
-        An operator with keyword-only arguments gets them as `keyword_only_inputs`.
-        """
-        self._derivative = autograd.Derivative(backward=self._derivative.backward, setup_context=function)
-        return function
-
-    def samples(self, function: SampleFunction) -> SampleFunction:
-        """Give what `check` and `bench` call it with: `function(device, dtype)` yields `Sample`s."""
-        self._samples = function
-        return function
-
-    def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the shapes where the body cannot: where its result's shape hangs on values."""
-        self._fake = function
-        return function
-
-    def vmap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a batching rule, with torch.library.register_vmap's meaning."""
-        self._registration.implement_vmap(function)
-        return function
-
-    def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
-        """Let `torch.autocast` cast floating inputs, float64 apart, to `dtype`.
-
-        Takes effect by the call alone; as a decorator it gives the decorated function back.
-        """
-        if dtype not in (torch.bfloat16, torch.float16, torch.float32):
-            raise UsageError(
-                f"{self.qualified_name}.autocast takes bfloat16, float16 or float32 (got {dtype!r}).\n"
-                f"Type: {self.signature.name}.autocast(torch.bfloat16)"
-            )
-        self._registration.implement_autocast(dtype)
-        return lambda function: function
-
-    def work(self, function: WorkFunction) -> WorkFunction:
-        """Give the bytes moved and the FLOPs of a call: `function(*args, **kwargs) -> (bytes, flops)`."""
-        self._work = function
-        return function
-
-    # What others ask.
-
-    @property
-    def qualified_name(self) -> str:
-        """The name in the dispatcher: `mylib::scale_add.out`."""
-        return self.signature.qualified_name
-
-    @property
-    def torch_op(self) -> Any:
-        """The `torch._ops.OpOverload`, as torch's own tools take it."""
-        return self._registration.operator
-
-    @property
-    def functional(self) -> Overload | None:
-        """For an overload that writes `out`, the one that returns the same result instead.
-
-        As in torch, `out` belongs to the operator itself and `Scalar_out` to the overload `Scalar`.
-        """
-        name = self.signature.overload
-        if self._base is None or not self.signature.outs or not f"_{name}".endswith("_out"):
-            return None
-        return self._base.overloads.get(name.removesuffix("out").removesuffix("_"))
-
-    @property
-    def reference_function(self) -> Callable[..., Any] | None:
-        """The reference; an overload that writes `out` has that of the one that returns its result."""
-        return self._reference if self.functional is None else self.functional.reference_function
-
-    @property
-    def has_backward(self) -> bool:
-        """Whether a backward was given."""
-        return self._derivative.backward is not None
-
-    def make_samples(self, device: torch.device, dtype: torch.dtype) -> Iterable[Sample]:
-        """The samples that were given, for a device and dtype; none where no function was given."""
-        return () if self._samples is None else self._samples(device, dtype)
-
-    def work_of(self, sample: Sample, result: Any) -> tuple[int, int]:
-        """Bytes moved and FLOPs of a call; without a `work` function, every tensor once and no FLOPs."""
-        if self._work is not None:
-            return self._work(*sample.args, **sample.kwargs)
-        results = result if isinstance(result, (tuple, list)) else (result,)
-        tensors = [*sample.tensors, *(value for value in results if isinstance(value, torch.Tensor))]
-        unique = {id(tensor): tensor for tensor in tensors}
-        return sum(tensor.numel() * tensor.element_size() for tensor in unique.values()), 0
-
-    def warm(self) -> None:
-        """Compile and load every kernel that the samples reach, before a CUDA graph capture, say.
-
-        Calls the operator with each sample of each dtype, on every CUDA device, or in the simulator
-        where there is none. Synchronizes.
-        """
-        devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
-        for device in devices or [torch.device("cpu")]:
-            with torch.no_grad(), simulate() if device.type == "cpu" else nullcontext():
-                for dtype in self.dtypes:
-                    for sample in self.make_samples(device, dtype):
-                        self(*sample.args, **sample.kwargs)
-        if devices:
-            torch.cuda.synchronize()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Overload:
-        return self  # like a function: there is one of it
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        return self.__name__ if self._base is None else (_overload_of, (self._base, self.signature.overload))
-
-    def __repr__(self) -> str:
-        if execution.simulating() or self.reference_function is None:
-            runs = "the body, in the simulator"
-        else:
-            runs = "the reference"
-        return f"<dotcu.op {self.signature}; on CPU tensors it runs {runs}>"
+from dotcu import settings
+from dotcu.errors import UsageError
+from dotcu.kernel import ranges
+from dotcu.operator import register, replaying, warming
+from dotcu.operator.overload import Overload
+from dotcu.operator.schema import Body, split_name
 
 
 class Operator(Overload):
@@ -265,8 +25,13 @@ class Operator(Overload):
     `out=` returns `out`.
     """
 
-    def __init__(self, body: Body, *, name: str, dtypes: Any, mutates_args: Any, tags: Any) -> None:
-        super().__init__(body, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags)
+    def __init__(
+        self, body: Body, *, name: str, dtypes: Any, mutates_args: Any, tags: Any, replay: bool
+    ) -> None:
+        self.taken = False
+        self._wanted = replay
+        self._natively = settings.current().native
+        super().__init__(body, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags, replay=replay)
         self.overloads: dict[str, Overload] = {"": self}
         self._call = register.packet(self.signature)
         _follow(self)
@@ -290,15 +55,57 @@ class Operator(Overload):
                 dtypes=self.dtypes,
                 mutates_args=mutates_args,
                 tags=tags,
+                replay=self._wanted,
                 base=self,
             )
             self.overloads[name] = made
+            self.retake_calls()
             register.refresh(self.signature)
+            for each in self.overloads.values():
+                each.resolve()
             self._call = register.packet(self.signature)
             _follow(self)
             return made
 
         return decorate
+
+    def retake_calls(self) -> None:
+        """Put entries anew at the next call on GPU tensors."""
+        self.taken = False
+
+    def take_calls(self, device: torch.device) -> None:
+        """Let calls on tensors of a GPU be replayed, from the first one on."""
+        if self.taken or not replaying.wanted(settings.current()) or ranges.attached():
+            return
+        self.taken = True
+        provider = replaying.provider(device, natively=self._natively)
+        if not isinstance(provider, str):
+            self._take(provider)
+
+    def _take(self, provider: ModuleType) -> None:
+        """Put entries before every overload, and before the packet that chooses among them."""
+        replaying.hold_with(provider)
+        overloads = list(self.overloads.values())
+        for overload in overloads:
+            plans = overload._replays.open(provider)
+            entry = partial(provider.entry, [plans], autocasts=overload.autocasts)
+            register.take_calls(overload.torch_op, entry)
+        every = [overload._replays.open(provider) for overload in overloads]
+        autocasts = any(overload.autocasts for overload in overloads)
+        packet = register.packet(self.signature)
+        register.take_calls(packet, partial(provider.entry, every, autocasts=autocasts))
+
+    def warm(self) -> None:
+        """Compile and load every kernel that the samples of the operator and of its overloads reach.
+
+        An overload that writes what another returns, and has no samples, is called on those of that one.
+        Otherwise as `Overload.warm`.
+
+        Raises:
+            UsageError: An overload has no samples; the others are warm.
+            CaptureError: A CUDA graph is being captured.
+        """
+        warming.warm(list(self.overloads.values()), self.signature.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._call(*args, **kwargs)
@@ -309,10 +116,6 @@ class Operator(Overload):
             if overload.signature.outs and all(name in kwargs for name in overload.signature.outs):
                 return overload._written(kwargs)
         return None
-
-
-def _overload_of(base: Operator, name: str) -> Overload:
-    return base.overloads[name]
 
 
 _operators: dict[str, WeakSet[Operator]] = {}
@@ -332,6 +135,7 @@ def op(
     dtypes: Sequence[torch.dtype] = (torch.float32,),
     mutates_args: Sequence[str] = (),
     tags: Sequence[torch.Tag] = (),
+    replay: bool = True,
 ) -> Callable[[Body], Operator]:
     """Make a torch operator of a function that allocates its result and launches kernels.
 
@@ -345,6 +149,8 @@ def op(
         dtypes: The dtypes that `check` and `bench` try.
         mutates_args: Arguments that the body writes, as torch.library has it; such a body returns nothing.
         tags: torch's tags for the operator.
+        replay: Whether a body that only allocates and launches is followed once for each combination
+            of types and branches, and from then on replayed without being run.
 
     Raises:
         SchemaError: torch cannot turn the annotations into a schema.
@@ -359,6 +165,6 @@ def op(
         )
 
     def decorate(body: Body) -> Operator:
-        return Operator(body, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags)
+        return Operator(body, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags, replay=replay)
 
     return decorate

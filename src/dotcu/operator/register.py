@@ -65,6 +65,19 @@ class Registration:
         packet = getattr(getattr(torch.ops, self.signature.namespace), self.signature.name)
         return getattr(packet, self.signature.overload or "default")
 
+    @property
+    def keyword_tensors(self) -> list[str]:
+        """The arguments that are tensors, or lists of them, and given by keyword only."""
+        arguments = self.operator._schema.arguments
+        return [a.name for a in arguments if a.kwarg_only and "Tensor" in str(a.type)]
+
+    @property
+    def autocasts(self) -> bool:
+        """Whether anybody has registered a kernel for autocast."""
+        name = self.signature.qualified_name
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        return any(has(name, key) for key in _AUTOCAST_KEYS.values())
+
     def implement(self, key: str, kernel: Kernel) -> None:
         """Register a kernel for a dispatch key."""
         self.library.impl(_implementation_name(self.signature), kernel, key)
@@ -112,7 +125,9 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
 
 
 def withdraw(registration: Registration) -> None:
-    """Take an overload out of the dispatcher."""
+    """Take an overload out of the dispatcher, and the entries from before what torch calls for it."""
+    for operator in (registration.operator, packet(registration.signature)):
+        operator._op = getattr(operator._op, "fallback", operator._op)
     registration.library._destroy()
     _live.pop(registration.signature.qualified_name, None)
 
@@ -138,6 +153,20 @@ def refresh(signature: Signature) -> None:
     """Make `torch.ops` forget what it cached of a name, so that a new overload is found."""
     namespace = getattr(torch.ops, signature.namespace)
     vars(namespace).pop(signature.name, None)
+
+
+def take_calls(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
+    """Put an entry before what torch calls for an OpOverload or a packet of them, instead of one before.
+
+    Args:
+        entry: Makes it, from what torch calls: the entry leaves to that what it does not do itself.
+    """
+    called = getattr(operator._op, "fallback", operator._op)
+    made = entry(called)
+    name = torch.jit._builtins._find_builtin(called)
+    if name is not None:  # TorchScript knows operators by what they call
+        torch.jit._builtins._register_builtin(made, name)
+    operator._op = made
 
 
 def _implementation_name(signature: Signature) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional
 
 import pytest
@@ -15,7 +16,6 @@ from torch import Tensor
 import dotcu
 from dotcu import errors, settings
 from dotcu.gallery.add.op import add
-from dotcu.kernel.context import watching
 
 SOURCE = """
 template <typename T>
@@ -460,23 +460,131 @@ class Wrap(torch.nn.Module):
         return self.function(a)
 
 
-class TestDeclarations:
-    def test_vmap_uses_the_rule_that_is_given(self, scale_add, device) -> None:
-        operator = make_scale_add()
-        calls = []
+def make_batched() -> dotcu.operator.Operator:
+    """A scale_add with a batching rule, which puts the batch last in its result."""
+    operator = make_scale_add()
+
+    @operator.vmap
+    def _(
+        info: Any, in_dims: tuple[Any, ...], a: Tensor, b: Tensor, alpha: float = 1.0
+    ) -> tuple[Tensor, int]:
+        whole = [
+            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip((a, b), in_dims, strict=False)
+        ]
+        result = operator(*whole, alpha).movedim(0, -1)
+        return result, result.dim() - 1
+
+    return operator
+
+
+@pytest.fixture(scope="module")
+def batched() -> dotcu.operator.Operator:
+    return make_batched()
+
+
+class TestVmap:
+    """What torch.func.vmap does with a rule, and without one."""
+
+    @pytest.fixture(autouse=True)
+    def _simulated(self) -> Iterator[None]:
+        with dotcu.simulate():
+            yield
+
+    @pytest.mark.parametrize("in_dims", [(0, 0), (1, 1), (0, None), (None, 0), (1, 0)], ids=str)
+    @pytest.mark.parametrize("out_dims", [0, 1])
+    def test_a_rule_serves_batches_in_any_dimension(self, batched, device, in_dims, out_dims) -> None:
+        rows = [torch.randn(3, 4, device=device), torch.randn(3, 4, device=device)]
+        args = [
+            rows[i][0] if dim is None else rows[i] if dim == 0 else rows[i].t().contiguous()
+            for i, dim in enumerate(in_dims)
+        ]
+        got = torch.func.vmap(batched, in_dims=in_dims, out_dims=out_dims)(*args)
+        whole = [rows[i][0] if dim is None else rows[i] for i, dim in enumerate(in_dims)]
+        expected = whole[0] + whole[1]
+        torch.testing.assert_close(got, expected if out_dims == 0 else expected.t())
+
+    def test_a_rule_is_called_once_for_the_whole_batch(self, device) -> None:
+        operator, calls = make_scale_add(), []
 
         @operator.vmap
-        def _(
-            info: Any, in_dims: tuple[Any, ...], a: Tensor, b: Tensor, alpha: float = 1.0
-        ) -> tuple[Tensor, int]:
-            calls.append(in_dims)
+        def _(info: Any, in_dims: Any, a: Tensor, b: Tensor, alpha: float = 1.0) -> Any:
+            calls.append((info.batch_size, in_dims, alpha))
             return operator(a, b, alpha), 0
 
         a = torch.ones(3, 4, device=device)
-        with dotcu.simulate():
-            assert torch.func.vmap(operator)(a, a).tolist() == (2 * a).tolist()
-        assert calls
+        for factor in (2.0, 3.0, 4.0):
+            assert torch.func.vmap(lambda a: operator(a, a, factor))(a).tolist() == (a + factor * a).tolist()  # noqa: B023
+        assert calls == [(3, (0, 0, None), factor) for factor in (2.0, 3.0, 4.0)]
 
+    def test_vmap_nests(self, batched, device) -> None:
+        a, b = torch.randn(2, 3, 4, device=device), torch.randn(3, 4, device=device)
+        inner = torch.func.vmap(lambda a, b: batched(a, b, 2.0))
+        got = torch.func.vmap(inner, in_dims=(0, None))(a, b)
+        torch.testing.assert_close(got, a + 2 * b)
+
+    def test_a_gradient_goes_through_a_rule(self, batched, device) -> None:
+        a, b = (torch.randn(3, 4, device=device) for _ in range(2))
+
+        def loss(a: Tensor) -> Tensor:
+            return (torch.func.vmap(lambda a, b: batched(a, b, 2.0))(a, b) ** 2).sum()
+
+        torch.testing.assert_close(torch.func.grad(loss)(a), 2 * (a + 2 * b))
+        a.requires_grad_()
+        loss(a).backward()
+        torch.testing.assert_close(a.grad, 2 * (a.detach() + 2 * b))
+
+    def test_each_element_of_a_batch_has_its_gradient(self, batched, device) -> None:
+        a, b = (torch.randn(3, 4, device=device) for _ in range(2))
+        per_sample = torch.func.vmap(torch.func.grad(lambda b, a: (batched(a, b, 3.0) ** 2).sum()))
+        torch.testing.assert_close(per_sample(b, a), 6 * (a + 3 * b))
+
+    def test_a_rule_for_two_results_has_two_out_dims(self, device) -> None:
+        @dotcu.op(next(_names))
+        def both(a: Tensor) -> tuple[Tensor, Tensor]:
+            return a + 1, a * 2
+
+        both.vmap(lambda info, in_dims, a: (both(a), (in_dims[0], in_dims[0])))
+        a = torch.randn(3, 4, device=device)
+        plus, times = torch.func.vmap(both, in_dims=1, out_dims=(0, 1))(a)
+        torch.testing.assert_close((plus, times), ((a + 1).t(), a * 2))
+
+    def test_an_overload_has_a_rule_of_its_own(self, device) -> None:
+        operator = make_scale_add()
+
+        @operator.overload("Scalar")
+        def scalar(a: Tensor, number: float) -> Tensor:
+            return a + number
+
+        scalar.vmap(lambda info, in_dims, a, number: (scalar(a, number), in_dims[0]))
+        a = torch.randn(3, 4, device=device)
+        torch.testing.assert_close(torch.func.vmap(lambda a: operator(a, 5.0))(a), a + 5)
+
+    def test_without_a_rule_torch_warns_and_calls_it_for_each_element(self, scale_add, device, capfd) -> None:
+        a = torch.randn(3, 4, device=device)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            got = torch.func.vmap(scale_add, in_dims=(0, None))(a, a[0])
+        torch.testing.assert_close(got, a + a[0])
+        said = capfd.readouterr().err + "".join(str(warning.message) for warning in caught)  # torch's choice
+        assert f"batching rule for {scale_add.qualified_name}" in said
+
+    def test_a_rule_given_again_replaces_the_first(self, device) -> None:
+        operator = make_batched()
+        operator.vmap(lambda info, in_dims, a, b, alpha=1.0: (torch.zeros_like(a), in_dims[0]))
+        a = torch.ones(3, 4, device=device)
+        assert not torch.func.vmap(operator)(a, a).any()
+
+    def test_a_keyword_tensor_cannot_have_a_rule(self) -> None:
+        @dotcu.op(next(_names))
+        def keyword(a: Tensor, *, b: Tensor) -> Tensor:
+            return a + b
+
+        with pytest.raises(errors.SchemaError, match="takes b by keyword only"):
+            keyword.vmap(lambda info, in_dims, a, b: None)
+
+
+class TestDeclarations:
     def test_autocast_casts_floating_inputs(self, device) -> None:
         operator = make_scale_add()
         operator.autocast(torch.float16)
@@ -583,20 +691,6 @@ class TestDeclarations:
 
         with pytest.raises(errors.SchemaError, match="takes b by keyword only"):
             keyword.backward(lambda ctx, grad: grad)
-
-    def test_warm_launches_every_sample(self) -> None:
-        operator = make_scale_add()
-
-        @operator.samples
-        def _(device: torch.device, dtype: torch.dtype) -> Any:
-            a = torch.ones(3, dtype=dtype, device=device)
-            yield dotcu.Sample(a, a)
-            yield dotcu.Sample(a, a, alpha=2.0)
-
-        with watching() as launches:
-            operator.warm()
-        kernels_run = [launch.kernel for launch in launches if launch.where in ("cuda:0", "simulator")]
-        assert kernels_run == ["scale_add<float>"] * 2 + ["scale_add<double>"] * 2
 
     def test_work_defaults_to_every_tensor_once(self, scale_add) -> None:
         a = torch.ones(8)
