@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -275,3 +276,16 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     )
+
+
+def test_what_was_compiled_by_another_process_before_has_its_registers(tmp_path: Path) -> None:
+    """NVRTC has a cache of its own, beside dotcu's; what comes out of that has no log."""
+    for cache in ("first", "second"):
+        script = f"""
+import pathlib
+from dotcu import settings
+from dotcu.kernel import load_inline
+with settings.override(cache_dir=pathlib.Path({str(tmp_path / cache)!r})):
+    print(load_inline({SOURCE!r}).many_registers.attributes.registers)
+"""
+        assert int(run_script(script)) > 40
