@@ -1,0 +1,1 @@
+"""The parts of call_overhead.py: what runs, who runs it, how it is timed and how it is judged."""

@@ -1,0 +1,130 @@
+"""Times of calls: contenders by turns, in rounds whose order is shuffled."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+
+import torch
+from torch import Tensor
+
+from calls.work import Call, Contender, Inputs
+
+WARM_CALLS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A contender that is compiled and whose results are right."""
+
+    contender: Contender
+    call: Call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """A contender that could not be measured here."""
+
+    name: str
+    reason: str
+
+
+def prepare(contender: Contender, inputs: Inputs) -> Ready | Skipped:
+    """Compile a contender and compare what it computes."""
+    try:
+        ready = Ready(contender=contender, call=contender.make(inputs))
+        verify(ready, inputs)
+    except Exception as error:  # a peer fails in its own way: its first line is the reason
+        return Skipped(name=contender.name, reason=first_line(error))
+    return ready
+
+
+def first_line(error: Exception) -> str:
+    """An error in one line: its first, and the second where the first only announces it."""
+    first, *more = f"{type(error).__name__}: {str(error).strip()}".splitlines()
+    return f"{first} {more[0]}" if first.endswith(":") and more else first
+
+
+def verify(ready: Ready, inputs: Inputs) -> None:
+    """Refuse a contender that is wrong, gives the same memory twice, or does not record what it should.
+
+    Raises:
+        ValueError: It is.
+    """
+    want = ready.contender.want(inputs)
+    with ready.contender.mode():
+        first, second = ready.call(), ready.call()
+    if not (torch.equal(first, want) and torch.equal(second, want)):
+        raise ValueError("its result is wrong")
+    if first.data_ptr() == second.data_ptr():
+        raise ValueError("two calls gave the same memory")
+    if ready.contender.records != first.requires_grad:
+        raise ValueError(f"requires_grad of its result is {first.requires_grad}")
+    if ready.contender.records:
+        (grad,) = torch.autograd.grad(first.sum(), inputs.leaf)
+        require_ones(grad)
+
+
+def require_ones(grad: Tensor) -> None:
+    """Refuse another gradient than that of a sum."""
+    if not torch.equal(grad, torch.ones_like(grad)):
+        raise ValueError("its gradient is wrong")
+
+
+def measure(
+    contenders: Sequence[Ready],
+    *,
+    rounds: int,
+    calls: int,
+    synchronize: Callable[[], None] = torch.cuda.synchronize,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+) -> dict[str, list[float]]:
+    """Microseconds of one call of each contender, one figure for each round.
+
+    A round times `calls` launches of every contender, one contender after the other, the order
+    shuffled. The GPU is idle when a contender begins, and waiting for it does not count. `calls` is
+    well below the 1024 launches that the driver queues, so that no call waits for the GPU.
+    """
+    times: dict[str, list[float]] = {ready.contender.name: [] for ready in contenders}
+    order, shuffle = list(contenders), random.Random(0).shuffle
+    with no_collector():
+        for _ in range(rounds):
+            gc.collect()  # what the last round left, recorded calls above all
+            shuffle(order)
+            for ready in order:
+                count = max(1, calls // ready.contender.launches)
+                with ready.contender.mode():
+                    time_calls(ready.call, WARM_CALLS // ready.contender.launches, clock_ns)
+                    synchronize()
+                    spent_ns = time_calls(ready.call, count, clock_ns)
+                    synchronize()
+                times[ready.contender.name].append(spent_ns / count / 1000)
+    return times
+
+
+def time_calls(call: Call, count: int, clock_ns: Callable[[], int]) -> int:
+    """Nanoseconds of `count` calls."""
+    start = clock_ns()
+    for _ in repeat(None, count):
+        call()
+    return clock_ns() - start
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Keep the garbage collector from starting on its own, and from looking at what is there already."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
