@@ -23,6 +23,7 @@ from dotcu.kernel.occupancy import ArchLimits, limits
 from dotcu.kernel.recording import Launched
 from dotcu.kernel.runs import active_run, capability_of
 from dotcu.kernel.tensor_maps import Tiled
+from dotcu.kernel.tensors import count_writes
 from dotcu.kernel.tracing import require_seen
 from dotcu.kernel.units import Code, Unit, target_of
 from dotcu.simulator import Run
@@ -216,13 +217,6 @@ def _function(place: Where, code: Code, name: str) -> int:
     return int(code.library().kernel(code.symbol(name), place.index)) if isinstance(place, OnCuda) else 0
 
 
-def _count_writes(written: Sequence[Tensor]) -> None:
-    """Count a write in the version of each tensor; those of inference mode have none."""
-    counted = [tensor for tensor in written if not tensor.is_inference()]
-    if counted:
-        torch.autograd.graph.increment_version(counted)
-
-
 def _seen(name: str, place: Where, code: Code) -> context.Launch:
     return context.Launch(
         kernel=name,
@@ -239,14 +233,14 @@ def _run(place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], c
         packed = pack(plan, args, _data_ptr, place.encode)
         if config.blocks:
             cuda.launch(code.library(), code.symbol(name), place.index, config, packed.parameters, name)
-            _count_writes(packed.written)
+            count_writes(packed.written)
         return
     packed, memory = simulated.pack_simulated(plan, args)
     if config.blocks:
         try:
             simulated.launch(code, name, packed, memory, config, place.run, name)
         finally:
-            _count_writes(packed.written)
+            count_writes(packed.written)
 
 
 def _data_ptr(tensor: Tensor, name: str, writable: bool) -> int:

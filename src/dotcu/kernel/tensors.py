@@ -7,7 +7,7 @@ set of key sets found good before clears the usual tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -76,3 +76,10 @@ def fault(tensor: Tensor) -> Mismatch | None:
             text = what.format(type=type(tensor).__name__, layout=tensor.layout, device=tensor.device)
             return Mismatch(f"{describe(tensor)}, {text}", remedy)
     return None
+
+
+def count_writes(written: Sequence[Tensor]) -> None:
+    """Count a write in the version of each tensor; those of inference mode have none."""
+    counted = [tensor for tensor in written if not tensor.is_inference()]
+    if counted:
+        torch.autograd.graph.increment_version(counted)

@@ -5,7 +5,6 @@
 
 /* ---------------------------------------------------------------- binding */
 
-
 static bool set(const Plans *self, Argument *arguments, int index, PyObject *value) {
     const int kind = dotcu_kind(value);
     arguments[index].value = value;

@@ -25,6 +25,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_structure, tree_unf
 
 from dotcu.errors import GradientError
 from dotcu.kernel.context import Place, entering
+from dotcu.kernel.tensors import count_writes
 from dotcu.operator.schema import Signature
 
 Backward = Callable[..., Any]
@@ -143,9 +144,7 @@ def _mutate(
         )
     with torch._C._AutoDispatchBelowAutograd():
         result = operator(*args, **keywords)
-    for tensor in _tensors(signature.written(args, keywords)):
-        if not tensor.is_inference():
-            torch.autograd.graph.increment_version(tensor)
+    count_writes(_tensors(signature.written(args, keywords)))
     return result
 
 

@@ -23,6 +23,7 @@ from dotcu import settings
 from dotcu.errors import ReplayMismatch
 from dotcu.kernel import context, cuda
 from dotcu.kernel.forked import forked_with_cuda
+from dotcu.kernel.tensors import count_writes
 from dotcu.operator.autograd import Recorder, WholeCall
 from dotcu.operator.schema import Body, Signature
 from dotcu.replay import native, portable
@@ -179,18 +180,12 @@ class Replays:
         """Call the ordinary way, which refuses to write what has a gradient."""
         called = self._operator()._op
         called = getattr(called, "fallback", called)
-        return called(*self._by_position(values), **self._by_keyword(values))
+        args, kwargs = self._recorded.given(values)
+        return called(*args, **kwargs)
 
     def _compute(self, values: tuple[Any, ...]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            return self.miss(self._operator(), self._by_position(values), self._by_keyword(values))
-
-    def _by_position(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(values[: len(self.arguments) - len(self.signature.keyword_only)])
-
-    def _by_keyword(self, values: Sequence[Any]) -> dict[str, Any]:
-        count = len(self.signature.keyword_only)
-        return dict(zip(self.signature.keyword_only, values[len(values) - count :], strict=True))
+            return self.miss(self._operator(), *self._recorded.given(values))
 
     def stale(self) -> None:
         """Drop every plan, and look anew at what the body reads beside its arguments."""
@@ -223,10 +218,8 @@ class Replays:
         cuda.fail(status, f"Launching {known} of {self.signature.qualified_name}, as planned,")
 
     def write(self, tensors: list[Tensor]) -> None:
-        """Count a write in the version of each tensor; those of inference mode have none."""
-        counted = [tensor for tensor in tensors if not tensor.is_inference()]
-        if counted:
-            torch.autograd.graph.increment_version(counted)
+        """Count a write in the version of each tensor."""
+        count_writes(tensors)
 
 
 def _short(provider: ModuleType) -> str:
