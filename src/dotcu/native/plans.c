@@ -69,24 +69,20 @@ static PyObject *values_of(const Plans *self, const Argument *arguments) {
     return made;
 }
 
-/* Whether what the body reads beside its arguments is still the same: rows of (dict, name, value), of
- * (closure's cell, "", value) and of (function, attribute, value). */
+/* Whether what the body reads beside its arguments is still the same: rows of (dict, name, value), and of
+ * (address, word there, what must live as long). See replay/rows.py. */
+static bool row_holds(PyObject *row) {
+    PyObject *where = PyTuple_GetItem(row, 0), *what = PyTuple_GetItem(row, 1);
+    if (PyDict_Check(where)) return PyDict_GetItemWithError(where, what) == PyTuple_GetItem(row, 2);
+    return *(void *const *)PyLong_AsVoidPtr(where) == PyLong_AsVoidPtr(what);
+}
+
 static bool reads_hold(const Plans *self) {
     const Py_ssize_t count = PyTuple_Size(self->reads);
-    for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject *row = PyTuple_GetItem(self->reads, i), *names = PyTuple_GetItem(row, 0), *now;
-        if (PyDict_Check(names)) {
-            now = PyDict_GetItemWithError(names, PyTuple_GetItem(row, 1));
-        } else {
-            PyObject *name = PyTuple_GetItem(row, 1);
-            now = PyUnicode_GetLength(name) ? PyObject_GetAttr(names, name)
-                                            : PyObject_GetAttrString(names, "cell_contents");
-            Py_XDECREF(now); /* cell or function holds it */
-        }
-        PyErr_Clear();
-        if (now != PyTuple_GetItem(row, 2)) return false;
-    }
-    return true;
+    bool hold = true;
+    for (Py_ssize_t i = 0; i < count && hold; ++i) hold = row_holds(PyTuple_GetItem(self->reads, i));
+    PyErr_Clear();
+    return hold;
 }
 
 static Plan *fitting(Plans *self, const Argument *arguments, Value *values) {
@@ -344,7 +340,7 @@ static Py_ssize_t plans_length(PyObject *object) { return ((Plans *)object)->pla
 
 static PyMethodDef plans_methods[] = {
     {"add", plans_add, METH_O, "Keep a packed plan; False where there are too many."},
-    {"clear", plans_clear, METH_O, "Drop every plan, and take the rows (names, name, value) that later ones read."},
+    {"clear", plans_clear, METH_O, "Drop every plan, and take the rows that must hold for later ones."},
     {"run", plans_run, METH_O, "Replay below autograd with a value for each argument, or NotImplemented."},
     {NULL, NULL, 0, NULL},
 };

@@ -33,6 +33,7 @@ from dotcu.replay.evaluate import evaluate, matches
 from dotcu.replay.follow import Followed, follow
 from dotcu.replay.plan import Plan, Unfollowed
 from dotcu.replay.purity import reads
+from dotcu.replay.rows import NoPlace, Row, rows
 
 MOST_ATTEMPTS = 16
 """How often a body is followed for arguments of the same types: its branches may be endless."""
@@ -193,13 +194,18 @@ class Replays:
         self._kept.clear()
         self._attempts.clear()
         self._never = ""
-        found = reads(self._body) if self._wanted else Unfollowed(reason="replay=False", always=True)
+        found = self._rows()
         if isinstance(found, Unfollowed):
             self._never = str(found)
             self._reasons.setdefault(self._never)
-            self.plans.clear(())
-        else:
-            self.plans.clear(tuple((read.names, read.name, read.value) for read in found))
+        self.plans.clear(() if isinstance(found, Unfollowed) else found)
+
+    def _rows(self) -> tuple[Row, ...] | Unfollowed:
+        found = reads(self._body) if self._wanted else Unfollowed(reason="replay=False", always=True)
+        try:
+            return found if isinstance(found, Unfollowed) else rows(found)
+        except NoPlace as error:
+            return Unfollowed(reason=str(error), always=True)
 
     def elsewhere(self, index: int, values: tuple[Any, ...]) -> Any:
         """Replay with a device made current, which another one was on this thread, or none."""

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from dotcu.replay.rows import Row
+
 Fallback = Callable[..., Any]
 """What torch made for the operator: it parses the arguments and dispatches."""
 
@@ -106,7 +108,7 @@ class Plans(Protocol):
     def add(self, packed: Any, /) -> bool:
         """Keep a plan; False where there are too many."""
 
-    def clear(self, reads: tuple[tuple[object, str, object], ...], /) -> None:
+    def clear(self, reads: tuple[Row, ...], /) -> None:
         """Drop every plan, and take what later ones read beside their arguments."""
 
     def run(self, values: tuple[Any, ...], /) -> Any:

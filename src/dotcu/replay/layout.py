@@ -117,6 +117,15 @@ def _key_set_place(tensors: Iterable[Tensor]) -> int:
     return found[0]
 
 
+def key_set_place() -> int:
+    """Where in its TensorImpl a tensor's dispatch keys are, in bytes. Asked in a calm thread.
+
+    Raises:
+        NoLayout: There is no one place.
+    """
+    return _key_set_place(_kinds_of_tensor())
+
+
 def _autograd_place() -> int:
     """Where a tensor points to what autograd knows of it: null until it is asked to know something."""
     places = None

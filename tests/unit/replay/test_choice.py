@@ -27,7 +27,7 @@ def test_the_plan_with_the_right_types_is_taken(way: Way) -> None:
 
 
 def test_a_plan_for_another_device_is_not_taken(way: Way) -> None:
-    elsewhere = TensorKey(dtype=torch.float32, dim=1, device=torch.device("cuda", 0))
+    elsewhere = TensorKey(dtype=torch.float32, dim=1, device=torch.device("cuda", 1))
     assert way.operator([TENSOR], returning([elsewhere], 1))(torch.ones(2)) == "missed"
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from dotcu.replay.plan import Read
+from dotcu.replay.rows import rows
 from replays import (
     TENSOR,
     Way,
@@ -27,8 +29,8 @@ def test_run_replays_below_autograd(way: Way) -> None:
 def test_what_the_body_reads_must_be_the_same_object(way: Way) -> None:
     names, held = {"SCALE": object()}, [object()]
     cell = (lambda: held).__closure__[0]  # type: ignore[index]
-    reads = ((names, "SCALE", names["SCALE"]), (cell, "", held))
-    double, x = way.operator([TENSOR], doubling(), reads=reads), torch.ones(2)
+    reads = (Read(names=names, name="SCALE", value=names["SCALE"]), Read(names=cell, name="", value=held))
+    double, x = way.operator([TENSOR], doubling(), reads=rows(reads)), torch.ones(2)
     assert double(x).shape == (2,)
     before = names["SCALE"]
     names["SCALE"] = object()
@@ -42,6 +44,33 @@ def test_what_the_body_reads_must_be_the_same_object(way: Way) -> None:
     del names["SCALE"]
     assert double(x) == "missed"
     assert double.asked == ["stale", "miss"] * 3
+
+
+def test_a_function_must_have_the_code_and_the_defaults_that_it_had(way: Way) -> None:
+    def scale(by: int = 2) -> int:
+        return by
+
+    def other() -> int:
+        return 3
+
+    reads = [
+        Read(names=scale, name=name, value=getattr(scale, name)) for name in ("__code__", "__defaults__")
+    ]
+    plain = [Read(names=other, name="__defaults__", value=None)]
+    double, x = way.operator([TENSOR], doubling(), reads=rows([*reads, *plain])), torch.ones(2)
+    assert double(x).shape == (2,)
+    for function, name, value in (
+        (scale, "__code__", other.__code__),
+        (scale, "__defaults__", (3,)),
+        (scale, "__defaults__", None),
+        (other, "__defaults__", (1,)),
+    ):
+        before = getattr(function, name)
+        setattr(function, name, value)
+        assert double(x) == "missed"
+        setattr(function, name, before)
+        assert double(x).shape == (2,)
+    assert double.asked == ["stale", "miss"] * 4
 
 
 def test_an_empty_cell_is_stale(way: Way) -> None:
@@ -58,7 +87,7 @@ def test_an_empty_cell_is_stale(way: Way) -> None:
         return body.__closure__[0], value, forget  # type: ignore[index]
 
     cell, value, forget = made()
-    double = way.operator([TENSOR], doubling(), reads=((cell, "", value),))
+    double = way.operator([TENSOR], doubling(), reads=rows([Read(names=cell, name="", value=value)]))
     assert double(torch.ones(2)).shape == (2,)
     forget()
     assert double(torch.ones(2)) == "missed"

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dotcu.replay import portable
+from dotcu.replay.portable import calm
 from dotcu.replay.portable import driver as drivers
 from dotcu.replay.portable.entry import Entry
 from replays import CPU, TENSOR, Caller, Steps, doubling, launch, plan, tensor_key
@@ -52,6 +53,22 @@ def test_without_a_driver_a_launch_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     with pytest.raises(RuntimeError, match="launch 0 of plan 0: 100"):
         portable.entry([plans], lambda x: None, autocasts=False)(torch.ones(1))
+
+
+@pytest.mark.parametrize("status", [201, 400])
+def test_where_the_driver_refuses_a_context_the_call_is_made_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """With one GPU the context is not looked at: there the driver's refusal says what the look would."""
+    portable.prepare(CPU)
+    monkeypatch.setattr(calm, "is_only", lambda device: True)
+    refusing = dataclasses.replace(drivers.drivers["cpu"], launch=lambda *launch: status)
+    monkeypatch.setitem(drivers.drivers, "cpu", refusing)
+    caller, x = Caller(elsewhere_gives="moved"), torch.ones(2)
+    plans = portable.plans([TENSOR], caller)
+    portable.add(plans, doubling(), "tests::refused", 77)
+    assert portable.entry([plans], lambda x: None, autocasts=False)(x) == "moved"
+    assert caller.calls == [("elsewhere", 0, (x,))]
 
 
 def test_launches_from_many_threads_keep_their_memory_apart(monkeypatch: pytest.MonkeyPatch) -> None:

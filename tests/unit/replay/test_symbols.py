@@ -115,6 +115,8 @@ def agree(found: Any, expected: Any) -> bool:
     found, expected = plain(found), plain(expected)
     if isinstance(expected, (tuple, list)):
         return len(found) == len(expected) and all(map(agree, found, expected))
+    if isinstance(expected, complex):
+        return agree((found.real, found.imag), (expected.real, expected.imag))
     return same(found, expected) if isinstance(expected, (int, float)) else bool(found == expected)
 
 

@@ -14,7 +14,7 @@ import torch
 from dotcu.kernel import recent
 from dotcu.replay.arguments import Caller
 from dotcu.replay.portable import calm, frames
-from dotcu.replay.portable.driver import drivers
+from dotcu.replay.portable.driver import WRONG_CONTEXT, drivers
 from dotcu.replay.portable.outcome import ASIDE, MISS, UNSET
 from dotcu.replay.portable.rendering import Placed, Source, render
 
@@ -65,14 +65,16 @@ def _names(device: torch.device, caller: Caller) -> dict[str, object]:
         result = caller.elsewhere(index, values)
         return ASIDE if result is NotImplemented else result
 
-    def failed(plan: int, launch: int, status: int) -> Any:
+    def failed(plan: int, launch: int, status: int, values: tuple[Any, ...]) -> Any:
+        if status in WRONG_CONTEXT and not launch:
+            return elsewhere(device.index or 0, values)
         caller.failure(plan, launch, status)
         return ASIDE
 
     return {
         "MISS": MISS, "ASIDE": ASIDE, "UNSET": UNSET, "UNFIT": UNFIT,
         "TENSOR": torch.Tensor, "PARAMETER": torch.nn.Parameter,
-        "KEYS": calm.keys_of, "PLAIN": plain.usual, "INFERENCE": plain.inference,
+        "KEYS": calm.keys_of, "WORDS": calm.WORDS, "PLAIN": plain.usual, "INFERENCE": plain.inference,
         "GRADIENTS": torch.is_grad_enabled, "EXCLUDED": calm.excluded, "COUNTING": calm.COUNTING,
         "BITS": struct.Struct("<d").pack, "TRUNC": math.trunc, "FLOOR": math.floor, "CEIL": math.ceil,
         "ALLOCATE": driver.allocate, "STREAM": driver.stream, "CONTEXT": driver.context,

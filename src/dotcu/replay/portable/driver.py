@@ -77,4 +77,7 @@ def _none(device: str) -> Driver:
     return Driver(allocate=layout.allocator(device), launch=lambda *launch: CUDA_ERROR_NO_DEVICE)
 
 
+# CUresult, in cuda.h.
 CUDA_ERROR_NO_DEVICE = 100
+WRONG_CONTEXT = (201, 400)
+"""What the driver answers where no context is current, or one that a function is not of."""

@@ -13,7 +13,7 @@ from dotcu.replay.portable.calm import (
     callbacks,
     deterministic,
     function_mode,
-    included,
+    thread,
     thread_keys,
 )  # fmt: skip
 from dotcu.replay.portable.outcome import ASIDE, MISS
@@ -51,7 +51,7 @@ class Entry:
             or callbacks()
             or deterministic()
             or forward_ad._current_level >= 0
-            or not ((keys := included()) == self._calm.usual or keys == self._calm.inference)
+            or not ((keys := thread.words[0]) == self._calm.usual or keys == self._calm.inference)
             or (self._autocasts and autocast())
         ):
             return self.fallback(*args, **kwargs)

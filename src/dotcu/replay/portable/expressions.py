@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dotcu.replay.arguments import Argument, Kinds
-from dotcu.replay.plan import Instruction, Op, Plan, Step
+from dotcu.replay.plan import Instruction, Op, Plan, Step, TensorKey
 from dotcu.replay.portable.bounds import EXACT_DOUBLE, WHOLE, Bounds, bounds
 
 _LEAVES: Mapping[Op, str] = {
@@ -85,6 +85,7 @@ class Steps:
 
     def __init__(self, plan: Plan, arguments: Sequence[Argument]) -> None:
         self._steps = plan.steps
+        self._keys = plan.keys
         self._arguments = arguments
         self._unchecked = bounds(plan.steps)
         self.bounds = [found.clipped(WHOLE) for found in self._unchecked]
@@ -116,10 +117,18 @@ class Steps:
     def expression(self, index: Step) -> str:
         """What computes a step of the values of others."""
         step = self._steps[index]
+        if step.op is Op.NUMEL and self.uses(Op.SIZE, step.a):
+            return self._product(step.a)
         if step.op in _LEAVES:
             return _LEAVES[step.op].format(a=step.a, b=step.b)
         a, *rest = (self.value(operand) for operand in self.operands(index))
         return _COMPUTED[step.op].format(a=a, b=rest[0] if rest else "")
+
+    def _product(self, argument: int) -> str:
+        """How many elements there are, from sizes that are there already."""
+        key = self._keys[argument]
+        assert isinstance(key, TensorKey)
+        return " * ".join(f"size{argument}_{axis}" for axis in range(key.dim)) or "1"
 
     def misfits(self, index: Step) -> tuple[str, str]:
         """Conditions, before a step is computed and after, that it is not exact; empty where it must be."""

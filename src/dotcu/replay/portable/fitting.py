@@ -10,11 +10,10 @@ import torch
 
 from dotcu.replay.arguments import Argument, Kinds
 from dotcu.replay.plan import ConstantKey, Field, FieldKind, Key, Launch, NumberKey, Op, Plan, Step, TensorKey
+from dotcu.replay.portable import calm
 from dotcu.replay.portable.bounds import INT_MAX, TRUTHS, Bounds
 from dotcu.replay.portable.expressions import Steps, outside, takes_ints
-
-Row = tuple[object, str, object]
-"""What must still be the same object: a dict or a cell, the name there, the object."""
+from dotcu.replay.rows import Row
 
 # Source: CUDA Programming Guide, "Technical Specifications per Compute Capability".
 _MOST_BLOCKS = (2**31 - 1, 65535, 65535)
@@ -112,17 +111,21 @@ def _elsewhere(text: Text, index: int, key: TensorKey, guarded: bool) -> str:
     """A condition that a tensor is not an ordinary one of the plan's device."""
     if not guarded:
         return f"a{index}.device != {text.name(f'DEVICE{index}', key.device)}"
-    keys = f"not ((keys := KEYS(a{index})) == PLAIN or keys == INFERENCE)"  # they tell the type of device
-    place = f"a{index}.get_device() != {key.device.index} or " if key.device.type == "cuda" else ""
+    keys = calm.keys_text(f"a{index}")  # they tell the type of device
+    keys = f"not ((keys := {keys}) == PLAIN or keys == INFERENCE)"
+    is_there = key.device.type != "cuda" or calm.is_only(key.device)
+    place = "" if is_there else f"a{index}.get_device() != {key.device.index} or "
     return place + keys
 
 
 def write_reads(text: Text, reads: Sequence[Row]) -> None:
     """What the body reads beside its arguments. A name that is gone raises, and is a misfit then."""
-    for i, (names, name, value) in enumerate(reads):
-        text.objects |= {f"READ{i}": names, f"NAME{i}": name, f"VALUE{i}": value}
-        found = f"READ{i}[NAME{i}]" if isinstance(names, dict) else f"READ{i}.{name or 'cell_contents'}"
-        text.unless([f"{found} is not VALUE{i}"], depth=2)
+    for i, (where, what, value) in enumerate(reads):
+        if isinstance(where, int):
+            text.unless([f"WORDS[{where >> 3}] != {what}"], depth=2)
+            continue
+        text.objects |= {f"READ{i}": where, f"NAME{i}": what, f"VALUE{i}": value}
+        text.unless([f"READ{i}[NAME{i}] is not VALUE{i}"], depth=2)
 
 
 def write_steps(text: Text, plan: Plan, steps: Steps) -> None:

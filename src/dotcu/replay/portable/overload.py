@@ -12,9 +12,9 @@ from dotcu.replay.plan import Plan
 from dotcu.replay.portable import calm
 from dotcu.replay.portable.compiled import Compiled, Replay
 from dotcu.replay.portable.driver import drivers
-from dotcu.replay.portable.fitting import Row
 from dotcu.replay.portable.outcome import ASIDE, MISS, UNSET
 from dotcu.replay.portable.rendering import Placed
+from dotcu.replay.rows import Row, holds
 
 MOST_PLANS = 256
 
@@ -53,7 +53,7 @@ class Kept:
 
     def hold(self) -> bool:
         """Whether what the body reads beside its arguments is still the same."""
-        return all(_is(names, name, value) for names, name, value in self.reads)
+        return all(map(holds, self.reads))
 
     def replay(self, values: tuple[Any, ...], *, guarded: bool) -> Any:
         """Replay by the first plan that fits."""
@@ -65,14 +65,6 @@ class Kept:
                 self.at, self.latest = i % len(plans), compiled.guarded
                 return result
         return MISS
-
-
-def _is(names: Any, name: str, value: object) -> bool:
-    try:
-        found = names[name] if isinstance(names, dict) else getattr(names, name or "cell_contents")
-        return found is value
-    except (LookupError, ValueError):
-        return False
 
 
 def _is_refused(kinds: int, value: Any) -> bool:

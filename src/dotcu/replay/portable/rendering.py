@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from dotcu.replay.arguments import Argument
 from dotcu.replay.packed import replayed
 from dotcu.replay.plan import Field, FieldKind, Launch, Op, Plan, Step, TensorKey
+from dotcu.replay.portable import calm
 from dotcu.replay.portable.expressions import Steps
-from dotcu.replay.portable.fitting import Row, Text, write_keys, write_limits, write_reads, write_steps
+from dotcu.replay.portable.fitting import Text, write_keys, write_limits, write_reads, write_steps
 from dotcu.replay.portable.frames import Frame, Item, frame, packing
+from dotcu.replay.rows import Row
 
 _CODES = {
     FieldKind.ARGUMENT_ADDRESS: "Q", FieldKind.ALLOCATION_ADDRESS: "Q",
@@ -114,15 +116,22 @@ def _is_constant(steps: Steps, step: Step) -> bool:
 
 
 def _write_frames(text: Text, plan: Plan, context: int) -> None:
-    """Memory that no other call is using: the driver reads it while other threads run."""
+    """Memory that no other call is using: the driver reads it while other threads run.
+
+    The context is looked at where memory might be allocated on another device than the plan's. With
+    one device the driver refuses to launch in another context, before anything was launched.
+    """
     if not plan.launches and not context:
         return
     names = "".join(f", view{i}, config{i}, pointers{i}" for i, _ in enumerate(plan.launches))
     text.add("try: frame = POP()", "except IndexError: frame = NEW()", f"cell{names or ','} = frame")
-    if context:
-        values = "".join(f"a{i}, " for i, _ in enumerate(plan.keys))
+    if context and not calm.is_only(plan.device):
         text.add(f"if CONTEXT(cell) or cell[0] != {context}:")
-        text.add("PUSH(frame)", f"return ELSEWHERE({plan.device.index or 0}, ({values}))", depth=2)
+        text.add("PUSH(frame)", f"return ELSEWHERE({plan.device.index or 0}, {_values(plan)})", depth=2)
+
+
+def _values(plan: Plan) -> str:
+    return f"({''.join(f'a{i}, ' for i, _ in enumerate(plan.keys))})"
 
 
 def _write_allocations(text: Text, plan: Plan, steps: Steps) -> None:
@@ -182,7 +191,8 @@ def _write_launch(text: Text, steps: Steps, index: int, launch: Launch, placed: 
     if maybe_empty:
         text.add(f"if {' and '.join(maybe_empty)}:")
     text.add(f"status = LAUNCH(config{index}, FUNCTION{index}, pointers{index}, None)", depth=depth)
-    text.unless(["status"], f"FAILED({placed.number}, {index}, status)", depth=depth)
+    failed = f"FAILED({placed.number}, {index}, status, {_values(placed.plan)})"
+    text.unless(["status"], failed, depth=depth)
     text.add(f"NOTE({text.name(f'LAUNCHED{index}', replayed(launch, placed.operator))})", depth=depth)
 
 

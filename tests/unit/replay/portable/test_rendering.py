@@ -7,14 +7,15 @@ import dataclasses
 import textwrap
 from typing import Any
 
+import pytest
 import torch
 
+from dotcu.replay import layout
 from dotcu.replay.arguments import Argument, Kinds
 from dotcu.replay.plan import ConstantKey, Field, FieldKind, NumberKey, Op, Plan, TensorKey
+from dotcu.replay.portable import calm
 from dotcu.replay.portable.rendering import Placed, render
 from replays import INT, TENSOR, Steps, doubling, launch, plan
-
-CUDA = torch.device("cuda", 1)
 
 
 def text_of(made: Plan, *arguments: Argument, guarded: bool = True, **place: Any) -> str:
@@ -22,13 +23,14 @@ def text_of(made: Plan, *arguments: Argument, guarded: bool = True, **place: Any
     return render(placed, guarded=guarded).text
 
 
-def on_cuda() -> Plan:
-    made = doubling()
-    return dataclasses.replace(made, keys=(dataclasses.replace(made.keys[0], device=CUDA),), device=CUDA)
+def on_cuda(index: int = 1) -> Plan:
+    made, device = doubling(), torch.device("cuda", index)
+    return dataclasses.replace(made, keys=(dataclasses.replace(made.keys[0], device=device),), device=device)
 
 
 def test_a_plan_becomes_the_checks_and_the_numbers_of_it_alone() -> None:
-    assert text_of(on_cuda(), TENSOR, context=77) == textwrap.dedent(
+    keys = calm.keys_text("a0")
+    assert text_of(on_cuda(), TENSOR, context=77).replace(keys, "KEYS(a0)") == textwrap.dedent(
         """\
         def replay(a0=UNSET):
             try:
@@ -56,7 +58,7 @@ def test_a_plan_becomes_the_checks_and_the_numbers_of_it_alone() -> None:
             except Exception: return ASIDE
             if v5:
                 status = LAUNCH(config0, FUNCTION0, pointers0, None)
-                if status: return FAILED(3, 0, status)
+                if status: return FAILED(3, 0, status, (a0, ))
                 NOTE(LAUNCHED0)
             PUSH(frame)
             return o0
@@ -64,9 +66,28 @@ def test_a_plan_becomes_the_checks_and_the_numbers_of_it_alone() -> None:
     )
 
 
+def test_the_only_gpu_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    text = text_of(on_cuda(0), TENSOR, context=77)
+    assert "CONTEXT" not in text
+    assert "get_device" not in text
+
+
+def test_keys_are_asked_of_torch_where_their_place_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> int:
+        raise layout.NoLayout("a tensor's dispatch keys are found in 0 places")
+
+    monkeypatch.setattr(layout, "key_set_place", nowhere)
+    calm._place.cache_clear()
+    try:
+        assert "KEYS(a0)" in text_of(doubling(), TENSOR)
+    finally:
+        calm._place.cache_clear()
+
+
 def test_below_autograd_tensors_are_not_asked_what_they_are() -> None:
     text = text_of(on_cuda(), TENSOR, guarded=False)
-    assert "KEYS" not in text
+    assert "keys" not in text
     assert "requires_grad" not in text
     assert "a0.device != DEVICE0" in text
 

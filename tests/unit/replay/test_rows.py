@@ -1,0 +1,60 @@
+"""Rows: what every call by plan looks at, and what the look costs others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dotcu.replay import rows as rows_module
+from dotcu.replay.plan import Read
+from dotcu.replay.rows import NoPlace, holds, rows
+
+SCRIPT = """
+import sys
+from dotcu.replay.plan import Read
+from dotcu.replay.rows import holds, rows
+
+def body(by=2):
+    return by
+
+cell = (lambda held: lambda: held)(body).__closure__[0]
+reads = [
+    Read(names=body, name="__code__", value=body.__code__),
+    Read(names=body, name="__defaults__", value=body.__defaults__),
+    Read(names=cell, name="", value=cell.cell_contents),
+    Read(names=globals(), name="body", value=body),
+]
+found = rows(reads)
+events = []
+sys.addaudithook(lambda event, args: events.append(event))
+assert all(map(holds, found))
+looked = [event for event in events if event == "object.__getattr__"]
+assert not looked, looked
+body.__code__
+assert "object.__getattr__" in events, "an attribute of a function is no audit event any more"
+"""
+
+
+def test_a_look_raises_no_audit_event() -> None:
+    """Where hooks are set, an event for each attribute of each function would double a call's cost."""
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True)
+
+
+def test_a_name_that_is_gone_does_not_hold() -> None:
+    names = {"a": 1}
+    (row,) = rows([Read(names=names, name="a", value=names["a"])])
+    assert holds(row)
+    del names["a"]
+    assert not holds(row)
+
+
+def test_what_is_found_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_sample", lambda is_cell, name: (rows_module._row, object()))
+    rows_module._place.cache_clear()
+    try:
+        with pytest.raises(NoPlace, match="__code__ is found in 0 places of memory"):
+            rows([Read(names=holds, name="__code__", value=holds.__code__)])
+    finally:
+        rows_module._place.cache_clear()
