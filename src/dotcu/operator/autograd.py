@@ -168,26 +168,50 @@ def _refuse_forward_mode(signature: Signature, tensors: Sequence[torch.Tensor]) 
         )
 
 
+class _Rules:
+    """What recording does by an overload's own rules: keep what its backward needs, and call that.
+
+    Args:
+        derivative: Gives the rules in force; asked at each recorded call, since a backward
+            may be given after the operator was defined.
+    """
+
+    def __init__(self, signature: Signature, derivative: Callable[[], Derivative]) -> None:
+        self.signature, self.derivative = signature, derivative
+        self.name = f"{signature.namespace}_{signature.name}_{signature.overload}"
+
+    def keep(self, ctx: Any, call: _Call, flat: Sequence[Any], result: Any) -> None:
+        users = self.derivative().setup_context
+        if users is None:
+            return
+        given, keywords = call.given(flat)
+        extra = {"keyword_only_inputs": keywords} if self.signature.keyword_only else {}
+        with _refusing(self.signature, "setup_context"):
+            users(ctx=ctx, inputs=given, output=result, **extra)
+
+    def differentiate(self, ctx: Any, call: _Call, flat_needs: Sequence[bool], flat_grads: Any) -> list[Any]:
+        assert call.outputs is not None
+        needs, grads = ctx.needs_input_grad, tree_unflatten(flat_grads, call.outputs)
+        ctx.needs_input_grad, _ = tree_unflatten(flat_needs, call.inputs)
+        try:
+            grads = grads if isinstance(grads, tuple) else (grads,)
+            result = _differentiate(self.signature, self.derivative(), ctx, grads)
+        finally:
+            ctx.needs_input_grad = needs
+        return _flat_grads(self.signature, result if isinstance(result, tuple) else (result,), call)
+
+
 def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Recorder:
     """What records the calls of one overload.
 
     Args:
-        derivative: Gives the backward in force; asked at each recorded call, since a backward
-            may be given after the operator was defined.
+        derivative: Gives the backward in force.
     """
+    rules = _Rules(signature, derivative)
 
     def forward(call: _Call, *flat: Any) -> Any:
         outputs, call.outputs = tree_flatten(call.run(flat))
         return tuple(outputs)
-
-    def forward_whole(ctx: Any, call: WholeCall, *flat: Any) -> Any:
-        result = call.replay(flat)
-        if result is NotImplemented:
-            result = call.compute(flat)
-        ctx.dotcu_call = call
-        if derivative().setup_context is not None:
-            keep(ctx, call, flat, result)
-        return result
 
     def forward_one_level(call: _Call, *flat: Any) -> Any:
         # The transforms under this one record as well; autograd.Function switched that off.
@@ -196,39 +220,38 @@ def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Reco
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         call, *flat = inputs
-        keep(ctx, call, flat, tree_unflatten(output, call.outputs))
-
-    def keep(ctx: Any, call: _Call, flat: Sequence[Any], result: Any) -> None:
         ctx.dotcu_call = call
-        users = derivative().setup_context
-        if users is None:
-            return
-        given, keywords = call.given(flat)
-        extra = {"keyword_only_inputs": keywords} if signature.keyword_only else {}
-        with _refusing(signature, "setup_context"):
-            users(ctx=ctx, inputs=given, output=result, **extra)
+        rules.keep(ctx, call, flat, tree_unflatten(output, call.outputs))
 
-    def backward(ctx: Any, *flat_grads: Any) -> Any:
-        call, needs = ctx.dotcu_call, ctx.needs_input_grad
-        grads = tree_unflatten(flat_grads, call.outputs)
-        ctx.needs_input_grad, _ = tree_unflatten(needs[1:], call.inputs)
-        try:
-            grads = grads if isinstance(grads, tuple) else (grads,)
-            result = _differentiate(signature, derivative(), ctx, grads)
-        finally:
-            ctx.needs_input_grad = needs
-        return (None, *_flat_grads(signature, result if isinstance(result, tuple) else (result,), call))
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return (None, *rules.differentiate(ctx, ctx.dotcu_call, ctx.needs_input_grad[1:], grads))
 
-    name = f"{signature.namespace}_{signature.name}_{signature.overload}"
     one_level = torch.autograd.function._SingleLevelFunction
-    whole = _function(name, torch.autograd.Function, forward=forward_whole, backward=backward)
-    apply = super(torch.autograd.Function, whole).apply
     rest = {"setup_context": setup_context, "backward": backward}
     return Recorder(
-        plain=_function(name, torch.autograd.Function, forward=forward, **rest),
-        one_level=_function(name, one_level, forward=forward_one_level, **rest),
-        whole=lambda call: partial(apply, call),
+        plain=_function(rules.name, torch.autograd.Function, forward=forward, **rest),
+        one_level=_function(rules.name, one_level, forward=forward_one_level, **rest),
+        whole=partial(_record_whole, rules),
     )
+
+
+def _record_whole(rules: _Rules, call: WholeCall) -> Callable[..., Any]:
+    """What records whole calls: they share what `call` says, so that only their values are handed on."""
+
+    def forward(ctx: Any, *flat: Any) -> Any:
+        result = call.replay(flat)
+        if result is NotImplemented:
+            result = call.compute(flat)
+        if rules.derivative().setup_context is not None:
+            rules.keep(ctx, call, flat, result)
+        return result
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return tuple(rules.differentiate(ctx, call, ctx.needs_input_grad, grads))
+
+    made = _function(rules.name, torch.autograd.Function, forward=forward, backward=backward)
+    apply: Callable[..., Any] = super(torch.autograd.Function, made).apply
+    return apply
 
 
 def _function(name: str, base: Any, **members: Callable[..., Any]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from dotcu import settings
 from dotcu.errors import UsageError
@@ -33,7 +34,7 @@ class Operator(Overload):
         self._natively = settings.current().native
         super().__init__(body, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags, replay=replay)
         self.overloads: dict[str, Overload] = {"": self}
-        self._call = register.packet(self.signature)
+        self._call: Any = register.packet(self.signature)
         _follow(self)
 
     def overload(
@@ -108,7 +109,8 @@ class Operator(Overload):
         warming.warm(list(self.overloads.values()), self.signature.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._call(*args, **kwargs)
+        packet = self._call  # whose own Python only a trace must see
+        result = (packet if is_dynamo_compiling() else packet._op)(*args, **kwargs)
         return self._written_by(kwargs) if result is None else result
 
     def _written_by(self, kwargs: dict[str, Any]) -> Any:
