@@ -27,7 +27,12 @@ INSTANTIATIONS = {
     "fast_add": ["fast_add<float>", "fast_add<__half>", "fast_add_unaligned<__nv_bfloat16>"],
     "square": ["square<double>", "square<__half>", "square<unsigned char>"],
     "matmul": ["matmul_naive<float, float, 16>", "matmul_tiled<__half, float, 32>"],
-    "sum": ["sum<float, float>", "sum<__nv_bfloat16, float>", "sum<short, long long>", "sum<double, double>"],
+    "sum": [
+        "sum<float, float, double>",
+        "sum<__nv_bfloat16, float, double>",
+        "sum<short, long long, long long>",
+        "sum<double, double, double>",
+    ],
 }
 
 

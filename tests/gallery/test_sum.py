@@ -86,3 +86,9 @@ def test_the_gradient_is_one_everywhere(device: torch.device) -> None:
     x = torch.randn(3, 4, device=device, requires_grad=True)
     sum(x).backward()
     assert torch.equal(x.grad, torch.ones(3, 4, device=device))
+
+
+def test_subnormal_numbers_count(device: torch.device) -> None:
+    """An atomic addition to a float in global memory takes them for zero."""
+    x = torch.full((1000,), 1e-44, device=device)
+    assert sum(x).item() == x.double().sum().float().item() > 0

@@ -39,10 +39,11 @@ def matmul_out(a: Tensor, b: Tensor, *, tiled: bool = True, block_size: int = 16
     """Write a @ b into `out`, of any strides; it may share memory with a and b, which are read first."""
     _require_factors(a, b)
     product = a.new_empty((a.shape[0], b.shape[1]))
-    if out.dtype != product.dtype or out.shape != product.shape:
+    if (out.dtype, out.shape, out.device) != (product.dtype, product.shape, product.device):
         raise ValueError(
-            f"out= must have the result's shape {tuple(product.shape)} and dtype {product.dtype} (got "
-            f"{tuple(out.shape)}, {out.dtype}).\nAllocate it so: a.new_empty({tuple(product.shape)})"
+            f"out= must have the result's shape {tuple(product.shape)}, dtype {product.dtype} and device "
+            f"{product.device} (got {tuple(out.shape)}, {out.dtype}, {out.device}).\n"
+            f"Allocate it so: a.new_empty({tuple(product.shape)})"
         )
     _launch(a, b, product, tiled, block_size)
     out.copy_(product)

@@ -8,11 +8,13 @@
 // shared memory. The blocks, which share nothing but global memory, add theirs to *total by
 // atomics: one for each block of a grid that is only as large as the GPU can hold at once.
 //
-// Sum is the type that adds: float for the half types, 64 bits for integers. Blocks finish in any
-// order, so the last bits of a floating-point total can differ from one launch to the next.
+// Sum is the type that adds within a block: float for the half types, 64 bits for integers. Total
+// is the type of the total: double for all floating-point types, since an atomic addition to a
+// float in global memory takes numbers below the smallest normal one for zero. Blocks finish in
+// any order, so the last bits of a floating-point total can differ from one launch to the next.
 //
 // Cost: n additions and n elements moved: bound by memory.
-// Source: Justin Luitjens, "Faster Parallel Reductions on Kepler", 2014.
+// Source: Justin Luitjens, "Faster Parallel Reductions on Kepler", 2014; PTX ISA, atom.
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffff;
@@ -41,18 +43,15 @@ __device__ Sum sum_over_block(Sum value) {
     return sum_over_warp(lane < warps ? of_warp[lane] : Sum(0));
 }
 
-template <typename Sum>
-__device__ void atomic_add(Sum* total, Sum value) {
-    atomicAdd(total, value);
-}
+__device__ void atomic_add(double* total, double value) { atomicAdd(total, value); }
 
 // CUDA has this atomic for unsigned numbers only; in two's complement they add up the same.
 __device__ void atomic_add(long long* total, long long value) {
     atomicAdd(reinterpret_cast<unsigned long long*>(total), static_cast<unsigned long long>(value));
 }
 
-template <typename T, typename Sum>
-__global__ void sum(const T* x, Sum* total, long long n) {
+template <typename T, typename Sum, typename Total>
+__global__ void sum(const T* x, Total* total, long long n) {
     const long long first = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
     const long long threads = static_cast<long long>(gridDim.x) * blockDim.x;
 
@@ -61,5 +60,5 @@ __global__ void sum(const T* x, Sum* total, long long n) {
     for (long long i = first; i < n; i += threads) value += static_cast<Sum>(x[i]);
 
     value = sum_over_block(value);
-    if (threadIdx.x == 0) atomic_add(total, value);
+    if (threadIdx.x == 0) atomic_add(total, static_cast<Total>(value));
 }

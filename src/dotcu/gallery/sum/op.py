@@ -20,7 +20,11 @@ REAL = FLOATS + INTEGERS
 WARP = 32
 
 
-@dotcu.op("dotcu::sum", dtypes=REAL)
+UNORDERED = (torch.Tag.nondeterministic_bitwise,)
+"""What is said of both overloads: blocks add up by atomics, in the order in which they finish."""
+
+
+@dotcu.op("dotcu::sum", dtypes=REAL, tags=UNORDERED)
 def sum(x: Tensor, *, block_size: int = 256) -> Tensor:
     """Add up all elements: half types in float32, integers in 64 bits, and integers give int64, as in torch.
 
@@ -36,24 +40,24 @@ def sum(x: Tensor, *, block_size: int = 256) -> Tensor:
     return _total(x, block_size).to(_result_type(x.dtype))
 
 
-@sum.overload("out", mutates_args=("out",))
+@sum.overload("out", mutates_args=("out",), tags=UNORDERED)
 def sum_out(x: Tensor, *, block_size: int = 256, out: Tensor) -> None:
     """Write the sum into `out`, a tensor without dimensions."""
     total, dtype = _total(x, block_size), _result_type(x.dtype)
-    if out.dim() != 0 or out.dtype != dtype:
+    if out.dim() != 0 or out.dtype != dtype or out.device != x.device:
         raise ValueError(
-            f"out= must be a 0-dimensional tensor of dtype {dtype} (got {tuple(out.shape)}, {out.dtype}).\n"
-            f"Allocate it so: torch.empty((), dtype={dtype})"
+            f"out= must be a 0-dimensional tensor of dtype {dtype} on {x.device} (got {tuple(out.shape)}, "
+            f"{out.dtype}, {out.device}).\nAllocate it so: x.new_empty((), dtype={dtype})"
         )
     out.copy_(total)
 
 
 def _total(x: Tensor, block_size: int) -> Tensor:
-    """The sum in the type that adds."""
+    """The sum in a type that is as wide as any."""
     _require(x, block_size)
     x, n = x.contiguous(), x.numel()
-    total = x.new_zeros((), dtype=_sum_type(x.dtype))
-    kernel = kernels.sum[x.dtype, total.dtype]
+    total = x.new_zeros((), dtype=torch.int64 if x.dtype in INTEGERS else torch.float64)
+    kernel = kernels.sum[x.dtype, _sum_type(x.dtype), total.dtype]
     resident = kernel.occupancy(block_size) * dotcu.sm_count(x)
     kernel(x, total, n, grid=torch.sym_min(dotcu.cdiv(n, block_size), resident), block=block_size)
     return total
