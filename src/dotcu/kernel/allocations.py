@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 _aten = torch.ops.aten
-_ALLOCATE = {
+ALLOCATE = {
     _aten.empty,
     _aten.empty_like,
     _aten.empty_permuted,
@@ -28,6 +28,7 @@ _ALLOCATE = {
     _aten.new_empty,
     _aten.new_empty_strided,
 }
+"""The operators of torch that allocate without writing."""
 _PRUNE_AT = 64
 
 
@@ -127,7 +128,7 @@ class _TrackingMode(TorchDispatchMode):
         result = func(*args, **given)
         if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: its parts were not seen
             return result
-        if func.overloadpacket in _ALLOCATE and "out" not in given:
+        if func.overloadpacket in ALLOCATE and "out" not in given:
             if _in_memory(result):
                 self.allocations.allocated(result)
             return result

@@ -60,7 +60,7 @@ def entering(
     """Set what becomes of launches until the block ends."""
     token = _scope.set(Scope(place=place, operator=operator, reason=reason, recorder=recorder))
     try:
-        with _seen_by_all() if place is Place.SKIP else nullcontext():
+        with seeing_every_call() if place is Place.SKIP else nullcontext():
             yield
     finally:
         _scope.reset(token)
@@ -95,7 +95,8 @@ held = Held()
 
 
 @contextmanager
-def _seen_by_all() -> Iterator[None]:
+def seeing_every_call() -> Iterator[None]:
+    """Let no call be replayed from a plan, on any thread, until the block ends."""
     held.change(1)
     try:
         yield
@@ -131,7 +132,7 @@ def watching() -> Iterator[list[Launch]]:
     launches: list[Launch] = []
     token = _watchers.set((*_watchers.get(), launches))
     try:
-        with _seen_by_all():
+        with seeing_every_call():
             yield launches
     finally:
         _watchers.reset(token)

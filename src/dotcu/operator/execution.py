@@ -7,16 +7,18 @@ would give. `refer` computes the reference and puts its values into what `alloca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from dotcu import settings
-from dotcu.errors import BodyError, LaunchError, ReferenceMismatch
+from dotcu.errors import ArgumentError, BodyError, LaunchError, ReferenceMismatch
 from dotcu.kernel import active_run, tracking_allocations
-from dotcu.kernel.context import Place, current, entering
+from dotcu.kernel.context import Place, current, entering, seeing_every_call
 from dotcu.kernel.cuda import fault_story
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body, Signature
@@ -47,6 +49,25 @@ def simulating() -> bool:
     return active_run() is not None or settings.current().simulate
 
 
+_around: ContextVar[Callable[[], AbstractContextManager[object]]] = ContextVar(
+    "dotcu_around_bodies", default=nullcontext
+)
+
+
+@contextmanager
+def around_bodies(make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Run every body that computes inside of what `make` gives, on this thread, until the block ends.
+
+    Calls by plan run no body, so meanwhile there are none.
+    """
+    token = _around.set(make)
+    try:
+        with seeing_every_call():
+            yield
+    finally:
+        _around.reset(token)
+
+
 def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a body with its launches, on CUDA tensors.
 
@@ -55,7 +76,8 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
     """
     with entering(Place.BODY, operator=signature.qualified_name):
         try:
-            result = body(*args, **kwargs)
+            with _around.get()():
+                result = body(*args, **kwargs)
         except torch.AcceleratorError as error:
             story = fault_story(error)
             if story is None:
@@ -74,6 +96,21 @@ def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict
     """Run a body without its launches: its outputs' shapes, layouts and dtypes, without values."""
     with entering(Place.SKIP, operator=signature.qualified_name):
         return checked(signature, body(*args, **kwargs), args, kwargs)
+
+
+def require_one_place(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Refuse a call with tensors on `meta` among others: torch asks its shapes alone, so nothing would run.
+
+    Raises:
+        ArgumentError: It is such a call.
+    """
+    plain_ones = [t for t in tree_leaves((args, kwargs)) if type(t) in (torch.Tensor, torch.nn.Parameter)]
+    if len({tensor.is_meta for tensor in plain_ones}) > 1:
+        given = ", ".join(f"{describe(tensor)} on {tensor.device}" for tensor in plain_ones)
+        raise ArgumentError(
+            f"{signature.qualified_name} got tensors with memory and tensors without: {given}.\n"
+            "All must be on one device; those on 'meta' have no values: x.to(device) cannot give them any."
+        )
 
 
 def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from dotcu import settings
 from dotcu.errors import UsageError
 from dotcu.kernel import ranges
 from dotcu.operator import register, replaying, warming
-from dotcu.operator.overload import Overload
+from dotcu.operator.overload import Overload, Tolerance
 from dotcu.operator.schema import Body, split_name
 
 
@@ -27,12 +27,28 @@ class Operator(Overload):
     """
 
     def __init__(
-        self, body: Body, *, name: str, dtypes: Any, mutates_args: Any, tags: Any, replay: bool
+        self,
+        body: Body,
+        *,
+        name: str,
+        dtypes: Any,
+        mutates_args: Any,
+        tags: Any,
+        replay: bool,
+        tolerance: Tolerance,
     ) -> None:
         self.taken = False
         self._wanted = replay
         self._natively = settings.current().native
-        super().__init__(body, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags, replay=replay)
+        super().__init__(
+            body,
+            name=name,
+            dtypes=dtypes,
+            mutates_args=mutates_args,
+            tags=tags,
+            replay=replay,
+            tolerance=tolerance,
+        )
         self.overloads: dict[str, Overload] = {"": self}
         self._call: Any = register.packet(self.signature)
         _follow(self)
@@ -57,6 +73,7 @@ class Operator(Overload):
                 mutates_args=mutates_args,
                 tags=tags,
                 replay=self._wanted,
+                tolerance=self.tolerance,
                 base=self,
             )
             self.overloads[name] = made
@@ -131,6 +148,16 @@ def _follow(operator: Operator) -> None:
         earlier._call = operator._call
 
 
+def _require_tolerance(name: str, tolerance: Tolerance) -> None:
+    given = tolerance.values() if isinstance(tolerance, Mapping) else (tolerance,)
+    for value in given:
+        if value is not None and not 0 <= value <= 1:  # NaN is neither
+            raise UsageError(
+                f"dotcu.op({name!r}): tolerance takes a relative error from 0 to 1 (got {value!r}).\n"
+                "Type: tolerance=1e-3, or {torch.float16: 1e-3} for one dtype."
+            )
+
+
 def op(
     name: str,
     *,
@@ -138,6 +165,7 @@ def op(
     mutates_args: Sequence[str] = (),
     tags: Sequence[torch.Tag] = (),
     replay: bool = True,
+    tolerance: Tolerance = None,
 ) -> Callable[[Body], Operator]:
     """Make a torch operator of a function that allocates its result and launches kernels.
 
@@ -153,11 +181,13 @@ def op(
         tags: torch's tags for the operator.
         replay: Whether a body that only allocates and launches is followed once for each combination
             of types and branches, and from then on replayed without being run.
+        tolerance: The relative error that `check` allows instead of what it finds out by itself, for all
+            dtypes or by dtype. Reports show it.
 
     Raises:
         SchemaError: torch cannot turn the annotations into a schema.
         DuplicateOperator: Another module or function has defined the name.
-        UsageError: The name or `dtypes` has the wrong form.
+        UsageError: The name, `dtypes` or `tolerance` has the wrong form.
     """
     split_name(name)  # also where dotcu.op decorates without being called
     if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
@@ -165,8 +195,17 @@ def op(
             f"dotcu.op({name!r}): dtypes takes several torch dtypes (got {dtypes!r}).\n"
             "Type: dtypes=(torch.float32,)"
         )
+    _require_tolerance(name, tolerance)
 
     def decorate(body: Body) -> Operator:
-        return Operator(body, name=name, dtypes=dtypes, mutates_args=mutates_args, tags=tags, replay=replay)
+        return Operator(
+            body,
+            name=name,
+            dtypes=dtypes,
+            mutates_args=mutates_args,
+            tags=tags,
+            replay=replay,
+            tolerance=tolerance,
+        )
 
     return decorate

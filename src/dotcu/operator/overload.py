@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -12,6 +12,9 @@ from dotcu.operator import autograd, execution, register, warming
 from dotcu.operator.replaying import Replay, Replays
 from dotcu.operator.samples import Sample, SampleFunction
 from dotcu.operator.schema import Body, Signature, infer
+
+Tolerance = float | Mapping[torch.dtype, float] | None
+"""A relative error that `check` allows: one for all dtypes, or some for each; None to have it found."""
 
 WorkFunction = Callable[..., tuple[int, int]]
 Registered = TypeVar("Registered")
@@ -47,11 +50,13 @@ class Overload:
         mutates_args: Sequence[str] = (),
         tags: Sequence[torch.Tag] = (),
         replay: bool = True,
+        tolerance: Tolerance = None,
         base: Family | None = None,
     ) -> None:
         self.signature: Signature = infer(body, name=name, overload=overload, mutates_args=mutates_args)
         self.body = body
         self.dtypes = tuple(dtypes)
+        self.tolerance = tolerance
         self._base = base
         self._family: Family = base if base is not None else self  # type: ignore[assignment]
         self._reference: Callable[..., Any] | None = None
@@ -112,6 +117,7 @@ class Overload:
         return execution.refer(self.signature, self._fake or self.body, reference, args, kwargs)
 
     def _on_fake(self, *args: Any, **kwargs: Any) -> Any:
+        execution.require_one_place(self.signature, args, kwargs)
         if self._fake is not None:
             return self._fake(*args, **kwargs)
         return execution.allocate(self.signature, self.body, args, kwargs)

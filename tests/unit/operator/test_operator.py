@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -197,6 +198,12 @@ class TestOnTheCpu:
         with dotcu.simulate(on_finding="collect") as run:
             scale_add(torch.ones(3), torch.ones(3))
         assert run.counters.launches == 1
+
+    @pytest.mark.parametrize("where", [("meta", "cpu"), ("cpu", "meta")])
+    def test_a_tensor_without_memory_among_others_is_refused(self, scale_add, where) -> None:
+        with pytest.raises(errors.ArgumentError, match="on meta"):
+            scale_add(*(torch.ones(3, device=place) for place in where))
+        assert scale_add(torch.ones(3, device="meta"), torch.ones(3, device="meta")).shape == (3,)
 
     def test_the_setting_simulates_a_whole_script(self) -> None:
         operator = make_scale_add()
@@ -696,3 +703,16 @@ class TestDeclarations:
         a = torch.ones(8)
         assert scale_add.work_of(dotcu.Sample(a, torch.ones(8)), torch.ones(8)) == (96, 0)
         assert scale_add.work_of(dotcu.Sample(a, a), torch.ones(8)) == (64, 0)
+
+
+@pytest.mark.parametrize(
+    "tolerance", [math.nan, math.inf, -1e-3, 1.5, {torch.float16: 1e-3, torch.float32: math.nan}]
+)
+def test_a_tolerance_that_bounds_nothing_is_wrong_usage(tolerance: Any) -> None:
+    with pytest.raises(errors.UsageError, match=r"relative error from 0 to 1 \(got "):
+        dotcu.op(next(_names), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("tolerance", [None, 0, 1e-3, 1, {}, {torch.float16: 1e-3}])
+def test_a_tolerance_is_a_relative_error(tolerance: Any) -> None:
+    assert make_scale_add(tolerance=tolerance).tolerance == tolerance
