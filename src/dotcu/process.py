@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import shlex
 import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,3 +62,120 @@ def run(command: Sequence[str | Path], *, timeout_s: float = 60.0) -> Finished:
             f"{shlex.join(words)} was stopped: it did not end within {timeout_s:g} s."
         ) from error
     return Finished(command=words, status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+LAST_LINES = 40
+"""How much is kept of what a child writes to stderr."""
+
+_LOOK_S = 0.2
+_GOING_S = 10.0
+
+
+@contextmanager
+def started(command: Sequence[str | Path]) -> Iterator[Child]:
+    """Start a program to talk with by lines; at the block's end it and all that it started are killed.
+
+    Raises:
+        ToolchainError: The program cannot be started.
+    """
+    child = Child(tuple(str(word) for word in command))
+    try:
+        yield child
+    finally:
+        child.end()
+
+
+class Child:
+    """A program under way, in a process group of its own. Its stdin stays open while this program lives."""
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True,
+                encoding="utf-8", errors="replace",
+            )  # fmt: skip
+        except OSError as error:
+            raise ToolchainError(f"{command[0]} could not be started: {error.strerror}.") from error
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self._ended = False
+        self._readers = [
+            threading.Thread(target=work, daemon=True) for work in (self._read_stdout, self._read_stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_stdout(self) -> None:
+        assert self._process.stdout is not None
+        with suppress(ValueError, OSError):  # closed under this reader
+            for line in self._process.stdout:
+                self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def _read_stderr(self) -> None:
+        assert self._process.stderr is not None
+        with suppress(ValueError, OSError):
+            for line in self._process.stderr:
+                self._last.append(line.rstrip("\n"))
+
+    def tell(self, line: str) -> None:
+        """Write a line to its stdin. That it is dead already shows when it is listened to."""
+        assert self._process.stdin is not None
+        with suppress(OSError, ValueError):
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def hush(self) -> None:
+        """Close its stdin: no more will be told."""
+        assert self._process.stdin is not None
+        with suppress(OSError, ValueError):
+            self._process.stdin.close()
+
+    def line(self, timeout_s: float) -> str | None:
+        """The next line of its stdout; None once it has ended.
+
+        Raises:
+            TimeoutError: None came in time.
+        """
+        until = time.monotonic() + timeout_s
+        while not self._ended:
+            dead = self._process.poll() is not None
+            try:
+                # What it started may hold its stdout open for longer than it lives.
+                found = self._lines.get(timeout=max(0.0, min(_LOOK_S, until - time.monotonic())))
+                self._ended = found is None
+                return found
+            except queue.Empty:
+                self._ended = dead
+            if not dead and time.monotonic() >= until:
+                raise TimeoutError(f"no line came within {timeout_s:g} s")
+        return None
+
+    def status(self) -> int | None:
+        """How it ended: its exit status, or minus the signal; None where it closed its stdout, and lives."""
+        try:
+            return self._process.wait(timeout=_GOING_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def last_words(self) -> str:
+        """The last lines of its stderr; all of them once it has ended."""
+        self._readers[1].join(timeout=1.0 if self._process.poll() is not None else 0.0)
+        return "\n".join(self._last)
+
+    def kill(self) -> None:
+        """Kill it, and all that it has started and that has not left its process group."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it and clear up. May be called again."""
+        self.kill()
+        with suppress(subprocess.TimeoutExpired):  # the driver may hold on to it for a while
+            self._process.wait(timeout=_GOING_S)
+        self.hush()
+        for reader, pipe in zip(self._readers, (self._process.stdout, self._process.stderr), strict=True):
+            reader.join(timeout=1.0)
+            if pipe is not None and not reader.is_alive():
+                pipe.close()

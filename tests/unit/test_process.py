@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,62 @@ def test_named_folders_are_searched_in_order_and_before_the_path(tmp_path: Path)
 
 def test_a_program_that_is_nowhere_is_none() -> None:
     assert process.find("no-such-program") is None
+
+
+ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=True)"
+
+
+def test_a_started_program_is_talked_with_by_lines() -> None:
+    with process.started([sys.executable, "-c", ECHO]) as child:
+        for word in ("one", "two"):
+            child.tell(word)
+            assert child.line(20) == f"heard {word}"
+        child.hush()
+        assert child.line(20) is None
+        assert child.line(20) is None, "it stays ended"
+        assert child.status() == 0
+
+
+def test_a_line_that_does_not_come_is_waited_for_no_longer_than_said() -> None:
+    with process.started([sys.executable, "-c", ECHO]) as child, pytest.raises(TimeoutError, match=r"0\.1 s"):
+        child.line(0.1)
+
+
+def test_how_a_program_died_and_what_it_said_last_is_known() -> None:
+    script = "import os, sys; print('oh', file=sys.stderr, flush=True); os.kill(os.getpid(), 11)"
+    with process.started([sys.executable, "-c", script]) as child:
+        assert child.line(20) is None
+        assert child.status() == -11
+        assert child.last_words() == "oh"
+        child.tell("too late")  # is no error
+
+
+def test_what_holds_the_output_open_does_not_keep_its_parents_death_a_secret() -> None:
+    script = "import os, time\nif os.fork() == 0: time.sleep(60)\nos._exit(3)"
+    with process.started([sys.executable, "-c", script]) as child:
+        assert child.line(20) is None
+        assert child.status() == 3
+
+
+def test_at_the_blocks_end_a_program_and_what_it_has_started_are_gone() -> None:
+    script = "import os, time\npid = os.fork()\nif pid: print(pid, flush=True)\ntime.sleep(60)"
+    with process.started([sys.executable, "-c", script]) as child:
+        grandchild = child.line(20)
+    assert grandchild is not None
+    assert not is_running(int(grandchild))
+    assert child.status() == -9
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and is no zombie."""
+    for _ in range(50):
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_program_to_talk_with_that_is_not_there_is_named() -> None:
+    with pytest.raises(ToolchainError, match="no-such-program could not be started"):
+        process.started(["no-such-program"]).__enter__()

@@ -161,7 +161,11 @@ def native_target(capability: Version) -> Target | Rejected:
 
 def find_tool(name: str) -> Path | None:
     """A program of `TOOLS`: pip's first, then CUDA_HOME's, then PATH's."""
-    folders = [folder for entry in sys.path if entry for folder in Path(entry).glob("nvidia/cu*/bin")]
+    inside = ("bin", name)  # compute-sanitizer has a folder of its own
+    folders = [
+        folder for entry in sys.path if entry for part in inside
+        for folder in Path(entry).glob(f"nvidia/cu*/{part}")
+    ]  # fmt: skip
     home = settings.current().cuda_home
     return process.find(name, [*folders, *([home / "bin"] if home else [])])
 

@@ -114,3 +114,15 @@ def test_torchs_build_is_read_without_importing_it(tmp_path: Path, monkeypatch: 
 def test_builds_for_rocm_and_for_the_cpu_are_told() -> None:
     assert torch_build.parse("__version__ = '2.13.0+rocm'\ncuda = None\nhip = '6.4.1'\n").hip == "6.4.1"
     assert torch_build.parse("__version__ = '2.13.0+cpu'\ncuda = None\n").cuda is None
+
+
+@pytest.mark.parametrize("folder", ["bin", "compute-sanitizer"])
+def test_a_tool_of_pips_is_found_in_the_folder_that_its_package_has(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia" / "cu13" / folder / "compute-sanitizer"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("")
+    tool.chmod(0o755)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert toolchain.find_tool("compute-sanitizer") == tool
