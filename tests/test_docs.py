@@ -28,6 +28,8 @@ import pytest
 import torch
 
 from dotcu import errors, settings
+from dotcu.checking import numerics
+from dotcu.checking.catalogue import CHECKS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -170,6 +172,18 @@ def test_every_error_has_its_line_in_the_docs() -> None:
         if isinstance(value, type) and name in (errors.__doc__ or "")
     ]
     assert [name for name in names if f"`{name}`" not in page and f"errors.{name}`" not in page] == []
+
+
+def test_the_table_of_checks_is_the_catalogue() -> None:
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (quick|standard|full) \|$", page, re.MULTILINE)
+    assert rows == [(check.name, check.finds, check.level.name.lower()) for check in CHECKS.values()]
+
+
+def test_the_bound_in_the_docs_is_the_one_in_force() -> None:
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    told = re.findall(r"\*\*(\d+) times\*\*", page.partition("## The bound")[2].partition("\n## ")[0])
+    assert told == [f"{numerics.MARGIN:g}", f"{numerics.NORM_MARGIN:g}"]
 
 
 def test_every_setting_has_its_line_in_the_docs() -> None:

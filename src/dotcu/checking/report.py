@@ -1,148 +1,182 @@
-"""What a check found: values that print themselves."""
+"""What a check found: a value that prints itself, and has a plain form for programs."""
 
 from __future__ import annotations
 
 import io
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console, RenderableType
 
-VERSION = 1
-SHOWN_FAILURES = 3
-SHOWN_LINES = 20
+from dotcu.checking import rendering
+from dotcu.checking.catalogue import Level, of_level
+from dotcu.checking.outcome import REFUSED, FellShort, Held, Result, Skipped
 
+VERSION = 2
+"""Of the JSON form; docs/check.md has its keys."""
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """One case that fell short.
+_COMPARING = {"numerics", "written"}  # the checks of a call that look at its values
+_DERIVED = re.compile(r"\w+-s\d+-")  # how the name of a case begins that is no sample itself
 
-    Attributes:
-        case: dtype and arguments.
-        reason: What happened, in full.
-    """
-
-    case: str
-    reason: str
+_WIDE = 100_000  # characters: no line of a report is folded where it is made a string
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorReport:
-    """What one overload did.
+class Checked:
+    """An overload that was checked.
 
     Attributes:
-        operator: The qualified name.
-        kernels: The kernels that ran, with their template arguments.
-        where: The devices that they ran on: `simulator`, `cuda:0`.
-        compile_s: Seconds of compiling, or of fetching from the cache, all kernels together.
-        cached: Whether all code came from the cache.
-        cases: How many calls were compared with the reference.
-        worst_error: The largest distance from the float64 reference.
-        worst_ratio: The largest distance over its bound; at most 1 where all cases held.
-        opcheck: `passed`, `failed`, `no sample`, or `not run` where a case's code did not compile.
-        failures: What fell short.
+        name: The qualified name: `mylib::scale_add.out`.
+        dtypes: Those that it says it takes: `float32`.
+        tolerance: What its author declared, for all dtypes or by dtype; None where the bounds are dotcu's.
+        empty: The dtypes whose samples have no element, all of them.
     """
 
-    operator: str
-    kernels: tuple[str, ...]
-    where: tuple[str, ...]
-    compile_s: float
-    cached: bool
-    cases: int
-    worst_error: float
-    worst_ratio: float
-    opcheck: str
-    failures: tuple[Failure, ...]
+    name: str
+    dtypes: tuple[str, ...]
+    tolerance: float | Mapping[str, float] | None = None
+    empty: tuple[str, ...] = ()
 
-    @property
-    def held(self) -> bool:
-        """Whether every case held, and there was one."""
-        return self.cases > 0 and not self.failures
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """Of the calls of an overload that dotcu derived, how many were tried, and how many it refused.
+
+    Attributes:
+        words: How it refused the first.
+    """
+
+    tried: int
+    refused: int
+    words: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What `dotcu.check` found, an entry for each overload. `str()` of it is a table."""
+    """What `dotcu.check` found. `str()` of it is a table.
 
-    operators: tuple[OperatorReport, ...]
+    Attributes:
+        device: Where kernels ran: `simulator`, `cuda:0`.
+        level: Which checks were asked for: `quick`, `standard`, `full`.
+        seed: What random numbers started from.
+        only: The names that picked some of the trials; empty where all were to run.
+        overloads: What was checked.
+        results: Every verdict, in the order in which trials were planned.
+        unfinished: How many trials had not come to their end when the check was interrupted.
+        seconds: From the first trial to the last.
+    """
+
+    device: str
+    level: str
+    seed: int
+    only: tuple[str, ...] = ()
+    overloads: tuple[Checked, ...]
+    results: tuple[Result, ...]
+    unfinished: int = 0
+    seconds: float = 0.0
 
     @property
     def held(self) -> bool:
-        """Whether everything held."""
-        return bool(self.operators) and all(entry.held for entry in self.operators)
+        """Whether nothing fell short, of each overload something was looked at, and nothing is left to do."""
+        held = all(self.held_by(overload.name) for overload in self.overloads)
+        return bool(self.overloads) and held and not self.unfinished
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """What fell short."""
+        return tuple(result for result in self.results if isinstance(result.outcome, FellShort))
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The names of the checks that the level holds."""
+        return of_level(Level[self.level.upper()])
+
+    def held_by(self, overload: str) -> bool:
+        """Whether an overload was looked at, in each of its dtypes, and nothing of it fell short."""
+        outcomes = [result.outcome for result in self.results if result.overload == overload]
+        looked = any(not isinstance(outcome, Skipped) for outcome in outcomes) and not self.untried(overload)
+        return looked and not any(isinstance(outcome, FellShort) for outcome in outcomes)
+
+    def untried(self, overload: str) -> dict[str, str]:
+        """Which dtypes of an overload no call was compared in, and why; none where `only` picked trials."""
+        (one,) = (each for each in self.overloads if each.name == overload)
+        return {} if self.only else {d: why for d in one.dtypes if (why := self._untried(one, d))}
+
+    def _untried(self, overload: Checked, dtype: str) -> str:
+        if dtype in overload.empty:
+            return "every sample is empty"
+        calls = [r for r in self._calls(overload.name) if _case(r).startswith(f"{dtype}-")]
+        short = any(isinstance(r.outcome, FellShort) for r in calls)
+        if short or any(r.check in _COMPARING and isinstance(r.outcome, Held) for r in calls):
+            return ""
+        return "nothing of it was compared" if calls else "no sample of it"
+
+    def derived(self, overload: str) -> Derived:
+        """How an overload took the calls that dotcu derived of its samples."""
+        outcomes: dict[str, list[Held | FellShort]] = {}
+        for result in self._calls(overload):
+            if _DERIVED.match(_case(result)) and not isinstance(result.outcome, Skipped):
+                outcomes.setdefault(result.trial, []).append(result.outcome)
+        told = [one.note for some in outcomes.values() for one in some if isinstance(one, Held)]
+        refused = [note.removeprefix(REFUSED) for note in told if note.startswith(REFUSED)]
+        return Derived(tried=len(outcomes), refused=len(refused), words=next(iter(refused), ""))
+
+    def _calls(self, overload: str) -> list[Result]:
+        return [result for result in self.results if result.trial.startswith(f"{overload}/call/")]
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain values, with a `version` that changes when their meaning does."""
-        entries = [
-            {
-                **{name: getattr(entry, name) for name in OperatorReport.__dataclass_fields__},
-                "kernels": list(entry.kernels),
-                "where": list(entry.where),
-                "failures": [{"case": f.case, "reason": f.reason} for f in entry.failures],
-                "held": entry.held,
-            }
-            for entry in self.operators
-        ]
-        return {"version": VERSION, "held": self.held, "operators": entries}
+        """The report as plain values, with a `version` that changes when their meaning does.
+
+        A number that is not finite is None, so every reader of JSON takes it.
+        """
+        report = {
+            "version": VERSION,
+            "held": self.held,
+            "device": self.device,
+            "level": self.level,
+            "seed": self.seed,
+            "only": self.only,
+            "checks": self.checks,
+            "unfinished": self.unfinished,
+            "seconds": round(self.seconds, 6),
+            "overloads": [self._overload(one) for one in self.overloads],
+            "results": [result.to_json() for result in self.results],
+        }
+        return {name: _plain(value) for name, value in report.items()}
+
+    def _overload(self, one: Checked) -> dict[str, Any]:
+        derived = self.derived(one.name)
+        return {
+            "name": one.name,
+            "dtypes": one.dtypes,
+            "tolerance": one.tolerance,
+            "held": self.held_by(one.name),
+            "untried": self.untried(one.name),
+            "derived": {"tried": derived.tried, "refused": derived.refused},
+        }
 
     def __rich__(self) -> RenderableType:
-        return Group(_table(self), *(_failures(entry) for entry in self.operators if not entry.held))
+        return rendering.table(self)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=160, color_system=None)
-        console.print(self)
-        assert isinstance(console.file, io.StringIO)
-        return console.file.getvalue().rstrip()
+        console = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False)
+        with console.capture() as captured:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
 
-def _table(report: CheckReport) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("operator", no_wrap=True)
-    table.add_column("kernels", overflow="fold")
-    table.add_column("ran on", no_wrap=True)
-    for title in ("compile", "cases", "worst error", "of bound"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("opcheck", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for entry in report.operators:
-        table.add_row(
-            entry.operator,
-            _names(entry.kernels),
-            ", ".join(entry.where) or "-",
-            f"{entry.compile_s * 1000:.0f} ms" + (" (cached)" if entry.cached else ""),
-            str(entry.cases),
-            f"{entry.worst_error:.2g}",
-            f"{entry.worst_ratio:.0%}" if entry.cases else "-",
-            entry.opcheck,
-            Text("held", "green") if entry.held else Text("FELL SHORT", "bold red"),
-        )
-    return table
+def _case(result: Result) -> str:
+    return result.trial.rpartition("/")[2]
 
 
-def _names(kernels: tuple[str, ...]) -> str:
-    """Kernels without their template arguments, each with how many instantiations ran."""
-    counts: dict[str, int] = {}
-    for kernel in kernels:
-        name = kernel.partition("<")[0]
-        counts[name] = counts.get(name, 0) + 1
-    return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counts.items()) or "-"
-
-
-def _failures(entry: OperatorReport) -> RenderableType:
-    lines = [Text(f"\n{entry.operator} fell short:", "bold")]
-    if not entry.cases:
-        lines.append(Text("  no case was tried: give the operator samples with @op.samples."))
-    for failure in entry.failures[:SHOWN_FAILURES]:
-        lines.append(Text(f"  {failure.case}"))
-        lines += [Text("    " + line) for line in _shortened(failure.reason)]
-    if len(entry.failures) > SHOWN_FAILURES:
-        more = len(entry.failures) - SHOWN_FAILURES
-        lines.append(Text(f"  ... and {more} more cases; --json has them all"))
-    return Group(*lines)
-
-
-def _shortened(reason: str) -> list[str]:
-    lines = reason.splitlines()
-    return lines if len(lines) <= SHOWN_LINES else [*lines[:SHOWN_LINES], "..."]
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -85,7 +85,7 @@ def _exists(name: str) -> bool:
 
 def _cannot_be_imported(place: object) -> tuple[str, str]:
     """What happened, and what to do."""
-    return f"{place} cannot be imported", "For the traceback, run the command again with DOTCU_DEBUG=1."
+    return f"{place} cannot be imported", "For the whole traceback, run the command again with DOTCU_DEBUG=1."
 
 
 def _from_file(path: Path) -> ModuleType:

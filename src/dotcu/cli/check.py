@@ -1,13 +1,20 @@
-"""`dotcu check TARGET`: run operators on their samples and compare them with their references."""
+"""`dotcu check TARGET`: try operators in every way that could show a fault."""
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from dotcu.cli import console
-from dotcu.errors import EXIT_FELL_SHORT
+from dotcu.cli import console, progress
+from dotcu.errors import EXIT_FELL_SHORT, UsageError
+
+if TYPE_CHECKING:
+    from dotcu.checking.checker import Planned
+    from dotcu.checking.report import CheckReport
 
 
 def command(
@@ -16,16 +23,54 @@ def command(
         Optional[str],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
         typer.Option(help="cuda or simulator; by default the GPU where there is one"),
     ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="the checks that take seconds")] = False,
+    full: Annotated[bool, typer.Option("--full", help="every check and every case")] = False,
+    seed: Annotated[int, typer.Option(help="what random numbers start from")] = 0,
+    only: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="NAME", help="a trial, or those whose names begin so; may be repeated"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Compile operators, run their samples, and compare them with their references."""
-    from dotcu.checking import check
-    from dotcu.checking.target import resolve
-
-    report = check([operator for _, operator in resolve(target)], device=device)
+    """Try operators in every way that could show a fault."""
+    if quick and full:
+        raise UsageError("--quick and --full were given together; give one of them, or neither.")
+    level = "quick" if quick else "full" if full else "standard"
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
+        planned = _plan(target, device=device, level=level, seed=seed, only=tuple(only or ()))
+        report = _run(planned)
     if as_json:
         console.as_json(report.to_json())
     else:
         console.show(report)
+    if report.unfinished:
+        raise KeyboardInterrupt
     if not report.held:
         raise typer.Exit(EXIT_FELL_SHORT)
+
+
+def _plan(target: str, *, device: str | None, level: str, seed: int, only: tuple[str, ...]) -> Planned:
+    from dotcu.checking.checker import prepare
+    from dotcu.checking.reproduce import by_command
+    from dotcu.checking.target import resolve
+
+    found = resolve(target)
+    return prepare(
+        [operator for _, operator in found],
+        device=device,
+        level=level,
+        seed=seed,
+        only=only,
+        reproduce=by_command(target, found),
+    )
+
+
+def _run(planned: Planned) -> CheckReport:
+    """Run what is planned, to its end or to an interrupt."""
+    results, interrupted, start = [], True, time.perf_counter()
+    with contextlib.suppress(KeyboardInterrupt), progress.following(planned.trials) as tell:
+        for result in planned.run():
+            results.append(result)
+            tell(result)
+        interrupted = False
+    return planned.report(results, seconds=time.perf_counter() - start, interrupted=interrupted)

@@ -19,7 +19,7 @@ from dotcu import __version__, _without_torch, errors, settings
 from dotcu.cli import cache, check, console, doctor
 
 _VERBS = (
-    ("check", check.command, "Run operators and compare them with their references."),
+    ("check", check.command, "Try operators in every way that could show a fault."),
     ("doctor", doctor.command, "What this machine has, what does not fit, what to do."),
     ("cache", cache.command, "Where compiled code is kept; list it, clear it."),
 )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,9 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors
-from dotcu.checking import checker
-from dotcu.checking.target import resolve
+from dotcu.checking.checker import prepare, select
+from dotcu.checking.outcome import FellShort
+from dotcu.checking.trial import Trial
 
 kernels = dotcu.load_inline("""
 template <typename T>
@@ -51,69 +50,60 @@ def negate(*, miss: int = 0) -> dotcu.operator.Operator:
     return negate
 
 
-def test_a_kernels_fault_that_torch_finds_is_told_with_the_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_operator_holds(device: torch.device) -> None:
     operator = negate()
-
-    @operator.reference
-    def _(a: Tensor) -> Tensor:
-        raise torch.AcceleratorError("CUDA error: unspecified launch failure")
-
-    monkeypatch.setattr(checker, "fault_story", lambda error: f"the story of {type(error).__name__}")
-    report = dotcu.check(operator)
-    assert "the story of AcceleratorError" in report.operators[0].failures[0].reason
-
-
-def test_a_right_operator_holds() -> None:
-    report = dotcu.check(negate())
+    both = (f"{operator.qualified_name}/call/", f"{operator.qualified_name}.out/call/")
+    report = dotcu.check(operator, level="quick", only=both)
     assert report.held, str(report)
-    first, out = report.operators
-    assert (first.cases, out.cases) == (6, 6)
-    assert first.kernels == ("negate<float>", "negate<double>")
-    assert first.where == ("cuda:0" if torch.cuda.is_available() else "simulator",)
-    assert (first.opcheck, out.opcheck) == ("passed", "passed")
-    assert 0 < first.compile_s < 60
+    name, out = (one.name for one in report.overloads)
+    assert out == f"{name}.out"
+    assert [one.dtypes for one in report.overloads] == [("float32", "float64")] * 2
+    assert report.device == ("cuda:0" if device.type == "cuda" else "simulator")
+    assert {r.trial for r in report.results if r.overload == out} >= {
+        f"{out}/call/{dtype}-s{n}" for dtype in ("float32", "float64") for n in range(3)
+    }
 
 
-def test_an_element_that_is_not_written_falls_short() -> None:
-    report = dotcu.check(negate(miss=1))
+def test_an_element_that_is_not_written_falls_short_in_the_cases_that_have_one() -> None:
+    operator = negate(miss=1)
+    report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
     assert not report.held
-    assert [failure.case for failure in report.operators[0].failures][:1] == ["float32 Sample(float32[1])"]
-    assert "FELL SHORT" in str(report)
+    short = {result.trial.rpartition("/")[2] for result in report.failures if result.check == "numerics"}
+    assert short >= {f"{dtype}-s{n}" for dtype in ("float32", "float64") for n in (1, 2)}
+    assert short.isdisjoint({"float32-s0", "float64-s0"})
 
 
 def test_a_finding_falls_short_with_its_line() -> None:
     if torch.cuda.is_available():
         pytest.skip("a fault on the GPU ends the process's context; the simulator names it")
-    report = dotcu.check(negate(miss=-1))
+    operator = negate(miss=-1)
+    report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
     assert not report.held
-    reason = report.operators[0].failures[0].reason
-    assert "out-of-bounds" in reason
-    assert ":5" in reason
+    found = [result.outcome for result in report.failures if result.check == "sanitizer-bounds"]
+    assert isinstance(found[0], FellShort)
+    assert found[0].reason == "out-of-bounds in the simulator"
+    assert "inline.cu:5" in found[0].evidence
 
 
-def test_an_operator_without_samples_does_not_pass() -> None:
+def test_an_operator_without_samples_does_not_hold_and_says_what_to_do() -> None:
     @dotcu.op(next(_names))
     def untried(a: Tensor) -> Tensor:
         return a.clone()
 
     untried.reference(torch.clone)
-    report = dotcu.check(untried)
+    report = dotcu.check(untried, level="quick")
     assert not report.held
-    assert "give the operator samples" in str(report)
+    (name,) = (one.name.rpartition("::")[2] for one in report.overloads)
+    assert f"give the operator samples, with @{name}.samples" in str(report)
 
 
-def test_an_operator_without_a_reference_does_not_pass() -> None:
+def test_an_operator_without_a_reference_says_which_checks_still_ran() -> None:
     operator = negate()
     operator.reference(None)  # type: ignore[arg-type]
-    report = dotcu.check(operator)
-    assert not report.held
-    assert "has no reference" in report.operators[0].failures[0].reason
-
-
-def test_the_json_form_has_a_version_and_every_entry() -> None:
-    report = dotcu.check(negate()).to_json()
-    assert json.loads(json.dumps(report)) == report
-    assert (report["version"], report["held"], len(report["operators"])) == (1, True, 2)
+    shown = str(dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/"))
+    assert "numerics: no reference" in shown
+    (held,) = (line for line in shown.splitlines() if line.startswith("  held "))
+    assert " written, bounds, inputs" in held
 
 
 @pytest.mark.parametrize(("step", "held"), [(1.0, True), (-1.0, False)])
@@ -124,7 +114,7 @@ def test_what_an_operator_writes_is_compared(step: float, held: bool) -> None:
 
     increment.reference(lambda y: [y.add_(1.0)][1:] or None)
     increment.samples(lambda device, dtype: [dotcu.Sample(torch.randn(5, device=device))])
-    report = dotcu.check(increment)
+    report = dotcu.check(increment, level="quick", only=f"{increment.qualified_name}/call/")
     assert report.held is held, str(report)
 
 
@@ -153,24 +143,7 @@ def test_what_is_no_operator_is_wrong_usage(given: Any, said: str) -> None:
         dotcu.check(given)
 
 
-@pytest.mark.parametrize("kind", [errors.UsageError, errors.ToolchainError, errors.JitDisabled])
-@pytest.mark.parametrize("shapes_only", [False, True])
-def test_what_no_operator_can_do_without_is_no_finding(
-    kind: type[errors.DotcuError], shapes_only: bool
-) -> None:
-    @dotcu.op(next(_names))
-    def lacking(a: Tensor) -> Tensor:
-        if shapes_only <= (type(a) is not Tensor):
-            raise kind("the machine lacks it")
-        return a.clone()
-
-    lacking.reference(torch.clone)
-    lacking.samples(lambda device, dtype: [dotcu.Sample(torch.ones(3, device=device))])
-    with pytest.raises(kind, match="the machine lacks it"):
-        dotcu.check(lacking)
-
-
-def test_code_that_does_not_compile_is_shown_once() -> None:
+def test_code_that_does_not_compile_falls_short_once() -> None:
     broken = dotcu.load_inline("__global__ void broken(float* out) { out[0] = nonsense; }")
 
     @dotcu.op(next(_names))
@@ -180,11 +153,63 @@ def test_code_that_does_not_compile_is_shown_once() -> None:
         return out
 
     uncompiled.reference(torch.clone)
-    uncompiled.samples(lambda device, dtype: [dotcu.Sample(torch.ones(1, device=device))])
-    (entry,) = dotcu.check(uncompiled).operators
-    assert entry.opcheck == "not run"
-    assert len(entry.failures) == 1
-    assert entry.failures[0].reason.startswith("CompileError: ")
+    uncompiled.samples(lambda device, dtype: [dotcu.Sample(torch.ones(n, device=device)) for n in (1, 2, 3)])
+    names = [f"{uncompiled.qualified_name}/call/float32-s{n}" for n in range(3)]
+    report = dotcu.check(uncompiled, level="quick", only=names)
+    assert {result.check for result in report.failures} == {"numerics"}
+    assert str(report).count("CompileError: ") == 1
+    assert len(report.failures) == 1
+    assert "its kernel does not compile" in str(report)
+
+
+def sampled(samples: Any, *dtypes: torch.dtype) -> dotcu.operator.Operator:
+    @dotcu.op(next(_names), dtypes=dtypes)
+    def plain(a: Tensor) -> Tensor:
+        if a.dim() != 1 or a.numel() != 3:
+            raise ValueError("three elements are required")
+        return a.clone()
+
+    plain.reference(torch.clone)
+    plain.samples(samples)
+    return plain
+
+
+def test_a_dtype_without_a_sample_does_not_hold() -> None:
+    def samples(device: torch.device, dtype: torch.dtype) -> Any:
+        if dtype == torch.float32:
+            yield dotcu.Sample(torch.ones(3, device=device))
+
+    operator = sampled(samples, torch.float32, torch.float16)
+    report = dotcu.check(operator, level="quick")
+    assert not report.failures
+    assert not report.held
+    assert report.untried(operator.qualified_name) == {"float16": "no sample of it"}
+
+
+def test_samples_without_an_element_do_not_hold() -> None:
+    @dotcu.op(next(_names))
+    def plain(a: Tensor) -> Tensor:
+        return a.clone()
+
+    plain.reference(torch.clone)
+    plain.samples(lambda device, dtype: [dotcu.Sample(torch.ones(0, 3, device=device, dtype=dtype))])
+    report = dotcu.check(plain, level="quick")
+    assert not report.failures
+    assert not report.held
+    assert report.untried(plain.qualified_name) == {"float32": "every sample is empty"}
+    plain.samples(lambda device, dtype: [dotcu.Sample(torch.ones(n, device=device)) for n in (0, 3)])
+    assert not dotcu.check(plain, level="quick").untried(plain.qualified_name)
+
+
+def test_an_operator_that_takes_its_samples_alone_holds_and_says_so() -> None:
+    operator = sampled(
+        lambda device, dtype: [dotcu.Sample(torch.ones(3, device=device, dtype=dtype))], torch.float32
+    )
+    report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
+    assert report.held, str(report)
+    derived = report.derived(operator.qualified_name)
+    assert derived.tried > derived.refused > 0
+    assert derived.words == "ValueError: three elements are required"
 
 
 def test_a_body_that_ends_the_process_is_a_finding() -> None:
@@ -194,17 +219,19 @@ def test_a_body_that_ends_the_process_is_a_finding() -> None:
 
     leaving.reference(torch.clone)
     leaving.samples(lambda device, dtype: [dotcu.Sample(torch.ones(3, device=device))])
-    report = dotcu.check(leaving)
+    report = dotcu.check(leaving, level="quick", only=f"{leaving.qualified_name}/call/float32-s0")
     assert not report.held
-    assert report.operators[0].failures[0].reason == "SystemExit: 0"
+    assert "SystemExit: 0" in str(report)
 
 
 def test_a_reference_that_fails_is_a_finding_of_each_overload() -> None:
     operator = negate()
     operator.reference(lambda a: 1 / 0)
-    first, out = dotcu.check(operator).operators
-    assert first.failures[0].reason == out.failures[0].reason == "ZeroDivisionError: division by zero"
-    assert (out.opcheck, len(out.failures)) == ("no sample", 6)
+    both = (f"{operator.qualified_name}/call/", f"{operator.qualified_name}.out/call/")
+    report = dotcu.check(operator, level="quick", only=both)
+    assert not any(report.held_by(one.name) for one in report.overloads)
+    assert "test_checker.py" in str(report)
+    assert "ZeroDivisionError: division by zero" in str(report)
 
 
 def _raising(device: torch.device, dtype: torch.dtype) -> Any:
@@ -243,100 +270,6 @@ def test_samples_that_are_none_are_named_with_their_line(function: Any, line: in
         dotcu.check(operator)
 
 
-OPS = """
-import torch
-import dotcu
-from torch import Tensor
-
-@dotcu.op("check_target::one")
-def one(a: Tensor) -> Tensor:
-    return a + 1
-
-@dotcu.op("check_target::two")
-def two(a: Tensor) -> Tensor:
-    return a + 2
-"""
-
-
-class TestTarget:
-    @pytest.fixture
-    def file(self, tmp_path: Path) -> Path:
-        path = tmp_path / "my_ops.py"
-        path.write_text(OPS)
-        return path
-
-    def test_a_file_gives_its_operators_in_order(self, file: Path) -> None:
-        assert [name for name, _ in resolve(str(file))] == ["one", "two"]
-
-    def test_a_name_picks_one(self, file: Path) -> None:
-        assert [name for name, _ in resolve(f"{file}:two")] == ["two"]
-
-    def test_an_unknown_name_is_answered_with_the_nearest(self, file: Path) -> None:
-        with pytest.raises(
-            errors.UsageError, match=r"no operator .twoo.; it has one, two\.\n.*my_ops\.py:two"
-        ):
-            resolve(f"{file}:twoo")
-
-    def test_a_missing_file_is_answered_with_the_nearest(self, file: Path) -> None:
-        with pytest.raises(errors.UsageError, match=r"Did you mean .*my_ops\.py"):
-            resolve(str(file.with_name("my_op.py")))
-
-    def test_a_module_is_found(self) -> None:
-        assert "add" in [name for name, _ in resolve("dotcu.gallery")]
-
-    def test_an_unknown_module_is_named(self) -> None:
-        with pytest.raises(errors.UsageError, match=r"'no\.such\.module'"):
-            resolve("no.such.module")
-
-    @pytest.mark.parametrize(
-        ("text", "line", "said"),
-        [
-            ("x = 1\ny = (\n", 2, "SyntaxError"),
-            ("x = 1\n1 / 0\n", 2, "ZeroDivisionError: division by zero"),
-            ("\n\nimport no_such_module_here\n", 3, "ModuleNotFoundError: No module named 'no_such_mod"),
-            ("import sys\nsys.exit(0)\n", 2, "SystemExit: 0"),
-            ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
-        ],
-    )
-    def test_a_file_that_cannot_be_imported_is_named_with_its_line(
-        self, tmp_path: Path, text: str, line: int, said: str
-    ) -> None:
-        before = set(sys.modules)
-        (tmp_path / "broken_ops.py").write_text(text)
-        with pytest.raises(errors.UsageError, match=rf"broken_ops\.py:{line}: {said}"):
-            resolve(str(tmp_path / "broken_ops.py"))
-        assert not [name for name in set(sys.modules) - before if "broken_ops" in name]
-
-    @pytest.mark.parametrize("target", ["broken_package.ops", "broken_package"])
-    def test_a_module_that_cannot_be_imported_is_named_with_its_line(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
-    ) -> None:
-        (tmp_path / "broken_package").mkdir()
-        (tmp_path / "broken_package" / "__init__.py").write_text("\nimport no_such_module_here\n")
-        (tmp_path / "broken_package" / "ops.py").write_text("")
-        monkeypatch.syspath_prepend(tmp_path)
-        with pytest.raises(errors.UsageError, match=r"__init__\.py:2: ModuleNotFoundError"):
-            resolve(target)
-
-    def test_a_file_named_like_another_module_is_the_one_that_is_loaded(self, tmp_path: Path) -> None:
-        (tmp_path / "json.py").write_text(OPS.replace("check_target", "check_target_json"))
-        ((_, one), _) = resolve(str(tmp_path / "json.py"))
-        assert sys.modules["json"] is json
-        assert sys.modules[one.__module__].one is one
-
-    def test_a_file_imports_those_beside_it(self, tmp_path: Path) -> None:
-        (tmp_path / "beside_my_ops.py").write_text(OPS.replace("check_target", "check_target_beside"))
-        (tmp_path / "front.py").write_text("from beside_my_ops import one\n")
-        path = list(sys.path)
-        assert [name for name, _ in resolve(str(tmp_path / "front.py"))] == ["one"]
-        assert sys.path == path
-
-    def test_a_file_of_kernels_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "k.cu").write_text("")
-        with pytest.raises(errors.UsageError, match="not a Python file"):
-            resolve(str(tmp_path / "k.cu"))
-
-
 def test_a_check_is_seeded_and_leaves_the_random_numbers_as_they_were(device: torch.device) -> None:
     drawn = []
 
@@ -349,6 +282,76 @@ def test_a_check_is_seeded_and_leaves_the_random_numbers_as_they_were(device: to
     copied.samples(lambda device, dtype: [dotcu.Sample(torch.randn(2, device=device))])
     before = torch.get_rng_state()
     for _ in range(2):
-        dotcu.check(copied)
+        dotcu.check(copied, level="quick", only=f"{copied.qualified_name}/call/float32-s0")
     assert torch.equal(torch.get_rng_state(), before)
     assert drawn[0] == drawn[len(drawn) // 2]
+
+
+def test_every_shortfall_has_the_call_that_shows_it_again(device: torch.device) -> None:
+    operator = negate(miss=1)
+    only = f"{operator.qualified_name}/call/"
+    report = dotcu.check(operator, device=device, level="quick", seed=3, only=only)
+    failure = report.failures[0]
+    assert isinstance(failure.outcome, FellShort)
+    again = eval(failure.outcome.reproduce, {"dotcu": dotcu, "negate": operator})
+    assert {result.trial for result in again.results} == {failure.trial}
+    assert [r.outcome for r in again.failures if r.check == failure.check] == [failure.outcome]
+    assert (again.seed, again.level, again.only) == (3, "quick", (failure.trial,))
+
+
+class TestOnly:
+    TRIALS = tuple(
+        Trial(overload=overload, kind="call", case=case, checks=("numerics",), run=list)
+        for overload in ("a::b", "a::b.out")
+        for case in ("float32-s1", "float32-s10")
+    )
+
+    def names(self, *only: str) -> list[str]:
+        return [trial.name for trial in select(self.TRIALS, only)]
+
+    def test_nothing_picks_all(self) -> None:
+        assert len(self.names()) == 4
+
+    def test_a_whole_name_picks_its_trial_alone(self) -> None:
+        assert self.names("a::b/call/float32-s1") == ["a::b/call/float32-s1"]
+
+    def test_a_beginning_picks_all_that_begin_so(self) -> None:
+        assert self.names("a::b/") == ["a::b/call/float32-s1", "a::b/call/float32-s10"]
+
+    def test_several_are_taken_together_in_the_order_of_the_plan(self) -> None:
+        assert self.names("a::b.out/call/float32-s1", "a::b/call/float32-s10") == [
+            "a::b/call/float32-s10",
+            "a::b.out/call/float32-s1",
+        ]
+
+    def test_a_name_of_none_is_answered_with_one_that_there_is(self) -> None:
+        with pytest.raises(errors.UsageError, match=r"'a::c'\.\n.*a::b/call/float32-s1"):
+            self.names("a::b/", "a::c")
+
+    def test_where_there_is_no_trial_at_all_that_is_said(self) -> None:
+        with pytest.raises(errors.UsageError, match="There are none"):
+            select([], ("a::b",))
+
+
+def test_only_the_overloads_that_were_picked_are_reported() -> None:
+    operator = negate()
+    report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}.out/call/float32-s1")
+    assert [one.name for one in report.overloads] == [f"{operator.qualified_name}.out"]
+    assert report.held, str(report)
+
+
+def test_an_interrupted_check_tells_how_much_is_left() -> None:
+    operator = negate()
+    planned = prepare(operator, level="quick")
+    results = list(itertools.islice(planned.run(), 1))
+    report = planned.report(results, interrupted=True)
+    assert report.unfinished == len(planned.trials) - 1
+    assert not report.held
+    assert planned.report((), interrupted=True).unfinished == len(planned.trials)
+    assert f"interrupted: {report.unfinished} more to try" in str(report)
+
+
+@pytest.mark.parametrize("level", ["fast", "", None])
+def test_a_level_that_there_is_not_is_wrong_usage(level: Any) -> None:
+    with pytest.raises(errors.UsageError, match="give one of quick, standard, full"):
+        dotcu.check(negate(), level=level)

@@ -15,7 +15,7 @@ from dotcu.operator import Overload, Sample
 from dotcu.operator.samples import describe
 
 
-def cases(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
+def samples_of(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
     """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs."""
     own = given(overload, device, dtype)
     twin = overload.functional
@@ -23,20 +23,30 @@ def cases(overload: Overload, device: torch.device, dtype: torch.dtype) -> Itera
         yield from own
         return
     for sample in given(twin, device, dtype):
-        try:
-            results = numerics.outputs(twin.reference_function(*sample.args, **sample.kwargs))
-        except (Exception, SystemExit):
-            yield sample  # the case calls the reference again, and has this as its failure
-            continue
-        outs = dict(zip(overload.signature.outs, map(_poisoned, results), strict=False))
-        yield Sample(*sample.args, **{**sample.kwargs, **outs})
+        # a sample on which the reference fails: the case calls it again, and has this as its failure
+        yield with_outs(overload, sample) or sample
+
+
+def with_outs(overload: Overload, sample: Sample) -> Sample | None:
+    """The call of an overload that writes `out`, with poisoned outputs, from its twin's arguments.
+
+    None where the reference, which says what the outputs are, fails.
+    """
+    assert overload.functional is not None
+    assert overload.functional.reference_function is not None
+    try:
+        results = numerics.outputs(overload.functional.reference_function(*sample.args, **sample.kwargs))
+    except (Exception, SystemExit):
+        return None
+    outs = dict(zip(overload.signature.outs, map(_poisoned, results), strict=False))
+    return Sample(*sample.args, **{**sample.kwargs, **outs})
 
 
 def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[Sample]:
     """What the overload's `samples` function gives, each of them looked at.
 
     Raises:
-        OperatorError: The function failed, or gave something else.
+        OperatorError: The function failed, gave something else, or left the dtype aside.
     """
     name = f"the samples of {overload.qualified_name}"
     required = "The function takes (device, dtype) and gives dotcu.Sample(...) for each call to try."
@@ -51,8 +61,33 @@ def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[
                     f"{_place(made, overload)}{name} have {describe(item)}, "
                     f"which is no dotcu.Sample.\n{required}"
                 )
+            if others := _others(item, dtype):
+                raise OperatorError(
+                    f"{_place(made, overload)}{name} for {dtype} hold {others} tensors alone: {item!r}.\n"
+                    f"Each has a tensor of the dtype that it is asked for, else {dtype} goes untried.\n"
+                    "Make them with dtype=dtype."
+                )
             samples.append(item)
     return samples
+
+
+def _others(sample: Sample, dtype: torch.dtype) -> str:
+    """The dtypes that tensors have in place of the one asked for, `float32`; empty where that is there too.
+
+    A dtype may also be there by name, as an argument that says what the result is.
+    """
+    named = any(value is dtype for value in (*sample.args, *sample.kwargs.values()))
+    found = {tensor.dtype for tensor in sample.tensors}
+    if named or dtype in found:
+        return ""
+    alike = {str(one).removeprefix("torch.") for one in found if _kind(one) and _kind(one) == _kind(dtype)}
+    return " and ".join(sorted(alike))
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point:
+        return "floating"
+    return "" if dtype.is_complex or dtype == torch.bool else "integer"
 
 
 def _place(made: object, overload: Overload) -> str:

@@ -1,0 +1,198 @@
+"""Arguments that an operator may refuse: other dtypes, devices, ranks and shapes, numbers out of range, none.
+
+Each differs from a call that works in one argument.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.derived import arguments, short, with_arguments
+from dotcu.checking.subject import Subject
+from dotcu.operator import Sample
+
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+)
+
+SHAPES: Mapping[str, Callable[[Tensor], Tensor | None]] = {
+    "unsqueezed": lambda t: t.unsqueeze(0),
+    "flattened": lambda t: t.flatten() if t.dim() > 1 else None,
+    "0d": lambda t: t.flatten()[0] if t.dim() and t.numel() else None,
+    "wider": lambda t: _one_more(t, t.dim() - 1) if t.dim() else None,
+    "taller": lambda t: _one_more(t, 0) if t.dim() > 1 else None,
+    "emptied": lambda t: t[:0] if t.dim() and t.shape[0] else None,
+}
+"""Of other ranks and shapes than a tensor, by the name that a trial has; None where there is none such."""
+
+NUMBERS = (0, -1)
+FAR = 2**40
+"""Beyond 32 bits. Only for what a reference ignores, the size of a block say: else it may allocate that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrong:
+    """A call that may be wrong.
+
+    Attributes:
+        name: Unique for an overload, as a case's.
+        build: Makes the arguments, in memory of their own.
+        never: Whether there can be no such call, whatever the reference says.
+    """
+
+    name: str
+    dtype: torch.dtype
+    build: Callable[[], Sample]
+    never: bool = False
+
+
+def wrong(subject: Subject, case: Case) -> Iterator[Wrong]:
+    """Every wrong call that differs from a case in one argument."""
+    for name, value in arguments(subject.overload.signature, case.sample).items():
+        for word, replacement in _instead(subject, name, value):
+            build = partial(_replaced, subject, case, name, replacement)
+            never = word == "none" and _must_be_there(subject, name)
+            yield Wrong(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
+    for word, change in _CALLS.items():
+        if change(subject, case.sample) is not None:
+            build = partial(_reformed, subject, case, change)
+            yield Wrong(name=f"{case.name}-{word}", dtype=case.dtype, build=build, never=True)
+
+
+def _must_be_there(subject: Subject, name: str) -> bool:
+    """Whether the schema has a tensor there, and not one that may be None."""
+    types = {argument.name: str(argument.type) for argument in subject.overload.torch_op._schema.arguments}
+    return types[name] == "Tensor"
+
+
+def devices(tensor: Tensor) -> tuple[torch.device, ...]:
+    """Other devices than a tensor's, as far as they are there."""
+    every = ["meta", "cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    return tuple(torch.device(name) for name in every if name != tensor.device.type)
+
+
+def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """What may stand for an argument's value, by a word."""
+    if isinstance(value, Tensor):
+        yield from _other_tensors(value)
+        yield "none", lambda given: None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        for number in (*NUMBERS, *([FAR] if _is_ignored(subject, name) else [])):
+            if number != value:
+                yield str(number), partial(_always, number)
+    elif isinstance(value, bool):
+        yield "negated", partial(_always, not value)
+    elif isinstance(value, float):
+        yield from ((word, partial(_always, number)) for word, number in _other_floats(value).items())
+
+
+def _other_floats(value: float) -> dict[str, float]:
+    """Numbers that show whether one is looked at."""
+    others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0}
+    return {word: number for word, number in others.items() if number != value}
+
+
+def _other_tensors(value: Tensor) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    for dtype in DTYPES:
+        if dtype != value.dtype:
+            yield short(dtype), partial(_cast, dtype)
+    for device in devices(value):
+        yield f"on-{device.type}", partial(_moved, device)
+    for word, change in SHAPES.items():
+        if change(value.detach()) is not None:
+            yield word, change  # type: ignore[misc]
+
+
+def _cast(dtype: torch.dtype, tensor: Tensor) -> Tensor:
+    """Of a dtype; what had another's bits has other values now, so nothing that reads bits agrees."""
+    return (tensor.real if tensor.is_complex() and not dtype.is_complex else tensor).to(dtype)
+
+
+def _moved(device: torch.device, tensor: Tensor) -> Tensor:
+    return tensor.to(device)
+
+
+def _always(number: float, given: object) -> float:
+    return number
+
+
+def _one_more(tensor: Tensor, axis: int) -> Tensor | None:
+    """The tensor with its first slice along an axis once more at the end."""
+    return torch.cat([tensor, tensor.narrow(axis, 0, 1)], axis) if tensor.shape[axis] else None
+
+
+def _is_ignored(subject: Subject, name: str) -> bool:
+    """Whether the reference takes an argument without a name for it, as `**launch` does."""
+    function = subject.overload.reference_function
+    return function is not None and name not in inspect.signature(function).parameters
+
+
+def _replaced(subject: Subject, case: Case, name: str, change: Callable[[Any], Any]) -> Sample:
+    sample, signature = case.make(), subject.overload.signature
+    return with_arguments(signature, sample, {name: change(arguments(signature, sample)[name])})
+
+
+# ------------------------------------------------------------------ calls of no schema
+
+_Reform = Callable[[Subject, Sample], Sample | None]
+
+
+def _reformed(subject: Subject, case: Case, change: _Reform) -> Sample:
+    sample = change(subject, case.make())
+    assert sample is not None
+    return sample
+
+
+def _without_one(subject: Subject, sample: Sample) -> Sample | None:
+    """Without the last of the arguments that have no default."""
+    schema = subject.overload.torch_op._schema
+    needed = [a.name for a in schema.arguments if not a.has_default_value()]
+    given = arguments(subject.overload.signature, sample)
+    if not needed or needed[-1] not in given:
+        return None
+    return Sample(**{name: value for name, value in given.items() if name != needed[-1]})
+
+
+def _with_one_more(subject: Subject, sample: Sample) -> Sample | None:
+    signature = subject.overload.signature
+    given = arguments(signature, sample)
+    positional = [name for name in signature.arguments if name not in signature.keyword_only]
+    if any(name not in given for name in positional):
+        return None  # one more would be the next
+    rest = {name: value for name, value in given.items() if name in signature.keyword_only}
+    return Sample(*(given[name] for name in positional), 1, **rest)
+
+
+def _with_unknown(subject: Subject, sample: Sample) -> Sample:
+    return Sample(*sample.args, **sample.kwargs, no_such_argument=1)
+
+
+def _with_text(subject: Subject, sample: Sample) -> Sample | None:
+    """With text for its first number."""
+    signature = subject.overload.signature
+    for name, value in arguments(signature, sample).items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return with_arguments(signature, sample, {name: "1"})
+    return None
+
+
+_CALLS: Mapping[str, _Reform] = {
+    "one-missing": _without_one,
+    "one-too-many": _with_one_more,
+    "unknown-keyword": _with_unknown,
+    "text-for-a-number": _with_text,
+}

@@ -1,0 +1,72 @@
+"""Every check: its name, what fault it finds, and from which level on it runs.
+
+docs/check.md tells of each at length, and tests/wrong has at least one operator for each that it must catch.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Level(enum.IntEnum):
+    """How much is tried."""
+
+    QUICK = 0
+    STANDARD = 1
+    FULL = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One check.
+
+    Attributes:
+        finds: The fault that it finds, as the end of "finds an operator that ...".
+        level: The first level that it belongs to.
+    """
+
+    name: str
+    finds: str
+    level: Level = Level.QUICK
+
+
+_TABLE = (
+    Check(name="reference", finds="has a reference that fails or gives other values each time"),
+    Check(name="numerics", finds="computes wrong values, or loses more precision than torch does"),
+    Check(name="written", finds="leaves part of its result unwritten"),
+    Check(name="bounds", finds="writes beside its result or its inputs"),
+    Check(name="inputs", finds="changes an input that it does not declare as mutated"),
+    Check(name="mutation", finds="declares a mutation that does not happen, or does not count it"),
+    Check(name="result", finds="returns a subclass, memory of another tensor, or too little memory"),
+    Check(name="fake", finds="tells torch.compile another shape, stride, dtype or device than it gives"),
+    Check(name="determinism", finds="gives other bits at each call, and is not declared to"),
+    Check(name="fresh-values", finds="gives a result that it has kept from an earlier call"),
+    Check(name="sanitizer-bounds", finds="reads or writes outside its memory, or misaligned"),
+    Check(name="sanitizer-init", finds="reads what nothing has written"),
+    Check(name="sanitizer-race", finds="has threads that race for memory"),
+    Check(name="sanitizer-barrier", finds="has barriers that not all threads reach, or never ends"),
+    Check(name="errors", finds="takes wrong arguments, or fails on them without a clear error"),
+    Check(name="registration", finds="is registered with torch in a way that opcheck refuses"),
+    Check(name="gradients", finds="has a wrong gradient"),
+    Check(name="second-gradients", finds="has a wrong second gradient", level=Level.STANDARD),
+    Check(name="vmap", finds="has a wrong batching rule", level=Level.STANDARD),
+    Check(name="compile", finds="breaks or changes under torch.compile", level=Level.STANDARD),
+    Check(name="replay", finds="gives other values by its plans than by its body", level=Level.STANDARD),
+    Check(name="stream", finds="works on another stream than torch's current one", level=Level.STANDARD),
+    Check(name="graph", finds="cannot be captured in a CUDA graph, or not be replayed", level=Level.STANDARD),
+    Check(name="devices", finds="works on another GPU than that of its tensors", level=Level.STANDARD),
+    Check(name="large", finds="overflows an index beyond 2^31 elements", level=Level.FULL),
+    Check(name="memcheck", finds="has memory errors that compute-sanitizer sees", level=Level.FULL),
+    Check(name="racecheck", finds="has shared-memory races that compute-sanitizer sees", level=Level.FULL),
+    Check(name="initcheck", finds="reads unwritten memory, as compute-sanitizer sees", level=Level.FULL),
+    Check(name="synccheck", finds="misuses barriers, as compute-sanitizer sees", level=Level.FULL),
+)
+
+CHECKS = {check.name: check for check in _TABLE}
+"""By name, in the order of a report."""
+
+
+def of_level(level: Level) -> tuple[str, ...]:
+    """The names of the checks that a level holds."""
+    return tuple(check.name for check in _TABLE if check.level <= level)

@@ -1,0 +1,216 @@
+"""Memory that tells on who touches it: guarded copies of inputs, and poison in what a body allocates.
+
+A guarded tensor lies in a buffer of its own, between two bands, with the same strides and the same
+misalignment. What lies beside its elements, in the bands and in the gaps between rows, must stay as it is.
+
+A body that runs under `poisoning` gets memory from `torch.empty` and its like whose every byte is a
+pattern: what it leaves unwritten shows, where two patterns give two results. On a GPU that memory has bands
+too; on the CPU the simulator watches its edges.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dotcu.kernel.allocations import ALLOCATE, extent
+from dotcu.operator import Sample
+from dotcu.operator.execution import around_bodies
+
+BAND_BYTES = 512
+"""Of each band: a multiple of what torch's allocators align to, so that alignment stays as it is."""
+
+NAN_BYTE, OTHER_BYTE = 0xFF, 0x5A
+"""Two patterns. The first makes NaN of every floating-point type."""
+
+_BAND_BYTE = 0xC3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """A tensor between two bands."""
+
+    tensor: Tensor
+    buffer: Tensor
+    before: Tensor
+
+    def changed(self) -> tuple[bool, bool]:
+        """Whether a byte of the tensor's elements is not what it was, and whether one beside them."""
+        if torch.equal(self.buffer, self.before):
+            return False, False
+        differs = self.buffer != self.before
+        inside = torch.zeros_like(differs)
+        _elements(inside, self.tensor).fill_(True)
+        return bool((differs & inside).any()), bool((differs & ~inside).any())
+
+
+def fresh(sample: Sample) -> Sample:
+    """The same call in new memory: same values, strides and misalignment. One tensor stays one tensor."""
+    return guard(sample)[0]
+
+
+def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Sample, list[Guarded]]:
+    """The same call on guarded tensors, which require no gradient.
+
+    Args:
+        poison: The arguments by keyword whose elements are to be a byte's pattern instead, unless the
+            call has the same tensor in another place too, and so may read it.
+    """
+    made: dict[int, Guarded] = {}
+    uses = Counter(map(id, sample.tensors))
+    named = {id(sample.kwargs.get(name)): byte for name, byte in (poison or {}).items()}
+    bytes_of = {key: byte for key, byte in named.items() if uses[key] == 1}
+
+    def replace(tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = _guarded(tensor, bytes_of.get(id(tensor)))
+        return made[id(tensor)].tensor
+
+    replaced = sample.map_tensors(replace)
+    return replaced, list(made.values())
+
+
+def _guarded(tensor: Tensor, byte: int | None) -> Guarded:
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    offset = BAND_BYTES + plain.storage_offset() * plain.itemsize % BAND_BYTES
+    size = offset + extent(plain) * plain.itemsize
+    buffer = torch.full(
+        (-(-size // 16) * 16 + BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=plain.device
+    )
+    copy = torch.empty(0, dtype=plain.dtype, device=plain.device).set_(
+        buffer.untyped_storage(), offset // plain.itemsize, plain.shape, plain.stride()
+    )
+    if byte is None:
+        _without_repeats(copy).copy_(_without_repeats(plain))
+    elif copy.numel():
+        _elements(buffer, copy).fill_(byte)
+    return Guarded(tensor=copy, buffer=buffer, before=buffer.clone())
+
+
+def _without_repeats(tensor: Tensor) -> Tensor:
+    """Each element once: a dimension of stride 0 has one."""
+    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
+
+
+def _elements(of_bytes: Tensor, like: Tensor) -> Tensor:
+    """The bytes of a tensor's elements, in a flat tensor with an item for each byte of its memory."""
+    size = like.itemsize
+    strides = [stride * size for stride in like.stride()]
+    return of_bytes.as_strided((*like.shape, size), (*strides, 1), like.storage_offset() * size)
+
+
+# ------------------------------------------------------------------ what a body allocates
+
+
+@dataclass
+class Allocated:
+    """What bodies allocated under `poisoning`, with the bands around it."""
+
+    buffers: list[tuple[Tensor, int]] = field(default_factory=list)
+
+    def beside(self) -> list[str]:
+        """Where bands were written to, in words."""
+        return [words for buffer, size in self.buffers for words in _band_damage(buffer, size)]
+
+
+def _band_damage(buffer: Tensor, size: int) -> Iterator[str]:
+    bands = {"before": buffer[:BAND_BYTES].flip(0), "after": buffer[BAND_BYTES + size :]}
+    for side, band in bands.items():
+        (damaged,) = (band != _BAND_BYTE).nonzero(as_tuple=True)
+        if damaged.numel():
+            nearest = int(damaged[0]) + 1
+            yield f"{damaged.numel()} bytes {side} {size} allocated ones, the nearest {nearest} off"
+
+
+@contextmanager
+def poisoning(byte: int) -> Iterator[Allocated]:
+    """Fill what the bodies of operators allocate with a byte, until the block ends."""
+    allocated = Allocated()
+    with around_bodies(lambda: _Poison(byte, allocated)):
+        yield allocated
+
+
+class _Poison(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    def __init__(self, byte: int, allocated: Allocated) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._byte, self._allocated = byte, allocated
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not isinstance(func, torch._ops.OpOverload) or func.overloadpacket not in ALLOCATE:
+            return result
+        if type(result) is not Tensor or "out" in (kwargs or {}):
+            return result
+        if result.device.type == "cpu":  # past the dispatcher: for the simulator it stays unwritten
+            storage = result.untyped_storage()
+            ctypes.memset(storage.data_ptr(), self._byte, storage.nbytes())
+            return result
+        return self._banded(result) if result.device.type == "cuda" else result
+
+    def _banded(self, tensor: Tensor) -> Tensor:
+        size = tensor.untyped_storage().nbytes()
+        padded = -(-size // 16) * 16
+        buffer = torch.full((padded + 2 * BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=tensor.device)
+        buffer[BAND_BYTES : BAND_BYTES + size].fill_(self._byte)
+        self._allocated.buffers.append((buffer, size))
+        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+            buffer.untyped_storage(), BAND_BYTES // tensor.itemsize, tensor.shape, tensor.stride()
+        )
+
+
+# ------------------------------------------------------------------ bits and places
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """A tensor's elements as rows of bytes, `[numel, itemsize]`."""
+    flat = _as_stored(tensor).contiguous().as_strided((tensor.numel(),), (1,))
+    return flat.view(torch.uint8).view(-1, tensor.itemsize)
+
+
+def snapshot(tensor: Tensor) -> Tensor:
+    """A copy to the bit, with its strides where they leave no gaps."""
+    return _as_stored(tensor).clone().view(tensor.dtype)
+
+
+def _as_stored(tensor: Tensor) -> Tensor:
+    """What a copy leaves as it is: where a bool is no plain 0 or 1, a copy of it would be."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.view(torch.uint8) if plain.dtype is torch.bool else plain
+
+
+def same_bits(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
+    """Whether tensors have the same shapes, dtypes and bits."""
+    alike = len(a) == len(b) and all(
+        x.shape == y.shape and x.dtype == y.dtype for x, y in zip(a, b, strict=True)
+    )
+    return alike and all(torch.equal(bits(x), bits(y)) for x, y in zip(a, b, strict=True))
+
+
+def span(tensor: Tensor) -> range:
+    """The addresses from a tensor's first byte to its last."""
+    start = tensor.data_ptr()
+    return range(start, start + extent(tensor) * tensor.itemsize)
+
+
+def meet(a: range, b: range) -> bool:
+    """Whether two spans have an address in common."""
+    return max(a.start, b.start) < min(a.stop, b.stop)

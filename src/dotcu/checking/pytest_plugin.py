@@ -1,0 +1,222 @@
+"""A test for every trial, in a user's own tests. Three lines, say in tests/test_ops.py:
+
+    import mylib.ops
+    from dotcu.checking import checks
+    test_ops = checks(mylib.ops)
+
+pytest loads this module wherever dotcu is installed, so it imports neither torch nor what needs it
+until there is something to check.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dotcu.checking.catalogue import Level
+from dotcu.errors import DotcuError, UsageError
+
+if TYPE_CHECKING:
+    from dotcu.checking.contained import OneByOne
+    from dotcu.checking.outcome import Outcome, Result
+    from dotcu.checking.subject import Subject
+    from dotcu.checking.trial import Trial
+    from dotcu.operator import Operator
+
+_OPTIONS = ("device", "level", "seed")
+_WORKER: pytest.StashKey[OneByOne] = pytest.StashKey()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a test function made by `checks` is to check, and under what."""
+
+    operators: list[Operator]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One test.
+
+    Attributes:
+        name: What stands in the brackets of the test's name.
+        work: The trial, and of what it is; or why there is none.
+    """
+
+    name: str
+    work: tuple[Subject, Trial] | DotcuError
+
+
+def checks(
+    target: Operator | Iterable[Operator] | ModuleType,
+    *,
+    device: str | None = None,
+    level: str = "quick",
+    seed: int = 0,
+) -> Callable[..., None]:
+    """Make a test function that pytest runs for every trial of the operators, each under its own name.
+
+    Args:
+        target: An operator, several, or a module that has some.
+        device: As in `dotcu.check`, as are the next two; `--dotcu-device` and its like go before them.
+        level: `quick`, `standard` or `full`.
+        seed: What random numbers start from.
+
+    Raises:
+        UsageError: There is no operator, or no such level.
+    """
+    from dotcu.checking.checker import resolve_level
+
+    resolve_level(level)
+    asked = Asked(operators=_operators(target), options={"device": device, "level": level, "seed": seed})
+
+    def test(dotcu_case: Case, request: pytest.FixtureRequest) -> None:
+        _test(dotcu_case, request.node)
+
+    test.dotcu_asked = asked  # type: ignore[attr-defined]
+    test.place_as = _placed(sys._getframe(1))  # type: ignore[attr-defined]  # where pytest says that it is
+    return test
+
+
+def _operators(target: Any) -> list[Operator]:
+    from dotcu.checking import checker
+    from dotcu.checking.target import operators
+
+    if not isinstance(target, ModuleType):
+        return checker.operators_of(target)
+    found = [operator for _, operator in operators(target)]
+    if not found:
+        raise UsageError(
+            f"{target.__name__} defines no operator.\n"
+            "A function becomes one with @dotcu.op; give checks() the module that has it."
+        )
+    return found
+
+
+def _placed(frame: FrameType) -> FunctionType:
+    """A function that stands at a frame's line."""
+    code = (lambda: None).__code__
+    return FunctionType(code.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno), {})
+
+
+# ------------------------------------------------------------------ what pytest calls
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add options that go before those of `checks`."""
+    group = parser.getgroup("dotcu", "checks of dotcu's operators")
+    levels = [level.name.lower() for level in Level]
+    group.addoption("--dotcu-device", metavar="DEVICE", help="cuda or simulator")
+    group.addoption("--dotcu-level", choices=levels, help="how much is tried; quick unless checks() says")
+    group.addoption("--dotcu-seed", type=int, metavar="N", help="what random numbers start from")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test for each trial."""
+    asked = getattr(metafunc.function, "dotcu_asked", None)
+    if isinstance(asked, Asked):
+        cases = list(_cases(asked.operators, asked.options | _given(metafunc.config)))
+        metafunc.parametrize("dotcu_case", cases, ids=[case.name for case in cases])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the process that trials ran in."""
+    if _WORKER in config.stash:
+        config.stash[_WORKER].close()
+
+
+def _given(config: pytest.Config) -> dict[str, Any]:
+    options = {name: config.getoption(f"dotcu_{name}") for name in _OPTIONS}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+# ------------------------------------------------------------------ the tests
+
+
+def _cases(operators: list[Operator], options: dict[str, Any]) -> Iterator[Case]:
+    """A case for each trial; where something prevents them, one that fails with it."""
+    from dotcu.checking.checker import subjects_of
+
+    try:
+        subjects = subjects_of(operators, **options)
+    except DotcuError as error:
+        yield Case(name="plan", work=error)
+        return
+    for subject in subjects:
+        yield from _cases_of(subject)
+
+
+def _cases_of(subject: Subject) -> Iterator[Case]:
+    from dotcu.checking.planning import plan
+    from dotcu.checking.rendering import untried
+
+    try:
+        cases = [Case(name=_test_name(trial.name), work=(subject, trial)) for trial in plan(subject)]
+        if not any(map(subject.given, subject.overload.dtypes)):
+            raise UsageError(f"{subject.name}: {untried(subject.name)}")
+    except DotcuError as error:
+        cases = [Case(name=_test_name(f"{subject.name}/plan"), work=error)]
+    yield from cases
+
+
+def _test_name(trial: str) -> str:
+    """A trial's name as `-k` and a shell take it: `mylib.scale_add.call.float32-s0`."""
+    return trial.replace("::", ".").replace("/", ".")
+
+
+def _test(case: Case, item: pytest.Item) -> None:
+    if isinstance(case.work, DotcuError):
+        pytest.fail(str(case.work), pytrace=False)
+    subject, trial = case.work
+    try:
+        results = _worker(item.config).run(subject, trial)
+    except DotcuError as error:  # the machine lacks something, say
+        pytest.fail(str(error), pytrace=False)
+    item.user_properties.append(("trial", trial.name))
+    item.user_properties.extend((result.check, _told(result.outcome)) for result in results)
+    _judge(results, item)
+
+
+def _worker(config: pytest.Config) -> OneByOne:
+    """What runs the trials of this session."""
+    from dotcu.checking.contained import OneByOne
+
+    return config.stash.setdefault(_WORKER, OneByOne())
+
+
+def _judge(results: list[Result], item: pytest.Item) -> None:
+    """Let the test fail or be skipped, if the results say so."""
+    from dotcu.checking.outcome import FellShort, Held, Skipped
+    from dotcu.checking.rendering import shortfall
+    from dotcu.checking.reproduce import by_node
+
+    options = {f"--dotcu-{name}": value for name, value in _given(item.config).items()}
+    again = by_node(item.nodeid, options)
+    short = [
+        shortfall(replace(result, outcome=replace(result.outcome, reproduce=again)))
+        for result in results
+        if isinstance(result.outcome, FellShort)
+    ]
+    if short:
+        pytest.fail("\n".join(short), pytrace=False)
+    if not any(isinstance(result.outcome, Held) for result in results):
+        why = [f"{r.check}: {r.outcome.why}" for r in results if isinstance(r.outcome, Skipped)]
+        pytest.skip("; ".join(why) or "it looked at nothing")
+
+
+def _told(outcome: Outcome) -> str:
+    """An outcome in a line, for JUnit."""
+    from dotcu.checking.outcome import FellShort, Held
+
+    if isinstance(outcome, FellShort):
+        return f"fell short: {outcome.reason}"
+    if isinstance(outcome, Held):
+        ratio = "" if outcome.ratio is None else f"at {outcome.ratio:.2g} of its bound"
+        return ", ".join(filter(None, ("held", ratio, outcome.note)))
+    return f"skipped: {outcome.why}"

@@ -1,0 +1,349 @@
+"""One call, and all that one call can show.
+
+The operator runs first, so that no memory holds a right answer yet: on guarded inputs, with what its
+body allocates poisoned. It runs again with another poison, the simulator's warps in another order. Only
+then the reference computes, from inputs of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.checking import numerics
+from dotcu.checking.blame import located
+from dotcu.checking.cases.case import Case
+from dotcu.checking.memory import (
+    NAN_BYTE,
+    OTHER_BYTE,
+    Allocated,
+    Guarded,
+    bits,
+    guard,
+    poisoning,
+    same_bits,
+    snapshot,
+    span,
+)
+from dotcu.checking.outcome import REFUSED, FellShort, Held, Skipped, Verdict
+from dotcu.checking.returned import opaque, shared
+from dotcu.checking.subject import ReferenceCalls, Subject
+from dotcu.checking.trial import Trial
+from dotcu.errors import ArgumentError, BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
+from dotcu.operator import Sample
+
+SANITIZERS = ("sanitizer-bounds", "sanitizer-init", "sanitizer-race", "sanitizer-barrier")
+REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
+"""How an operator refuses a call that its reference would take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call that was made.
+
+    Attributes:
+        results: What it returned and wrote, as it was once torch's current stream had come to it.
+        returned: The same tensors themselves.
+        opaque: Why these cannot be read as what they seem to be; then there are no `results`.
+        allocated: What the body allocated.
+        versions: How often each input had been written before and after, as torch counts.
+    """
+
+    sample: Sample
+    guards: list[Guarded]
+    results: tuple[Tensor, ...]
+    returned: tuple[Tensor, ...]
+    opaque: list[str]
+    allocated: Allocated
+    versions: dict[int, tuple[int, int]]
+
+
+def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Call:
+    """Make a call with what it is not given filled with a byte.
+
+    Args:
+        seed: Of the order in which the simulator runs warps. With one, torch's random numbers are others
+            too, unless the operator is declared to draw them.
+
+    Raises:
+        Exception: What the call raises.
+    """
+    outs = () if subject.overload.functional is None else subject.overload.signature.outs
+    sample, guards = guard(case.sample, dict.fromkeys(outs, byte))
+    before = {id(guarded.tensor): guarded.tensor._version for guarded in guards}
+    same = seed is None or subject.declares(torch.Tag.nondeterministic_seeded)
+    numbers = subject.seeded(case.name if same else f"{case.name}/{seed}")
+    with numbers, subject.place(seed), poisoning(byte) as allocated:
+        returned = subject.call(sample)
+        unreadable = opaque(returned, subject.device)
+        results = () if unreadable else tuple(map(snapshot, returned))  # on torch's current stream
+    if subject.on_gpu:
+        torch.cuda.synchronize(subject.device)  # a fault of the kernel shows here
+    versions = {id(g.tensor): (before[id(g.tensor)], g.tensor._version) for g in guards}
+    return Call(
+        sample=sample,
+        guards=guards,
+        results=results,
+        returned=returned,
+        opaque=unreadable,
+        allocated=allocated,
+        versions=versions,
+    )
+
+
+def plan(subject: Subject, cases: Sequence[Case]) -> Iterator[Trial]:
+    """A trial for each case."""
+    names = ("numerics", "written", "bounds", "inputs", "mutation", "result", "determinism", "errors")
+    checks = names if subject.on_gpu else (*names, *SANITIZERS)
+    for case in cases:
+        run = partial(look, subject, case)
+        yield Trial(overload=subject.name, kind="call", case=case.name, checks=checks, run=run)
+
+
+def look(subject: Subject, case: Case) -> Iterator[Verdict]:
+    """Call twice, and say what of it is as it must be."""
+    made: list[Call] = []
+    try:
+        made.append(call(subject, case, NAN_BYTE))
+        made.append(call(subject, case, OTHER_BYTE, seed=1))
+    except FindingError as error:
+        yield finding(error)
+        return
+    except Exception as error:
+        yield _again(error) if made else _raised(subject, case, error)
+        return
+    yield from _memory(subject, made)
+    if any(one.opaque for one in made):
+        return
+    if not subject.on_gpu:
+        yield from ((name, Held()) for name in SANITIZERS)
+    unwritten = _unwritten(*made)
+    yield "written", _none(unwritten)
+    yield "determinism", Held() if unwritten else _determinism(subject, *made)
+    yield from _values(subject, case, made[0], unwritten)
+
+
+# ------------------------------------------------------------------ a call that fails
+
+
+def finding(error: FindingError) -> Verdict:
+    """What a finding of the simulator says, and which check it is of."""
+    kind = error.finding.kind
+    return _FINDINGS.get(kind, "numerics"), FellShort(reason=f"{kind} in the simulator", evidence=str(error))
+
+
+# The kinds of simulator/finding.py; a trap and its like are no sanitizer's.
+_FINDINGS = {
+    "out-of-bounds": "sanitizer-bounds",
+    "misaligned": "sanitizer-bounds",
+    "null-pointer": "sanitizer-bounds",
+    "read-only": "inputs",
+    "uninitialized-read": "sanitizer-init",
+    "race": "sanitizer-race",
+    "barrier": "sanitizer-barrier",
+    "deadlock": "sanitizer-barrier",
+    "step-limit": "sanitizer-barrier",
+}
+
+
+def _again(error: Exception) -> Verdict:
+    reason = "a second call with equal arguments fails"
+    return "determinism", FellShort(reason=reason, evidence=located(error))
+
+
+def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
+    """A call that failed: it may where dotcu made the arguments, and it is a clear refusal.
+
+    Raises:
+        Exception: This is no verdict on the call; or the call is the author's, and so must not fail.
+    """
+    if isinstance(error, BodyError):
+        return "result", FellShort(reason="the body does not return what it may", evidence=located(error))
+    if isinstance(error, SimulationError):
+        return "numerics", Skipped(why=f"the simulator cannot run it: {str(error).splitlines()[0]}")
+    if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
+        raise error
+    refused = isinstance(error, REFUSALS) or _reference_error(subject, case) is not None
+    if refused:
+        said = next(iter(str(error).splitlines()), "")
+        return "errors", Held(note=f"{REFUSED}{type(error).__name__}: {said}")
+    return "errors", FellShort(
+        reason="the call failed where the reference computes, without a clear error", evidence=located(error)
+    )
+
+
+def _reference_error(subject: Subject, case: Case) -> Exception | None:
+    if subject.reference is None:
+        return None
+    sample = subject.for_reference(case.make())
+    try:
+        subject.reference(*sample.args, **sample.kwargs)
+    except ReferenceCalls:
+        raise
+    except Exception as error:
+        return error
+    return None
+
+
+# ------------------------------------------------------------------ memory
+
+
+def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
+    """What calls have done to memory that is not theirs, and what memory they return."""
+    changed: list[str] = []
+    beside: list[str] = []
+    for made in calls:
+        mutated = {id(tensor) for tensor in _written(subject, made.sample)}
+        for guarded in made.guards:
+            inside, outside = guarded.changed()
+            place = _position(made.sample, guarded.tensor)
+            if inside and id(guarded.tensor) not in mutated:
+                changed.append(f"changes {place}, which it does not declare as mutated")
+            if outside:
+                beside.append(f"writes outside of its memory: beside {place}")
+        beside += [f"writes outside of its memory: {words}" for words in made.allocated.beside()]
+    yield "inputs", _none(changed)
+    yield "bounds", _none(beside)
+    yield "result", _none([words for made in calls for words in made.opaque] or _shared(subject, calls))
+
+
+def _none(found: Sequence[str]) -> Held | FellShort:
+    """A verdict on findings in words, each once."""
+    first, *others = dict.fromkeys(found) or ("",)
+    return FellShort(reason=first, evidence="\n".join(others)) if first else Held()
+
+
+def _written(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
+    """The tensors among the arguments that the operator declares to write."""
+    signature = subject.overload.signature
+    return numerics.outputs(signature.written(sample.args, dict(sample.kwargs)))
+
+
+def _position(sample: Sample, tensor: Tensor) -> str:
+    for i, value in enumerate(sample.args):
+        if value is tensor:
+            return f"argument {i}"
+    named = (name for name, value in sample.kwargs.items() if value is tensor)
+    return next(named, "a tensor of a list")
+
+
+def _shared(subject: Subject, calls: Sequence[Call]) -> list[str]:
+    """Which outputs are memory of another tensor."""
+    if subject.overload.signature.mutates:
+        return []
+    first, second = calls
+    inputs = [[(span(g.buffer), _position(one.sample, g.tensor)) for g in one.guards] for one in calls]
+    earlier = [(span(t), f"output {i} of an earlier call") for i, t in enumerate(first.returned)]
+    return [
+        *shared(first.returned, inputs[0]),
+        *shared(second.returned, [*inputs[0], *earlier, *inputs[1]]),
+    ]
+
+
+# ------------------------------------------------------------------ what two calls show
+
+
+def _unwritten(first: Call, second: Call) -> list[str]:
+    """Which elements still have the poison of each call, in words for each output."""
+    pairs = enumerate(zip(first.results, second.results, strict=False))
+    return [words for i, (a, b) in pairs if a.shape == b.shape and (words := _left(a, b, i))]
+
+
+def _left(a: Tensor, b: Tensor, position: int) -> str:
+    if not a.numel():
+        return ""
+    left = (bits(a) == NAN_BYTE).all(dim=1) & (bits(b) == OTHER_BYTE).all(dim=1)
+    (where,) = left.nonzero(as_tuple=True)
+    if not where.numel():
+        return ""
+    index = [int(i) for i in torch.unravel_index(where[0].cpu(), a.shape)]
+    return (
+        f"leaves {where.numel()} of {a.numel()} elements of output {position} unwritten, the first at {index}"
+    )
+
+
+def _determinism(subject: Subject, first: Call, second: Call) -> Held | FellShort | Skipped:
+    if subject.declares(torch.Tag.nondeterministic_bitwise):
+        return Skipped(why="declared nondeterministic by a tag")
+    if same_bits(first.results, second.results):
+        return Held()
+    return FellShort(
+        reason="gives other bits at a second call with equal arguments",
+        evidence="Where that is meant, declare it: tags=(torch.Tag.nondeterministic_bitwise,); where it "
+        "draws torch's random numbers, torch.Tag.nondeterministic_seeded.",
+    )
+
+
+# ------------------------------------------------------------------ against the reference
+
+
+def _values(subject: Subject, case: Case, made: Call, unwritten: Sequence[str]) -> Iterator[Verdict]:
+    """What the reference says of the results, and of the arguments that are to be written."""
+    inputs, reference, idle = subject.for_reference(case.make()), subject.reference, list[str]()
+    verdict: Verdict
+    try:
+        if reference is None:
+            verdict = "numerics", Skipped(why="no reference")
+        elif _draws(subject, case, reference, inputs):
+            verdict = "numerics", Skipped(why="declared random, and so is its reference")
+        else:
+            expected = numerics.oracle(reference, inputs, subject.tolerance(case.dtype))
+            worst = numerics.judge(made.results, expected)
+            idle = [] if worst.held else list(_idle(subject, made, _written(subject, inputs), expected))
+            verdict = "numerics", _numerics(worst, bool(idle or unwritten))
+    except ReferenceCalls:
+        raise
+    except Exception as error:
+        verdict = _reference_failed(case, error)
+    yield verdict
+    if subject.overload.signature.mutates:
+        yield "mutation", _none([*idle, *_uncounted(subject, made)])
+
+
+def _draws(subject: Subject, case: Case, reference: Callable[..., Any], inputs: Sample) -> bool:
+    """Whether a reference gives random values, as its operator is declared to."""
+    if not subject.declares(torch.Tag.nondeterministic_seeded):
+        return False
+    results = []
+    for seed in range(2):
+        sample = inputs.map_tensors(torch.clone)
+        with subject.seeded(f"{case.name}/{seed}"):
+            results.append(numerics.outputs(reference(*sample.args, **sample.kwargs)))
+    return not same_bits(*results)
+
+
+def _numerics(worst: numerics.Error, explained: bool) -> Held | FellShort | Skipped:
+    if worst.held:
+        return Held(ratio=worst.ratio)
+    if explained:
+        return Skipped(why="not all of the result is written")
+    return FellShort(reason=worst.what, evidence=worst.where)
+
+
+def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: numerics.Oracle) -> Iterator[str]:
+    """Which arguments are to be written, and are as they were although the reference changes them."""
+    arguments = _written(subject, made.sample)
+    for argument, old, new, want in zip(arguments, before, made.results, expected.plain, strict=False):
+        if same_bits([new.cpu()], [old]) and not same_bits([want], [old]):
+            yield f"leaves {_position(made.sample, argument)} as it was, which it declares as mutated"
+
+
+def _uncounted(subject: Subject, made: Call) -> Iterator[str]:
+    """Which arguments' writes torch does not know of."""
+    for tensor in _written(subject, made.sample):
+        before, after = made.versions[id(tensor)]
+        if tensor.numel() and before == after:
+            yield f"does not count its write to {_position(made.sample, tensor)} in the tensor's version"
+
+
+def _reference_failed(case: Case, error: Exception) -> Verdict:
+    if not case.derived:
+        return "reference", FellShort(reason="the reference fails on a sample", evidence=located(error))
+    return "errors", FellShort(
+        reason="the call computes where the reference refuses", evidence=f"the reference: {located(error)}"
+    )

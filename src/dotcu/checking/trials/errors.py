@@ -1,0 +1,177 @@
+"""Calls that an operator may refuse, and must not get wrong.
+
+Where the reference raises, the operator raises. Where it computes, the operator gives the same, or
+refuses with an error that says so. Nothing of it may end in a fault of a kernel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.checking import numerics
+from dotcu.checking.blame import located
+from dotcu.checking.cases.choice import bases
+from dotcu.checking.cases.derived import inputs_of
+from dotcu.checking.cases.wrong import Wrong, wrong
+from dotcu.checking.outcome import REFUSED, FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.subject import ReferenceCalls, Subject
+from dotcu.checking.trial import Trial
+from dotcu.checking.trials import skipped
+from dotcu.checking.trials.call import REFUSALS, SANITIZERS, finding
+from dotcu.errors import FindingError
+from dotcu.operator import Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What a call came to: results, or an error."""
+
+    results: tuple[Tensor, ...] = ()
+    error: Exception | None = None
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """A trial for each wrong call, in the first of the operator's dtypes."""
+    dtype = subject.overload.dtypes[0]
+    case = next(iter(bases(subject, dtype)), subject.smallest(dtype))
+    if case is None:
+        yield skipped(subject, "errors", "no sample whose tensors have elements")
+        return
+    checks = ("errors",) if subject.on_gpu else ("errors", *SANITIZERS, "numerics")
+    for each in wrong(subject, case):
+        run = partial(look, subject, each)
+        yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
+
+
+def look(subject: Subject, case: Wrong) -> Iterator[Verdict]:
+    """Make a wrong call, and say whether the operator took it as it must."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch tells of casts and of sizes that it would rather not have
+        made = _call(subject, case)
+        if isinstance(made.error, FindingError):
+            yield finding(made.error)
+        else:
+            yield "errors", _outcome(subject, case, made)
+
+
+def _call(subject: Subject, case: Wrong) -> Made:
+    sample = case.build()
+    with subject.seeded(case.name), subject.place():
+        try:
+            if case.never:  # of this overload: another may take it
+                results = numerics.outputs(subject.overload.torch_op(*sample.args, **sample.kwargs))
+            else:
+                results = subject.call(sample)
+            if subject.on_gpu:
+                torch.cuda.synchronize(subject.device)
+        except Exception as error:
+            return Made(error=error)
+    return Made(results=tuple(results))
+
+
+def _outcome(subject: Subject, case: Wrong, made: Made) -> Outcome:
+    if isinstance(made.error, REFUSALS):
+        return _refused(made.error)
+    if case.never:
+        return _must_raise(made, "it has no such arguments")
+    if subject.reference is None:
+        return Skipped(why="no reference")
+    expected = _refer(subject, case.build())
+    if expected.error is not None:
+        return _must_raise(made, f"the reference raises {_words(expected.error)}")
+    unfit = _unfit(subject, case.build(), expected.results)
+    if unfit:
+        return _must_raise(made, unfit)
+    if made.error is not None:
+        reason = f"it fails with {type(made.error).__name__} where its reference computes"
+        return FellShort(reason=reason, evidence=f"{located(made.error)}\n{_REMEDY}")
+    return _compared(subject, case, made.results, expected.results)
+
+
+_REMEDY = (
+    "Refuse such a call in the body with a TypeError or ValueError that says what is required, or compute it."
+)
+
+
+def _refused(error: Exception) -> Held:
+    return Held(note=f"{REFUSED}{_words(error)}")
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _must_raise(made: Made, why: str) -> Outcome:
+    if made.error is not None:
+        return _refused(made.error)
+    evidence = f"{why}\nThe call gave {', '.join(map(_kind, made.results)) or 'nothing'}.\n{_REMEDY}"
+    return FellShort(reason="it takes arguments that it must refuse", evidence=evidence)
+
+
+def _refer(subject: Subject, sample: Sample) -> Made:
+    """What the reference makes of the arguments, where they are: on one device or on several."""
+    assert subject.reference is not None
+    inputs = inputs_of(subject, sample)
+    try:
+        with torch.no_grad():
+            return Made(results=numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs)))
+    except ReferenceCalls:
+        raise
+    except Exception as error:
+        return Made(error=error)
+
+
+def _unfit(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> str:
+    """What is wrong with a tensor that is only written, if something is: it must be as the result is."""
+    if subject.overload.functional is None:
+        return ""
+    for name, result in zip(subject.overload.signature.outs, results, strict=False):
+        out: Any = sample.kwargs.get(name)
+        if not isinstance(out, Tensor) or _kind(out) != _kind(result):
+            given = _kind(out) if isinstance(out, Tensor) else repr(out)
+            return f"the result is {_kind(result)}, and {name}= is {given}"
+    return ""
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)} on {tensor.device.type}"
+
+
+def _compared(
+    subject: Subject, case: Wrong, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]
+) -> Outcome:
+    """Whether results are the reference's: by kind, and by value where there are any."""
+    got, wanted = [_kind(t) for t in results], [_kind(t) for t in expected]
+    if got != wanted:
+        reason = f"it gives {', '.join(got)}, its reference {', '.join(wanted)}"
+        return FellShort(reason=reason, evidence=_REMEDY)
+    if any(tensor.is_meta for tensor in (*expected, *case.build().tensors)):
+        return Held(note="agrees in shape")
+    if any(tensor.is_complex() for tensor in expected):
+        return _alike(results, expected)
+    oracle = numerics.oracle(
+        _reference(subject), subject.for_reference(case.build()), subject.tolerance(case.dtype)
+    )
+    error = numerics.judge(results, oracle)
+    if error.held:
+        return Held(ratio=error.ratio)
+    return FellShort(reason=error.what, evidence=f"{error.where}\n{_REMEDY}")
+
+
+def _alike(results: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> Outcome:
+    """Complex results, which have no oracle, beside torch's own."""
+    if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
+        return Held(note="agrees")
+    return FellShort(reason="it computes other complex numbers than its reference", evidence=_REMEDY)
+
+
+def _reference(subject: Subject) -> numerics.Reference:
+    assert subject.reference is not None
+    return subject.reference

@@ -1,0 +1,227 @@
+"""Whether each call computes anew: a result kept from an earlier one, by whatever key, must show.
+
+One set of tensors is called with again and again, with other values written into the same memory: once so
+that torch counts the write, once so that it does not, once with the first and last elements left alone.
+Then come new tensors of the same shapes, another size, and the first tensors again. Nothing here keeps
+calls from being replayed, so that on a GPU the plans are what is tried. A result that is wrong in memory too
+that no call has seen, and is none of an earlier call, is for numerics to tell of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dotcu.checking import numerics
+from dotcu.checking.cases.case import Case
+from dotcu.checking.catalogue import Level
+from dotcu.checking.memory import fresh, same_bits
+from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Trial
+from dotcu.checking.trials import skipped
+from dotcu.checking.trials.anew import anew, write
+from dotcu.checking.trials.choosing import first_integer, floating, of_some_size
+from dotcu.checking.trials.telling import one_line
+from dotcu.checking.trials.varied import of_size, varied
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.operator import Sample
+
+CHECK = "fresh-values"
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """A trial for each dtype; when quick, for the first floating and the first integer one."""
+    seeded = torch.Tag.nondeterministic_seeded in subject.overload.torch_op.tags
+    if seeded or (subject.reference is None and not subject.is_deterministic):
+        yield skipped(subject, CHECK, "declared to give other values at each call")
+        return
+    dtypes = subject.overload.dtypes
+    if subject.level == Level.QUICK:
+        dtypes = (floating(subject)[:1] or dtypes[:1]) + first_integer(subject)
+    cases = [of_some_size(subject, dtype) for dtype in dict.fromkeys(dtypes)]
+    if not any(cases):
+        yield skipped(subject, CHECK, "no sample without empty tensors")
+    for first, *others in filter(None, cases):
+        sizes = (*others, *varied(subject, first.dtype, (of_size(33),)))
+        run = partial(look, subject, first, next((o for o in sizes if _shapes(o) != _shapes(first)), None))
+        yield Trial(overload=subject.name, kind=CHECK, case=first.name, checks=(CHECK,), run=run)
+
+
+class _Unjudged(Exception):
+    """The reference computes nothing to compare with; the check of it says so."""
+
+
+def _shapes(case: Case) -> list[torch.Size]:
+    return [tensor.shape for tensor in case.sample.tensors]
+
+
+@dataclass(kw_only=True)
+class _Calls:
+    """The calls that were made, with copies of what they gave."""
+
+    subject: Subject
+    case: Case
+    made: list[tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]] = field(default_factory=list)
+
+    def call(self, when: str, sample: Sample) -> str:
+        """Call, and say in words what is wrong with the result, if anything is."""
+        expected = _expected(self.subject, self.case, sample)  # from copies, before the call
+        with self.subject.place():
+            results = self.subject.call(sample)
+            self.made.append((when, results, tuple(tensor.detach().clone() for tensor in results)))
+        return expected(self.made[-1][2])
+
+    def is_kept(self, fresh_copy: Sample) -> bool:
+        """Whether the last result, a wrong one, is from an earlier call, as far as that can be told.
+
+        Args:
+            fresh_copy: The call that it was of, as it was before, in memory that no call has seen.
+        """
+        *earlier, last = [copies for _, _, copies in self.made]
+        if self.subject.reference is None or any(same_bits(last, copies) for copies in earlier):
+            return True
+        expected = _expected(self.subject, self.case, fresh_copy)
+        with self.subject.place():
+            return not expected(self.subject.call(fresh_copy))
+
+    def spoiled(self) -> str:
+        """Which result a later call has changed, or shares its memory with; written arguments may."""
+        if self.subject.overload.signature.mutates:
+            return ""
+        for when, results, copies in self.made:
+            if not same_bits(results, copies):
+                return f"the result of the call {when} is changed by a later call"
+        memory = [(when, t.data_ptr()) for when, results, _ in self.made for t in results if t.numel()]
+        owners: dict[int, str] = {}
+        for when, address in memory:
+            if owners.setdefault(address, when) != when:
+                return f"the results of the calls {owners[address]} and {when} are one memory"
+        return ""
+
+
+def look(subject: Subject, case: Case, other: Case | None) -> Iterator[Verdict]:
+    """Call in turns, until a result is not that of its own arguments."""
+    try:
+        yield CHECK, _look(subject, case, other)
+    except _Unjudged as error:
+        yield CHECK, Skipped(why=str(error))
+
+
+def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
+    calls, sample = _Calls(subject=subject, case=case), case.make()
+    wrong = calls.call("with the first values", sample)
+    if wrong:
+        return Skipped(why=f"the first call is wrong already, which is for numerics to say: {wrong}")
+    turns = 0
+    for when, turn in _turns(subject, case, other, sample):
+        fresh_copy = fresh(turn)
+        wrong, turns = calls.call(when, turn), turns + 1
+        if wrong and not calls.is_kept(fresh_copy):
+            return Skipped(why="numerics has the fault: wrong also in fresh memory")
+        if wrong:
+            return FellShort(reason=f"gives a wrong result {when}, after others were right", evidence=wrong)
+    if not turns:
+        return Skipped(why="no other values for its samples could be found")
+    spoiled = calls.spoiled()
+    return FellShort(reason=spoiled) if spoiled else Held(note=f"{turns + 1} calls")
+
+
+def _turns(subject: Subject, case: Case, other: Case | None, sample: Sample) -> Iterator[tuple[str, Sample]]:
+    """What is called in turn; each is made once the call before it is done."""
+    ways: dict[str, Callable[[Tensor, Tensor], None]] = {
+        "with other values in the same memory": write,
+        "with values in the same memory that torch did not count": _write_uncounted,
+        "with other values between the same first and last ones": _write_between,
+    }
+    for turn, (when, way) in enumerate(ways.items(), 1):
+        values = anew(subject, case, turn)
+        if values is None:
+            return
+        _each(way, sample, values, _kept(subject))
+        yield when, sample
+    values = anew(subject, case, 4)
+    if values is not None:
+        yield "with other values in new memory", values
+    if other is not None and _takes(subject, other):
+        yield "at another size", other.make()
+        values = anew(subject, case, 5)
+        if values is not None:
+            _each(write, sample, values, _kept(subject))
+            yield "at the first size again", sample
+
+
+def _takes(subject: Subject, case: Case) -> bool:
+    """Whether operator and reference compute a case; what is derived they may refuse."""
+    if not case.derived:
+        return True
+    sample = case.make()
+    try:
+        if subject.reference is not None:
+            inputs = subject.for_reference(sample)
+            subject.reference(*inputs.args, **inputs.kwargs)
+        with subject.place():
+            subject.call(sample)
+    except (UsageError, EnvironmentFault):
+        raise
+    except Exception:  # if it must not fail, other checks say so
+        return False
+    return True
+
+
+def _kept(subject: Subject) -> tuple[str, ...]:
+    """The arguments that stay as the last call left them, to be written once more."""
+    return subject.overload.signature.outs
+
+
+def _each(way: Callable[[Tensor, Tensor], None], into: Sample, values: Sample, kept: Sequence[str]) -> None:
+    def without(sample: Sample) -> tuple[Tensor, ...]:
+        return Sample(*sample.args, **{k: v for k, v in sample.kwargs.items() if k not in kept}).tensors
+
+    for target, value in zip(without(into), without(values), strict=True):
+        way(target, value)
+
+
+def _write_uncounted(into: Tensor, values: Tensor) -> None:
+    write(into.data, values)
+
+
+def _write_between(into: Tensor, values: Tensor) -> None:
+    """Only floating-point values: ends of other numbers may have to fit what lies between them."""
+    if into.is_floating_point() and into.numel() > 2:
+        values = values.clone()
+        for end in (tuple([0] * into.dim()), tuple([-1] * into.dim())):
+            values[end] = into[end]
+    write(into, values)
+
+
+def _expected(subject: Subject, case: Case, sample: Sample) -> Callable[[tuple[Tensor, ...]], str]:
+    """What says in words how a result differs from the one that a sample should have."""
+    if subject.reference is None:
+        return partial(_unlike, _own(subject, sample))
+    inputs = subject.for_reference(sample)
+    try:
+        oracle = numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
+    except Exception as error:
+        raise _Unjudged(f"the reference fails: {type(error).__name__}: {one_line(error)}") from error
+    return partial(_misses, oracle)
+
+
+def _misses(oracle: numerics.Oracle, results: tuple[Tensor, ...]) -> str:
+    error = numerics.judge(results, oracle)
+    return "" if error.held else f"{error.what}\n{error.where}".strip()
+
+
+def _own(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
+    """What the operator itself gives for copies, at other places of memory."""
+    copies = sample.map_tensors(lambda tensor: tensor.detach().clone())
+    with subject.place():
+        return tuple(tensor.detach().clone() for tensor in subject.call(copies))
+
+
+def _unlike(own: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> str:
+    return "" if same_bits(own, results) else "it gives another result for copies of its arguments"

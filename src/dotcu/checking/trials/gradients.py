@@ -1,0 +1,282 @@
+"""Whether first and second gradients are right: by finite differences, and beside those of the reference."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd.gradcheck import GradcheckError
+
+from dotcu.checking import numerics
+from dotcu.checking.cases.case import Case
+from dotcu.checking.catalogue import Level
+from dotcu.checking.memory import NAN_BYTE, poisoning
+from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Trial
+from dotcu.checking.trials import skipped, without_backward
+from dotcu.checking.trials.call import REFUSALS
+from dotcu.checking.trials.choosing import floating, of_some_size, size
+from dotcu.checking.trials.derivatives import ENDINGS, Derivative, joint, random_like, requiring
+from dotcu.checking.trials.telling import brief, one_line
+from dotcu.checking.trials.varied import of_size, varied
+from dotcu.checking.trials.without_backward import FIRST, SECOND
+from dotcu.errors import BodyError, EnvironmentFault, GradientError, UsageError
+from dotcu.operator import Sample
+
+FEW, MANY = 24, 5000
+"""Elements up to which finite differences are taken for each one alone, and at all."""
+
+_DOUBLE = 1e-10
+"""The relative error of a gradient in float64: far above rounding, far below a wrong formula."""
+
+_FEW = (of_size(1, 33, 257), "transposed", "sliced", "offset-1", "expanded")
+_MORE = (*_FEW, of_size(0), "channels-last", "normal")
+"""Which derived cases are differentiated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way to look at the gradients of a case.
+
+    Attributes:
+        ending: What follows the call, a name out of `ENDINGS`; or "gradcheck".
+        alone: Of the tensors that can have a gradient, the one that requires it; None for all.
+    """
+
+    ending: str
+    order: int = 1
+    alone: int | None = None
+
+    @property
+    def check(self) -> str:
+        """The check that it is a part of."""
+        return FIRST if self.order == 1 else SECOND
+
+    @property
+    def name(self) -> str:
+        """What it adds to a case's name."""
+        return self.ending if self.alone is None else f"{self.ending}-{self.alone}"
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """Trials for finite differences in float64, and for the reference's gradients in every dtype."""
+    dtypes = floating(subject)
+    if not dtypes:
+        yield from (skipped(subject, check, "no floating dtype") for check in (FIRST, SECOND))
+        return
+    if not subject.overload.has_backward:
+        yield from without_backward.plan(subject, dtypes)
+        return
+    for order, check in enumerate((FIRST, SECOND), 1):
+        found = list(_ways(subject, dtypes, order))
+        if not found:
+            why = "nothing to compare with: it has no sample in float64 for gradcheck, and no reference"
+            yield skipped(subject, check, why)
+        for case, way in found:
+            run, name = partial(look, subject, case, way), f"{case.name}-{way.name}"
+            yield Trial(overload=subject.name, kind=check, case=name, checks=(check,), run=run)
+
+
+def _ways(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, Way]]:
+    main = torch.float64 if torch.float64 in dtypes else dtypes[0]
+    some = {Level.QUICK: 1, Level.STANDARD: 2, Level.FULL: 4}[subject.level]
+    cases = of_some_size(subject, main)[:some]
+    if main == torch.float64:
+        small = [case for case in cases if size(case.sample) <= MANY]
+        yield from ((case, Way(ending="gradcheck", order=order)) for case in small or cases[:1])
+    if subject.reference is None:
+        return
+    if order == 2:
+        if main != torch.float64:
+            yield from ((case, Way(ending="dense", order=2)) for case in cases[:2])
+        return
+    yield from ((case, Way(ending=ending)) for case in cases for ending in ENDINGS)
+    yield from ((case, Way(ending="dense", alone=i)) for case in cases[:1] for i in _alone(case))
+    derived = [(dtypes[0], _FEW)] if subject.level == Level.QUICK else [(dtype, _MORE) for dtype in dtypes]
+    yield from ((case, Way(ending="dense")) for some_of in derived for case in varied(subject, *some_of))
+    if subject.level == Level.QUICK:
+        return
+    for dtype in dtypes:
+        if dtype != main:
+            yield from ((case, Way(ending="dense")) for case in of_some_size(subject, dtype)[: some - 1])
+    empty = (case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors))
+    yield from ((case, Way(ending="dense")) for case in empty)
+
+
+def _differentiable(sample: Sample) -> tuple[int, ...]:
+    """Positions, among all tensors, of those that can have a gradient: by keyword none can."""
+    by_position = len(Sample(*sample.args).tensors)
+    return tuple(i for i, t in enumerate(sample.tensors[:by_position]) if t.is_floating_point())
+
+
+def _alone(case: Case) -> range:
+    several = len(_differentiable(case.sample))
+    return range(several if several > 1 else 0)
+
+
+# ------------------------------------------------------------------ with a backward
+
+
+def look(subject: Subject, case: Case, way: Way) -> Iterator[Verdict]:
+    """Differentiate one call in one way. Of a derived one that cannot be, say nothing."""
+    if case.derived and not _computes(subject, case):
+        return
+    try:
+        with subject.seeded(case.name):
+            if way.order == 2 and _only_once(subject, case.make()):
+                outcome: Outcome = Skipped(why="its backward is declared once_differentiable")
+            elif way.ending == "gradcheck":
+                outcome = _checked(subject, case, way)
+            else:
+                outcome = _compared(subject, case, way)
+    except GradientError as error:
+        if way.order == 1:
+            outcome = FellShort(reason="the backward fails", evidence=brief(error))
+        else:  # the first gradient is made of something that has none
+            outcome = Skipped(why=one_line(error))
+    except REFUSALS as error:
+        if not case.derived or isinstance(error, (BodyError, UsageError)):
+            raise
+        outcome = Held(note=f"refused: {type(error).__name__}: {one_line(error)}")
+    if not (case.derived and isinstance(outcome, Skipped)):  # the given cases say why
+        yield way.check, outcome
+
+
+def _computes(subject: Subject, case: Case) -> bool:
+    """Whether the call itself goes well, or is refused; of one that fails, other checks tell."""
+    try:
+        with subject.seeded(case.name):
+            _own(subject, case.make(), ())
+    except BodyError:  # a TypeError, but no refusal
+        return False
+    except (*REFUSALS, EnvironmentFault):
+        return True
+    except Exception:
+        return False
+    return True
+
+
+def _only_once(subject: Subject, sample: Sample) -> bool:
+    """Whether torch was told to refuse a second gradient; gradgradcheck would take it for zeros."""
+    call, leaves = requiring(sample, _differentiable(sample))
+    with subject.place():
+        results = numerics.outputs(subject.overload(*call.args, **call.kwargs))
+        ends = [result for result in results if result.requires_grad]
+        weights = [torch.ones_like(end).requires_grad_() for end in ends]
+        first: Sequence[Tensor | None] = torch.autograd.grad(
+            ends, leaves, weights, create_graph=True, allow_unused=True
+        )
+    nodes = (gradient.grad_fn for gradient in first if gradient is not None)
+    return any(node is not None and node.name().endswith("::Error") for node in nodes)
+
+
+def _checked(subject: Subject, case: Case, way: Way) -> Outcome:
+    """By finite differences, in float64."""
+    sample = case.make().map_tensors(_each_element_its_own)
+    doubles = [i for i in _differentiable(sample) if sample.tensors[i].dtype == torch.float64]
+    _, leaves = requiring(sample, doubles)
+
+    def function(*inputs: Tensor) -> Any:
+        given = dict(zip(doubles, inputs, strict=True))
+        positions = iter(range(len(sample.tensors)))
+        call = sample.map_tensors(lambda tensor: given.get(next(positions), tensor))
+        return subject.overload(*call.args, **call.kwargs)
+
+    return _by_differences(subject, function, leaves, way.order)
+
+
+def _by_differences(subject: Subject, function: Any, leaves: Sequence[Tensor], order: int) -> Outcome:
+    elements = sum(leaf.numel() for leaf in leaves)
+    if elements > MANY:
+        return Skipped(why=f"{elements} elements are too many for finite differences")
+    check = gradcheck if order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
+    # Not bit by bit: torch's own operators, which a backward may call, differ in last places on a GPU.
+    tolerance = 1e-9 if subject.is_deterministic else 1e-6
+    slow = subject.level == Level.FULL and elements <= FEW
+    try:
+        with subject.place(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            check(function, tuple(leaves), nondet_tol=tolerance, check_batched_grad=False, fast_mode=not slow)
+    except GradcheckError as error:
+        which = "gradient" if order == 1 else "second gradient"
+        return FellShort(reason=f"the {which} is not what finite differences give", evidence=brief(error))
+    return Held()
+
+
+def _each_element_its_own(tensor: Tensor) -> Tensor:
+    """A copy where elements share memory: moving one there would move others."""
+    shares = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.contiguous() if shares else tensor
+
+
+def _compared(subject: Subject, case: Case, way: Way) -> Outcome:
+    """Beside the reference's, with the bounds that its values have too."""
+    assert subject.reference is not None
+    sample = case.make()
+    needs = _differentiable(sample)
+    needs = needs if way.alone is None else (needs[way.alone],)
+    own = _own(subject, sample, needs)
+    derivative = Derivative(
+        names=tuple(sample.kwargs),
+        needs=needs,
+        outputs=tuple(i for i, result in enumerate(own) if result.requires_grad),
+        ending=ENDINGS[way.ending],
+        order=way.order,
+    )
+    if not derivative.outputs:
+        return Skipped(why="no result has a gradient")
+    weights = [random_like(derivative.ending(own[i].detach())) for i in derivative.outputs]
+    call = joint(sample, derivative, weights)
+    copies = call.map_tensors(lambda tensor: tensor.detach().clone().cpu())
+    with _telling(subject, way):
+        gradients = derivative.of(subject.overload)(*call.args)
+    return _judged(subject, case, derivative, copies, gradients)
+
+
+@contextmanager
+def _telling(subject: Subject, way: Way) -> Iterator[None]:
+    """Make what bodies leave unwritten show, where gradients are dense; others are as in use, by plan too."""
+    with ExitStack() as stack:
+        stack.enter_context(subject.place())
+        if way.ending == "dense" and way.order == 1:
+            stack.enter_context(poisoning(NAN_BYTE))
+            # On a GPU torch would run the backward on a thread of its own, which no poison reaches.
+            stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        yield
+
+
+def _own(subject: Subject, sample: Sample, needs: Sequence[int]) -> tuple[Tensor, ...]:
+    call, _ = requiring(sample, needs)
+    with subject.place():
+        return numerics.outputs(subject.overload(*call.args, **call.kwargs))
+
+
+def _judged(
+    subject: Subject, case: Case, derivative: Derivative, copies: Sample, gradients: Sequence[Tensor]
+) -> Outcome:
+    assert subject.reference is not None
+    try:
+        reference = derivative.of(subject.reference)
+        expected = numerics.oracle(reference, copies, _tolerance(subject, case.dtype))
+    except Exception as error:  # it may compute by what torch cannot differentiate
+        return Skipped(why=f"the reference cannot be differentiated: {one_line(error)}")
+    judged = numerics.judge(gradients, expected)
+    if judged.held:
+        return Held(ratio=judged.ratio)
+    which = "gradient" if derivative.order == 1 else "second gradient"
+    where = judged.where.replace("output", "gradient")
+    return FellShort(reason=f"a {which} is not that of the reference: {judged.what}", evidence=where)
+
+
+def _tolerance(subject: Subject, dtype: torch.dtype) -> float | None:
+    """What is declared; in float64, where no oracle is more exact than the operator, what rounding may do."""
+    declared = subject.tolerance(dtype)
+    return _DOUBLE if declared is None and dtype == torch.float64 else declared

@@ -1,0 +1,253 @@
+"""More than 2^31 elements: the same call with one size so large that an index of 32 bits overflows.
+
+The narrowest dtype is taken, so that the call needs least memory. What is right is what the reference gives
+on the GPU in that dtype: integers are equal; a floating-point number is off by at most some units in its
+last place and of the root mean square around it, and what adding up so many numbers may lose. Those bounds
+are wide, since other checks look at precision: an index that overflows misses whole elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.checking.blame import located
+from dotcu.checking.cases.case import Case
+from dotcu.checking.numerics import outputs
+from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Trial
+from dotcu.checking.trials import skipped
+from dotcu.checking.trials.call import REFUSALS
+from dotcu.checking.trials.gpu import NEEDS_GPU, cannot_call, whole_cases
+from dotcu.operator import Sample
+
+ELEMENTS = 2**31 + 33
+"""Of the largest input, or somewhat more."""
+
+CHUNK = 2**27
+"""So many elements are filled and compared at once."""
+
+UNITS = 8.0
+"""In the last place: how far a floating-point number may be off."""
+
+SHARE, COPIES = 0.6, 3
+"""Of the free memory a call may take that share, its tensors counted so many times."""
+
+NARROWEST = 3
+"""So many dtypes are looked at: torch may have no reference for the first."""
+
+TRIES = 4
+"""So many calls are tried where an operator or its reference does not take them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grown:
+    """A given case in which every size `old` is to be `new`.
+
+    Attributes:
+        bytes: Of its tensors, the results among them.
+    """
+
+    case: Case
+    old: int
+    new: int
+    bytes: int
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """One trial."""
+    if not subject.on_gpu:
+        yield skipped(subject, "large", NEEDS_GPU)
+    elif subject.reference is None:
+        yield skipped(subject, "large", "no reference")
+    else:
+        run = partial(look, subject)
+        yield Trial(overload=subject.name, kind="large", case="", checks=("large",), run=run)
+
+
+def look(subject: Subject) -> Iterator[Verdict]:
+    """Try calls that can be made so large, the one that needs least memory first, until one can be judged."""
+    with torch.cuda.device(subject.device):
+        yield "large", _first(subject)
+
+
+def _first(subject: Subject) -> Outcome:
+    found = sorted(candidates(subject), key=lambda grown: grown.bytes)
+    if not found:
+        return Skipped(why="no sample has a contiguous tensor with a size that could grow")
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    fitting = [grown for grown in found if grown.bytes * COPIES < SHARE * free]
+    if not fitting:
+        needed, has = found[0].bytes * COPIES / SHARE / 2**30, free / 2**30
+        return Skipped(why=f"needs {needed:.0f} GiB of free memory on the GPU, which has {has:.0f}")
+    outcome: Outcome = Skipped(why="")
+    for grown in fitting[:TRIES]:
+        try:
+            outcome = _tried(subject, grown)
+        except torch.OutOfMemoryError as error:
+            outcome = Skipped(why=f"the GPU has too little memory: {str(error).splitlines()[0]}")
+        torch.cuda.empty_cache()
+        if not isinstance(outcome, Skipped):
+            break
+    return outcome
+
+
+def _tried(subject: Subject, grown: Grown) -> Outcome:
+    """Call before the reference: no memory holds the right answer yet."""
+    sample = enlarged(grown)
+    called: tuple[Tensor, ...] | Exception
+    try:
+        called = subject.call(sample)
+        torch.cuda.synchronize()
+    except REFUSALS as error:
+        called = error
+    del sample  # inputs may have been written
+    try:
+        expected = _reference(subject)(enlarged(grown))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        return Skipped(why=f"the reference does not take {grown.new} for {grown.old}: {located(error)}")
+    if isinstance(called, Exception):
+        return Held(note=f"refused: {type(called).__name__}: {str(called).splitlines()[0]}")
+    largest = max(t.numel() for t in called + expected)
+    reason = _difference(called, expected, max(largest, ELEMENTS))
+    if reason:
+        evidence = f"{grown.case.name}: {grown.case.sample} with {grown.new} for {grown.old}"
+        return FellShort(
+            reason=f"is wrong where an input has {ELEMENTS} elements or more",
+            evidence=f"{reason}\n{evidence}",
+        )
+    return Held(note=f"{grown.case.name} with {grown.new} for {grown.old}")
+
+
+def _reference(subject: Subject) -> Callable[[Sample], tuple[Tensor, ...]]:
+    """The reference on the sample's own device. It may write the sample."""
+    outs = subject.overload.signature.outs if subject.overload.functional is not None else ()
+    function: Any = subject.reference
+
+    def call(sample: Sample) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            kwargs = {name: value for name, value in sample.kwargs.items() if name not in outs}
+            return outputs(function(*sample.args, **kwargs))
+
+    return call
+
+
+# ------------------------------------------------------------------ larger calls
+
+
+def candidates(subject: Subject) -> Iterator[Grown]:
+    """The given cases of the narrowest dtypes that one size can make large enough."""
+    for dtype in sorted(subject.overload.dtypes, key=lambda dtype: dtype.itemsize)[:NARROWEST]:
+        for case in whole_cases(subject, dtype):
+            sizes = growing(case.sample)
+            if not sizes or cannot_call(subject, case) is not None:
+                continue
+            with suppress(Exception):  # told by the trials of `call`
+                results = subject.call(case.make())
+                for old, new in sizes.items():
+                    yield Grown(
+                        case=case, old=old, new=new, bytes=_bytes([*case.sample.tensors, *results], old, new)
+                    )
+
+
+def growing(sample: Sample) -> dict[int, int]:
+    """Which sizes of a sample's largest tensor can grow, and to what. Equal sizes are one."""
+    if not sample.tensors or not all(tensor.is_contiguous() for tensor in sample.tensors):
+        return {}
+    largest = max(sample.tensors, key=torch.numel)
+    found = {}
+    for old in set(largest.shape) - {0, 1}:
+        times = list(largest.shape).count(old)
+        rest = largest.numel() // old**times
+        new = math.ceil((ELEMENTS / rest) ** (1 / times))
+        found[old] = new + (rest * new**times < ELEMENTS)
+    return found
+
+
+def _bytes(tensors: list[Tensor], old: int, new: int) -> int:
+    unique = {id(tensor): tensor for tensor in tensors}
+    return sum(math.prod(_grow(t.shape, old, new)) * t.itemsize for t in unique.values())
+
+
+def _grow(shape: torch.Size, old: int, new: int) -> list[int]:
+    return [new if size == old else size for size in shape]
+
+
+def enlarged(grown: Grown) -> Sample:
+    """The call, its tensors filled with the elements of the given ones, again and again."""
+    made: dict[int, Tensor] = {}
+
+    def enlarge(tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = _repeated(tensor, _grow(tensor.shape, grown.old, grown.new))
+        return made[id(tensor)]
+
+    return grown.case.sample.map_tensors(enlarge)
+
+
+def _repeated(tensor: Tensor, shape: list[int]) -> Tensor:
+    """An odd number of elements again and again, so that 2^31 and 2^32 elements further on others stand."""
+    source = tensor.detach().reshape(-1)
+    period = source.numel() if source.numel() % 2 else source.numel() - 1
+    row = source[:period].repeat(-(-min(CHUNK, math.prod(shape)) // period))
+    large = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+    for part in large.view(-1).split(row.numel()):
+        part.copy_(row[: part.numel()])
+    return large
+
+
+# ------------------------------------------------------------------ what is right
+
+
+def _difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], added: int) -> str:
+    """The first difference, in words; empty where there is none."""
+    if len(got) != len(expected):
+        return f"it gives {len(got)} tensors, its reference {len(expected)}"
+    for position, (a, b) in enumerate(zip(got, expected, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return (
+                f"output {position} is {a.dtype}{list(a.shape)}, its reference gives {b.dtype}{list(b.shape)}"
+            )
+        found = first_difference(a, b, added)
+        if found is not None:
+            index = [int(i) for i in torch.unravel_index(torch.tensor(found), a.shape)]
+            values = a.reshape(-1)[found].item(), b.reshape(-1)[found].item()
+            return f"output {position}{index}: got {values[0]}, expected {values[1]}"
+    return ""
+
+
+def first_difference(got: Tensor, expected: Tensor, added: int) -> int | None:
+    """The flat index of the first element that is wrong.
+
+    Args:
+        added: How many numbers there are that may have been added up, over all elements.
+    """
+    terms = max(1, added // max(got.numel(), 1))
+    start = 0
+    for a, b in zip(got.reshape(-1).split(CHUNK), expected.reshape(-1).split(CHUNK), strict=True):
+        wrong = ~_close(a, b, terms) if a.is_floating_point() else a != b
+        if bool(wrong.any()):
+            return start + int(wrong.int().argmax())
+        start += a.numel()
+    return None
+
+
+def _close(got: Tensor, expected: Tensor, terms: int) -> Tensor:
+    """Where numbers are near enough to each other, or the same infinity, or both NaN."""
+    wide = torch.float64 if got.dtype == torch.float64 else torch.float32
+    a, b = got.to(wide), expected.to(wide)
+    finite = b.nan_to_num(0, 0, 0)
+    scale = finite.abs() + finite.double().square().mean().sqrt().to(wide)
+    lost = UNITS * torch.finfo(got.dtype).eps + math.sqrt(terms) * torch.finfo(wide).eps
+    return ((a - b).abs() <= lost * scale) | (a == b) | (a.isnan() & b.isnan())

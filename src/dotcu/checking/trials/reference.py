@@ -1,0 +1,119 @@
+"""Whether the reference is fit to judge by: it computes, twice the same, and leaves its inputs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dotcu.checking.blame import located
+from dotcu.checking.cases.case import Case
+from dotcu.checking.catalogue import Level
+from dotcu.checking.memory import bits, fresh, same_bits
+from dotcu.checking.numerics import outputs
+from dotcu.checking.outcome import FellShort, Held, Outcome, Verdict
+from dotcu.checking.subject import ReferenceCalls, Subject
+from dotcu.checking.trial import Trial
+from dotcu.checking.trials import skipped
+from dotcu.checking.trials.choosing import of_some_size
+from dotcu.operator import Sample
+
+CHECK = "reference"
+
+_WITHOUT = (
+    "no reference: nothing says which values are right, so numerics is not looked at, nor gradients "
+    "beyond gradcheck in float64; every other check runs"
+)
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """A trial for each given case of the first dtype, and for one of each other; at full for every one."""
+    if subject.reference is None:
+        yield skipped(subject, CHECK, _WITHOUT)
+        return
+    first, *others = subject.overload.dtypes
+    cases = subject.given(first)
+    if subject.level >= Level.FULL:
+        cases = [case for dtype in subject.overload.dtypes for case in subject.given(dtype)]
+    elif subject.level >= Level.STANDARD:
+        cases = [*cases, *(case for dtype in others for case in of_some_size(subject, dtype)[:1])]
+    if not cases:
+        yield skipped(subject, CHECK, "no samples")
+    for case in cases:
+        run = partial(look, subject, case)
+        yield Trial(overload=subject.name, kind=CHECK, case=case.name, checks=(CHECK,), run=run)
+
+
+def look(subject: Subject, case: Case) -> Iterator[Verdict]:
+    """Run the reference twice, each time on inputs of its own."""
+    try:
+        first, changed = _run(subject, case, "")
+        draws = torch.Tag.nondeterministic_seeded in subject.overload.torch_op.tags
+        second, _ = _run(subject, case, "" if draws else "/again")
+    except ReferenceCalls:
+        raise
+    except (Exception, SystemExit) as error:
+        yield CHECK, FellShort(reason="the reference fails on a sample", evidence=located(error))
+        return
+    yield CHECK, _judge(first, second, changed)
+
+
+def _run(subject: Subject, case: Case, seed: str) -> tuple[tuple[Tensor, ...], list[int]]:
+    """What the reference gives, and which of its tensors it changed that the call is not to write."""
+    assert subject.reference is not None
+    inputs = subject.for_reference(case.make())
+    before = fresh(inputs)
+    with subject.seeded(case.name + seed), torch.no_grad():
+        results = outputs(subject.reference(*inputs.args, **inputs.kwargs))
+        kept = tuple(tensor.detach().clone() for tensor in results)
+    written = _written(subject, inputs)
+    pairs = enumerate(zip(inputs.tensors, before.tensors, strict=True))
+    return kept, [i for i, (now, was) in pairs if id(now) not in written and not equal(now, was)]
+
+
+def _written(subject: Subject, sample: Sample) -> set[int]:
+    overload = subject.overload
+    if overload.functional is not None or not overload.signature.mutates:
+        return set()
+    written = overload.signature.written(sample.args, dict(sample.kwargs))
+    return {id(tensor) for tensor in outputs(written)}
+
+
+def _judge(first: Sequence[Tensor], second: Sequence[Tensor], changed: Sequence[int]) -> Outcome:
+    if changed:
+        return FellShort(
+            reason=f"the reference changes the tensor at position {changed[0]} of its arguments",
+            evidence="It computes from its arguments, and writes only what the operator declares as mutated.",
+        )
+    if len(first) == len(second) and all(map(equal, first, second)):
+        return Held()
+    where = (_difference(i, a, b) for i, (a, b) in enumerate(zip(first, second, strict=False)))
+    evidence = next((words for words in where if words), f"{len(first)} and {len(second)} tensors")
+    return FellShort(
+        reason="the reference gives other values at a second call with equal inputs", evidence=evidence
+    )
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same bits; any NaN is like another."""
+    return same_bits([a], [b]) or (
+        a.shape == b.shape and a.dtype == b.dtype and not bool(_differs(a, b).any())
+    )
+
+
+def _differs(a: Tensor, b: Tensor) -> Tensor:
+    other = (bits(a) != bits(b)).any(dim=1).reshape(a.shape)
+    return other & ~(a.double().isnan() & b.double().isnan()) if a.is_floating_point() else other
+
+
+def _difference(position: int, a: Tensor, b: Tensor) -> str:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"output {position}: first {a.dtype}{list(a.shape)}, then {b.dtype}{list(b.shape)}"
+    differs = _differs(a, b).flatten()
+    if not bool(differs.any()):
+        return ""
+    flat = int(differs.int().argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), a.shape)]
+    return f"output {position}{index}: first {a.flatten()[flat].item()}, then {b.flatten()[flat].item()}"

@@ -1,0 +1,73 @@
+"""Whether torch's own `opcheck` takes an operator: schema, autograd, fake kernel, AOT dispatch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from dotcu.checking.cases.case import Case
+from dotcu.checking.catalogue import Level
+from dotcu.checking.outcome import FellShort, Held, Verdict
+from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Trial
+from dotcu.checking.trials import skipped
+from dotcu.checking.trials.choosing import COMPUTED, first_integer, floating, smallest
+from dotcu.checking.trials.telling import brief
+
+CHECK = "registration"
+
+# What each part of opcheck says when it fails.
+_PARTS = {
+    "test_schema": "the schema does not say what it mutates or aliases",
+    "test_autograd_registration": "autograd does not see it",
+    "test_faketensor": "the fake kernel disagrees with it",
+    "test_aot_dispatch_dynamic": "it changes or fails under AOT dispatch",
+}
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """A trial for the first dtype; at full for every floating one, and an integer one."""
+    known = tuple(dtype for dtype in subject.overload.dtypes if dtype in COMPUTED or dtype == torch.bool)
+    if not known:
+        yield skipped(subject, CHECK, f"opcheck cannot compare results of {subject.overload.dtypes[0]}")
+        return
+    dtypes = known[:1]
+    if subject.level >= Level.FULL:
+        others = (dtype for dtype in (*floating(subject), *first_integer(subject)) if dtype in known)
+        dtypes = tuple(dict.fromkeys((*dtypes, *others)))
+    cases = list(smallest(subject, dtypes))
+    if not cases:
+        yield skipped(subject, CHECK, "no sample without empty tensors")
+    for case in cases:
+        run = partial(look, subject, case)
+        yield Trial(overload=subject.name, kind=CHECK, case=case.name, checks=(CHECK,), run=run)
+
+
+def look(subject: Subject, case: Case) -> Iterator[Verdict]:
+    """Put one call through every part of opcheck."""
+    sample = case.make()
+    if subject.overload.has_backward:
+        sample = sample.map_tensors(_requiring_grad)
+    with subject.seeded(case.name), subject.place(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        told: Mapping[str, Any] = torch.library.opcheck(
+            subject.overload.torch_op,
+            sample.args,
+            dict(sample.kwargs),
+            test_utils=tuple(_PARTS),
+            raise_exception=False,
+        )
+    failed = {part: error for part, error in told.items() if isinstance(error, BaseException)}
+    if not failed:
+        yield CHECK, Held()
+        return
+    reason = "; ".join(f"{_PARTS[part]} (opcheck's {part})" for part in failed)
+    yield CHECK, FellShort(reason=reason, evidence="\n".join(brief(error) for error in failed.values()))
+
+
+def _requiring_grad(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.requires_grad_() if tensor.is_floating_point() else tensor

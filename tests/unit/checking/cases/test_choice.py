@@ -1,0 +1,92 @@
+"""Which cases a level tries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.checking.cases.choice import bases, choose, few_dtypes
+from dotcu.checking.catalogue import Level
+from subjects import operator, subject
+
+F32, F64, F16, I8 = torch.float32, torch.float64, torch.float16, torch.int8
+
+
+def added(a: Tensor, b: Tensor, *, block_size: int = 256) -> Tensor:
+    return a + b
+
+
+def reference(a: Tensor, b: Tensor, **launch: int) -> Tensor:
+    return a + b
+
+
+def pair(*shape: int) -> dotcu.Sample:
+    return dotcu.Sample(torch.ones(shape), torch.ones(shape))
+
+
+def names(level: Level, *samples: dotcu.Sample, dtypes: tuple[torch.dtype, ...] = (F32,)) -> list[str]:
+    made = operator(added, *samples, reference=reference, dtypes=dtypes)
+    return [case.name for case in choose(subject(made, level))]
+
+
+def test_the_given_samples_are_tried_in_every_dtype_at_every_level() -> None:
+    for level in Level:
+        tried = set(names(level, pair(3), pair(), pair(0), dtypes=(F32, F64, F16)))
+        assert tried >= {f"{dtype}-s{i}" for dtype in ("float32", "float64", "float16") for i in range(3)}
+
+
+def test_quick_derives_from_the_first_and_the_narrowest_dtype() -> None:
+    assert few_dtypes((F32, F64, F16, I8, torch.uint8)) == (F32, I8)
+    assert few_dtypes((I8,)) == (I8,)
+    tried = names(Level.QUICK, pair(3), dtypes=(F32, F64, F16))
+    assert {name.split("-")[0] for name in tried if "-n33" in name} == {"float32", "float16"}
+
+
+def test_quick_tries_the_faults_that_are_common() -> None:
+    tried = names(Level.QUICK, pair(40))
+    for word in ("n0", "n1", "n31", "n32", "n33", "0d", "sliced", "offset-1", "nan", "inf", "minus-zero"):
+        assert f"float32-s0-{word}" in tried
+    assert {"float32-s0-2d-transposed", "float32-s0-4d-channels-last"} <= set(tried)
+
+
+def test_standard_derives_in_every_dtype() -> None:
+    tried = names(Level.STANDARD, pair(3), dtypes=(F32, F64, F16))
+    assert {name.split("-")[0] for name in tried if "-n33" in name} == {"float32", "float64", "float16"}
+
+
+def test_full_tries_every_offset_and_each_argument_alone() -> None:
+    tried = set(names(Level.FULL, pair(40)))
+    assert tried >= {f"float32-s0-offset-{n}" for n in range(1, 16)}
+    assert {"float32-s0-sliced-a", "float32-s0-sliced-b", "float32-s0-denormal", "float32-s0-n4099"} <= tried
+
+
+def test_full_tries_each_side_of_a_blocks_size() -> None:
+    sample = dotcu.Sample(torch.ones(3), torch.ones(3), block_size=96)
+    assert {"float32-s0-n95", "float32-s0-n96", "float32-s0-n97"} <= set(names(Level.FULL, sample))
+
+
+def test_full_derives_from_each_structure_once() -> None:
+    tried = names(Level.FULL, pair(3), pair(4), pair(3, 4))
+    assert {name.split("-")[1] for name in tried if name.endswith("-nan")} == {"s0", "s2"}
+
+
+def test_nothing_is_derived_from_what_is_empty_or_has_no_dimension() -> None:
+    one = subject(operator(added, pair(), pair(0), pair(5), reference=reference))
+    assert [case.name for case in bases(one, F32)] == ["float32-s2"]
+    assert names(Level.FULL, pair(), pair(0)) == ["float32-s0", "float32-s1"]
+
+
+def test_a_name_stands_for_one_case() -> None:
+    tried = names(Level.FULL, pair(3), pair(2, 3), dtypes=(F32, F16))
+    assert len(set(tried)) == len(tried)
+
+
+def test_the_same_seed_gives_the_same_calls() -> None:
+    made = operator(added, pair(5), reference=reference)
+    one, again = (choose(subject(made, Level.QUICK)) for _ in range(2))
+    for a, b in zip(one, again, strict=True):
+        assert a.name == b.name
+        for x, y in zip(a.sample.tensors, b.sample.tensors, strict=True):
+            assert torch.equal(x.nan_to_num(7), y.nan_to_num(7))
+            assert x.stride() == y.stride()

@@ -1,0 +1,126 @@
+"""Other values for the same call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.values import EVERY, values
+from dotcu.checking.subject import Subject
+from subjects import operator, subject
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+def copied(a: Tensor) -> Tensor:
+    return a.clone()
+
+
+def rows(weight: Tensor, index: Tensor) -> Tensor:
+    return weight[index]
+
+
+def of(dtype: torch.dtype, *names: str, shape: tuple[int, ...] = (300,), seed: int = 0) -> dict[str, Tensor]:
+    one = subject(operator(copied, reference=torch.clone, dtypes=(dtype,)), seed=seed)
+    case = Case(name="s", dtype=dtype, sample=dotcu.Sample(torch.ones(shape).to(dtype)))
+    return {made.name: made.sample.tensors[0] for made in values(one, case, names or EVERY)}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats_are_what_their_name_says(dtype: torch.dtype) -> None:
+    made, info = of(dtype), torch.finfo(dtype)
+    size = {name.removeprefix("s-"): tensor.double().abs() for name, tensor in made.items()}
+    assert all(tensor.dtype == dtype for tensor in made.values())
+    assert bool((size["tiny"] >= info.smallest_normal).all())
+    assert bool((size["tiny"] <= 8 * info.smallest_normal).all())
+    assert bool((size["denormal"] < info.smallest_normal).all())
+    assert bool((size["denormal"] > 0).all())
+    assert bool((made["s-large"] * made["s-large"]).isfinite().all())
+    assert float(size["large"].min()) > info.max**0.5 / 64
+    assert bool((size["zeros"] == 0).all())
+    assert len(made["s-all-equal"].unique()) == 1
+    assert 0.5 < float(size["normal"].mean()) < 1.1
+
+
+def test_either_sign_is_among_the_large_and_the_tiny() -> None:
+    made = of(torch.float32, "large", "tiny", "denormal", "normal")
+    assert all(len(tensor.sign().unique()) == 2 for tensor in made.values())
+
+
+def test_a_sum_of_some_hundred_large_products_is_finite() -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        (large,) = of(dtype, "large").values()
+        assert bool((large * large).sum().isfinite())
+
+
+@pytest.mark.parametrize("shape", [(300,), (2,), ()])
+def test_what_is_not_finite_is_there_and_not_everywhere(shape: tuple[int, ...]) -> None:
+    made = of(torch.float32, "inf", "nan", shape=shape)
+    infinite, missing = made["s-inf"], made["s-nan"]
+    assert bool(missing.isnan().any())
+    assert bool((infinite == torch.inf).any())
+    assert bool((infinite == -torch.inf).any()) is (infinite.numel() > 1)
+    if shape == (300,):
+        assert int(missing.isnan().sum()) < 20
+
+
+def test_minus_zero_has_its_sign() -> None:
+    (zero,) = of(torch.float16, "minus-zero").values()
+    assert bool((zero == 0).all())
+    assert bool(zero.signbit().all())
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_reach_the_ends_of_their_range(dtype: torch.dtype) -> None:
+    made, info = of(dtype), torch.iinfo(dtype)
+    assert list(made) == ["s-min", "s-max", "s-extremes"]
+    assert made["s-min"].unique().tolist() == [info.min]
+    assert made["s-max"].unique().tolist() == [info.max]
+    assert {info.min, info.max, 0, 1} <= set(made["s-extremes"].tolist())
+
+
+def test_truth_is_all_true_or_all_false() -> None:
+    made = of(torch.bool)
+    assert {name: tensor.unique().tolist() for name, tensor in made.items()} == {
+        "s-true": [True],
+        "s-false": [False],
+    }
+
+
+def test_values_are_the_same_each_time_and_others_by_another_seed() -> None:
+    assert torch.equal(of(torch.float32, "normal")["s-normal"], of(torch.float32, "normal")["s-normal"])
+    assert not torch.equal(
+        of(torch.float32, "normal")["s-normal"], of(torch.float32, "normal", seed=1)["s-normal"]
+    )
+
+
+def table() -> tuple[Subject, Case]:
+    one = subject(operator(rows, reference=rows))
+    sample = dotcu.Sample(torch.randn(20, 4), torch.tensor([3, 19, 0]))
+    return one, Case(name="s", dtype=torch.float32, sample=sample)
+
+
+def test_indices_stay_as_they_are() -> None:
+    for case in values(*table(), ("nan", "max", "extremes")):
+        assert case.sample.args[1].tolist() == [3, 19, 0]
+
+
+def test_values_that_the_reference_refuses_make_no_case() -> None:
+    def checked(a: Tensor) -> Tensor:
+        if bool(a.isnan().any()):
+            raise ValueError("NaN")
+        return a.clone()
+
+    one = subject(operator(copied, reference=checked))
+    case = Case(name="s", dtype=torch.float32, sample=dotcu.Sample(torch.ones(9)))
+    assert [made.name for made in values(one, case, ("nan", "inf"))] == ["s-inf"]
+
+
+def test_without_a_reference_integers_stay_as_they_are() -> None:
+    one = subject(operator(copied, dtypes=(torch.int32,)))
+    case = Case(name="s", dtype=torch.int32, sample=dotcu.Sample(torch.ones(9, dtype=torch.int32)))
+    assert not list(values(one, case, EVERY))

@@ -1,0 +1,195 @@
+"""What an operator must do with wrong arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
+from dotcu.checking.trials import errors
+from subjects import operator, subject
+
+kernels = dotcu.load_inline("""
+extern "C" __global__ void add(const float* a, const float* b, float* out, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] + b[i];
+}
+""")
+
+A, B = torch.arange(12.0).view(3, 4), torch.arange(12.0).view(3, 4) + 1
+
+
+def careful(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype != b.dtype:
+        raise TypeError("two tensors of one dtype")
+    return a + b
+
+
+def outcomes(made: dotcu.operator.Overload) -> dict[str, tuple[str, Outcome]]:
+    """By the name of the wrong call: the check that speaks of it, and what it says."""
+    found = {}
+    for trial in errors.plan(subject(made)):
+        (verdict,) = trial.run()
+        assert verdict[0] in trial.checks
+        found[trial.case.removeprefix("float32-s0-")] = verdict
+    return found
+
+
+def of(
+    body: Callable[..., Any],
+    *args: Any,
+    reference: Callable[..., Any] | None = torch.add,
+) -> dict[str, tuple[str, Outcome]]:
+    return outcomes(operator(body, dotcu.Sample(*(args or (A, B))), reference=reference))
+
+
+def short(found: dict[str, tuple[str, Outcome]]) -> dict[str, str]:
+    """The reasons of those that fell short."""
+    return {name: o.reason for name, (_, o) in found.items() if isinstance(o, FellShort)}
+
+
+def test_an_operator_that_refuses_or_agrees_holds() -> None:
+    found = of(careful)
+    assert not short(found)
+    assert all(isinstance(outcome, Held) for _, outcome in found.values())
+    held = found["b-float64"][1]
+    assert isinstance(held, Held)
+    assert held.note == "refused: TypeError: two tensors of one dtype"
+
+
+def test_what_an_operator_computes_otherwise_falls_short() -> None:
+    def by_force(a: Tensor, b: Tensor) -> Tensor:
+        return a + b.to(a.dtype)
+
+    found = short(of(by_force))
+    assert "torch.float32[3, 4] on cpu, its reference torch.float64[3, 4]" in found["b-float64"]
+    assert "b-int32" not in found  # torch gives float32 there, too
+
+
+def test_wrong_values_are_shown() -> None:
+    def doubled_if_wide(a: Tensor, b: Tensor) -> Tensor:
+        return (a + b).clone() * (2 if b.dtype == torch.float64 else 1)
+
+    found = of(doubled_if_wide)
+    outcome = found["b-float64"][1]
+    assert isinstance(outcome, FellShort)
+    assert "elements are wrong" in outcome.reason
+    assert "expected" in outcome.evidence
+
+
+def test_an_operator_that_computes_where_its_reference_raises_falls_short() -> None:
+    def cut(a: Tensor, b: Tensor) -> Tensor:
+        n = min(a.shape[-1], b.shape[-1]) if a.dim() and b.dim() else 1
+        return a[..., :n] + b[..., :n]
+
+    assert short(of(cut))["b-wider"] == "it takes arguments that it must refuse"
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, AssertionError, IndexError])
+def test_an_unclear_error_where_the_reference_computes_falls_short(kind: type[Exception]) -> None:
+    def brittle(a: Tensor, b: Tensor) -> Tensor:
+        if b.dim() != 2:
+            raise kind("odd")
+        return a + b
+
+    found = short(of(brittle))
+    assert found["b-unsqueezed"] == f"it fails with {kind.__name__} where its reference computes"
+
+
+def test_an_unclear_error_where_the_reference_raises_holds() -> None:
+    def plain(a: Tensor, b: Tensor) -> Tensor:
+        return a + b  # torch's own RuntimeError for shapes that do not fit
+
+    assert not short(of(plain))
+
+
+def test_a_kernel_that_reads_past_a_shorter_tensor_is_a_finding() -> None:
+    def trusting(a: Tensor, b: Tensor) -> Tensor:
+        a, b = a.contiguous(), b.contiguous()
+        out = torch.zeros_like(a)
+        kernels.add(a, b, out, a.numel(), grid=dotcu.cdiv(a.numel(), 64), block=64)
+        return out
+
+    check, outcome = of(trusting)["b-emptied"]
+    assert check == "sanitizer-bounds"
+    assert isinstance(outcome, FellShort)
+    assert "out-of-bounds" in outcome.reason
+
+
+def test_without_a_reference_a_call_that_computes_is_skipped() -> None:
+    found = of(careful, reference=None)
+    assert found["b-taller"][1] == Skipped(why="no reference")
+    assert isinstance(found["b-float64"][1], Held)
+    assert isinstance(found["unknown-keyword"][1], Held)
+
+
+def test_a_tensor_elsewhere_is_refused() -> None:
+    found = of(careful)
+    for name in ("a-on-meta", "b-on-meta"):
+        outcome = found[name][1]
+        assert isinstance(outcome, Held)
+        assert "ArgumentError" in outcome.note
+
+
+def test_all_tensors_elsewhere_ask_for_shapes() -> None:
+    def negated(a: Tensor) -> Tensor:
+        return -a
+
+    assert of(negated, A, reference=torch.neg)["a-on-meta"][1] == Held(note="agrees in shape")
+
+
+def test_complex_numbers_are_compared() -> None:
+    def conjugated(a: Tensor) -> Tensor:
+        return a.conj().clone().resolve_conj() if a.is_complex() else a.clone()
+
+    found = of(conjugated, A, reference=torch.clone)
+    assert not short(found)  # float32 as complex64 has no imaginary part
+    found = of(lambda_twice, A, reference=torch.clone)
+    assert "complex" in short(found)["a-complex64"]
+
+
+def lambda_twice(a: Tensor) -> Tensor:
+    return a * (2 if a.is_complex() else 1)
+
+
+def out_overload(*, checks: bool) -> dotcu.operator.Overload:
+    made = operator(careful, dotcu.Sample(A, B), reference=torch.add)
+
+    def careful_out(a: Tensor, b: Tensor, *, out: Tensor) -> None:
+        total = careful(a, b)
+        if checks and (out.shape, out.dtype, out.device) != (total.shape, total.dtype, total.device):
+            raise ValueError("out= must fit")
+        out.flatten()[: total.numel()].copy_(total.flatten()[: out.numel()])
+
+    return made.overload("out", mutates_args=("out",))(careful_out)
+
+
+def test_an_out_that_does_not_fit_must_be_refused() -> None:
+    found = short(outcomes(out_overload(checks=False)))
+    wanted = {"out-float64", "out-int32", "out-unsqueezed", "out-flattened", "out-taller", "out-emptied"}
+    assert wanted <= set(found)
+    assert not short(outcomes(out_overload(checks=True)))
+
+
+def test_what_torch_warns_of_is_no_finding() -> None:
+    def warned(a: Tensor) -> Tensor:
+        return a.real.clone() if a.is_complex() else a.clone()
+
+    assert not short(of(warned, A, reference=lambda a: a.to(torch.float32) if a.is_complex() else a.clone()))
+
+
+def test_without_a_sample_of_some_size_nothing_is_tried() -> None:
+    (trial,) = errors.plan(subject(operator(careful, dotcu.Sample(A[:0], B[:0]))))
+    assert list(trial.run()) == [("errors", Skipped(why="no sample whose tensors have elements"))]
+
+
+def test_a_name_alone_makes_the_same_call() -> None:
+    made = operator(careful, dotcu.Sample(A, B), reference=torch.add)
+    one, again = ([trial.name for trial in errors.plan(subject(made))] for _ in range(2))
+    assert one == again
+    assert len(set(one)) == len(one)

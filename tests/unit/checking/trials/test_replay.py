@@ -1,0 +1,73 @@
+"""The replay trial in the simulator: it tells a body that is no function of its arguments."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
+from dotcu.checking.subject import Subject
+from dotcu.checking.trials import replay
+from dotcu.operator import Operator
+
+kernels = dotcu.load_inline("""
+__global__ void twice(const float* x, float* out, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = 2 * x[i];
+}
+""")
+calls: list[int] = []
+_names = (f"trials_replay_test::op{i}" for i in itertools.count())
+
+
+def make(*, drifting: bool = False, wanted: bool = True) -> Operator:
+    @dotcu.op(next(_names), replay=wanted)
+    def twice(x: Tensor) -> Tensor:
+        calls.append(1)
+        blocks = dotcu.cdiv(x.numel(), 32) + (len(calls) if drifting else 0)
+        out = torch.empty_like(x)
+        kernels.twice(x, out, x.numel(), grid=blocks, block=32)
+        return out
+
+    twice.reference(lambda x: 2 * x)
+
+    @twice.samples
+    def _(device: torch.device, dtype: torch.dtype) -> list[dotcu.Sample]:
+        return [dotcu.Sample(torch.randn(n, device=device, dtype=dtype)) for n in (3, 40)]
+
+    return twice
+
+
+def outcome_of(operator: Operator) -> Outcome:
+    subject = Subject(overload=operator, device=torch.device("cpu"))
+    (trial,) = replay.plan(subject)
+    ((check, outcome),) = trial.run()
+    assert check == "replay"
+    return outcome
+
+
+def test_a_body_that_follows_its_arguments_holds() -> None:
+    assert outcome_of(make()) == Held()
+
+
+def test_a_body_that_follows_something_else_falls_short_with_the_difference() -> None:
+    outcome = outcome_of(make(drifting=True))
+    assert isinstance(outcome, FellShort)
+    assert outcome.reason == "a plan says another thing than the body"
+    assert "grid" in outcome.evidence
+
+
+def test_an_operator_that_is_never_replayed_is_not_looked_at() -> None:
+    assert outcome_of(make(drifting=True, wanted=False)) == Skipped(why="declared replay=False")
+
+
+def test_a_call_that_fails_anyway_is_no_fault_of_a_plan() -> None:
+    @dotcu.op(next(_names))
+    def fails(x: Tensor) -> Tensor:
+        raise ValueError("not today")
+
+    fails.samples(lambda device, dtype: [dotcu.Sample(torch.ones(2))])
+    assert outcome_of(fails) == Skipped(why="a call fails: not today")

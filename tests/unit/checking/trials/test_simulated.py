@@ -1,0 +1,75 @@
+"""The simulator's sanitizers beside a GPU; the trial itself needs none."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.checking.catalogue import Level
+from dotcu.checking.outcome import FellShort, Held, Skipped, Verdict
+from dotcu.checking.subject import Subject
+from dotcu.checking.trials import simulated
+from dotcu.checking.trials.call import SANITIZERS
+from dotcu.operator import Operator
+
+kernels = dotcu.load_inline("""
+__global__ void twice(const float* x, float* out, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = 2 * x[i];
+}
+""")
+_names = (f"trials_simulated_test::op{i}" for i in itertools.count())
+
+
+def make(*, beyond: int = 0, cluster: int | None = None) -> Operator:
+    @dotcu.op(next(_names), dtypes=(torch.float32, torch.float64))
+    def twice(x: Tensor) -> Tensor:
+        x = x.float()
+        out = torch.empty_like(x)
+        kernels.twice(x, out, x.numel() + beyond, grid=2, block=32, cluster=cluster)
+        return out
+
+    twice.reference(lambda x: 2 * x.float())
+
+    @twice.samples
+    def _(device: torch.device, dtype: torch.dtype) -> list[dotcu.Sample]:
+        return [dotcu.Sample(torch.randn(n, device=device, dtype=dtype)) for n in (40, 3)]
+
+    return twice
+
+
+def verdicts_of(operator: Operator, level: Level) -> list[list[Verdict]]:
+    """Of each trial that is planned beside a GPU."""
+    subject = Subject(overload=operator, device=torch.device("cuda", 0), level=level)
+    trials = list(simulated.plan(subject))
+    assert all(trial.case.endswith("-s1") for trial in trials), "the smallest"
+    return [list(trial.run()) for trial in trials]
+
+
+def test_a_sound_kernel_holds_by_all_four() -> None:
+    (verdicts,) = verdicts_of(make(), Level.STANDARD)
+    assert verdicts == [(name, Held()) for name in SANITIZERS]
+
+
+def test_at_the_full_level_each_dtype_is_tried() -> None:
+    assert len(verdicts_of(make(), Level.FULL)) == 2
+
+
+def test_a_finding_is_of_its_sanitizer() -> None:
+    (((check, outcome),),) = verdicts_of(make(beyond=1), Level.QUICK)
+    assert check == "sanitizer-bounds"
+    assert isinstance(outcome, FellShort)
+    assert "out-of-bounds" in outcome.reason
+
+
+def test_what_the_simulator_does_not_run_is_not_looked_at() -> None:
+    (verdicts,) = verdicts_of(make(cluster=2), Level.QUICK)
+    assert [check for check, _ in verdicts] == list(SANITIZERS)
+    assert all(isinstance(outcome, Skipped) and "cluster" in outcome.why for _, outcome in verdicts)
+
+
+def test_on_the_cpu_every_call_is_simulated_already() -> None:
+    assert list(simulated.plan(Subject(overload=make(), device=torch.device("cpu")))) == []

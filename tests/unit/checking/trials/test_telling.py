@@ -1,0 +1,62 @@
+"""Errors in a few lines."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from dotcu.checking.trials.telling import MOST_COLUMNS, MOST_LINES, brief, one_line, quiet
+from dotcu.errors import ToolchainError
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    try:
+        raise error from cause
+    except type(error) as caught:
+        return caught
+
+
+def test_a_long_message_is_cut_in_lines_and_columns() -> None:
+    words = brief(raised(ValueError("\n\n".join(["x" * 1000] * 50)))).splitlines()
+    assert len(words) == MOST_LINES + 1
+    assert words[-1] == "..."
+    assert all(len(line) <= MOST_COLUMNS + 3 for line in words)
+
+
+def test_the_users_line_and_the_kind_come_first() -> None:
+    assert "test_telling.py:" in brief(raised(ValueError("seven")))
+    assert brief(raised(ValueError("seven"))).endswith("ValueError: seven")
+
+
+def test_what_it_was_first_raised_from_is_told_too() -> None:
+    words = brief(raised(RuntimeError("traced"), raised(ValueError("between"), ValueError("at first"))))
+    assert "RuntimeError: traced" in words
+    assert "caused by ValueError: at first" in words
+    assert "between" not in words
+
+
+def test_a_machine_that_lacks_something_is_no_finding() -> None:
+    with pytest.raises(ToolchainError):
+        brief(raised(RuntimeError("traced"), ToolchainError("no compiler")))
+
+
+def test_one_line_is_the_first() -> None:
+    assert one_line(ValueError("\nfirst\nsecond")) == "first"
+
+
+def test_frames_of_cpp_are_left_out() -> None:
+    words = brief(raised(RuntimeError("no such size\nException raised from make at tensor.cpp:7\nframe #0")))
+    assert words.endswith("RuntimeError: no such size")
+
+
+@pytest.mark.parametrize("name", ["torch._dynamo", "torch._subclasses.fake_tensor"])
+def test_torch_logs_nothing_in_a_quiet_block_and_as_before_after_it(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger(name)
+    before = logger.level
+    with quiet():
+        logger.error("a trace of many lines")
+    assert not caplog.records
+    assert logger.level == before

@@ -1,0 +1,214 @@
+"""`dotcu check`: its options, its exit codes, and what it prints where."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dotcu.checking.outcome import FellShort, Held, Result
+from dotcu.checking.trial import Trial
+from dotcu.cli import console, main, progress
+
+OPS = """
+import torch
+from torch import Tensor
+
+import dotcu
+
+
+@dotcu.op("{namespace}::right")
+def right(a: Tensor) -> Tensor:
+    print("in the body")
+    return a + 1
+
+
+right.reference(lambda a: a + 1)
+
+
+@dotcu.op("{namespace}::wrong")
+def wrong(a: Tensor) -> Tensor:
+    return a + 2
+
+
+wrong.reference(lambda a: a + 1)
+
+
+@dotcu.op("{namespace}::stopped")
+def stopped(a: Tensor) -> Tensor:
+    if a.numel() == 2:
+        raise KeyboardInterrupt
+    return a + 1
+
+
+stopped.reference(lambda a: a + 1)
+
+
+def samples(device, dtype):
+    return [dotcu.Sample(torch.zeros(n, device=device, dtype=dtype)) for n in (1, 2)]
+
+
+for operator in (right, wrong, stopped):
+    operator.samples(samples)
+"""
+_numbers = itertools.count()
+
+
+class Done:
+    """What a command came to, in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *words: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["dotcu", *words])
+            with pytest.raises(SystemExit) as caught:
+                main.main()
+        self.code = caught.value.code
+        self.out, self.err = capsys.readouterr()
+
+
+@pytest.fixture
+def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file of operators, beside which the command runs; gives its namespace."""
+    monkeypatch.chdir(tmp_path)
+    namespace = f"cli_check_{next(_numbers)}"
+    (tmp_path / "ops.py").write_text(OPS.format(namespace=namespace))
+    return namespace
+
+
+CALLS = ("--quick", "--device", "simulator", "--only")
+
+
+def test_what_holds_ends_with_0(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "check", "ops.py:right", *CALLS, f"{ops}::right/call/float32-s")
+    assert done.code == 0, done.out
+    assert done.out.startswith("quick on simulator, seed 0, ")
+    assert done.out.splitlines()[-1].startswith("held: 1 overload, ")
+
+
+def test_what_falls_short_ends_with_1_and_the_line_that_shows_it_again_does(
+    ops: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = Done(capsys, "check", "ops.py", "--seed", "5", *CALLS, f"{ops}::wrong/call/float32-s")
+    assert done.code == 1
+    (line,) = {line for line in done.out.splitlines() if line.endswith("float32-s0") and "again: " in line}
+    words = shlex.split(line.partition("again: ")[2])
+    assert words[:3] == ["dotcu", "check", "ops.py:wrong"]
+    again = Done(capsys, *words[1:])
+    assert again.code == 1
+    assert f"{ops}::wrong/call/float32-s0 fell short of numerics" in again.out
+    assert "float32-s1" not in again.out
+
+
+def test_json_is_all_that_is_on_standard_output(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "check", "ops.py:right", "--json", *CALLS, f"{ops}::right/call/float32-s")
+    shown = json.loads(done.out)
+    assert (done.code, shown["version"], shown["held"], shown["level"]) == (0, 2, True, "quick")
+    assert "in the body" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "level"), [([], "standard"), (["--quick"], "quick"), (["--full"], "full")], ids=str
+)
+def test_the_level_is_an_option(
+    ops: str, capsys: pytest.CaptureFixture[str], words: list[str], level: str
+) -> None:
+    only = f"{ops}::right/call/float32-s0"
+    done = Done(capsys, "check", "ops.py:right", "--device", "simulator", "--only", only, "--json", *words)
+    assert json.loads(done.out)["level"] == level
+
+
+def test_two_levels_at_once_are_wrong_usage(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "check", "ops.py", "--quick", "--full")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "error: --quick and --full were given together; give one of them, or neither.\n"
+
+
+def test_a_trial_that_there_is_not_is_wrong_usage(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "check", "ops.py:right", *CALLS, "right/call")
+    assert (done.code, done.out) == (2, "")
+    assert "no trial is named 'right/call'" in done.err
+    assert f"{ops}::right/" in done.err
+
+
+def test_an_interrupt_shows_what_was_found_so_far(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (f"{ops}::stopped/call/float32-s{n}" for n in range(2))
+    done = Done(capsys, "check", "ops.py:stopped", *CALLS, first, "--only", second)
+    assert done.code == 130
+    assert f"{ops}::stopped  float32\n  held " in done.out
+    assert done.out.splitlines()[-1].startswith("interrupted: 1 more to try; ")
+
+
+def test_an_interrupt_is_told_in_json_too(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (f"{ops}::stopped/call/float32-s{n}" for n in range(2))
+    done = Done(capsys, "check", "ops.py:stopped", "--json", *CALLS, first, "--only", second)
+    shown = json.loads(done.out)
+    assert (done.code, shown["held"]) == (130, False)
+    assert shown["unfinished"] == 1
+    assert {one["trial"] for one in shown["results"]} == {first}
+
+
+def test_a_target_that_is_not_importable_shows_the_users_own_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shapes_of_cli_check.py").write_text("def count(n):\n    return 1 / n\n")
+    (tmp_path / "ops.py").write_text("from shapes_of_cli_check import count\nN = count(0)\n")
+    done = Done(capsys, "check", "ops.py")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: ops.py cannot be imported:\n"
+        "    ops.py:2: in <module>\n        N = count(0)\n"
+        "    shapes_of_cli_check.py:2: in count\n        return 1 / n\n"
+        "    shapes_of_cli_check.py:2: ZeroDivisionError: division by zero\n"
+        "For the whole traceback, run the command again with DOTCU_DEBUG=1.\n"
+    )
+
+
+class TestProgress:
+    TRIALS = tuple(
+        Trial(overload="a::b", kind=kind, case="float32-s0", checks=("numerics",), run=list)
+        for kind in ("call", "compile")
+    )
+
+    @staticmethod
+    def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> io.StringIO:
+        stream = io.StringIO()
+
+        def err() -> console.Console:
+            return console.Console(file=stream, force_terminal=terminal, width=100, color_system=None)
+
+        monkeypatch.setattr(progress.console, "err", err)
+        return stream
+
+    def results(self) -> Iterator[Result]:
+        for trial, outcome in zip(self.TRIALS, (FellShort(reason="wrong"), Held()), strict=True):
+            yield Result(overload="a::b", check="numerics", trial=trial.name, outcome=outcome)
+
+    def test_a_terminal_shows_the_trial_the_count_and_what_fell_short(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream = self.shown(monkeypatch, terminal=True)
+        with progress.following(self.TRIALS) as tell:
+            for result in self.results():
+                tell(result)
+        assert "a::b call" in stream.getvalue()
+        assert "1 fell short" in stream.getvalue()
+        assert "2/2" in stream.getvalue()
+
+    def test_a_pipe_shows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = self.shown(monkeypatch, terminal=False)
+        with progress.following(self.TRIALS) as tell:
+            for result in self.results():
+                tell(result)
+        assert stream.getvalue().strip() == ""
+
+    def test_nothing_to_do_is_fine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shown(monkeypatch, terminal=True)
+        with progress.following([]):
+            pass
