@@ -1,0 +1,80 @@
+"""Sound operators hold, however odd: a false alarm would be a fault of the check."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+import dotcu
+from dotcu.checking import CheckReport
+from dotcu.checking.outcome import Held, Skipped
+from dotcu.checking.target import resolve
+from dotcu.operator import Operator
+
+OPERATORS = Path(__file__).parent / "operators"
+NAMES = {
+    "arguments": (
+        "shifted",
+        "total",
+        "power",
+        "turned",
+        "flipped",
+        "half_polynomial",
+        "transposed",
+        "contiguous_only",
+        "multiplied",
+    ),
+    "results": (
+        "axpy_",
+        "averaged",
+        "added",
+        "parts",
+        "largest_at",
+        "nothing",
+        "dotted",
+        "cast",
+        "quantized",
+        "to_fp8",
+        "times_i",
+    ),
+    "chance": ("summed", "dropped", "noisy", "sigmoid"),
+}
+CASES = [(file, name) for file, names in NAMES.items() for name in names]
+
+
+@functools.cache
+def operators(file: str) -> dict[str, Operator]:
+    return dict(resolve(str(OPERATORS / f"{file}.py")))
+
+
+@functools.cache
+def report_of(file: str, name: str) -> CheckReport:
+    return dotcu.check(operators(file)[name], device="simulator", level="full")
+
+
+@pytest.mark.parametrize(("file", "name"), CASES)
+def test_a_sound_operator_holds(file: str, name: str) -> None:
+    report = report_of(file, name)
+    assert report.held, str(report)
+
+
+@pytest.mark.parametrize(("file", "name"), CASES)
+def test_its_values_are_looked_at(file: str, name: str) -> None:
+    calls = [r for r in report_of(file, name).results if "/call/" in r.trial]
+    for check in ("written", "bounds", "inputs", "result", "sanitizer-bounds"):
+        assert all(isinstance(r.outcome, Held) for r in calls if r.check == check)
+    skipped = {r.outcome for r in calls if r.check == "numerics" and not isinstance(r.outcome, Held)}
+    random = {Skipped(why="declared random, and so is its reference")}
+    assert skipped == (random if name == "noisy" else set())
+
+
+def test_what_is_declared_is_told() -> None:
+    outcomes = {r.outcome for r in report_of("chance", "summed").results if r.check == "determinism"}
+    assert outcomes == {Skipped(why="declared nondeterministic by a tag")}
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_every_operator_is_tried(file: str) -> None:
+    assert set(operators(file)) == set(NAMES[file])
