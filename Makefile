@@ -45,7 +45,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/dotcu/nat
 	@touch $@
 
 demo: $(STAMP)  ## check every operator of the gallery: on the GPU, else in the simulator
-	@$(BIN)/dotcu check dotcu.gallery
+	@$(BIN)/dotcu check dotcu.gallery --quick
 
 test: lint docs  ## lint, build the docs, run the tests that are quick
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow'

@@ -118,4 +118,4 @@ def test_the_bare_call_is_the_smallest_one_in_memory_of_its_own() -> None:
         (trial,) = compute_sanitizer.bare(Subject(overload=twice, device=torch.device("cuda", 0)))
         ((check, outcome),) = trial.run()
         assert check == "memcheck"
-        assert outcome == Held(note="")
+        assert outcome == Held(note="twice")
