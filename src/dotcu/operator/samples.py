@@ -32,7 +32,9 @@ class Sample:
     def map_tensors(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Sample:
         """The same call with `change` applied to each tensor, also to those in lists."""
         return Sample(
-            *(_map(change, value) for value in self.args),
+            *[
+                _map(change, value) for value in self.args
+            ],  # a generator would be asked after those by keyword
             **{name: _map(change, value) for name, value in self.kwargs.items()},
         )
 

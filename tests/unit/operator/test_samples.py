@@ -30,3 +30,8 @@ def test_tensors_are_mapped_wherever_they_stand() -> None:
 def test_the_repr_tells_layouts() -> None:
     view = torch.ones(4, 6).t()[1:]
     assert repr(dotcu.Sample(view, 2)) == "Sample(float32[5, 4] strides [1, 6] offset 1, 2)"
+
+
+def test_tensors_come_in_the_order_of_the_arguments() -> None:
+    first, second, named = torch.zeros(1), torch.zeros(2), torch.zeros(3)
+    assert [t.numel() for t in dotcu.Sample(first, [second], named=named).tensors] == [1, 2, 3]
