@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.case import Case, short
 from dotcu.checking.catalogue import Level
 from dotcu.checking.contained import run
 from dotcu.checking.outcome import FellShort, Result
@@ -157,19 +157,15 @@ def _checked(subject: Subject) -> Checked:
     told = subject.overload.tolerance
     return Checked(
         name=subject.name,
-        dtypes=tuple(map(_dtype_name, subject.overload.dtypes)),
-        tolerance={_dtype_name(d): value for d, value in told.items()} if isinstance(told, Mapping) else told,
-        empty=tuple(_dtype_name(d) for d in subject.overload.dtypes if _all_empty(subject.given(d))),
+        dtypes=tuple(map(short, subject.overload.dtypes)),
+        tolerance={short(d): value for d, value in told.items()} if isinstance(told, Mapping) else told,
+        empty=tuple(short(d) for d in subject.overload.dtypes if _all_empty(subject.given(d))),
     )
 
 
 def _all_empty(cases: Sequence[Case]) -> bool:
     every = [case.sample.tensors for case in cases]
     return bool(every) and all(tensors and not any(t.numel() for t in tensors) for tensors in every)
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def device_name(device: torch.device) -> str:

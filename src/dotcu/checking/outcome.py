@@ -18,6 +18,12 @@ class Held:
     note: str = ""
     ratio: float | None = None
 
+    @staticmethod
+    def refused(error: BaseException) -> Held:
+        """A call that may be refused was, by an error that says so."""
+        said = str(error).strip().partition("\n")[0]
+        return Held(note=f"{REFUSED}{type(error).__name__}: {said}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FellShort:

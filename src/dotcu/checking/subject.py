@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dotcu.checking.cases.case import Case, seed_of
+from dotcu.checking.cases.case import Case, seed_of, short
 from dotcu.checking.cases.given import samples_of
 from dotcu.checking.catalogue import Level
 from dotcu.checking.numerics import outputs
@@ -84,7 +84,7 @@ class Subject:
             OperatorError: The `samples` function failed, or gave something else.
         """
         if dtype not in self._given:
-            name = str(dtype).removeprefix("torch.")
+            name = short(dtype)
             with self.seeded(f"{self.name}/{name}"):
                 samples = list(samples_of(self.overload, self.device, dtype))  # it draws while it yields
             self._given[dtype] = [
@@ -134,11 +134,30 @@ class Subject:
 
     def for_reference(self, sample: Sample) -> Sample:
         """What the reference takes: copies on the CPU, without what the call only writes."""
-        copies = sample.map_tensors(lambda tensor: tensor.detach().clone().cpu())
+        return self.inputs(sample).map_tensors(lambda tensor: tensor.detach().clone().cpu())
+
+    def inputs(self, sample: Sample) -> Sample:
+        """The call without what it only writes."""
         if self.overload.functional is None:
-            return copies
+            return sample
         outs = self.overload.signature.outs
-        return Sample(*copies.args, **{k: v for k, v in copies.kwargs.items() if k not in outs})
+        return Sample(*sample.args, **{name: v for name, v in sample.kwargs.items() if name not in outs})
+
+    def reference_error(self, sample: Sample) -> Exception | None:
+        """What the reference raises on a call; None where it computes, or there is none.
+
+        Raises:
+            ReferenceCalls: It has an operator compute, and so says nothing of the call.
+        """
+        inputs = self.for_reference(sample)
+        try:
+            if self.reference is not None:
+                self.reference(*inputs.args, **inputs.kwargs)
+        except ReferenceCalls:
+            raise
+        except Exception as error:
+            return error
+        return None
 
     def _without_bodies(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def refuse() -> AbstractContextManager[object]:

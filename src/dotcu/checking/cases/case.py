@@ -41,3 +41,8 @@ class Case:
 def seed_of(name: str, seed: int) -> int:
     """A seed for the random numbers of something with a name, that does not hang on what ran before."""
     return (zlib.crc32(name.encode()) ^ (seed * 0x9E3779B1)) & 0x7FFF_FFFF
+
+
+def short(dtype: torch.dtype) -> str:
+    """`float32`."""
+    return str(dtype).removeprefix("torch.")

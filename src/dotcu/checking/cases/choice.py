@@ -6,6 +6,7 @@ the simulator, and each row is multiplied by overloads, dtypes and samples.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,6 @@ import torch
 
 from dotcu.checking.cases import layouts, sizes, values
 from dotcu.checking.cases.case import Case
-from dotcu.checking.cases.derived import inputs_of
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
 from dotcu.operator import Sample
@@ -87,7 +87,8 @@ CHOICES = {
 }
 
 
-def choose(subject: Subject) -> list[Case]:
+@functools.lru_cache(maxsize=1)  # several kinds of trial ask, one after the other
+def choose(subject: Subject) -> tuple[Case, ...]:
     """The author's samples in each dtype, and what is derived from them."""
     dtypes = subject.overload.dtypes
     choice = CHOICES[subject.level]
@@ -96,7 +97,7 @@ def choose(subject: Subject) -> list[Case]:
     for dtype in dtypes:
         for case in [*subject.given(dtype), *(_derived(subject, dtype, choice) if dtype in deriving else ())]:
             found.setdefault(case.name, case)
-    return list(found.values())
+    return tuple(found.values())
 
 
 def few_dtypes(dtypes: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
@@ -108,7 +109,7 @@ def bases(subject: Subject, dtype: torch.dtype) -> list[Case]:
     """Of the given cases that have elements and a dimension, the first of each structure."""
     unique: dict[object, Case] = {}
     for case in subject.given(dtype):
-        tensors = inputs_of(subject, case.sample).tensors
+        tensors = subject.inputs(case.sample).tensors
         if all(t.numel() for t in tensors) and any(t.dim() for t in tensors):
             unique.setdefault(_structure(case.sample), case)
     return list(unique.values())

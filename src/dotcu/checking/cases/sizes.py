@@ -20,7 +20,6 @@ from dotcu.checking.cases.derived import (
     completed,
     generator_for,
     has_indices,
-    inputs_of,
     is_integer,
     mapped,
 )
@@ -57,7 +56,7 @@ def symbols(sample: Sample) -> tuple[int, ...]:
 
 def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case]:
     """A case with each symbol at each of some sizes; where that is too much work, the others are small."""
-    found = symbols(inputs_of(subject, case.sample))
+    found = symbols(subject.inputs(case.sample))
     for symbol in found:
         for n in numbers:
             change = _within(WORK[subject.device.type], found, {symbol: n})
@@ -68,7 +67,7 @@ def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case
 
 def modest(subject: Subject, case: Case) -> Case | None:
     """The case, or one like it that is less work, to derive many from; None where there is none such."""
-    found = symbols(inputs_of(subject, case.sample))
+    found = symbols(subject.inputs(case.sample))
     change = _within(WORK[subject.device.type], found, {})
     if change is None:
         return None
@@ -88,7 +87,7 @@ def _within(work: int, found: Sequence[int], wanted: dict[int, int]) -> dict[int
 
 def ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
     """A case whose tensors have one shape, in shapes of other ranks."""
-    shapes = {tensor.shape for tensor in inputs_of(subject, case.sample).tensors}
+    shapes = {tensor.shape for tensor in subject.inputs(case.sample).tensors}
     if len(shapes) != 1:
         return
     rank = len(next(iter(shapes)))
@@ -113,16 +112,14 @@ def _always(wanted: Shape, shape: Shape) -> Shape:
 
 
 def _reshaped(subject: Subject, case: Case, word: str, reshape: Callable[[Shape], Shape]) -> Iterator[Case]:
-    inputs = inputs_of(subject, case.sample)
+    inputs = subject.inputs(case.sample)
     if any(math.prod(reshape(tuple(t.shape))) > LARGEST[subject.device.type] for t in inputs.tensors):
         return
     name = f"{case.name}-{word}"
 
     def build() -> Sample | None:
         generator = generator_for(name, subject.seed)
-        changed = mapped(
-            inputs_of(subject, case.sample), lambda t: alike(t, reshape(tuple(t.shape)), generator)
-        )
+        changed = mapped(subject.inputs(case.sample), lambda t: alike(t, reshape(tuple(t.shape)), generator))
         return completed(subject, changed)
 
     if subject.overload.functional is not None or has_indices(inputs, case.dtype):

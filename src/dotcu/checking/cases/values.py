@@ -19,7 +19,6 @@ from dotcu.checking.cases.derived import (
     accepted,
     completed,
     generator_for,
-    inputs_of,
     is_integer,
     mapped,
 )
@@ -158,5 +157,5 @@ def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | Non
             return tensor
         return fill(tensor.shape, tensor.dtype, generator).to(tensor.device, tensor.dtype)
 
-    changed = mapped(inputs_of(subject, case.sample), change)
+    changed = mapped(subject.inputs(case.sample), change)
     return completed(subject, changed)

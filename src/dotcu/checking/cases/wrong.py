@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dotcu.checking.cases.case import Case
-from dotcu.checking.cases.derived import arguments, short, with_arguments
+from dotcu.checking.cases.case import Case, short
+from dotcu.checking.cases.derived import arguments, with_arguments
 from dotcu.checking.subject import Subject
 from dotcu.operator import Sample
 

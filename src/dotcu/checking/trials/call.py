@@ -30,7 +30,7 @@ from dotcu.checking.memory import (
     snapshot,
     span,
 )
-from dotcu.checking.outcome import REFUSED, FellShort, Held, Skipped, Verdict
+from dotcu.checking.outcome import FellShort, Held, Skipped, Verdict
 from dotcu.checking.returned import opaque, shared
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Trial
@@ -168,26 +168,11 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
         return "numerics", Skipped(why=f"the simulator cannot run it: {str(error).splitlines()[0]}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
         raise error
-    refused = isinstance(error, REFUSALS) or _reference_error(subject, case) is not None
-    if refused:
-        said = next(iter(str(error).splitlines()), "")
-        return "errors", Held(note=f"{REFUSED}{type(error).__name__}: {said}")
+    if isinstance(error, REFUSALS) or subject.reference_error(case.make()) is not None:
+        return "errors", Held.refused(error)
     return "errors", FellShort(
         reason="the call failed where the reference computes, without a clear error", evidence=located(error)
     )
-
-
-def _reference_error(subject: Subject, case: Case) -> Exception | None:
-    if subject.reference is None:
-        return None
-    sample = subject.for_reference(case.make())
-    try:
-        subject.reference(*sample.args, **sample.kwargs)
-    except ReferenceCalls:
-        raise
-    except Exception as error:
-        return error
-    return None
 
 
 # ------------------------------------------------------------------ memory

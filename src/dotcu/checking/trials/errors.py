@@ -18,7 +18,6 @@ from torch import Tensor
 from dotcu.checking import numerics
 from dotcu.checking.blame import located
 from dotcu.checking.cases.choice import bases
-from dotcu.checking.cases.derived import inputs_of
 from dotcu.checking.cases.wrong import Wrong, wrong
 from dotcu.checking.outcome import REFUSED, FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import ReferenceCalls, Subject
@@ -118,7 +117,7 @@ def _must_raise(made: Made, why: str) -> Outcome:
 def _refer(subject: Subject, sample: Sample) -> Made:
     """What the reference makes of the arguments, where they are: on one device or on several."""
     assert subject.reference is not None
-    inputs = inputs_of(subject, sample)
+    inputs = subject.inputs(sample)
     try:
         with torch.no_grad():
             return Made(results=numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs)))

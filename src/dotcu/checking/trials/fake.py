@@ -96,7 +96,7 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     except REFUSALS as error:
         if not case.derived:
             raise
-        yield CHECK, Held(note=f"refused: {type(error).__name__}: {one_line(error)}")
+        yield CHECK, Held.refused(error)
         return
     except Exception as error:
         if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):

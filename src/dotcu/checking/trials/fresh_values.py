@@ -161,9 +161,8 @@ def _takes(subject: Subject, case: Case) -> bool:
         return True
     sample = case.make()
     try:
-        if subject.reference is not None:
-            inputs = subject.for_reference(sample)
-            subject.reference(*inputs.args, **inputs.kwargs)
+        if subject.reference_error(sample) is not None:
+            return False
         with subject.place():
             subject.call(sample)
     except (UsageError, EnvironmentFault):

@@ -145,7 +145,7 @@ def look(subject: Subject, case: Case, way: Way) -> Iterator[Verdict]:
     except REFUSALS as error:
         if not case.derived or isinstance(error, (BodyError, UsageError)):
             raise
-        outcome = Held(note=f"refused: {type(error).__name__}: {one_line(error)}")
+        outcome = Held.refused(error)
     if not (case.derived and isinstance(outcome, Skipped)):  # the given cases say why
         yield way.check, outcome
 

@@ -118,7 +118,7 @@ def _tried(subject: Subject, grown: Grown) -> Outcome:
     except Exception as error:
         return Skipped(why=f"the reference does not take {grown.new} for {grown.old}: {located(error)}")
     if isinstance(called, Exception):
-        return Held(note=f"refused: {type(called).__name__}: {str(called).splitlines()[0]}")
+        return Held.refused(called)
     largest = max(t.numel() for t in called + expected)
     reason = _difference(called, expected, max(largest, ELEMENTS))
     if reason:

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from dotcu import settings
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.case import Case, short
 from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Trial
@@ -32,7 +32,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
     for dtype in subject.overload.dtypes:
         cases = subject.given(dtype)
         if cases:
-            name, run = str(dtype).removeprefix("torch."), partial(look, subject, cases)
+            name, run = short(dtype), partial(look, subject, cases)
             yield Trial(overload=subject.name, kind="replay", case=name, checks=("replay",), run=run)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 
@@ -16,14 +15,11 @@ from dotcu.checking.subject import Subject
 def varied(subject: Subject, dtype: torch.dtype, endings: Iterable[str]) -> list[Case]:
     """The derived cases of a dtype whose names end in one of some words, given as patterns."""
     wanted = re.compile(rf"-(?:{'|'.join(endings)})$")
-    return [case for case in _derived(subject) if case.dtype == dtype and wanted.search(case.name)]
+    return [
+        case for case in choose(subject) if case.derived and case.dtype == dtype and wanted.search(case.name)
+    ]
 
 
 def of_size(*numbers: int) -> str:
     """The pattern of cases in which a size was changed to one of some numbers; to any, if none is given."""
     return rf"(?:n|\d+as)(?:{'|'.join(map(str, numbers)) or '[0-9]+'})"
-
-
-@functools.lru_cache(maxsize=1)  # several trials ask, one after the other
-def _derived(subject: Subject) -> tuple[Case, ...]:
-    return tuple(case for case in choose(subject) if case.derived)

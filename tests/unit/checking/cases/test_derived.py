@@ -12,7 +12,6 @@ from dotcu.checking.cases.derived import (
     completed,
     generator_for,
     has_indices,
-    inputs_of,
     mapped,
     with_arguments,
 )
@@ -67,7 +66,7 @@ def test_outputs_are_taken_away_and_made_anew() -> None:
         out.copy_(a * alpha)
 
     one = subject(base.overload("out", mutates_args=("out",))(scaled_out))
-    inputs = inputs_of(one, first(one).sample)
+    inputs = one.inputs(first(one).sample)
     assert not inputs.kwargs
     whole = completed(one, inputs)
     assert whole is not None
