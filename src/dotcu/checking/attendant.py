@@ -20,13 +20,16 @@ from dotcu.checking.protocol import START_S, limit_s
 from dotcu.checking.trial import Trial
 
 
-def command() -> list[str]:
+def command(worker: str = "dotcu.checking.worker") -> list[str]:
     """The command that starts a worker, which finds the modules that this process finds.
 
     `python -m` would search the working directory first, where a file may be called random.py.
+
+    Args:
+        worker: The module whose `main` it runs.
     """
     path = f"import sys; sys.path[:] = sys.argv.pop().split({os.pathsep!r})"
-    begin = f"{path}; from dotcu.checking.worker import main; main()"
+    begin = f"{path}; from {worker} import main; main()"
     return [sys.executable, "-u", "-c", begin, os.pathsep.join(sys.path)]
 
 
@@ -115,7 +118,7 @@ def _answer(child: process.Child, trial: Trial | None) -> dict[str, Any] | Death
         child.status()
         return Death(reason=f"it did not end within {limit:g} s", evidence=shortened(child.last_words()))
     if line is None:
-        reason = f"the process died: {_ending(child.status())}"
+        reason = f"the process died: {ending(child.status())}"
         return Death(reason=reason, evidence=shortened(child.last_words()))
     answer: dict[str, Any] = json.loads(line)
     if "unusable" in answer:
@@ -123,7 +126,8 @@ def _answer(child: process.Child, trial: Trial | None) -> dict[str, Any] | Death
     return answer
 
 
-def _ending(status: int | None) -> str:
+def ending(status: int | None) -> str:
+    """How a process ended, by what `Child.status` says, in words."""
     if status is None:
         return "it closed its output"
     if status >= 0:

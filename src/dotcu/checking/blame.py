@@ -46,7 +46,7 @@ def traced(error: BaseException) -> str:
     entries = [
         (at(frame.f_code.co_filename, line), frame.f_code.co_name, _code(frame.f_code.co_filename, line))
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if _is_own(frame.f_code.co_filename)
+        if is_own(frame.f_code.co_filename)
     ]
     frames = [f"{place}: in {function}{code}" for place, function, code in entries]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
@@ -81,11 +81,11 @@ def at(file: str, line: int | None) -> str:
 def _deepest(frames: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
     """The last frame that is in the user's own code; where there is none, the last that has a file."""
     files = [frame for frame in frames if _has_file(frame[0])]
-    own = [frame for frame in files if _is_own(frame[0])]
+    own = [frame for frame in files if is_own(frame[0])]
     return own[-1] if own else files[-1] if files else None
 
 
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
     """Whether a file is the user's own: neither dotcu's nor installed."""
     return _has_file(file) and not any(_below(file, folder) for folder in _INSTALLED)
 

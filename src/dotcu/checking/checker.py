@@ -78,7 +78,7 @@ class Planned:
     def run(self) -> Iterator[Result]:
         """The results as they come, each shortfall with the line that shows it again."""
         for result in run(self.subjects, self.trials):
-            yield self._reproducible(result)
+            yield self.reproducible(result)
 
     def report(
         self, results: Sequence[Result], *, seconds: float = 0.0, interrupted: bool = False
@@ -98,7 +98,8 @@ class Planned:
             seconds=seconds,
         )
 
-    def _reproducible(self, result: Result) -> Result:
+    def reproducible(self, result: Result) -> Result:
+        """A result, a shortfall with the line that shows it again."""
         if not isinstance(result.outcome, FellShort):
             return result
         subject = self.subjects[0]

@@ -54,7 +54,15 @@ class Guarded:
 
 def fresh(sample: Sample) -> Sample:
     """The same call in new memory: same values, strides and misalignment. One tensor stays one tensor."""
-    return guard(sample)[0]
+    made: dict[int, Tensor] = {}
+
+    def replace(tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = _placed(tensor)[0]
+            without_repeats(made[id(tensor)]).copy_(without_repeats(_plain(tensor)))
+        return made[id(tensor)]
+
+    return sample.map_tensors(replace)
 
 
 def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Sample, list[Guarded]]:
@@ -79,23 +87,33 @@ def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Samp
 
 
 def _guarded(tensor: Tensor, byte: int | None) -> Guarded:
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    offset = BAND_BYTES + plain.storage_offset() * plain.itemsize % BAND_BYTES
-    size = offset + extent(plain) * plain.itemsize
-    buffer = torch.full(
-        (-(-size // 16) * 16 + BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=plain.device
-    )
-    copy = torch.empty(0, dtype=plain.dtype, device=plain.device).set_(
-        buffer.untyped_storage(), offset // plain.itemsize, plain.shape, plain.stride()
-    )
+    copy, buffer = _placed(tensor)
     if byte is None:
-        _without_repeats(copy).copy_(_without_repeats(plain))
+        without_repeats(copy).copy_(without_repeats(_plain(tensor)))
     elif copy.numel():
         _elements(buffer, copy).fill_(byte)
     return Guarded(tensor=copy, buffer=buffer, before=buffer.clone())
 
 
-def _without_repeats(tensor: Tensor) -> Tensor:
+def _placed(like: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor whose elements are yet to be written, with another's layout, and its buffer of bytes."""
+    plain = _plain(like)
+    offset = BAND_BYTES + plain.storage_offset() * plain.itemsize % BAND_BYTES
+    size = offset + extent(plain) * plain.itemsize
+    buffer = torch.full(
+        (-(-size // 16) * 16 + BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=plain.device
+    )
+    tensor = torch.empty(0, dtype=plain.dtype, device=plain.device).set_(
+        buffer.untyped_storage(), offset // plain.itemsize, plain.shape, plain.stride()
+    )
+    return tensor, buffer
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def without_repeats(tensor: Tensor) -> Tensor:
     """Each element once: a dimension of stride 0 has one."""
     for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
@@ -193,7 +211,7 @@ def snapshot(tensor: Tensor) -> Tensor:
 
 def _as_stored(tensor: Tensor) -> Tensor:
     """What a copy leaves as it is: where a bool is no plain 0 or 1, a copy of it would be."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
+    plain = _plain(tensor)
     return plain.view(torch.uint8) if plain.dtype is torch.bool else plain
 
 

@@ -20,7 +20,16 @@ from typing import Any
 
 import torch
 
-from dotcu.checking.precision import beside_zero, is_whole, move, noises, real, to_double, to_single
+from dotcu.checking.precision import (
+    TRIALS,
+    beside_zero,
+    is_whole,
+    move,
+    noises,
+    real,
+    to_double,
+    to_single,
+)
 from dotcu.operator import Sample
 
 MARGIN = 8.0
@@ -86,23 +95,29 @@ def outputs(result: Any) -> tuple[torch.Tensor, ...]:
     return tuple(tensor for item in result for tensor in outputs(item))
 
 
-def oracle(reference: Reference, sample: Sample, tolerance: float | None = None) -> Oracle:
-    """Compute what a sample's result should be, and its bounds. The sample's tensors are left alone.
+def oracle(
+    reference: Reference, sample: Sample, tolerance: float | None = None, *, trials: int = TRIALS
+) -> Oracle:
+    """Compute what a sample's result should be, and its bounds, on the device where its tensors are.
+
+    These are left alone.
 
     Args:
         tolerance: A declared one, which stands for the bounds of what is floating-point: of an element
             its own size and the root mean square of all, times this.
+        trials: How often inputs are moved at random.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
     exact = _compute(reference, sample.map_tensors(to_double), plain)
-    moved = [
-        _compute(reference, sample.map_tensors(functools.partial(move, noise=noise)), plain)
-        for noise in noises()
-    ]
+    changes = [_Change(own, value) for own, value in zip(plain, exact, strict=True)]
+    for noise in noises(trials):
+        moved = _compute(reference, sample.map_tensors(functools.partial(move, noise=noise)), plain)
+        for change, other in zip(changes, moved, strict=True):
+            change.include(other)
     in_single = _errors_in_single(reference, sample, plain)
     limits = [
-        _limits(own, value, others, tolerance, single)
-        for own, value, single, *others in zip(plain, exact, in_single, *moved, strict=True)
+        _limits(own, value, change, tolerance, single)
+        for own, value, single, change in zip(plain, exact, in_single, changes, strict=True)
     ]
     values, bounds, norms = zip(*limits, strict=True) if limits else ((), (), ())
     zeros = _signed_zeros(reference, sample, plain, exact)
@@ -162,6 +177,26 @@ def _zero_from_a_side(own: torch.Tensor, value: torch.Tensor, near: torch.Tensor
     return (own == 0) & (value == 0) & (near != 0) & (own.signbit() == side) & (value.signbit() == side)
 
 
+class _Change:
+    """What moved inputs did to one output so far: one tensor is kept of all that they gave, or two."""
+
+    def __init__(self, own: torch.Tensor, exact: torch.Tensor) -> None:
+        self._exact = exact
+        self.most: torch.Tensor | None = None
+        self.span: tuple[torch.Tensor, torch.Tensor] | None = None
+        if is_whole(own):
+            self.span = own.double().minimum(exact), own.double().maximum(exact)
+
+    def include(self, other: torch.Tensor) -> None:
+        """Widen what there is by one more result."""
+        if self.span is not None:
+            low, high = self.span
+            self.span = low.minimum(other), high.maximum(other)
+            return
+        change = _finite((other - self._exact).abs_())
+        self.most = change if self.most is None else self.most.maximum(change)
+
+
 Limits = tuple[torch.Tensor, torch.Tensor, float]
 """What a result should be, how far each element may be from that, and the whole."""
 
@@ -169,28 +204,22 @@ Limits = tuple[torch.Tensor, torch.Tensor, float]
 def _limits(
     own: torch.Tensor,
     exact: torch.Tensor,
-    moved: Sequence[torch.Tensor],
+    change: _Change,
     tolerance: float | None,
     in_single: torch.Tensor | None,
 ) -> Limits:
-    if is_whole(own):
-        return _limits_of_whole(own, exact, moved)
+    if change.span is not None:  # another integer or bool only where the inputs' last places decide it
+        low, high = change.span
+        return (low + high) / 2, (high - low) / 2, 0.0
     if tolerance is not None:
         least = torch.finfo(real(own).dtype).smallest_normal  # it may flush what is smaller
         bound = tolerance * (_finite(exact).abs() + _rms(exact)) + least
-        return exact, bound, 2 * (tolerance * _norm(exact) + least * math.sqrt(exact.numel()))
-    return exact, *_limits_of_floating(real(own), exact, moved, in_single)
-
-
-def _limits_of_whole(own: torch.Tensor, exact: torch.Tensor, moved: Sequence[torch.Tensor]) -> Limits:
-    """An integer or bool may be another only where the last places of the inputs make it another."""
-    every = torch.stack([own.double(), exact, *moved])
-    low, high = every.amin(0), every.amax(0)
-    return (low + high) / 2, (high - low) / 2, 0.0
+        return exact, bound, 2 * (tolerance * norm(exact) + least * math.sqrt(exact.numel()))
+    return exact, *_limits_of_floating(real(own), exact, change.most, in_single)
 
 
 def _limits_of_floating(
-    own: torch.Tensor, exact: torch.Tensor, moved: Sequence[torch.Tensor], in_single: torch.Tensor | None
+    own: torch.Tensor, exact: torch.Tensor, change: torch.Tensor | None, in_single: torch.Tensor | None
 ) -> tuple[torch.Tensor, float]:
     """How far each element may be, and the whole: some multiple of the error that it cannot avoid.
 
@@ -201,9 +230,8 @@ def _limits_of_floating(
     if not own.numel():
         return torch.zeros_like(exact), 0.0
     dtype = torch.finfo(own.dtype)
-    changes = [_finite((other - exact).abs()) for other in moved]
     last_place = dtype.eps * (_finite(exact).abs() + dtype.smallest_normal)
-    unit = functools.reduce(torch.maximum, changes, last_place)
+    unit = last_place if change is None else last_place.maximum(change)
     error = _finite((own.double() - exact).abs())
     needed = _finite(error / unit).amax()
     if in_single is not None:
@@ -212,15 +240,15 @@ def _limits_of_floating(
     needed = needed.clamp(1.0, dtype.eps**-0.5)
     margin = min(MARGIN, max(1.0, MOST / dtype.eps))
     whole = min(margin, NORM_MARGIN + (MARGIN - NORM_MARGIN) / math.sqrt(own.numel()))
-    lost = _norm(error) if in_single is None else _norm(in_single) / wider
-    return margin * error.maximum(needed * unit), whole * max(lost, _norm(unit))
+    lost = norm(error) if in_single is None else norm(in_single) / wider
+    return margin * error.maximum(needed * unit), whole * max(lost, norm(unit))
 
 
 def _finite(values: torch.Tensor) -> torch.Tensor:
     return values.nan_to_num(0, 0, 0)
 
 
-def _norm(values: torch.Tensor) -> float:
+def norm(values: torch.Tensor) -> float:
     """The 2-norm of what is finite, whose squares may be too large or too small for a float64."""
     values = _finite(values)
     largest = float(values.abs().max()) if values.numel() else 0.0
@@ -228,7 +256,7 @@ def _norm(values: torch.Tensor) -> float:
 
 
 def _rms(values: torch.Tensor) -> float:
-    return _norm(values) / math.sqrt(max(values.numel(), 1))
+    return norm(values) / math.sqrt(max(values.numel(), 1))
 
 
 def judge(result: Any, expected: Oracle) -> Error:
@@ -237,7 +265,8 @@ def judge(result: Any, expected: Oracle) -> Error:
     An integer or bool must be equal, where the inputs' last places do not decide it. Where torch's own
     result is not finite, or the oracle is not, the result must be that same NaN or infinity, or right.
     """
-    actual = [tensor.cpu() for tensor in outputs(result)]
+    device = expected.plain[0].device if expected.plain else torch.device("cpu")
+    actual = [tensor.to(device) for tensor in outputs(result)]
     what = mismatch(actual, expected.plain)
     if what:
         return Error(absolute=math.nan, ratio=math.nan, what=what)
@@ -310,7 +339,7 @@ def _judge_floating(got: torch.Tensor, expected: Oracle, position: int) -> Error
         count = f"{int((~(ratio <= 1.0)).sum())} of {got.numel()} elements"
         what = f"{count} are wrong, the worst by {element:.3g} times the bound"
         return Error(absolute=absolute, ratio=element, what=what, where=where)
-    whole = _ratio(_norm(finite), expected.norms[position])
+    whole = _ratio(norm(finite), expected.norms[position])
     if not whole <= 1.0:
         what = f"output {position} as a whole is wrong by {whole:.3g} times the bound, in the 2-norm"
         return Error(absolute=absolute, ratio=whole, what=what, where=where)

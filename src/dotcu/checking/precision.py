@@ -5,7 +5,6 @@ Integers and bools stay what they are. A complex tensor counts as its real and i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -14,8 +13,8 @@ TRIALS = 8
 """How often each input's elements are moved at random, after all were moved up and all down: so often that
 no element of many stays where it is by chance."""
 
-Noise = Callable[[tuple[int, ...]], torch.Tensor]
-"""Numbers from -1 to 1, one for each element of a shape."""
+Noise = Callable[[torch.Tensor], torch.Tensor | float]
+"""Numbers from -1 to 1, one for each element of a tensor, on its device; or one for all."""
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
@@ -41,17 +40,18 @@ def to_single(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(narrower.get(tensor.dtype, tensor.dtype), copy=True)
 
 
-def noises() -> list[Noise]:
-    """How inputs are moved: numbers from -1 to 1 for each element of a shape."""
-    generator = torch.Generator().manual_seed(0)
+def noises(trials: int = TRIALS) -> list[Noise]:
+    """How inputs are moved: all up, all down, then some times each element at random."""
+    generators: dict[torch.device, torch.Generator] = {}
 
-    def same(shape: tuple[int, ...], value: float) -> torch.Tensor:
-        return torch.full(shape, value, dtype=torch.float64)
+    def random(like: torch.Tensor) -> torch.Tensor:
+        if like.device not in generators:
+            generators[like.device] = torch.Generator(like.device).manual_seed(0)
+        generator = generators[like.device]
+        numbers = torch.rand(like.shape, dtype=torch.float64, device=like.device, generator=generator)
+        return numbers.mul_(2).sub_(1)
 
-    def random(shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.rand(shape, dtype=torch.float64, generator=generator) * 2 - 1
-
-    return [functools.partial(same, value=1.0), functools.partial(same, value=-1.0), *[random] * TRIALS]
+    return [lambda like: 1.0, lambda like: -1.0, *[random] * trials]
 
 
 def move(tensor: torch.Tensor, noise: Noise) -> torch.Tensor:
@@ -59,7 +59,7 @@ def move(tensor: torch.Tensor, noise: Noise) -> torch.Tensor:
     if is_whole(tensor):
         return tensor.clone()
     parts = real(to_double(tensor))
-    moved = parts * (1 + torch.finfo(tensor.dtype).eps * noise(parts.shape))
+    moved = parts * (1 + torch.finfo(tensor.dtype).eps * noise(parts))
     return torch.view_as_complex(moved) if tensor.is_complex() else moved
 
 

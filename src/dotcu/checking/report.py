@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
-from dotcu.checking import rendering
+from dotcu.checking import plain, rendering
 from dotcu.checking.catalogue import Level, of_level
 from dotcu.checking.outcome import REFUSED, FellShort, Held, Result, Skipped
 
@@ -20,8 +18,6 @@ VERSION = 2
 
 _COMPARING = {"numerics", "written"}  # the checks of a call that look at its values
 _DERIVED = re.compile(r"\w+-s\d+-")  # how the name of a case begins that is no sample itself
-
-_WIDE = 100_000  # characters: no line of a report is folded where it is made a string
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +141,7 @@ class CheckReport:
             "overloads": [self._overload(one) for one in self.overloads],
             "results": [result.to_json() for result in self.results],
         }
-        return {name: _plain(value) for name, value in report.items()}
+        return {name: plain.values(value) for name, value in report.items()}
 
     def _overload(self, one: Checked) -> dict[str, Any]:
         derived = self.derived(one.name)
@@ -162,21 +158,8 @@ class CheckReport:
         return rendering.table(self)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False)
-        with console.capture() as captured:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+        return plain.text(self)
 
 
 def _case(result: Result) -> str:
     return result.trial.rpartition("/")[2]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

@@ -120,6 +120,19 @@ class Subject:
         require_memory(given)
         return given
 
+    def gives(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> tuple[torch.Tensor, ...]:
+        """What a call that was made gives: what it returned, and what it wrote of its arguments, in one row.
+
+        The result may be that of anything that is called as the operator is: of a reference, say.
+        """
+        signature = self.overload.signature
+        if self.overload.functional is not None or not signature.mutates:
+            return outputs(result)
+        returned = () if signature.outs else outputs(result)
+        return outputs((*returned, *signature.written(args, kwargs)))
+
     @contextmanager
     def seeded(self, name: str) -> Iterator[None]:
         """Start torch's random numbers from the seed and a name, and leave them as they were."""
@@ -174,14 +187,11 @@ class Subject:
         return call
 
     def _with_writes(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        overload = self.overload
-        if overload.functional is not None or not overload.signature.mutates:
+        if self.overload.functional is not None or not self.overload.signature.mutates:
             return function
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            returned = () if overload.signature.outs else outputs(result)
-            return (*returned, *overload.signature.written(args, kwargs))
+            return self.gives(args, kwargs, function(*args, **kwargs))
 
         return call

@@ -6,10 +6,11 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 from dotcu.checking.blame import blaming
 from dotcu.errors import UsageError
@@ -19,11 +20,12 @@ _PREFIX = "_dotcu_target_"
 """Before a file's name, to make its module's: json.py must not meet the real json."""
 
 
-def resolve(target: str) -> list[tuple[str, Operator]]:
+def resolve(target: str, *, verb: str = "check") -> list[tuple[str, Operator]]:
     """The operators that a target names, with their Python names, in the order of their definition.
 
     Args:
         target: `ops.py`, `package.module`, or either with `:name`.
+        verb: The command that asks, for the line to type.
 
     Raises:
         UsageError: There is no such file, module or operator; answered with the nearest name. Or it
@@ -44,7 +46,7 @@ def resolve(target: str) -> list[tuple[str, Operator]]:
         nearest = difflib.get_close_matches(name, names, n=1, cutoff=0) or names
         raise UsageError(
             f"{place} has no operator {name!r}; it has {', '.join(names)}.\n"
-            f"Type: dotcu check {place}:{nearest[0]}"
+            f"Type: dotcu {verb} {place}:{nearest[0]}"
         )
     return chosen
 
@@ -56,6 +58,33 @@ def operators(module: ModuleType) -> list[tuple[str, Operator]]:
         if isinstance(value, Operator):
             unique.setdefault(value.qualified_name, (name, value))
     return list(unique.values())
+
+
+def function(named: str) -> Callable[..., Any]:
+    """The callable of a file or module that a name such as `ops.py:fn` or `package.module:fn` stands for.
+
+    A file that was loaded before is not loaded again, since its operators would be defined anew.
+
+    Raises:
+        UsageError: There is no such file, module or callable; answered with the nearest name.
+    """
+    place, _, name = named.rpartition(":")
+    module = _loaded(Path(place)) or _module(place)
+    found = getattr(module, name, None)
+    if callable(found):
+        return cast("Callable[..., Any]", found)
+    names = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0)
+    raise UsageError(
+        f"{place} has no function {name!r}.\nName one that it defines."
+        + (f" Did you mean {place}:{nearest[0]}?" if nearest else "")
+    )
+
+
+def _loaded(path: Path) -> ModuleType | None:
+    module = sys.modules.get(_PREFIX + path.stem)
+    same = module is not None and module.__file__ is not None and Path(module.__file__) == path.resolve()
+    return module if same else None
 
 
 def _module(place: str) -> ModuleType:

@@ -38,11 +38,11 @@ _STACK_S = 2.0
 
 def main() -> None:
     """Serve until stdin ends."""
-    source, answers = _take(0, os.O_RDONLY), _take(1, os.O_WRONLY)
+    source, answers = take(0, os.O_RDONLY), take(1, os.O_WRONLY)
     faulthandler.enable()
     requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     busy = threading.Event()
-    threading.Thread(target=_listen, args=(source, requests, busy), daemon=True).start()
+    threading.Thread(target=listen, args=(source, requests, busy), daemon=True).start()
 
     def tell(answer: dict[str, Any]) -> None:
         if "done" in answer:
@@ -57,7 +57,7 @@ def main() -> None:
         busy.clear()
 
 
-def _take(number: int, how: int) -> IO[str]:
+def take(number: int, how: int) -> IO[str]:
     """A file descriptor for this module alone; who uses its number gets stderr, or an empty input."""
     kept = os.dup(number)
     if how == os.O_RDONLY:
@@ -69,7 +69,7 @@ def _take(number: int, how: int) -> IO[str]:
     return os.fdopen(kept, "r" if how == os.O_RDONLY else "w", encoding="utf-8")
 
 
-def _listen(source: Iterable[str], requests: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
+def listen(source: Iterable[str], requests: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
     """Pass requests on. Whoever asked is gone when they end: then there is nobody to work for."""
     for line in source:
         requests.put(line)

@@ -296,3 +296,15 @@ class TestStructure:
     def test_lists_of_tensors_are_flattened_in_order(self) -> None:
         a, b, c = torch.ones(3).unbind()
         assert [id(t) for t in numerics.outputs((a, [b, c], None))] == [id(a), id(b), id(c)]
+
+
+class TestMoves:
+    def test_fewer_moves_widen_the_bounds_of_elements_but_not_of_the_whole(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        a, b = torch.randn(40, 300, generator=generator), torch.randn(300, 30, generator=generator)
+        many = numerics.oracle(torch.matmul, Sample(a, b))
+        few = numerics.oracle(torch.matmul, Sample(a, b), trials=3)
+        assert 1 / 4 < float((few.bounds[0] / many.bounds[0]).median()) < 8
+        assert 1 / 2 < few.norms[0] / many.norms[0] < 2
+        assert numerics.judge(a @ b, few).held
+        assert not numerics.judge(a @ b * 1.0001, few).held

@@ -40,3 +40,8 @@ def test_integers_and_bools_stay(x: torch.Tensor) -> None:
 def test_zeros_move_off_to_their_own_side_alone() -> None:
     beside = precision.beside_zero(torch.tensor([0.0, -0.0, 3.0]))
     assert beside.tolist() == [1e-300, -1e-300, 3.0]
+
+
+def test_inputs_are_moved_as_often_at_random_as_was_asked_for() -> None:
+    assert len(precision.noises(3)) == 5
+    assert len(precision.noises()) == 2 + precision.TRIALS

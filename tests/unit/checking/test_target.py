@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dotcu import errors
-from dotcu.checking.target import resolve
+from dotcu.checking.target import function, resolve
 
 OPS = """
 import torch
@@ -103,3 +103,25 @@ class TestTarget:
         (tmp_path / "k.cu").write_text("")
         with pytest.raises(errors.UsageError, match="not a Python file"):
             resolve(str(tmp_path / "k.cu"))
+
+
+class TestFunction:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "my_baselines.py"
+        path.write_text("loads = []\nloads.append(1)\n\ndef fast(a):\n    return a + len(loads)\n")
+        return path
+
+    def test_a_function_of_a_file_is_found_and_the_file_is_loaded_once(self, file: Path) -> None:
+        first, again = function(f"{file}:fast"), function(f"{file}:fast")
+        assert first(1) == 2
+        assert first is again
+
+    def test_a_function_of_a_module_is_found(self) -> None:
+        assert function("math:sqrt")(9) == 3
+
+    def test_an_unknown_function_is_answered_with_the_nearest(self, file: Path) -> None:
+        with pytest.raises(errors.UsageError, match=r"no function 'fats'.*\n.*Did you mean .*:fast"):
+            function(f"{file}:fats")
+        with pytest.raises(errors.UsageError, match="there is no file"):
+            function(f"{file.with_name('gone.py')}:fast")

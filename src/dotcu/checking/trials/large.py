@@ -1,9 +1,8 @@
 """More than 2^31 elements: the same call with one size so large that an index of 32 bits overflows.
 
 The narrowest dtype is taken, so that the call needs least memory. What is right is what the reference gives
-on the GPU in that dtype: integers are equal; a floating-point number is off by at most some units in its
-last place and of the root mean square around it, and what adding up so many numbers may lose. Those bounds
-are wide, since other checks look at precision: an index that overflows misses whole elements.
+on the GPU in that dtype, within the wide bounds of `closeness`, since other checks look at precision: an
+index that overflows misses whole elements.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from dotcu.checking.blame import located
 from dotcu.checking.cases.case import Case
+from dotcu.checking.closeness import CHUNK, difference
 from dotcu.checking.numerics import outputs
 from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import Subject
@@ -31,12 +31,6 @@ from dotcu.operator import Sample
 
 ELEMENTS = 2**31 + 33
 """Of the largest input, or somewhat more."""
-
-CHUNK = 2**27
-"""So many elements are filled and compared at once."""
-
-UNITS = 8.0
-"""In the last place: how far a floating-point number may be off."""
 
 SHARE, COPIES = 0.6, 3
 """Of the free memory a call may take that share, its tensors counted so many times."""
@@ -120,7 +114,7 @@ def _tried(subject: Subject, grown: Grown) -> Outcome:
     if isinstance(called, Exception):
         return Held.refused(called)
     largest = max(t.numel() for t in called + expected)
-    reason = _difference(called, expected, max(largest, ELEMENTS))
+    reason = difference(called, expected, max(largest, ELEMENTS))
     if reason:
         evidence = f"{grown.case.name}: {grown.case.sample} with {grown.new} for {grown.old}"
         return FellShort(
@@ -205,49 +199,3 @@ def _repeated(tensor: Tensor, shape: list[int]) -> Tensor:
     for part in large.view(-1).split(row.numel()):
         part.copy_(row[: part.numel()])
     return large
-
-
-# ------------------------------------------------------------------ what is right
-
-
-def _difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], added: int) -> str:
-    """The first difference, in words; empty where there is none."""
-    if len(got) != len(expected):
-        return f"it gives {len(got)} tensors, its reference {len(expected)}"
-    for position, (a, b) in enumerate(zip(got, expected, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return (
-                f"output {position} is {a.dtype}{list(a.shape)}, its reference gives {b.dtype}{list(b.shape)}"
-            )
-        found = first_difference(a, b, added)
-        if found is not None:
-            index = [int(i) for i in torch.unravel_index(torch.tensor(found), a.shape)]
-            values = a.reshape(-1)[found].item(), b.reshape(-1)[found].item()
-            return f"output {position}{index}: got {values[0]}, expected {values[1]}"
-    return ""
-
-
-def first_difference(got: Tensor, expected: Tensor, added: int) -> int | None:
-    """The flat index of the first element that is wrong.
-
-    Args:
-        added: How many numbers there are that may have been added up, over all elements.
-    """
-    terms = max(1, added // max(got.numel(), 1))
-    start = 0
-    for a, b in zip(got.reshape(-1).split(CHUNK), expected.reshape(-1).split(CHUNK), strict=True):
-        wrong = ~_close(a, b, terms) if a.is_floating_point() else a != b
-        if bool(wrong.any()):
-            return start + int(wrong.int().argmax())
-        start += a.numel()
-    return None
-
-
-def _close(got: Tensor, expected: Tensor, terms: int) -> Tensor:
-    """Where numbers are near enough to each other, or the same infinity, or both NaN."""
-    wide = torch.float64 if got.dtype == torch.float64 else torch.float32
-    a, b = got.to(wide), expected.to(wide)
-    finite = b.nan_to_num(0, 0, 0)
-    scale = finite.abs() + finite.double().square().mean().sqrt().to(wide)
-    lost = UNITS * torch.finfo(got.dtype).eps + math.sqrt(terms) * torch.finfo(wide).eps
-    return ((a - b).abs() <= lost * scale) | (a == b) | (a.isnan() & b.isnan())

@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from dotcu.checking import streams
 from dotcu.checking.cases.case import Case
 from dotcu.checking.outcome import FellShort, Held, Outcome, Verdict
 from dotcu.checking.subject import Subject
@@ -24,9 +25,6 @@ from dotcu.operator import Sample
 
 A_WHILE = 50_000_000
 """Clocks that a stream sleeps: some 30 ms. A call takes its thread less than one."""
-
-POOL = 32
-"""How many streams torch hands out, in turns."""
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
@@ -48,7 +46,7 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
 
 def _in_rounds(subject: Subject, case: Case) -> Outcome:
     """All four, since one fault may show in several: the one in whose round it must show is among them."""
-    pool = _pool()
+    pool = streams.pool()
     outcome: Outcome = Held()
     faults: list[str] = []
     for name, stream in (("a side stream", pool[0]), ("the default stream", torch.cuda.default_stream())):
@@ -76,9 +74,7 @@ def called(
     """What a call on a stream gives, as that stream alone sees it; it writes the inputs just before."""
     sample = case.make()
     torch.cuda.synchronize()
-    for each in asleep:
-        with torch.cuda.stream(each):
-            torch.cuda._sleep(A_WHILE)
+    streams.sleep(asleep, A_WHILE)
     with torch.cuda.stream(stream):
         refill(sample, values)
         results = tuple(tensor.clone() for tensor in subject.call(sample))
@@ -86,9 +82,3 @@ def called(
         seen = tuple(tensor.cpu() for tensor in results)
     torch.cuda.synchronize()
     return tuple(tensor.to(subject.device) for tensor in seen)
-
-
-def _pool() -> list[torch.cuda.Stream]:
-    """Every side stream that a body could get from torch."""
-    streams = {stream.cuda_stream: stream for stream in (torch.cuda.Stream() for _ in range(POOL))}
-    return list(streams.values())

@@ -44,11 +44,12 @@ def brief(error: BaseException) -> str:
         if isinstance(link, (UsageError, EnvironmentFault)):
             raise link
     if len(chain) == 1:
-        return _first_lines(error)
-    return f"{_first_lines(error)}\ncaused by {_first_lines(chain[-1])}"
+        return first_lines(error)
+    return f"{first_lines(error)}\ncaused by {first_lines(chain[-1])}"
 
 
-def _first_lines(error: BaseException) -> str:
+def first_lines(error: BaseException) -> str:
+    """The first lines of an error, behind the user's file and line, none of them endless."""
     words = located(error).partition(_FRAMES)[0]
     lines = [line.rstrip() for line in words.splitlines() if line.strip()]
     shown = [

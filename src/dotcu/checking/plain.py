@@ -1,0 +1,31 @@
+"""Reports for those who see no terminal: a string of what is shown, and values that JSON has."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+_WIDE = 100_000  # characters: no line of a report is folded where it is made a string
+
+
+def text(renderable: RenderableType) -> str:
+    """What is shown, without colours, nothing folded, no blanks at the ends of lines."""
+    console = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+
+
+def values(value: Any) -> Any:
+    """A value, however nested, with None for every number that is not finite, and lists for tuples."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): values(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [values(item) for item in value]
+    return value

@@ -1,0 +1,23 @@
+"""Streams that sleep, so that whoever does not wait for another one shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+POOL = 32
+"""How many streams torch hands out, in turns."""
+
+
+def pool() -> list[torch.cuda.Stream]:
+    """Every side stream of the current device that a body could get from torch."""
+    streams = {stream.cuda_stream: stream for stream in (torch.cuda.Stream() for _ in range(POOL))}
+    return list(streams.values())
+
+
+def sleep(streams: Sequence[torch.cuda.Stream], clocks: int) -> None:
+    """Let whatever is queued on some streams from now on wait for so many clocks of the GPU."""
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(clocks)
