@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dotcu import settings
+from dotcu import phases, settings
 from dotcu.compile import cache, diagnostics, nvrtc, reasons, signatures
 from dotcu.compile.cache import Store
 from dotcu.compile.diagnostics import Diagnostic
@@ -47,12 +47,18 @@ def build(
         ToolchainError: There is no compiler that fits.
     """
     started = time.perf_counter()
-    plan = plan_build(source, options=options, target=target, names=names, simulated=simulated)
+    with phases.during("build"):
+        plan = plan_build(source, options=options, target=target, names=names, simulated=simulated)
+        return _look(plan, started)
+
+
+def _look(plan: BuildPlan, started: float) -> ObjectCode:
     store = Store(cache.location())
     kept = cache.recollect(store.directory, plan.build_digest)
     if isinstance(kept, Entry):
         return _finish(plan, kept, started, "in memory")
-    found = store.get(plan.build_digest)
+    with phases.during("cache"):
+        found = store.get(plan.build_digest)
     if found is not None:
         return _finish(plan, found, started, "cache hit", store)
     return _make(plan, store, started)
@@ -62,7 +68,7 @@ def _make(plan: BuildPlan, store: Store, started: float) -> ObjectCode:
     """Compile under the key's lock, unless another was faster."""
     if not settings.current().jit:
         raise JitDisabled(_jit_disabled(plan))
-    with store.lock(plan.build_digest) as locked:
+    with phases.during("store"), store.lock(plan.build_digest) as locked:
         found = store.get(plan.build_digest, again=True)
         kept = cache.recollect(store.directory, plan.build_digest)
         if found is None and isinstance(kept, Entry):
@@ -97,7 +103,8 @@ def _compile(plan: BuildPlan) -> tuple[Entry, bool]:
     """
     seen = _Unseen(plan)
     for _ in range(_RETRIES):
-        reply = nvrtc.load(plan.compiler.path).compile(_request(seen.plan, seen.aliases))
+        with phases.during("compile"):
+            reply = nvrtc.load(plan.compiler.path).compile(_request(seen.plan, seen.aliases))
         if reply.ok:
             return _entry(plan, reply), not seen.by_user
         missing = unopened(reply.log)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from dotcu import settings
+from dotcu import phases, settings
 from dotcu.errors import LaunchError, ToolchainError
 from dotcu.kernel import captures, context, failures, recent
 from dotcu.kernel.config import LaunchConfig
@@ -33,7 +33,8 @@ from dotcu.kernel.recent import Launched
 @functools.cache
 def _driver() -> Any:
     try:
-        from cuda.bindings import driver
+        with phases.during("bindings"):
+            from cuda.bindings import driver
     except ImportError as error:
         raise ToolchainError(
             f"The driver's bindings cannot be imported: {error}.\nThey are required for a launch on a GPU.\n"
@@ -218,6 +219,7 @@ class Library:
         self.name = name
         self._names = names
         self._data = data
+        self._is_ptx = not data.startswith(b"\x7fELF")  # as a cubin does
         self._initial = initial
         self._lock = ForkSafeLock()
         self._handle: Any = None
@@ -247,14 +249,16 @@ class Library:
         device = _device(index)
         with device.current(), _beside_captures():
             self._open(index)
-            kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
-            _set_attributes(kernel, device, capability(index), doing)
-            return _call("cuKernelGetFunction", kernel, doing=doing)  # loads it now, not at the first launch
+            with phases.during("jit" if self._is_ptx else "kernel"):
+                kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
+                _set_attributes(kernel, device, capability(index), doing)
+                return _call("cuKernelGetFunction", kernel, doing=doing)  # loads it now, not at a launch
 
     def _open(self, index: int) -> None:
         if self._handle is None:
             doing = f"Loading the code of {self.name}"
-            self._handle = _call("cuLibraryLoadData", self._data, [], [], 0, [], [], 0, doing=doing)
+            with phases.during("jit" if self._is_ptx else "library"):
+                self._handle = _call("cuLibraryLoadData", self._data, [], [], 0, [], [], 0, doing=doing)
         if index not in self._devices:
             for symbol, data in self._initial().items():
                 self._write(symbol, data, index)
@@ -323,7 +327,9 @@ def launch(
         if waited is not None:  # a fault after this is the kernel's own
             _call("cuStreamSynchronize", stream, doing=f"Waiting for what comes before {launched}")
         native = native_config(supported(config, capability(index)), stream)
-        _call("cuLaunchKernelEx", native, function, ctypes.addressof(pointers), 0, doing=doing, waited=waited)
+        with phases.during("launch"):
+            what = native, function, ctypes.addressof(pointers), 0
+            _call("cuLaunchKernelEx", *what, doing=doing, waited=waited)
         recent.note(launched)
         if waited is not None:
             _call("cuStreamSynchronize", stream, doing=doing, waited=waited)

@@ -10,9 +10,9 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 
 from dotcu import compile as compiler
-from dotcu import settings
+from dotcu import phases, settings
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
-from dotcu.errors import CompileError, KernelNotFound, LaunchError, SourceError
+from dotcu.errors import KernelNotFound, LaunchError
 from dotcu.kernel import cuda, state
 from dotcu.kernel.arguments import Plan, is_map, plan
 from dotcu.kernel.config import KernelNeeds
@@ -44,7 +44,8 @@ class Code:
         """The PTX: headers and variables now, bodies when the simulator asks for them."""
         source = self.unit.source
         texts = {source.name: source.text} if source.path is None else {}
-        return Program.parse(self.object.ptx, self.object.files, texts)
+        with phases.during("ptx"):
+            return Program.parse(self.object.ptx, self.object.files, texts)
 
     def symbol(self, name: str) -> str:
         """The entry of a kernel.
@@ -82,15 +83,19 @@ class Code:
         """How the arguments of a kernel are packed."""
         found = self._plans.get(name)
         if found is None:
-            symbol = self.symbol(name)
-            made = signature(
-                name,
-                probe=self._about(name).signatures[name],
-                names=self.unit.parameter_names.get(name, ()),
-                entry=self.program.headers[symbol].params,
-            )
-            found = self._plans[name] = plan(made, self._map_uses(name, made))
+            with phases.during("ptx"):
+                found = self._plans[name] = self._planned(name)
         return found
+
+    def _planned(self, name: str) -> Plan:
+        symbol = self.symbol(name)
+        made = signature(
+            name,
+            probe=self._about(name).signatures[name],
+            names=self.unit.parameter_names.get(name, ()),
+            entry=self.program.headers[symbol].params,
+        )
+        return plan(made, self._map_uses(name, made))
 
     def _map_uses(self, name: str, made: Signature) -> dict[int, MapUse]:
         """What a kernel does with its tensor maps, by index of their parameter."""
@@ -106,17 +111,19 @@ class Code:
         """What a kernel takes of a multiprocessor."""
         found = self._needs.get(name)
         if found is None:
-            symbol = self.symbol(name)
-            resources, header = self.object.resources.get(symbol), self.program.headers[symbol]
-            found = self._needs[name] = KernelNeeds(
-                static_smem_bytes=resources.smem_bytes
-                if resources
-                else self.program.entry(symbol).smem_bytes,
-                registers=resources.registers if resources else 0,
-                max_threads=_product(header.required_threads or header.max_threads),
-                cluster=_dim(header.cluster),
-            )
+            with phases.during("ptx"):
+                found = self._needs[name] = self._found_needs(name)
         return found
+
+    def _found_needs(self, name: str) -> KernelNeeds:
+        symbol = self.symbol(name)
+        resources, header = self.object.resources.get(symbol), self.program.headers[symbol]
+        return KernelNeeds(
+            static_smem_bytes=resources.smem_bytes if resources else self.program.entry(symbol).smem_bytes,
+            registers=resources.registers if resources else 0,
+            max_threads=_product(header.required_threads or header.max_threads),
+            cluster=_dim(header.cluster),
+        )
 
     def claim(self, kernel: str) -> None:
         """Make sure that the variables which a kernel uses have no second copy that matters.
@@ -126,8 +133,9 @@ class Code:
         """
         if kernel in self._claimed:
             return
-        names = self._device_variables
-        used = state.uses(self.object.ptx, self.symbol(kernel), tuple(names)) if names else {}
+        with phases.during("ptx"):
+            names = self._device_variables
+            used = state.uses(self.object.ptx, self.symbol(kernel), tuple(names)) if names else {}
         shown = {names[symbol]: writes for symbol, writes in used.items()}
         self.unit.users.claim(self._place, self.unit, kernel, shown)
         self._claimed.add(kernel)
@@ -274,31 +282,14 @@ class Unit:
             SourceError: The source does not compile, or an instantiation is not possible.
         """
         names = (*self.names, *("&" + name for name in self.variables))
-        try:
-            return self._build(names, target, simulated)
-        except SourceError:
-            self._build((), target, simulated)  # where the source itself is at fault, this says how
-            seen = [name for name in names if self._sees(name, target, simulated)]
-            if len(seen) == len(names):
-                raise
-            return self._build(seen, target, simulated)
+        return compiler.build_visible(
+            self.source, options=self.options, target=target, names=names, simulated=simulated
+        )
 
     def alone(self, name: str, target: Target, simulated: bool) -> ObjectCode:
         """Compile for one name more, to learn what it is."""
-        return self._build((name,), target, simulated)
-
-    def _sees(self, name: str, target: Target, simulated: bool) -> bool:
-        try:
-            self._build((name,), target, simulated)
-        except (KernelNotFound, CompileError):
-            if "<" in name:
-                raise
-            return False
-        return True
-
-    def _build(self, names: Sequence[str], target: Target, simulated: bool) -> ObjectCode:
         return compiler.build(
-            self.source, options=self.options, target=target, names=names, simulated=simulated
+            self.source, options=self.options, target=target, names=(name,), simulated=simulated
         )
 
 
@@ -319,7 +310,8 @@ _targets: dict[int, tuple[settings.Settings, Target]] = {}
 
 
 def _native_target(index: int) -> Target:
-    chosen = compiler.toolchain.native_target(cuda.capability(index))
+    with phases.during("build"):
+        chosen = compiler.toolchain.native_target(cuda.capability(index))
     if isinstance(chosen, compiler.Rejected):
         raise LaunchError(f"Nothing can be compiled for cuda:{index}. {chosen}")
     return chosen

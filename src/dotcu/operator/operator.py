@@ -11,7 +11,7 @@ from weakref import WeakSet
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from dotcu import settings
+from dotcu import phases, settings
 from dotcu.errors import UsageError
 from dotcu.kernel import ranges
 from dotcu.operator import register, replaying, warming
@@ -96,9 +96,10 @@ class Operator(Overload):
         if self.taken or not replaying.wanted(settings.current()) or ranges.attached():
             return
         self.taken = True
-        provider = replaying.provider(device, natively=self._natively)
-        if not isinstance(provider, str):
-            self._take(provider)
+        with phases.during("replay"):
+            provider = replaying.provider(device, natively=self._natively)
+            if not isinstance(provider, str):
+                self._take(provider)
 
     def _take(self, provider: ModuleType) -> None:
         """Put entries before every overload, and before the packet that chooses among them."""

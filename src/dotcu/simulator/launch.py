@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dotcu import phases
 from dotcu.errors import SimulationError
 from dotcu.simulator.finding import Coordinates
 from dotcu.simulator.machine.grid import Grid
@@ -53,7 +54,8 @@ def launch(
     """
     keep_freed_memory()
     program = loaded.program
-    decoded = program.decoded(entry)
+    with phases.during("decode"):
+        decoded = program.decoded(entry)
     header = program.headers[entry]
     _check_shape(header.name, grid, block)
     everything = _with_variables(memory, loaded)
@@ -75,10 +77,11 @@ def launch(
     )
     if 0 in grid:
         return
-    try:
-        machine.execute()
-    finally:
-        machine.count()
+    with phases.during("simulate"):
+        try:
+            machine.execute()
+        finally:
+            machine.count()
 
 
 def _workspace() -> Buffer:

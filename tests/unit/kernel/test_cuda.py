@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu import settings
+from dotcu import phases, settings
 from dotcu.errors import LaunchError
 from dotcu.kernel import cuda, recent
 from dotcu.kernel.config import read_config
 from dotcu.kernel.context import Place, entering
+from dotcu.phases import Stopwatch
 
 CONFIG = read_config("k", grid=3, block=64)
 ILLEGAL_ADDRESS, OUT_OF_MEMORY = 700, 2
@@ -37,6 +38,23 @@ def test_attributes_are_set_on_each_device(library: cuda.Library, driver: Any) -
         library.kernel("_Z1k", index)
         assert driver.called.count("cuKernelSetAttribute") == 2, "shared memory and large clusters"
         assert ("cuLibraryLoadData" in driver.called) == (index == 0), "the code is shared"
+
+
+@pytest.mark.parametrize(
+    ("data", "steps"),
+    [(b"\x7fELF and so on", ["library", "kernel", "launch"]), (b".version 9.0", ["jit", "launch"])],
+    ids=["a cubin", "PTX"],
+)
+def test_a_first_launch_tells_its_steps_and_whether_the_driver_compiles(
+    driver: Any, data: bytes, steps: list[str]
+) -> None:
+    library, watch = cuda.Library("k.cu", data, dict), Stopwatch("call")
+    with phases.listening(watch):
+        launch(library)
+        assert list(watch.times) == ["call", *steps]
+        launch(library)
+    assert [step for step in steps if watch.times[step] > 1][-1] == "launch"
+    assert (watch.times["library"], watch.times["kernel"]) in ((1, 1), (0, 0)), "once for all launches"
 
 
 def test_a_launch_does_not_wait(library: cuda.Library, driver: Any) -> None:
