@@ -15,6 +15,7 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.plan import BuildPlan, plan_build, source_digest
 from dotcu.compile.source import Source, inline_source, read_source
 from dotcu.compile.target import Rejected, Target, plan_target
+from dotcu.compile.visible import build_visible
 
 __all__ = [
     "BuildPlan",
@@ -28,6 +29,7 @@ __all__ = [
     "Source",
     "Target",
     "build",
+    "build_visible",
     "cache",
     "host_code",
     "inline_source",

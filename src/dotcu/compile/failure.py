@@ -95,8 +95,8 @@ def _not_found(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotFound |
     refused = [
         name
         for name in plan.names
-        if any(_is_about(name, d) for d in errors)
-        and not any(_is_about(name, d) and _UNCHOSEN in d.message for d in errors)
+        if any(is_about(name, d) for d in errors)
+        and not any(is_about(name, d) and _UNCHOSEN in d.message for d in errors)
     ]
     known_kernels, known_variables = declared(plan)
     for name in refused:
@@ -137,7 +137,8 @@ def _likeness(wanted: str, other: str) -> float:
     return max(ratio(wanted, other), ratio(wanted.split("::")[-1], other.split("::")[-1]))
 
 
-def _is_about(name: str, diagnostic: Diagnostic) -> bool:
+def is_about(name: str, diagnostic: Diagnostic) -> bool:
+    """Whether a diagnostic is about a name that was asked for, and not about the source."""
     expression = diagnostic.source.partition("nv_mangled_name")[2].strip()
     return expression in (name, signatures.expression(name))
 
@@ -173,7 +174,7 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
     if error.file != NAME_MAP:
         hint = undefined.hint(error.message)
         return replace(error, notes=(*error.notes, hint)) if hint else error
-    name = next((name for name in plan.names if _is_about(name, error)), "")
+    name = next((name for name in plan.names if is_about(name, error)), "")
     return Diagnostic(
         severity="error", file=plan.display, line=0, column=0,
         message=f"{name} cannot be instantiated: {error.message}", notes=error.notes,
@@ -203,7 +204,7 @@ def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
     blamed = [
         name
         for name in plan.names
-        if any(_is_about(name, error) or _is_assembled(plan, name, error) for error in errors)
+        if any(is_about(name, error) or _is_assembled(plan, name, error) for error in errors)
         or re.search(rf"instantiation of \"[^\"]*\b{re.escape(base(name))}\(", context)
     ]
     return f", instantiating {', '.join(blamed)}" if blamed else ""

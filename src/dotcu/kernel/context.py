@@ -9,14 +9,16 @@ not see it. The state belongs to the thread and task that set it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dotcu.kernel.config import LaunchConfig
     from dotcu.kernel.recording import Recorder
+    from dotcu.kernel.units import Unit
 
 from dotcu.kernel.locks import ForkSafeLock
 
@@ -114,6 +116,7 @@ class Launch:
         digest: The build digest of the code that ran.
         compile_s: Seconds that compiling it took, by this process or the one that filled the cache.
         cached: Whether the code came from the cache.
+        files: Real path, or name to show, of each file name in its line table.
     """
 
     kernel: str
@@ -121,6 +124,7 @@ class Launch:
     digest: str
     compile_s: float
     cached: bool
+    files: Mapping[str, str]
 
 
 _watchers: ContextVar[tuple[list[Launch], ...]] = ContextVar("dotcu_watchers", default=())
@@ -141,3 +145,37 @@ def watching() -> Iterator[list[Launch]]:
 def watched() -> tuple[list[Launch], ...]:
     """Where to report a launch; empty while nobody watches."""
     return _watchers.get()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intended:
+    """A launch that is about to happen, or that is skipped where only shapes are asked for.
+
+    Attributes:
+        kernel: The kernel with its template arguments.
+        unit: What it is compiled with.
+    """
+
+    kernel: str
+    unit: Unit
+    config: LaunchConfig
+
+
+Listener = Callable[[Intended], object]
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dotcu_listeners", default=())
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell of each launch of this thread before it happens, and of skipped ones, until the block ends."""
+    token = _listeners.set((*_listeners.get(), listener))
+    try:
+        with seeing_every_call():
+            yield
+    finally:
+        _listeners.reset(token)
+
+
+def listeners() -> tuple[Listener, ...]:
+    """Whom to tell of a launch; empty while nobody listens."""
+    return _listeners.get()

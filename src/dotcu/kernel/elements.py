@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from dotcu.errors import ArgumentError
+from dotcu.kernel.spellings import TYPES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,33 +108,7 @@ ADDRESS = Element(
     name="a pointer", dtypes=(torch.int64, torch.uint64), scalar="unsigned long", lanes=1, size=8, alignment=8
 )
 
-SPELLINGS: dict[torch.dtype, str] = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.float8_e4m3fn: "__nv_fp8_e4m3",
-    torch.float8_e5m2: "__nv_fp8_e5m2",
-    torch.float8_e8m0fnu: "__nv_fp8_e8m0",
-    torch.int8: "signed char",
-    torch.int16: "short",
-    torch.int32: "int",
-    torch.int64: "long long",
-    torch.uint8: "unsigned char",
-    torch.uint16: "unsigned short",
-    torch.uint32: "unsigned int",
-    torch.uint64: "unsigned long long",
-    torch.bool: "bool",
-}
-
-HEADERS = {
-    "__half": "cuda_fp16.h",
-    "__nv_bfloat16": "cuda_bf16.h",
-    "__nv_fp8_e4m3": "cuda_fp8.h",
-    "__nv_fp8_e5m2": "cuda_fp8.h",
-    "__nv_fp8_e8m0": "cuda_fp8.h",
-}
-"""The header that declares a C++ type which the language does not have."""
+SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text in TYPES.items()}
 
 
 def spelling(dtype: torch.dtype) -> str:

@@ -11,9 +11,17 @@ import torch
 from dotcu.compile import Declaration, ObjectCode, Target
 from dotcu.errors import ArgumentError, LaunchConfigError, SourceError
 from dotcu.kernel import context, cuda, templates
-from dotcu.kernel.config import read_block
+from dotcu.kernel.config import read_block, read_config
 from dotcu.kernel.forked import require_own_cuda
-from dotcu.kernel.launch import DeviceLike, InSimulator, OnCuda, default_place, launch, launch_unseen
+from dotcu.kernel.launch import (
+    DeviceLike,
+    InSimulator,
+    OnCuda,
+    announce,
+    default_place,
+    launch,
+    launch_unseen,
+)
 from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
 from dotcu.kernel.runs import DEFAULT_ARCH, active_run
 from dotcu.kernel.tracing import refuse_compiled, refuse_place
@@ -171,6 +179,11 @@ class Kernel:
             refuse_compiled(self.name)
         scope = context.current()
         if scope.place is context.Place.SKIP:
+            if context.listeners():
+                config = read_config(
+                    self.name, grid=grid, block=block, smem_bytes=smem_bytes, cluster=cluster
+                )
+                announce(self.unit, self.name, config)
             return
         if scope.place is context.Place.REFUSE:
             refuse_place(self.name, scope.operator, scope.reason)

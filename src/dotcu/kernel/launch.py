@@ -178,6 +178,7 @@ def launch(
     plan = code.plan(name)
     require_device(plan, args)
     require_fit(name, config, code.needs(name), place.arch, multiprocessors=place.multiprocessors)
+    announce(unit, name, config)
     if ranges.wanted():
         with ranges.named(name):
             _run(place, code, name, plan, args, config)
@@ -189,6 +190,12 @@ def launch(
         return
     for watcher in context.watched():
         watcher.append(_seen(name, place, code))
+
+
+def announce(unit: Unit, name: str, config: LaunchConfig) -> None:
+    """Tell those who listen of a launch that is about to happen, or is skipped."""
+    for listener in context.listeners():
+        listener(context.Intended(kernel=name, unit=unit, config=config))
 
 
 def launch_unseen(*args: Any, **kwargs: Any) -> None:
@@ -224,6 +231,7 @@ def _seen(name: str, place: Where, code: Code) -> context.Launch:
         digest=code.object.build_digest,
         compile_s=code.object.seconds,
         cached=code.object.cached,
+        files=code.object.files,
     )
 
 

@@ -113,6 +113,16 @@ def qualified_name(symbol: str) -> tuple[str, bool]:
     return name.name, name.is_template
 
 
+def shown_name(symbol: str) -> str:
+    """The name of a function as a source would write it, template arguments included; else the symbol."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    try:
+        return spell(_Parser(symbol).encoding_name())
+    except SourceError:
+        return symbol
+
+
 class _Parser:
     """A recursive descent over one mangled name, with its table of substitutions."""
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -21,6 +22,7 @@ from dotcu.kernel.kernel import Kernel, overloaded
 from dotcu.kernel.launch import default_place
 from dotcu.kernel.locks import ForkSafeLock
 from dotcu.kernel.state import Users
+from dotcu.kernel.template_arguments import spell_arguments
 from dotcu.kernel.tracing import refuse_compiled
 from dotcu.kernel.units import Unit
 from dotcu.kernel.variable import Variable
@@ -29,6 +31,9 @@ _log = logging.getLogger("dotcu")
 
 Define = Mapping[str, Any]
 Instantiations = Mapping[str, Sequence[Any]]
+
+made: WeakSet[Module] = WeakSet()
+"""Every module that is still in use, for whoever has to know which files were read."""
 
 
 class Module:
@@ -62,6 +67,7 @@ class Module:
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in kernels])
         self._warn_of_hidden(kernels)
+        made.add(self)
         self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {
             (name, row): Kernel(self, templates_by_name[name], self._plain, row)
             for name, rows in together.items()
@@ -106,7 +112,7 @@ class Module:
 
     def instantiation(self, declaration: Declaration, values: Sequence[Any]) -> Kernel:
         """The kernel that a template gives for some arguments."""
-        arguments = templates.spell_arguments(declaration, values)
+        arguments = spell_arguments(declaration, values)
         key = (declaration.name, arguments)
         found = self._instances.get(key)
         if found is None:
@@ -269,7 +275,7 @@ def _read_instantiate(
         if qualified is None:
             raise KernelNotFound(discovery.not_found(file, name, "template", list(declarations)))
         tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
-        read[qualified] = tuple(templates.spell_arguments(declarations[qualified], row) for row in tuples)
+        read[qualified] = tuple(spell_arguments(declarations[qualified], row) for row in tuples)
     return read
 
 

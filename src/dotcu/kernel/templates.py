@@ -1,4 +1,4 @@
-"""Template arguments: Python values -> C++ text, and the headers that the text needs."""
+"""Templates of kernels: their instantiations' names, how they are written, the headers that they need."""
 
 from __future__ import annotations
 
@@ -6,22 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from dotcu.compile import Declaration, Source
 from dotcu.errors import ArgumentError
-from dotcu.kernel.elements import HEADERS, spelling
-
-
-def spell_arguments(declaration: Declaration, values: Sequence[Any]) -> tuple[str, ...]:
-    """Template arguments as C++ text.
-
-    Raises:
-        ArgumentError: Too few or too many, or of a kind that C++ has no text for.
-    """
-    _require_count(declaration, values)
-    return tuple(_spell(declaration, value) for value in values)
+from dotcu.kernel.spellings import HEADERS
 
 
 def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:
@@ -29,29 +16,19 @@ def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:
     return f"{declaration.name}<{', '.join(arguments)}>"
 
 
-def _spell(declaration: Declaration, value: Any) -> str:
-    if isinstance(value, torch.dtype):
-        return spelling(value)
-    if isinstance(value, (bool, np.bool_)):
-        return "true" if value else "false"
-    if isinstance(value, (int, np.integer)):
-        return str(int(value))
-    if isinstance(value, str) and value.strip():
-        return " ".join(value.split())
-    raise ArgumentError(
-        f"{declaration.name}: a template argument is a torch dtype, an int, a bool or C++ text as a str, "
-        f"got {type(value).__name__} {value!r}.\n{_how(declaration)}"
-    )
+def require_count(declaration: Declaration, values: Sequence[Any]) -> None:
+    """Refuse template arguments that are too few or too many.
 
-
-def _require_count(declaration: Declaration, values: Sequence[Any]) -> None:
+    Raises:
+        ArgumentError: They are.
+    """
     texts = declaration.template_parameters
     most = None if any("..." in text for text in texts) else len(texts)
     least = sum("=" not in text and "..." not in text for text in texts)
     if len(values) < least or (most is not None and len(values) > most):
         raise ArgumentError(
             f"{declaration.name} takes {_count(least, most)}, got {len(values)}: "
-            f"{list(values)!r}.\n{_how(declaration)}"
+            f"{list(values)!r}.\n{how(declaration)}"
         )
 
 
@@ -62,7 +39,8 @@ def _count(least: int, most: int | None) -> str:
     return f"{amount} template argument{'' if most == 1 else 's'}"
 
 
-def _how(declaration: Declaration) -> str:
+def how(declaration: Declaration) -> str:
+    """How a template is declared, and how it is instantiated."""
     return f"It is declared: {describe(declaration)}. Write: {example(declaration)}"
 
 
@@ -73,14 +51,20 @@ def describe(declaration: Declaration) -> str:
 
 def example(declaration: Declaration) -> str:
     """How a template is instantiated, with plausible arguments."""
-    values = [_example(text) for text in declaration.template_parameters if "=" not in text]
+    dtype = {"float32": "torch.float32"}
+    values = [dtype.get(value, value) for value in plausible(declaration)]
     return f"{access(declaration.name)}[{', '.join(values) or '()'}](...)"
 
 
-def _example(parameter: str) -> str:
+def plausible(declaration: Declaration) -> tuple[str, ...]:
+    """Arguments that a template might take: `float32`, `256`, `True`."""
+    return tuple(_plausible(text) for text in declaration.template_parameters if "=" not in text)
+
+
+def _plausible(parameter: str) -> str:
     """A plausible argument for a template parameter."""
     if re.match(r"(typename|class)\b", parameter):
-        return "torch.float32"
+        return "float32"
     return "True" if re.match(r"bool\b", parameter) else "256"
 
 

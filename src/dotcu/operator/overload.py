@@ -274,18 +274,36 @@ class Overload:
         return self._replays.report()
 
     @property
+    def has_fake(self) -> bool:
+        """Whether a fake was given, since the body reads values."""
+        return self._fake is not None
+
+    @property
     def has_backward(self) -> bool:
         """Whether a backward was given."""
         return self._derivative.backward is not None
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether samples of its own were given."""
+        return self._samples is not None
 
     def make_samples(self, device: torch.device, dtype: torch.dtype) -> Iterable[Sample]:
         """The samples that were given, for a device and dtype; none where no function was given."""
         return () if self._samples is None else self._samples(device, dtype)
 
+    @property
+    def declares_work(self) -> bool:
+        """Whether a `work` function says what a call does: its own, or that of `functional`."""
+        return self._work is not None or (self.functional is not None and self.functional.declares_work)
+
     def work_of(self, sample: Sample, result: Any) -> tuple[int, int]:
         """Bytes moved and FLOPs of a call; without a `work` function, every tensor once and no FLOPs."""
         if self._work is not None:
             return self._work(*sample.args, **sample.kwargs)
+        if self.functional is not None and self.declares_work:
+            inputs = {name: v for name, v in sample.kwargs.items() if name not in self.signature.outs}
+            return self.functional.work_of(Sample(*sample.args, **inputs), result)
         results = result if isinstance(result, (tuple, list)) else (result,)
         tensors = [*sample.tensors, *(value for value in results if isinstance(value, torch.Tensor))]
         unique = {id(tensor): tensor for tensor in tensors}

@@ -8,7 +8,7 @@ a notebook or `dotcu watch` defines it again.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,13 @@ def withdraw(registration: Registration) -> None:
         operator._op = getattr(operator._op, "fallback", operator._op)
     registration.library._destroy()
     _live.pop(registration.signature.qualified_name, None)
+
+
+def withdraw_of(modules: Container[str]) -> None:
+    """Take out every overload that functions of some modules have defined."""
+    for registration in [each for each in _live.values() if each.origin.module in modules]:
+        withdraw(registration)
+        refresh(registration.signature)
 
 
 def _overloads_of(registration: Registration) -> list[Registration]:

@@ -1,6 +1,6 @@
 """CUDA kernels on the CPU: PTX executed instruction by instruction, on NumPy."""
 
-from dotcu.simulator.counting.counters import Counters
+from dotcu.simulator.counting.counters import Counters, Line
 from dotcu.simulator.finding import Finding
 from dotcu.simulator.launch import launch
 from dotcu.simulator.machine.memory import Buffer, Memory
@@ -15,6 +15,7 @@ __all__ = [
     "Entry",
     "EntryHeader",
     "Finding",
+    "Line",
     "Loaded",
     "Map",
     "Memory",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dotcu.errors import SourceError
-from dotcu.kernel.mangling import parameter_types, qualified_name
+from dotcu.kernel.mangling import parameter_types, qualified_name, shown_name
 
 
 def spelled(symbol: str) -> list[str]:
@@ -89,3 +89,17 @@ def test_what_is_no_probe_is_refused(symbol: str) -> None:
 )
 def test_an_entry_gives_its_qualified_name(symbol: str, name: str, template: bool) -> None:
     assert qualified_name(symbol) == (name, template)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("plain", "plain"),
+        ("_Z5plainPi", "plain"),
+        ("_Z5scaleIfLi256EEvPT_", "scale<float, 256>"),
+        ("_ZN2ns5inner5scaleINS_4PairEEEvPT_", "ns::inner::scale<ns::Pair>"),
+        ("_Znot a name", "_Znot a name"),
+    ],
+)
+def test_a_symbol_is_shown_as_a_source_would_write_it(symbol: str, name: str) -> None:
+    assert shown_name(symbol) == name

@@ -704,6 +704,23 @@ class TestDeclarations:
         assert scale_add.work_of(dotcu.Sample(a, torch.ones(8)), torch.ones(8)) == (96, 0)
         assert scale_add.work_of(dotcu.Sample(a, a), torch.ones(8)) == (64, 0)
 
+    def test_an_overload_that_writes_out_has_the_work_of_the_one_that_returns(self) -> None:
+        @dotcu.op(next(_names))
+        def f(a: Tensor) -> Tensor:
+            return a.clone()
+
+        @f.overload("out", mutates_args=("out",))
+        def f_out(a: Tensor, *, out: Tensor) -> None:
+            out.copy_(a)
+
+        sample = dotcu.Sample(torch.ones(8), out=torch.ones(8))
+        assert not f_out.declares_work
+        f.work(lambda a: (a.numel(), 3))
+        assert f_out.declares_work
+        assert f_out.work_of(sample, None) == (8, 3)
+        f_out.work(lambda a, *, out: (2 * out.numel(), 4))
+        assert f_out.work_of(sample, None) == (16, 4)
+
 
 @pytest.mark.parametrize(
     "tolerance", [math.nan, math.inf, -1e-3, 1.5, {torch.float16: 1e-3, torch.float32: math.nan}]

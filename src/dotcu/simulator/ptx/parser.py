@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dotcu.simulator.ptx.instructions import (
-    NOWHERE,
     TYPE_BYTES,
     Address,
     Arguments,
@@ -19,7 +18,6 @@ from dotcu.simulator.ptx.instructions import (
     Guard,
     Immediate,
     Instruction,
-    Location,
     Negated,
     Operand,
     Pair,
@@ -31,6 +29,7 @@ from dotcu.simulator.ptx.instructions import (
     Vector,
 )
 from dotcu.simulator.ptx.lexer import tokenize
+from dotcu.simulator.ptx.locations import At, Locations
 from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
 from dotcu.simulator.ptx.tokens import Tokens
 
@@ -58,8 +57,7 @@ class _BodyParser:
         self.scope = _Scope(0, None)
         self.scopes = 1
         self.depth = 0
-        self.location = NOWHERE
-        self.parents: dict[tuple[int, int, int], Location] = {}
+        self.locations = Locations()
         self.variables: dict[str, Variable] = {}
         self.instructions: list[Instruction] = []
         self.branches: list[tuple[int, str, _Scope]] = []
@@ -133,23 +131,21 @@ class _BodyParser:
 
     def _loc(self) -> None:
         tokens = self.tokens
-        key = (tokens.integer(), tokens.integer(), tokens.integer())
-        outer: Location | None = None
+        at, outer = self._at(), None
         while tokens.skip(","):
             word = tokens.take()
             if word == "inlined_at":
-                at = (tokens.integer(), tokens.integer(), tokens.integer())
-                outer = self.parents.get(at) or Location(at[0], at[1])
+                outer = self._at()
             elif word == "function_name":
                 tokens.take()
                 if tokens.skip("+"):
                     tokens.integer()
             else:
                 raise tokens.error(f"{word!r} in a .loc")
-        if key[1] == 0:  # line 0 belongs to no source line: stay where we are
-            return
-        self.location = Location(key[0], key[1], outer)
-        self.parents[key] = self.location
+        self.locations.move(at, outer)
+
+    def _at(self) -> At:
+        return self.tokens.integer(), self.tokens.integer(), self.tokens.integer()
 
     def _nothing(self) -> None:
         """An empty statement."""
@@ -208,7 +204,7 @@ class _BodyParser:
                 tuple([m for m in modifiers if m in TYPE_BYTES]),
                 tuple(operands),
                 guard,
-                self.location,
+                self.locations.current,
                 text,
             )
         )
