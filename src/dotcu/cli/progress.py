@@ -1,4 +1,4 @@
-"""How far a check has come, on standard error while it runs; in a pipe or a file, nothing."""
+"""How far a command has come, on standard error while it runs; in a pipe or a file, nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dotcu.cli import console
 
 if TYPE_CHECKING:
+    from dotcu.benchmark.row import Row
     from dotcu.checking.outcome import Result
     from dotcu.checking.trial import Trial
 
@@ -20,6 +21,46 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
     """Show which trial is not done, how many are and how many fell short; gives what to tell each result."""
     from dotcu.checking.outcome import FellShort
 
+    left = {trial.name: f"{trial.overload} {trial.kind}" for trial in trials}
+    with _bar(len(trials), next(iter(left.values()), "")) as show:
+        failures = 0
+
+        def tell(result: Result) -> None:
+            nonlocal failures
+            failures += isinstance(result.outcome, FellShort)
+            left.pop(result.trial, None)
+            short = f"{failures} fell short" if failures else ""
+            show(len(trials) - len(left), next(iter(left.values()), ""), short)
+
+        yield tell
+
+
+@contextmanager
+def measuring(total: int) -> Iterator[Callable[[Row], None]]:
+    """Show which row was the last, how many are done and how many have no figures; gives what to tell each.
+
+    Nothing is drawn but when a row is done: a thread beside the measurement would disturb what it times.
+    """
+    with _bar(total, "preparing", beside=False) as show:
+        done = failures = 0
+
+        def tell(row: Row) -> None:
+            nonlocal done, failures
+            done += 1
+            failures += row.status not in ("measured", "skipped")
+            name = f"{row.key.op} {row.key.case} {row.key.contender} {row.key.l2}"
+            show(done, name, f"{failures} without figures" if failures else "")
+
+        yield tell
+
+
+@contextmanager
+def _bar(total: int, first: str, *, beside: bool = True) -> Iterator[Callable[[int, str, str], None]]:
+    """A bar; gives what sets how many are done, the words before it and those, in red, behind it.
+
+    Args:
+        beside: Whether a thread keeps the time up to date.
+    """
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -28,20 +69,12 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
         TimeElapsedColumn(),
     )
     err = console.err()
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        left = {trial.name: f"{trial.overload} {trial.kind}" for trial in trials}
-        task = bar.add_task(next(iter(left.values()), ""), total=len(trials), short="")
-        failures = 0
+    with Progress(
+        *columns, console=err, transient=True, disable=not err.is_terminal, auto_refresh=beside
+    ) as bar:
+        task = bar.add_task(first, total=total, short="")
 
-        def tell(result: Result) -> None:
-            nonlocal failures
-            failures += isinstance(result.outcome, FellShort)
-            left.pop(result.trial, None)
-            bar.update(
-                task,
-                completed=len(trials) - len(left),
-                description=next(iter(left.values()), ""),
-                short=f"{failures} fell short" if failures else "",
-            )
+        def show(done: int, words: str, short: str) -> None:
+            bar.update(task, completed=done, description=words, short=short, refresh=not beside)
 
-        yield tell
+        yield show

@@ -1,0 +1,179 @@
+"""Without a GPU: what the simulator counts, and the least time that a named GPU would need for it.
+
+A bound, not a measurement: a kernel may take many times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from dotcu.benchmark.counted import Counted, counted
+from dotcu.benchmark.limits.datasheet import Sheet, named
+from dotcu.benchmark.limits.rates import tflops
+from dotcu.benchmark.work import Work, work_of
+from dotcu.errors import OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dotcu.operator import Overload, Sample
+
+DEFAULT_GPU = "H200"
+
+DTYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "f64": "float64",
+        "f32": "float32",
+        "tf32": "tf32",
+        "f16": "float16",
+        "bf16": "bfloat16",
+        "e4m3": "float8_e4m3fn",
+        "e5m2": "float8_e5m2",
+        "s8": "int8",
+        "u8": "int8",
+    }
+)
+"""The types of PTX as torch has them, those that datasheets have rates of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A kernel that a call launched.
+
+    Attributes:
+        seconds: That compiling it for the simulator took, now or when the cache was filled.
+        launches: Of it, in the call.
+    """
+
+    kernel: str
+    seconds: float
+    cached: bool
+    launches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimated:
+    """One call.
+
+    Attributes:
+        case: The name of its inputs.
+        work: What it has to do, by its tensors or its `work`.
+        asked_bytes: That its kernels' lanes asked global memory for; None where it could not be simulated.
+        sector_efficiency: The least sectors that hold these bytes, over those that were touched.
+        operations: That its kernels did, by PTX type.
+        bound_us: The least time on the GPU, by its datasheet; None where the call moves and computes nothing.
+        what: What sets that bound, in words.
+        notes: What a reader has to know: why it could not be simulated, say.
+    """
+
+    op: str
+    case: str
+    work: Work
+    kernels: tuple[Compiled, ...] = ()
+    asked_bytes: int | None = None
+    sector_efficiency: float | None = None
+    operations: Mapping[str, int] = field(default_factory=dict)
+    bound_us: float | None = None
+    what: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What can be said of some calls without a GPU: bounds, not measurements.
+
+    Attributes:
+        gpu: Whose datasheet the bounds are by.
+        source: That datasheet.
+    """
+
+    gpu: str
+    source: str
+    calls: tuple[Estimated, ...]
+
+
+def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_GPU) -> Estimate:
+    """Simulate calls, and bound their time on a GPU that is not here.
+
+    Args:
+        calls: Each an overload, the name of a case, and its arguments on the CPU, which stay as they are.
+        gpu: Its name: `H200`, `RTX 4090`.
+
+    Raises:
+        UsageError: No datasheet of that GPU is known here.
+    """
+    sheet = named(gpu)
+    found = tuple(_estimated(overload, case, sample, sheet) for overload, case, sample in calls)
+    return Estimate(gpu=sheet.name, source=sheet.source, calls=found)
+
+
+def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> Estimated:
+    found = counted(overload, sample)
+    notes = [found] if isinstance(found, str) else []
+    try:
+        work = _work(overload, sample, found)
+    except OperatorError as error:
+        notes.append(str(error).splitlines()[0])
+        work = Work(read_bytes=0, written_bytes=0)
+    bound_us, what = bound(work, {} if isinstance(found, str) else found.operations, sheet)
+    made = Estimated(
+        op=overload.qualified_name,
+        case=case,
+        work=work,
+        bound_us=bound_us or None,
+        what=what,
+        notes=tuple(notes),
+    )
+    return made if isinstance(found, str) else _with_counts(made, found)
+
+
+def _work(overload: Overload, sample: Sample, found: Counted | str) -> Work:
+    """The work; where the call did not run, that of its arguments, which is not too much in any case."""
+    if isinstance(found, str):
+        return work_of(overload, sample, None)
+    return work_of(overload, found.sample, found.result)
+
+
+def _with_counts(made: Estimated, found: Counted) -> Estimated:
+    return replace(
+        made,
+        kernels=_kernels(found),
+        asked_bytes=found.bytes,
+        sector_efficiency=found.ideal_sectors / found.sectors if found.sectors else None,
+        operations=found.operations,
+    )
+
+
+def _kernels(found: Counted) -> tuple[Compiled, ...]:
+    names = [launch.kernel for launch in found.launches]
+    first = {launch.kernel: launch for launch in reversed(found.launches)}
+    return tuple(
+        Compiled(
+            kernel=name,
+            seconds=first[name].compile_s,
+            cached=first[name].cached,
+            launches=names.count(name),
+        )
+        for name in dict.fromkeys(names)
+    )
+
+
+def bound(work: Work, operations: Mapping[str, int], sheet: Sheet) -> tuple[float, str]:
+    """The least time for some work on a GPU in us, and what sets it; 0 where nothing does.
+
+    Bytes are those of the work, since what kernels ask for again may come from a cache; operations are those
+    that the kernels did, and those of the work where none were counted.
+    """
+    done = {DTYPES[name]: count for name, count in operations.items() if name in DTYPES and count}
+    if not done and work.flops:
+        done = {work.dtype: work.flops}
+    bounds = [(work.bytes / sheet.memory_gbps / 1e3, f"memory, {sheet.memory_gbps / 1e3:.4g} TB/s")]
+    for dtype, count in done.items():
+        rate = tflops(sheet, dtype)
+        if rate is not None:
+            bounds.append((count / rate / 1e6, f"{dtype} arithmetic, {rate:.4g} TFLOP/s"))
+    time_us, what = max(bounds)
+    return time_us, what if time_us else ""

@@ -1,0 +1,193 @@
+"""What a call has to do: the bytes that it moves and the operations on them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dotcu.operator import Overload, Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The work of one call.
+
+    Attributes:
+        flops: Operations on numbers; 0 where nobody says.
+        dtype: In which they are done: `float32`.
+        declared: Whether the operator's `work` says so; else every tensor counts once.
+        note: What is wrong with the claim, in words; empty where nothing is.
+    """
+
+    read_bytes: int
+    written_bytes: int
+    flops: int = 0
+    dtype: str = ""
+    declared: bool = False
+    note: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Read and written together."""
+        return self.read_bytes + self.written_bytes
+
+
+def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
+    """The work of a call that was made.
+
+    Inputs count as read once, results as written once, arguments that a call writes as both, those that it
+    only writes (`out`) as written. Memory that several tensors share counts once. What the operator's `work`
+    declares is split between reads and writes in the same proportion.
+
+    Raises:
+        OperatorError: `work` failed, or returned something else than two counts.
+    """
+    read, written = _touched(overload, sample, result)
+    read_bytes, written_bytes = sum(map(_bytes, read)), sum(map(_bytes, written))
+    if not overload.declares_work:
+        return Work(read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype_of(read or written))
+    total, flops = _declared(overload, sample, result)
+    touched = read_bytes + written_bytes
+    read_share = round(total * read_bytes / touched) if touched else total
+    return Work(
+        read_bytes=read_share,
+        written_bytes=total - read_share,
+        flops=flops,
+        dtype=dtype_of(read or written),
+        declared=True,
+    )
+
+
+def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int]:
+    from dotcu.errors import OperatorError
+
+    wanted = "It takes the operator's arguments and returns two whole numbers: bytes moved, and FLOPs."
+    example = "return 3 * x.numel() * x.element_size(), x.numel()"
+    try:
+        given = overload.work_of(sample, result)
+    except Exception as error:
+        raise OperatorError(
+            f"`work` of {overload.qualified_name} failed on {sample!r}: {error}\n{wanted}\nWrite: {example}"
+        ) from error
+    try:
+        total, flops = map(operator.index, given)
+    except (TypeError, ValueError):
+        total = flops = -1
+    if min(total, flops) < 0:
+        raise OperatorError(
+            f"`work` of {overload.qualified_name} returned {given!r} for {sample!r}.\n{wanted}\n"
+            f"Write: {example}"
+        )
+    return total, flops
+
+
+def _touched(overload: Overload, sample: Sample, result: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """What a call reads and what it writes, each memory once."""
+    signature = overload.signature
+    mutated = _tensors(signature.written(sample.args, sample.kwargs))
+    only_written = _tensors(sample.kwargs.get(name) for name in signature.outs)
+    outs = {_memory(tensor) for tensor in only_written}
+    read = [tensor for tensor in sample.tensors if _memory(tensor) not in outs]
+    given = {_memory(tensor) for tensor in sample.tensors}
+    returned = [tensor for tensor in _tensors([result]) if _memory(tensor) not in given]
+    return _once(read), _once([*mutated, *returned])
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    import torch
+
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(value)
+    return found
+
+
+def _memory(tensor: Tensor) -> tuple[Any, ...]:
+    """What tells tensors apart: two of the same elements are the same."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
+
+
+def _once(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return list({_memory(tensor): tensor for tensor in tensors if tensor.numel()}.values())
+
+
+def _bytes(tensor: Tensor) -> int:
+    """The bytes of a tensor's elements; those of an expanded one lie in the same memory, and count once."""
+    from dotcu.kernel.allocations import extent
+
+    return min(tensor.numel(), extent(tensor)) * tensor.element_size()
+
+
+_NARROWEST_FIRST = (
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "float16",
+    "bfloat16",
+    "float32",
+    "complex64",
+    "float64",
+    "complex128",
+)
+
+
+def dtype_of(tensors: Sequence[Tensor]) -> str:
+    """The dtype whose rate bounds the arithmetic on some tensors: that of the narrowest numbers among them.
+
+    It may be too good for a kernel that widens them first; it is never less than that can reach.
+    """
+    names = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors}
+    return next((name for name in _NARROWEST_FIRST if name in names), "")
+
+
+LEEWAY = 1.02
+"""A claim may be so much more than what was counted."""
+
+UNCOUNTED = "its work was not counted"
+"""How it begins where a claim could not be checked: that is no fault of the claim."""
+
+
+def count_check(overload: Overload, sample: Sample) -> str:
+    """Hold the claimed work of a call against what the simulator counts in its kernels.
+
+    A claim of less is fine: kernels read some bytes again. A claim of more would make its figures look better
+    than they are. Where nothing is declared, nothing is claimed; nor is a claim held against kernels alone
+    where the body also calls torch operations that move data.
+
+    Args:
+        sample: CPU tensors, of a small call; they stay as they are.
+
+    Returns:
+        What is wrong with the claim, or why it could not be checked, in words; empty where nothing is wrong.
+
+    Raises:
+        OperatorError: `work` failed, or returned something else than two counts.
+    """
+    from dotcu.benchmark.counted import counted, moving_operations
+
+    if not overload.declares_work:
+        return ""
+    found = counted(overload, sample)
+    if isinstance(found, str):
+        return f"{UNCOUNTED}: {found}"
+    claim = work_of(overload, found.sample, found.result)
+    flops = sum(found.operations.values())
+    notes = []
+    if claim.bytes > LEEWAY * found.bytes:
+        notes.append(f"`work` claims {claim.bytes} bytes, and its kernels ask for {found.bytes}")
+    if claim.flops > LEEWAY * flops:
+        notes.append(
+            f"`work` claims {claim.flops} FLOPs, and its kernels do {flops} "
+            "(comparisons and conversions are none)"
+        )
+    if notes and (others := moving_operations(overload, sample)):
+        return f"{UNCOUNTED}: it also calls {', '.join(others)}"
+    return f"on {sample!r} {'; '.join(notes)}" if notes else ""

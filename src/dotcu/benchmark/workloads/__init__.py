@@ -1,0 +1,1 @@
+"""What is timed: inputs, and who computes on them."""

@@ -1,0 +1,136 @@
+"""Shapes from a command line, and what the other tensors of a call become when the first one changes.
+
+`4096x4096,2^28` are two rows, each a shape for an operator's first tensor; `64x48:48x32` is one row, with a
+shape for each tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from dotcu.errors import UsageError
+
+Shape = tuple[int, ...]
+ShapeRow = tuple[Shape, ...]
+"""The shape of the first tensor, or one for each."""
+
+NO_SIZES = "0d"
+"""How a tensor without dimensions is written."""
+
+_SIZE = re.compile(r"(\d{1,19})(?:\^(\d{1,2}))?")
+
+
+def parse(text: str) -> list[ShapeRow]:
+    """The rows of a text such as `4096x4096,2^28,64x48:48x32`.
+
+    Raises:
+        UsageError: It has another form, or a size of 0.
+    """
+    return [tuple(_shape(part, row) for part in row.split(":")) for row in text.replace(" ", "").split(",")]
+
+
+def rows(given: str | Iterable[str | Sequence[int] | Sequence[Sequence[int]]]) -> list[ShapeRow]:
+    """The same for Python: text, or a list whose items are text, a shape, or a shape for each tensor.
+
+    Raises:
+        UsageError: An item is none of these.
+    """
+    if isinstance(given, str):
+        return parse(given)
+    found: list[ShapeRow] = []
+    for item in given:
+        if isinstance(item, str):
+            found += parse(item)
+        else:
+            found += parse(_written(item))
+    return found
+
+
+def _written(item: object) -> str:
+    """A shape, or several, as text."""
+    if not isinstance(item, Sequence):
+        raise UsageError(f"shapes holds {item!r}.\nGive text or tuples: shapes=['4096x4096', (1024,)].")
+    if all(isinstance(size, int) for size in item):
+        return "x".join(map(str, item)) or NO_SIZES
+    return ":".join(map(_written, item))
+
+
+def _shape(part: str, row: str) -> Shape:
+    if part == NO_SIZES:
+        return ()
+    sizes = []
+    for word in part.split("x"):
+        match = _SIZE.fullmatch(word)
+        size = int(match[1]) ** int(match[2] or 1) if match else 0
+        if size < 1 or size >= 2**63:
+            raise UsageError(
+                f"{row!r} is no shape: {word!r} is no size.\n"
+                "Sizes are whole numbers from 1 on, or powers such as 2^28, joined by x; shapes of several "
+                "tensors are joined by : and rows by a comma.\nType: --shapes 4096x4096,2^28"
+            )
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def name(shapes: Sequence[Shape]) -> str:
+    """Shapes as a name: `4096x4096`, or `64x48:48x32` where they differ."""
+    words = ["x".join(map(str, shape)) or NO_SIZES for shape in shapes]
+    return words[0] if len(set(words)) == 1 else ":".join(words)
+
+
+def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
+    """The shapes of all tensors of a call: as the row says, or such that they follow the first one.
+
+    A tensor that has the first one's shape goes on having it. Any other keeps its dimensions, of which
+    those that measure what one of the first tensor's does go on doing so; sizes of 1 stay.
+
+    Args:
+        template: The shapes that the tensors of a sample have.
+
+    Raises:
+        UsageError: The row has another number of shapes, or there is more than one way to follow it.
+    """
+    if len(row) == len(template):
+        return tuple(row)
+    if len(row) > 1 or not template:
+        raise UsageError(
+            f"{name(row)} has {len(row)} shapes, and a call has {len(template)} tensors: {_told(template)}.\n"
+            f"Give one shape for the first tensor, or one for each.{_example(template)}"
+        )
+    (new,), old = row, template[0]
+    others = [shape for shape in template if shape != old]
+    if others and len(new) != len(old):
+        raise UsageError(
+            f"{name(row)} has {len(new)} dimensions, a sample's first tensor {len(old)}: what the others of "
+            f"{_told(template)} become cannot be told.\nGive a shape for each.{_example(template)}"
+        )
+    change = _followed(old, new, others) if others else {}
+    return tuple(
+        new if shape == old else tuple(change.get(size, size) for size in shape) for shape in template
+    )
+
+
+def _followed(old: Shape, new: Shape, others: Sequence[Shape]) -> dict[int, int]:
+    """What each size of the first tensor becomes in the others."""
+    change: dict[int, int] = {}
+    shared = {size for shape in others for size in shape}
+    for before, after in zip(old, new, strict=True):
+        if before == 1 or before not in shared:
+            continue
+        if change.setdefault(before, after) != after:
+            raise UsageError(
+                f"the first tensor of a sample has the size {before} more than once, and in {name([new])} it "
+                f"is {change[before]} and {after}: another tensor has it too, and could follow either.\n"
+                f"Give a shape for each tensor.{_example([old, *others])}"
+            )
+    return change
+
+
+def _told(template: Sequence[Shape]) -> str:
+    return ", ".join("x".join(map(str, shape)) or NO_SIZES for shape in template) or "none"
+
+
+def _example(template: Sequence[Shape]) -> str:
+    words = ("x".join(map(str, shape)) or NO_SIZES for shape in template)
+    return f"\nType: --shapes {':'.join(words)}" if template else ""

@@ -1,0 +1,171 @@
+"""`dotcu bench TARGET`: how long operators take, beside others and beside what the GPU can do."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from dotcu.cli import console, progress
+from dotcu.errors import EXIT_FELL_SHORT, EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from dotcu.benchmark.measured import L2
+    from dotcu.benchmark.planned import Bounded, Planned
+    from dotcu.benchmark.report import BenchReport
+
+_Words = Optional[str]  # noqa: UP045  (typer reads annotations at run time, also on Python 3.10)
+_File = Optional[Path]  # noqa: UP045
+
+
+def command(
+    target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
+    against: Annotated[
+        _Words,
+        typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; several by comma"),
+    ] = None,
+    shapes: Annotated[
+        _Words,
+        typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
+    ] = None,
+    dtypes: Annotated[_Words, typer.Option(metavar="NAMES", help="float32,bfloat16; of those it has")] = None,
+    cold: Annotated[bool, typer.Option("--cold", help="only with a cold L2 cache")] = False,
+    warm: Annotated[bool, typer.Option("--warm", help="only with a warm L2 cache")] = False,
+    save: Annotated[_File, typer.Option(metavar="FILE", help="write all samples, as JSON lines")] = None,
+    compare: Annotated[
+        _File, typer.Option(metavar="FILE", help="say what changed since a run that was saved")
+    ] = None,
+    plot: Annotated[_File, typer.Option(metavar="FILE", help="draw it, as .svg or .png")] = None,
+    device: Annotated[
+        _Words, typer.Option(help="cuda, cuda:1 or simulator; by default the GPU where there is one")
+    ] = None,
+    gpu: Annotated[
+        _Words, typer.Option(metavar="NAME", help="without a GPU: the one that bounds are for; H200")
+    ] = None,
+    first_call: Annotated[
+        bool, typer.Option("--first-call", help="show where the time of the first call goes, instead")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+) -> None:
+    """Measure how long operators take, beside others and beside what the GPU can do."""
+    if cold and warm:
+        raise UsageError("--cold and --warm were given together; give one of them, or neither for both.")
+    if first_call:
+        _refuse_beside_first_call(
+            target,
+            {
+                "--against": against,
+                "--shapes": shapes,
+                "--dtypes": dtypes,
+                "--cold": cold,
+                "--warm": warm,
+                "--save": save,
+                "--compare": compare,
+                "--plot": plot,
+                "--device": device,
+                "--gpu": gpu,
+            },
+        )
+        _show_first_call(target, as_json=as_json)
+        return
+    _look_ahead(save=save, compare=compare, plot=plot)
+    states: tuple[L2, ...] = ("cold",) if cold else ("warm",) if warm else ("cold", "warm")
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
+        planned = _plan(
+            target,
+            against=_names(against),
+            shapes=shapes,
+            dtypes=_names(dtypes),
+            l2=states,
+            device=device,
+            gpu=gpu,
+        )
+        report = _run(planned)
+    if report.estimate is not None:
+        _refuse_without_figures({"--save": save, "--compare": compare, "--plot": plot})
+    if compare is not None and report.rows:
+        report = report.compared_with(compare, whole=":" not in target)
+    if as_json:
+        console.as_json(report.to_json())
+    else:
+        console.show(report)
+    if save is not None and report.rows:
+        report.save(save)
+    if plot is not None and any(row.time for row in report.rows):
+        report.plot(plot)
+    if report.interrupted:
+        raise KeyboardInterrupt
+    if not report.held:
+        raise typer.Exit(EXIT_FELL_SHORT)
+
+
+def _refuse_beside_first_call(target: str, options: Mapping[str, object]) -> None:
+    given = [option for option, value in options.items() if value not in (None, False)]
+    if given:
+        raise UsageError(
+            f"--first-call was given together with {', '.join(given)}.\nIt shows where the time of one call "
+            f"goes, and takes --json alone.\nType: dotcu bench {target} --first-call"
+        )
+
+
+def _show_first_call(target: str, *, as_json: bool) -> None:
+    from dotcu.benchmark.first_call import first_call
+
+    place, _, name = target.partition(":")
+    found = first_call(place, name or None)
+    if as_json:
+        console.as_json(found.to_json())
+    else:
+        console.show(found)
+
+
+def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -> None:
+    """Refuse now what would fail when everything is measured."""
+    from dotcu.benchmark import plotting, store
+
+    if compare is not None:
+        store.read(compare)
+    if plot is not None:
+        plotting.require(plot)
+    if save is not None and (save.is_dir() or not save.parent.is_dir()):
+        what = f"{save} is a folder" if save.is_dir() else f"there is no folder {save.parent}"
+        example = save / "bench.jsonl" if save.is_dir() else Path(save.name)
+        raise UsageError(f"the report cannot be saved: {what}.\nType: --save {example}")
+
+
+def _plan(target: str, **wanted: Any) -> Planned | Bounded:
+    """Plan the target's operators; what was not asked for is as `prepare` has it."""
+    from dotcu.benchmark.bencher import prepare
+    from dotcu.checking.target import resolve
+
+    given = {name: value for name, value in wanted.items() if value is not None}
+    return prepare([operator for _, operator in resolve(target, verb="bench")], **given)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """The words between commas."""
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _run(planned: Planned | Bounded) -> BenchReport:
+    """Run what is planned, to its end or to an interrupt."""
+    rows, interrupted = [], True
+    with contextlib.suppress(KeyboardInterrupt), progress.measuring(planned.total) as tell:
+        for row in planned.run():
+            rows.append(row)
+            tell(row)
+        interrupted = False
+    return planned.report(rows, interrupted=interrupted)
+
+
+def _refuse_without_figures(files: Mapping[str, Path | None]) -> None:
+    for option, path in files.items():
+        if path is not None:
+            raise EnvironmentFault(
+                f"{option} {path} needs times that were measured on a GPU, and here are bounds.\n"
+                f"Leave {option} out to see them; what this machine lacks for more, says: dotcu doctor"
+            )

@@ -1,0 +1,40 @@
+"""First calls that were not made: reports for what prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dotcu.benchmark.first_call.catalogue import START
+from dotcu.benchmark.first_call.report import Cache, FirstCall, Phase, Run
+
+COMPILED = {"call": 3.0, "imports": 900.0, "compile": 80.0, "store": 5.0, "launch": 0.04}
+CACHED = {"call": 3.0, "imports": 900.0, "cache": 0.5, "launch": 0.04}
+
+
+def run(cache: Cache, call: dict[str, float], **start: float) -> Run:
+    """A process, with what its phases took; the stopwatch beside it went on for half a millisecond."""
+    spent = {"interpreter": 10.0, "torch": 2000.0, **start}
+    assert spent.keys() <= START.keys() | {"compile"}
+    phases = [
+        Phase(stage=stage, name=name, ms=ms, times=2 if name == "compile" else 1)
+        for stage, some in (("start", spent), ("call", call))
+        for name, ms in some.items()
+    ]
+    whole_ms = sum(phase.ms for phase in phases) + 0.5
+    later = (1.5, 0.02, 0.011, 0.012, 0.013)
+    return Run(
+        cache=cache, phases=tuple(phases), whole_ms=whole_ms, imported=("torch._dynamo",), later_ms=later
+    )
+
+
+def report(**values: Any) -> FirstCall:
+    """A report of two processes."""
+    given = {
+        "operator": "mylib::scale_add",
+        "sample": "Sample(float32[1])",
+        "device": "NVIDIA H200 (cuda:0)",
+        "planned": True,
+        "versions": {"torch": "2.11.0"},
+        "runs": (run("empty", COMPILED), run("filled", CACHED)),
+    }
+    return FirstCall(**{**given, **values})

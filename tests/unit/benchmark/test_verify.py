@@ -1,0 +1,144 @@
+"""Nothing is timed before it is right: what is said of contenders that fail, are wrong, or do harm."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dotcu.benchmark.referee import OverloadReferee
+from dotcu.benchmark.row import OWN
+from dotcu.benchmark.verify import Verdict, verify
+from dotcu.benchmark.workloads.contenders import Baseline, contenders, prepare
+from dotcu.benchmark.workloads.refresh import Refresh
+from dotcu.benchmark.workloads.workload import Workload, workloads
+from dotcu.checking.subject import Subject
+from dotcu.operator import Operator
+from trying import device, multiply, squaring
+
+
+def verdicts(operator: Operator, *against: Baseline) -> dict[str, Verdict]:
+    subject = Subject(overload=operator, device=device())
+    case = workloads(subject)[0]
+    assert isinstance(case, Workload)
+    sets = case.sets(2, 0, subject.device)
+    refresh = Refresh(subject, sets)
+    calls = prepare(contenders(subject, against)).calls
+    return verify(OverloadReferee(subject=subject, dtype=case.dtype), calls, sets[0], refresh)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+def test_what_is_right_may_be_timed(dtype: torch.dtype) -> None:
+    found = verdicts(squaring(dtypes=(dtype,)), "eager", torch.square)
+    assert found == {OWN: Verdict(), "eager": Verdict(), "square": Verdict()}
+
+
+def test_each_of_those_that_are_not_is_told_and_the_others_may_be_timed() -> None:
+    def raises(x: Tensor) -> Tensor:
+        raise RuntimeError("out of luck")
+
+    def cubes(x: Tensor) -> Tensor:
+        return x * x * x
+
+    def of_other_dtype(x: Tensor) -> Tensor:
+        return x.double() ** 2
+
+    found = verdicts(squaring(), raises, cubes, of_other_dtype, "eager")
+    assert found[OWN] == found["eager"] == Verdict()
+    assert found["raises"].status == "failed"
+    assert "out of luck" in found["raises"].reason
+    assert found["cubes"].status == "wrong"
+    assert "elements are wrong, the worst by" in found["cubes"].reason
+    assert "its reference gives float32[20]" in found["of_other_dtype"].reason
+
+
+def test_a_reference_that_does_not_take_float64_is_a_mark_of_all_that_it_judged() -> None:
+    def narrow(x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            raise TypeError("float32 only")
+        return x * x
+
+    made = squaring()
+    made.reference(narrow)
+    found = verdicts(made, torch.square)
+    assert [verdict.status for verdict in found.values()] == ["", ""]
+    assert all("compared in float32 with wide bounds" in verdict.mark for verdict in found.values())
+
+
+def harm(change: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor]:
+    def harmful(x: Tensor) -> Tensor:
+        result = x * x
+        change(x)
+        return result
+
+    return harmful
+
+
+def test_whoever_changes_its_inputs_is_told() -> None:
+    for change in (Tensor.zero_, lambda x: x[3:4].neg_()):
+        found = verdicts(squaring(), harm(change))
+        assert found["harmful"].reason == "changes tensor 0 of its arguments, which it must not"
+        assert found[OWN] == Verdict()
+
+
+def test_an_operator_that_returns_its_input_is_told() -> None:
+    def same(x: Tensor) -> Tensor:
+        return x.view(x.shape)
+
+    made = squaring(same)
+    made.reference(torch.clone)
+    told = verdicts(made)[OWN]
+    assert told.status in ("wrong", "failed")
+    assert "memory" in told.reason
+
+
+def test_a_fault_that_shows_only_at_the_second_call_is_told() -> None:
+    calls: list[int] = []
+
+    def once(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x * x if len(calls) < 2 else x
+
+    told = verdicts(squaring(), once)["once"]
+    assert told.status == "wrong"
+    assert told.reason.startswith("is wrong, called again with other values in the same memory")
+
+
+def test_a_reference_that_fails_leaves_nothing_to_be_timed() -> None:
+    made = squaring()
+
+    def refuses(x: Tensor) -> Tensor:
+        raise ValueError("no such thing")
+
+    made.reference(refuses)
+    told = verdicts(made)[OWN]
+    assert told.status == "failed"
+    assert "the reference fails, so nothing can be verified" in told.reason
+    assert "no such thing" in told.reason
+
+
+def test_without_a_reference_a_reader_is_told() -> None:
+    made = squaring()
+    made._reference = None
+    assert verdicts(made)[OWN] == Verdict(mark="not compared with anything: the operator has no reference")
+
+
+def test_elements_that_are_left_unwritten_are_wrong() -> None:
+    def half(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        multiply(x[:10], x[:10], out[:10])
+        return out
+
+    assert verdicts(squaring(half))[OWN].status == "wrong"
+
+
+def test_advice_of_torchs_compiler_is_not_passed_on() -> None:
+    def advises(x: Tensor) -> Tensor:
+        warnings.warn("you could be faster", UserWarning, stacklevel=2)
+        return x * x
+
+    assert verdicts(squaring(), advises)["advises"] == Verdict()

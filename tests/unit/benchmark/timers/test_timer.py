@@ -1,0 +1,74 @@
+"""What is queued around a timed call, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dotcu.benchmark.timers import NotCapturable, Shot, ShotFailed
+from dotcu.benchmark.timers.events import elapsed_us
+from dotcu.benchmark.timers.timer import MeansFailed
+from fake_timer import FakeTimer
+
+
+def test_a_call_is_prepared_held_marked_and_looked_at_in_that_order() -> None:
+    timer = FakeTimer()
+
+    def run() -> str:
+        timer.log.append("run")
+        return "the result"
+
+    shot = Shot(
+        name="a",
+        run=run,
+        prepare=lambda: timer.log.append("prepare"),
+        probe=lambda result: timer.log.append(f"probe {result}"),
+        hold_us=30.0,
+    )
+    timer.time([shot])
+    assert timer.log == ["prepare", "hold", "begin", "run", "end", "probe the result"]
+    assert timer.helpers.held_us == [30.0]
+
+
+def test_a_call_that_raises_names_its_contender_and_what_it_raised() -> None:
+    def run() -> Any:
+        raise ValueError("no such shape")
+
+    with pytest.raises(ShotFailed, match="baseline raised while it was timed") as caught:
+        FakeTimer().time([Shot(name="baseline", run=run)])
+    assert caught.value.name == "baseline"
+    assert str(caught.value.__cause__) == "no such shape"
+
+
+def test_an_interrupt_is_no_failure_of_the_call() -> None:
+    def run() -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        FakeTimer().time([Shot(name="a", run=run)])
+
+
+def test_a_refusal_to_capture_tells_the_first_line_of_why() -> None:
+    error = NotCapturable("a", RuntimeError("CUDA error: operation not permitted\nmore about it"))
+    assert str(error).startswith(
+        "a cannot be captured in a CUDA graph: CUDA error: operation not permitted\n"
+    )
+    assert "more about it" not in str(error)
+
+
+class FakeEvent:
+    def __init__(self, ms: float) -> None:
+        self.ms = ms
+
+    def elapsed_time(self, other: FakeEvent) -> float:
+        return other.ms - self.ms
+
+
+def test_events_give_microseconds() -> None:
+    assert elapsed_us(FakeEvent(1.0), FakeEvent(1.25)) == 250.0
+
+
+def test_time_that_passes_backwards_is_refused() -> None:
+    with pytest.raises(MeansFailed, match="Confidential computing"):
+        elapsed_us(FakeEvent(1.0), FakeEvent(0.5))
