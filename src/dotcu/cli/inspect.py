@@ -1,0 +1,241 @@
+"""`dotcu inspect TARGET`: what is in kernels, and in the binaries that hold them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from dotcu.cli import console
+from dotcu.errors import EXIT_FELL_SHORT, UsageError
+
+if TYPE_CHECKING:
+    from dotcu.inspection.binaries.report import BinaryReport
+    from dotcu.inspection.code.report import InspectReport
+
+COMPILED_HERE = (".cu", ".cuh", ".py")
+"""The endings of files that dotcu compiles; what another file holds is told by its bytes."""
+
+BINARIES = (".so", ".cubin", ".ptx", ".fatbin", ".whl")
+"""The endings of binaries, also of those that are not there: a missing one is told as such."""
+
+_APART = (
+    ("--emit", ("--html", "--diff", "--lines", "--json")),
+    ("--lines", ("--diff", "--json")),
+    ("--html", ("--json",)),
+)
+"""What would be printed into, or instead of, something else."""
+
+_Words = Optional[list[str]]  # noqa: UP045  (typer reads annotations at run time, also on Python 3.10)
+_File = Optional[Path]  # noqa: UP045
+_Word = Optional[str]  # noqa: UP045
+_Number = Optional[int]  # noqa: UP045
+
+
+def command(
+    target: Annotated[
+        str,
+        typer.Argument(help="a .cu, .cubin, .ptx, .fatbin, .so or .whl; or ops.py or a module, with :name"),
+    ],
+    arch: Annotated[
+        _Words, typer.Option(metavar="ARCH", help="sm_90a; may be repeated. Of a binary: list its kernels")
+    ] = None,
+    instantiate: Annotated[
+        _Words, typer.Option(metavar="KERNEL", help="of a template in a .cu: scale[float32,256]; repeatable")
+    ] = None,
+    block: Annotated[
+        _Number, typer.Option(metavar="THREADS", help="the block that occupancy is told for")
+    ] = None,
+    smem_bytes: Annotated[
+        int, typer.Option(metavar="BYTES", help="the dynamic shared memory that goes with it")
+    ] = 0,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="source beside PTX beside SASS, line by line")
+    ] = False,
+    html: Annotated[_File, typer.Option(metavar="FILE", help="write that as one page for a browser")] = None,
+    emit: Annotated[
+        _Word, typer.Option(metavar="WHAT", help="print ptx, sass, cubin, symbols or resources, as it is")
+    ] = None,
+    output: Annotated[
+        _File, typer.Option("-o", "--output", metavar="FILE", help="write what --emit gives into a file")
+    ] = None,
+    diff: Annotated[
+        _Word,
+        typer.Option(
+            metavar="OTHER", help="what changed from OTHER, another TARGET, such as kernels.cu:scale[float64]"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+) -> None:
+    """Show what kernels take and what was emitted, and what a binary holds."""
+    for_code = {
+        "--html": html, "--diff": diff, "--lines": lines,
+        "--instantiate": instantiate, "--block": block, "--smem-bytes": smem_bytes,
+    }  # fmt: skip
+    _refuse_together({**for_code, "--emit": emit, "--json": as_json})
+    if output is not None and emit is None:
+        raise UsageError(f"-o {output} says where to write what --emit gives.\nType: --emit sass -o {output}")
+    if _is_binary(target):
+        _refuse_for_binary(target, for_code)
+        _binary(target, arch or [], emit, output, as_json)
+        return
+    how = {"arch": arch, "instantiate": instantiate or (), "block": block, "smem_bytes": smem_bytes}
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
+        report = _inspect(target, **how)
+        other = None if diff is None else _inspect(diff, **how)
+    reports = [one for one in (other, report) if one is not None]
+    failed = any(one.failed for one in reports)
+    if not all((html is None, emit is None, diff is None)):
+        _complain(reports)
+    if html is not None:
+        _write(html, _page(report).encode())
+        console.say(f"the page is in {html}")
+    if emit is not None and (report.kernels or not failed):
+        _emit(report, emit, output)
+    elif other is not None:
+        _show_diff(other, report, as_json)
+    elif html is None and emit is None:
+        _show(report, lines, as_json)
+    if failed:
+        raise typer.Exit(EXIT_FELL_SHORT)
+
+
+def _refuse_together(given: dict[str, Any]) -> None:
+    for option, others in _APART:
+        both = [other for other in others if given[option] and given[other]]
+        if both:
+            raise UsageError(
+                f"{option} and {both[0]} each print something of their own.\nLeave one of them out, and type "
+                "a second command for the other."
+            )
+
+
+def _is_binary(target: str) -> bool:
+    place = Path(target.partition(":")[0])
+    return place.suffix in BINARIES or (place.is_file() and place.suffix not in COMPILED_HERE)
+
+
+def _refuse_for_binary(target: str, given: dict[str, Any]) -> None:
+    place, _, name = target.partition(":")
+    if name and not Path(target).exists():
+        raise UsageError(
+            f"{place} is a binary, and of one no kernel can be named as {name!r}.\n"
+            f"Type: dotcu inspect {place}, with --arch sm_90 for the kernels of one architecture"
+        )
+    for option, value in given.items():
+        if value:
+            raise UsageError(
+                f"{option} is for kernels that dotcu compiles, and {target} is compiled already.\n"
+                f"Type: dotcu inspect {target}, or with --emit symbols"
+            )
+
+
+def _inspect(target: str, **how: Any) -> InspectReport:
+    """The report on a target, of which `kernels.cu:scale[float32]` is one instantiation."""
+    from dotcu.inspection.inspector import inspect
+
+    place, _, name = target.partition(":")
+    plain, bracket, _ = name.partition("[")
+    if bracket:
+        how["instantiate"] = (name,)
+        target = f"{place}:{plain.rpartition('::')[2]}"
+    return inspect(target, **how)
+
+
+def _complain(reports: Iterable[InspectReport]) -> None:
+    """Tell what failed, where what is printed has no place for it."""
+    for failed in dict.fromkeys(failed for report in reports for failed in report.failed):
+        console.complain(failed.message)
+
+
+def _page(report: InspectReport) -> str:
+    from dotcu.inspection.html import render
+    from dotcu.inspection.html.filling import page
+
+    if not report.kernels and not report.failed:
+        raise UsageError(f"{report.target} has no kernel to show on a page.\nSee what it has: dotcu inspect")
+    return render(page(report))
+
+
+def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
+    from dotcu.inspection.code.listing import Panes
+
+    if as_json:
+        console.as_json(report.to_json())
+        return
+    console.show(report)
+    for kernel in report.kernels if lines else ():
+        console.say()
+        console.show(Panes(kernel))
+
+
+def _show_diff(before: InspectReport, after: InspectReport, as_json: bool) -> None:
+    from dotcu.inspection.code.diff_report import diff
+
+    found = diff(before, after)
+    if as_json:
+        console.as_json(found.to_json())
+    else:
+        console.show(found)
+
+
+def _emit(report: InspectReport, what: str, output: Path | None) -> None:
+    from dotcu.inspection.code.emit import emit
+
+    _put(emit(report, what), output)
+
+
+def _put(data: bytes, output: Path | None) -> None:
+    if output is not None:
+        _write(output, data)
+        return
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}.\nName a file in a folder that is there."
+        ) from error
+
+
+def _binary(target: str, archs: list[str], emit: str | None, output: Path | None, as_json: bool) -> None:
+    from dotcu.inspection.binaries import read
+
+    if emit is not None:
+        _refuse_kind(target, emit)
+    report = read(Path(target), kernels=archs)
+    if emit is not None:
+        _put(_symbols(report), output)
+    elif as_json:
+        console.as_json(report.to_json())
+    else:
+        console.show(report)
+
+
+def _refuse_kind(target: str, what: str) -> None:
+    if what != "symbols":
+        raise UsageError(
+            f"--emit {what} is for kernels that dotcu compiles; of a binary it gives symbols.\n"
+            f"For machine code, type: cuobjdump -sass {target}"
+        )
+
+
+def _symbols(report: BinaryReport) -> bytes:
+    """The host's symbols, as nm has them, then the kernels that are listed."""
+    parts = (report, *report.members)
+    hosts = [str(symbol) for one in parts if one.host is not None for symbol in one.host.symbols]
+    kernels = [
+        f"T {kernel.symbol}\t{kernel.name}\t{arch}"
+        for one in parts
+        for arch, found in one.kernels.items()
+        for kernel in found
+    ]
+    return "".join(f"{line}\n" for line in [*hosts, *kernels]).encode()

@@ -1,0 +1,130 @@
+"""The oldest systems that a library runs on, by the versions of the system's libraries that it asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Numbers = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """The newest versions that a wheel of a tag may ask for."""
+
+    minor: int
+    libstdcxx: int
+    cxxabi: int
+    gcc: Numbers
+
+
+# manylinux_2_MINOR: GLIBC_2.MINOR, GLIBCXX_3.4.N, CXXABI_1.3.N, GCC_N. aarch64's differ in GCC alone, and in
+# that its manylinux_2_17 has GLIBC_2.18.
+# Source: manylinux-policy.json of auditwheel 6.8, symbol_versions of x86_64; PEP 600.
+_POLICIES = (
+    _Policy(5, 8, 1, (4, 2)),
+    _Policy(12, 13, 3, (4, 3)),
+    _Policy(17, 19, 7, (4, 8)),
+    _Policy(24, 22, 10, (4, 8)),
+    _Policy(26, 22, 10, (4, 8)),
+    _Policy(27, 24, 11, (7,)),
+    _Policy(28, 24, 11, (7,)),
+    _Policy(31, 28, 12, (7,)),
+    _Policy(34, 29, 13, (7,)),
+    _Policy(35, 30, 13, (12,)),
+    _Policy(36, 30, 13, (12,)),
+    _Policy(37, 30, 13, (12,)),
+    _Policy(38, 30, 13, (12,)),
+    _Policy(39, 33, 15, (14,)),
+    _Policy(40, 33, 15, (14,)),
+    _Policy(41, 33, 15, (14,)),
+)
+_FIRST_OF = {"x86_64": 5, "aarch64": 17}
+"""The oldest tag of a processor. Source: as above."""
+_ALIASES = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}
+_RELATIVE_RELOCATIONS = "GLIBC_ABI_DT_RELR", "GLIBC_2.36"
+
+# What every system of a tag has. Source: as above, lib_whitelist.
+PROVIDED = frozenset({
+    "libGL.so.1", "libICE.so.6", "libSM.so.6", "libX11.so.6", "libXext.so.6", "libXrender.so.1",
+    "libanl.so.1", "libatomic.so.1", "libc.so.6", "libdl.so.2", "libexpat.so.1", "libgcc_s.so.1",
+    "libglib-2.0.so.0", "libgobject-2.0.so.0", "libgthread-2.0.so.0", "libm.so.6", "libmvec.so.1",
+    "libnsl.so.1", "libpthread.so.0", "libresolv.so.2", "librt.so.1", "libstdc++.so.6", "libutil.so.1",
+    "libz.so.1",
+})  # fmt: skip
+_LOADER = re.compile(r"ld-linux.*|ld64\.so\..*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """The oldest system libraries that suffice.
+
+    Attributes:
+        glibc: `2.17`, "" where no version of it is asked for; libstdcxx: `3.4.21` likewise.
+        tag: The lowest tag whose systems all suffice: `manylinux_2_28_x86_64`; "" where there is none for the
+            processor or the C library.
+        outside: Libraries that are needed and that such a system need not have: some wheel has to bring them.
+    """
+
+    glibc: str
+    libstdcxx: str
+    tag: str
+    outside: tuple[str, ...]
+
+
+def floor(versions: Iterable[str], libraries: Iterable[str], machine: str) -> Floor:
+    """What a library of these needs asks of a system.
+
+    Args:
+        versions: The names of all versions that it needs: `GLIBC_2.17`, `GLIBCXX_3.4.21`, ...
+        libraries: The file names of the libraries that it needs.
+    """
+    needed = {_RELATIVE_RELOCATIONS[1] if v == _RELATIVE_RELOCATIONS[0] else v for v in versions}
+    highest = {family: _highest(needed, family) for family in ("GLIBC", "GLIBCXX", "CXXABI", "GCC")}
+    outside = tuple(name for name in libraries if name not in PROVIDED and not _LOADER.fullmatch(name))
+    foreign = machine not in _FIRST_OF or any(name.startswith("libc.musl") for name in outside)
+    return Floor(
+        glibc=_dotted(highest["GLIBC"]),
+        libstdcxx=_dotted(highest["GLIBCXX"]),
+        tag="" if foreign else f"manylinux_2_{_minor(highest, machine)}_{machine}",
+        outside=outside,
+    )
+
+
+def _minor(highest: dict[str, Numbers], machine: str) -> int:
+    glibc = max(highest["GLIBC"][1:2], default=0)
+    for policy in _POLICIES:
+        if policy.minor >= max(glibc, _FIRST_OF[machine]) and _has(policy, highest):
+            return policy.minor
+    return max(glibc, _POLICIES[-1].minor + 1)
+
+
+def _has(policy: _Policy, highest: dict[str, Numbers]) -> bool:
+    """Whether a policy's C++ and compiler libraries are new enough."""
+    return (
+        (3, 4, policy.libstdcxx) >= highest["GLIBCXX"]
+        and (1, 3, policy.cxxabi) >= highest["CXXABI"]
+        and policy.gcc >= highest["GCC"][: len(policy.gcc)]
+    )
+
+
+def _highest(versions: Iterable[str], family: str) -> Numbers:
+    """The highest number of a family; a version without one, such as CXXABI_FLOAT128, does not count."""
+    numbers = [v.partition("_")[2].split(".") for v in versions if v.startswith(f"{family}_")]
+    return max((tuple(map(int, parts)) for parts in numbers if all(p.isdigit() for p in parts)), default=())
+
+
+def _dotted(numbers: Numbers) -> str:
+    return ".".join(map(str, numbers))
+
+
+_TAG = re.compile(r"(?:manylinux_2_(\d+)|(manylinux\d+))_\w+")
+
+
+def glibc_minor_of(platform: str) -> int | None:
+    """The minor of glibc 2 that a wheel's platform tag promises to run on; None where it promises none."""
+    match = _TAG.fullmatch(platform)
+    if match is None:
+        return None
+    return int(match[1]) if match[1] else _ALIASES.get(match[2])

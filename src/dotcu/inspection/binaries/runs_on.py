@@ -1,0 +1,207 @@
+"""Which GPUs run a binary's code: natively, by the driver's compiler (JIT), or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from dotcu.compile.target import Version
+from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry
+
+How: TypeAlias = Literal["native", "jit", "no"]
+
+# By family-specific target, the capabilities that it runs on.
+# Source: CUDA Programming Guide 13.4, "Feature Set Compiler Targets", table "Family-Specific Compatibility".
+FAMILIES: dict[Version, tuple[Version, ...]] = {
+    (10, 0): ((10, 0), (10, 3), (10, 7)),
+    (10, 3): ((10, 3), (10, 7)),
+    (10, 7): ((10, 7),),
+    (11, 0): ((11, 0),),
+    (12, 0): ((12, 0), (12, 1)),
+    (12, 1): ((12, 1),),
+}
+
+# Capabilities of Tegra (Jetson, DRIVE), whose machine code is promised to fit no other, nor another's them.
+# Source: CUDA C++ Programming Guide 13.0, "Binary Compatibility", note; "CUDA GPU Compute Capability".
+TEGRA: frozenset[Version] = frozenset({(3, 2), (5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)})
+
+# GPUs of each capability, a few of many. Source: developer.nvidia.com/cuda-gpus.
+GPUS: dict[Version, str] = {
+    (7, 5): "T4, RTX 20",
+    (8, 0): "A100",
+    (8, 6): "A10, RTX 30",
+    (8, 7): "Jetson Orin",
+    (8, 9): "L4, L40S, RTX 40",
+    (9, 0): "H100, H200",
+    (10, 0): "B200",
+    (10, 3): "B300",
+    (11, 0): "Jetson Thor",
+    (12, 0): "RTX 50, RTX PRO Blackwell",
+    (12, 1): "DGX Spark",
+}
+
+# By version of PTX, the CUDA version since which drivers read it.
+# Source: PTX ISA 9.5, "Release Notes", table "PTX Release History".
+PTX_SINCE: dict[Version, Version] = {
+    (5, 0): (8, 0),
+    (6, 0): (9, 0), (6, 1): (9, 1), (6, 2): (9, 2), (6, 3): (10, 0), (6, 4): (10, 1), (6, 5): (10, 2),
+    (7, 0): (11, 0), (7, 1): (11, 1), (7, 2): (11, 2), (7, 3): (11, 3), (7, 4): (11, 4), (7, 5): (11, 5),
+    (7, 6): (11, 6), (7, 7): (11, 7), (7, 8): (11, 8),
+    (8, 0): (12, 0), (8, 1): (12, 1), (8, 2): (12, 2), (8, 3): (12, 3), (8, 4): (12, 4), (8, 5): (12, 5),
+    (8, 6): (12, 7), (8, 7): (12, 8), (8, 8): (12, 9),
+    (9, 0): (13, 0), (9, 1): (13, 1), (9, 2): (13, 2), (9, 3): (13, 3), (9, 4): (13, 4), (9, 5): (13, 5),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """On which GPUs code of one kind runs; in words too."""
+
+    fits: Callable[[Version, Version], bool]
+    text: str
+
+
+def _same(code: Version, gpu: Version) -> bool:
+    return code == gpu
+
+
+def _same_major(code: Version, gpu: Version) -> bool:
+    tegra = code != gpu and bool({code, gpu} & TEGRA)
+    return code[0] == gpu[0] and code[1] <= gpu[1] and not tegra
+
+
+def _family(code: Version, gpu: Version) -> bool:
+    return gpu in FAMILIES.get(code, (code,))
+
+
+def _not_before(code: Version, gpu: Version) -> bool:
+    return code <= gpu
+
+
+# By kind of code and suffix of its architecture.
+# Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility"; CUDA Programming Guide,
+# "Feature Set Compiler Targets"; nvcc's documentation, `ptxas --gpu-name`.
+RULES: dict[tuple[str, str], Rule] = {
+    ("elf", ""): Rule(fits=_same_major, text="GPUs of its major and no lower minor version, Tegra apart"),
+    ("elf", "f"): Rule(fits=_family, text="GPUs of its family"),
+    ("elf", "a"): Rule(fits=_same, text="that GPU alone"),
+    ("ptx", ""): Rule(fits=_not_before, text="that GPU and all later ones"),
+    ("ptx", "f"): Rule(fits=_family, text="GPUs of its family"),
+    ("ptx", "a"): Rule(fits=_same, text="that GPU alone"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How a binary's modules run on a GPU.
+
+    Attributes:
+        how: "native" where most of the modules that run have machine code for it, "jit" where the driver
+            compiles most of them, "no" where none runs.
+        native: How many modules have machine code for it; jit: only PTX; none: neither. Whether such a module
+            is meant for other GPUs or lacks something, nobody can tell from outside.
+        driver: The CUDA version that the driver must have for the PTX, None where none is compiled.
+        why: The counts, and what there is in the modules that do not run, in a sentence.
+    """
+
+    how: How
+    native: int
+    jit: int
+    none: int
+    driver: Version | None
+    why: str
+
+
+def verdict(modules: Iterable[Fatbin], gpu: Version, driver: Version | None = None) -> Verdict:
+    """Say how modules run on a GPU.
+
+    Args:
+        gpu: Its compute capability: (9, 0).
+        driver: The CUDA version of its driver; None: one that reads all PTX.
+    """
+    loaded = loadable(modules)
+    chosen = [choose(module.entries, gpu, driver) for module in loaded]
+    native = sum(entry is not None and entry.kind == "elf" for entry in chosen)
+    compiled = [entry for entry in chosen if entry is not None and entry.kind == "ptx"]
+    left = [module for module, entry in zip(loaded, chosen, strict=True) if entry is None]
+    return Verdict(
+        how="no" if len(left) == len(chosen) else "native" if native >= len(compiled) else "jit",
+        native=native,
+        jit=len(compiled),
+        none=len(left),
+        driver=max((ptx_since(entry.version) for entry in compiled), default=None),
+        why=_why(native, len(compiled), left, gpu, driver),
+    )
+
+
+def loadable(modules: Iterable[Fatbin]) -> tuple[Fatbin, ...]:
+    """The modules that a program loads: linked ones where there are any, empty ones never."""
+    filled = [module for module in modules if module.entries]
+    return tuple([module for module in filled if not module.relocatable] or filled)
+
+
+def choose(entries: Iterable[FatbinEntry], gpu: Version, driver: Version | None = None) -> FatbinEntry | None:
+    """The entry that the driver takes: machine code before PTX, the nearest architecture; None: none fits."""
+    fitting = [entry for entry in entries if not refusal(entry, gpu, driver)]
+    return max(fitting, key=lambda e: (e.kind == "elf", capability(e.arch), e.arch), default=None)
+
+
+def refusal(entry: FatbinEntry, gpu: Version, driver: Version | None = None) -> str:
+    """Why an entry does not run on a GPU, "" where it does."""
+    rule = RULES.get((entry.kind, entry.arch.lstrip("sm_0123456789")))
+    if rule is None:
+        return f"{entry.kind} for {entry.arch} is not loaded by itself"
+    what = f"{_KINDS[entry.kind]} for {entry.arch}"
+    if not rule.fits(capability(entry.arch), gpu):
+        return f"{what} runs on {rule.text}"
+    since = ptx_since(entry.version)
+    if entry.kind == "ptx" and driver is not None and since > driver:
+        return (
+            f"{what} is of version {_dotted(entry.version)}, which drivers read since CUDA {_dotted(since)}"
+        )
+    return ""
+
+
+def ptx_since(version: Version) -> Version:
+    """The CUDA version since which drivers read a version of PTX; of one newer than the table, a guess."""
+    return PTX_SINCE.get(version, (version[0] + 4, version[1]))
+
+
+def capability(arch: str) -> Version:
+    """(9, 0) of `sm_90a`."""
+    major, minor = divmod(int(arch.strip("sm_af")), 10)
+    return major, minor
+
+
+_KINDS = {"elf": "machine code", "ptx": "PTX"}
+_TOLD_IN_FULL = 2
+
+
+def _why(native: int, jit: int, left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
+    total = native + jit + len(left)
+    if total == 0:
+        return "There is no device code in it."
+    on = f"compute capability {_dotted(gpu)}" + (f" and a driver of CUDA {_dotted(driver)}" if driver else "")
+    kinds = (("machine code", native), ("PTX alone", jit), ("nothing that fits", len(left)))
+    counts = ", ".join(f"{count} of {total} modules have {what}" for what, count in kinds if count)
+    return f"For {on}: {counts}{_left(left, gpu, driver)}."
+
+
+def _left(left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
+    """Why modules do not run: each reason where they are few, else what there is."""
+    entries = [entry for module in left for entry in module.entries]
+    reasons = dict.fromkeys(refusal(entry, gpu, driver) for entry in entries)
+    if len(reasons) <= _TOLD_IN_FULL:
+        return ": " + "; ".join(reasons) if reasons else ""
+    by_kind: dict[str, set[str]] = {}
+    for entry in entries:
+        by_kind.setdefault(_KINDS.get(entry.kind, entry.kind), set()).add(entry.arch)
+    return ": there is " + "; ".join(
+        f"{kind} for {', '.join(sorted(archs, key=lambda arch: (capability(arch), arch)))}"
+        for kind, archs in by_kind.items()
+    )
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

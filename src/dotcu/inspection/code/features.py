@@ -1,0 +1,141 @@
+"""What instructions stand for: the kinds that a person looks for in a listing, as tables.
+
+Sources: CUDA Binary Utilities 13.0, "Instruction Set Reference", for the names of machine
+instructions; PTX ISA 9.0, "Instruction Set"; and what ptxas of CUDA 13.0 makes of the PTX that is named, for
+sm_75, sm_80, sm_89, sm_90a, sm_100a and sm_120a.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+WIDTH = "{bytes}"
+"""In a label: the bytes that each lane loads or stores."""
+
+MNEMONIC = "{mnemonic}"
+"""In a label: the instruction as it is."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A kind of instruction.
+
+    Attributes:
+        group: What it is listed under.
+        opcode: Matches the whole opcode of a machine instruction, or the beginning of a PTX one.
+        label: What to call it.
+        meaning: What it does.
+    """
+
+    group: str
+    opcode: re.Pattern[str]
+    label: str
+    meaning: str
+
+
+GLOBAL, SHARED, LOCAL, GENERIC = "global memory", "shared memory", "local memory", "generic memory"
+MATRIX, ASYNC, ATOMIC, BARRIER = "matrix", "asynchronous copies", "atomics", "barriers and fences"
+WARP, SPECIAL, DOUBLE, HALF = "warp", "special functions", "double precision", "half precision"
+CONVERT, CALL = "conversions", "calls"
+
+# The order in which a report lists them.
+GROUPS = (
+    MATRIX, ASYNC, GLOBAL, SHARED, LOCAL, GENERIC, ATOMIC, BARRIER, WARP, HALF, DOUBLE, SPECIAL, CONVERT,
+    CALL,
+)  # fmt: skip
+
+
+def _rows(*rows: tuple[str, str, str, str]) -> tuple[Feature, ...]:
+    return tuple(Feature(group, re.compile(opcode), label, meaning) for group, opcode, label, meaning in rows)
+
+
+SASS = _rows(
+    (MATRIX, r"HMMA", MNEMONIC, "product of halves or tf32 on the tensor cores, by a warp (mma.sync, wmma)"),
+    (MATRIX, r"IMMA|BMMA", MNEMONIC, "product of integers on the tensor cores, by a warp (mma.sync, wmma)"),
+    (MATRIX, r"DMMA", MNEMONIC, "product of doubles on the tensor cores, by a warp (mma.sync, wmma)"),
+    (
+        MATRIX,
+        r"QMMA|OMMA",
+        MNEMONIC,
+        "product of 8 or 4-bit floats on the tensor cores, by a warp (mma.sync)",
+    ),
+    (MATRIX, r"[HIQB]GMMA", MNEMONIC, "product on the tensor cores, by a group of four warps (wgmma)"),
+    (MATRIX, r"UTC[HIQO]MMA", MNEMONIC, "product on the tensor cores, into tensor memory (tcgen05.mma)"),
+    (MATRIX, r"LDSM", MNEMONIC, "tiles from shared memory to registers (ldmatrix)"),
+    (MATRIX, r"STSM", MNEMONIC, "tiles from registers to shared memory (stmatrix)"),
+    (MATRIX, r"LDTM|STTM", MNEMONIC, "tensor memory to registers, or back (tcgen05.ld, tcgen05.st)"),
+    (MATRIX, r"UTCCP", MNEMONIC, "shared memory to tensor memory (tcgen05.cp)"),
+    (ASYNC, r"LDGSTS", f"LDGSTS, {WIDTH} B a lane", "global to shared memory, past the registers (cp.async)"),
+    (ASYNC, r"UTMALDG", MNEMONIC, "a box of a tensor to shared memory, by the TMA (cp.async.bulk.tensor)"),
+    (ASYNC, r"UTMASTG", MNEMONIC, "a box of a tensor from shared memory, by the TMA (cp.async.bulk.tensor)"),
+    (ASYNC, r"UTMAREDG", MNEMONIC, "a reduction into a box, by the TMA (cp.reduce.async.bulk.tensor)"),
+    (ASYNC, r"UTMAPF", MNEMONIC, "a box prefetched to L2 (cp.async.bulk.prefetch.tensor)"),
+    (ASYNC, r"UBLKCP", MNEMONIC, "a run of bytes by the TMA (cp.async.bulk)"),
+    (ASYNC, r"UBLKRED", MNEMONIC, "a reduction into a run of elements, by the TMA (cp.reduce.async.bulk)"),
+    (ASYNC, r"UBLKPF", MNEMONIC, "a run of bytes prefetched to L2 (cp.async.bulk.prefetch)"),
+    (ASYNC, r"STAS", MNEMONIC, "a store to another block's shared memory (st.async)"),
+    (GLOBAL, r"LDG", f"load, {WIDTH} B a lane", "from global memory to registers"),
+    (GLOBAL, r"STG", f"store, {WIDTH} B a lane", "from registers to global memory"),
+    (GLOBAL, r"LDGMC", MNEMONIC, "a reduction over the GPUs of a multicast address (multimem.ld_reduce)"),
+    (SHARED, r"LDS", f"load, {WIDTH} B a lane", "from shared memory to registers"),
+    (SHARED, r"STS", f"store, {WIDTH} B a lane", "from registers to shared memory"),
+    (
+        LOCAL,
+        r"LDL",
+        f"load, {WIDTH} B a lane",
+        "from the thread's own memory, which lies in global memory",
+    ),
+    (
+        LOCAL,
+        r"STL",
+        f"store, {WIDTH} B a lane",
+        "to the thread's own memory, which lies in global memory",
+    ),
+    (GENERIC, r"LD", f"load, {WIDTH} B a lane", "from a generic address, or another block's shared memory"),
+    (GENERIC, r"ST", f"store, {WIDTH} B a lane", "to a generic address, or another block's shared memory"),
+    (ATOMIC, r"ATOMG", MNEMONIC, "atomic in global memory that gives the value before"),
+    (ATOMIC, r"REDG?", MNEMONIC, "atomic that gives nothing back"),
+    (ATOMIC, r"ATOM", MNEMONIC, "atomic at a generic address"),
+    (ATOMIC, r"ATOMS", MNEMONIC, "atomic in shared memory"),
+    (BARRIER, r"BAR", MNEMONIC, "barrier of a block (bar.sync, __syncthreads)"),
+    (BARRIER, r"SYNCS", MNEMONIC, "barrier object in shared memory (mbarrier)"),
+    (BARRIER, r"UCGABAR_ARV|UCGABAR_WAIT", MNEMONIC, "barrier of a cluster (barrier.cluster)"),
+    (BARRIER, r"WARPGROUP", MNEMONIC, "fence or wait of wgmma"),
+    (BARRIER, r"WARPSYNC", MNEMONIC, "barrier of a warp"),
+    (BARRIER, r"MEMBAR|FENCE", MNEMONIC, "fence (membar, fence)"),
+    (WARP, r"SHFL", MNEMONIC, "register of another lane (shfl.sync)"),
+    (WARP, r"VOTEU?|MATCH", MNEMONIC, "vote or match over a warp (vote.sync, match.sync)"),
+    (WARP, r"C?REDUX", MNEMONIC, "reduction of integers over a warp (redux.sync)"),
+    (HALF, r"HADD2|HMUL2|HFMA2|HMNMX2|HSETP2|HSET2", MNEMONIC, "arithmetic of pairs of halves"),
+    (DOUBLE, r"DADD|DMUL|DFMA|DSETP|DMNMX", MNEMONIC, "arithmetic of doubles"),
+    (SPECIAL, r"MUFU", MNEMONIC, "approximate reciprocal, root, exponential, logarithm, sine, cosine, tanh"),
+    (CONVERT, r"I2F|I2FP|F2I|F2IP|F2F|F2FP|I2I|I2IP|FRND", MNEMONIC, "conversion of a type"),
+    (CALL, r"CALL", "call of {target}", "a call of a function, or of a slow path"),
+)
+
+# Without a disassembler. ptxas still chooses: it may merge, split or drop what stands here.
+PTX = _rows(
+    (MATRIX, r"wgmma\.mma", MNEMONIC, "product on the tensor cores, by a group of four warps"),
+    (MATRIX, r"w?mma\.(?!load|store)", MNEMONIC, "product on the tensor cores, by a warp"),
+    (MATRIX, r"tcgen05\.(mma|ld|st|cp)\b", MNEMONIC, "tensor memory and the products in it"),
+    (MATRIX, r"(ldmatrix|stmatrix|wmma\.load|wmma\.store)\b", MNEMONIC, "tiles, to or from registers"),
+    (ASYNC, r"cp(\.reduce)?\.async\.bulk\.(?!commit|wait)", MNEMONIC, "a copy or a reduction by the TMA"),
+    (ASYNC, r"cp\.async\.c[ag]\b", MNEMONIC, "global to shared memory, past the registers"),
+    (GLOBAL, r"ldu?\b.*\.global\b", f"load, {WIDTH} B a lane", "from global memory"),
+    (GLOBAL, r"st\b.*\.global\b", f"store, {WIDTH} B a lane", "to global memory"),
+    (SHARED, r"ld\b.*\.shared\b", f"load, {WIDTH} B a lane", "from shared memory"),
+    (SHARED, r"st\b.*\.shared\b", f"store, {WIDTH} B a lane", "to shared memory"),
+    (LOCAL, r"ld\b.*\.local\b", f"load, {WIDTH} B a lane", "from the thread's own memory"),
+    (LOCAL, r"st\b.*\.local\b", f"store, {WIDTH} B a lane", "to the thread's own memory"),
+    (GENERIC, r"ld\.(?!.*\b(param|const)\b)", f"load, {WIDTH} B a lane", "from a generic address"),
+    (GENERIC, r"st\.(?!.*\bparam\b)", f"store, {WIDTH} B a lane", "to a generic address"),
+    (ATOMIC, r"(atom|red|multimem)\.", MNEMONIC, "atomic"),
+    (BARRIER, r"(bar|barrier|mbarrier|membar|fence)\.", MNEMONIC, "barrier or fence"),
+    (WARP, r"(shfl|vote|match|redux)\.", MNEMONIC, "exchange in a warp"),
+    (HALF, r"(add|sub|mul|fma|min|max)\..*b?f16(x2)?$", MNEMONIC, "arithmetic of halves"),
+    (DOUBLE, r"(add|sub|mul|fma|div|rcp|sqrt|rsqrt|min|max|setp)\..*f64$", MNEMONIC, "arithmetic of doubles"),
+    (SPECIAL, r"(rcp|sqrt|rsqrt|ex2|lg2|sin|cos|tanh)\.approx", MNEMONIC, "approximate function"),
+    (CONVERT, r"cvt\..*f(16|32|64)", MNEMONIC, "conversion of a type"),
+    (CALL, r"call\b", "call", "a call of a function"),
+)

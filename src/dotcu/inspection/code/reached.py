@@ -1,0 +1,140 @@
+"""The kernels that operators reach: which instantiations their samples launch, and how.
+
+A body runs with its launches skipped, so that nothing is computed; what it would launch is heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+
+from dotcu.checking.cases.given import samples_of
+from dotcu.compile import Target
+from dotcu.errors import DotcuError, SimulationError, SourceError
+from dotcu.inspection.code.units import Shape
+from dotcu.kernel import simulate
+from dotcu.kernel.context import Intended, Place, entering, listening
+from dotcu.kernel.units import Unit
+from dotcu.operator import Operator, Overload, Sample
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Call:
+    """A call of an overload, as one of its samples makes it, and what it launches.
+
+    Attributes:
+        dtype: That the samples were asked for.
+        number: Of the sample, from 0.
+        kernels: The names of what it launches, each once.
+    """
+
+    overload: Overload
+    dtype: torch.dtype
+    number: int
+    sample: Sample
+    kernels: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What to call it: `mylib::scale, float32, sample 2`."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.overload.qualified_name}, {dtype}, sample {self.number}"
+
+    @property
+    def elements(self) -> int:
+        """Of all tensors among its arguments."""
+        return sum(tensor.numel() for tensor in self.sample.tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """What operators launch for one architecture.
+
+    Attributes:
+        kernels: By unit and name, the shapes of their launches.
+        calls: The calls that were followed to their end.
+        refused: What the compiler said where it refused a kernel that a body asked after.
+        notes: What else could not be followed, and why.
+    """
+
+    kernels: dict[Unit, dict[str, list[Shape]]] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    refused: dict[str, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, launch: Intended) -> None:
+        """Take in a launch."""
+        shape = Shape(
+            block=launch.config.block, smem_bytes=launch.config.smem_bytes, cluster=launch.config.cluster
+        )
+        shapes = self.kernels.setdefault(launch.unit, {}).setdefault(launch.kernel, [])
+        if shape not in shapes:
+            shapes.append(shape)
+
+
+def reached(operators: Sequence[Operator], target: Target) -> Reached:
+    """Follow every sample of some operators, in each of their dtypes.
+
+    Args:
+        target: What `kernel.occupancy` and `dotcu.sm_count` answer for meanwhile.
+
+    Raises:
+        OperatorError: The `samples` function of one failed.
+    """
+    found = Reached()
+    for operator in operators:
+        for overload in operator.overloads.values():
+            calls = 0
+            for call in _calls(overload):
+                calls += 1
+                _follow(call, target, found)
+            if not calls:
+                found.notes.append(
+                    f"{overload.qualified_name} has no samples, so what it launches is not known: "
+                    f"give it some with @{overload.signature.name}.samples"
+                )
+    return found
+
+
+def _calls(overload: Overload) -> Iterator[Call]:
+    with torch.random.fork_rng(devices=[]):
+        for dtype in overload.dtypes:
+            torch.default_generator.manual_seed(0)
+            for number, sample in enumerate(samples_of(overload, _CPU, dtype)):
+                yield Call(overload=overload, dtype=dtype, number=number, sample=sample, kernels=())
+
+
+def _follow(call: Call, target: Target, found: Reached) -> None:
+    """Run a body, and hear what it would launch; one that cannot be its own fake runs in the simulator."""
+    heard: list[Intended] = []
+    arch = str(target).replace("compute_", "sm_")
+    try:
+        with listening(heard.append), simulate(arch=arch), torch.no_grad():
+            if call.overload.has_fake:
+                with suppress(SimulationError):  # what it launches was heard before
+                    run(call)
+            else:
+                with entering(Place.SKIP, operator=call.overload.qualified_name):
+                    run(call)
+    except SourceError as error:
+        found.refused[str(error)] = None
+        return
+    except DotcuError as error:
+        found.notes.append(f"{call.name} could not be followed: {error}")
+        return
+    for launch in heard:
+        found.note(launch)
+    names = tuple(dict.fromkeys(launch.kernel for launch in heard))
+    found.calls.append(
+        Call(overload=call.overload, dtype=call.dtype, number=call.number, sample=call.sample, kernels=names)
+    )
+
+
+def run(call: Call) -> None:
+    """Call the overload with the sample."""
+    call.overload(*call.sample.args, **call.sample.kwargs)

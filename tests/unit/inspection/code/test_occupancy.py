@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from dotcu.compile import Resources, Target
+from dotcu.inspection.code.occupancy import ASSUMED, BOUND, SEEN, Held, held
+from dotcu.inspection.code.units import KernelCode, Shape
+from dotcu.kernel.occupancy import LIMITS, occupancy
+from inspecting import everything
+
+PTX = ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{bounds}\n{{\nret;\n}}\n"
+
+
+def code(
+    registers: int = 32,
+    smem_bytes: int = 0,
+    *,
+    arch: str = "sm_90",
+    bounds: str = "",
+    shapes: tuple[Shape, ...] = (),
+) -> KernelCode:
+    return KernelCode(
+        name="k", symbol="k", arch=Target.parse(arch), text=PTX.format(bounds=bounds), cubin=b"", files={},
+        resources=Resources(registers=registers, smem_bytes=smem_bytes), shapes=shapes,
+    )  # fmt: skip
+
+
+def shape(threads: int = 256, smem_bytes: int = 0) -> Shape:
+    return Shape(block=(threads, 1, 1), smem_bytes=smem_bytes)
+
+
+def one(**values: Any) -> Held:
+    asked = values.pop("asked", None)
+    (found,) = held(code(**values), asked)
+    return found
+
+
+def test_every_shape_that_samples_launch_is_told() -> None:
+    found = held(code(shapes=(shape(256), shape(64))))
+    assert [(h.shape, h.why) for h in found] == [(shape(64), SEEN), (shape(256), SEEN)]
+
+
+def test_without_launches_the_launch_bound_serves() -> None:
+    found = one(bounds=".maxntid 128, 2, 1")
+    assert (found.shape, found.why) == (shape(256), BOUND)
+
+
+def test_without_any_a_block_is_assumed_and_said_to_be() -> None:
+    assert one().why == ASSUMED
+
+
+def test_what_is_asked_for_takes_the_place_of_all_of_them() -> None:
+    assert one(shapes=(shape(64),), asked=shape(512)).shape == shape(512)
+
+
+def test_every_resource_that_limits_is_named() -> None:
+    found = one(registers=32)
+    assert (found.blocks, found.warps, found.most_warps) == (8, 64, 64)
+    assert found.limiters == ("registers", "threads")
+
+
+def test_where_a_multiprocessor_is_full_nothing_more_is_needed() -> None:
+    assert one(registers=32).steps == ()
+
+
+def test_registers_are_told_by_the_number_that_lets_more_in() -> None:
+    found = one(registers=40)
+    assert found.limiters == ("registers",)
+    (step,) = [step for step in found.steps if step.resource == "registers"]
+    assert (step.now, step.need, step.blocks, step.warps) == (40, 32, 8, 64)
+
+
+def test_shared_memory_is_told_with_what_the_driver_keeps_per_block() -> None:
+    found = one(smem_bytes=30_000)
+    assert (found.limiters, found.blocks) == (("shared memory",), 7)
+    (step,) = found.steps
+    assert (step.resource, step.need, step.blocks) == ("shared memory", 228 * 1024 // 8 - 1024, 8)
+
+
+def test_a_block_of_an_odd_size_is_told_the_next_better_one() -> None:
+    found = one(registers=32, asked=shape(672))
+    assert (found.blocks, found.warps) == (3, 63)
+    assert ("threads", 512, 64) in [(step.resource, step.need, step.warps) for step in found.steps]
+
+
+def test_a_block_that_the_bounds_forbid_holds_nothing() -> None:
+    found = one(bounds=".maxntid 128, 1, 1", asked=shape(256))
+    assert (found.blocks, found.limiters, found.steps) == (0, ("launch bounds",), ())
+
+
+def test_a_block_that_is_required_is_the_only_one() -> None:
+    assert one(bounds=".reqntid 128, 1, 1", asked=shape(64)).limiters == ("launch bounds",)
+    assert all(step.resource != "threads" for step in one(bounds=".reqntid 128, 1, 1", registers=100).steps)
+
+
+def test_too_much_shared_memory_is_named_as_the_limit() -> None:
+    found = one(asked=shape(256, smem_bytes=300_000))
+    assert (found.blocks, found.limiters) == (0, ("shared memory",))
+
+
+def test_of_an_architecture_that_the_table_lacks_nothing_is_claimed() -> None:
+    assert (8, 8) not in LIMITS
+    assert held(code(arch="sm_88")) == ()
+
+
+def test_of_ptx_alone_nothing_is_claimed() -> None:
+    (kernel,) = [k for k in everything("compute_90").values() if k.code.name == "divide"]
+    assert held(kernel.code) == ()
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_120"])
+@pytest.mark.parametrize("threads", [32, 96, 256, 1024])
+def test_each_step_is_the_smallest(arch: str, threads: int) -> None:
+    """By trying every number of registers and bytes, one after the other."""
+    target = Target.parse(arch)
+    limits = LIMITS[target.major, target.minor]
+    for registers, smem_bytes in itertools.product([24, 40, 64, 97, 168, 255], [0, 1, 12_345, 40_000]):
+        (found,) = held(code(registers, smem_bytes, arch=arch), shape(threads))
+        told = {step.resource: step.need for step in found.steps}
+
+        def blocks(registers: int, smem_bytes: int) -> int:
+            return occupancy(
+                limits, threads=threads, registers=registers, static_smem_bytes=smem_bytes
+            ).blocks
+
+        now = blocks(registers, smem_bytes)
+        assert found.blocks == now
+        if now:
+            fewer = (r for r in range(registers - 1, 0, -1) if blocks(r, smem_bytes) > now)
+            less = (b for b in range(smem_bytes - 1, -1, -1) if blocks(registers, b) > now)
+            assert told.get("registers") == next(fewer, None)
+            assert told.get("shared memory") == next(less, None)
+
+
+def test_a_shape_reads_as_a_launch_is_written() -> None:
+    assert str(shape(256)) == "block=256"
+    assert str(Shape(block=(16, 16, 1), smem_bytes=1024, cluster=(2, 1, 1))) == (
+        "block=(16, 16), smem_bytes=1024, cluster=(2, 1, 1)"
+    )

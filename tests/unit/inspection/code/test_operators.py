@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.compile import Target
+from dotcu.inspection.code.assembling import assemble
+from dotcu.inspection.code.operators import kernels_of
+from subjects import operator
+
+OLD, NEW = Target.parse("sm_80"), Target.parse("sm_90")
+kernels = dotcu.load_inline("""
+__global__ void hopper(float* y) {
+#if __CUDA_ARCH__ < 900
+#error "for Hopper"
+#endif
+    y[0] = 1;
+}
+""")
+
+
+def asks(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    kernels.hopper(y, grid=kernels.hopper.occupancy(32), block=32)
+    return y
+
+
+def launches(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    kernels.hopper(y, grid=1, block=32)
+    return y
+
+
+def test_an_architecture_that_fails_leaves_the_others() -> None:
+    for body in (asks, launches):
+        found = kernels_of([operator(body, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
+        old, new = assemble(found.wanted)
+        assert found.failed == ()
+        assert old.failed is not None
+        assert (old.failed.arch, old.failed.names) == (OLD, ("hopper",))
+        assert "for Hopper" in old.failed.message
+        assert [code.name for code, _ in new.kernels] == ["hopper"]
+
+
+def test_where_no_architecture_works_the_compilers_words_are_kept() -> None:
+    found = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD], counts=True)
+    assert found.wanted == ()
+    (failure,) = found.failed
+    assert (failure.arch, failure.names) == (OLD, ())
+    assert "for Hopper" in failure.message
+
+
+def test_counting_is_done_for_an_architecture_that_works() -> None:
+    found = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
+    assert "hopper" in found.counts.kernels
+
+
+def test_counting_can_be_left_out() -> None:
+    found = kernels_of([operator(launches, dotcu.Sample(torch.ones(3)))], [NEW], counts=False)
+    assert found.counts.kernels == {}

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dotcu.gallery
+from dotcu import process, settings
+from dotcu.compile import CompileOptions, Target, inline_source, read_source, toolchain
+from dotcu.errors import JitDisabled
+from dotcu.inspection.code.sources import kernels_of
+from dotcu.inspection.code.units import Failed, KernelCode, TextUnit, compiled
+from inspecting import KERNELS, everything, needs_cuobjdump
+
+GALLERY = Path(next(iter(dotcu.gallery.__path__)))
+INSTANCES = {
+    "add": ["add[float32]", "add[int64]", "add_number[float16,float32]"],
+    "fast_add": ["fast_add[float16]", "fast_add_unaligned[float32]"],
+    "matmul": ["matmul_tiled[float32,float32,16]", "matmul_naive[bfloat16,float32,8]"],
+    "square": ["square[float64]"],
+    "sum": ["sum[float32,float32,float64]", "sum[int8,int64,int64]"],
+}
+_USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+
+
+def gallery(name: str, arch: str) -> list[KernelCode]:
+    found = kernels_of(read_source(GALLERY / name / "kernel.cu"), CompileOptions(), INSTANCES[name])
+    made = [compiled(unit, Target.parse(arch), {}, unit.names) for unit in found.instances]
+    assert not any(isinstance(one, Failed) for one in made)
+    return [code for one in made if not isinstance(one, Failed) for code in one]
+
+
+def usage(cubin: bytes, folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Registers, stack and shared memory by symbol, as cuobjdump tells them."""
+    path, tool = folder / "k.cubin", toolchain.find_tool("cuobjdump")
+    path.write_bytes(cubin)
+    assert tool is not None
+    printed = process.run([tool, "-res-usage", path])
+    return {
+        name: (int(reg), int(stack), int(smem))
+        for name, reg, stack, smem, _ in _USAGE.findall(printed.stdout)
+    }
+
+
+@needs_cuobjdump
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100", "sm_120"])
+@pytest.mark.parametrize("name", INSTANCES)
+def test_resources_of_the_gallery_are_those_that_cuobjdump_tells(
+    name: str, arch: str, tmp_path: Path
+) -> None:
+    kernels = gallery(name, arch)
+    assert len(kernels) == len(INSTANCES[name])
+    for code in kernels:
+        assert code.cubin is not None
+        assert_same(code, usage(code.cubin, tmp_path)[code.symbol])
+
+
+@needs_cuobjdump
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_100a", "sm_120a"])
+def test_resources_of_spills_stacks_and_calls_are_those_that_cuobjdump_tells(
+    arch: str, tmp_path: Path
+) -> None:
+    kernels = [kernel.code for kernel in everything(arch).values()]
+    assert kernels[0].cubin is not None
+    told = usage(kernels[0].cubin, tmp_path)
+    for code in kernels:
+        assert_same(code, told[code.symbol])
+
+
+def assert_same(code: KernelCode, told: tuple[int, int, int]) -> None:
+    registers, stack, smem = told
+    # From sm_90 on the cubin has what the driver keeps for itself in the shared memory of each block.
+    reserved = 1024 if smem and code.arch.number >= 90 else 0
+    assert code.resources is not None
+    taken = code.resources.registers, code.resources.stack_bytes, code.resources.smem_bytes
+    assert taken == (registers, stack, smem - reserved), code.name
+
+
+def unit(text: str, *names: str) -> TextUnit:
+    return TextUnit(source=inline_source(text), options=CompileOptions(), names=names)
+
+
+def test_parameters_are_told_as_the_source_has_them() -> None:
+    kernel = everything("sm_90a")["copy_vectors"].code
+    assert kernel.parameters == ("const int4*", "int4*")
+
+
+def test_a_source_that_does_not_compile_is_a_value() -> None:
+    made = compiled(unit("__global__ void k(int* x) { x[0] = y; }", "k"), Target.parse("sm_90"), {})
+    assert isinstance(made, Failed)
+    assert made.names == ("k",)
+    assert 'identifier "y" is undefined' in made.message
+
+
+def test_a_kernel_that_one_architecture_lacks_fails_for_that_one_alone() -> None:
+    text = """
+__global__ void k(int* x) {
+#if __CUDA_ARCH__ < 900
+#error "too old"
+#endif
+    x[0] = 1;
+}
+"""
+    old, new = (compiled(unit(text, "k"), Target.parse(arch), {}) for arch in ("sm_80", "sm_90"))
+    assert isinstance(old, Failed)
+    assert "too old" in old.message
+    assert not isinstance(new, Failed)
+    assert [code.name for code in new] == ["k"]
+
+
+def test_kernels_that_only_a_macro_makes_are_found() -> None:
+    text = "#define MAKE(name) __global__ void name(int* x) { x[0] = 1; }\nMAKE(made)\n"
+    found = compiled(unit(text), Target.parse("sm_90"), {})
+    assert not isinstance(found, Failed)
+    assert [(code.name, code.parameters) for code in found] == [("made", None)]
+
+
+def test_of_ptx_alone_there_are_no_resources() -> None:
+    kernel = everything("compute_90")["divide"].code
+    assert kernel.resources is None
+    assert kernel.cubin is None
+    assert kernel.ptx
+
+
+def test_where_compiling_is_forbidden_that_is_no_failure_of_the_kernel() -> None:
+    with settings.override(jit=False), pytest.raises(JitDisabled):
+        compiled(
+            unit("__global__ void never_compiled(int* x) {}", "never_compiled"), Target.parse("sm_90"), {}
+        )
+
+
+def test_the_source_that_was_compiled_stays_with_the_kernel() -> None:
+    kernel = everything("sm_90a")["divide"].code
+    assert kernel.texts[kernel.home] == KERNELS
+
+
+def test_instantiations_that_the_source_asks_for_itself_are_found_by_their_full_name() -> None:
+    text = """
+template <typename T> __global__ void scale(T* x) { x[0] *= 2; }
+template __global__ void scale<float>(float*);
+template __global__ void scale<double>(double*);
+"""
+    found = compiled(unit(text), Target.parse("sm_90"), {})
+    assert not isinstance(found, Failed)
+    assert {code.name for code in found} == {"scale<float>", "scale<double>"}
