@@ -1,0 +1,205 @@
+"""A report as people read it.
+
+dotcu::square on NVIDIA H200 (cuda:0), float32-16777216
+    Sample(float32[16777216]); Nsight Compute 2025.3.1, clocks untouched, caches warm
+
+  square<float>  grid (1056, 1, 1), block (256, 1, 1)
+    speed of light  memory 92.1 %, compute (SM) 23.0 %: bound by memory
+                    duration 31.2 µs, DRAM 92.1 %, ...
+    memory          DRAM rate 4.3 TB/s, ...
+    occupancy       theoretical 100.0 %, achieved 91.2 %, ...; 8 blocks fit, limited by warps
+    stalls          4210 samples: 88 % long_sb, waits for global or local memory; ...
+       %  line                why                    source
+    81.3  kernel.cu:16        long_sb 92 %, wait 5 %  out[i] = static_cast<T>(x[i] * x[i]);
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dotcu.profiling.catalogue import COMPUTE, FIGURES, MEMORY, STALLS, Figure, Kind
+from dotcu.profiling.kernel import HotLine, KernelProfile
+
+if TYPE_CHECKING:
+    from dotcu.profiling.order import Timing
+    from dotcu.profiling.report import OperatorProfile, ProfileReport
+
+LINES, REASONS = 10, 3
+"""So many lines of a kernel are shown, and so many reasons of a line."""
+
+_BOUNDS = {
+    "memory": "bound by memory",
+    "compute": "bound by compute",
+    "both": "bound by memory and compute alike",
+    "neither": "neither is near its limit: it waits, or has too little to do",
+    "": "",
+}
+_LABEL = 14  # characters of the first column
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_UNITS: dict[Kind, str] = {"bytes": "B", "rate": "B/s", "frequency": "Hz"}
+
+
+def table(report: ProfileReport) -> RenderableType:
+    """The whole report."""
+    parts: list[RenderableType] = []
+    for profile in report.profiles:
+        parts += [*([Text()] if parts else []), *_operator(profile)]
+    return Group(*parts)
+
+
+def _operator(profile: OperatorProfile) -> Iterator[RenderableType]:
+    yield Text.assemble((profile.operator, "bold"), f" on {profile.gpu} ({profile.device}), {profile.case}")
+    how = f"Nsight Compute {profile.ncu}".strip() + ", clocks untouched, caches warm"
+    yield _in(Text(f"{profile.sample}; {how if profile.refusal is None else 'timed by CUPTI'}"), 4)
+    for kernel in profile.kernels:
+        yield Text()
+        yield _in(Group(*_kernel(kernel)), 2)
+    if profile.refusal is not None:
+        yield Text()
+        yield _in(Group(*_refusal(profile)), 2)
+    if profile.timings:
+        yield Text()
+        yield _in(_timings(profile.timings), 2)
+    yield Text()
+    for note in profile.notes:
+        yield _in(Text(note), 2)
+    kept = {"report": (profile.report, "ncu-ui"), "trace": (profile.trace, "https://ui.perfetto.dev")}
+    for what, (path, viewer) in kept.items():
+        if path:
+            yield _in(Text(f"{what}: {path}; open it in {viewer}"), 2)
+
+
+def _kernel(kernel: KernelProfile) -> Iterator[RenderableType]:
+    by = "" if kernel.own else ", launched by torch"
+    yield Text.assemble((short(kernel.name), "bold"), f"  grid {kernel.grid}, block {kernel.block}{by}")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=_LABEL)
+    grid.add_column(overflow="fold")
+    for label, words in _rows(kernel):
+        grid.add_row(Text(label), Text(words))
+    yield _in(grid, 2)
+    if kernel.lines:
+        yield _in(_lines(kernel), 2)
+
+
+def short(name: str) -> str:
+    """A kernel's name without what it returns and takes: `square<float>`."""
+    name, depth = name.removeprefix("void "), 0
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and at:
+            return name[:at]
+    return name
+
+
+def _rows(kernel: KernelProfile) -> Iterator[tuple[str, str]]:
+    of = {figure.key: figure for figure in FIGURES}
+    first = [_figure(of[key], kernel.figures.get(key)) for key in (MEMORY, COMPUTE)]
+    bound = _BOUNDS[kernel.bound]
+    yield "speed of light", ", ".join(first) + (f": {bound}" if bound else "")
+    yield "", _group(kernel, "speed of light", but=(MEMORY, COMPUTE))
+    yield "memory", _group(kernel, "memory")
+    yield "occupancy", _group(kernel, "occupancy") + _limited(kernel)
+    yield "stalls", _stalled(kernel)
+
+
+def _group(kernel: KernelProfile, group: str, but: tuple[str, ...] = ()) -> str:
+    values = [
+        (figure, kernel.figures.get(figure.key))
+        for figure in FIGURES
+        if figure.group == group and figure.key not in but
+    ]
+    return ", ".join(_figure(figure, value) for figure, value in values if value or not figure.minor)
+
+
+def _figure(figure: Figure, value: float | None) -> str:
+    return f"{figure.label} {'not in the report' if value is None else quantity(value, figure.kind)}"
+
+
+def quantity(value: float, kind: Kind) -> str:
+    """A value with its unit: `92.1 %`, `31.2 µs`, `4.31 TB/s`."""
+    if kind == "percent":
+        return f"{value:.1f} %"
+    if kind == "time":
+        return f"{value / 1e3:.4g} ms" if value >= 1e3 else f"{value:.4g} µs"
+    if kind == "number":
+        return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+    size, prefix = next(((size, prefix) for size, prefix in _PREFIXES if value >= size), (1.0, ""))
+    return f"{value / size:.3g} {prefix}{_UNITS[kind]}"
+
+
+def _limited(kernel: KernelProfile) -> str:
+    if not kernel.limits:
+        return "; what limits it is not in the report"
+    least = min(kernel.limits.values())
+    return f"; {least} block{'' if least == 1 else 's'} fit, limited by {' and '.join(kernel.limiters)}"
+
+
+def _stalled(kernel: KernelProfile) -> str:
+    if not kernel.listed:
+        return "the report has no instructions"
+    if not kernel.samples:
+        return "no samples: it is too short for them; give it more to do, by --shapes"
+    reasons = list(kernel.stalls.items())[:REASONS]
+    told = [f"{_percent(n, kernel.samples)} {why}{_meaning(why)}" for why, n in reasons]
+    return f"{kernel.samples} samples: {'; '.join(told) or 'none of them stalled'}"
+
+
+def _meaning(why: str) -> str:
+    return f", {STALLS[why]}" if why in STALLS else ""
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %"
+
+
+def _lines(kernel: KernelProfile) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    grid.add_column("% of samples", justify="right", no_wrap=True)
+    for name in ("line", "why", "source"):
+        grid.add_column(name, overflow="fold")
+    for line in kernel.lines[:LINES]:
+        share = f"{100 * line.samples / kernel.samples:.1f}"
+        grid.add_row(Text(share), Text(where(line)), Text(_why(line.stalls, line.samples)), Text(line.text))
+    rest = len(kernel.lines) - LINES
+    if rest > 0:
+        grid.add_row("", Text(f"and {rest} more lines"))
+    return grid
+
+
+def where(line: HotLine) -> str:
+    """A line as `kernel.cu:16`."""
+    return f"{Path(line.file).name}:{line.line}" if line.line else "of no line"
+
+
+def _why(stalls: Mapping[str, int], samples: int) -> str:
+    return ", ".join(f"{why} {_percent(n, samples)}" for why, n in list(stalls.items())[:REASONS])
+
+
+def _refusal(profile: OperatorProfile) -> Iterator[RenderableType]:
+    assert profile.refusal is not None
+    yield Text(f"no counters: {profile.refusal.what}", style="bold yellow")
+    for way in profile.refusal.ways:
+        yield _in(Text(way), 2)
+
+
+def _timings(timings: tuple[Timing, ...]) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("µs", "least", "most", "a call"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    grid.add_column("kernel", overflow="fold")
+    for each in timings:
+        spans = (each.median_us, each.least_us, each.most_us)
+        grid.add_row(*(f"{us:.2f}" for us in spans), f"{each.times:g}", Text(short(each.name)))
+    return grid
+
+
+def _in(renderable: RenderableType, indent: int) -> Padding:
+    return Padding(renderable, (0, 0, 0, indent))

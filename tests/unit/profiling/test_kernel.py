@@ -1,0 +1,140 @@
+"""What two pages say together of a launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import ncu_pages
+from dotcu.profiling import pages
+from dotcu.profiling.catalogue import FIGURES
+from dotcu.profiling.kernel import KernelProfile, is_of, profiles, value_of
+from dotcu.profiling.pages import Launched, Metric
+
+FILES = {"/dotcu/kernel.cu": "/home/me/kernel.cu"}
+
+
+def profiled(raw: str = ncu_pages.raw(), source: str = ncu_pages.cuda_sass()) -> KernelProfile:
+    (found,) = profiles(
+        pages.raw(raw), pages.source(source), kernels=["square<float32>"], files=FILES,
+        text_of=lambda file, line: f"{file}|{line}",
+    )  # fmt: skip
+    return found
+
+
+def with_values(**values: Any) -> KernelProfile:
+    kernel = profiled()
+    return replace(kernel, figures={**kernel.figures, **values})
+
+
+def test_figures_come_in_our_units() -> None:
+    figures = profiled().figures
+    assert figures["duration_us"] == pytest.approx(31.2)
+    assert figures["memory_percent"] == 92.15
+    assert figures["dram_rate"] == 4.31e12
+    assert figures["sm_hz"] == 1.965e9
+    assert figures["registers"] == 16
+
+
+@pytest.mark.parametrize(
+    ("key", "unit", "value", "expected"),
+    [
+        ("duration_us", "us", 3.0, 3.0),
+        ("duration_us", "nsecond", 3000.0, 3.0),
+        ("duration_us", "msecond", 3.0, 3000.0),
+        ("dram_read_bytes", "Mbyte", 2.0, 2e6),
+        ("dram_rate", "Tbyte/s", 4.3, 4.3e12),
+        ("dram_rate", "Gbyte/second", 4.3, 4.3e9),
+        ("sm_hz", "Ghz", 1.9, 1.9e9),
+        ("sm_hz", "cycle/nsecond", 1.9, 1.9e9),
+        ("static_smem_bytes", "Kbyte/block", 1.5, 1500.0),
+        ("dram_percent", "", 50.0, 50.0),
+        ("duration_us", "fortnight", 1.0, None),
+    ],
+)
+def test_whatever_the_unit_a_figure_is_in_ours(
+    key: str, unit: str, value: float, expected: float | None
+) -> None:
+    figure = next(figure for figure in FIGURES if figure.key == key)
+    metrics = {figure.metrics[-1]: Metric(value=value, unit=unit)}
+    got = value_of(figure, Launched(name="k", grid="", block="", metrics=metrics))
+    assert got == (None if expected is None else pytest.approx(expected))
+
+
+def test_what_the_report_lacks_is_none() -> None:
+    few = {name: value for name, value in ncu_pages.METRICS.items() if not name.startswith("dram")}
+    kernel = profiled(ncu_pages.raw(metrics=few))
+    assert kernel.figures["dram_rate"] is None
+    assert kernel.figures["dram_percent"] == 92.15
+
+
+def test_the_lowest_limit_is_named() -> None:
+    kernel = profiled()
+    assert kernel.limits == {"registers": 16, "shared memory": 32, "warps": 8, "blocks": 32}
+    assert kernel.limiters == ("warps",)
+    assert replace(kernel, limits={"warps": 8, "registers": 8, "blocks": 32}).limiters == (
+        "warps",
+        "registers",
+    )
+    assert replace(kernel, limits={}).limiters == ()
+
+
+@pytest.mark.parametrize(
+    ("compute", "memory", "bound"),
+    [(23, 92, "memory"), (90, 40, "compute"), (85, 80, "both"), (40, 59, "neither"), (None, 92, "")],
+)
+def test_what_bounds_a_kernel(compute: float | None, memory: float, bound: str) -> None:
+    assert with_values(compute_percent=compute, memory_percent=memory).bound == bound
+
+
+def test_samples_are_summed_by_line_and_the_hottest_comes_first() -> None:
+    hot, cold = profiled().lines
+    assert (hot.file, hot.line, hot.samples) == ("/home/me/kernel.cu", 15, 480)
+    assert hot.text == "/home/me/kernel.cu|15"
+    assert hot.executed == 2 * 8448
+    assert (cold.line, cold.samples) == (11, 10)
+
+
+def test_warps_that_issued_did_not_stall() -> None:
+    kernel = profiled()
+    assert kernel.samples == 490
+    assert list(kernel.stalls.items()) == [("long_sb", 450), ("wait", 23)]
+    assert kernel.lines[0].stalls == {"long_sb": 450, "wait": 15}
+
+
+def test_instructions_of_no_line_are_one_row() -> None:
+    (only,) = profiled(source=ncu_pages.sass()).lines
+    assert (only.file, only.line, only.text, only.samples) == ("", 0, "", 490)
+
+
+def test_without_the_source_page_there_are_figures_all_the_same() -> None:
+    kernel = profiled(source="")
+    assert not kernel.listed
+    assert (kernel.samples, kernel.lines) == (0, ())
+    assert kernel.figures["duration_us"] == pytest.approx(31.2)
+
+
+def test_where_listings_are_missing_they_are_found_by_name() -> None:
+    launches = pages.raw(ncu_pages.raw((ncu_pages.COPY, ncu_pages.SQUARE)))
+    listings = pages.source(ncu_pages.sass((ncu_pages.SQUARE,)))
+    copy, square = profiles(launches, listings, kernels=[], files={}, text_of=lambda *_: "")
+    assert not copy.listed
+    assert square.listed
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        (ncu_pages.SQUARE, True),
+        ("square(const float *, float *, int)", True),
+        ("void ::square<float>(const float *)", True),
+        ("void at::native::square<float>(const float *)", False),
+        ("void square_of<float>(const float *)", False),
+        ("(anonymous namespace)::other(int)", False),
+        ("", False),
+    ],
+)
+def test_dotcus_kernels_are_told_from_torchs(name: str, own: bool) -> None:
+    assert is_of(name, {"square"}) is own

@@ -1,0 +1,170 @@
+"""From a target to a report: with counters, and by every way to have none. A program stands for ncu."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import ncu_pages
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.profiling import ProfileReport, permission, profile, profiler, running, tool
+from dotcu.profiling.order import Answer, Order, Timing
+from dotcu.profiling.permission import Permission
+from dotcu.profiling.profiler import Wanted
+from dotcu.profiling.tool import Tool
+
+TIMING = Timing(name=ncu_pages.SQUARE, times=1.0, median_us=31.25, least_us=30.5, most_us=33.0)
+Profiled = Callable[..., ProfileReport]
+
+
+def answer(kernel: Path, **more: object) -> Answer:
+    values = {
+        "operator": "dotcu::square", "case": "float32-16777216", "sample": "Sample(float32[16777216])",
+        "gpu": "NVIDIA H200", "kernels": ("square<float32>",), "files": {"/dotcu/kernel.cu": str(kernel)},
+    }  # fmt: skip
+    return Answer(**values | more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    path = tmp_path / "kernel.cu"
+    path.write_text("\n" * 14 + "    out[i] = x[i] * x[i];\n")
+    return path
+
+
+@pytest.fixture
+def profiled(tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
+    """Profiles the gallery's square, as if on a GPU, under a program that stands for ncu."""
+    (tmp_path / "kept").mkdir()
+
+    def alone(order: Order) -> Answer:
+        Path(order.trace).write_text("{}")
+        return answer(kernel, timings=(TIMING,))
+
+    def run(*, ncu: bool = True, **options: object) -> ProfileReport:
+        path, _ = ncu_pages.program(tmp_path, answer(kernel).to_json(), **options)  # type: ignore[arg-type]
+        found = Tool(path=path, module=None, version="2025.3.1.0") if ncu else None
+        monkeypatch.setattr(tool, "find", lambda: found)
+        return profile("dotcu.gallery:square", Wanted(folder=tmp_path / "kept"))
+
+    unknown = Permission(admin_only=None, capable=None, root=False)
+    monkeypatch.setattr(permission, "look", lambda: unknown)
+    monkeypatch.setattr(profiler, "_device", lambda given, target: torch.device("cuda:0"))
+    monkeypatch.setattr(running, "alone", alone)
+    return run
+
+
+def test_figures_and_lines_are_shown_and_the_report_is_kept(profiled: Profiled, tmp_path: Path) -> None:
+    report = profiled()
+    assert report.counted
+    shown = str(report)
+    for words in (
+        "dotcu::square on NVIDIA H200 (cuda:0), float32-16777216",
+        "Nsight Compute 2025.3.1.0, clocks untouched, caches warm",
+        "square<float>  grid (1056, 1, 1), block (256, 1, 1)",
+        "memory 92.2 %, compute (SM) 23.0 %: bound by memory",
+        "duration 31.2 µs",
+        "DRAM rate 4.31 TB/s, DRAM read 67.1 MB",
+        "theoretical 100.0 %, achieved 91.2 %, registers a thread 16",
+        "waves 1; 8 blocks fit, limited by warps",
+        "490 samples: 92 % long_sb, waits for global or local memory",
+        "98.0  kernel.cu:15  long_sb 94 %, wait 3 %  out[i] = x[i] * x[i];",
+    ):
+        assert words in shown
+    assert (tmp_path / "kept" / "dotcu-square-float32-16777216.ncu-rep").read_bytes() == b"report"
+
+
+def test_what_the_report_lacks_is_said(profiled: Profiled) -> None:
+    few = {"gpu__time_duration.sum": ("ns", "1,000")}
+    shown = str(profiled(pages={"raw": ncu_pages.raw(metrics=few), "sourcesass": ""}))
+    assert "memory not in the report, compute (SM) not in the report\n" in shown
+    assert "what limits it is not in the report" in shown
+    assert "the report has no instructions" in shown
+    assert "bank conflicts" not in shown
+
+
+def test_lines_that_cannot_be_told_are_said(profiled: Profiled) -> None:
+    shown = str(profiled(pages={"sourcecuda,sass": ""}))
+    assert "which line an instruction comes from could not be read" in shown
+    assert "of no line" in shown
+
+
+def test_a_kernel_of_torchs_is_told_from_dotcus(profiled: Profiled) -> None:
+    names = (ncu_pages.COPY, ncu_pages.SQUARE)
+    pages = {"raw": ncu_pages.raw(names), "sourcesass": ncu_pages.sass(names)}
+    shown = str(profiled(pages=pages | {"sourcecuda,sass": ncu_pages.cuda_sass(names)}))
+    assert (
+        "at::native::elementwise_kernel<128, 4>  grid (1056, 1, 1), block (256, 1, 1), launched by torch"
+        in shown
+    )
+
+
+def test_where_counters_are_refused_it_says_why_and_what_to_do_and_times(
+    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Permission(admin_only=True, capable=False, root=True)
+    monkeypatch.setattr(permission, "look", lambda: root)
+    report = profiled(said=ncu_pages.REFUSED)
+    assert not report.counted
+    shown = str(report)
+    assert "no counters: /proc/driver/nvidia/params has RmProfilingAdminOnly: 1" in shown
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in shown
+    assert "--cap-add=SYS_ADMIN" in shown
+    assert "31.25  30.50  33.00       1  square<float>" in shown
+    assert (tmp_path / "kept" / "dotcu-square-float32-16777216.trace.json").read_text() == "{}"
+
+
+def test_what_cannot_work_is_not_tried(
+    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = Permission(admin_only=True, capable=False, root=False)
+    monkeypatch.setattr(permission, "look", lambda: user)
+    (found,) = profiled().profiles
+    assert found.refusal is not None
+    assert found.refusal.why == "refused"
+    assert not (tmp_path / "words.json").exists(), "ncu was started"
+
+
+def test_without_ncu_it_says_how_to_get_it_and_times(profiled: Profiled) -> None:
+    report = profiled(ncu=False)
+    (found,) = report.profiles
+    assert found.refusal is not None
+    assert found.refusal.why == "missing"
+    assert "https://developer.nvidia.com/nsight-compute" in str(report)
+    assert found.timings == (TIMING,)
+
+
+def test_another_failure_of_ncus_is_told_and_it_times(profiled: Profiled) -> None:
+    shown = str(profiled(said="==ERROR== Failed to prepare kernel for profiling\n"))
+    assert "no counters: Failed to prepare kernel for profiling" in shown
+    assert "square<float>" in shown
+
+
+def test_the_json_form_has_figures_lines_and_what_limits(profiled: Profiled) -> None:
+    values = json.loads(json.dumps(profiled().to_json()))
+    assert (values["version"], values["counted"]) == (1, True)
+    (kernel,) = values["profiles"][0]["kernels"]
+    assert kernel["bound"] == "memory"
+    assert kernel["limiters"] == ["warps"]
+    assert kernel["figures"]["memory_percent"] == 92.15
+    assert kernel["lines"][0]["line"] == 15
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_runs(profiled: Profiled, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such folder"):
+        profile("dotcu.gallery:square", Wanted(folder=tmp_path / "none"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_says_what_can_be_had() -> None:
+    with pytest.raises(EnvironmentFault, match=r"dotcu bench dotcu.gallery:square --device simulator"):
+        profile("dotcu.gallery:square")
+
+
+def test_an_operator_that_is_not_there_is_told() -> None:
+    with pytest.raises(UsageError, match=r"Type: dotcu profile dotcu.gallery:square"):
+        profile("dotcu.gallery:sqare")
