@@ -74,6 +74,12 @@ def as_json(report: Mapping[str, Any]) -> None:
     sys.stdout.flush()  # a full device or a closed pipe has to show here
 
 
+def as_json_line(event: Mapping[str, Any]) -> None:
+    """Print one of many events as a line of JSON, with the version of its form first."""
+    sys.stdout.write(json.dumps({"version": 1, **event}) + "\n")
+    sys.stdout.flush()
+
+
 def hang_up() -> None:
     """Send the rest of standard output nowhere: its reader is gone, or its device full."""
     with contextlib.suppress(OSError, ValueError):

@@ -1,0 +1,82 @@
+"""`dotcu watch TARGET`: at each save, whether it holds, and what it changed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+from rich.live import Live
+
+from dotcu import _without_torch
+from dotcu.cli import console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dotcu.watching.state import State
+    from dotcu.watching.watcher import Step
+
+_REFRESH = 10  # times a second
+
+
+def command(
+    target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
+    device: Annotated[
+        Optional[str],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
+        typer.Option(help="cuda or simulator; by default the GPU where there is one"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="what random numbers start from")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="print each event as a line of JSON")] = False,
+) -> None:
+    """Check a target at each save, until Ctrl-C."""
+    if importlib.util.find_spec("torch") is None:
+        raise _without_torch("dotcu watch")
+    from dotcu.watching.state import State
+    from dotcu.watching.watcher import watch
+
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        contextlib.closing(watch(target, device=device, seed=seed)) as steps,
+    ):
+        if as_json:
+            _as_json(steps)
+        elif console.out().is_terminal:
+            _live(State(target=target, begun=time.time()), steps)
+        else:
+            _lines(steps)
+
+
+def _as_json(steps: Iterator[Step]) -> None:
+    for step in steps:
+        console.as_json_line(step.event.to_json())
+
+
+def _lines(steps: Iterator[Step]) -> None:
+    from dotcu.watching.lines import told
+
+    for step in steps:
+        for line in told(step.event, step.state, time.time()):
+            console.say(line)
+
+
+def _live(first: State, steps: Iterator[Step]) -> None:
+    """Show the page on a screen of its own, and leave the last one behind."""
+    from dotcu.watching.page import page
+
+    state = first
+
+    def shown() -> RenderableType:
+        return page(state, time.time())
+
+    out = console.out()
+    try:
+        with Live(get_renderable=shown, console=out, screen=True, refresh_per_second=_REFRESH) as live:
+            for step in steps:
+                state = step.state
+                live.refresh()
+    finally:
+        out.print(shown())

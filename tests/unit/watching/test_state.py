@@ -1,0 +1,157 @@
+"""What is known, event by event; and how the page and the lines say it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from dotcu.benchmark.comparing import Change
+from dotcu.benchmark.measured import Block, Call, Measured
+from dotcu.benchmark.statistics import Ratio
+from dotcu.checking.outcome import FellShort, Held, Result
+from dotcu.watching import events
+from dotcu.watching.events import Event, Needs, Request, Timing
+from dotcu.watching.lines import told
+from dotcu.watching.page import page
+from dotcu.watching.state import State, after
+
+WRONG = Result(
+    overload="ns::op", check="numerics", trial="ns::op/call/float32-s0",
+    outcome=FellShort(
+        reason="a kernel does not compile", evidence="a.cu:3:9: error: no y\n    x = y;\n        ^"
+    ),
+)  # fmt: skip
+RIGHT = Result(overload="ns::op", check="numerics", trial="ns::op/call/float32-s0", outcome=Held(ratio=0.5))
+MEASURED = Measured(
+    contender="dotcu", l2="cold", by="cupti", blocks=(Block(calls=(Call(time_us=2.0, kernels=1),)),) * 3
+)
+TIMING = Timing(
+    op="ns::op", case="float32-s0", median_us=2.0, measured=MEASURED,
+    change=Change(verdict="faster", ratio=Ratio(value=0.5, low=0.49, high=0.51), confidence=0.99),
+)  # fmt: skip
+
+
+def needs(registers: int) -> Needs:
+    return Needs(kernel="f", arch="sm_90a", registers=registers, smem_bytes=0, stack_bytes=0, spill_bytes=0)
+
+
+def version(result: Result, registers: int, *more: Event) -> list[Event]:
+    held = isinstance(result.outcome, Held)
+    return [
+        events.Begun(),
+        events.Planned(device="simulator", overloads=("ns::op",), trials=1),
+        events.Trying(trial=result.trial),
+        events.Tried(trial=result.trial, results=(result,)),
+        events.Checked(held=held, untried=(), seconds=0.25),
+        events.Needed(kernels=(needs(registers),)),
+        *more,
+        events.Done(),
+    ]
+
+
+def run(*happened: Event) -> State:
+    state = State(target="ops.py", begun=0.0)
+    for event in happened:
+        state = after(event, state, 10.5)
+    return state
+
+
+def saved(at: float = 10.0) -> Event:
+    return events.Saved(files=("a.cu",), at=at)
+
+
+def drawn(state: State) -> str:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard")
+    with console.capture() as captured:
+        console.print(page(state, 11.0))
+    return captured.get()
+
+
+@pytest.mark.parametrize(
+    "event", [saved(), events.Timed(timings=(TIMING,)), *version(WRONG, 10), events.Broken(reason="died")]
+)
+def test_an_event_survives_the_way_through_json(event: Event) -> None:
+    assert events.read(event.to_json()) == event
+
+
+def test_a_request_survives_the_way_through_json() -> None:
+    request = Request(number=3, target="ops.py", device=None, seed=1, good=(TIMING,))
+    assert Request.from_json(request.to_json()) == request
+
+
+def test_the_first_verdict_is_timed_from_the_save() -> None:
+    state = run(saved(), *version(RIGHT, 10))
+    assert state.first is not None
+    assert state.first.seconds == 0.5
+    assert "0.50 s after the save" in drawn(state)
+
+
+def test_a_change_of_registers_is_told_beside_the_last_version_that_held() -> None:
+    happened = [*version(RIGHT, 10), saved(), *version(WRONG, 99), saved(), *version(RIGHT, 12)]
+    assert "12 registers (10 before)" in drawn(run(*happened))
+
+
+def test_a_version_that_was_abandoned_is_not_the_last_that_held() -> None:
+    happened = [*version(RIGHT, 10), saved(), *version(RIGHT, 11)[:-1], saved(), *version(RIGHT, 12)]
+    assert "12 registers (10 before)" in drawn(run(*happened))
+
+
+def test_times_of_the_last_good_version_outlive_one_without() -> None:
+    happened = [*version(RIGHT, 10, events.Timed(timings=(TIMING,))), saved(), *version(WRONG, 10), saved()]
+    state = run(*happened)
+    assert state.good is not None
+    assert state.good.timings == (TIMING,)
+
+
+def test_a_caret_is_shown_below_the_line_at_fault() -> None:
+    lines = drawn(run(saved(), *version(WRONG, 10))).splitlines()
+    (place,) = (i for i, line in enumerate(lines) if "x = y;" in line)
+    assert lines[place + 1].rstrip() == f"\x1b[1;31m{' ' * 12}^\x1b[0m"
+
+
+def test_a_new_save_leaves_nothing_of_the_old_verdict() -> None:
+    state = run(saved(), *version(WRONG, 10), saved())
+    assert "FELL SHORT" not in drawn(state)
+    assert state.held is None
+
+
+def test_a_process_that_ended_names_the_trial() -> None:
+    broken = events.Broken(reason="the process died: SIGSEGV", evidence="words")
+    state = run(saved(), *version(RIGHT, 1)[:3], broken)
+    assert state.trouble == f"the process died: SIGSEGV during {RIGHT.trial}\n    words"
+    assert state.held is False
+    assert "SIGSEGV" in drawn(state)
+
+
+def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
+    state, lines = State(target="ops.py", begun=0.0), []
+    for event in [saved(), *version(RIGHT, 10, events.Timed(timings=(TIMING,)))]:
+        state = after(event, state, 10.5)
+        lines += [line.partition(" ")[2] for line in told(event, state, 10.5)]
+    assert lines == [
+        "saved: a.cu",
+        "ns::op/call/float32-s0 held after 0.50 s",
+        "quick check held: 1 trial, 0.2 s",
+        "f on sm_90a: 10 registers",
+        "ns::op float32-s0: 2.00 us; faster: 0.500 times the last good one (0.490 to 0.510)",
+    ]
+
+
+def test_lines_show_a_shortfall_once() -> None:
+    state = run(saved(), *version(WRONG, 10))
+    again = events.Tried(
+        trial="ns::op/call/float32-s1", results=(replace(WRONG, trial="ns::op/call/float32-s1"),)
+    )
+    assert "does not compile" in "\n".join(told(version(WRONG, 10)[3], state, 0.0))
+    assert list(told(again, after(again, state, 11.0), 0.0)) == []
+
+
+def test_nothing_tried_is_not_held() -> None:
+    state = run(
+        saved(), *version(RIGHT, 10)[:4], events.Checked(held=False, untried=("no samples",), seconds=0.1)
+    )
+    assert "UNTRIED" in drawn(state)
+    assert "no samples" in drawn(state)

@@ -1,0 +1,144 @@
+"""The loop of `dotcu watch`: saves of all kinds, and workers that hang or end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dotcu.errors import UsageError
+from dotcu.watching import crew, events, watcher
+from dotcu.watching.state import State
+from dotcu.watching.watcher import Step, watch
+
+pytest.importorskip("watchfiles")
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "MODULE", "fake_watch_worker")
+    monkeypatch.setattr(watcher, "GRACE_S", 0.1)
+
+
+@pytest.fixture
+def ops(tmp_path: Path) -> Path:
+    """A target that holds, in a folder with another for its kernels."""
+    (tmp_path / "kernels").mkdir()
+    path = tmp_path / "ops.py"
+    path.write_text("one")
+    return path
+
+
+@pytest.fixture
+def steps(ops: Path) -> Iterator[Iterator[Step]]:
+    """What happens, from the start on; the first version has come to its end."""
+    with closing(watch(str(ops))) as steps:
+        assert settled(steps).held
+        yield steps
+
+
+def until(steps: Iterator[Step], wanted: Callable[[Step], bool]) -> State:
+    for _ in range(40):
+        step = next(steps)
+        if wanted(step):
+            return step.state
+    raise AssertionError("it never came to that")
+
+
+def settled(steps: Iterator[Step]) -> State:
+    return until(steps, lambda step: step.state.is_settled)
+
+
+def test_a_save_is_tried(ops: Path, steps: Iterator[Step]) -> None:
+    ops.write_text("two")
+    state = settled(steps)
+    assert state.held
+    assert state.first is not None
+    assert state.first.trial == "ns::op/call/two"
+    assert 0 < state.first.seconds < 5
+    assert state.saved is not None
+    assert state.saved.files[0].endswith("ops.py")
+
+
+def test_a_file_that_an_editor_renames_into_place_is_a_save(ops: Path, steps: Iterator[Step]) -> None:
+    written = ops.with_suffix(".tmp")
+    written.write_text("renamed")
+    written.rename(ops)
+    state = settled(steps)
+    assert state.first is not None
+    assert state.first.trial == "ns::op/call/renamed"
+
+
+def test_a_file_that_is_deleted_and_written_anew_is_tried(ops: Path, steps: Iterator[Step]) -> None:
+    ops.unlink()
+    ops.write_text("anew")
+    state = until(steps, lambda step: step.state.first is not None and "anew" in step.state.first.trial)
+    assert state.saved is not None
+
+
+def test_a_save_in_a_folder_that_the_worker_named_is_tried(ops: Path, steps: Iterator[Step]) -> None:
+    (ops.parent / "kernels" / "scale.cu").write_text("__global__ void f() {}")
+    state = settled(steps)
+    assert state.saved is not None
+    assert state.saved.files[0].endswith("scale.cu")
+
+
+def test_a_touch_and_a_save_of_another_kind_are_no_reason(ops: Path, steps: Iterator[Step]) -> None:
+    os.utime(ops)
+    (ops.parent / "notes.txt").write_text("x")
+    ops.write_text("two")
+    assert settled(steps).saved == events.Saved(
+        files=(watcher._shown(ops),), at=pytest.approx(ops.stat().st_mtime)
+    )
+
+
+def test_of_two_quick_saves_the_last_is_tried_to_its_end(ops: Path, steps: Iterator[Step]) -> None:
+    ops.write_text("two")
+    until(steps, lambda step: isinstance(step.event, events.Saved))
+    ops.write_text("three")
+    state = until(steps, lambda step: step.state.first is not None and "three" in step.state.first.trial)
+    assert settled(steps).held
+    assert state.trials == 1
+
+
+def test_a_save_takes_the_place_of_a_version_that_hangs(ops: Path, steps: Iterator[Step]) -> None:
+    ops.write_text("hang")
+    until(steps, lambda step: step.state.trying == "hanging")
+    ops.write_text("right again")
+    state = settled(steps)
+    assert state.held
+    assert state.first is not None
+    assert state.first.trial == "ns::op/call/right again"
+
+
+def test_a_process_that_dies_is_told_and_the_next_save_tried(ops: Path, steps: Iterator[Step]) -> None:
+    ops.write_text("die")
+    state = settled(steps)
+    assert not state.held
+    assert state.trouble.splitlines() == ["the process died: SIGABRT", "    last words"]
+    ops.write_text("right again")
+    assert settled(steps).held
+
+
+def test_what_cannot_be_loaded_is_tried_in_a_fresh_process_before_it_is_told(
+    ops: Path, steps: Iterator[Step]
+) -> None:
+    ops.write_text("broken")
+    first = settled(steps).trouble
+    assert first.startswith("broken in process")
+    ops.write_text("broken still")
+    assert settled(steps).trouble != first
+
+
+def test_a_file_that_is_not_there_is_a_wrong_use(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no file"):
+        next(watch(str(tmp_path / "nosuch.py")))
+
+
+def test_a_file_of_kernels_is_a_wrong_use(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text("")
+    with pytest.raises(UsageError, match=r"not a Python file"):
+        next(watch(str(tmp_path / "a.cu")))
