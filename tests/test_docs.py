@@ -28,6 +28,8 @@ import pytest
 import torch
 
 from dotcu import errors, settings
+from dotcu.benchmark.limits import limit
+from dotcu.benchmark.protocol import Protocol
 from dotcu.checking import numerics
 from dotcu.checking.catalogue import CHECKS
 
@@ -184,6 +186,17 @@ def test_the_bound_in_the_docs_is_the_one_in_force() -> None:
     page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
     told = re.findall(r"\*\*(\d+) times\*\*", page.partition("## The bound")[2].partition("\n## ")[0])
     assert told == [f"{numerics.MARGIN:g}", f"{numerics.NORM_MARGIN:g}"]
+
+
+def test_the_parameters_of_a_measurement_in_the_docs_are_those_in_force() -> None:
+    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| .* \|$", page, re.MULTILINE)
+    assert rows == [(name, str(value)) for name, value in dataclasses.asdict(Protocol()).items()]
+
+
+def test_what_marks_a_row_in_the_docs_is_what_does() -> None:
+    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    assert f"Above {limit.MARKED_ABOVE:g} % a row is marked" in page
 
 
 def test_every_setting_has_its_line_in_the_docs() -> None:

@@ -16,7 +16,9 @@ from dotcu import errors
 from dotcu.__about__ import __version__ as __version__
 
 if TYPE_CHECKING:
+    from dotcu.benchmark import bench
     from dotcu.checking import check
+    from dotcu.inspection import inspect
     from dotcu.kernel import (
         Kernel,
         Module,
@@ -35,9 +37,11 @@ __all__ = [
     "Kernel",
     "Module",
     "Sample",
+    "bench",
     "cdiv",
     "check",
     "errors",
+    "inspect",
     "is_aligned",
     "load",
     "load_inline",
@@ -52,8 +56,10 @@ _HOMES = {
     "Kernel": "dotcu.kernel",
     "Module": "dotcu.kernel",
     "Sample": "dotcu.operator",
+    "bench": "dotcu.benchmark",
     "cdiv": "dotcu.kernel",
     "check": "dotcu.checking",
+    "inspect": "dotcu.inspection",
     "is_aligned": "dotcu.kernel",
     "load": "dotcu.kernel",
     "load_inline": "dotcu.kernel",

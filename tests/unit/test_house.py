@@ -151,7 +151,9 @@ def test_the_compiler_package_imports_without_torch() -> None:
 
 
 def test_verbs_import_heavy_packages_only_when_they_run() -> None:
-    heavy = {"torch", "numpy"} | {f"dotcu.{part}" for part in ("checking", "operator", "kernel", "simulator")}
+    heavy = {"torch", "numpy"} | {
+        f"dotcu.{part}" for part in ("benchmark", "checking", "operator", "kernel", "profiling", "simulator")
+    }
     for path in (PACKAGE / "cli").rglob("*.py"):
         names = imports_at_the_top(ast.parse(path.read_text(encoding="utf-8")))
         assert not any(name == part or name.startswith(f"{part}.") for name in names for part in heavy), path

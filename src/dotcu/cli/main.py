@@ -16,10 +16,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from dotcu import __version__, _without_torch, errors, settings
-from dotcu.cli import cache, check, console, doctor
+from dotcu.cli import bench, cache, check, console, doctor, inspect, profile, watch
 
 _VERBS = (
     ("check", check.command, "Try operators in every way that could show a fault."),
+    ("bench", bench.command, "How long operators take, and how long they could take at best."),
+    ("inspect", inspect.command, "What kernels take and what was emitted; what a binary holds."),
+    ("profile", profile.command, "What the GPU does in a call, and at which lines it waits."),
+    ("watch", watch.command, "At each save: does it hold, what does it take, what did it change."),
     ("doctor", doctor.command, "What this machine has, what does not fit, what to do."),
     ("cache", cache.command, "Where compiled code is kept; list it, clear it."),
 )
