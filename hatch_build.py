@@ -26,6 +26,7 @@ FLAGS = (
     "-std=c11",
     "-fPIC",
     "-shared",
+    "-Wl,--strip-all",  # debug information is three quarters of the library
     "-fvisibility=hidden",
     "-Wall",
     "-Wextra",

@@ -130,6 +130,7 @@ def test_page(
             continue
         if block.title:
             Path(block.title).write_text(block.text)
+            sys.modules.pop(Path(block.title).stem, None)  # another page may have a file of that name
         elif block.language == "python":
             code = "\n" * (block.line - 1) + block.text
             exec(compile(code, str(tmp_path / "page.py"), "exec"), namespace)
