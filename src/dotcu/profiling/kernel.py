@@ -103,8 +103,13 @@ def profiles(
     )
 
 
+_UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|_GLOBAL__N__\w+::")
+"""How tools spell a namespace without a name, in which dotcu knows a kernel by its own name."""
+
+
 def is_of(name: str, kernels: set[str]) -> bool:
     """Whether a name with template arguments and parameters is that of one of some kernels."""
+    name = _UNNAMED.sub("", name)
     plain = re.split(r"[<(]", name, maxsplit=1)[0].split()[-1:]  # `void` may stand before it
     return bool(plain) and plain[0].removeprefix("::") in kernels
 

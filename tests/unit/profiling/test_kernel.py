@@ -130,6 +130,8 @@ def test_where_listings_are_missing_they_are_found_by_name() -> None:
         (ncu_pages.SQUARE, True),
         ("square(const float *, float *, int)", True),
         ("void ::square<float>(const float *)", True),
+        ("void <unnamed>::square<float>(const float *)", True),
+        ("(anonymous namespace)::square(const float *)", True),
         ("void at::native::square<float>(const float *)", False),
         ("void square_of<float>(const float *)", False),
         ("(anonymous namespace)::other(int)", False),

@@ -20,6 +20,7 @@ NEVER = ("@!PT", "@!UPT")
 
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _REGISTER_BYTES = 4
+_REGISTER = re.compile(r"U?R\d+\b")
 _VECTOR = re.compile(r"\.v([248])\b")
 
 
@@ -96,7 +97,9 @@ def _label(feature: Feature, instruction: Instruction) -> str:
 
 
 def _callee(instruction: Instruction) -> str:
-    """What is called, without what ptxas puts before it."""
+    """What is called, without what ptxas puts before it; a register says where, if it is an operand."""
+    if any(_REGISTER.match(operand) for operand in instruction.operands[:1]):
+        return "a function by its address"
     target = re.sub(r"^\$__internal_\d+_\$|^\$.*\$", "", instruction.target)
     return shown_name(target) if target else "a function by its address"
 

@@ -37,12 +37,12 @@ class Feature:
 GLOBAL, SHARED, LOCAL, GENERIC = "global memory", "shared memory", "local memory", "generic memory"
 MATRIX, ASYNC, ATOMIC, BARRIER = "matrix", "asynchronous copies", "atomics", "barriers and fences"
 WARP, SPECIAL, DOUBLE, HALF = "warp", "special functions", "double precision", "half precision"
-CONVERT, CALL = "conversions", "calls"
+CONVERT, CALL, TEXTURE = "conversions", "calls", "textures"
 
 # The order in which a report lists them.
 GROUPS = (
-    MATRIX, ASYNC, GLOBAL, SHARED, LOCAL, GENERIC, ATOMIC, BARRIER, WARP, HALF, DOUBLE, SPECIAL, CONVERT,
-    CALL,
+    MATRIX, ASYNC, GLOBAL, TEXTURE, SHARED, LOCAL, GENERIC, ATOMIC, BARRIER, WARP, HALF, DOUBLE, SPECIAL,
+    CONVERT, CALL,
 )  # fmt: skip
 
 
@@ -80,6 +80,8 @@ SASS = _rows(
     (GLOBAL, r"LDGMC", MNEMONIC, "a reduction over the GPUs of a multicast address (multimem.ld_reduce)"),
     (SHARED, r"LDS", f"load, {WIDTH} B a lane", "from shared memory to registers"),
     (SHARED, r"STS", f"store, {WIDTH} B a lane", "from registers to shared memory"),
+    (TEXTURE, r"TEX|TLD4?|TMML|TXD|TXQ", MNEMONIC, "a read through the texture unit (tex, tld4)"),
+    (TEXTURE, r"SULD|SUST|SURED|SUATOM", MNEMONIC, "a surface, read or written (suld, sust)"),
     (
         LOCAL,
         r"LDL",
@@ -126,6 +128,7 @@ PTX = _rows(
     (GLOBAL, r"st\b.*\.global\b", f"store, {WIDTH} B a lane", "to global memory"),
     (SHARED, r"ld\b.*\.shared\b", f"load, {WIDTH} B a lane", "from shared memory"),
     (SHARED, r"st\b.*\.shared\b", f"store, {WIDTH} B a lane", "to shared memory"),
+    (TEXTURE, r"(tex|tld4|suld|sust|sured)\.", MNEMONIC, "a texture or a surface"),
     (LOCAL, r"ld\b.*\.local\b", f"load, {WIDTH} B a lane", "from the thread's own memory"),
     (LOCAL, r"st\b.*\.local\b", f"store, {WIDTH} B a lane", "to the thread's own memory"),
     (GENERIC, r"ld\.(?!.*\b(param|const)\b)", f"load, {WIDTH} B a lane", "from a generic address"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_ARITHMETIC = "add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|ex2|min|max"
+_ARITHMETIC = "add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|ex2|min|max|setp|set"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from dotcu.inspection.code import features
 from dotcu.inspection.code.emitted import Emitted, is_executed, is_move, of_sass, ptx_width_bytes
 from dotcu.inspection.code.sass import Instruction
-from inspecting import everything, line_of, needs_nvdisasm
+from inspecting import everything, inspected, line_of, needs_nvdisasm
 
 NEW, ALL = ["sm_80", "sm_90a", "sm_100a", "sm_120a"], ["sm_75", "sm_80", "sm_90a", "sm_100a", "sm_120a"]
 
@@ -154,3 +154,16 @@ def test_no_machine_opcode_is_of_two_kinds() -> None:
         "RED",
     ):
         assert sum(bool(feature.opcode.fullmatch(opcode)) for feature in features.SASS) == 1, opcode
+
+
+@needs_nvdisasm
+def test_a_call_through_a_register_is_of_nobody_in_particular() -> None:
+    text = "__global__ void k(float (**f)(float), float* y) { y[0] = f[0](y[1]); }"
+    labels = [kind.label for kind in inspected(text)["k"].emitted if kind.group == features.CALL]
+    assert labels == ["call of a function by its address"]
+
+
+@needs_nvdisasm
+def test_reads_through_the_texture_unit_are_told() -> None:
+    text = "__global__ void k(cudaTextureObject_t t, float* y) { y[0] = tex2D<float>(t, y[1], y[2]); }"
+    assert any(kind.group == features.TEXTURE for kind in inspected(text)["k"].emitted)

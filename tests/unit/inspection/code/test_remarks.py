@@ -65,6 +65,11 @@ def test_the_word_double_in_a_comment_means_nothing() -> None:
     assert [remark.kind for remark in inspected("// double trouble\n" + LITERAL)["k"].remarks] == ["double"]
 
 
+def test_a_comparison_with_a_double_constant_is_remarked_on() -> None:
+    kernel = inspected("__global__ void k(float* y, float a) { if (a > 0.1) y[0] = 1.0f; }")["k"]
+    assert [remark.kind for remark in kernel.remarks] == ["double"]
+
+
 def test_doubles_of_another_kernel_in_the_file_mean_nothing() -> None:
     other = "__global__ void other(double* y) { y[0] = 2; }\n"
     assert [remark.kind for remark in inspected(LITERAL + other)["k"].remarks] == ["double"]
