@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
+from dotcu import plain
 from dotcu.benchmark import plotting, rendering
 from dotcu.benchmark.measured import Means
 from dotcu.benchmark.protocol import Protocol
 from dotcu.benchmark.row import OWN, Machine, Row
 from dotcu.benchmark.since import Compared, compare_runs
 from dotcu.benchmark.statistics import Summary
-from dotcu.checking import plain
 
 if TYPE_CHECKING:
     from dotcu.benchmark.estimate import Estimate

@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dotcu.checking import plain, rendering
+from dotcu import plain
+from dotcu.checking import rendering
 from dotcu.checking.catalogue import Level, of_level
 from dotcu.checking.outcome import REFUSED, FellShort, Held, Result, Skipped
 

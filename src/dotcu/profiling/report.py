@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dotcu.checking import plain
+from dotcu import plain
 from dotcu.profiling import rendering
 from dotcu.profiling.kernel import KernelProfile
 from dotcu.profiling.order import Answer, Timing

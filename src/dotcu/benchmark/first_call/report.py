@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from dotcu import plain
 from dotcu.benchmark.first_call import rendering
 from dotcu.benchmark.first_call.catalogue import Stage, about
 
@@ -17,8 +17,6 @@ VERSION = 1
 
 Cache = Literal["empty", "filled"]
 """What the call found in the cache: nothing, or what an earlier process had compiled."""
-
-_WIDE = 100_000  # characters: no line is folded where the report is made a string
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +123,4 @@ class FirstCall:
         return rendering.table(self)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False)
-        with console.capture() as captured:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+        return plain.text(self)

@@ -10,9 +10,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from dotcu import plain
 from dotcu.inspection.code.diff import Change, CodeDiff, compare
 from dotcu.inspection.code.inspected import InspectedKernel
-from dotcu.inspection.code.report import InspectReport, as_text
+from dotcu.inspection.code.report import InspectReport
 
 VERSION = 1
 """Of the JSON form."""
@@ -59,7 +60,7 @@ class DiffReport:
         return Group(*parts) if parts else Text("no kernels to compare")
 
     def __str__(self) -> str:
-        return as_text(self)
+        return plain.text(self)
 
 
 def diff(before: InspectReport, after: InspectReport) -> DiffReport:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from dotcu import plain
 from dotcu.inspection.code import rendering
 from dotcu.inspection.code.emitted import Emitted
 from dotcu.inspection.code.inspected import Counted, InspectedKernel
@@ -20,7 +20,6 @@ from dotcu.simulator import Line
 VERSION = 1
 """Of the JSON form."""
 
-_WIDE = 100_000  # characters: no line of a report is folded where it is made a string
 _COUNTS = (
     "lane_instructions", "warp_instructions", "active_lanes", "branches", "divergent_branches",
     "global_requests", "global_sectors", "ideal_sectors", "shared_requests", "shared_wavefronts",
@@ -75,15 +74,7 @@ class InspectReport:
         return rendering.table(self)
 
     def __str__(self) -> str:
-        return as_text(self)
-
-
-def as_text(renderable: RenderableType) -> str:
-    """What would be printed, without colour and without folding."""
-    console = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False)
-    with console.capture() as captured:
-        console.print(renderable)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+        return plain.text(self)
 
 
 def _kernel(one: InspectedKernel) -> dict[str, Any]:
