@@ -205,5 +205,5 @@ def inspected(text: str, arch: str = "sm_90", **options: Any) -> dict[str, Inspe
     """The plain kernels of a text, by name."""
     unit = kernels_of(inline_source(text), CompileOptions(**options)).plain
     (made,) = assemble([Wanted(unit=unit, target=Target.parse(arch), shapes={})])
-    assert made.failed is None, made.failed
+    assert not made.failed, made.failed
     return {code.name: InspectedKernel(code=code, function=function) for code, function in made.kernels}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from dotcu.cli import console
-from dotcu.errors import EXIT_FELL_SHORT, UsageError
+from dotcu.errors import EXIT_FELL_SHORT, SourceNotFound, UsageError
 
 if TYPE_CHECKING:
     from dotcu.inspection.binaries.report import BinaryReport
@@ -92,7 +92,7 @@ def command(
     if not all((html is None, emit is None, diff is None)):
         _complain(reports)
     if html is not None:
-        _write(html, _page(report).encode())
+        _write(html, _page(report, other).encode())
         console.say(f"the page is in {html}")
     if emit is not None and (report.kernels or not failed):
         _emit(report, emit, output)
@@ -143,7 +143,12 @@ def _inspect(target: str, **how: Any) -> InspectReport:
     if bracket:
         how["instantiate"] = (name,)
         target = f"{place}:{plain.rpartition('::')[2]}"
-    return inspect(target, **how)
+    try:
+        return inspect(target, **how)
+    except SourceNotFound as error:
+        if Path(place).is_file():  # it is another file that was not found
+            raise
+        raise UsageError(str(error)) from error
 
 
 def _complain(reports: Iterable[InspectReport]) -> None:
@@ -152,13 +157,17 @@ def _complain(reports: Iterable[InspectReport]) -> None:
         console.complain(failed.message)
 
 
-def _page(report: InspectReport) -> str:
+def _page(report: InspectReport, other: InspectReport | None) -> str:
+    from dotcu.inspection.code.diff_report import diff
     from dotcu.inspection.html import render
     from dotcu.inspection.html.filling import page
 
     if not report.kernels and not report.failed:
-        raise UsageError(f"{report.target} has no kernel to show on a page.\nSee what it has: dotcu inspect")
-    return render(page(report))
+        raise UsageError(
+            f"{report.target} has no kernel to show on a page.\n"
+            f"See what it has: dotcu inspect {report.target}"
+        )
+    return render(page(report, None if other is None else diff(other, report)))
 
 
 def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
@@ -213,11 +222,15 @@ def _binary(target: str, archs: list[str], emit: str | None, output: Path | None
         _refuse_kind(target, emit)
     report = read(Path(target), kernels=archs)
     if emit is not None:
+        for message in report.damaged:
+            console.complain(message)
         _put(_symbols(report), output)
     elif as_json:
         console.as_json(report.to_json())
     else:
         console.show(report)
+    if report.damaged:
+        raise typer.Exit(EXIT_FELL_SHORT)
 
 
 def _refuse_kind(target: str, what: str) -> None:

@@ -30,7 +30,13 @@ _RETRIES = 16
 
 
 def build(
-    source: Source, *, options: CompileOptions, target: Target, names: Sequence[str], simulated: bool = False
+    source: Source,
+    *,
+    options: CompileOptions,
+    target: Target,
+    names: Sequence[str],
+    simulated: bool = False,
+    probed: bool = True,
 ) -> ObjectCode:
     """Give a source's object code for a target: from memory, from the cache, or compiled.
 
@@ -38,6 +44,7 @@ def build(
         names: Name expressions: kernels, `scale_add<float>` or `ns::plain`, and addresses of
             `__constant__` and `__device__` variables, `&table`.
         simulated: Compile for the simulator: `DOTCU_SIMULATED` is defined to be 1.
+        probed: Learn the kernels' signatures too; else the code holds nothing but the source's own.
 
     Raises:
         CompileError: The compiler refused the source, or an instantiation.
@@ -48,7 +55,10 @@ def build(
     """
     started = time.perf_counter()
     with phases.during("build"):
-        plan = plan_build(source, options=options, target=target, names=names, simulated=simulated)
+        plan = plan_build(
+            source, options=options, target=target, names=names, simulated=simulated,
+            probed=probed,
+        )  # fmt: skip
         return _look(plan, started)
 
 
@@ -138,7 +148,7 @@ class _Unseen:
         extra = {**self.by_user, including: (*self.by_user.get(including, ()), spelled)}
         plan = plan_build(
             self.plan.source, options=self.plan.options, target=self.plan.target, names=self.plan.names,
-            simulated=self.plan.simulated, extra=extra,
+            simulated=self.plan.simulated, probed=self.plan.probed, extra=extra,
         )  # fmt: skip
         edges = {(file, name): leads_to for file, name, leads_to in plan.closure.edges}
         leads_to = edges[including, spelled]
@@ -153,10 +163,10 @@ def _request(plan: BuildPlan, aliases: Mapping[str, bytes]) -> nvrtc.Request:
     }
     return nvrtc.Request(
         name=plan.closure.main.virtual,
-        text=signatures.probed(plan.closure.main.rewritten),
+        text=signatures.probed(plan.closure.main.rewritten) if plan.probed else plan.closure.main.rewritten,
         headers={**plan.shelf.closure(plan.closure.system), **user, **aliases},
         arguments=plan.arguments,
-        expressions=signatures.expressions(plan.names),
+        expressions=signatures.expressions(plan.names) if plan.probed else plan.names,
     )
 
 
@@ -199,9 +209,9 @@ def _object_code(plan: BuildPlan, entry: Entry, cached: bool) -> ObjectCode:
         signatures={
             name: entry.lowered[signatures.expression(name)]
             for name in plan.names
-            if signatures.is_kernel(name)
+            if plan.probed and signatures.is_kernel(name)
         },
-        resources=parse_resources(entry.log),
+        resources=parse_resources(entry.log, entry.cubin),
         warnings=tuple(d for d in _diagnostics(plan, entry.log) if d.severity == "warning"),
         log=entry.log,
         command=plan.command,

@@ -92,6 +92,15 @@ def _in_order(text: str, defined: Collection[str]) -> list[_Found]:
     return [found[start] for start in sorted(found)]
 
 
+def spans(text: str, defined: Collection[str] = DEFINED) -> tuple[tuple[str, int, int], ...]:
+    """Where each `__global__` function of a text stands: its unqualified name, where it begins and ends.
+
+    Declarations, overloads and specializations stand one by one, explicit instantiations without a name.
+    """
+    found = {span: None for scanner in _scanners(text, frozenset(defined)) for span in scanner.spans()}
+    return tuple(found)
+
+
 def variables(text: str, defined: Collection[str] = DEFINED) -> tuple[str, ...]:
     """Qualified names of the `__constant__` and `__device__` variables at namespace scope."""
     return _variables(text, defined, writable=False)
@@ -208,6 +217,28 @@ class _Scanner:
                 kernel = self.kernel(begin, end, scope)
                 if kernel is not None:
                     yield kernel
+
+    def spans(self) -> Iterator[tuple[str, int, int]]:
+        for begin, end, _ in self.statements():
+            if "__global__" in (self.at(i) for i in range(begin, end)):
+                last = self.past(end - 1) if self.at(end - 1) == "{" else end - 1
+                yield self.function_name(begin, end), self.tokens[begin].start, self.tokens[last].end
+
+    def function_name(self, begin: int, end: int) -> str:
+        """What stands before a function's parameters, template arguments left out; "" of an instantiation."""
+        first = begin + (self.at(begin) == "extern")
+        if self.at(first) == "template" and self.at(first + 1) != "<":
+            return ""
+        index, depth = begin, 0
+        while index < end and self.at(index) != "(":
+            has_brackets = self.at(index) in _CALL_ATTRIBUTES and self.at(index + 1) == "("
+            is_closed = has_brackets or self.at(index) in "[<"
+            index = self.close(index + has_brackets) + 1 if is_closed else index + 1
+        index -= 1
+        while index > 0 and (depth or self.at(index) == ">"):
+            depth += (self.at(index) == ">") - (self.at(index) == "<")
+            index -= 1
+        return self.at(index)
 
     def kernel(self, begin: int, end: int, scope: tuple[str, ...]) -> _Found | None:
         template, index = self.template(begin)

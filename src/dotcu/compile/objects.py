@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ class Resources:
     Attributes:
         registers: Per thread.
         smem_bytes: Static shared memory, per block.
-        constant_bytes: Constant memory of the kernel's own, parameters included.
+        constant_bytes: `__constant__` variables of the code that the kernel stands in, as
+            `cuobjdump -res-usage` counts them: CONSTANT[3]. Parameters are no part of it.
         stack_bytes: Per thread.
         barriers: Named barriers in use, per block.
     """
@@ -41,7 +43,7 @@ class ObjectCode:
         cubin: Machine code, None where the target is a `compute_` one.
         lowered: Symbol of each name expression that was asked for.
         signatures: For each kernel's name expression the symbol of a probe that holds its whole
-            function type, such as `_Z13__dotcu_probeIPFvPKfS1_fPfxEEvv`.
+            function type, such as `_Z13__dotcu_probeIPFvPKfS1_fPfxEEvv`; empty where none was compiled.
         resources: By kernel symbol; empty without a cubin.
         warnings: The compiler's and the assembler's, about user files by their real path.
         log: Everything that the compiler said.
@@ -69,6 +71,7 @@ class ObjectCode:
     seconds: float
 
 
+_CONSTANTS = ".nv.constant3"
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
 _NUMBERS = {
     "registers": re.compile(r"Used (\d+) registers"),
@@ -77,20 +80,36 @@ _NUMBERS = {
     "stack_bytes": re.compile(r"(\d+) bytes (?:stack frame|cumulative stack size)"),
     "spill_store_bytes": re.compile(r"(\d+) bytes spill stores"),
     "spill_load_bytes": re.compile(r"(\d+) bytes spill loads"),
-    "constant_bytes": re.compile(r"(\d+) bytes cmem\[0\]"),
 }
 
 
-def parse_resources(log: str) -> dict[str, Resources]:
+def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources]:
     """Read what `ptxas -v` says of each kernel, probes left out, out of a compile's log.
+
+    Args:
+        cubin: The code; it has the size of its constants, which the log lacks from sm_90 on.
 
     Source: seen with the compilers of CUDA 12.8 and 13.0.
     """
     found: dict[str, Resources] = {}
-    parts = _ENTRY.split(log)
+    parts, constants = _ENTRY.split(log), section_bytes(cubin, _CONSTANTS) if cubin else 0
     for symbol, text in zip(parts[1::2], parts[2::2], strict=True):
         if PROBE in symbol:
             continue
         matches = {name: pattern.search(text) for name, pattern in _NUMBERS.items()}
-        found[symbol] = Resources(**{name: int(m[1]) for name, m in matches.items() if m})
+        numbers = {name: int(m[1]) for name, m in matches.items() if m}
+        found[symbol] = Resources(**numbers, constant_bytes=constants)
     return found
+
+
+def section_bytes(elf: bytes, name: str) -> int:
+    """The size of a section of a 64-bit ELF file that the assembler made, 0 where it has none.
+
+    Source: System V ABI, "ELF-64 Object File Format".
+    """
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    each, count, of_names = struct.unpack_from("<HHH", elf, 0x3A)
+    headers = [struct.unpack_from("<I20xQQ", elf, table + i * each) for i in range(count)]
+    _, names, _ = headers[of_names]
+    wanted = name.encode() + b"\0"
+    return sum(size for at, _, size in headers if elf.startswith(wanted, names + at))

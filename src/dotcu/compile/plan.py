@@ -29,6 +29,7 @@ class BuildPlan:
 
     Attributes:
         names: The name expressions asked for, each once, sorted.
+        probed: Whether the kernels' signatures are asked for, too, by a probe beside each.
         arguments: NVRTC's options.
         ingredients: What the build depends on, by a name to show: the reason for a compile is the
             one that changed.
@@ -39,6 +40,7 @@ class BuildPlan:
     target: Target
     names: tuple[str, ...]
     simulated: bool
+    probed: bool
     compiler: Compiler
     shelf: Shelf
     closure: Closure
@@ -67,6 +69,7 @@ def plan_build(
     target: Target,
     names: Sequence[str],
     simulated: bool = False,
+    probed: bool = True,
     extra: Mapping[str, tuple[str, ...]] | None = None,
 ) -> BuildPlan:
     """Read the headers that a source reaches and decide its build; compiles nothing.
@@ -87,11 +90,12 @@ def plan_build(
         "compiler": toolchain.identity(compiler),
         "headers": _system_identity(reached, compiler),
         "target": str(target),
+        **({} if probed else {"probe": "none"}),
     }
     source_digest = digest(asked)
     return BuildPlan(
         source=source, options=options, target=target, names=wanted, simulated=simulated,
-        compiler=compiler, shelf=shelf, closure=reached,
+        probed=probed, compiler=compiler, shelf=shelf, closure=reached,
         arguments=arguments(options, target, simulated=simulated),
         source_digest=source_digest, build_digest=digest({"source_digest": source_digest, **made}),
         ingredients={**_files(reached), **asked, **made},

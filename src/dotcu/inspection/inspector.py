@@ -121,7 +121,7 @@ def _report(
     return InspectReport(
         target=target,
         kernels=tuple(looked_at(assembled, counted, asked)),
-        failed=_merged([*failed, *(one.failed for one in assembled if one.failed is not None)]),
+        failed=_merged([*failed, *(each for one in assembled for each in one.failed)]),
         templates=templates,
         notes=tuple(said),
     )
@@ -139,6 +139,14 @@ def _only(report: InspectReport, name: str) -> InspectReport:
     """What a report says of one kernel, and of the templates of that name."""
     kernels = tuple(one for one in report.kernels if name in (one.code.name, _plain(one.code.name)))
     templates = tuple(one for one in report.templates if name in (one.name, _plain(one.name)))
+    failed = [
+        replace(one, names=tuple(each for each in one.names if name in (each, _plain(each))))
+        for one in report.failed
+    ]
+    if any(one.names for one in failed):
+        report = replace(report, failed=tuple(one for one in failed if one.names))
+    elif kernels or templates:
+        report = replace(report, failed=())
     if not kernels and not templates and not report.failed:
         all_names = [one.code.name for one in report.kernels] + [one.name for one in report.templates]
         names = list(dict.fromkeys(map(_plain, all_names)))

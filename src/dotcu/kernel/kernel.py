@@ -40,6 +40,7 @@ class KernelAttributes:
         registers: Per thread.
         static_smem_bytes: Shared memory that it declares, per block.
         local_bytes: Stack, per thread; spilled registers lie in it.
+        constant_bytes: `__constant__` variables of the code that it stands in.
         max_threads_per_block: By its launch bounds and its registers.
     """
 

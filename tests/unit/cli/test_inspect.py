@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,8 +140,8 @@ def test_of_an_operator_what_its_samples_launch_is_shown_and_counted(inspect: In
 
 def test_of_an_operator_of_the_gallery_each_instantiation_is_shown(inspect: Inspect) -> None:
     _, out, _ = inspect("dotcu.gallery:square", "--arch", "sm_90")
-    assert "square<float>  sm_90" in out
-    assert "square<__half>  sm_90" in out
+    assert "square<float, 4, 1>  sm_90" in out
+    assert "square<__half, 8, 1>  sm_90" in out
 
 
 @needs_nvdisasm
@@ -230,6 +232,15 @@ def test_difference_from_itself_is_none(inspect: Inspect) -> None:
     assert json.loads(out)["same"] is True
 
 
+def test_page_of_a_difference_shows_it(inspect: Inspect) -> None:
+    words = ("k.cu:scale[float64]", "--diff", "k.cu:scale[float32]", "--arch", "sm_90")
+    code, out, _ = inspect(*words, "--html", "page.html")
+    (section,) = re.findall(r'<details id="changes".*</details>', Path("page.html").read_text())
+    assert (code, "scale<float> sm_90 -> scale<double> sm_90\n" in out) == (0, True)
+    assert "scale&lt;float&gt; sm_90 -&gt; scale&lt;double&gt; sm_90" in section
+    assert re.search(r"<span>registers: \d+ -&gt; \d+ \(\+\d+\)</span>", section)
+
+
 # ------------------------------------------------------------ binaries
 
 
@@ -276,6 +287,20 @@ def test_symbols_of_device_code_are_its_kernels(inspect: Inspect) -> None:
     assert "T _Z5clearPfi\tclear(float*, int)\tsm_90\n" in inspect("k.ptx", "--emit", "symbols").out
 
 
+@pytest.mark.parametrize("words", [(), ("--json",), ("--emit", "symbols")])
+def test_a_damaged_member_of_a_wheel_is_told_beside_the_rest_and_ends_with_one(
+    inspect: Inspect, words: tuple[str, ...]
+) -> None:
+    whole = Path(sys.executable).resolve().read_bytes()
+    with zipfile.ZipFile("a-1-py3-none-linux_x86_64.whl", "w") as wheel:
+        wheel.writestr("a/broken.so", whole[:900])
+        wheel.writestr("a/whole.so", whole)
+    code, out, err = inspect("a-1-py3-none-linux_x86_64.whl", *words)
+    assert code == 1
+    assert "a/broken.so is cut short" in (err if "--emit" in words else out)
+    assert ("U __libc_start_main" if "--emit" in words else "a/whole.so") in out
+
+
 def test_a_program_without_an_ending_is_told_by_its_bytes(inspect: Inspect) -> None:
     shutil.copy(Path(sys.executable).resolve(), "program")
     code, out, _ = inspect("program")
@@ -296,6 +321,14 @@ def test_a_kernel_that_one_architecture_refuses_is_shown_for_the_other_and_ends_
     assert "fill  sm_90  new.cu:" in out
     assert "sm_80 (fill) could not be compiled:" in out
     assert 'identifier "nothing" is undefined' in out
+
+
+@pytest.mark.parametrize("what", ["sass", "cubin", "resources"])
+def test_machine_code_of_ptx_alone_is_refused(inspect: Inspect, what: str) -> None:
+    code, out, err = inspect("k.cu:clear", "--arch", "compute_90", "--emit", what)
+    assert (code, out) == (2, "")
+    assert "compute_90 is PTX alone.\n" in err
+    assert "Type: --arch sm_90, or --emit ptx" in err
 
 
 @pytest.mark.parametrize(
@@ -335,7 +368,7 @@ def test_an_architecture_that_does_not_exist_is_refused_with_those_that_do(inspe
 @pytest.mark.parametrize(
     ("target", "code", "told"),
     [
-        ("none.cu", 1, "There is no file"),
+        ("none.cu", 2, "There is no file"),
         ("none.so", 2, "none.so cannot be read: No such file or directory"),
         ("none_such", 2, "there is no file and no importable module 'none_such'"),
         ("k.cu:scal", 2, "Type: dotcu inspect k.cu:scale"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from binary_files import elf
 from dotcu.compile import Resources
-from dotcu.compile.objects import parse_resources
+from dotcu.compile.objects import parse_resources, section_bytes
 
 LOG = """ptxas info    : 16 bytes gmem, 12 bytes cmem[3]
 ptxas info    : Compiling entry function '_Z1kPi' for 'sm_90a'
@@ -28,11 +29,17 @@ def test_each_kernel_has_its_resources_and_probes_have_none() -> None:
             spill_load_bytes=4816,
             stack_bytes=2952,
             smem_bytes=1024,
-            constant_bytes=368,
             barriers=2,
         ),
         "plain": Resources(registers=8),
     }
+
+
+def test_constants_are_counted_by_the_section_that_holds_them() -> None:
+    elf_of_two = elf({".nv.constant3": bytes(1200), ".nv.constant0.plain": bytes(368)})
+    found = parse_resources(LOG, elf_of_two)
+    assert {name: each.constant_bytes for name, each in found.items()} == {"_Z1kPi": 1200, "plain": 1200}
+    assert section_bytes(elf_of_two, ".nv.constant4") == 0
 
 
 def test_a_log_of_no_assembler_has_none() -> None:

@@ -91,6 +91,46 @@ def test_an_architecture_that_fails_leaves_the_others(tmp_path: Path) -> None:
     )
 
 
+FAULTY = """
+__global__ void good(int* x) { x[0] = 1; }
+__global__ void bad(int* x) { asm("cp.async.wait_all;"); }
+__global__ void worse(int* x) { x[0] = nothing; }
+template <typename T> __global__ void scale(T* x) { x[0] *= 2; }
+"""
+
+
+def faulty(folder: Path, name: str = "", **options: object) -> InspectReport:
+    path = folder / "k.cu"
+    path.write_text(FAULTY)
+    return inspect(f"{path}:{name}" if name else path, arch="sm_75", **options)  # type: ignore[arg-type]
+
+
+def test_kernels_that_fail_leave_the_others_of_their_file_and_are_told_each_with_its_error(
+    tmp_path: Path,
+) -> None:
+    found = faulty(tmp_path, instantiate=["scale[float32]"])
+    assert [name for name, _ in names(found)] == ["good", "scale<float>"]
+    bad, worse = found.failed
+    assert (bad.names, worse.names) == (("bad",), ("worse",))
+    assert "cp.async.wait_all" in bad.message
+    assert "k.cu:4:40: error: identifier" in worse.message
+    assert "nothing" not in bad.message
+
+
+def test_a_kernel_that_was_named_is_shown_without_the_failures_of_others(tmp_path: Path) -> None:
+    found = faulty(tmp_path, "good")
+    assert (names(found), found.failed) == ([("good", "sm_75")], ())
+    found = faulty(tmp_path, "scale", instantiate=["scale[float64]"])
+    assert (names(found), found.failed) == ([("scale<double>", "sm_75")], ())
+
+
+def test_a_kernel_that_was_named_and_fails_is_told_alone(tmp_path: Path) -> None:
+    found = faulty(tmp_path, "bad")
+    (failure,) = found.failed
+    assert (found.kernels, failure.names) == ((), ("bad",))
+    assert "nothing" not in failure.message
+
+
 def test_an_architecture_that_does_not_exist_is_refused_with_those_that_do(file: Path) -> None:
     with pytest.raises(UsageError, match=r"sm_80, .*sm_90a"):
         of(file, arch="sm_91")
@@ -103,8 +143,8 @@ def test_a_file_that_is_not_there_is_told_the_nearest(file: Path) -> None:
 
 def test_an_operator_gives_what_its_samples_launch_and_counts_it() -> None:
     found = inspect(gallery.square, arch="sm_90")
-    assert ("square<float>", "sm_90") in names(found)
-    one = found.kernel("square<float>")
+    assert ("square<float, 4, 1>", "sm_90") in names(found)
+    one = found.kernel("square<float, 4, 1>")
     assert {str(held.shape) for held in one.held} == {"block=32", "block=128", "block=256"}
     assert one.counted is not None
     assert one.counted.total.global_requests > 0
@@ -126,15 +166,15 @@ def test_several_operators_are_taken_in_a_list() -> None:
 
 @needs_nvdisasm
 def test_the_gallerys_vector_loads_are_seen_and_its_narrow_ones_told() -> None:
-    wide = inspect(gallery.fast_add, arch="sm_90").kernel("fast_add<float>")
+    wide = inspect(gallery.fast_add, arch="sm_90").kernel("fast_add<float, 4, 1>")
     assert ("global memory", "load, 16 B a lane") in {(each.group, each.label) for each in wide.emitted}
-    narrow = inspect(gallery.square, arch="sm_90").kernel("square<float>")
+    narrow = inspect(gallery.add, arch="sm_90").kernel("add<float, 1, 4>")
     assert "narrow access" in {remark.kind for remark in narrow.remarks}
 
 
 def test_ptx_alone_is_looked_at_without_an_assembler() -> None:
     found = inspect(gallery.square, arch="compute_90", counts=False)
-    one = found.kernel("square<float>")
+    one = found.kernel("square<float, 4, 1>")
     assert (one.level, one.held, one.code.resources) == ("PTX", (), None)
 
 
@@ -207,10 +247,11 @@ def python(script: str) -> str:
 def test_a_file_of_kernels_needs_no_torch() -> None:
     path = GALLERY / "sum" / "kernel.cu"
     told = python(
-        f"report = inspect({str(path)!r}, arch='sm_90', instantiate=['sum[float32,float32,float64]'])\n"
+        f"report = inspect({str(path)!r}, arch='sm_90',\n"
+        "    instantiate=['sum_rows[float32,float32,float32,float32,32,4]'])\n"
         "print(*(one.code.name for one in report.kernels))"
     )
-    assert told == "sum<float, float, double>"
+    assert told == "sum_rows<float, float, float, float, 32, 4>"
 
 
 def test_operators_without_torch_are_an_error_with_the_line_to_type() -> None:

@@ -117,16 +117,18 @@ def _listed(
 
 
 def _wheel(path: Path, kernels: frozenset[str]) -> BinaryReport:
-    members, untold = [], []
+    members, damaged = [], []
     with wheels.archive(path) as archive:
         for name, file in wheels.unpacked(archive):
             try:
+                if isinstance(file, UsageError):
+                    raise file
                 members.append(_report(file, name, kernels))
             except UsageError as error:  # the others are still told
-                untold.append(str(error))
+                damaged.append(str(error))
         hosts = {member.path: member.host for member in members if member.host}
         wheel = wheels.read_wheel(archive, path, hosts)
     return BinaryReport(
         path=str(path), kind="wheel", size=path.stat().st_size, kernels={}, wheel=wheel,
-        members=tuple(members), untold=tuple(untold),
+        members=tuple(members), damaged=tuple(damaged),
     )  # fmt: skip

@@ -50,6 +50,7 @@ def _parts(report: BinaryReport) -> Iterator[RenderableType]:
     for problem in report.wheel.problems if report.wheel else ():
         yield Text(problem, style="red")
     yield from _kernels(report)
+    yield from (Text(line, style="red") for line in report.damaged)
     yield from (Text(line, style="yellow") for line in report.untold)
     yield from (table(member) for member in report.members)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from dotcu import plain
 from dotcu.compile.target import Version
 from dotcu.inspection.binaries import rendering, runs_on
 from dotcu.inspection.binaries.elf import Binary
@@ -18,8 +18,6 @@ from dotcu.inspection.binaries.kernel import Kernel
 from dotcu.inspection.binaries.runs_on import Verdict
 from dotcu.inspection.binaries.symbols import Symbol
 from dotcu.inspection.binaries.wheel import Wheel
-
-_WIDE = 160  # characters of a report as text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,8 @@ class BinaryReport:
         host: The host's side, None where there is none or it could not be read.
         wheel: What a wheel says of itself.
         members: The binaries in a wheel.
-        untold: What could not be read, and the line to type so that it can.
+        damaged: What is wrong with each member of a wheel that cannot be read.
+        untold: What could not be read for want of a tool, and the line to type so that it can.
     """
 
     path: str
@@ -74,6 +73,7 @@ class BinaryReport:
     host: Binary | None = None
     wheel: Wheel | None = None
     members: tuple[BinaryReport, ...] = ()
+    damaged: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
 
     @property
@@ -94,10 +94,7 @@ class BinaryReport:
         return rendering.table(self)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False)
-        with console.capture() as captured:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+        return plain.text(self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -111,6 +108,7 @@ class BinaryReport:
             "host": _host(self.host) if self.host else None,
             "wheel": asdict(self.wheel) if self.wheel else None,
             "members": [member.to_json() for member in self.members],
+            "damaged": list(self.damaged),
             "untold": list(self.untold),
         }
 

@@ -55,21 +55,31 @@ def archive(path: Path) -> Iterator[zipfile.ZipFile]:
         yield opened
 
 
-def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path]]:
+def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
     """The binaries in a wheel, by name: each is on disk until the next one is asked for, and no longer.
 
-    Raises:
-        UsageError: A member is damaged.
+    Of a member that is damaged, and so may be one, the error that says how.
     """
     for info in wheel.infolist():
-        with _unharmed(wheel.filename):
-            wanted = not info.is_dir() and _is_binary(wheel, info)
-        if wanted:
-            with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
-                path = Path(folder) / (Path(info.filename).name or "member")
-                with _unharmed(wheel.filename), wheel.open(info) as packed, path.open("wb") as out:
-                    shutil.copyfileobj(packed, out, _CHUNK_BYTES)
+        with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
+            path = Path(folder) / (Path(info.filename).name or "member")
+            try:
+                wanted = not info.is_dir() and _unpack(wheel, info, path)
+            except UsageError as error:
+                yield info.filename, error
+                continue
+            if wanted:
                 yield info.filename, path
+
+
+def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
+    """Write a member to a file, unless it is no binary."""
+    with _unharmed(f"{info.filename} in {wheel.filename}"):
+        if not _is_binary(wheel, info):
+            return False
+        with wheel.open(info) as packed, path.open("wb") as out:
+            shutil.copyfileobj(packed, out, _CHUNK_BYTES)
+        return True
 
 
 @contextmanager

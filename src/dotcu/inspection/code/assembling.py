@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dotcu.compile import Target
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection.code import disassembler
+from dotcu.inspection.code.alone import Part
 from dotcu.inspection.code.inspected import Counted, InspectedKernel, inspected
 from dotcu.inspection.code.sass import Function, without_guesses
 from dotcu.inspection.code.units import Failed, KernelCode, Shape, Shapes, Unit, compiled
@@ -34,10 +35,10 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """What came of one `Wanted`: kernels with their machine code, or a failure; and notes."""
+    """What came of one `Wanted`: kernels with their machine code, failures, and notes."""
 
     kernels: tuple[tuple[KernelCode, Function | None], ...] = ()
-    failed: Failed | None = None
+    failed: tuple[Failed, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -57,8 +58,35 @@ def assemble(wanted: Sequence[Wanted]) -> tuple[Assembled, ...]:
 
 def _assemble(wanted: Wanted) -> Assembled:
     made = compiled(wanted.unit, wanted.target, wanted.shapes, wanted.only)
-    if isinstance(made, Failed):
-        return Assembled(failed=made)
+    if not isinstance(made, Failed):
+        return _disassembled(made)
+    parts, failed = _apart(wanted, made)
+    found = [_disassembled(part) for part in parts]
+    return Assembled(
+        kernels=tuple(each for one in found for each in one.kernels),
+        failed=failed,
+        notes=tuple(note for one in found for note in one.notes),
+    )
+
+
+def _apart(wanted: Wanted, together: Failed) -> tuple[list[tuple[KernelCode, ...]], tuple[Failed, ...]]:
+    """The kernels that compile without the others, and what the compiler says of each that does not.
+
+    Where the file fails with no kernel in it, the fault is in none of them, and is told once.
+    """
+    rest = compiled(Part(whole=wanted.unit, names=()), wanted.target, wanted.shapes)
+    if isinstance(rest, Failed):
+        return [], (together,)
+    made = [
+        compiled(Part(whole=wanted.unit, names=(name,)), wanted.target, wanted.shapes, (name,))
+        for name in wanted.only or wanted.unit.names
+    ]
+    parts = [each for each in made if not isinstance(each, Failed)]
+    failed = tuple(each for each in made if isinstance(each, Failed))
+    return (parts if wanted.only else [*parts, rest]), failed or (() if wanted.only else (together,))
+
+
+def _disassembled(made: tuple[KernelCode, ...]) -> Assembled:
     cubin = next((code.cubin for code in made), None)
     if cubin is None:
         return Assembled(kernels=tuple((code, None) for code in made))

@@ -18,7 +18,7 @@ _LABEL = re.compile(r"`\([^)]*\)|^\.L_x_\d+$")
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A number before and after."""
+    """A number before and after. `str()` is `registers: 32 -> 40 (+8)`."""
 
     name: str
     before: int
@@ -28,6 +28,9 @@ class Change:
     def by(self) -> int:
         """How much more there is."""
         return self.after - self.before
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.before} -> {self.after} ({self.by:+})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,11 @@ class CodeDiff:
     resources: tuple[Change, ...]
     opcodes: tuple[Change, ...]
     lines: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The kernel's name, both where they differ."""
+        return self.before if self.before == self.after else f"{self.before} -> {self.after}"
 
     @property
     def same(self) -> bool:

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dotcu import plain
-from dotcu.inspection.code.diff import Change, CodeDiff, compare
+from dotcu.inspection.code.diff import CodeDiff, compare
 from dotcu.inspection.code.inspected import InspectedKernel
 from dotcu.inspection.code.report import InspectReport
 
@@ -82,8 +82,7 @@ def name_of(one: InspectedKernel) -> str:
 
 
 def _kernel(change: CodeDiff) -> Iterator[RenderableType]:
-    name = change.before if change.before == change.after else f"{change.before} -> {change.after}"
-    yield Text(name, style="bold")
+    yield Text(change.title, style="bold")
     if change.same:
         yield Padding(Text(_SAME, style="dim"), (0, 0, 0, 2))
         return
@@ -95,13 +94,9 @@ def _kernel(change: CodeDiff) -> Iterator[RenderableType]:
 def _numbers(change: CodeDiff) -> Iterator[Text]:
     for resource in change.resources:
         if resource.by:
-            yield _change(resource)
+            yield Text(str(resource))
     for opcode in change.opcodes[:MOST_OPCODES]:
-        yield _change(opcode)
+        yield Text(str(opcode))
     rest = len(change.opcodes) - MOST_OPCODES
     if rest > 0:
         yield Text(f"and {rest} more opcodes", style="dim")
-
-
-def _change(change: Change) -> Text:
-    return Text(f"{change.name}: {change.before} -> {change.after} ({change.by:+})")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 
+from dotcu.compile import ObjectCode
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.inspection.code import disassembler
+from dotcu.inspection.code.alone import Part, isolated
 from dotcu.inspection.code.inspected import InspectedKernel
 from dotcu.inspection.code.report import InspectReport
+from dotcu.inspection.code.units import Unit
 
 
 def emit(report: InspectReport, what: str) -> bytes:
@@ -18,31 +21,58 @@ def emit(report: InspectReport, what: str) -> bytes:
         what: One of `KINDS`.
 
     Raises:
-        UsageError: There is no such kind; or PTX or a cubin is asked for, and there are several, or none.
+        UsageError: There is no such kind, no kernel, or no machine code to tell it from; or PTX or a cubin is
+            asked for, and there would be several.
         EnvironmentFault: SASS is asked for, and there is no nvdisasm.
     """
     if what not in KINDS:
         raise UsageError(f"emit={what!r}: it is one of {', '.join(KINDS)}.")
+    if not report.kernels:
+        templates = "".join(f" Of {one.name}, {one.remedy}." for one in report.templates[:1])
+        raise UsageError(
+            f"{report.target} has no kernel of which to emit {what}.\n"
+            f"A kernel is required, of a template an instantiation.{templates}\n"
+            f"See what there is: dotcu inspect {report.target}"
+        )
+    if what in _OF_MACHINE_CODE and not any(one.code.cubin for one in report.kernels):
+        archs = ", ".join(dict.fromkeys(str(one.code.arch) for one in report.kernels))
+        raise UsageError(
+            f"--emit {what} is of machine code, and {archs} is PTX alone.\n"
+            "Required: an architecture that a GPU has.\n"
+            f"Type: --arch {archs.partition(',')[0].replace('compute_', 'sm_')}, or --emit ptx"
+        )
     return KINDS[what](report)
 
 
+_OF_MACHINE_CODE = ("sass", "cubin", "resources")
+
+
 def _ptx(report: InspectReport) -> bytes:
-    texts = {one.code.text for one in report.kernels}
-    return _only(report, "PTX", {text.encode("utf-8", "surrogateescape") for text in texts})
+    return _alone(report, "PTX").ptx.encode("utf-8", "surrogateescape")
 
 
 def _cubin(report: InspectReport) -> bytes:
-    return _only(report, "a cubin", {one.code.cubin for one in report.kernels if one.code.cubin is not None})
+    cubin = _alone(report, "a cubin").cubin
+    assert cubin is not None  # PTX alone is refused before
+    return cubin
 
 
-def _only(report: InspectReport, what: str, found: set[bytes]) -> bytes:
-    if len(found) == 1:
-        return found.pop()
-    names = ", ".join(f"{one.code.name} {one.code.arch}" for one in report.kernels) or "no kernel"
-    raise UsageError(
-        f"{what} is of one unit and one architecture, and {report.target} has {len(found)}: {names}.\n"
-        "Name one kernel after a colon, TARGET:NAME, and one architecture: --arch sm_90"
-    )
+def _alone(report: InspectReport, what: str) -> ObjectCode:
+    """The kernels that are shown, compiled without the others of their file."""
+    of = {(_whole(one.code.unit), one.code.arch) for one in report.kernels}
+    if len(of) != 1:
+        names = ", ".join(f"{one.code.name} {one.code.arch}" for one in report.kernels)
+        raise UsageError(
+            f"{what} is of kernels that are compiled together, for one architecture; {report.target} has "
+            f"{names}.\nName one kernel after a colon, TARGET:NAME, and one architecture: --arch sm_90"
+        )
+    ((unit, arch),) = of
+    assert unit is not None  # only code that was compiled here is emitted
+    return isolated(unit, arch, [one.code for one in report.kernels])
+
+
+def _whole(unit: Unit | None) -> Unit | None:
+    return unit.whole if isinstance(unit, Part) else unit
 
 
 def _sass(report: InspectReport) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dotcu.inspection.code import features
-from dotcu.inspection.code.features import LOCAL, MNEMONIC, WIDTH, Feature
+from dotcu.inspection.code.features import CONSTANT, LOCAL, MNEMONIC, WIDTH, Feature
 from dotcu.inspection.code.places import Place, user_place
 from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.sass import SPILL, Instruction
@@ -21,6 +21,7 @@ NEVER = ("@!PT", "@!UPT")
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _REGISTER_BYTES = 4
 _REGISTER = re.compile(r"U?R\d+\b")
+_INDEXED = re.compile(r"c\[0x[03]\]\s*\[U?R\d")  # bank 4 is the compiler's own
 _VECTOR = re.compile(r"\.v([248])\b")
 
 
@@ -66,9 +67,15 @@ def is_move(instruction: Instruction) -> bool:
     return instruction.opcode == "HFMA2" and zero.issuperset(instruction.operands[1:3])
 
 
-def of_sass(instructions: Sequence[Instruction], home: str) -> tuple[Emitted, ...]:
-    """The machine instructions of a kernel, by kind."""
-    return _grouped(_kinds(instructions, home))
+def of_sass(
+    instructions: Sequence[Instruction], home: str, callees: Mapping[int, str] | None = None
+) -> tuple[Emitted, ...]:
+    """The machine instructions of a kernel, by kind.
+
+    Args:
+        callees: The functions that lines of its PTX call by name.
+    """
+    return _grouped(_kinds(instructions, home, callees or {}))
 
 
 def of_ptx(lines: Sequence[PtxLine], home: str) -> tuple[Emitted, ...]:
@@ -79,27 +86,38 @@ def of_ptx(lines: Sequence[PtxLine], home: str) -> tuple[Emitted, ...]:
 Found = tuple[Feature, str, Place | None]
 
 
-def _kinds(instructions: Sequence[Instruction], home: str) -> Iterator[Found]:
+def _kinds(instructions: Sequence[Instruction], home: str, callees: Mapping[int, str]) -> Iterator[Found]:
     for instruction in instructions:
         if not is_executed(instruction) or is_move(instruction):
             continue
         for feature in features.SASS:
-            if feature.opcode.fullmatch(instruction.opcode):
-                yield feature, _label(feature, instruction), user_place(instruction.chain, home)
+            if feature.opcode.fullmatch(instruction.opcode) and _is_one(feature, instruction):
+                yield feature, _label(feature, instruction, callees), user_place(instruction.chain, home)
                 break
 
 
-def _label(feature: Feature, instruction: Instruction) -> str:
-    text = feature.label.replace(MNEMONIC, instruction.mnemonic).replace("{target}", _callee(instruction))
+def _is_one(feature: Feature, instruction: Instruction) -> bool:
+    """Whether an opcode is enough; a parameter comes by LDC too, at an address that is known."""
+    return feature.group != CONSTANT or any(map(_INDEXED.search, instruction.operands))
+
+
+def _label(feature: Feature, instruction: Instruction, callees: Mapping[int, str]) -> str:
+    text = feature.label.replace(MNEMONIC, instruction.mnemonic)
+    if "{target}" in text:
+        text = text.replace("{target}", _callee(instruction, callees))
     text = text.replace(WIDTH, str(width_bytes(instruction)))
     spilled = feature.group == LOCAL and instruction.note == SPILL
     return f"spill {text}" if spilled else text
 
 
-def _callee(instruction: Instruction) -> str:
-    """What is called, without what ptxas puts before it; a register says where, if it is an operand."""
+def _callee(instruction: Instruction, callees: Mapping[int, str]) -> str:
+    """What is called, without what ptxas puts before it; a register says where, if it is an operand.
+
+    A function that the driver brings, such as malloc, is called through a register; its PTX has the name.
+    """
     if any(_REGISTER.match(operand) for operand in instruction.operands[:1]):
-        return "a function by its address"
+        named = callees.get(instruction.ptx_line)
+        return shown_name(named) if named else "a function by its address"
     target = re.sub(r"^\$__internal_\d+_\$|^\$.*\$", "", instruction.target)
     return shown_name(target) if target else "a function by its address"
 

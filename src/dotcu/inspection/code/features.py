@@ -36,13 +36,14 @@ class Feature:
 
 GLOBAL, SHARED, LOCAL, GENERIC = "global memory", "shared memory", "local memory", "generic memory"
 MATRIX, ASYNC, ATOMIC, BARRIER = "matrix", "asynchronous copies", "atomics", "barriers and fences"
+CONSTANT = "constant memory"
 WARP, SPECIAL, DOUBLE, HALF = "warp", "special functions", "double precision", "half precision"
 CONVERT, CALL, TEXTURE = "conversions", "calls", "textures"
 
 # The order in which a report lists them.
 GROUPS = (
-    MATRIX, ASYNC, GLOBAL, TEXTURE, SHARED, LOCAL, GENERIC, ATOMIC, BARRIER, WARP, HALF, DOUBLE, SPECIAL,
-    CONVERT, CALL,
+    MATRIX, ASYNC, GLOBAL, TEXTURE, SHARED, LOCAL, GENERIC, CONSTANT, ATOMIC, BARRIER, WARP, HALF, DOUBLE,
+    SPECIAL, CONVERT, CALL,
 )  # fmt: skip
 
 
@@ -96,6 +97,12 @@ SASS = _rows(
     ),
     (GENERIC, r"LD", f"load, {WIDTH} B a lane", "from a generic address, or another block's shared memory"),
     (GENERIC, r"ST", f"store, {WIDTH} B a lane", "to a generic address, or another block's shared memory"),
+    (
+        CONSTANT,
+        r"LDCU?",
+        f"load, {WIDTH} B a lane",
+        "at an index, from a __constant__ variable or an array among the parameters",
+    ),
     (ATOMIC, r"ATOMG", MNEMONIC, "atomic in global memory that gives the value before"),
     (ATOMIC, r"REDG?", MNEMONIC, "atomic that gives nothing back"),
     (ATOMIC, r"ATOM", MNEMONIC, "atomic at a generic address"),
@@ -131,6 +138,7 @@ PTX = _rows(
     (TEXTURE, r"(tex|tld4|suld|sust|sured)\.", MNEMONIC, "a texture or a surface"),
     (LOCAL, r"ld\b.*\.local\b", f"load, {WIDTH} B a lane", "from the thread's own memory"),
     (LOCAL, r"st\b.*\.local\b", f"store, {WIDTH} B a lane", "to the thread's own memory"),
+    (CONSTANT, r"ld\b.*\.const\b", f"load, {WIDTH} B a lane", "from a __constant__ variable"),
     (GENERIC, r"ld\.(?!.*\b(param|const)\b)", f"load, {WIDTH} B a lane", "from a generic address"),
     (GENERIC, r"st\.(?!.*\bparam\b)", f"store, {WIDTH} B a lane", "to a generic address"),
     (ATOMIC, r"(atom|red|multimem)\.", MNEMONIC, "atomic"),

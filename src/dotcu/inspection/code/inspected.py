@@ -11,6 +11,7 @@ from dotcu.inspection.code.correlate import Correlation, correlate
 from dotcu.inspection.code.emitted import Emitted
 from dotcu.inspection.code.occupancy import Held, held
 from dotcu.inspection.code.places import Place
+from dotcu.inspection.code.ptx import callees
 from dotcu.inspection.code.remarks import Remark
 from dotcu.inspection.code.sass import Function
 from dotcu.inspection.code.units import KernelCode, Shape
@@ -57,7 +58,7 @@ class InspectedKernel:
         """The instructions that stand in the code, by kind."""
         if self.function is None:
             return emitted.of_ptx(self.code.ptx, self.code.home)
-        return emitted.of_sass(self.function.instructions, self.code.home)
+        return emitted.of_sass(self.function.instructions, self.code.home, callees(self.code.ptx))
 
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:

@@ -17,6 +17,9 @@ DEFAULT_THREADS = 256
 SEEN, BOUND, ASSUMED = "launched by a sample", "its launch bound", "assumed: no launch is known"
 
 
+_BOUNDS = "launch bounds"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """The smallest change of one resource alone that lets a multiprocessor hold more warps.
@@ -122,7 +125,7 @@ def _held(code: KernelCode, arch: ArchLimits, shape: Shape, why: str) -> Held:
     limits, blocks = _limits(found), found.blocks
     limiters = tuple(name for name, most in limits.items() if most <= blocks)
     if shape.threads > (bound or MAX_THREADS_PER_BLOCK) or (only and shape.threads != bound):
-        limits, blocks, limiters = {"launch bounds": 0, **limits}, 0, ("launch bounds",)
+        limits, blocks, limiters = {_BOUNDS: 0, **limits}, 0, (_BOUNDS,)
     return Held(
         shape=shape,
         why=why,
@@ -131,7 +134,7 @@ def _held(code: KernelCode, arch: ArchLimits, shape: Shape, why: str) -> Held:
         limiters=limiters,
         warps=blocks * _warps(taken.threads),
         most_warps=arch.warps,
-        steps=tuple(_steps(arch, taken, free_block=not only)) if blocks else (),
+        steps=() if limiters == (_BOUNDS,) else tuple(_steps(arch, taken, free_block=not only)),
     )
 
 

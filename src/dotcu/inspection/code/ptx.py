@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dotcu.inspection.code.places import Chain, Place
@@ -16,6 +16,9 @@ _AT = r"(\d+)\s+(\d+)\s+(\d+)"
 _LOC = re.compile(rf"\.loc\s+{_AT}(?:.*inlined_at\s+{_AT})?")
 _STATEMENT = re.compile(r"(?:@!?[%\w]+\s+)?(?P<opcode>[a-z][a-z0-9]*(?:[.:]+\w+)*)(?=\s|$)")
 _COMMENT = re.compile(r"//.*")
+_CALLEE = re.compile(r"\bcall(?:\.\w+)*\s+(?:\([^)]*\)\s*,\s*)?([A-Za-z_$][\w$]*)\s*[,;]")
+_MOST_CALL_LINES = 4
+"""In front of which a call's name stands: the instruction, what it returns, the name."""
 _CALL = re.compile(r"\bcall\b[^;]*;")
 _NAME = re.compile(r"[\w$]+")
 
@@ -64,6 +67,27 @@ def lines_of(ptx: str, symbol: str, files: Mapping[str, str]) -> tuple[PtxLine, 
     )
 
 
+def only(ptx: str, symbols: Container[str]) -> str:
+    """A file without the kernels of other names; the functions that they call stay.
+
+    Raises:
+        SimulationError: The text is not PTX.
+    """
+    found, text = _outline(ptx), ptx.split("\n")
+    dropped: set[int] = set()
+    for name, header in found.headers.items():
+        if header.is_entry and name in found.bodies and name not in symbols:
+            first, last = _span(ptx, found, text, name)
+            dropped.update(range(first, last + 1))
+            dropped.update(i for i, line in enumerate(text, start=1) if _announces(line, name))
+    return "\n".join(line for number, line in enumerate(text, start=1) if number not in dropped)
+
+
+def _announces(line: str, name: str) -> bool:
+    """Whether it is the comment that the compiler puts before a kernel: `// .globl its_name`."""
+    return line.lstrip().startswith("//") and line.split()[-1:] == [name]
+
+
 def max_threads(ptx: str, symbol: str) -> tuple[int, bool]:
     """The most threads that its launch bounds allow, 0 without any; and whether there must be so many."""
     header = _outline(ptx).headers[symbol]
@@ -71,6 +95,18 @@ def max_threads(ptx: str, symbol: str) -> tuple[int, bool]:
     for size in sizes:
         product *= size
     return (product if sizes else 0), bool(header.required_threads)
+
+
+def callees(lines: Sequence[PtxLine]) -> dict[int, str]:
+    """The function that each line calls by its name; the name may stand some lines below the instruction."""
+    found = {}
+    for index, line in enumerate(lines):
+        if any(opcode.startswith("call") for opcode in line.opcodes):
+            following = "\n".join(each.text for each in lines[index : index + _MOST_CALL_LINES])
+            named = _CALLEE.search(_COMMENT.sub("", following))
+            if named is not None:
+                found[line.number] = named[1]
+    return found
 
 
 def takes_dynamic_smem(ptx: str, lines: Iterable[PtxLine]) -> bool:

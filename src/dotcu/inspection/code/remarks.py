@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from dotcu.compile.lexing import without_comments
 from dotcu.inspection.code.emitted import is_executed, width_bytes
 from dotcu.inspection.code.places import Place, user_place
+from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.sass import SPILL, Function, Instruction
 from dotcu.inspection.code.slow import DOUBLE, LOOPING_ATOMIC, NATIVE_ATOMIC, RANGE_REDUCTION, TABLE, SlowPath
 from dotcu.inspection.code.units import KernelCode
@@ -31,14 +32,17 @@ class Remark:
     Attributes:
         kind: A few words that a program can look for: "integer division", "spill", "uncoalesced".
         place: The source line; None where it is of the whole kernel.
+        near: The compiler tells no line of it, and this is the nearest one before it.
     """
 
     kind: str
     place: Place | None
     message: str
+    near: bool = False
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}" if self.place else self.message
+        near = "near " if self.near else ""
+        return f"{near}{self.place}: {self.message}" if self.place else self.message
 
 
 def of_code(code: KernelCode, function: Function | None) -> tuple[Remark, ...]:
@@ -60,16 +64,16 @@ class _Site:
 
 
 def _slow_paths(code: KernelCode, function: Function | None) -> Iterator[Remark]:
-    sites: dict[tuple[SlowPath, Place | None], _Site] = {}
+    sites: dict[tuple[SlowPath, Place | None, bool], _Site] = {}
     unwanted = _wants_no_double(code)
-    for line in code.ptx:
+    for line, place in _placed(code):
         for opcode, statement in zip(line.opcodes, line.statements, strict=True):
             for path in TABLE:
                 if path.ptx.match(opcode) and _applies(path, statement, unwanted):
-                    site = sites.setdefault((path, user_place(line.chain, code.home)), _Site())
+                    site = sites.setdefault((path, place, not line.chain), _Site())
                     site.opcodes[opcode] += 1
                     site.lines.add(line.number)
-    for (path, place), site in sites.items():
+    for (path, place, untold), site in sites.items():
         made = _made(function, site.lines) if function is not None else []
         shown = path.sass is None or any(path.sass.match(i.mnemonic) for i in made)
         if shown:
@@ -77,8 +81,19 @@ def _slow_paths(code: KernelCode, function: Function | None) -> Iterator[Remark]
                 f"{count} {name}" if count > 1 else name for name, count in site.opcodes.items()
             )
             text = path.message.format(ptx=opcodes, sass=_only_in_shared(made) + _told(function, made))
-            where = "" if place else f" (PTX line {min(site.lines)}; the compiler tells no source line)"
-            yield Remark(kind=path.kind, place=place, message=text + where)
+            where = f" (PTX line {min(site.lines)}; the compiler tells no source line)" if untold else ""
+            near = untold and place is not None
+            yield Remark(kind=path.kind, place=place, message=text + where, near=near)
+
+
+def _placed(code: KernelCode) -> Iterator[tuple[PtxLine, Place | None]]:
+    """The lines of PTX with their source line, or with the nearest one before it in the same function."""
+    last, number = None, 0
+    for line in code.ptx:
+        if line.number != number + 1:
+            last = None
+        last, number = user_place(line.chain, code.home) or last, line.number
+        yield line, last
 
 
 def _applies(path: SlowPath, statement: str, unwanted: bool) -> bool:

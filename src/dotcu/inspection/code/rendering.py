@@ -87,7 +87,8 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
             yield "occupancy", line
     yield from (("emitted" if one.function else "PTX has", text) for text in _emitted(one))
     for remark in one.remarks:
-        at = f"{_where(remark.place, one.code.home)}: " if remark.place else ""
+        near = "near " if remark.near else ""
+        at = f"{near}{_where(remark.place, one.code.home)}: " if remark.place else ""
         yield "look at", Text.assemble((at, "bold"), (remark.message, "yellow"))
     if one.counted is not None:
         yield "counted", Text(_counted(one), style="dim")
@@ -100,7 +101,11 @@ def resources(taken: Resources) -> str:
     spilled = taken.spill_store_bytes + taken.spill_load_bytes
     spills = f"spills {taken.spill_store_bytes} B stored, {taken.spill_load_bytes} B loaded"
     stack = f"{taken.stack_bytes} B of stack" if taken.stack_bytes else "no stack"
-    return f"{taken.registers} registers, {smem}, {barriers}, {spills if spilled else 'no spills'}, {stack}"
+    constants = f", {taken.constant_bytes} B of constants" if taken.constant_bytes else ""
+    return (
+        f"{taken.registers} registers, {smem}{constants}, {barriers}, "
+        f"{spills if spilled else 'no spills'}, {stack}"
+    )
 
 
 def occupancy(held: Held) -> Iterator[Text]:
@@ -109,11 +114,16 @@ def occupancy(held: Held) -> Iterator[Text]:
     limit = listed(held.limiters)
     if not held.blocks:
         yield Text(f"{held.shape}: no launch can have it, because of {limit}{why}", style="bold red")
+        yield from _steps(held)
         return
     blocks = f"{held.blocks} block{'' if held.blocks == 1 else 's'} a multiprocessor"
     warps = f"{held.warps} of {held.most_warps} warps ({held.share:.0%})"
     cluster = "; of clusters nothing is told" if held.shape.cluster else ""
     yield Text(f"{held.shape}: {blocks}, {warps}, limited by {limit}{cluster}{why}")
+    yield from _steps(held)
+
+
+def _steps(held: Held) -> Iterator[Text]:
     for step in held.steps:
         yield Text(f"    {step_in_words(step)}", style="dim")
 
@@ -127,7 +137,8 @@ def step_in_words(step: Step) -> str:
     unit = {"registers": "registers a thread", "shared memory": "B of shared memory", "threads": "threads"}
     return (
         f"with at most {step.need} {unit[step.resource]}, {step.now - step.need} fewer: "
-        f"{step.blocks} blocks, {step.warps} warps"
+        f"{step.blocks} block{'' if step.blocks == 1 else 's'}, {step.warps} "
+        f"warp{'' if step.warps == 1 else 's'}"
     )
 
 

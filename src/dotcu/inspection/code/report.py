@@ -92,7 +92,8 @@ def _kernel(one: InspectedKernel) -> dict[str, Any]:
         "level": one.level,
         "emitted": [_emitted(each) for each in one.emitted],
         "remarks": [
-            {"kind": each.kind, "place": _place(each.place), "message": each.message} for each in one.remarks
+            {"kind": each.kind, "place": _place(each.place), "near": each.near, "message": each.message}
+            for each in one.remarks
         ],
         "counts": None if one.counted is None else _counted(one.counted),
     }

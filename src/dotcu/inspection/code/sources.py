@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dotcu.compile import CompileOptions, Declaration, Source
-from dotcu.errors import UsageError
+from dotcu.errors import ArgumentError, UsageError
 from dotcu.inspection.code.units import Template, TextUnit
 from dotcu.kernel import templates
 from dotcu.kernel.declared import declared
@@ -41,8 +41,8 @@ def kernels_of(source: Source, options: CompileOptions, instantiate: Sequence[st
         instantiate: Templates with arguments: `scale[float32,256]`.
 
     Raises:
-        UsageError: One of these is no template of the source, or is written otherwise.
-        ArgumentError: It takes other arguments.
+        UsageError: One of these is no template of the source, takes other arguments, or is written
+            otherwise.
     """
     found = {kernel.name: kernel for kernel in declared(source, options).kernels}
     heads = {name: kernel for name, kernel in found.items() if kernel.template_parameters}
@@ -90,7 +90,12 @@ def _read(text: str, heads: Mapping[str, Declaration], file: str) -> tuple[Decla
         )
     declaration = heads[named[0]]
     arguments = tuple(spelled(argument) for argument in split(found[2]))
-    templates.require_count(declaration, arguments)
+    try:
+        templates.require_count(declaration, arguments)
+    except ArgumentError as error:
+        left = _left(declaration)
+        told = str(error).partition("\n")[0]
+        raise UsageError(f"{told}\nIt is declared: {left.head}.\n{left.remedy.capitalize()}") from error
     return declaration, arguments
 
 

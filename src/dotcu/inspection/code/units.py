@@ -61,6 +61,7 @@ class KernelCode:
         texts: The text of the source that was compiled, by what to call it.
         parameters: The parameters' C++ types; None where they are not known.
         shapes: The launches that are known of it.
+        unit: What it was compiled in; None of code that was not compiled here.
     """
 
     name: str
@@ -73,6 +74,7 @@ class KernelCode:
     texts: Mapping[str, str] = field(default_factory=dict)
     parameters: tuple[str, ...] | None = None
     shapes: tuple[Shape, ...] = ()
+    unit: Unit | None = None
 
     @cached_property
     def ptx(self) -> tuple[PtxLine, ...]:
@@ -139,6 +141,8 @@ class Unit(Protocol):
     @property
     def source(self) -> Source: ...
     @property
+    def options(self) -> CompileOptions: ...
+    @property
     def names(self) -> tuple[str, ...]: ...
     def build(self, target: Target) -> ObjectCode: ...
 
@@ -185,13 +189,14 @@ def compiled(
     by_symbol = {symbol: name for name, symbol in made.lowered.items() if not name.startswith("&")}
     names = {symbol: by_symbol.get(symbol) or shown_name(symbol) for symbol in entries}
     return tuple(
-        _code(unit.source, made, name, symbol, tuple(shapes.get(name, ())))
+        _code(unit, made, name, symbol, tuple(shapes.get(name, ())))
         for symbol, name in names.items()
         if only is None or name in only
     )
 
 
-def _code(source: Source, made: ObjectCode, name: str, symbol: str, shapes: tuple[Shape, ...]) -> KernelCode:
+def _code(unit: Unit, made: ObjectCode, name: str, symbol: str, shapes: tuple[Shape, ...]) -> KernelCode:
+    source = unit.source
     return KernelCode(
         name=name,
         symbol=symbol,
@@ -203,6 +208,7 @@ def _code(source: Source, made: ObjectCode, name: str, symbol: str, shapes: tupl
         texts={str(source.path or source.name): source.text},
         parameters=_parameters(made, name),
         shapes=shapes,
+        unit=unit,
     )
 
 

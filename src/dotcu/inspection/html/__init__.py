@@ -6,6 +6,7 @@ Who knows kernels fills a `Page`; nothing here does.
 """
 
 from dotcu.inspection.html.page import (
+    Changed,
     CodeLine,
     Fact,
     KernelPane,
@@ -19,6 +20,7 @@ from dotcu.inspection.html.page import (
 from dotcu.inspection.html.render import render
 
 __all__ = [
+    "Changed",
     "CodeLine",
     "Fact",
     "KernelPane",

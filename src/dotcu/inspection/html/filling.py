@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from dotcu.inspection.code.diff_report import DiffReport
 from dotcu.inspection.code.inspected import InspectedKernel
 from dotcu.inspection.code.occupancy import Held
 from dotcu.inspection.code.places import Chain, Place
@@ -13,6 +14,7 @@ from dotcu.inspection.code.report import InspectReport
 from dotcu.inspection.code.sass import Instruction
 from dotcu.inspection.code.units import Failed
 from dotcu.inspection.html.page import (
+    Changed,
     CodeLine,
     Fact,
     KernelPane,
@@ -40,15 +42,26 @@ METRICS: Mapping[str, tuple[str, str]] = {
 WITHOUT_SASS = "There is no machine code, or no nvdisasm to read it.\nType: pip install 'dotcu[tools]'"
 
 
-def page(report: InspectReport) -> Page:
+def page(report: InspectReport, compared: DiffReport | None = None) -> Page:
     """What the page shows.
 
     Args:
         report: With a kernel, or with one that could not be compiled.
+        compared: What changed from another report to this one.
     """
     panes = [*map(_kernel, report.kernels), *_failures(report.failed)]
     rows = tuple(("note", note) for note in report.notes)
-    return Page(title=report.target, kernels=tuple(panes), rows=rows)
+    changed = () if compared is None else tuple(_changed(compared))
+    return Page(title=report.target, kernels=tuple(panes), rows=rows, changed=changed)
+
+
+def _changed(compared: DiffReport) -> Iterator[Changed]:
+    for one in compared.changes:
+        numbers = [*(each for each in one.resources if each.by), *one.opcodes]
+        told = tuple(map(str, numbers)) or (() if one.same else ("the order of instructions",))
+        yield Changed(name=one.title, changes=told)
+    yield from (Changed(name=name, changes=("only before",)) for name in compared.before)
+    yield from (Changed(name=name, changes=("only after",)) for name in compared.after)
 
 
 def _kernel(one: InspectedKernel) -> KernelPane:
@@ -101,7 +114,7 @@ def _occupancy(held: Held) -> Fact:
 
 def _note(remark: Remark) -> Note:
     place = (short(remark.place.file), remark.place.line) if remark.place else None
-    return Note(text=remark.message, place=place)
+    return Note(text=f"near this line: {remark.message}" if remark.near else remark.message, place=place)
 
 
 def _sources(one: InspectedKernel) -> Iterator[SourceFile]:

@@ -120,14 +120,29 @@ class KernelPane:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Changed:
+    """What became of a kernel since it was compared with another.
+
+    Attributes:
+        name: The kernel, or `before -> after` where these differ.
+        changes: A number each, before and after; none where nothing changed.
+    """
+
+    name: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Page:
     """The whole page.
 
     Attributes:
         rows: Name and value of what holds for all kernels: the compiler, its options, the sample that ran.
         kernels: At least one; the first is shown at the beginning.
+        changed: What differs from what it was compared with; stands above all else.
     """
 
     title: str
     kernels: tuple[KernelPane, ...]
     rows: tuple[tuple[str, str], ...] = ()
+    changed: tuple[Changed, ...] = ()

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import html
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
 from dotcu.inspection.html.encode import encode
-from dotcu.inspection.html.page import Page
+from dotcu.inspection.html.page import Changed, Page
 
 _STYLES = ("theme.css", "layout.css", "panes.css")
 _SCRIPTS = ("data.js", "highlight.js", "pane.js", "links.js", "search.js", "head.js", "main.js")
@@ -36,8 +37,22 @@ def render(page: Page) -> str:
         "style": "".join(map(_part, _STYLES)),
         "script": script,
         "data": encode(page),
+        "changes": _changes(page.changed),
     }
     return _SLOT.sub(lambda slot: filled[slot[1]], _part("page.html"))
+
+
+def _changes(changed: Iterable[Changed]) -> str:
+    """A section without script: what changed is the same for whatever kernel is shown."""
+    items = "".join(
+        f"<li><b>{html.escape(one.name)}</b> "
+        + (" ".join(f"<span>{html.escape(each)}</span>" for each in one.changes) or "<span>the same</span>")
+        + "</li>"
+        for one in changed
+    )
+    if not items:
+        return ""
+    return f'<details id="changes" open><summary>what changed</summary><ul>{items}</ul></details>'
 
 
 @cache

@@ -133,7 +133,27 @@ def test_a_damaged_member_of_a_wheel_does_not_hide_the_others(tmp_path: Path) ->
     members = {"thing/broken.so": elf({".text": bytes(100)})[:150], "thing/lib.so": LIBRARY}
     report = read(wheel_file(tmp_path, "py3-none-manylinux_2_28_x86_64", members))
     assert [one.path for one in report.members] == ["thing/lib.so"]
-    assert report.untold[0].startswith("thing/broken.so is cut short")
+    assert report.damaged[0].startswith("thing/broken.so is cut short")
+    assert report.to_json()["damaged"] == list(report.damaged)
+    assert "thing/broken.so is cut short" in str(report)
+
+
+def test_a_member_that_cannot_be_unpacked_does_not_hide_the_others(tmp_path: Path) -> None:
+    members = {"thing/broken.so": elf({".text": b"unharmed" * 99}), "thing/lib.so": LIBRARY}
+    path = wheel_file(tmp_path, "py3-none-manylinux_2_28_x86_64", members)
+    data = path.read_bytes()
+    at = data.index(b"thing/broken.so") + 60  # in what is packed, where its checksum finds it
+    path.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+    report = read(path)
+    assert [one.path for one in report.members] == ["thing/lib.so"]
+    (told,) = report.damaged
+    assert told.startswith(f"thing/broken.so in {path} cannot be unpacked: ")
+
+
+def test_a_report_as_text_folds_no_line(file: Callable[[str, bytes], Path]) -> None:
+    long = "_" + "a_long_name" * 30
+    text = f".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry {long}()\n{{\nret;\n}}\n"
+    assert any(long in line for line in str(read(file("k.ptx", text.encode()))).splitlines())
 
 
 def test_an_entry_without_an_architecture_hides_no_other(file: Callable[[str, bytes], Path]) -> None:

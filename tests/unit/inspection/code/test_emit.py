@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
-from dotcu.compile import toolchain
+from dotcu.compile import CompileOptions, Target, inline_source, toolchain
 from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.inspection.code.disassembler import disassemble
 from dotcu.inspection.code.emit import KINDS, emit
+from dotcu.inspection.code.inspected import InspectedKernel
 from dotcu.inspection.code.report import InspectReport
-from inspecting import everything, needs_nvdisasm
+from dotcu.inspection.code.sources import kernels_of
+from dotcu.inspection.code.units import Failed, Template, compiled
+from inspecting import everything, inspected, needs_nvdisasm
 
 
 def report(*names: str, arch: str = "sm_90a", with_sass: bool = True) -> InspectReport:
@@ -14,12 +21,95 @@ def report(*names: str, arch: str = "sm_90a", with_sass: bool = True) -> Inspect
     return InspectReport(target="k.cu", kernels=tuple(kernels[name] for name in names))
 
 
-def test_ptx_is_the_units_own() -> None:
-    assert emit(report("divide"), "ptx") == everything("sm_90a")["divide"].code.text.encode()
+def entries(ptx: bytes) -> list[str]:
+    return re.findall(r"\.entry (\w+)", ptx.decode())
 
 
-def test_a_cubin_is_the_units_own() -> None:
-    assert emit(report("divide", "spill"), "cubin") == everything("sm_90a")["divide"].code.cubin
+def functions(cubin: bytes) -> set[str]:
+    return {name.decode() for name in re.findall(rb"\.text\.(\w+)", cubin)}
+
+
+def of(text: str, *names: str, arch: str = "sm_90", **options: Any) -> InspectReport:
+    kernels = inspected(text, arch, **options)
+    return InspectReport(target="k.cu", kernels=tuple(kernels[name] for name in names))
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "compute_90"])
+def test_ptx_of_one_kernel_has_that_kernel_alone(arch: str) -> None:
+    text = emit(report("divide", arch=arch), "ptx")
+    assert entries(text) == ["_Z6dividePiii"]
+    assert b"div.s32" in text
+
+
+def test_a_cubin_of_one_kernel_has_that_kernel_alone() -> None:
+    assert functions(emit(report("divide"), "cubin")) == {"_Z6dividePiii"}
+
+
+def test_of_several_kernels_of_a_file_the_cubin_has_those() -> None:
+    assert functions(emit(report("divide", "spill"), "cubin")) == {"_Z6dividePiii", "_Z5spillPfPKf"}
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("what", KINDS)
+def test_nothing_of_the_probe_is_emitted(what: str) -> None:
+    assert b"dotcu_probe" not in emit(report("divide", "calls"), what)
+
+
+def test_what_is_emitted_is_the_kernel_that_was_inspected() -> None:
+    shown = everything("sm_90a")["divide_long"]
+    made = disassemble(emit(report("divide_long"), "cubin"))[shown.code.symbol]
+    assert shown.function is not None
+    assert [i.mnemonic for i in made.instructions] == [i.mnemonic for i in shown.function.instructions]
+
+
+@pytest.mark.parametrize("name", ["made", "own"])
+def test_kernels_that_a_macro_makes_stand_alone_too(name: str) -> None:
+    text = """
+#define MAKE(name) __global__ void name(int* x) { x[0] = 1; }
+MAKE(made)
+__global__ void own(int* x) { x[0] = 2; }
+"""
+    found = of(text, name)
+    assert entries(emit(found, "ptx")) == [found.kernels[0].code.symbol]
+    assert functions(emit(found, "cubin")) == {found.kernels[0].code.symbol}
+
+
+def test_overloads_are_emitted_together() -> None:
+    text = """
+__global__ void over(int* x) { x[0] = 1; }
+__global__ void over(float* x) { x[0] = 1; }
+__global__ void other(float* x) { x[0] = 1; }
+"""
+    unit = kernels_of(inline_source(text), CompileOptions()).plain
+    found = compiled(unit, Target.parse("sm_90"), {})
+    assert not isinstance(found, Failed)
+    kernels = tuple(InspectedKernel(code=code) for code in found if code.name == "over")
+    report = InspectReport(target="k.cu:over", kernels=kernels)
+    assert entries(emit(report, "ptx")) == ["_Z4overPi", "_Z4overPf"]
+    assert functions(emit(report, "cubin")) == {"_Z4overPi", "_Z4overPf"}
+
+
+def test_a_kernel_that_names_another_is_emitted_with_it() -> None:
+    text = """
+__global__ void first(int* x) { x[0] = 1; }
+__global__ void second(int* x) { x[0] = (long long)(void*)first; }
+"""
+    assert entries(emit(of(text, "second"), "ptx")) == ["_Z5firstPi", "_Z6secondPi"]
+    assert functions(emit(of(text, "second"), "cubin")) == {"_Z5firstPi", "_Z6secondPi"}
+    assert entries(emit(of(text, "first"), "ptx")) == ["_Z5firstPi"]
+
+
+@pytest.mark.parametrize("what", ["sass", "cubin", "resources"])
+def test_of_ptx_alone_nothing_of_machine_code_is_emitted(what: str) -> None:
+    with pytest.raises(UsageError, match=f"--emit {what} is of machine code, and compute_90 is PTX alone"):
+        emit(report("divide", arch="compute_90"), what)
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_where_there_is_no_kernel_that_is_told(what: str) -> None:
+    left = Template(name="scale", head="template <typename T> scale", example="scale[float32]")
+    with pytest.raises(UsageError, match=rf"no kernel of which to emit {what}.*\n.*scale\[float32\]"):
+        emit(InspectReport(target="k.cu", kernels=(), templates=(left,)), what)
 
 
 @pytest.mark.parametrize("what", ["ptx", "cubin"])
@@ -27,11 +117,6 @@ def test_of_several_architectures_no_file_can_be_made(what: str) -> None:
     kernels = (everything("sm_90a")["divide"], everything("sm_80")["divide"])
     with pytest.raises(UsageError, match=r"one architecture.*divide sm_90a, divide sm_80"):
         emit(InspectReport(target="k.cu", kernels=kernels), what)
-
-
-def test_of_ptx_alone_there_is_no_cubin() -> None:
-    with pytest.raises(UsageError, match=r"k\.cu has 0"):
-        emit(report("divide", arch="compute_90"), "cubin")
 
 
 @needs_nvdisasm

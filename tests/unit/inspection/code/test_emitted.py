@@ -164,6 +164,37 @@ def test_a_call_through_a_register_is_of_nobody_in_particular() -> None:
 
 
 @needs_nvdisasm
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_functions_that_the_driver_brings_are_called_by_their_name(arch: str) -> None:
+    text = """
+#include <stdio.h>
+__global__ void k(int** x) {
+    printf("%d", x[0][0]);
+    x[1] = (int*)malloc(8);
+    free(x[2]);
+}
+"""
+    calls = [kind for kind in inspected(text, arch)["k"].emitted if kind.group == features.CALL]
+    assert {(kind.label, kind.places[0][0].line) for kind in calls} == {
+        ("call of vprintf", 4), ("call of malloc", 5), ("call of free", 6),
+    }  # fmt: skip
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120", "compute_90"])
+def test_indexed_loads_of_constants_are_loads_and_parameters_are_none(arch: str) -> None:
+    text = """
+__constant__ double table[32];
+__global__ void k(double* x, int n) { x[0] = table[n + threadIdx.x]; }
+__global__ void plain(double* x, int n) { x[n] = n; }
+"""
+    found = inspected(text, arch)
+    (load,) = [kind for kind in found["k"].emitted if kind.group == features.CONSTANT]
+    assert (load.label, load.count, load.places[0][0].line) == ("load, 8 B a lane", 1, 3)
+    assert not [kind for kind in found["plain"].emitted if kind.group == features.CONSTANT]
+
+
+@needs_nvdisasm
 def test_reads_through_the_texture_unit_are_told() -> None:
     text = "__global__ void k(cudaTextureObject_t t, float* y) { y[0] = tex2D<float>(t, y[1], y[2]); }"
     assert any(kind.group == features.TEXTURE for kind in inspected(text)["k"].emitted)

@@ -7,6 +7,7 @@ import pytest
 
 from dotcu.compile import Resources, Target
 from dotcu.inspection.code.occupancy import ASSUMED, BOUND, SEEN, Held, held
+from dotcu.inspection.code.rendering import occupancy as in_words
 from dotcu.inspection.code.units import KernelCode, Shape
 from dotcu.kernel.occupancy import LIMITS, occupancy
 from inspecting import everything
@@ -89,6 +90,17 @@ def test_a_block_of_an_odd_size_is_told_the_next_better_one() -> None:
 def test_a_block_that_the_bounds_forbid_holds_nothing() -> None:
     found = one(bounds=".maxntid 128, 1, 1", asked=shape(256))
     assert (found.blocks, found.limiters, found.steps) == (0, ("launch bounds",), ())
+
+
+def test_what_does_not_fit_is_told_how_many_registers_would() -> None:
+    found = one(registers=254, asked=shape(512))
+    assert (found.blocks, found.limiters) == (0, ("registers",))
+    assert [(step.resource, step.now, step.need, step.blocks) for step in found.steps] == [
+        ("registers", 254, 128, 1), ("threads", 512, 256, 1),
+    ]  # fmt: skip
+    first, *steps = (line.plain.strip() for line in in_words(found))
+    assert first.startswith("block=512: no launch can have it, because of registers")
+    assert steps[0] == "with at most 128 registers a thread, 126 fewer: 1 block, 16 warps"
 
 
 def test_a_block_that_is_required_is_the_only_one() -> None:

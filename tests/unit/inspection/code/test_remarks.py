@@ -169,7 +169,7 @@ def test_without_a_disassembler_nothing_is_said_that_only_it_can_tell() -> None:
     assert the("integer division", remarks("divide", with_sass=False)).message.endswith("at run time")
 
 
-def test_a_division_of_no_source_line_is_told_by_its_line_of_ptx() -> None:
+def test_a_division_of_no_source_line_is_told_near_the_line_before_it() -> None:
     text = (
         ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n"
         ".loc 1 3 1\n add.s64 %rd1, %rd2, %rd3;\n.loc 1 0 1\n div.u64 %rd1, %rd2, %rd3;\n ret;\n}\n"
@@ -179,8 +179,22 @@ def test_a_division_of_no_source_line_is_told_by_its_line_of_ptx() -> None:
         name="k", symbol="k", arch=Target.parse("sm_90"), resources=None, text=text, cubin=None, files={}
     )
     (remark,) = of_code(code, None)
-    assert remark.place is None
+    assert (remark.place, remark.near) == (Place("/dotcu/k.cu", 3), True)
+    assert str(remark).startswith("near /dotcu/k.cu:3: div.u64 by a value")
     assert remark.message.endswith("(PTX line 9; the compiler tells no source line)")
+
+
+def test_where_no_line_stands_before_it_a_division_is_told_by_its_line_of_ptx_alone() -> None:
+    text = (
+        ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n"
+        " div.u64 %rd1, %rd2, %rd3;\n ret;\n}\n"
+    )
+    code = KernelCode(
+        name="k", symbol="k", arch=Target.parse("sm_90"), resources=None, text=text, cubin=None, files={}
+    )
+    (remark,) = of_code(code, None)
+    assert (remark.place, remark.near) == (None, False)
+    assert "(PTX line 6; the compiler tells no source line)" in str(remark)
 
 
 def test_a_remark_begins_with_its_place() -> None:

@@ -15,12 +15,13 @@ from inspecting import KERNELS, everything, needs_cuobjdump
 
 GALLERY = Path(next(iter(dotcu.gallery.__path__)))
 INSTANCES = {
-    "add": ["add[float32]", "add[int64]", "add_number[float16,float32]"],
-    "fast_add": ["fast_add[float16]", "fast_add_unaligned[float32]"],
+    "add": ["add[float32,1,4]", "add[int64,1,2]", "add_number[float16,float32,2,4]"],
+    "fast_add": ["fast_add[float16,8,1]", "fast_add[float32,1,4]"],
     "matmul": ["matmul_tiled[float32,float32,16]", "matmul_naive[bfloat16,float32,8]"],
-    "square": ["square[float64]"],
+    "square": ["square[float64,2,1]"],
     "sum": ["sum[float32,float32,float64]", "sum[int8,int64,int64]"],
 }
+_CONSTANTS = re.compile(r"CONSTANT\[3\]:(\d+)")
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
@@ -66,6 +67,21 @@ def test_resources_of_spills_stacks_and_calls_are_those_that_cuobjdump_tells(
     told = usage(kernels[0].cubin, tmp_path)
     for code in kernels:
         assert_same(code, told[code.symbol])
+
+
+@needs_cuobjdump
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_120a"])
+def test_constants_are_those_that_cuobjdump_tells(arch: str, tmp_path: Path) -> None:
+    text = "__constant__ float table[300];\n__global__ void k(float* x) { x[0] = table[threadIdx.x]; }\n"
+    made = compiled(unit(text, "k"), Target.parse(arch), {})
+    assert not isinstance(made, Failed)
+    path, tool = tmp_path / "k.cubin", toolchain.find_tool("cuobjdump")
+    path.write_bytes(made[0].cubin or b"")
+    assert tool is not None
+    told = _CONSTANTS.search(process.run([tool, "-res-usage", path]).stdout)
+    assert told is not None
+    assert made[0].resources is not None
+    assert made[0].resources.constant_bytes == int(told[1]) == 1200
 
 
 def assert_same(code: KernelCode, told: tuple[int, int, int]) -> None:
