@@ -7,6 +7,7 @@ wrapped or cut, one row a line.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
@@ -18,6 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 _PIPE_WIDTH = 100_000  # characters: wider than any row, so that nothing is folded
+
+
+def never_fail_on_letters() -> None:
+    """Have standard output write what its encoding lacks, a µ in ASCII say, as an escape."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def out() -> Console:

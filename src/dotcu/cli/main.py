@@ -34,6 +34,7 @@ _READER_LEFT = 141  # 128 + SIGPIPE
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
+    console.never_fail_on_letters()
     try:
         parser()(prog_name="dotcu")
     except SystemExit as end:

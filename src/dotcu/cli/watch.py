@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import signal
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Optional
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import typer
 from rich.live import Live
@@ -38,16 +40,31 @@ def command(
     from dotcu.watching.state import State
     from dotcu.watching.watcher import watch
 
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        contextlib.closing(watch(target, device=device, seed=seed)) as steps,
-    ):
+    with _interrupted_once(), contextlib.closing(watch(target, device=device, seed=seed)) as steps:
         if as_json:
             _as_json(steps)
         elif console.out().is_terminal:
             _live(State(target=target, begun=time.time()), steps)
         else:
             _lines(steps)
+
+
+@contextlib.contextmanager
+def _interrupted_once() -> Iterator[None]:
+    """Let one Ctrl-C end the block, and none after it disturb the ending, which leaves nothing running."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else a shell has it ignored
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception:
+        signal.signal(signal.SIGINT, before)
+        raise
 
 
 def _as_json(steps: Iterator[Step]) -> None:
@@ -65,12 +82,12 @@ def _lines(steps: Iterator[Step]) -> None:
 
 def _live(first: State, steps: Iterator[Step]) -> None:
     """Show the page on a screen of its own, and leave the last one behind."""
-    from dotcu.watching.page import page
+    from dotcu.watching.page import Fitted, page
 
     state = first
 
     def shown() -> RenderableType:
-        return page(state, time.time())
+        return Fitted(page=page(state, time.time()))
 
     out = console.out()
     try:
@@ -79,4 +96,4 @@ def _live(first: State, steps: Iterator[Step]) -> None:
                 state = step.state
                 live.refresh()
     finally:
-        out.print(shown())
+        out.print(page(state, time.time()))

@@ -73,7 +73,9 @@ class Call:
         ((_, operator),) = resolve(order.target, verb="profile")
         self.device = torch.device(order.device)
         self._target = order.target
-        self._subject = Subject(overload=operator, device=self.device, seed=order.seed)
+        self._subject = Subject(
+            overload=operator.overloads[order.overload], device=self.device, seed=order.seed
+        )
         self._case = choose(self._subject, order)
         self._sample = self._case.make(order.seed)
         self._kernels: dict[str, None] = {}
@@ -131,7 +133,7 @@ def choose(subject: Subject, order: Order) -> Workload:
         UsageError: The operator has no such dtype, or the shapes have another form.
         OperatorError: It takes none of the shapes, or none fits the GPU's memory.
     """
-    dtypes = chosen(subject.overload, [order.dtype] if order.dtype else [])[:1]
+    dtypes = chosen(subject.overload, [order.dtype] if order.dtype else [], option="--dtype")[:1]
     cases = workloads(subject, shapes=parse(order.shapes) if order.shapes else (), dtypes=dtypes)
     fitting = [case for case in cases if isinstance(case, Workload)]
     if not fitting:

@@ -16,6 +16,7 @@ class Order:
 
     Attributes:
         target: With the Python name of the operator: `ops.py:scale_add`.
+        overload: Its name; empty for the default overload.
         shapes: As `--shapes` takes them; empty for the largest of the author's samples.
         dtype: Empty for the operator's first.
         device: As torch names it.
@@ -31,6 +32,7 @@ class Order:
     seed: int
     how: Literal["counters", "timings"]
     answer: str
+    overload: str = ""
     trace: str = ""
 
     def to_json(self) -> str:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from dotcu import process
 
 REFUSED = "ERR_NVGPUCTRPERM"
 """What ncu says where it may not."""
@@ -23,7 +26,16 @@ _USERS = re.compile(r"^Uid:\s*\d+\s+(\d+)", re.MULTILINE)
 _SYS_ADMIN, _PERFMON = 21, 38  # Source: linux/capability.h; CAP_PERFMON counts since driver R565
 
 _OPTIONS_FILE = "/etc/modprobe.d/nvidia-profiling.conf"
-_REBOOT = "sudo update-initramfs -u && sudo reboot"
+SYSTEM = tuple(map(Path, ("/usr/local/sbin", "/usr/sbin", "/sbin")))
+"""Where an administrator's programs are, which a user's PATH need not have."""
+
+_REBUILDS = (
+    ("update-initramfs", "-u", "Debian, Ubuntu"),
+    ("dracut", "-f", "Fedora, RHEL, SUSE"),
+    ("mkinitcpio", "-P", "Arch"),
+)
+"""What puts the option into the image that the module may be loaded from at boot: a program, its option,
+and systems that have it. Source: update-initramfs(8), dracut(8), mkinitcpio(8)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +95,21 @@ def ways_out(target: str, ncu: Path) -> tuple[str, ...]:
     return (
         f'once, as root; sudo has a PATH of its own, so with full paths:\n    sudo env "PATH=$PATH" {again}',
         f'so that sudo finds ncu by its name, a line for `sudo visudo`:\n    Defaults secure_path="{path}"',
-        f"for every user, from the next boot on:\n    {write}\n    {_REBOOT}",
+        "\n    ".join(("for every user, from the next boot on:", write, *_rebuilds())),
         "in a container, unless its host has the option above:\n    docker run --cap-add=SYS_ADMIN ...",
     )
+
+
+def _rebuilds() -> Iterator[str]:
+    """The line that rebuilds the boot image here; where no program is found, one for each, to choose from."""
+    lines = [(name, f"sudo {name} {option} && sudo reboot", who) for name, option, who in _REBUILDS]
+    here = next((line for name, line, _ in lines if process.find(name, SYSTEM)), None)
+    if here is not None:
+        yield here
+        return
+    width = max(len(line) for _, line, _ in lines)
+    yield "# then one of these, as the system has it"
+    yield from (f"{line:{width}}  # {who}" for _, line, who in lines)
 
 
 def _text(path: Path) -> str:

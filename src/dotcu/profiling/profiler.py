@@ -14,6 +14,7 @@ import torch
 from dotcu.checking.checker import resolve_device
 from dotcu.checking.target import resolve
 from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.operator import Operator
 from dotcu.profiling import lines, permission, running, tool
 from dotcu.profiling.kernel import KernelProfile, profiles
 from dotcu.profiling.order import Answer, Order
@@ -38,7 +39,7 @@ class Wanted:
 
 
 def profile(target: str, wanted: Wanted | None = None) -> ProfileReport:
-    """Profile the operators of a target, each on one call, in a process of its own.
+    """Profile the operators of a target, each overload with samples on one call, in a process of its own.
 
     Args:
         target: `ops.py` or `package.module`, which may have `:name`.
@@ -65,15 +66,24 @@ def each(target: str, wanted: Wanted) -> Iterator[OperatorProfile]:
             f"Type: mkdir -p {wanted.folder}"
         )
     place, ncu = target.partition(":")[0], tool.find()
-    for name, _ in found:
-        yield _one(f"{place}:{name}", device, wanted, ncu)
+    for name, operator in found:
+        for overload in sampled(operator):
+            yield _one(f"{place}:{name}", overload, device, wanted, ncu)
+
+
+def sampled(operator: Operator) -> list[str]:
+    """The overloads that have samples of their own; where none has, the default one, which tells of that."""
+    names = [name for name, overload in operator.overloads.items() if overload.has_samples]
+    return names or [""]
 
 
 def _device(given: str | None, target: str) -> torch.device:
-    device = resolve_device(given)
+    lacking = (given or "cuda").startswith("cuda") and not torch.cuda.is_available()
+    device = torch.device("cpu") if lacking else resolve_device(given)
     if device.type != "cuda":
+        why = "torch sees none here" if lacking else f"{given} is none"
         raise EnvironmentFault(
-            "profiling needs a GPU, and here is none that was asked for.\n"
+            f"profiling needs a GPU, and {why}.\n"
             "Without one, see what a call would cost at best, and what its kernels are made of:\n"
             f"    dotcu bench {target} --device simulator\n    dotcu inspect {target}"
         )
@@ -81,11 +91,13 @@ def _device(given: str | None, target: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device() if index is None else index)
 
 
-def _one(target: str, device: torch.device, wanted: Wanted, ncu: Tool | None) -> OperatorProfile:
+def _one(
+    target: str, overload: str, device: torch.device, wanted: Wanted, ncu: Tool | None
+) -> OperatorProfile:
     with tempfile.TemporaryDirectory(prefix="dotcu-profile-") as folder:
         order = Order(
             target=target, shapes=wanted.shapes, dtype=wanted.dtype, device=str(device), seed=wanted.seed,
-            how="counters", answer=str(Path(folder, "answer.json")),
+            how="counters", overload=overload, answer=str(Path(folder, "answer.json")),
         )  # fmt: skip
         refusal = expected(ncu, target)
         if ncu is not None and refusal is None:

@@ -36,12 +36,14 @@ class Saved(Event):
     """Files have other contents than before, are new or gone.
 
     Attributes:
+        gone: Those of them that are not there any more.
         at: When, in seconds since the epoch: the files' own time where that is recent.
     """
 
     name = "saved"
     files: tuple[str, ...]
     at: float
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class Begun(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Watched(Event):
-    """The folders that hold what was loaded, each with its own files alone."""
+    """The folders that hold what was loaded or not found, each with its own files; some may not exist."""
 
     name = "watched"
     folders: tuple[str, ...]

@@ -103,12 +103,15 @@ class Notices:
         self._watch = watchfiles.watch
         self._tell = tell
         self._stop = threading.Event()
+        self._followed: set[Path] = set()
 
     def follow(self, folders: Collection[Path]) -> None:
-        """Tell of these folders, and of no others."""
+        """Tell of these folders, as far as they exist, and of no others."""
+        here = {folder for folder in folders if folder.is_dir()}
+        if here == self._followed:
+            return
         self.close()
-        self._stop = threading.Event()
-        here = [folder for folder in folders if folder.is_dir()]
+        self._stop, self._followed = threading.Event(), here
         threading.Thread(target=self._follow, args=(here, self._stop), daemon=True).start()
 
     def close(self) -> None:

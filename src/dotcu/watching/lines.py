@@ -9,7 +9,7 @@ from dotcu.checking.rendering import shortfall
 from dotcu.watching import events
 from dotcu.watching.events import Event
 from dotcu.watching.state import State
-from dotcu.watching.words import distinct, kernel_words, timing_words, verdict
+from dotcu.watching.words import distinct, kernel_words, saved_words, timing_words, verdict
 
 
 def told(event: Event, state: State, now: float) -> Iterator[str]:
@@ -28,7 +28,7 @@ def told(event: Event, state: State, now: float) -> Iterator[str]:
 
 def _told(event: Event, state: State) -> Iterator[str]:
     if isinstance(event, events.Saved):
-        yield f"saved: {', '.join(event.files)}"
+        yield saved_words(event)
     elif isinstance(event, events.Tried):
         first = state.first
         if first is not None and state.tried == 1:

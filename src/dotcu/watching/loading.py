@@ -16,6 +16,7 @@ from dotcu.compile import Target, plan_build
 from dotcu.errors import DotcuError
 from dotcu.kernel.module import Module, made
 from dotcu.operator import Operator, register
+from dotcu.watching import absent
 
 _ANY = Target.parse("compute_80")  # which headers a source reaches hangs on no target
 
@@ -47,13 +48,19 @@ class Loader:
         """The kernels that were loaded for this version."""
         return [module for module in made if module not in self._stale]
 
-    def folders(self) -> tuple[str, ...]:
-        """The folders of all files that were loaded for this version."""
+    def folders(self, error: BaseException | None = None) -> tuple[str, ...]:
+        """The folders of all files that were loaded for this version, and those where a save may mend it.
+
+        Args:
+            error: What loading it raised; None where it was loaded.
+        """
         files = [Path(file) for _, file in self._own()]
         place = Path(self._place)
         files += [place] if place.suffix == ".py" else []
         found = {file.resolve().parent for file in (*files, *self._sources())}
-        return tuple(sorted(str(folder) for folder in found if folder.is_dir()))
+        lacking = () if error is None else absent.of_error(error, place.resolve().parent)
+        found |= {folder.resolve() for folder in lacking}
+        return tuple(sorted(map(str, found)))
 
     def _sources(self) -> Iterator[Path]:
         for module in self.modules():
@@ -85,3 +92,4 @@ class Loader:
 def _headers(module: Module) -> Iterator[Path]:
     plan = plan_build(module.source, options=module.options, target=_ANY, names=())
     yield from (header.path for header in plan.closure.headers.values() if header.path)
+    yield from (folder / "any" for folder in absent.of_headers(plan))

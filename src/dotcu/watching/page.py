@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.text import Text
 
 from dotcu.checking.rendering import shortfall
 from dotcu.watching.state import State
-from dotcu.watching.words import distinct, kernel_words, timing_words, verdict
+from dotcu.watching.words import distinct, kernel_words, saved_words, timing_words, verdict
 
 _CARET = re.compile(r"^\s*\^\s*$")
 _ERROR = re.compile(r"(?<=: )(catastrophic error|error): ")
@@ -41,7 +44,7 @@ def _verdicts(state: State, now: float) -> Iterator[Text]:
     saved = state.saved
     if saved is not None:
         stamp = time.strftime("%H:%M:%S", time.localtime(saved.at))
-        yield Text.assemble((f"{', '.join(saved.files)} saved {stamp}", ""))
+        yield Text(f"{saved_words(saved)} {stamp}")
     first = state.first
     if first is not None:
         word, style = ("held", _GOOD) if first.held else ("FELL SHORT", _BAD)
@@ -76,9 +79,43 @@ def _timing(state: State, place: int) -> Text:
 def _error(words: str) -> RenderableType:
     """A message: its first line bold, carets and the word `error` in red."""
     first, *rest = words.splitlines()
-    lines = [Text(first, style="bold")]
-    for line in rest:
-        text = Text(line, style=_BAD if _CARET.match(line) else "")
-        text.highlight_regex(_ERROR, _BAD)
-        lines.append(text)
+    lines: list[RenderableType] = [Text(first, style="bold")]
+    for line, following in zip_longest(rest, rest[1:], fillvalue=""):
+        if _CARET.match(following):
+            lines.append(Pointed(line=line, caret=following))
+        elif not _CARET.match(line):
+            text = Text(line)
+            text.highlight_regex(_ERROR, _BAD)
+            lines.append(text)
     return Padding(Group(*lines), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pointed:
+    """A source line and the caret below it, of which a narrow terminal gets the part around the caret."""
+
+    line: str
+    caret: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, at = options.max_width, self.caret.index("^")
+        start = 0 if at < width else at - width // 2
+        yield Text(self.line[start:], no_wrap=True, overflow="crop")
+        yield Text(self.caret[start:], style=_BAD, no_wrap=True, overflow="crop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """As much of a page as a terminal has lines for, and how many are left out."""
+
+    page: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height = options.height or options.max_height
+        lines = console.render_lines(self.page, options.update(height=None), pad=False)
+        rest = len(lines) - height
+        for line in lines if rest <= 0 else lines[: height - 1]:
+            yield from line
+            yield Segment.line()
+        if rest > 0:
+            yield Text(f"... {rest + 1} more lines; Ctrl-C leaves all of them", style="dim", no_wrap=True)

@@ -98,6 +98,8 @@ class Watcher:
         self._ask()
         while True:
             for event in self._next():
+                if isinstance(event, events.Unloadable) and not self._folders:
+                    raise UsageError(event.message)  # there is nothing to save
                 self._state = after(event, self._state, time.time())
                 yield Step(event=event, state=self._state)
                 self._act(event)
@@ -157,7 +159,8 @@ class Watcher:
         now = time.time()
         times = [self._snapshot[file].saved_s for file in files if file in self._snapshot]
         at = max((at for at in times if now - RECENT_S < at <= now), default=now)
-        return [Saved(files=tuple(map(_shown, files)), at=at)]
+        gone = (file for file in files if file not in self._snapshot)
+        return [Saved(files=tuple(map(_shown, files)), at=at, gone=tuple(map(_shown, gone)))]
 
     def _act(self, event: Event) -> None:
         """What an event calls for."""
@@ -167,8 +170,6 @@ class Watcher:
             self._follow(map(Path, event.folders))
         elif isinstance(event, events.Refused):
             raise getattr(errors, event.kind)(event.message)
-        elif isinstance(event, events.Unloadable) and not self._folders:
-            raise UsageError(event.message)
         elif isinstance(event, (events.Done, events.Unloadable, Broken)):
             self._rest(event)
 
@@ -196,10 +197,10 @@ class Watcher:
     def _follow(self, folders: Iterable[Path]) -> None:
         """Look at these folders too. What was saved in them since the worker was asked is a change."""
         new = {folder.resolve() for folder in folders} - self._folders
+        self._folders |= new
+        self._notices.follow(self._folders)  # also of those that have come to be
         if not new:
             return
-        self._folders |= new
-        self._notices.follow(self._folders)
         found = look(new, {})
         self._snapshot = {
             **self._snapshot,

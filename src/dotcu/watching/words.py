@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dotcu.checking.outcome import Result
-from dotcu.watching.events import Needs, Timing
+from dotcu.watching.events import Needs, Saved, Timing
 from dotcu.watching.state import State
 
 _SHOWN = 3
@@ -25,6 +25,13 @@ def distinct(failures: Sequence[Result]) -> list[Result]:
     for result in failures:
         unlike.setdefault((result.overload, result.check), result)
     return list(unlike.values())[:_SHOWN]
+
+
+def saved_words(saved: Saved) -> str:
+    """What happened to which files: `a.cu, ops.py saved; b.cuh gone`."""
+    written = [file for file in saved.files if file not in saved.gone]
+    parts = ((written, "saved"), (saved.gone, "gone"))
+    return "; ".join(f"{', '.join(files)} {what}" for files, what in parts if files)
 
 
 def verdict(state: State) -> str:

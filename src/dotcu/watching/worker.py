@@ -76,7 +76,7 @@ def serve(request: Request, loader: Loader) -> Iterator[Event]:
     except EnvironmentFault as error:
         yield events.Refused(kind=type(error).__name__, message=str(error))
     except DotcuError as error:
-        yield events.Watched(folders=loader.folders())
+        yield events.Watched(folders=loader.folders(error))
         again = loader.loads > 1 and not isinstance(error.__cause__, SyntaxError)
         yield events.Unloadable(message=str(error), again=again)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -59,6 +60,15 @@ def test_options_say_what_is_called_and_where_reports_go(monkeypatch: pytest.Mon
 
 def test_without_counters_the_environment_lacks_something(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, "ops.py", counted=False)[0] == 3
+
+
+def test_a_stream_that_lacks_a_letter_gets_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(Report, "__rich__", lambda self: "2.5 µs")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert run(monkeypatch, "ops.py")[0] == 0
+    stream.seek(0)
+    assert stream.read() == "2.5 \\xb5s\n"
 
 
 def test_json_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

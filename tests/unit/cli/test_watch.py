@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,42 @@ def test_saves_are_told_by_lines_until_ctrl_c(tmp_path: Path) -> None:
         (tmp_path / "scale.cu").write_text(KERNEL)
         assert "call/float32-s0 held after" in "".join(until(child, "quick check held"))
         child._process.send_signal(signal.SIGINT)
-        assert child.status() == 0
+        assert child.status() == 130
+
+
+@pytest.mark.slow
+def test_ctrl_c_again_and_again_ends_all_that_was_started(tmp_path: Path) -> None:
+    with watching(tmp_path) as child:
+        until(child, "quick check held")
+        own = child._process.pid
+        started = [pid for pid in _processes() if _parent(pid) == own]
+        assert started
+        for _ in range(4):
+            child._process.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        assert child.status() == 130
+        assert not set(started) & set(_processes())
+        assert child.last_words() == ""
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return 0
+
+
+@pytest.mark.slow
+def test_a_module_that_is_not_there_is_told_once() -> None:
+    words = [*COMMAND, "no_such_module_to_watch"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: there is no file and no importable module")
 
 
 @pytest.mark.slow

@@ -49,6 +49,16 @@ def _(x):
 def _(device, dtype):
     for n in (3, 40, 0, 7):
         yield dotcu.Sample(torch.ones(n, device=device, dtype=dtype))
+
+
+@twice.overload("Scalar")
+def twice_scalar(x: Tensor, times: float) -> Tensor:
+    return twice(x)
+
+
+@twice_scalar.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(50, device=device, dtype=dtype), 2.0)
 """
 
 
@@ -80,6 +90,11 @@ def test_the_largest_sample_of_the_first_dtype_is_called(order: Order) -> None:
     assert answer.timings == ()
 
 
+def test_an_overload_is_called_on_its_own_samples(order: Order) -> None:
+    answer = answered(replace(order, overload="Scalar"))
+    assert (answer.operator, answer.case) == ("child_tests::twice.Scalar", "float32-50")
+
+
 def test_the_files_of_line_tables_are_told(order: Order) -> None:
     assert any(name.startswith("/dotcu/") for name in answered(order).files)
 
@@ -92,6 +107,7 @@ def test_shapes_and_dtype_are_those_that_were_asked_for(order: Order) -> None:
     ("wanted", "kind", "words"),
     [
         ({"dtype": "int8"}, UsageError, "has no dtype 'int8'"),
+        ({"dtype": "float31"}, UsageError, "\nType: --dtype float32"),
         ({"shapes": "4by4"}, UsageError, "is no shape"),
         ({"shapes": "13"}, OperatorError, "thirteen is no good"),
     ],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dotcu import process
 from dotcu.profiling import permission
 from dotcu.profiling.permission import judge, ways_out
 
@@ -50,6 +51,51 @@ def test_files_that_are_not_there_say_nothing(tmp_path: Path, monkeypatch: pytes
     found = permission.look()
     assert found.admin_only is None
     assert not found.hopeless
+
+
+def tools(monkeypatch: pytest.MonkeyPatch, *there: str) -> None:
+    """Have only these programs on the machine."""
+    monkeypatch.setattr(
+        process, "find", lambda name, folders=(): Path("/usr/sbin", name) if name in there else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("update-initramfs", "sudo update-initramfs -u && sudo reboot"),
+        ("dracut", "sudo dracut -f && sudo reboot"),
+        ("mkinitcpio", "sudo mkinitcpio -P && sudo reboot"),
+    ],
+)
+def test_the_boot_image_is_rebuilt_by_the_program_that_is_here(
+    program: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools(monkeypatch, program)
+    words = "\n".join(ways_out("ops.py:scale", Path("/opt/ncu")))
+    assert f"\n    {line}\n" in words
+    assert words.count("&& sudo reboot") == 1
+
+
+def test_where_no_such_program_is_found_each_is_shown_with_its_systems(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tools(monkeypatch)
+    words = "\n".join(ways_out("ops.py:scale", Path("/opt/ncu")))
+    assert "\n    sudo update-initramfs -u && sudo reboot  # Debian, Ubuntu\n" in words
+    assert "\n    sudo dracut -f && sudo reboot            # Fedora, RHEL, SUSE\n" in words
+    assert "\n    sudo mkinitcpio -P && sudo reboot        # Arch\n" in words
+
+
+def test_programs_of_the_administrator_are_found_though_a_users_path_lacks_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(permission, "SYSTEM", (tmp_path,))
+    (tmp_path / "dracut").write_text("#!/bin/sh\n")
+    (tmp_path / "dracut").chmod(0o755)
+    assert "sudo dracut -f && sudo reboot" in "\n".join(ways_out("ops.py", Path("/opt/ncu")))
+    assert "mkinitcpio" not in "\n".join(ways_out("ops.py", Path("/opt/ncu")))
 
 
 def test_the_ways_out_are_lines_to_type() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import dotcu
 import ncu_pages
+import trying
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.profiling import ProfileReport, permission, profile, profiler, running, tool
 from dotcu.profiling.order import Answer, Order, Timing
@@ -56,6 +58,42 @@ def profiled(tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setattr(profiler, "_device", lambda given, target: torch.device("cuda:0"))
     monkeypatch.setattr(running, "alone", alone)
     return run
+
+
+def test_each_overload_with_samples_of_its_own_is_profiled(
+    profiled: Profiled, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def alone(order: Order) -> Answer:
+        asked.append(order.overload)
+        return answer(kernel, operator=f"ns::square.{order.overload}")
+
+    def none(device: object, dtype: object) -> list[dotcu.Sample]:
+        return []
+
+    operator = trying.squaring()
+    for name in ("Scaled", "Unsampled"):
+        made = operator.overload(name)(_squared)
+        if name == "Scaled":
+            made.samples(none)
+    monkeypatch.setattr(profiler, "resolve", lambda target, verb: [("square", operator)])
+    monkeypatch.setattr(running, "alone", alone)
+    report = profiled(ncu=False)
+    assert asked == ["", "Scaled"]
+    assert "ns::square.Scaled on NVIDIA H200" in str(report)
+
+
+def test_an_operator_whose_other_overload_alone_has_samples_is_profiled_by_that() -> None:
+    operator = trying.squaring()
+    operator._samples = None
+    assert profiler.sampled(operator) == [""], "its default overload says that it has none"
+    operator.overload("Scaled")(_squared).samples(lambda device, dtype: [])
+    assert profiler.sampled(operator) == ["Scaled"]
+
+
+def _squared(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return x * x * scale
 
 
 def test_figures_and_lines_are_shown_and_the_report_is_kept(profiled: Profiled, tmp_path: Path) -> None:
@@ -160,9 +198,16 @@ def test_a_folder_that_is_not_there_is_told_before_anything_runs(profiled: Profi
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_what_can_be_had() -> None:
-    with pytest.raises(EnvironmentFault, match=r"dotcu bench dotcu.gallery:square --device simulator"):
-        profile("dotcu.gallery:square")
+@pytest.mark.parametrize("device", [None, "cuda", "cuda:1"])
+def test_without_a_gpu_it_says_what_can_be_had(device: str | None) -> None:
+    with pytest.raises(EnvironmentFault, match="torch sees none here") as raised:
+        profile("dotcu.gallery:square", Wanted(device=device))
+    assert "dotcu bench dotcu.gallery:square --device simulator" in str(raised.value)
+
+
+def test_the_simulator_is_no_gpu_to_profile() -> None:
+    with pytest.raises(EnvironmentFault, match="profiling needs a GPU, and simulator is none"):
+        profile("dotcu.gallery:square", Wanted(device="simulator"))
 
 
 def test_an_operator_that_is_not_there_is_told() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.errors import UsageError
+from dotcu.errors import DotcuError, UsageError
 from dotcu.watching.loading import Loader
 
 OPS = """
@@ -80,6 +80,27 @@ def test_every_folder_that_was_read_from_is_named(folder: Path) -> None:
     loader = Loader(str(ops_of(folder)))
     loader.load()
     assert loader.folders() == (str(folder), str(folder / "headers"))
+
+
+def test_folders_are_named_in_which_a_save_may_bring_what_is_missing(folder: Path) -> None:
+    path, loader = ops_of(folder), Loader(str(ops_of(folder)))
+    right = path.read_text()
+    broken = folder / "broken_package"
+    for wrong, wanted in (
+        ("import dotcu\ndotcu.load('kernels/none.cu')", folder / "kernels"),
+        ("import package_to_come.helper", folder / "package_to_come"),
+        ("import broken_package", broken),
+    ):
+        path.write_text(wrong)
+        broken.mkdir(exist_ok=True)
+        (broken / "__init__.py").write_text("x = (")
+        with pytest.raises(DotcuError) as raised:
+            loader.load()
+        assert str(wanted) in loader.folders(raised.value), wrong
+    path.write_text(right)
+    (folder / "factor.cuh").write_text('#include "to/come.cuh"')
+    loader.load()
+    assert str(folder / "to") in loader.folders()
 
 
 def test_a_function_may_get_another_name(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from rich.console import Console
@@ -15,7 +16,7 @@ from dotcu.checking.outcome import FellShort, Held, Result
 from dotcu.watching import events
 from dotcu.watching.events import Event, Needs, Request, Timing
 from dotcu.watching.lines import told
-from dotcu.watching.page import page
+from dotcu.watching.page import Fitted, page
 from dotcu.watching.state import State, after
 
 WRONG = Result(
@@ -63,8 +64,8 @@ def saved(at: float = 10.0) -> Event:
     return events.Saved(files=("a.cu",), at=at)
 
 
-def drawn(state: State) -> str:
-    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard")
+def drawn(state: State, *, width: int = 100, color: Literal["standard"] | None = "standard") -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=color)
     with console.capture() as captured:
         console.print(page(state, 11.0))
     return captured.get()
@@ -112,6 +113,35 @@ def test_a_caret_is_shown_below_the_line_at_fault() -> None:
     assert lines[place + 1].rstrip() == f"\x1b[1;31m{' ' * 12}^\x1b[0m"
 
 
+def test_a_file_that_is_gone_is_not_called_saved() -> None:
+    state = run(events.Saved(files=("a.cu", "b.cuh"), at=10.0, gone=("b.cuh",)))
+    assert "a.cu saved; b.cuh gone " in drawn(state)
+
+
+@pytest.mark.parametrize("code", ["x = y;", f"{'1 + ' * 20}y;"])
+def test_a_caret_stays_below_its_place_on_a_narrow_terminal(code: str) -> None:
+    at = code.index("y")
+    evidence = f"a.cu:3:9: error: no y\n    {code}{' and more' * 9}\n    {' ' * at}^"
+    wrong = replace(WRONG, outcome=FellShort(reason="a kernel does not compile", evidence=evidence))
+    lines = drawn(run(saved(), *version(wrong, 10)), width=40, color=None).splitlines()
+    (place,) = (i for i, line in enumerate(lines) if line.strip() == "^")
+    assert lines[place - 1][lines[place].index("^")] == "y"
+
+
+def test_a_page_that_does_not_fit_says_so() -> None:
+    evidence = "\n".join(f"line {i}" for i in range(20))
+    wrong = replace(WRONG, outcome=FellShort(reason="a kernel does not compile", evidence=evidence))
+    state = run(saved(), *version(wrong, 10))
+    console = Console(file=io.StringIO(), width=60, height=12, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(Fitted(page=page(state, 11.0)))
+    lines = captured.get().splitlines()
+    whole = drawn(state, width=60, color=None).splitlines()
+    assert len(lines) == 12
+    assert lines[-1] == f"... {len(whole) - 11} more lines; Ctrl-C leaves all of them"
+    assert [line.rstrip() for line in lines[:11]] == [line.rstrip() for line in whole[:11]]
+
+
 def test_a_new_save_leaves_nothing_of_the_old_verdict() -> None:
     state = run(saved(), *version(WRONG, 10), saved())
     assert "FELL SHORT" not in drawn(state)
@@ -132,7 +162,7 @@ def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
         state = after(event, state, 10.5)
         lines += [line.partition(" ")[2] for line in told(event, state, 10.5)]
     assert lines == [
-        "saved: a.cu",
+        "a.cu saved",
         "ns::op/call/float32-s0 held after 0.50 s",
         "quick check held: 1 trial, 0.2 s",
         "f on sm_90a: 10 registers",

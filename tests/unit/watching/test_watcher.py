@@ -86,6 +86,28 @@ def test_a_save_in_a_folder_that_the_worker_named_is_tried(ops: Path, steps: Ite
     assert state.saved.files[0].endswith("scale.cu")
 
 
+def test_a_save_in_a_folder_that_did_not_exist_is_tried(tmp_path: Path) -> None:
+    ops = tmp_path / "ops.py"
+    ops.write_text("one")
+    with closing(watch(str(ops))) as steps:
+        assert settled(steps).held
+        (tmp_path / "kernels").mkdir()
+        (tmp_path / "kernels" / "scale.cu").write_text("__global__ void f() {}")
+        state = settled(steps)
+        assert state.saved is not None
+        assert state.saved.files[0].endswith("scale.cu")
+
+
+def test_a_file_that_is_deleted_is_told_as_gone(ops: Path, steps: Iterator[Step]) -> None:
+    beside = ops.with_name("helper.py")
+    beside.write_text("x")
+    settled(steps)
+    beside.unlink()
+    state = settled(steps)
+    assert state.saved is not None
+    assert [Path(file).name for file in state.saved.gone] == ["helper.py"]
+
+
 def test_a_touch_and_a_save_of_another_kind_are_no_reason(ops: Path, steps: Iterator[Step]) -> None:
     os.utime(ops)
     (ops.parent / "notes.txt").write_text("x")
