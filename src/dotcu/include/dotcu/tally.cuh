@@ -1,0 +1,180 @@
+// dotcu/tally.cuh: sums of exponentials, as softmax and log-sum-exp need them, by one look at a
+// row.
+//
+//     dotcu::tally<T> mine;                                  // of nothing yet
+//     mine.include(x);                                       // x: an array of dotcu::vector
+//     __shared__ dotcu::tally<T> of_warp[threads / 32];
+//     const auto all = dotcu::join<threads>(mine, of_warp);  // of the whole block, in every thread
+//     log_sum_exp = all.base() + log(all.sum);
+//
+// exp(x) overflows soon, so sums are kept relative to the largest element so far, and scaled where
+// a larger one comes. A row can so be read once, in any number of parts, which are joined. Source:
+// Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+#pragma once
+
+#include <dotcu/cluster.cuh>
+#include <dotcu/vector.cuh>
+
+struct __nv_bfloat16;  // cuda_bf16.h, where a kernel is compiled for it
+
+namespace dotcu {
+
+constexpr float infinity = __builtin_bit_cast(float, 0x7f800000);
+
+namespace detail {
+
+template <typename T>
+struct wide {
+    using type = float;
+};
+template <>
+struct wide<double> {
+    using type = double;
+};
+
+template <typename T>
+constexpr bool is_bfloat16 = false;
+template <>
+inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
+
+}  // namespace detail
+
+// What elements of T are computed in: float, or double for double.
+template <typename T>
+using wide = typename detail::wide<T>::type;
+
+// 2^up exp(x), as exactly as results in T can show; for half types by one instruction, which takes
+// what is smaller than 2^-126 for zero. `up` raises what shall not be.
+template <typename T, int up = 0>
+__device__ wide<T> exponential(wide<T> x) {
+    if constexpr (sizeof(T) == 2) {
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x) : "f"(fmaf(x, 1.44269504f, up)));
+        return x;
+    } else {
+        static_assert(up == 0, "only half types need it");
+        return exp(x);
+    }
+}
+
+// n elements from `from` on, or `other` in place of each where they are not `there`. (A vector that
+// is filled and then loaded under an `if` would be put together element by element.)
+template <int n, typename T>
+__device__ vector<T, n> load_if(bool there, const T* from, T other) {
+    using V = vector<T, n>;
+    V value;
+    for (T& lane : value.lane) lane = other;
+    auto bits = detail::to_words(value);
+    if (there) bits = *reinterpret_cast<const detail::words_of<V>*>(from);
+    return detail::from_words<V>(bits);
+}
+
+// Let the compiler take elements out of their vector anew from here on. Else it keeps those of a
+// half type as floats until they are last used, in twice the registers.
+template <typename T, int n>
+__device__ void repack(vector<T, n>& x) {
+    if constexpr (sizeof(T) == 2 && n > 1) {
+        unsigned words[n / 2];
+        memcpy(words, x.lane, sizeof(words));
+        for (unsigned& word : words) asm volatile("" : "+r"(word));
+        memcpy(x.lane, words, sizeof(words));
+    }
+}
+
+// The larger of each two elements, or the one that is no NaN; two of a half type by one
+// instruction.
+template <typename T, int n>
+__device__ vector<T, n> larger(vector<T, n> a, const vector<T, n>& b) {
+    if constexpr (sizeof(T) == 2 && n > 1) {
+        unsigned x[n / 2], y[n / 2];
+        memcpy(x, a.lane, sizeof(x));
+        memcpy(y, b.lane, sizeof(y));
+        for (int k = 0; k < n / 2; ++k) {
+            if constexpr (detail::is_bfloat16<T>) {
+                asm("max.bf16x2 %0, %0, %1;" : "+r"(x[k]) : "r"(y[k]));
+            } else {
+                asm("max.f16x2 %0, %0, %1;" : "+r"(x[k]) : "r"(y[k]));
+            }
+        }
+        memcpy(a.lane, x, sizeof(x));
+    } else {
+        for (int k = 0; k < n; ++k) {
+            a[k] = static_cast<T>(fmax(static_cast<wide<T>>(a[k]), static_cast<wide<T>>(b[k])));
+        }
+    }
+    return a;
+}
+
+// Of some elements of a row the largest, and the sum of exp(x - base()). NaN shows in the sum
+// alone.
+template <typename T>
+struct tally {
+    wide<T> largest = -infinity, sum = 0;
+
+    // The largest element, or 0 where that is infinite: base() + log(sum) is right for these too.
+    __device__ wide<T> base() const { return fabs(largest) == infinity ? 0 : largest; }
+
+    template <int width, int steps>
+    __device__ void include(const vector<T, width> (&x)[steps]) {
+        const wide<T> before = largest;
+        vector<T, width> most = x[0];
+#pragma unroll
+        for (int k = 1; k < steps; ++k) most = dotcu::larger(most, x[k]);
+#pragma unroll
+        for (int i = 0; i < width; ++i) largest = fmax(largest, static_cast<wide<T>>(most[i]));
+        wide<T> more = 0;  // of one vector after the other: shorter chains of sums lose less
+#pragma unroll
+        for (int k = 0; k < steps; ++k) {
+            wide<T> some = 0;
+#pragma unroll
+            for (int i = 0; i < width; ++i) {
+                some += exponential<T>(static_cast<wide<T>>(x[k][i]) - base());
+            }
+            more += some;
+        }
+        sum = sum * exponential<T>(before - base()) + more;
+    }
+};
+
+// The tally of `lanes` neighbouring lanes, a power of two; all lanes of the warp take part.
+template <int lanes, typename T>
+__device__ tally<T> join_warp(tally<T> mine) {
+    tally<T> all;
+    all.largest = reduce_warp<lanes>(mine.largest, [](wide<T> a, wide<T> b) { return fmax(a, b); });
+    mine.sum *= exponential<T>(mine.largest - all.base());
+    all.sum = reduce_warp<lanes>(mine.sum, plus());
+    return all;
+}
+
+// The tally of a row, out of those of its threads: `threads` of each of the `blocks` of a cluster.
+// Up to 32 threads are lanes of a warp, which other rows may share; more are a block. `of_warp` is
+// shared memory, one tally for each warp of the row; the next row takes another.
+//
+// A kernel with more than one block calls cluster_arrive() at its start, for none may write into
+// another's shared memory before that one has begun. After it, no block needs another.
+template <int threads, int blocks = 1, typename T>
+__device__ tally<T> join(tally<T> mine, tally<T>* of_warp) {
+    mine = join_warp<(threads < warp_size ? threads : warp_size)>(mine);
+    if constexpr (threads > warp_size) {
+        constexpr int warps = threads / warp_size, all = warps * blocks;
+        const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+        if constexpr (blocks > 1) {
+            cluster_wait();
+            if (lane < blocks) *shared_of(of_warp + cluster_rank() * warps + warp, lane) = mine;
+            cluster_sync();
+        } else {
+            if (lane == 0) of_warp[warp] = mine;
+            __syncthreads();
+        }
+        mine = tally<T>();
+        for (int w = lane % all; w < all; w += warp_size) {
+            mine.largest = fmax(mine.largest, of_warp[w].largest);
+        }
+        for (int w = lane % all; w < all; w += warp_size) {
+            mine.sum += of_warp[w].sum * exponential<T>(of_warp[w].largest - mine.base());
+        }
+        mine = join_warp<(all < warp_size ? all : warp_size)>(mine);
+    }
+    return mine;
+}
+
+}  // namespace dotcu
