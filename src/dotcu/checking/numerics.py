@@ -96,7 +96,12 @@ def outputs(result: Any) -> tuple[torch.Tensor, ...]:
 
 
 def oracle(
-    reference: Reference, sample: Sample, tolerance: float | None = None, *, trials: int = TRIALS
+    reference: Reference,
+    sample: Sample,
+    tolerance: float | None = None,
+    *,
+    floor: float = 0.0,
+    trials: int = TRIALS,
 ) -> Oracle:
     """Compute what a sample's result should be, and its bounds, on the device where its tensors are.
 
@@ -105,6 +110,7 @@ def oracle(
     Args:
         tolerance: A declared one, which stands for the bounds of what is floating-point: of an element
             its own size and the root mean square of all, times this.
+        floor: What an element of float64 may be off in any case, where there is a tolerance.
         trials: How often inputs are moved at random.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
@@ -116,7 +122,7 @@ def oracle(
             change.include(other)
     in_single = _errors_in_single(reference, sample, plain)
     limits = [
-        _limits(own, value, change, tolerance, single)
+        _limits(own, value, change, tolerance, floor, single)
         for own, value, single, change in zip(plain, exact, in_single, changes, strict=True)
     ]
     values, bounds, norms = zip(*limits, strict=True) if limits else ((), (), ())
@@ -206,6 +212,7 @@ def _limits(
     exact: torch.Tensor,
     change: _Change,
     tolerance: float | None,
+    floor: float,
     in_single: torch.Tensor | None,
 ) -> Limits:
     if change.span is not None:  # another integer or bool only where the inputs' last places decide it
@@ -213,6 +220,7 @@ def _limits(
         return (low + high) / 2, (high - low) / 2, 0.0
     if tolerance is not None:
         least = torch.finfo(real(own).dtype).smallest_normal  # it may flush what is smaller
+        least = max(least, floor) if real(own).dtype == torch.float64 else least
         bound = tolerance * (_finite(exact).abs() + _rms(exact)) + least
         return exact, bound, 2 * (tolerance * norm(exact) + least * math.sqrt(exact.numel()))
     return exact, *_limits_of_floating(real(own), exact, change.most, in_single)

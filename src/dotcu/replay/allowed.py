@@ -27,7 +27,7 @@ _TORCH: tuple[Any, ...] = (
     torch.Tensor, torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo,
     torch.iinfo, torch.is_tensor, torch.empty, torch.empty_strided, torch.zeros, torch.ones, torch.full,
     torch.arange, torch.tensor, torch.promote_types, torch.can_cast, torch.result_type,
-    torch.broadcast_shapes,
+    torch.broadcast_shapes, torch.cuda.get_device_capability,
 )  # fmt: skip
 
 _CONSTANTS = (

@@ -37,6 +37,9 @@ FEW, MANY = 24, 5000
 _DOUBLE = 1e-10
 """The relative error of a gradient in float64: far above rounding, far below a wrong formula."""
 
+_ROUNDING = 1e-13
+"""The absolute error of one in float64, whose terms are about 1: it may be zero, as that of softmax's sum."""
+
 _FEW = (of_size(1, 33, 257), "transposed", "sliced", "offset-1", "expanded")
 _MORE = (*_FEW, of_size(0), "channels-last", "normal")
 """Which derived cases are differentiated."""
@@ -265,7 +268,8 @@ def _judged(
     assert subject.reference is not None
     try:
         reference = derivative.of(subject.reference)
-        expected = numerics.oracle(reference, copies, _tolerance(subject, case.dtype))
+        tolerance = _tolerance(subject, case.dtype)
+        expected = numerics.oracle(reference, copies, tolerance, floor=_ROUNDING)
     except Exception as error:  # it may compute by what torch cannot differentiate
         return Skipped(why=f"the reference cannot be differentiated: {one_line(error)}")
     judged = numerics.judge(gradients, expected)
