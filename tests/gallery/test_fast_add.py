@@ -1,7 +1,8 @@
-"""fast_add: vector loads where tensors are aligned, one by one where they are not."""
+"""fast_add: vectors as wide as the addresses of all tensors allow."""
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -70,15 +71,38 @@ def test_an_aligned_view_is_loaded_as_vectors(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ctype", "load"),
-    [("float", "ld.global.v4.f32"), ("double", "ld.global.v2.f64"), ("long long", "ld.global.v2.u64")],
+    "name", ["fast_add<float, 4, 1>", "fast_add<double, 2, 1>", "fast_add<signed char, 16, 1>"]
 )
-def test_the_kernel_loads_16_bytes_at_a_time(ctype: str, load: str) -> None:
+def test_the_kernel_moves_16_bytes_at_a_time(name: str) -> None:
     source = read_source(Path(module.__file__).with_name("kernel.cu"))
-    name = f"fast_add<{ctype}>"
     built = build(source, options=CompileOptions(), target=Target.parse("compute_80"), names=[name])
-    assert load in built.ptx
-    assert load.replace("ld.", "st.") in built.ptx
+    assert len(re.findall(r"ld\.global\.v[24]\.[buf](?:32|64)", built.ptx)) == 2
+    assert len(re.findall(r"st\.global\.v[24]\.[buf](?:32|64)", built.ptx)) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "offset", "lanes"),
+    [
+        (torch.int8, 8, 8),
+        (torch.int8, 4, 4),
+        (torch.int8, 3, 1),
+        (torch.bfloat16, 2, 2),
+        (torch.float32, 2, 2),
+    ],
+)
+def test_vectors_are_as_wide_as_an_address_allows(
+    dtype: torch.dtype, offset: int, lanes: int, device: torch.device
+) -> None:
+    a, b = random(device, dtype, 100)[offset:], random(device, dtype, 100 - offset)
+    with dotcu.kernel.context.watching() as seen:
+        assert torch.equal(fast_add(a, b), a + b)
+    assert [launch.kernel.split(", ")[1] for launch in seen] == [str(lanes)]
+
+
+def test_a_block_of_fewer_threads_than_a_vector_has_elements_leaves_no_element(device: torch.device) -> None:
+    a, b = random(device, torch.int8, 1003), random(device, torch.int8, 1003)
+    for block_size in (1, 3, 8):
+        assert torch.equal(fast_add(a, b, block_size=block_size), a + b)
 
 
 @pytest.mark.parametrize("grid_size", [1, 3, 1000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,11 +15,20 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import dotcu
 from dotcu import gallery
+from dotcu.checking import numerics
+from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
+FAST = (torch.float32, torch.bfloat16)
 CASES = [
-    pytest.param(operator, overload, dtype, id=f"{name}.{key or 'default'}-{str(dtype)[6:]}")
+    pytest.param(
+        operator,
+        overload,
+        dtype,
+        id=f"{name}.{key or 'default'}-{str(dtype)[6:]}",
+        marks=() if dtype in FAST else pytest.mark.slow,
+    )
     for name, operator in OPERATORS.items()
     for key, overload in operator.overloads.items()
     for dtype in operator.dtypes
@@ -27,6 +37,12 @@ CASES = [
 
 Make = Callable[..., Tensor]
 
+
+def _classes(make: Make, n: int) -> Tensor:
+    """Targets for n rows of three logits."""
+    return (make(n) > 0).to(torch.int64)
+
+
 # Operators as functions of one size, and of tensors to differentiate by.
 BY_SIZE: dict[str, Callable[[Any, Make, int], Tensor]] = {
     "add": lambda op, make, n: op(make(n, 3), make(n, 3)),
@@ -34,6 +50,21 @@ BY_SIZE: dict[str, Callable[[Any, Make, int], Tensor]] = {
     "square": lambda op, make, n: op(make(n, 3)),
     "matmul": lambda op, make, n: op(make(n, n + 30), make(n + 30, n + 60)),
     "sum": lambda op, make, n: op(make(n, 3)),
+    "swiglu": lambda op, make, n: op(make(n, 3), make(n, 3)),
+    "swiglu_backward": lambda op, make, n: op(make(n, 3), make(n, 3), make(n, 3))[0],
+    "cumsum": lambda op, make, n: op(make(n, 3), 0),
+    "rms_norm": lambda op, make, n: op(make(n, 3), make(3)),
+    "add_rms_norm": lambda op, make, n: op(make(n, 3), make(n, 3), make(3))[0],
+    "layer_norm": lambda op, make, n: op(make(n, 3), make(3), make(3)),
+    "transpose": lambda op, make, n: op(make(n, n + 30)),
+    "permute_copy": lambda op, make, n: op(make(n, 3, n + 30), [2, 0, 1]),
+    "quantize_fp8": lambda op, make, n: op(make(n, n + 30))[1],
+    "softmax": lambda op, make, n: op(make(n, 3)),
+    "softmax_backward": lambda op, make, n: op(make(n, 3), make(n, 3)),
+    "cross_entropy": lambda op, make, n: op(make(n, 3), _classes(make, n))[0],
+    "cross_entropy_backward": lambda op, make, n: op(
+        make(1)[0], make(n), make(n, 3), _classes(make, n), make(n)
+    ),
 }
 FACTORS: dict[str, list[tuple[int, ...]]] = {
     "add": [(4, 1, 3), (2, 1)],
@@ -41,10 +72,23 @@ FACTORS: dict[str, list[tuple[int, ...]]] = {
     "square": [(5, 3)],
     "matmul": [(3, 4), (4, 2)],
     "sum": [(3, 5)],
+    "swiglu": [(4, 3), (4, 3)],
+    "swiglu_backward": [(4, 3), (4, 3), (4, 3)],
+    "cumsum": [(3, 5)],
+    "transpose": [(3, 5)],
+    "rms_norm": [(3, 5), (5,)],
+    "layer_norm": [(3, 5), (5,), (5,)],
+    "softmax": [(3, 5)],
+    "softmax_backward": [(3, 5), (3, 5)],
 }
 
+WITH_OUT = [name for name, operator in OPERATORS.items() if "out" in operator.overloads]
+WITH_BLOCK_SIZE = [
+    name for name, op in OPERATORS.items() if "block_size" in inspect.signature(op.body).parameters
+]
 
-@pytest.fixture(params=OPERATORS)
+
+@pytest.fixture(params=FACTORS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -59,21 +103,27 @@ def samples_of(overload: Any, device: torch.device, dtype: torch.dtype) -> Itera
     yield from overload.make_samples(device, dtype)
 
 
+def several(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
 @pytest.mark.parametrize(("operator", "overload", "dtype"), CASES)
 def test_every_sample_agrees_with_the_reference(
     operator: Any, overload: Any, dtype: torch.dtype, device: torch.device
 ) -> None:
+    declared = Subject(overload=overload, device=device).tolerance(dtype)
+    tolerance = 1e-10 if declared is None and dtype == torch.float64 else declared
     cases = 0
     for sample in samples_of(overload, device, dtype):
         got = operator(*sample.args, **sample.kwargs)
-        exact = sample.map_tensors(lambda t: t.double() if t.is_floating_point() else t)
-        expected = overload.reference_function(*exact.args, **exact.kwargs)
-        assert got.device.type == device.type
-        torch.testing.assert_close(got, expected.to(got.dtype), msg=lambda m, s=sample: f"{s}\n{m}")
+        assert all(one.device.type == device.type for one in several(got))
+        judged = numerics.judge(got, numerics.oracle(overload.reference_function, sample, tolerance))
+        assert judged.held, f"{sample}: {judged}"
         cases += 1
     assert cases >= 5
 
 
+@pytest.mark.parametrize("name", OPERATORS)
 def test_samples_include_empty_strided_and_odd_ones(name: str) -> None:
     tensors = [
         tensor
@@ -85,14 +135,18 @@ def test_samples_include_empty_strided_and_odd_ones(name: str) -> None:
     assert any(tensor.numel() % 32 for tensor in tensors)
 
 
+@pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck_holds(name: str, device: torch.device) -> None:
     overload = OPERATORS[name]
     for sample in [*samples_of(overload, device, torch.float32)][:2]:
         torch.library.opcheck(overload.torch_op, sample.args, dict(sample.kwargs))
-        differentiable = sample.map_tensors(lambda tensor: tensor.requires_grad_())
+        if not overload.has_backward:
+            continue
+        differentiable = sample.map_tensors(lambda t: t.requires_grad_(t.is_floating_point()))
         torch.library.opcheck(overload.torch_op, differentiable.args, dict(differentiable.kwargs))
 
 
+@pytest.mark.parametrize("name", WITH_OUT)
 def test_opcheck_holds_for_the_out_overload(name: str, device: torch.device) -> None:
     sample = next(samples_of(OPERATORS[name], device, torch.float32))
     out = torch.empty_like(OPERATORS[name](*sample.args))
@@ -107,6 +161,7 @@ def test_second_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
     assert gradgradcheck(OPERATORS[name], inputs)
 
 
+@pytest.mark.parametrize("name", BY_SIZE)
 def test_five_sizes_compile_once(name: str, device: torch.device) -> None:
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
@@ -158,11 +213,12 @@ def test_gradients_are_the_same_under_compile(name: str, inputs: list[Tensor]) -
     call = torch.compile(
         lambda *tensors: operator(*tensors), backend="aot_eager", fullgraph=True, dynamic=True
     )
-    eager = torch.autograd.grad(operator(*inputs).cos().sum(), inputs)
-    compiled = torch.autograd.grad(call(*inputs).cos().sum(), inputs)
+    eager = torch.autograd.grad(several(operator(*inputs))[0].cos().sum(), inputs)
+    compiled = torch.autograd.grad(several(call(*inputs))[0].cos().sum(), inputs)
     torch.testing.assert_close(compiled, eager)
 
 
+@pytest.mark.parametrize("name", WITH_OUT)
 def test_out_is_written_and_returned(name: str, inputs: list[Tensor]) -> None:
     plain = [tensor.detach() for tensor in inputs]
     expected = OPERATORS[name](*plain)
@@ -173,6 +229,7 @@ def test_out_is_written_and_returned(name: str, inputs: list[Tensor]) -> None:
     assert out._version > version
 
 
+@pytest.mark.parametrize("name", WITH_OUT)
 def test_a_non_contiguous_out_receives_the_result_and_its_neighbours_keep_theirs(
     name: str, inputs: list[Tensor]
 ) -> None:
@@ -189,6 +246,7 @@ def test_a_non_contiguous_out_receives_the_result_and_its_neighbours_keep_theirs
     assert (memory == 7.0).all()
 
 
+@pytest.mark.parametrize("name", WITH_OUT)
 def test_out_is_written_under_compile(name: str, inputs: list[Tensor]) -> None:
     torch._dynamo.reset()
     plain = [tensor.detach() for tensor in inputs]
@@ -205,12 +263,14 @@ def test_out_is_written_under_compile(name: str, inputs: list[Tensor]) -> None:
     assert torch.equal(out, expected)
 
 
+@pytest.mark.parametrize("name", WITH_OUT)
 def test_out_has_no_gradient(name: str, inputs: list[Tensor]) -> None:
     out = torch.empty_like(OPERATORS[name](*inputs).detach())
     with pytest.raises(GradientError, match="out"):
         OPERATORS[name](*inputs, out=out)
 
 
+@pytest.mark.parametrize("name", WITH_OUT)
 def test_out_of_another_dtype_or_shape_is_refused(name: str, inputs: list[Tensor]) -> None:
     plain = [tensor.detach() for tensor in inputs]
     right = torch.empty_like(OPERATORS[name](*plain))
@@ -219,6 +279,7 @@ def test_out_of_another_dtype_or_shape_is_refused(name: str, inputs: list[Tensor
             OPERATORS[name](*plain, out=wrong)
 
 
+@pytest.mark.parametrize("name", [name for name in FACTORS if name != "transpose"])  # which takes any
 @pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
 def test_another_dtype_is_refused_with_those_that_are_taken(
     name: str, dtype: torch.dtype, device: torch.device
@@ -231,6 +292,7 @@ def test_another_dtype_is_refused_with_those_that_are_taken(
     assert all(str(taken).removeprefix("torch.") in message for taken in OPERATORS[name].dtypes)
 
 
+@pytest.mark.parametrize("name", WITH_BLOCK_SIZE)
 @pytest.mark.parametrize("block_size", [0, -32, 2048])
 def test_a_block_size_that_no_gpu_has_is_refused(name: str, block_size: int, inputs: list[Tensor]) -> None:
     with pytest.raises((LaunchConfigError, ValueError), match=str(block_size)):

@@ -19,26 +19,75 @@ pytestmark = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folde
 
 INSTANTIATIONS = {
     "add": [
-        "add<__half>",
-        "add<signed char>",
-        "add_number<__nv_bfloat16, float>",
-        "add_number<int, long long>",
+        "add<__half, 2, 4>",
+        "add<signed char, 1, 16>",
+        "add_number<__nv_bfloat16, float, 2, 4>",
+        "add_number<int, long long, 1, 4>",
     ],
-    "fast_add": ["fast_add<float>", "fast_add<__half>", "fast_add_unaligned<__nv_bfloat16>"],
-    "square": ["square<double>", "square<__half>", "square<unsigned char>"],
+    "fast_add": ["fast_add<float, 4, 1>", "fast_add<__half, 8, 1>", "fast_add<__nv_bfloat16, 1, 8>"],
+    "square": ["square<double, 2, 2>", "square<__half, 8, 1>", "square<unsigned char, 16, 1>"],
+    "softmax": [
+        "softmax<float, 4, 4, 128, 1>",
+        "softmax<__half, 1, 16, 8, 1>",
+        "softmax_long<__nv_bfloat16, 8, 4, 512>",
+    ],
+    "cross_entropy": [
+        "cross_entropy<float, 4, 4, 256>",
+        "cross_entropy<__nv_bfloat16, 8, 4, 8>",
+        "cross_entropy_reduce<__half>",
+    ],
     "matmul": ["matmul_naive<float, float, 16>", "matmul_tiled<__half, float, 32>"],
+    "rms_norm": [
+        "rms_norm<__nv_bfloat16, float, float, 8, 2, 32, true, false>",
+        "rms_norm<float, float, float, 4, 4, 256, false, true>",
+        "rms_norm<__half, __half, float, 1, 4, 128, false, false>",
+    ],
+    "layer_norm": [
+        "layer_norm<__nv_bfloat16, float, float, 8, 2, 32, true>",
+        "layer_norm<float, float, float, 4, 4, 256, false>",
+        "layer_norm<double, double, double, 2, 1, 64, false>",
+    ],
+    "transpose": [
+        "transpose<unsigned short, 8, 8, 128, 256, 2, long long, long long>",
+        "transpose<unsigned, 4, 1, 32, 256, 2, long long, long long>",
+        "transpose<unsigned char, 16, 16, 128, 64, 2, long long, long long>",
+        "copy<uint4, 64, 256, 2, long long, long long>",
+        "copy<unsigned short, 4, 256, 1, long long>",
+    ],
+    "quantize_fp8": [
+        "quantize_fp8<__nv_bfloat16, 8, 4, 256, 256, 1>",
+        "quantize_fp8<float, 1, 2, 8, 128, 1>",
+        "quantize_fp8<__half, 8, 8, 256, 256, 4>",
+    ],
+    "cumsum": [
+        "clear",
+        "cumsum<float, float, float, 4, 8, 256, 0, false>",
+        "cumsum<__nv_bfloat16, __nv_bfloat16, float, 8, 8, 256, 2, true>",
+        "cumsum<short, long long, long long, 2, 2, 256, 2, false>",
+        "cumsum_rows<__half, __half, float, 8, 1, 256, 32, 4, false>",
+        "cumsum_rows<double, double, double, 2, 8, 256, 32, 1, true>",
+    ],
     "sum": [
-        "sum<float, float, double>",
-        "sum<__nv_bfloat16, float, double>",
-        "sum<short, long long, long long>",
-        "sum<double, double, double>",
+        "sum_rows<float, float, float, float, 256, 4>",
+        "sum_rows<__nv_bfloat16, float, float, __nv_bfloat16, 8, 4>",
+        "sum_rows<short, int, long long, long long, 512, 4>",
+        "sum_columns<double, double, double, double, 2, 8>",
+        "sum_columns<__half, float, float, __half, 8, 8>",
+        "sum_columns<signed char, int, long long, long long, 8, 8>",
+    ],
+    "swiglu": [
+        "swiglu<float, float, 4, 1>",
+        "swiglu<double, double, 2, 1>",
+        "swiglu_backward<__half, float, 8, 1>",
+        "swiglu_backward<__nv_bfloat16, float, 1, 8>",
     ],
 }
 
 
 def test_the_operator_is_named_like_its_folder(folder: Path) -> None:
     assert folder.name in gallery.__all__
-    assert {path.name for path in folder.iterdir() if path.is_file()} == {"kernel.cu", "op.py", "README.md"}
+    files = {path.name for path in folder.iterdir() if path.suffix not in (".cuh", ".cu")}
+    assert files - {"__pycache__"} == {"op.py", "README.md"}
 
 
 def test_the_example_of_the_readme_runs(folder: Path) -> None:

@@ -50,7 +50,16 @@ def test_torch_func_differentiates_twice(device: torch.device) -> None:
     assert torch.equal(hessian, 2 * torch.eye(4, dtype=torch.float64, device=device))
 
 
-def test_more_elements_than_threads_are_all_squared(device: torch.device) -> None:
-    x = torch.randn(30_000, device=device)
-    with dotcu.simulate(arch="sm_87"):  # holds 8192 threads in blocks of 32
-        assert torch.equal(square(x, block_size=32), x * x)
+def test_a_thread_takes_16_bytes_as_wide_as_the_address_allows(device: torch.device) -> None:
+    x = torch.randn(1003, device=device)
+    with dotcu.kernel.context.watching() as seen:
+        for view in (x, x[2:], x[1:]):
+            assert torch.equal(square(view), view * view)
+    names = [launch.kernel for launch in seen]
+    assert names == ["square<float, 4, 1>", "square<float, 2, 2>", "square<float, 1, 4>"]
+
+
+def test_any_block_leaves_no_element(device: torch.device) -> None:
+    x = torch.arange(1003, dtype=torch.int32, device=device).to(torch.int8)
+    for block_size in (1, 3, 8, 1024):
+        assert torch.equal(square(x, block_size=block_size), x * x)

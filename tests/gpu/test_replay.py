@@ -251,4 +251,4 @@ def test_while_a_body_is_asked_for_shapes_nothing_is_launched() -> None:
     calm(square, x)
     with dotcu.kernel.context.watching() as seen:
         square(x)
-    assert [launch.kernel for launch in seen] == ["square<float>"]
+    assert [launch.kernel for launch in seen] == ["square<float, 4, 1>"]

@@ -4,9 +4,39 @@ They use dotcu's public names alone, so a folder can be copied into any project 
 """
 
 from dotcu.gallery.add.op import add
+from dotcu.gallery.cross_entropy.op import cross_entropy, cross_entropy_backward
+from dotcu.gallery.cumsum.op import cumsum, reverse_cumsum
 from dotcu.gallery.fast_add.op import fast_add
+from dotcu.gallery.layer_norm.op import layer_norm, layer_norm_backward
 from dotcu.gallery.matmul.op import matmul
+from dotcu.gallery.quantize_fp8.op import quantize_fp8
+from dotcu.gallery.rms_norm.op import add_rms_norm, rms_norm, rms_norm_backward
+from dotcu.gallery.softmax.op import softmax, softmax_backward
 from dotcu.gallery.square.op import square
 from dotcu.gallery.sum.op import sum
+from dotcu.gallery.swiglu.op import swiglu, swiglu_backward
+from dotcu.gallery.transpose.op import permute_copy, transpose
 
-__all__ = ["add", "fast_add", "matmul", "square", "sum"]
+__all__ = [
+    "add",
+    "add_rms_norm",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "cumsum",
+    "fast_add",
+    "layer_norm",
+    "layer_norm_backward",
+    "matmul",
+    "permute_copy",
+    "quantize_fp8",
+    "reverse_cumsum",
+    "rms_norm",
+    "rms_norm_backward",
+    "softmax",
+    "softmax_backward",
+    "square",
+    "sum",
+    "swiglu",
+    "swiglu_backward",
+    "transpose",
+]

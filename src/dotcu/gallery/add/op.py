@@ -18,9 +18,15 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 REAL = FLOATS + INTEGERS
 
+WORD_BYTES = 4
+"""Of an access: those of a warp are a line of 128 bytes then."""
+
+THREAD_BYTES = 16
+"""Of each input that a thread has on its way: 32 KB for a multiprocessor of 2048 threads."""
+
 
 @dotcu.op("dotcu::add", dtypes=REAL)
-def add(a: Tensor, b: Tensor, *, block_size: int = 256) -> Tensor:
+def add(a: Tensor, b: Tensor, *, block_size: int = 128) -> Tensor:
     """Add two tensors of one dtype, broadcast against each other.
 
     `add(a, 2)` adds a number, `add(a, b, out=c)` writes into a tensor that is there already.
@@ -32,45 +38,74 @@ def add(a: Tensor, b: Tensor, *, block_size: int = 256) -> Tensor:
     """
     a, b = _operands(a, b)
     out = torch.empty_like(a)
-    _launch(kernels.add[a.dtype], a, b, out, block_size)
+    _launch(kernels.add, (a.dtype,), a, b, out, block_size)
     return out
 
 
 @add.overload("out", mutates_args=("out",))
-def add_out(a: Tensor, b: Tensor, *, block_size: int = 256, out: Tensor) -> None:
+def add_out(a: Tensor, b: Tensor, *, block_size: int = 128, out: Tensor) -> None:
     """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part."""
     a, b = _operands(a, b)
     _require_like(out, a)
     whole = _contiguous_like(out)
-    _launch(kernels.add[a.dtype], a, b, whole, block_size)
+    _launch(kernels.add, (a.dtype,), a, b, whole, block_size)
     if whole is not out:
         out.copy_(whole)
 
 
 @add.overload("Scalar")
-def add_number(a: Tensor, b: Number, *, block_size: int = 256) -> Tensor:
+def add_number(a: Tensor, b: Number, *, block_size: int = 128) -> Tensor:
     """Add a number; an integer tensor and a fraction give a floating-point tensor, as in torch."""
     a = _promoted(a, b)
     out = torch.empty_like(a)
-    _launch(kernels.add_number[a.dtype, _wide(a.dtype)], a, b, out, block_size)
+    _launch(kernels.add_number, (a.dtype, _wide(a.dtype)), a, b, out, block_size)
     return out
 
 
 @add.overload("Scalar_out", mutates_args=("out",))
-def add_number_out(a: Tensor, b: Number, *, block_size: int = 256, out: Tensor) -> None:
+def add_number_out(a: Tensor, b: Number, *, block_size: int = 128, out: Tensor) -> None:
     """Write a + b, with a number b, into `out`."""
     a = _promoted(a, b)
     _require_like(out, a)
     whole = _contiguous_like(out)
-    _launch(kernels.add_number[a.dtype, _wide(a.dtype)], a, b, whole, block_size)
+    _launch(kernels.add_number, (a.dtype, _wide(a.dtype)), a, b, whole, block_size)
     if whole is not out:
         out.copy_(whole)
 
 
-def _launch(kernel: dotcu.Kernel, a: Tensor, b: Tensor | Number, out: Tensor, block_size: int) -> None:
-    n = out.numel()
-    resident = kernel.occupancy(block_size) * dotcu.sm_count(out)
-    kernel(a, b, out, n, grid=torch.sym_min(dotcu.cdiv(n, block_size), resident), block=block_size)
+def _launch(
+    kernel: dotcu.Kernel,
+    types: tuple[torch.dtype, ...],
+    a: Tensor,
+    b: Tensor | Number,
+    out: Tensor,
+    block_size: int,
+) -> None:
+    block_size = _block(block_size)
+    starts = (a, b, out) if isinstance(b, Tensor) else (a, out)
+    lanes, share = _lanes(starts, block_size), THREAD_BYTES // out.element_size()
+    grid = dotcu.cdiv(out.numel(), share * block_size)
+    instance = (*types, lanes, share // lanes)
+    kernel[instance](a, b, out, out.numel(), grid=grid, block=block_size)
+
+
+def _lanes(starts: tuple[Tensor, ...], block_size: int) -> int:
+    """Elements of an access: as many as a word holds, and fewer where a tensor does not start at a word."""
+    size = starts[0].element_size()
+    lanes = max(1, WORD_BYTES // size)
+    while lanes > 1 and not (
+        lanes <= block_size and all(dotcu.is_aligned(tensor, lanes * size) for tensor in starts)
+    ):
+        lanes //= 2
+    return lanes
+
+
+def _block(block_size: int) -> int:
+    if not 1 <= block_size <= 1024:
+        raise ValueError(
+            f"a block has 1 to 1024 threads (got {block_size}).\nType: add(a, b, block_size=256)"
+        )
+    return int(block_size)  # lanes hang on it, so torch.compile must know it too
 
 
 def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

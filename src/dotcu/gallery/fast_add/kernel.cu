@@ -1,57 +1,58 @@
-// fast_add: out[i] = a[i] + b[i], 16 bytes at a time.
+// fast_add: out[i] = a[i] + b[i], 16 bytes at a time, by a grid of any size.
 //
-//     fast_add              a, b, out: n contiguous elements at addresses divisible by 16
-//     fast_add_unaligned    a, b, out: n contiguous elements anywhere
+//     a, b, out: n contiguous elements that start at multiples of `lanes` elements
 //
-// Idea: a load of 16 bytes moves as much as four of 4 with a quarter of the instructions, and
-// keeps more bytes on their way at once. What is left after the last whole vector, fewer elements
-// than one holds, is added one by one. A vector that starts at any other address is a fault of
-// the hardware, so tensors that do not start on 16 bytes (a view x[1:], say) take the second
-// kernel.
+// Idea: a load of 16 bytes moves as much as four of 4 with a quarter of the instructions, so the
+// issue slots are free for narrow types, of which 16 bytes hold 16. A thread has `steps` vectors of
+// both inputs on their way, a block apart, before it adds the first. What is left after the last
+// whole vector, fewer elements than one holds, is one for each of the first threads, loaded along
+// with the vectors.
+//
+// A vector that starts at any other address is a fault of the hardware: tensors that do not start
+// on 16 bytes (a view x[1:], say) take fewer lanes and more steps, down to single elements. A block
+// has at least `lanes` threads.
 //
 // Cost: n additions and 3 n elements moved: bound by memory.
 // Source: Justin Luitjens, "Increase Performance with Vectorized Memory Access", 2013.
 
-template <typename T>
-struct alignas(16) Vector {
-    static constexpr int size = 16 / sizeof(T);
-    T lane[size];
-};
+#include <dotcu/grid.cuh>
+#include <dotcu/vector.cuh>
 
-// This thread's place among all threads of the grid, and how many there are.
-__device__ long long thread_of_grid() {
-    return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-__device__ long long threads_of_grid() { return static_cast<long long>(gridDim.x) * blockDim.x; }
-
-// out[i] = a[i] + b[i] for first <= i < n, by all threads of the grid.
-template <typename T>
-__device__ void add_one_by_one(const T* a, const T* b, T* out, long long first, long long n) {
-    for (long long i = first + thread_of_grid(); i < n; i += threads_of_grid()) {
-        out[i] = static_cast<T>(a[i] + b[i]);
-    }
-}
-
-template <typename T>
-__global__ void fast_add(const T* a, const T* b, T* out, long long n) {
-    constexpr int size = Vector<T>::size;
-    const auto* a_vectors = reinterpret_cast<const Vector<T>*>(a);
-    const auto* b_vectors = reinterpret_cast<const Vector<T>*>(b);
-    auto* out_vectors = reinterpret_cast<Vector<T>*>(out);
-
-    for (long long v = thread_of_grid(); v < n / size; v += threads_of_grid()) {
-        const Vector<T> x = a_vectors[v];
-        const Vector<T> y = b_vectors[v];
-        Vector<T> sum;
+template <typename T, int lanes>
+__device__ dotcu::vector<T, lanes> sum_of(const dotcu::vector<T, lanes>& x,
+                                          const dotcu::vector<T, lanes>& y) {
+    dotcu::vector<T, lanes> sum;
 #pragma unroll
-        for (int k = 0; k < size; ++k) sum.lane[k] = static_cast<T>(x.lane[k] + y.lane[k]);
-        out_vectors[v] = sum;
-    }
-    add_one_by_one(a, b, out, n / size * size, n);
+    for (int k = 0; k < lanes; ++k) sum[k] = static_cast<T>(x[k] + y[k]);
+    return sum;
 }
 
-template <typename T>
-__global__ void fast_add_unaligned(const T* a, const T* b, T* out, long long n) {
-    add_one_by_one(a, b, out, 0, n);
+template <typename T, int lanes, int steps>
+__global__ void fast_add(const T* a, const T* b, T* out, long long n) {
+    const long long vectors = n / lanes;
+    const long long rest = vectors * lanes + dotcu::thread_of_grid();
+    dotcu::vector<T, 1> last_x{}, last_y{};
+    if (rest < n) {
+        last_x = dotcu::load<1>(a + rest);
+        last_y = dotcu::load<1>(b + rest);
+    }
+
+    long long first = static_cast<long long>(blockIdx.x) * blockDim.x * steps + threadIdx.x;
+    for (; first < vectors; first += dotcu::threads_of_grid() * steps) {
+        dotcu::vector<T, lanes> x[steps], y[steps];
+#pragma unroll
+        for (int k = 0; k < steps; ++k) {
+            const long long v = first + k * blockDim.x;
+            if (v < vectors) {
+                x[k] = dotcu::load<lanes>(a + v * lanes);
+                y[k] = dotcu::load<lanes>(b + v * lanes);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < steps; ++k) {
+            const long long v = first + k * blockDim.x;
+            if (v < vectors) dotcu::store(out + v * lanes, sum_of(x[k], y[k]));
+        }
+    }
+    if (rest < n) dotcu::store(out + rest, sum_of(last_x, last_y));
 }

@@ -18,20 +18,24 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 REAL = FLOATS + INTEGERS
 
 VECTOR_BYTES = 16
+"""The widest access that the hardware has."""
+
+THREAD_BYTES = 16
+"""Of each input that a thread has on its way: 64 KB for a multiprocessor of 2048 threads."""
 
 
 @dotcu.op("dotcu::fast_add", dtypes=REAL)
-def fast_add(a: Tensor, b: Tensor, *, block_size: int = 256, grid_size: int = -1) -> Tensor:
+def fast_add(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int = -1) -> Tensor:
     """Add two tensors of one dtype, broadcast against each other, 16 bytes at a time.
 
     `fast_add(a, b, out=c)` writes into a tensor that is there already. Where a tensor does not start
-    at an address divisible by 16 (a view x[1:], say), elements are added one by one.
+    at an address divisible by 16 (a view x[1:], say), vectors are as wide as the addresses allow.
 
     Args:
         a: A tensor of any shape and strides, of a dtype out of `REAL`.
         b: A tensor of the same dtype, of a shape that broadcasts.
         block_size: Threads of a block.
-        grid_size: Blocks of the grid; -1 for as many as are needed and the GPU can hold at once.
+        grid_size: Blocks of the grid, which go through all elements; -1 for as many as there are tiles.
     """
     a, b = _operands(a, b)
     out = torch.empty_like(a)
@@ -40,7 +44,7 @@ def fast_add(a: Tensor, b: Tensor, *, block_size: int = 256, grid_size: int = -1
 
 
 @fast_add.overload("out", mutates_args=("out",))
-def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 256, grid_size: int = -1, out: Tensor) -> None:
+def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int = -1, out: Tensor) -> None:
     """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part."""
     a, b = _operands(a, b)
     if out.dtype != a.dtype or out.shape != a.shape:
@@ -58,23 +62,41 @@ def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 256, grid_size: int 
 
 
 def _launch(a: Tensor, b: Tensor, out: Tensor, block_size: int, grid_size: int) -> None:
-    aligned = all(dotcu.is_aligned(tensor, VECTOR_BYTES) for tensor in (a, b, out))
-    kernel = (kernels.fast_add if aligned else kernels.fast_add_unaligned)[out.dtype]
-    steps = dotcu.cdiv(out.numel(), VECTOR_BYTES // out.element_size() if aligned else 1)
-    kernel(a, b, out, out.numel(), grid=_grid(kernel, out, steps, block_size, grid_size), block=block_size)
+    n, block_size = out.numel(), _block(block_size)
+    lanes, share = _lanes((a, b, out), block_size), THREAD_BYTES // out.element_size()
+    grid = _grid(dotcu.cdiv(n, share * block_size), grid_size)
+    kernels.fast_add[out.dtype, lanes, share // lanes](a, b, out, n, grid=grid, block=block_size)
 
 
-def _grid(kernel: dotcu.Kernel, out: Tensor, steps: int, block_size: int, grid_size: int) -> Any:
-    """Blocks for `steps` vectors or elements, one for each thread and pass."""
-    if grid_size != -1:
-        if grid_size < 1:
-            raise ValueError(
-                f"grid_size is a number of blocks, or -1 to have it chosen (got {grid_size}).\n"
-                "Leave it out: fast_add(a, b)"
-            )
-        return grid_size
-    resident = kernel.occupancy(block_size) * dotcu.sm_count(out)
-    return torch.sym_min(dotcu.cdiv(steps, block_size), resident)
+def _lanes(tensors: tuple[Tensor, ...], block_size: int) -> int:
+    """Elements of the widest vector at whose multiples all tensors start."""
+    size = tensors[0].element_size()
+    lanes = VECTOR_BYTES // size
+    while lanes > 1 and not (
+        lanes <= block_size and all(dotcu.is_aligned(tensor, lanes * size) for tensor in tensors)
+    ):
+        lanes //= 2
+    return lanes
+
+
+def _block(block_size: int) -> int:
+    if not 1 <= block_size <= 1024:
+        raise ValueError(
+            f"a block has 1 to 1024 threads (got {block_size}).\nType: fast_add(a, b, block_size=256)"
+        )
+    return int(block_size)  # lanes hang on it, so torch.compile must know it too
+
+
+def _grid(blocks: int, grid_size: int) -> int:
+    """As many blocks as there are tiles, or as many as are asked for, which then take several."""
+    if grid_size == -1:
+        return blocks
+    if grid_size < 1:
+        raise ValueError(
+            f"grid_size is a number of blocks, or -1 to have it chosen (got {grid_size}).\n"
+            "Leave it out: fast_add(a, b)"
+        )
+    return grid_size
 
 
 def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,15 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 REAL = FLOATS + INTEGERS
 
+VECTOR_BYTES = 16
+"""The widest access that the hardware has."""
+
+THREAD_BYTES = 16
+"""Of x that a thread has on its way."""
+
 
 @dotcu.op("dotcu::square", dtypes=REAL)
-def square(x: Tensor, *, block_size: int = 256) -> Tensor:
+def square(x: Tensor, *, block_size: int = 128) -> Tensor:
     """Multiply each element by itself. `square(x, out=y)` writes into a tensor that is there already.
 
     Args:
@@ -34,7 +40,7 @@ def square(x: Tensor, *, block_size: int = 256) -> Tensor:
 
 
 @square.overload("out", mutates_args=("out",))
-def square_out(x: Tensor, *, block_size: int = 256, out: Tensor) -> None:
+def square_out(x: Tensor, *, block_size: int = 128, out: Tensor) -> None:
     """Write x * x into `out`, of any strides. It may be `x` itself, but not overlap it in part."""
     _require_real(x)
     if out.dtype != x.dtype or out.shape != x.shape:
@@ -49,9 +55,30 @@ def square_out(x: Tensor, *, block_size: int = 256, out: Tensor) -> None:
 
 
 def _launch(x: Tensor, out: Tensor, block_size: int) -> None:
-    kernel, n = kernels.square[x.dtype], x.numel()
-    resident = kernel.occupancy(block_size) * dotcu.sm_count(x)
-    kernel(x, out, n, grid=torch.sym_min(dotcu.cdiv(n, block_size), resident), block=block_size)
+    n, size, block_size = out.numel(), out.element_size(), _block(block_size)
+    lanes = _lanes(x, out, block_size)
+    share = THREAD_BYTES // size
+    grid = dotcu.cdiv(n, share * block_size)
+    kernels.square[x.dtype, lanes, share // lanes](x, out, n, grid=grid, block=block_size)
+
+
+def _lanes(x: Tensor, out: Tensor, block_size: int) -> int:
+    """Elements of the widest vector at whose multiples both tensors start."""
+    size = x.element_size()
+    lanes = VECTOR_BYTES // size
+    while lanes > 1 and not (
+        lanes <= block_size and all(dotcu.is_aligned(tensor, lanes * size) for tensor in (x, out))
+    ):
+        lanes //= 2
+    return lanes
+
+
+def _block(block_size: int) -> int:
+    if not 1 <= block_size <= 1024:
+        raise ValueError(
+            f"a block has 1 to 1024 threads (got {block_size}).\nType: square(x, block_size=256)"
+        )
+    return int(block_size)  # lanes hang on it, so torch.compile must know it too
 
 
 def _require_real(x: Tensor) -> None:

@@ -1,64 +1,100 @@
-// sum: *total += x[0] + x[1] + ... + x[n - 1].
+// sum: out[o, i] = x[o, 0, i] + x[o, 1, i] + ... + x[o, n - 1, i].
 //
-//     x: n contiguous elements; total: one element, zero before the launch
+//     x: [outer, n, inner], contiguous; out: [outer, inner]
 //
-// Idea: four stages, each with the fastest means that its threads share. A thread adds up every
-// element that is a whole number of grids after its first, in a register. A warp adds up its 32
-// sums by shuffles, from register to register. A block adds up the sums of its warps through
-// shared memory. The blocks, which share nothing but global memory, add theirs to *total by
-// atomics: one for each block of a grid that is only as large as the GPU can hold at once.
+// Idea: a thread has a batch of 16-byte loads on their way before it adds the first. Who adds what
+// is fixed, so equal calls give equal bits. Where inner = 1, a team adds up a row: lanes of a warp,
+// or a block. Else a thread adds up neighbouring columns, and the block's rows of threads share the
+// n. Where that gives too few blocks, gridDim.y of them share each sum and write theirs to [outer,
+// gridDim.y, inner]; a second launch, which starts early, waits for these and adds them up.
 //
-// Sum is the type that adds within a block: float for the half types, 64 bits for integers. Total
-// is the type of the total: double for all floating-point types, since an atomic addition to a
-// float in global memory takes numbers below the smallest normal one for zero. Blocks finish in
-// any order, so the last bits of a floating-point total can differ from one launch to the next.
-//
-// Cost: n additions and n elements moved: bound by memory.
-// Source: Justin Luitjens, "Faster Parallel Reductions on Kepler", 2014; PTX ISA, atom.
+// Cost: outer * n * inner additions, as many elements read: bound by memory.
+// Source: Donald Knuth, "The Art of Computer Programming" 2, 4.2.2: the two-sum.
+#include <dotcu/grid.cuh>
+#include <dotcu/reduce.cuh>
+#include <dotcu/vector.cuh>
 
-constexpr int kWarp = 32;
-constexpr unsigned kAllLanes = 0xffffffff;
-
-// The sum over a warp, in its lane 0. All lanes take part.
+// A sum, and what its roundings have lost: no number where the sum is infinite.
 template <typename Sum>
-__device__ Sum sum_over_warp(Sum value) {
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-        value += __shfl_down_sync(kAllLanes, value, distance);
+struct Running {
+    Sum value = 0, lost = 0;
+    __device__ void add(Sum x) {
+        const Sum next = value + x, added = next - value;
+        lost += (value - (next - added)) + (x - added);
+        value = next;
     }
-    return value;
+    __device__ Sum total() const { return lost - lost == 0 ? value + lost : value; }
+};
+
+// Adds up vectors i, i + step, i + 2 * step, ... below n, which begin `stride` elements apart.
+template <int batch, typename Part, typename T, typename Sum, int lanes>
+__device__ void add_up(Running<Sum> (&sum)[lanes], const T* x, long long i, long long n,
+                       long long step, long long stride) {
+    for (; i < n; i += batch * step) {
+        dotcu::vector<T, lanes> v[batch] = {};
+#pragma unroll
+        for (int k = 0; k < batch; ++k)
+            if (i + k * step < n) v[k] = dotcu::load<lanes>(x + (i + k * step) * stride);
+#pragma unroll
+        for (int j = 0; j < lanes; ++j) {
+            Part value[batch];
+            for (int k = 0; k < batch; ++k) value[k] = static_cast<Part>(v[k][j]);
+            for (int half = batch / 2; half > 0; half /= 2)
+                for (int k = 0; k < half; ++k) value[k] += value[k + half];
+            sum[j].add(value[0]);
+        }
+    }
 }
 
-// The sum over a block of whole warps, in its thread 0. All threads take part, once in a kernel.
-template <typename Sum>
-__device__ Sum sum_over_block(Sum value) {
-    __shared__ Sum of_warp[kWarp];
-    const int lane = threadIdx.x % kWarp;
-    const int warp = threadIdx.x / kWarp;
-
-    value = sum_over_warp(value);
-    if (lane == 0) of_warp[warp] = value;
-    __syncthreads();
-    if (warp != 0) return 0;
-    const int warps = blockDim.x / kWarp;
-    return sum_over_warp(lane < warps ? of_warp[lane] : Sum(0));
+// Elements before a row's first 16-byte boundary and after its last one are added one by one.
+template <typename T, typename Part, typename Sum, typename Out, int team, int batch>
+__global__ void sum_rows(const T* x, Out* out, long long rows, long long n) {
+    dotcu::launch_later();
+    dotcu::wait_for_earlier();
+    constexpr int width = dotcu::lanes_of_16_bytes<T>;
+    const long long row = dotcu::thread_of_grid() / team, lane = threadIdx.x % team;
+    Running<Sum> sum[width];
+    if (row < rows) {
+        const T* from = x + row * n;
+        const long long head = -reinterpret_cast<unsigned long long>(from) % 16 / sizeof(T);
+        const long long vectors = (n - head) / width, body = vectors * width;
+        const long long share = (vectors + gridDim.y - 1) / gridDim.y;
+#pragma unroll 1
+        for (long long i = lane + blockIdx.y * team; i < n - body; i += gridDim.y * team)
+            sum[0].add(static_cast<Sum>(from[i < head ? i : i + body]));
+        const long long begin = blockIdx.y * share, end = min(begin + share, vectors);
+        add_up<batch, Part>(sum, from + head, begin + lane, end, team, width);
+    }
+    for (int j = 1; j < width; ++j) sum[0].add(sum[j].total());
+    Sum total = sum[0].total();
+    if constexpr (team <= dotcu::warp_size) {
+        total = dotcu::reduce_warp<team>(total, dotcu::plus());
+    } else {
+        __shared__ Sum of_warp[team / dotcu::warp_size];
+        total = dotcu::reduce_block<team>(total, of_warp, dotcu::plus());
+    }
+    if (row < rows && lane == 0) out[row * gridDim.y + blockIdx.y] = Out(total);
 }
 
-__device__ void atomic_add(double* total, double value) { atomicAdd(total, value); }
-
-// CUDA has this atomic for unsigned numbers only; in two's complement they add up the same.
-__device__ void atomic_add(long long* total, long long value) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(total), static_cast<unsigned long long>(value));
-}
-
-template <typename T, typename Sum, typename Total>
-__global__ void sum(const T* x, Total* total, long long n) {
-    const long long first = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const long long threads = static_cast<long long>(gridDim.x) * blockDim.x;
-
-    Sum value = 0;
-#pragma unroll 4
-    for (long long i = first; i < n; i += threads) value += static_cast<Sum>(x[i]);
-
-    value = sum_over_block(value);
-    if (threadIdx.x == 0) atomic_add(total, static_cast<Total>(value));
+template <typename T, typename Part, typename Sum, typename Out, int lanes, int batch>
+__global__ void sum_columns(const T* x, Out* out, long long columns, long long n, long long inner) {
+    dotcu::launch_later();
+    dotcu::wait_for_earlier();
+    extern __shared__ char memory[];
+    Sum* mine = reinterpret_cast<Sum*>(memory) + threadIdx.y * blockDim.x + threadIdx.x;
+    const int threads = blockDim.x * blockDim.y;
+    const long long c = dotcu::thread_of_grid() * lanes, o = c < inner ? 0 : c / inner;
+    const long long first = 1ll * blockIdx.y * blockDim.y + threadIdx.y;
+    const long long step = 1ll * gridDim.y * blockDim.y;
+    Running<Sum> sum[lanes];
+    if (c < columns) add_up<batch, Part>(sum, x + o * (n - 1) * inner + c, first, n, step, inner);
+    for (int j = 0; j < lanes; ++j) mine[j * threads] = sum[j].total();
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        __syncthreads();
+        for (int j = 0; j < lanes && threadIdx.y < half; ++j)
+            mine[j * threads] += mine[j * threads + half * blockDim.x];
+    }
+    if (threadIdx.y > 0 || c >= columns) return;
+    Out* to = out + (o * (gridDim.y - 1ll) + blockIdx.y) * inner + c;
+    for (int j = 0; j < lanes; ++j) to[j] = Out(mine[j * threads]);
 }

@@ -1,7 +1,8 @@
-"""sum: all elements of a tensor added up, by warp shuffles, shared memory and atomics."""
+"""sum: a tensor added up, whole or along a dimension, in an order that never changes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,53 +15,224 @@ import dotcu
 kernels = dotcu.load("kernel.cu")
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+SMALL_INTEGERS = (torch.uint8, torch.int8, torch.int16)
+INTEGERS = (*SMALL_INTEGERS, torch.int32, torch.int64)
 REAL = FLOATS + INTEGERS
 
 WARP = 32
+VECTOR_BYTES = 16
+MOST_THREADS = 1024
+
+MOST_PARTS = 2**15
+"""Of a row; blocks along the grid's y."""
+
+LAST_TEAM = 512
+"""Threads that add up the sums of the parts of a row."""
+
+ROW_BATCH = 4
+"""Vectors that a thread of `sum_rows` has on their way at once."""
+
+SHORT_ROW, MIDDLING_ROW, LONG_ROW = 32, 256, 8192
+"""Vectors of a row that lanes of a warp add up; those where there are `MANY_ROWS`; and those of a row that is
+not worth a second launch."""
+
+MANY_ROWS = 1024
+
+COLUMN_BATCH = 8
+"""Vectors that a thread of `sum_columns` has on their way at once."""
+
+MOST_LANES = 8
+"""Columns of a thread: so many sums fit into its registers."""
+
+ACROSS, ACROSS_FEW = 32, 8
+"""Vectors side by side that a block reads, and those where else too few blocks were busy."""
+
+TALL = 1024
 
 
-UNORDERED = (torch.Tag.nondeterministic_bitwise,)
-"""What is said of both overloads: blocks add up by atomics, in the order in which they finish."""
+@dotcu.op("dotcu::sum", dtypes=REAL)
+def sum(x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size: int = 256) -> Tensor:
+    """Add up all elements, or those along a dimension: the same bits at every call.
 
-
-@dotcu.op("dotcu::sum", dtypes=REAL, tags=UNORDERED)
-def sum(x: Tensor, *, block_size: int = 256) -> Tensor:
-    """Add up all elements: half types in float32, integers in 64 bits, and integers give int64, as in torch.
-
+    Half types add up in float32, integers in 64 bits, and integers give int64, as in torch.
     `sum(x, out=y)` writes into a tensor that is there already.
 
     Args:
-        x: A tensor of any shape and strides, of a dtype out of `REAL`.
-        block_size: Threads of a block, a multiple of 32.
-
-    Note:
-        Blocks finish in any order, so the last bits of a floating-point sum can differ between calls.
+        x: A tensor of any shape, of a dtype out of `REAL`. It is copied if it has gaps, or if its
+            dimensions lie in memory in another order than the result's.
+        dim: The dimension that goes away; None for all.
+        keepdim: Leave a dimension of size 1 in its place.
+        block_size: Threads of a block, a multiple of 32; of those that add up one sum, the power of two that
+            is no larger, and four times as many where blocks are few.
     """
-    return _total(x, block_size).to(_result_type(x.dtype))
+    _require(x, dim, block_size)
+    out = _result(x, dim, keepdim)
+    _add_up(x, out, dim, block_size)
+    return out
 
 
-@sum.overload("out", mutates_args=("out",), tags=UNORDERED)
-def sum_out(x: Tensor, *, block_size: int = 256, out: Tensor) -> None:
-    """Write the sum into `out`, a tensor without dimensions."""
-    total, dtype = _total(x, block_size), _result_type(x.dtype)
-    if out.dim() != 0 or out.dtype != dtype or out.device != x.device:
+@sum.fake
+def _(x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size: int = 256) -> Tensor:
+    _require(x, dim, block_size)
+    return _result(x, dim, keepdim)  # without the choices by size, each of which would be a guard
+
+
+@sum.overload("out", mutates_args=("out",))
+def sum_out(
+    x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size: int = 256, out: Tensor
+) -> None:
+    """Write the sum into `out`, of any strides. It must not overlap x."""
+    _require(x, dim, block_size)
+    shape, dtype = _shape(x, dim, keepdim), _result_type(x.dtype)
+    if tuple(out.shape) != shape or out.dtype != dtype or out.device != x.device:
         raise ValueError(
-            f"out= must be a 0-dimensional tensor of dtype {dtype} on {x.device} (got {tuple(out.shape)}, "
-            f"{out.dtype}, {out.device}).\nAllocate it so: x.new_empty((), dtype={dtype})"
+            f"out= must be a tensor of shape {shape} and dtype {dtype} on {x.device} "
+            f"(got {tuple(out.shape)}, {out.dtype}, {out.device}).\n"
+            f"Allocate it so: x.new_empty({shape}, dtype={dtype})"
         )
-    out.copy_(total)
+    whole = out if out.is_contiguous() else _result(x, dim, keepdim)
+    _add_up(x, whole, dim, block_size)
+    if whole is not out:
+        out.copy_(whole)
 
 
-def _total(x: Tensor, block_size: int) -> Tensor:
-    """The sum in a type that is as wide as any."""
-    _require(x, block_size)
-    x, n = x.contiguous(), x.numel()
-    total = x.new_zeros((), dtype=torch.int64 if x.dtype in INTEGERS else torch.float64)
-    kernel = kernels.sum[x.dtype, _sum_type(x.dtype), total.dtype]
-    resident = kernel.occupancy(block_size) * dotcu.sm_count(x)
-    kernel(x, total, n, grid=torch.sym_min(dotcu.cdiv(n, block_size), resident), block=block_size)
-    return total
+def _add_up(x: Tensor, out: Tensor, dim: int | None, block_size: int) -> None:
+    """Look at x as [outer, n, inner], of which n goes away."""
+    if out.numel() == 0:
+        return
+    order = _order(x, dim)
+    x = x.permute(order).contiguous()
+    if dim is None or not order:
+        _add_rows(x, out, 1, x.numel(), block_size)
+        return
+    place = order.index(dim % x.dim())
+    n, inner = x.shape[place], math.prod(x.shape[place + 1 :])
+    if inner == 1:
+        _add_rows(x, out, out.numel(), n, block_size)
+    else:
+        _add_columns(x, out, n, inner, block_size)
+
+
+def _order(x: Tensor, dim: int | None) -> list[int]:
+    """The dimensions as they lie in memory, if it has no gaps and leaves those of the result in order."""
+    given = list(range(x.dim()))
+    if x.is_contiguous():
+        return given
+    order = sorted(given, key=lambda d: -x.stride()[d])
+    left = order if dim is None else [d for d in order if d != dim % x.dim()]
+    serves = (dim is None or left == sorted(left)) and x.permute(order).is_contiguous()
+    return order if serves else given
+
+
+def _add_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> None:
+    """Add up contiguous rows; few long ones in two launches."""
+    vectors, block = dotcu.cdiv(n * x.element_size(), VECTOR_BYTES), _power_up_to(block_size)
+    most = MOST_THREADS // 2 if x.dtype in SMALL_INTEGERS else MOST_THREADS  # these need 69 registers
+    team, parts = _team(vectors, rows, block, most, dotcu.sm_count(x)), 1
+    threads = block_size if team <= WARP else team
+    if vectors > LONG_ROW:
+        kernel = _rows_kernel(x.dtype, _sum_type(x.dtype), team)
+        resident = kernel.occupancy(threads) * dotcu.sm_count(x)
+        busy = torch.sym_min(resident // rows, vectors // (ROW_BATCH * team))
+        parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // LONG_ROW, MOST_PARTS))
+    if parts > 1:
+        of_part = x.new_empty((rows, parts), dtype=_sum_type(x.dtype))
+        kernel(x, of_part, rows, n, grid=(rows, parts), block=threads)
+        kernel = _rows_kernel(of_part.dtype, out.dtype, LAST_TEAM)
+        kernel(of_part, out, rows, parts, grid=rows, block=LAST_TEAM, programmatic=True)
+    else:
+        kernel = _rows_kernel(x.dtype, out.dtype, team)
+        kernel(x, out, rows, n, grid=dotcu.cdiv(rows, threads // team), block=threads)
+
+
+def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) -> int:
+    """How many threads share a row: lanes of a warp, or a block."""
+    if vectors > LONG_ROW:
+        return block
+    if vectors > ROW_BATCH * block and rows < multiprocessors:
+        return max(block, min(4 * block, most))
+    if vectors > MIDDLING_ROW or (vectors > SHORT_ROW and rows < MANY_ROWS):
+        return block
+    team = 1
+    while team < WARP and ROW_BATCH * team < vectors:
+        team *= 2
+    return team
+
+
+def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int) -> dotcu.Kernel:
+    return kernels.sum_rows[dtype, _part_type(dtype), _sum_type(dtype), result, team, ROW_BATCH]
+
+
+def _add_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> None:
+    """Add up columns; few long ones in two launches."""
+    lanes, multiprocessors, parts = _lanes(x, inner), dotcu.sm_count(x), 1
+    vectors = out.numel() // lanes
+    block = _columns_block(vectors, n, inner // lanes, block_size, multiprocessors)
+    worthwhile = n // (2 * COLUMN_BATCH * block[1])
+    if worthwhile > 1:
+        kernel = _columns_kernel(x.dtype, _sum_type(x.dtype), lanes)
+        resident = kernel.occupancy(block, _smem_bytes(x.dtype, lanes, block)) * multiprocessors
+        across = dotcu.cdiv(vectors, block[0])
+        parts = torch.sym_max(1, torch.sym_min(resident // across, worthwhile))
+    if parts > 1:
+        of_part = x.new_empty((out.numel() // inner, parts, inner), dtype=_sum_type(x.dtype))
+        _launch_columns(x, of_part, n, inner, parts, lanes, block)
+        lanes = min(lanes, VECTOR_BYTES // of_part.element_size())
+        block = _columns_block(out.numel() // lanes, parts, inner // lanes, block_size, multiprocessors)
+        _launch_columns(of_part, out, parts, inner, 1, lanes, block, programmatic=True)
+    else:
+        _launch_columns(x, out, n, inner, 1, lanes, block)
+
+
+def _launch_columns(
+    x: Tensor, out: Tensor, n: int, inner: int, parts: int, lanes: int, block: tuple[int, int], **how: bool
+) -> None:
+    columns = out.numel() // parts
+    _columns_kernel(x.dtype, out.dtype, lanes)(
+        *(x, out, columns, n, inner),
+        grid=(dotcu.cdiv(columns // lanes, block[0]), parts),
+        block=block,
+        smem_bytes=_smem_bytes(x.dtype, lanes, block),
+        **how,
+    )
+
+
+def _lanes(x: Tensor, inner: int) -> int:
+    """How many neighbouring columns a thread can load at once."""
+    lanes = min(MOST_LANES, VECTOR_BYTES // x.element_size())
+    while lanes > 1 and not (inner % lanes == 0 and dotcu.is_aligned(x, lanes * x.element_size())):
+        lanes //= 2
+    return lanes
+
+
+def _columns_block(
+    vectors: int, n: int, inner_vectors: int, block_size: int, multiprocessors: int
+) -> tuple[int, int]:
+    """Threads side by side and along n: as many of these as have half a batch to load, or more."""
+    threads = _power_up_to(block_size)
+    wide = n >= TALL or vectors >= ACROSS * multiprocessors
+    across, along = 1, 1
+    while across < (ACROSS if wide else ACROSS_FEW) and across < inner_vectors:
+        across *= 2
+    while along < threads // across and COLUMN_BATCH // 2 * along < n:
+        along *= 2
+    return threads // along, along
+
+
+def _columns_kernel(dtype: torch.dtype, result: torch.dtype, lanes: int) -> dotcu.Kernel:
+    return kernels.sum_columns[dtype, _part_type(dtype), _sum_type(dtype), result, lanes, COLUMN_BATCH]
+
+
+def _smem_bytes(dtype: torch.dtype, lanes: int, block: tuple[int, int]) -> int:
+    return block[0] * block[1] * lanes * _sum_type(dtype).itemsize
+
+
+def _power_up_to(block_size: int) -> int:
+    """The largest power of two that is no larger."""
+    power = WARP
+    while 2 * power <= block_size:
+        power *= 2
+    return power
 
 
 def _sum_type(dtype: torch.dtype) -> torch.dtype:
@@ -69,34 +241,80 @@ def _sum_type(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def _part_type(dtype: torch.dtype) -> torch.dtype:
+    """What a batch adds up in."""
+    return torch.int32 if dtype in SMALL_INTEGERS else _sum_type(dtype)
+
+
+def _result(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    return x.new_empty(_shape(x, dim, keepdim), dtype=_result_type(x.dtype))
+
+
+def _shape(x: Tensor, dim: int | None, keepdim: bool) -> tuple[int, ...]:
+    if dim is None or x.dim() == 0:
+        return (1,) * x.dim() if keepdim else ()
+    place = dim % x.dim()
+    return (*x.shape[:place], *((1,) if keepdim else ()), *x.shape[place + 1 :])
+
+
 def _result_type(dtype: torch.dtype) -> torch.dtype:
     return torch.int64 if dtype in INTEGERS else dtype
 
 
-def _require(x: Tensor, block_size: int) -> None:
+def _require(x: Tensor, dim: int | None, block_size: int) -> None:
     if x.dtype not in REAL:
         taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in REAL)
         raise TypeError(f"sum takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)")
-    if block_size % WARP != 0:
+    rank = max(x.dim(), 1)
+    if dim is not None and not -rank <= dim < rank:
         raise ValueError(
-            f"block_size is a number of whole warps, a multiple of {WARP} (got {block_size}).\n"
-            "Type: sum(x, block_size=256)"
+            f"dim is a dimension of x, {-rank} to {rank - 1} (got {dim}).\nThe last one: sum(x, dim=-1)"
+        )
+    if block_size % WARP != 0 or not WARP <= block_size <= MOST_THREADS:
+        raise ValueError(
+            f"block_size is a number of whole warps, a multiple of {WARP} up to {MOST_THREADS} "
+            f"(got {block_size}).\nType: sum(x, block_size=256)"
         )
 
 
 @sum.reference
-def _(x: Tensor, **launch: int) -> Tensor:
-    return torch.sum(x)
+def _(x: Tensor, dim: int | None = None, keepdim: bool = False, **launch: int) -> Tensor:
+    return torch.sum(x, dim, keepdim)
 
 
 @sum.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
-    ctx.shape = inputs[0].shape
+    x, ctx.dim, keepdim = inputs
+    ctx.shape = x.shape
+    ctx.gone = ctx.dim is not None and not keepdim and x.dim() > 0
 
 
 @sum.backward
 def _(ctx: Any, grad: Tensor) -> Any:
-    return grad.expand(ctx.shape)
+    return (grad.unsqueeze(ctx.dim) if ctx.gone else grad).expand(ctx.shape), None, None
+
+
+@sum.vmap
+def _(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    **launch: int,
+) -> Any:
+    x = x.movedim(in_dims[0] or 0, 0)
+    rank = x.dim() - 1
+    if dim is not None and rank > 0:
+        return sum(x, dim % rank + 1, keepdim, **launch), 0
+    total = sum(x.reshape(len(x), math.prod(x.shape[1:])), 1, **launch)
+    return total.view(-1, *[1] * (rank if keepdim else 0)), 0
+
+
+@sum.work
+def _(x: Tensor, dim: int | None = None, keepdim: bool = False, **launch: int) -> tuple[int, int]:
+    written = math.prod(_shape(x, dim, keepdim)) * _result_type(x.dtype).itemsize
+    return x.numel() * x.element_size() + written, x.numel()
 
 
 @sum.samples
@@ -111,3 +329,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(random(3, 11, 7).transpose(0, 1), block_size=1024)
     yield dotcu.Sample(random(70, 9)[:, 1::2])
     yield dotcu.Sample(random(20_011), block_size=128)
+    yield dotcu.Sample(random(150_001)[1:])
+    yield dotcu.Sample(random(37, 13), 1)
+    yield dotcu.Sample(random(40, 24), 0, True)
+    yield dotcu.Sample(random(3, 5000, 5), -2)

@@ -1,0 +1,97 @@
+// columns: out[o, i, c] = x[o, 0, c] + ... + x[o, i, c], or from the last row on (reverse).
+//
+//     x, out: [outer, n, inner], contiguous; neighbours of a scan are `inner` elements apart
+//
+// Idea: that of kernel.cu, turned by 90 degrees. A thread takes a vector of neighbouring columns
+// down some rows; `lanes` threads lie side by side, so that they move whole lines, and the others
+// of the block below them. Shuffles and shared memory add up what threads above have, column by
+// column, and tiles tell each other the sums of their columns.
+//
+// Cost: as in kernel.cu; 8 bytes more are told for each column of a tile.
+
+#include <dotcu/async.cuh>
+#include <dotcu/grid.cuh>
+#include <dotcu/vector.cuh>
+#include "look_back.cuh"
+
+// A block for each tile of as many rows as its threads take and `lanes` vectors of columns; the
+// tiles of a row of tiles lie beside each other, `across` of them, and `tiles` below each other.
+template <typename T, typename Out, typename Sum, int width, int rows, int threads, int lanes,
+          bool look_back, bool reverse>
+__global__ void __launch_bounds__(threads)
+    cumsum_columns(const T* x, Out* out, long long n, long long inner, int across, int tiles,
+                   word* told) {
+    using V = vector<T, width>;
+    using Carry = typename carry_of<Sum>::type;
+    constexpr int columns = lanes * width, warps = threads / warp_size;
+    __shared__ V parts[rows * threads];
+    __shared__ Carry of_warp[warps][columns];
+    const int tile = blockIdx.x / across % tiles, strip = blockIdx.x % across;
+    const long long outer = blockIdx.x / across / tiles;
+    const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+    const int mine = lane % lanes * width;
+    const long long column = static_cast<long long>(strip) * columns + mine;
+    const long long first = (static_cast<long long>(tile) * threads + threadIdx.x) / lanes * rows;
+    const long long left = column < inner ? n - first : 0;  // rows, from this thread's first one on
+    const long long start = (outer * n + (reverse ? n - 1 - first : first)) * inner + column;
+    const long long step = reverse ? -inner : inner;
+
+    V* part = parts + threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+        const T* from = k < left ? x + start + k * step : x;
+        copy_later(part + k * threads, from, k < left ? static_cast<int>(sizeof(V)) : 0);
+    }
+    commit_copies();
+    wait_for_copies<0>();
+
+    vector<Sum, width> sum{}, before;
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+        const V v = part[k * threads];
+        for (int j = 0; j < width; ++j) sum[j] += static_cast<Sum>(v[j]);
+    }
+    // sum[j] becomes that of the warp's threads down to this one, before[j] that of those above.
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+        for (int distance = lanes; distance < warp_size; distance *= 2) {
+            const Sum other = __shfl_up_sync(all_lanes, sum[j], distance);
+            if (lane >= distance) sum[j] += other;
+        }
+        before[j] = __shfl_up_sync(all_lanes, sum[j], lanes % warp_size);
+        if (lane < lanes) before[j] = 0;
+        if (lane >= warp_size - lanes) of_warp[warp][mine + j] = sum[j];
+    }
+    __syncthreads();
+
+    Carry base[width] = {};
+    for (int other = 0; other < warp; ++other) {
+        for (int j = 0; j < width; ++j) base[j] += of_warp[other][mine + j];
+    }
+    if constexpr (look_back) {
+        constexpr int slots = threads / columns;
+        __shared__ Carry of_slot[threads], of_column[columns];
+        Carry of_tile = 0;
+        for (int other = 0; other < warps; ++other) {
+            of_tile += of_warp[other][threadIdx.x % columns];
+        }
+        wait_for_earlier();
+        told += (outer * across + strip) * words_of_row<Carry>(tiles, ahead * slots) * columns;
+        const Carry sum = above<columns, slots>(told, tile, tiles, of_tile, of_slot);
+        if (threadIdx.x < columns) of_column[threadIdx.x] = sum;
+        __syncthreads();
+        for (int j = 0; j < width; ++j) base[j] += of_column[mine + j];
+    }
+    for (int j = 0; j < width; ++j) before[j] = static_cast<Sum>(base[j] + before[j]);
+    vector<Sum, width> within{};
+#pragma unroll
+    for (int k = 0; k < rows; ++k) {
+        const V v = part[k * threads];
+        vector<Out, width> y;
+        for (int j = 0; j < width; ++j) {
+            within[j] += static_cast<Sum>(v[j]);
+            y[j] = static_cast<Out>(before[j] + within[j]);
+        }
+        if (k < left) store(out + start + k * step, y);
+    }
+}

@@ -1,0 +1,298 @@
+"""cumsum: running sums along a dimension, in one pass over memory, with the same bits at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+
+import dotcu
+
+kernels = dotcu.load("kernel.cu")
+column_kernels = dotcu.load("columns.cu")
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+REAL = FLOATS + INTEGERS
+
+VECTOR_BYTES, WARP = 16, 32
+
+ALONE, BY_CLUSTER, BY_LOOK_BACK = 0, 1, 2
+"""Whence a tile has the sum before it; as in kernel.cu."""
+
+LANES = (
+    (1, 1, 1, 4),
+    (2, 2, 1, 4),
+    (4, 4, 1, 4),
+    (8, 8, 1, 4),
+    (16, 16, 1, 4),
+    (32, 32, 1, 4),
+    (64, 32, 2, 2),
+    (128, 32, 4, 1),
+    (256, 32, 8, 1),
+)
+"""Up to so many vectors in a row: lanes that share it, vectors of each, rows that they take at a time."""
+LANES_BLOCK = 256
+
+BLOCKS = ((512, 128, 4), (1024, 256, 4), (2048, 256, 8))
+"""Up to so many vectors in a row: threads of the block that has it, vectors of each."""
+
+CLUSTERS = (
+    (4096, 2, 256, 8),
+    (8192, 4, 256, 8),
+    (16384, 8, 256, 8),
+    (32768, 16, 256, 8),
+)
+SPREAD_CLUSTERS = (
+    (4096, 8, 256, 2),
+    (8192, 8, 256, 4),
+    (16384, 8, 256, 8),
+    (32768, 16, 256, 8),
+)
+"""Up to so many vectors in a row: blocks of the cluster that has it, threads of each, vectors of each.
+
+Where there are few rows, a row is spread over more blocks."""
+
+TILE, SMALL_TILE = (256, 8), (256, 2)
+"""Threads of a block, vectors of each: tiles of longer rows, and where few such tiles would be all."""
+MUCH = 2**19
+"""So many vectors in all rows fill a GPU with large tiles."""
+
+COLUMN_BLOCKS = (32, 64, 128, 256)
+"""Threads: the fewest that have all rows, or the most."""
+COLUMN_LANES, COLUMN_ROWS, AHEAD = 8, 8, 8
+"""Vectors side by side in a warp, where there are many rows; rows of a thread; as in look_back.cuh."""
+
+TOLERANCE = {torch.float64: 1e-12}
+"""The reference adds one element after another, and in float64 that is the less exact of the two."""
+
+
+@dotcu.op("dotcu::cumsum", dtypes=REAL, tolerance=TOLERANCE)
+def cumsum(x: Tensor, dim: int = -1) -> Tensor:
+    """Add up along a dimension and keep every sum: half types in float32, integers in 64 bits, as in torch.
+
+    Args:
+        x: A tensor of any shape and strides, of a dtype out of `REAL`.
+        dim: The dimension.
+    """
+    return _scan(x, dim, False)
+
+
+@dotcu.op("dotcu::reverse_cumsum", dtypes=FLOATS, tolerance=TOLERANCE)
+def reverse_cumsum(x: Tensor, dim: int = -1) -> Tensor:
+    """Add up along a dimension from its end on: the gradient of `cumsum`, as that is its gradient.
+
+    Args:
+        x: A tensor of any shape and strides, of a dtype out of `FLOATS`.
+        dim: The dimension.
+    """
+    return _scan(x, dim, True)
+
+
+def _scan(x: Tensor, dim: int, reverse: bool) -> Tensor:
+    _require(x, dim, FLOATS if reverse else REAL)
+    x = x.contiguous()
+    out = torch.empty_like(x, dtype=_result_type(x.dtype))
+    if x.numel() > 0:
+        outer, n, inner = _sizes(x, dim)
+        if inner == 1:
+            _scan_rows(x, out, outer, n, reverse)
+        else:
+            _scan_columns(x, out, outer, n, inner, reverse)
+    return out
+
+
+def _scan_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> None:
+    width = _width(x, out, 0 if rows == 1 else n)
+    types = (x.dtype, out.dtype, _sum_type(x.dtype), width)
+    length = dotcu.cdiv(n, width)
+    for longest, lanes, vectors, batch in LANES:
+        if length <= longest:
+            grid = dotcu.cdiv(rows, LANES_BLOCK // lanes * batch)
+            way: tuple[Any, ...] = (*types, vectors, LANES_BLOCK, lanes, batch, reverse)
+            kernels.cumsum_rows[way](x, out, n, rows, grid=grid, block=LANES_BLOCK)
+            return
+    for longest, threads, vectors in BLOCKS:
+        if length <= longest:
+            way = (*types, vectors, threads, ALONE, reverse)
+            kernels.cumsum[way](x, out, n, 1, None, grid=rows, block=threads)
+            return
+    much = rows * length >= MUCH
+    if _has_clusters(x):
+        for longest, cluster, threads, vectors in CLUSTERS if much else SPREAD_CLUSTERS:
+            if length <= longest:
+                way, grid = (*types, vectors, threads, BY_CLUSTER, reverse), rows * cluster
+                kernels.cumsum[way](x, out, n, cluster, None, grid=grid, block=threads, cluster=cluster)
+                return
+    threads, vectors = TILE if much else SMALL_TILE
+    tiles = dotcu.cdiv(length, threads * vectors)
+    told = _told(x, rows * (tiles + tiles // threads + 1))
+    way, grid = (*types, vectors, threads, BY_LOOK_BACK, reverse), rows * tiles
+    kernels.cumsum[way](x, out, n, tiles, told, grid=grid, block=threads, programmatic=True)
+
+
+def _scan_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> None:
+    width = _width(x, out, inner)
+    lanes = _column_lanes(n, dotcu.cdiv(inner, width))
+    across = dotcu.cdiv(inner, lanes * width)
+    types = (x.dtype, out.dtype, _sum_type(x.dtype), width, COLUMN_ROWS)
+    for threads in COLUMN_BLOCKS:
+        if n * lanes <= threads * COLUMN_ROWS:
+            way = (*types, threads, lanes, False, reverse)
+            grid = outer * across
+            column_kernels.cumsum_columns[way](x, out, n, inner, across, 1, None, grid=grid, block=threads)
+            return
+    block = COLUMN_BLOCKS[-1]
+    tiles = dotcu.cdiv(n * lanes, block * COLUMN_ROWS)
+    group = AHEAD * (block // (lanes * width))
+    told = _told(x, outer * across * (tiles + tiles // group + 1) * lanes * width)
+    way, grid = (*types, block, lanes, True, reverse), outer * across * tiles
+    kernel = column_kernels.cumsum_columns[way]
+    kernel(x, out, n, inner, across, tiles, told, grid=grid, block=block, programmatic=True)
+
+
+def _column_lanes(n: int, vectors: int) -> int:
+    """How many vectors lie side by side in a warp: 128 bytes, or more where the rows are few."""
+    lanes = 1
+    while lanes < vectors and lanes < WARP and (lanes < COLUMN_LANES or 2 * lanes * n <= WARP * COLUMN_ROWS):
+        lanes *= 2
+    return lanes
+
+
+def _told(x: Tensor, places: int) -> Tensor:
+    """Memory by which tiles tell each other their sums, with nothing told."""
+    words = 2 * places if x.dtype in INTEGERS else places
+    told = torch.empty(words, dtype=torch.int64, device=x.device)
+    kernels.clear(told, words, grid=dotcu.cdiv(words, LANES_BLOCK), block=LANES_BLOCK)
+    return told
+
+
+def _width(x: Tensor, out: Tensor, row: int) -> int:
+    """The most elements of a vector that x, out and each of their rows begin with a whole number of."""
+    width = VECTOR_BYTES // max(x.element_size(), out.element_size())
+    while width > 1 and (row % width != 0 or not dotcu.is_aligned(x, width * x.element_size())):
+        width //= 2
+    return width
+
+
+def _has_clusters(x: Tensor) -> bool:
+    """Whether its GPU has them: sm_90 and sm_100, which are those with 228 KB of shared memory."""
+    return x.is_cuda and kernels.clear.occupancy(32, 70 * 1024) >= 3
+
+
+def _sizes(x: Tensor, dim: int) -> tuple[int, int, int]:
+    """How many elements lie outside of the dimension, along it and inside of it."""
+    if x.dim() == 0:
+        return 1, 1, 1
+    n, inner = x.shape[dim], 1
+    for size in x.shape[dim % x.dim() + 1 :]:
+        inner *= size
+    return x.numel() // (n * inner), n, inner
+
+
+def _sum_type(dtype: torch.dtype) -> torch.dtype:
+    if dtype in INTEGERS:
+        return torch.int64
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _result_type(dtype: torch.dtype) -> torch.dtype:
+    return torch.int64 if dtype in INTEGERS else dtype
+
+
+def _require(x: Tensor, dim: int, dtypes: tuple[torch.dtype, ...]) -> None:
+    if x.dtype not in dtypes:
+        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(
+            f"A sum takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)"
+        )
+    most = max(x.dim(), 1)
+    if not -most <= dim < most:
+        raise ValueError(
+            f"dim is a dimension of x, {-most} to {most - 1} (got {dim} for {x.dim()} dimensions).\n"
+            "Leave it out for the last one: cumsum(x)"
+        )
+
+
+@cumsum.fake
+def _(x: Tensor, dim: int = -1) -> Tensor:
+    """Shapes alone: launches are chosen by size, which would tie a graph to the sizes it was traced with."""
+    _require(x, dim, REAL)
+    return torch.empty_like(x.contiguous(), dtype=_result_type(x.dtype))
+
+
+@reverse_cumsum.fake
+def _(x: Tensor, dim: int = -1) -> Tensor:
+    _require(x, dim, FLOATS)
+    return torch.empty_like(x.contiguous())
+
+
+@cumsum.reference
+def _(x: Tensor, dim: int = -1) -> Tensor:
+    return torch.cumsum(x, dim)
+
+
+@reverse_cumsum.reference
+def _(x: Tensor, dim: int = -1) -> Tensor:
+    if x.dim() == 0:
+        return torch.cumsum(x, dim)
+    return torch.cumsum(x.flip(dim), dim).flip(dim)
+
+
+@cumsum.setup_context
+@reverse_cumsum.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.dim = inputs[1]
+
+
+@cumsum.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    return reverse_cumsum(grad, ctx.dim), None
+
+
+@reverse_cumsum.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    return cumsum(grad, ctx.dim), None
+
+
+@cumsum.work
+@reverse_cumsum.work
+def _(x: Tensor, dim: int = -1) -> tuple[int, int]:
+    return x.numel() * (x.element_size() + _result_type(x.dtype).itemsize), x.numel()
+
+
+@cumsum.vmap
+def _(info: Any, in_dims: tuple[int | None, ...], x: Tensor, dim: int = -1) -> Any:
+    return _batched(cumsum, in_dims, x, dim)
+
+
+@reverse_cumsum.vmap
+def _(info: Any, in_dims: tuple[int | None, ...], x: Tensor, dim: int = -1) -> Any:
+    return _batched(reverse_cumsum, in_dims, x, dim)
+
+
+def _batched(operator: Any, in_dims: tuple[int | None, ...], x: Tensor, dim: int) -> tuple[Tensor, int]:
+    assert in_dims[0] is not None
+    x = x.movedim(in_dims[0], 0)
+    if x.dim() == 1:  # of numbers, which are sums of themselves
+        return operator(x[:, None], -1)[:, 0], 0
+    return operator(x, dim if dim < 0 else dim + 1), 0
+
+
+@cumsum.samples
+@reverse_cumsum.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    def random(*shape: int) -> Tensor:
+        return make_tensor(shape, device=device, dtype=dtype, low=-2, high=3)
+
+    yield dotcu.Sample(random(20_011))  # tiles
+    yield dotcu.Sample(random(3, 1024))  # a row for a warp, or a block
+    yield dotcu.Sample(random(9, 50)[:, 1::2])
+    yield dotcu.Sample(random(), 0)
+    yield dotcu.Sample(random(4, 0), 1)
+    yield dotcu.Sample(random(5, 7, 3), 1)  # columns
+    yield dotcu.Sample(random(2, 4000, 2), -2)  # tiles of columns
+    yield dotcu.Sample(random(1000)[1:], 0)  # off any alignment

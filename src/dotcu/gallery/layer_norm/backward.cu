@@ -1,0 +1,194 @@
+// layer_norm_backward: the gradients of layer_norm by x, by weight and by bias.
+//
+//     y = (x - mean) * r, g = grad * weight               r = rsqrt(variance + eps), of each row
+//     grad_x = r * (g - mean(g) - y * mean(g * y))        means over the n columns
+//     grad_weight = sum over all rows of grad * y, grad_bias = sum over all rows of grad
+//
+// Idea: that of rms_norm_backward. As few blocks as keep the memory busy go over many rows each;
+// `lanes` threads share a row and keep what their columns add to both sums in registers. The next
+// rows are on their way into a ring in shared memory, of which each thread reads what it has copied
+// itself, so a row costs three barriers, those of its sums. A second kernel adds up what the blocks
+// have, in a fixed order. Rows that no block holds are spread over the grid's y, as a cluster or
+// with sums `given`.
+//
+// Cost: 3 rows n elements moved, 4 more where sums are given; 16 FLOPs an element.
+// Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
+
+#include <dotcu/async.cuh>
+#include <dotcu/grid.cuh>
+#include <dotcu/row.cuh>
+#include <dotcu/vector.cuh>
+
+// Of a row: the sums of g and of g * y.
+template <typename Sum>
+struct Sums {
+    Sum of_g, of_gy;
+
+    __device__ Sums operator+(Sums b) const { return {of_g + b.of_g, of_gy + b.of_gy}; }
+};
+
+template <typename Sum>
+__device__ Sums<Sum> __shfl_xor_sync(unsigned lanes, Sums<Sum> a, int distance) {
+    return {__shfl_xor_sync(lanes, a.of_g, distance), __shfl_xor_sync(lanes, a.of_gy, distance)};
+}
+
+template <int lanes>
+constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
+
+template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
+          bool exact, bool given>
+__global__ void __launch_bounds__(threads_of<lanes>, vectors > 2 ? 1 : 768 / threads_of<lanes>)
+    layer_norm_backward(const T* grad, const T* x, const W* weight, const Sum* of_rows, T* grad_x,
+                        Sum* parts, long long rows, int n, Sum share, Sum eps) {
+    constexpr int threads = threads_of<lanes>, stride = lanes * width, columns = vectors * stride;
+    using V = dotcu::vector<T, width>;
+    extern __shared__ uint4 memory[];
+    auto ring = reinterpret_cast<V(*)[2][vectors][threads]>(memory);
+    __shared__ Sum shared[2][dotcu::row_scratch];
+    __shared__ Sums<Sum> of_sums[dotcu::row_scratch];
+    const int me = threadIdx.x, column = blockIdx.y * columns + me % lanes * width;
+    const long long step = gridDim.x * static_cast<long long>(threads / lanes);
+    const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
+    dotcu::launch_later();
+    dotcu::cluster_arrive();
+
+    const auto fetch = [&](long long row, int slot) {
+        dotcu::each_vector<vectors, stride, exact>(column, row < rows ? n : 0, [&](int v, int i) {
+            dotcu::copy_later(&ring[slot][0][v][me], grad + row * n + i);
+            dotcu::copy_later(&ring[slot][1][v][me], x + row * n + i);
+        });
+        dotcu::commit_copies();
+    };
+    for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
+
+    Sum of_weight[vectors][width] = {}, of_bias[vectors][width] = {};
+    int slot = 0;
+    dotcu::cluster_wait();
+    for (long long begin = first; begin < rows; begin += step) {
+        const long long row = begin + me / lanes;
+        const int end = row < rows ? n : 0;
+        dotcu::wait_for_copies<stages - 1>();
+        Sum mean, r, mean_g, mean_gy;
+        if constexpr (given) {
+            mean = of_rows[4 * row], r = of_rows[4 * row + 1];
+            mean_g = of_rows[4 * row + 2], mean_gy = of_rows[4 * row + 3];
+        } else {
+            Sum sum = 0, squares = 0;
+            Sums<Sum> sums = {0, 0};
+            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
+                const V in = ring[slot][1][v][me];
+                for (int k = 0; k < width; ++k) sum += Sum(in[k]);
+            });
+            mean = dotcu::reduce_row<lanes>(sum, shared[0], dotcu::plus()) * share;
+            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
+                const V in = ring[slot][1][v][me];
+                for (int k = 0; k < width; ++k)
+                    squares += (Sum(in[k]) - mean) * (Sum(in[k]) - mean);
+            });
+            r = rsqrt(dotcu::reduce_row<lanes>(squares, shared[1], dotcu::plus()) * share + eps);
+            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+                const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
+                const auto scale = dotcu::load<width>(weight + i);
+                for (int k = 0; k < width; ++k) {
+                    const Sum g = Sum(dy[k]) * Sum(scale[k]);
+                    sums = sums + Sums<Sum>{g, g * ((Sum(in[k]) - mean) * r)};
+                }
+            });
+            sums = dotcu::reduce_row<lanes>(sums, of_sums, dotcu::plus());
+            mean_g = sums.of_g * share, mean_gy = sums.of_gy * share;
+        }
+        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+            const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
+            const auto scale = dotcu::load<width>(weight + i);
+            V result;
+            for (int k = 0; k < width; ++k) {
+                const Sum y = (Sum(in[k]) - mean) * r;
+                of_weight[v][k] += Sum(dy[k]) * y;
+                of_bias[v][k] += Sum(dy[k]);
+                result[k] = static_cast<T>(r * (Sum(dy[k]) * Sum(scale[k]) - mean_g - y * mean_gy));
+            }
+            dotcu::store(grad_x + row * n + i, result);
+        });
+        fetch(row + stages * step, slot);
+        slot = slot + 1 == stages ? 0 : slot + 1;
+    }
+
+    // What rows of a block that were computed side by side have added, in the ring's memory.
+    dotcu::wait_for_copies<0>();
+    auto of_row = reinterpret_cast<Sum(*)[columns]>(memory);
+    const auto write = [&](const Sum(&total)[vectors][width], Sum* to) {
+        __syncthreads();
+        for (int v = 0; v < vectors; ++v) {
+            for (int k = 0; k < width; ++k) {
+                of_row[me / lanes][v * stride + me % lanes * width + k] = total[v][k];
+            }
+        }
+        __syncthreads();
+        for (int i = me; i < columns && blockIdx.y * columns + i < n; i += threads) {
+            Sum sum = 0;
+            for (int row = 0; row < threads / lanes; ++row) sum += of_row[row][i];
+            to[blockIdx.x * static_cast<long long>(n) + blockIdx.y * columns + i] = sum;
+        }
+    };
+    write(of_weight, parts);
+    write(of_bias, parts + gridDim.x * static_cast<long long>(n));
+}
+
+// mean, r, mean(g) and mean(g * y), for each row, by a block: where nothing else holds a row.
+template <typename T, typename W, typename Sum, int width, int threads>
+__global__ void __launch_bounds__(threads)
+    row_sums(const T* grad, const T* x, const W* weight, Sum* of_rows, int n, Sum share, Sum eps) {
+    __shared__ Sum of_warp[2][dotcu::warp_size];
+    __shared__ Sums<Sum> of_sums[dotcu::warp_size];
+    const long long row = blockIdx.x;
+    Sum sum = 0, squares = 0;
+    Sums<Sum> sums = {0, 0};
+    for (int i = threadIdx.x * width; i < n; i += threads * width) {
+        const auto in = dotcu::load<width>(x + row * n + i);
+        for (int k = 0; k < width; ++k) sum += Sum(in[k]);
+    }
+    const Sum mean = dotcu::reduce_block<threads>(sum, of_warp[0], dotcu::plus()) * share;
+    for (int i = threadIdx.x * width; i < n; i += threads * width) {
+        const auto in = dotcu::load<width>(x + row * n + i);
+        for (int k = 0; k < width; ++k) squares += (Sum(in[k]) - mean) * (Sum(in[k]) - mean);
+    }
+    squares = dotcu::reduce_block<threads>(squares, of_warp[1], dotcu::plus());
+    const Sum r = rsqrt(squares * share + eps);
+    for (int i = threadIdx.x * width; i < n; i += threads * width) {
+        const auto dy = dotcu::load<width>(grad + row * n + i);
+        const auto in = dotcu::load<width>(x + row * n + i);
+        const auto scale = dotcu::load<width>(weight + i);
+        for (int k = 0; k < width; ++k) {
+            const Sum g = Sum(dy[k]) * Sum(scale[k]);
+            sums = sums + Sums<Sum>{g, g * ((Sum(in[k]) - mean) * r)};
+        }
+    }
+    sums = dotcu::reduce_block<threads>(sums, of_sums, dotcu::plus());
+    if (threadIdx.x > 0) return;
+    of_rows[4 * row] = mean, of_rows[4 * row + 1] = r;
+    of_rows[4 * row + 2] = sums.of_g * share, of_rows[4 * row + 3] = sums.of_gy * share;
+}
+
+// A gradient, by the grid's y that of weight or of bias: the sum of parts[y][i][j] over i, in
+// column j. A block adds up `columns` of them.
+template <typename W, typename Sum, int columns, int threads>
+__global__ void __launch_bounds__(threads)
+    sum_parts(const Sum* parts, W* grad_weight, W* grad_bias, long long count, int n) {
+    __shared__ Sum of_row[threads / columns][columns];
+    const int j = threadIdx.x % columns, i = threadIdx.x / columns;
+    const long long column = blockIdx.x * static_cast<long long>(columns) + j;
+    dotcu::wait_for_earlier();
+    parts += blockIdx.y * count * n;
+    Sum sum = 0;
+    if (column < n) {
+#pragma unroll 8
+        for (long long part = i; part < count; part += threads / columns) {
+            sum += parts[part * n + column];
+        }
+    }
+    of_row[i][j] = sum;
+    __syncthreads();
+    if (i > 0 || column >= n) return;
+    for (int row = 1; row < threads / columns; ++row) sum += of_row[row][j];
+    (blockIdx.y == 0 ? grad_weight : grad_bias)[column] = static_cast<W>(sum);
+}

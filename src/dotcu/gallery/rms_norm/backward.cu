@@ -1,0 +1,158 @@
+// rms_norm_backward: the gradients of rms_norm by x and by weight.
+//
+//     y = x * r, g = grad * weight                        r = rsqrt(mean(x^2) + eps), of each row
+//     grad_x = r * (g - y * mean(g * y)) [+ added]        means over the n columns
+//     grad_weight = sum over all rows of grad * y
+//
+// Idea: as few blocks as keep the memory busy, each of which goes over many rows. `lanes` threads
+// share a row, and each keeps what its columns add to grad_weight in registers. While a row is
+// computed, the next ones are on their way into a ring in shared memory; each thread copies what it
+// will read itself, so a row costs two barriers, those of its sums. At the end every block writes
+// its part of grad_weight, and a second kernel, which is there by then, adds the parts up in a
+// fixed order. Rows that no block holds are spread over the grid's y: a cluster adds up what its
+// blocks have; where there is none, row_sums has read the rows before (`given`).
+//
+// Cost: 3 rows n elements moved (4 with added), 3 more where sums are given; 12 FLOPs an element.
+// Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
+
+#include <dotcu/async.cuh>
+#include <dotcu/grid.cuh>
+#include <dotcu/row.cuh>
+#include <dotcu/vector.cuh>
+
+template <int lanes>
+constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
+
+template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
+          bool exact, bool adds, bool given>
+__global__ void __launch_bounds__(threads_of<lanes>)
+    rms_norm_backward(const T* grad, const T* x, const W* weight, const T* added,
+                      const Sum* of_rows, T* grad_x, Sum* parts, long long rows, int n, Sum share,
+                      Sum eps) {
+    constexpr int threads = threads_of<lanes>, inputs = adds ? 3 : 2;
+    constexpr int stride = lanes * width, columns = vectors * stride;
+    using V = dotcu::vector<T, width>;
+    extern __shared__ uint4 memory[];
+    auto ring = reinterpret_cast<V(*)[inputs][vectors][threads]>(memory);
+    __shared__ Sum shared[2][dotcu::row_scratch];
+    const int me = threadIdx.x, column = blockIdx.y * columns + me % lanes * width;
+    const long long step = gridDim.x * static_cast<long long>(threads / lanes);
+    const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
+    dotcu::launch_later();
+    dotcu::cluster_arrive();
+
+    const auto fetch = [&](long long row, int slot) {
+        dotcu::each_vector<vectors, stride, exact>(column, row < rows ? n : 0, [&](int v, int i) {
+            dotcu::copy_later(&ring[slot][0][v][me], grad + row * n + i);
+            dotcu::copy_later(&ring[slot][1][v][me], x + row * n + i);
+            if constexpr (adds) dotcu::copy_later(&ring[slot][2][v][me], added + row * n + i);
+        });
+        dotcu::commit_copies();
+    };
+    for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
+
+    dotcu::vector<W, width> scale[vectors];
+    Sum total[vectors][width] = {};
+    dotcu::each_vector<vectors, stride, exact>(
+        column, n, [&](int v, int i) { scale[v] = dotcu::load<width>(weight + i); });
+    int slot = 0;
+    dotcu::cluster_wait();
+    for (long long begin = first; begin < rows; begin += step) {
+        const long long row = begin + me / lanes;
+        const int end = row < rows ? n : 0;
+        dotcu::wait_for_copies<stages - 1>();
+        Sum r, mean;  // of g * y
+        if constexpr (given) {
+            r = of_rows[2 * row], mean = of_rows[2 * row + 1];
+        } else {
+            Sum squares = 0, dot = 0;
+            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
+                const V in = ring[slot][1][v][me];
+                for (int k = 0; k < width; ++k) squares += Sum(in[k]) * Sum(in[k]);
+            });
+            r = rsqrt(dotcu::reduce_row<lanes>(squares, shared[0], dotcu::plus()) * share + eps);
+            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
+                const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
+                for (int k = 0; k < width; ++k) {
+                    dot += Sum(dy[k]) * Sum(scale[v][k]) * (Sum(in[k]) * r);
+                }
+            });
+            mean = dotcu::reduce_row<lanes>(dot, shared[1], dotcu::plus()) * share;
+        }
+        dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
+            const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
+            V result;
+            for (int k = 0; k < width; ++k) {
+                const Sum g = Sum(dy[k]), y = Sum(in[k]) * r;
+                total[v][k] += g * y;
+                Sum value = r * (g * Sum(scale[v][k]) - y * mean);
+                if constexpr (adds) value += Sum(ring[slot][2][v][me][k]);
+                result[k] = static_cast<T>(value);
+            }
+            dotcu::store(grad_x + row * n + i, result);
+        });
+        fetch(row + stages * step, slot);
+        slot = slot + 1 == stages ? 0 : slot + 1;
+    }
+
+    // What rows of a block that were computed side by side have added, in the ring's memory.
+    dotcu::wait_for_copies<0>();
+    __syncthreads();
+    auto of_row = reinterpret_cast<Sum(*)[columns]>(memory);
+    for (int v = 0; v < vectors; ++v) {
+        for (int k = 0; k < width; ++k) {
+            of_row[me / lanes][v * stride + me % lanes * width + k] = total[v][k];
+        }
+    }
+    __syncthreads();
+    for (int i = me; i < columns && blockIdx.y * columns + i < n; i += threads) {
+        Sum sum = 0;
+        for (int row = 0; row < threads / lanes; ++row) sum += of_row[row][i];
+        parts[blockIdx.x * static_cast<long long>(n) + blockIdx.y * columns + i] = sum;
+    }
+}
+
+// r and the mean of g * y, for each row, by a block: where nothing else holds a row.
+template <typename T, typename W, typename Sum, int width, int threads>
+__global__ void __launch_bounds__(threads)
+    row_sums(const T* grad, const T* x, const W* weight, Sum* of_rows, int n, Sum share, Sum eps) {
+    __shared__ Sum of_warp[2][dotcu::warp_size];
+    const long long row = blockIdx.x;
+    Sum squares = 0, dot = 0;
+    for (int i = threadIdx.x * width; i < n; i += threads * width) {
+        const auto in = dotcu::load<width>(x + row * n + i);
+        for (int k = 0; k < width; ++k) squares += Sum(in[k]) * Sum(in[k]);
+    }
+    squares = dotcu::reduce_block<threads>(squares, of_warp[0], dotcu::plus());
+    const Sum r = rsqrt(squares * share + eps);
+    for (int i = threadIdx.x * width; i < n; i += threads * width) {
+        const auto dy = dotcu::load<width>(grad + row * n + i);
+        const auto in = dotcu::load<width>(x + row * n + i);
+        const auto scale = dotcu::load<width>(weight + i);
+        for (int k = 0; k < width; ++k) dot += Sum(dy[k]) * Sum(scale[k]) * (Sum(in[k]) * r);
+    }
+    dot = dotcu::reduce_block<threads>(dot, of_warp[1], dotcu::plus());
+    if (threadIdx.x == 0) of_rows[2 * row] = r, of_rows[2 * row + 1] = dot * share;
+}
+
+// grad_weight[j] = the sum of parts[i][j] over i: a block adds up `columns` columns.
+template <typename W, typename Sum, int columns, int threads>
+__global__ void __launch_bounds__(threads)
+    sum_parts(const Sum* parts, W* grad_weight, long long count, int n) {
+    __shared__ Sum of_row[threads / columns][columns];
+    const int j = threadIdx.x % columns, i = threadIdx.x / columns;
+    const long long column = blockIdx.x * static_cast<long long>(columns) + j;
+    dotcu::wait_for_earlier();
+    Sum sum = 0;
+    if (column < n) {
+#pragma unroll 8
+        for (long long part = i; part < count; part += threads / columns) {
+            sum += parts[part * n + column];
+        }
+    }
+    of_row[i][j] = sum;
+    __syncthreads();
+    if (i > 0 || column >= n) return;
+    for (int row = 1; row < threads / columns; ++row) sum += of_row[row][j];
+    grad_weight[column] = static_cast<W>(sum);
+}

@@ -1,0 +1,400 @@
+"""rms_norm: rows divided by their root mean square and scaled, with and without a residual added first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+
+import dotcu
+
+kernels = dotcu.load("kernel.cu")
+backward_kernels = dotcu.load("backward.cu")
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+VECTOR_BYTES = 16
+WARP = 32
+MOST_COLUMNS = 1 << 30
+"""Of a row: columns are counted in 32 bits."""
+
+MOST_BLOCKS = 8
+"""Of a cluster, on every GPU that has them."""
+
+SHARED_BYTES = 48 << 10
+"""Of a block; a multiprocessor of sm_90 or sm_100 holds four such blocks, one of sm_80 three."""
+
+FORWARD_LANES, FORWARD_VECTORS = 512, (4, 3, 5, 7, 2, 1)
+"""Threads of a block at most; vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
+
+BACKWARD_LANES, BACKWARD_VECTORS = 1024, (2, 4, 3, 5, 1)
+"""The same, where registers hold a float for each column of a thread besides."""
+
+STAGES, MOST_RESIDENT = 3, 4
+"""Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
+
+PART_COLUMNS, PART_THREADS = 16, 512
+ROW_THREADS = 512
+
+
+@dotcu.op("dotcu::rms_norm", dtypes=FLOATS)
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Divide each row by its root mean square, and scale it: x * rsqrt(mean(x^2) + eps) * weight.
+
+    Args:
+        x: A tensor of any shape and strides with at least one dimension, of a dtype out of `FLOATS`; its
+            last dimension is the rows.
+        weight: As many elements as a row, of x's dtype; for half types float32 too.
+        eps: Added to the mean.
+    """
+    _require(x, weight)
+    x, weight = x.contiguous(), weight.contiguous()
+    out = torch.empty_like(x)
+    _forward(x, None, weight, None, out, eps)
+    return out
+
+
+@dotcu.op("dotcu::add_rms_norm", dtypes=FLOATS)
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Add a residual, then normalize: (rms_norm(sum, weight, eps), sum) with sum = x + residual.
+
+    Args:
+        x: As for `rms_norm`.
+        residual: Of x's shape and dtype.
+        weight: As for `rms_norm`.
+        eps: Added to the mean.
+    """
+    _require(x, weight)
+    _require_like(x, residual, "residual")
+    x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
+    sum, out = torch.empty_like(x), torch.empty_like(x)
+    _forward(x, residual, weight, sum, out, eps)
+    return out, sum
+
+
+@dotcu.op("dotcu::rms_norm_backward", dtypes=FLOATS)
+def rms_norm_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of `rms_norm` by x and by weight; `added`, of x's shape, is added to the first.
+
+    The mean of a row is computed again: the row is read anyhow.
+
+    Args:
+        grad: The gradient by the result, of x's shape and dtype.
+        x: As for `rms_norm`.
+        weight: As for `rms_norm`.
+        eps: As for `rms_norm`.
+        added: A gradient by x from elsewhere, of x's shape and dtype.
+    """
+    _require(x, weight)
+    _require_like(x, grad, "grad")
+    if added is not None:
+        _require_like(x, added, "added")
+        added = added.contiguous()
+    grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
+    grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
+    _backward(grad, x, weight, added, grad_x, grad_weight, eps)
+    return grad_x, grad_weight
+
+
+def _forward(
+    x: Tensor, residual: Tensor | None, weight: Tensor, sum: Tensor | None, out: Tensor, eps: float
+) -> None:
+    n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
+    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
+    width = _width(n, x, weight, residual)
+    blocks = 1
+    if _has_clusters(x, sums):
+        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * FORWARD_VECTORS[0] * width:
+            blocks *= 2
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, FORWARD_VECTORS, FORWARD_LANES)
+    rows_of_block = 128 // lanes if lanes <= WARP else 1
+    exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
+    kernel = kernels.rms_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact, residual is not None]
+    kernel(
+        *(x, residual, weight, sum, out, rows, n, 1 / max(n, 1), eps),
+        grid=(dotcu.cdiv(rows, rows_of_block), blocks),
+        block=rows_of_block * lanes,
+        cluster=(1, blocks) if blocks > 1 else None,
+    )
+
+
+def _backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    added: Tensor | None,
+    grad_x: Tensor,
+    grad_weight: Tensor,
+    eps: float,
+) -> None:
+    n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
+    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
+    width = _width(n, x, weight, grad, added)
+    blocks = 1
+    if _has_clusters(x, sums):
+        while blocks < MOST_BLOCKS and n > blocks * BACKWARD_LANES * BACKWARD_VECTORS[0] * width:
+            blocks *= 2
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, BACKWARD_VECTORS, BACKWARD_LANES)
+    columns = lanes * vectors * width
+    given = n > blocks * columns
+    if given:
+        blocks = dotcu.cdiv(n, columns)
+    rows_of_block = 256 // lanes if lanes <= WARP else 1
+    stage_bytes = (2 if added is None else 3) * rows_of_block * columns * x.element_size()
+    shared = SHARED_BYTES * _quarters(sums)
+    stages = max(1, min(STAGES, shared // stage_bytes))
+    exact = n == blocks * columns
+    kernel = backward_kernels.rms_norm_backward[
+        x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, added is not None, given
+    ]
+    block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
+    # Not every multiprocessor has a place in a cluster; and no grid is larger than what runs at once.
+    resident = min(kernel.occupancy(block, smem_bytes), MOST_RESIDENT) * dotcu.sm_count(x)
+    resident = max(1, (resident * 7 // 8 if blocks > 1 else resident) // blocks)
+    turns = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), resident)
+    grid = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), torch.sym_max(turns, 1))
+    of_rows = None
+    if given:
+        of_rows = torch.empty((rows, 2), dtype=sums, device=x.device)
+        row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS]
+        row_sums(grad, x, weight, of_rows, n, 1 / max(n, 1), eps, grid=rows, block=ROW_THREADS)
+    parts = torch.empty((grid, n), dtype=sums, device=x.device)
+    kernel(
+        *(grad, x, weight, added, of_rows, grad_x, parts, rows, n, 1 / max(n, 1), eps),
+        grid=(grid, blocks),
+        block=block,
+        smem_bytes=smem_bytes,
+        cluster=(1, blocks) if blocks > 1 and not given else None,
+    )
+    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
+    sum_parts(
+        *(parts, grad_weight, grid, n),
+        grid=dotcu.cdiv(n, PART_COLUMNS),
+        block=PART_THREADS,
+        programmatic=True,
+    )
+
+
+def _width(n: int, x: Tensor, weight: Tensor, *others: Tensor | None) -> int:
+    """Elements of a vector: what 16 bytes hold, or less where rows or tensors begin elsewhere."""
+    width = VECTOR_BYTES // x.element_size()
+    while width > 1 and not (n % width == 0 and _all_aligned(width, x, weight, *others)):
+        width //= 2
+    return width
+
+
+def _all_aligned(width: int, *tensors: Tensor | None) -> bool:
+    return all(
+        tensor is None or dotcu.is_aligned(tensor, min(VECTOR_BYTES, width * tensor.element_size()))
+        for tensor in tensors
+    )
+
+
+def _split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:
+    """Vectors of a thread, and threads of a row, a power of two of them: without rest if that can be."""
+    for vectors in choices:
+        lanes = n // (vectors * width)
+        if lanes * vectors * width == n and 0 < lanes <= most_lanes and lanes & (lanes - 1) == 0:
+            return vectors, lanes
+    lanes = 1
+    while lanes < 1024 and lanes * 2 * width < n:
+        lanes *= 2
+    return 2, lanes
+
+
+def _quarters(sums: torch.dtype) -> int:
+    """How many blocks of `SHARED_BYTES` a multiprocessor holds."""
+    return backward_kernels.sum_parts[sums, sums, PART_COLUMNS, PART_THREADS].occupancy(WARP, SHARED_BYTES)
+
+
+def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
+    """Whether the GPU has clusters; those with so much shared memory do. The simulator has none."""
+    return x.is_cuda and _quarters(sums) >= 4
+
+
+def _require(x: Tensor, weight: Tensor) -> None:
+    if x.dtype not in FLOATS:
+        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATS)
+        raise TypeError(
+            f"rms_norm takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)"
+        )
+    if weight.dtype != x.dtype and (weight.dtype != torch.float32 or x.dtype == torch.float64):
+        raise TypeError(
+            f"rms_norm takes a weight of x's dtype {x.dtype}, or for half types of float32 "
+            f"(got {weight.dtype}).\n"
+            "Convert it first: weight.to(x.dtype)"
+        )
+    if x.dim() == 0 or weight.dim() != 1 or weight.shape[0] != x.shape[-1]:
+        raise ValueError(
+            "rms_norm takes x with at least one dimension, and a weight for each element of the last one "
+            f"(got shapes {tuple(x.shape)} and {tuple(weight.shape)}).\n"
+            "Type: rms_norm(x, torch.ones_like(x[0]))"
+        )
+    if x.shape[-1] > MOST_COLUMNS:
+        raise ValueError(
+            f"rms_norm takes rows of at most {MOST_COLUMNS} elements (got {x.shape[-1]}).\n"
+            "Compute it by torch's operators: torch.nn.functional.rms_norm"
+        )
+
+
+def _require_like(x: Tensor, other: Tensor, name: str) -> None:
+    if other.dtype != x.dtype or other.shape != x.shape:
+        raise ValueError(
+            f"rms_norm takes {name} of x's shape {tuple(x.shape)} and dtype {x.dtype} "
+            f"(got {tuple(other.shape)} and {other.dtype}).\n"
+            f"Make it so: {name}.expand_as(x).to(x.dtype)"
+        )
+
+
+# Shapes alone, so that what a launch chooses puts no guards on the sizes of torch.compile.
+
+
+@rms_norm.fake
+def _(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    _require(x, weight)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@add_rms_norm.fake
+def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    _require(x, weight)
+    _require_like(x, residual, "residual")
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return out, torch.empty_like(out)
+
+
+@rms_norm_backward.fake
+def _(
+    grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    _require(x, weight)
+    _require_like(x, grad, "grad")
+    if added is not None:
+        _require_like(x, added, "added")
+    return torch.empty_like(x, memory_format=torch.contiguous_format), weight.new_empty(weight.shape)
+
+
+@rms_norm.reference
+def _(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    wide = torch.promote_types(x.dtype, weight.dtype)
+    normed = torch.nn.functional.rms_norm(x.to(wide), x.shape[-1:], weight.to(wide), eps)
+    return normed.to(x.dtype)
+
+
+@add_rms_norm.reference
+def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    sum = x + residual
+    wide = torch.promote_types(x.dtype, weight.dtype)
+    normed = torch.nn.functional.rms_norm(sum.to(wide), x.shape[-1:], weight.to(wide), eps)
+    return normed.to(x.dtype), sum
+
+
+@rms_norm_backward.reference
+def _gradients(
+    grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    dy, value, scale = grad.to(wide), x.to(wide), weight.to(wide)
+    r = torch.rsqrt(value.square().mean(-1, keepdim=True) + eps)
+    y, g = value * r, dy * scale
+    grad_x = r * (g - y * (g * y).mean(-1, keepdim=True))
+    if added is not None:
+        grad_x = grad_x + added.to(wide)
+    grad_weight = (dy * y).sum_to_size(weight.shape)
+    return grad_x.to(x.dtype), grad_weight.to(weight.dtype)
+
+
+@rms_norm.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    x, weight, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+@rms_norm.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    x, weight = ctx.saved_tensors
+    return (*rms_norm_backward(grad, x, weight, ctx.eps), None)
+
+
+@add_rms_norm.setup_context
+def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+    _, _, weight, ctx.eps = inputs
+    ctx.save_for_backward(output[1], weight)
+
+
+@add_rms_norm.backward
+def _(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Any:
+    sum, weight = ctx.saved_tensors
+    grad_x, grad_weight = rms_norm_backward(grad, sum, weight, ctx.eps, grad_sum)
+    return grad_x, grad_x, grad_weight, None
+
+
+@rms_norm_backward.setup_context
+def _(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+    grad, x, weight, ctx.eps, added = inputs
+    ctx.save_for_backward(grad, x, weight)
+    ctx.adds = added is not None
+
+
+@rms_norm_backward.backward
+def _(ctx: Any, grad_of_x: Tensor, grad_of_weight: Tensor) -> Any:
+    pull_back = torch.func.vjp(lambda *tensors: _gradients(*tensors, ctx.eps), *ctx.saved_tensors)[1]
+    return (*pull_back((grad_of_x, grad_of_weight)), None, grad_of_x if ctx.adds else None)
+
+
+@rms_norm.work
+def _(x: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[int, int]:
+    return 2 * x.nbytes + weight.nbytes, 4 * x.numel()
+
+
+@add_rms_norm.work
+def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[int, int]:
+    return 4 * x.nbytes + weight.nbytes, 5 * x.numel()
+
+
+@rms_norm_backward.work
+def _(
+    grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
+) -> tuple[int, int]:
+    return (3 if added is None else 4) * x.nbytes + 2 * weight.nbytes, 12 * x.numel()
+
+
+def _rows(device: torch.device, dtype: torch.dtype, tensors: int) -> Iterator[list[Tensor]]:
+    """Some tensors of one shape, and a weight: a case for each way through the kernels."""
+
+    def random(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        return make_tensor(shape, device=device, dtype=dtype, low=-2, high=2)
+
+    yield [*(random(6, 256) for _ in range(tensors)), random(256)]
+    yield [*(random(3, 5, 77) for _ in range(tensors)), random(77)]
+    yield [*(random(0, 8) for _ in range(tensors)), random(8)]
+    yield [*(random(40, 9, 2).transpose(0, 1) for _ in range(tensors)), random(2)]
+    yield [*(random(3 * 640 + 1)[1:].view(3, 640) for _ in range(tensors)), random(641)[1:]]
+    wide = torch.promote_types(dtype, torch.float32)
+    yield [*(random(5, 1536) for _ in range(tensors)), random(1536, dtype=wide)]
+    yield [*(random(2, 20_004) for _ in range(tensors)), random(20_004)]
+
+
+@rms_norm.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for tensors in _rows(device, dtype, 1):
+        yield dotcu.Sample(*tensors)
+
+
+@add_rms_norm.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for tensors in _rows(device, dtype, 2):
+        yield dotcu.Sample(*tensors, 1e-5)
+
+
+@rms_norm_backward.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    for tensors in _rows(device, dtype, 2):
+        yield dotcu.Sample(*tensors, 1e-5)
+        yield dotcu.Sample(*tensors, 1e-5, added=torch.ones_like(tensors[0]))

@@ -1,0 +1,85 @@
+// softmax: out[r][j] = exp(x[r][j] - max x[r]) / sum over i of exp(x[r][i] - max x[r]).
+//
+//     softmax         x, out: rows of n elements, which the threads of a row hold all at once
+//     softmax_long    x, out: rows of any n elements, a block for each
+//
+// Idea: a row is read once and stays in registers while its threads agree on two numbers. Each
+// tallies what it holds: the largest element, and the sum of exp relative to that. The tallies are
+// joined over the lanes of a warp by shuffles, then in one step over all warps of the row, those of
+// a block or of a cluster of blocks, which write into each other's shared memory. Short rows share
+// a warp, long ones get a cluster; what no threads can hold, softmax_long reads twice.
+//
+// Cost: 2 n elements moved for a row (3 n by softmax_long), and 2 exp for an element: the second
+// costs less than the registers that would keep the first. Bound by memory.
+// Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; for rows over
+// clusters Dao and others, "Getting Memory-bound Kernels to Speed-of-Light" (QuACK), 2025.
+#include <dotcu/tally.cuh>
+
+// bfloat16 holds results that are subnormal floats: on their way they are 2^lift times as large.
+template <typename T>
+constexpr int lift = sizeof(T) == 2 ? 24 : 0;
+
+// A thread's share of a row: `steps` vectors, each `stride` after the one before; -inf behind n.
+template <int stride, int steps, int width, typename T>
+__device__ void hold(dotcu::vector<T, width> (&x)[steps], const T* row, long long at, long long n) {
+#pragma unroll
+    for (int k = 0; k < steps; ++k, at += stride) {
+        x[k] = dotcu::load_if<width>(at < n, row + at, static_cast<T>(-dotcu::infinity));
+    }
+}
+
+// Writes exp(x) over the row's sum. As in torch, a row with +inf is NaN, and so is one of -inf.
+template <int stride, int steps, int width, typename T>
+__device__ void divide(const dotcu::vector<T, width> (&x)[steps], const dotcu::tally<T>& all,
+                       T* row, long long at, long long n) {
+    const auto sum = all.largest == dotcu::infinity ? all.sum - all.sum : all.sum;
+    const auto scale = 1 / (sum * (1 << lift<T>));
+#pragma unroll
+    for (int k = 0; k < steps; ++k, at += stride) {
+        auto y = x[k];
+        dotcu::repack(y);
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            const auto e = static_cast<dotcu::wide<T>>(y[i]) - all.base();
+            y[i] = static_cast<T>(dotcu::exponential<T, lift<T>>(e) * scale);
+        }
+        if (at < n) dotcu::store(row + at, y);
+    }
+}
+
+// A row has `threads` in each of `blocks`, a cluster; with fewer than 64, several rows are a block.
+template <typename T, int width, int steps, int threads, int blocks>
+__global__ __launch_bounds__(threads < 64 ? 128 : threads) void softmax(const T* x, T* out,
+                                                                        long long rows,
+                                                                        long long n) {
+    constexpr int per_block = threads < 64 ? 128 / threads : 1, stride = blocks * threads * width;
+    const long long row = blockIdx.x / blocks * per_block + threadIdx.x / threads;
+    const int at = (dotcu::cluster_rank() * threads + threadIdx.x % threads) * width;
+    if (row >= rows) n = 0;  // the last block may have threads without a row
+    if constexpr (blocks > 1) dotcu::cluster_arrive();
+
+    dotcu::vector<T, width> held[steps];
+    hold<stride>(held, x + row * n, at, n);
+    dotcu::tally<T> mine;
+    mine.include(held);
+    __shared__ dotcu::tally<T> of_warp[threads / 32 * blocks + 1];
+    divide<stride>(held, dotcu::join<threads, blocks>(mine, of_warp), out + row * n, at, n);
+}
+
+template <typename T, int width, int steps, int threads>
+__global__ __launch_bounds__(threads) void softmax_long(const T* x, T* out, long long n) {
+    constexpr int stride = threads * width;
+    const T* row = x + blockIdx.x * n;
+    dotcu::vector<T, width> held[steps];
+    dotcu::tally<T> mine;
+    for (long long at = threadIdx.x * width; at < n; at += steps * stride) {
+        hold<stride>(held, row, at, n);
+        mine.include(held);
+    }
+    __shared__ dotcu::tally<T> of_warp[threads / 32];
+    const auto all = dotcu::join<threads>(mine, of_warp);
+    for (long long at = threadIdx.x * width; at < n; at += steps * stride) {
+        hold<stride>(held, row, at, n);
+        divide<stride>(held, all, out + blockIdx.x * n, at, n);
+    }
+}

@@ -1,0 +1,260 @@
+"""softmax: exponentials along a dimension, over their sum, by one read of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.cuda import get_device_capability
+from torch.testing import make_tensor
+
+import dotcu
+
+kernels = dotcu.load("kernel.cu")
+backward_kernels = dotcu.load("backward.cu")
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+HOLDERS = (
+    (4, 16, 1), (4, 32, 1), (8, 32, 1), (8, 64, 1), (16, 64, 1), (32, 64, 1), (64, 64, 1), (128, 64, 1),
+    (256, 64, 1), (512, 64, 1), (1024, 64, 1), (1024, 128, 1), (1024, 128, 2), (1024, 128, 4), (1024, 128, 8),
+)  # fmt: skip
+"""Who can hold a row, the smallest first: threads of a block, bytes of a thread, blocks of a cluster."""
+
+BACKWARD_HOLDERS = (
+    (4, 16, 1), (8, 16, 1), (8, 32, 1), (16, 32, 1), (32, 32, 1), (64, 32, 1), (128, 32, 1), (256, 32, 1),
+    (512, 32, 1), (1024, 32, 1), (1024, 64, 1), (1024, 64, 2), (1024, 64, 4), (1024, 64, 8),
+)  # fmt: skip
+"""The same for the backward, whose threads hold so much of two tensors each."""
+
+LONG = (512, 64)
+"""Threads, and bytes of a thread, for rows that nobody can hold."""
+
+ACCESSES = (16, 8, 4, 2)
+"""Bytes of one load or store, the best first."""
+
+MOST_STEPS = 32
+"""Loads that a thread holds at once: each takes a register or more."""
+
+Held = tuple[int, int, int, int]
+
+
+@dotcu.op("dotcu::softmax", dtypes=FLOATS)
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """Divide exp(x) by its sum along a dimension; half types compute in float32.
+
+    Args:
+        x: A tensor of any shape and strides, of a dtype out of `FLOATS`.
+        dim: The dimension. Any but the last is copied to be the innermost one, and stays that in the result.
+    """
+    _require("softmax", dim, x)
+    rows = _innermost(x, dim)
+    out = torch.empty_like(rows)
+    if out.numel() != 0:
+        _launch(rows, out)
+    return _as_before(out, dim)
+
+
+@dotcu.op("dotcu::softmax_backward", dtypes=FLOATS)
+def softmax_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    """Give the gradient of softmax's argument.
+
+    Args:
+        grad: The gradient of its result.
+        y: Its result, of the same shape and dtype.
+        dim: The dimension, as for softmax.
+    """
+    _require("softmax_backward", dim, grad, y)
+    grad, y = _innermost(grad, dim), _innermost(y, dim)
+    out = torch.empty_like(y)
+    if out.numel() != 0:
+        _launch_backward(grad, y, out)
+    return _as_before(out, dim)
+
+
+def _innermost(x: Tensor, dim: int) -> Tensor:
+    """The tensor with its dimension last, and contiguous."""
+    return (x if _is_last(x, dim) else x.transpose(dim, -1)).contiguous()
+
+
+def _as_before(x: Tensor, dim: int) -> Tensor:
+    return x if _is_last(x, dim) else x.transpose(dim, -1)
+
+
+def _is_last(x: Tensor, dim: int) -> bool:
+    return x.dim() == 0 or dim == -1 or dim == x.dim() - 1
+
+
+def _launch(x: Tensor, out: Tensor) -> None:
+    n = x.shape[-1] if x.dim() > 0 else 1
+    rows, access = x.numel() // n, _access(n, x, out)
+    width, held = access // x.element_size(), _held(HOLDERS, n * x.element_size(), access, _has_clusters(x))
+    if held is None:
+        threads, share = LONG
+        kernel = kernels.softmax_long[x.dtype, width, share // access, threads]
+        kernel(x, out, n, grid=rows, block=threads)
+        return
+    threads, steps, blocks, rows_of_block = held
+    kernel = kernels.softmax[x.dtype, width, steps, threads, blocks]
+    grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
+    kernel(x, out, rows, n, grid=grid, block=block, cluster=blocks if blocks > 1 else None)
+
+
+def _launch_backward(grad: Tensor, y: Tensor, out: Tensor) -> None:
+    n = y.shape[-1] if y.dim() > 0 else 1
+    rows, access = y.numel() // n, _access(n, grad, y, out)
+    row_bytes = n * y.element_size()
+    width, held = access // y.element_size(), _held(BACKWARD_HOLDERS, row_bytes, access, _has_clusters(y))
+    if held is None:
+        threads, share = LONG
+        kernel = backward_kernels.softmax_backward_long[y.dtype, width, share // 2 // access, threads]
+        kernel(grad, y, out, n, grid=rows, block=threads)
+        return
+    threads, steps, blocks, rows_of_block = held
+    kernel = backward_kernels.softmax_backward[y.dtype, width, steps, threads, blocks]
+    grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
+    kernel(grad, y, out, rows, n, grid=grid, block=block, cluster=blocks if blocks > 1 else None)
+
+
+def _access(n: int, *tensors: Tensor) -> int:
+    """The bytes of an access that every row of n elements begins and ends on."""
+    size = tensors[0].element_size()
+    for access in ACCESSES:
+        if n * size % access == 0 and all(dotcu.is_aligned(tensor, access) for tensor in tensors):
+            return max(access, size)
+    return size
+
+
+def _held(
+    holders: tuple[tuple[int, int, int], ...], row_bytes: int, access: int, clusters: bool
+) -> Held | None:
+    """Threads of a block, accesses of a thread, blocks of a row, rows of a block; None for longer rows."""
+    for threads, share, blocks in holders:
+        possible = (clusters or blocks == 1) and share // access <= MOST_STEPS
+        if possible and row_bytes <= threads * share * blocks:
+            return threads, share // access, blocks, 128 // threads if threads < 64 else 1
+    return None
+
+
+def _has_clusters(x: Tensor) -> bool:
+    return x.is_cuda and get_device_capability(x.device) >= (9, 0)
+
+
+def _require(name: str, dim: int, *tensors: Tensor) -> None:
+    x = tensors[0]
+    for other in tensors:
+        if other.dtype not in FLOATS:
+            taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATS)
+            raise TypeError(
+                f"{name} takes {taken} (got {other.dtype}).\nConvert the tensor first: x.to(torch.float32)"
+            )
+        if (other.dtype, other.shape) != (x.dtype, x.shape):
+            raise ValueError(
+                f"{name} takes tensors of one dtype and shape (got {x.dtype}, {tuple(x.shape)} and "
+                f"{other.dtype}, {tuple(other.shape)}).\nPass the gradient of the result: torch.ones_like(y)"
+            )
+    rank = max(x.dim(), 1)
+    if not -rank <= dim < rank:
+        raise ValueError(
+            f"dim is one of the tensor's {rank} dimensions, {-rank} to {rank - 1} (got {dim}).\n"
+            "Pass dim=-1 for the last."
+        )
+
+
+@softmax.fake
+def _(x: Tensor, dim: int = -1) -> Tensor:
+    """The body without its launch, whose choice by size would be a guard of every graph."""
+    _require("softmax", dim, x)
+    return _as_before(torch.empty_like(_innermost(x, dim)), dim)
+
+
+@softmax_backward.fake
+def _(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    _require("softmax_backward", dim, grad, y)
+    return _as_before(torch.empty_like(_innermost(y, dim)), dim)
+
+
+@softmax.reference
+def _(x: Tensor, dim: int = -1) -> Tensor:
+    return torch.softmax(x, dim)
+
+
+@softmax_backward.reference
+def _(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    return y * (grad - (grad * y).sum(dim, keepdim=True))
+
+
+@softmax.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.save_for_backward(output)
+    ctx.dim = inputs[1]
+
+
+@softmax.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    (y,) = ctx.saved_tensors
+    return softmax_backward(grad, y, ctx.dim), None
+
+
+@softmax_backward.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+    ctx.dim = inputs[2]
+
+
+@softmax_backward.backward
+def _(ctx: Any, bend: Tensor) -> Any:
+    (grad, y), dim = ctx.saved_tensors, ctx.dim
+    beside = grad - (grad * y).sum(dim, keepdim=True)
+    return softmax_backward(bend, y, dim), bend * beside - grad * (bend * y).sum(dim, keepdim=True), None
+
+
+@softmax.vmap
+def _(info: Any, in_dims: tuple[int | None, ...], x: Tensor, dim: int = -1) -> Any:
+    x = x.movedim(in_dims[0] or 0, 0)
+    if x.dim() == 1:
+        return softmax(x.unsqueeze(1)).squeeze(1), 0
+    return softmax(x, dim % (x.dim() - 1) + 1), 0
+
+
+@softmax.work
+def _(x: Tensor, dim: int = -1) -> tuple[int, int]:
+    return 2 * x.numel() * x.element_size(), 4 * x.numel()
+
+
+@softmax_backward.work
+def _(grad: Tensor, y: Tensor, dim: int = -1) -> tuple[int, int]:
+    return 3 * y.numel() * y.element_size(), 4 * y.numel()
+
+
+LAYOUTS: tuple[tuple[tuple[int, ...], int], ...] = (
+    ((20, 31), -1), ((3, 64), -1), ((9, 200), 1), ((), 0), ((4, 0, 3), -1), ((2, 0), 1), ((2, 1000), -1),
+    ((1, 2056), -1), ((2, 5, 7), 1), ((1, 70_004), -1),
+)  # fmt: skip
+"""Shapes and dimensions: several rows to a warp, one, a block to a row, and a row too long to hold."""
+
+
+@softmax.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    def random(*shape: int) -> Tensor:
+        return make_tensor(shape, device=device, dtype=dtype, low=-3, high=3)
+
+    for shape, dim in LAYOUTS:
+        yield dotcu.Sample(random(*shape), dim)
+    yield dotcu.Sample((20 * random(40, 33))[1:, ::2])
+    yield dotcu.Sample(random(12 * 64 + 1)[1:].view(12, 64))
+
+
+@softmax_backward.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    def random(*shape: int) -> tuple[Tensor, Tensor]:
+        logits, grad = (make_tensor(shape, device=device, dtype=dtype, low=-3, high=3) for _ in range(2))
+        return grad, torch.softmax(logits, -1)
+
+    for shape, dim in LAYOUTS:
+        yield dotcu.Sample(*random(*shape), dim)
+    grad, y = random(40, 33)
+    yield dotcu.Sample(grad[1:, ::2], y[1:, ::2])
+    yield dotcu.Sample(*(t.flatten()[1:].view(12, 64) for t in random(12 * 64 + 1)))

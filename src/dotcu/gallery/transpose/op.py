@@ -1,0 +1,296 @@
+"""transpose and permute_copy: a tensor's elements in another order of its dimensions, contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+
+import dotcu
+
+kernels = dotcu.load("kernel.cu")
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.bool)
+"""Some of each size; all others of these sizes are taken too."""
+
+VECTOR_BYTES = 16
+WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+"""What moves so many bytes; kernels are for these, and dtypes of one size share them."""
+
+SIDE = {1: 128, 2: 64, 4: 32, 8: 32, 16: 16}
+"""The side of a tile in elements, by their bytes."""
+
+LARGE_SIDE = {1: 128, 2: 128, 4: 64, 8: 32, 16: 16}
+"""The same where accesses of 16 bytes make lines of 256: memory likes to go on where it has begun."""
+
+THREADS = 256
+NARROW = 8
+"""A dimension of fewer elements would leave most of a tile empty: it is copied by its strides instead."""
+
+FAR_BYTES = 2**32
+"""Strides within a tile are less."""
+
+Dim = tuple[int, int, int]
+"""A dimension's size, and its strides in the tensor and in the result."""
+
+
+@dotcu.op("dotcu::transpose", dtypes=DTYPES)
+def transpose(x: Tensor, dim0: int = -2, dim1: int = -1) -> Tensor:
+    """Copy a tensor with two of its dimensions swapped: `x.transpose(dim0, dim1).contiguous()`.
+
+    Args:
+        x: A tensor of any shape and strides, of a dtype of 1, 2, 4, 8 or 16 bytes.
+        dim0: One dimension, counted as in torch.
+        dim1: The other one.
+    """
+    return _copy(x.transpose(dim0, dim1))
+
+
+@dotcu.op("dotcu::permute_copy", dtypes=DTYPES)
+def permute_copy(x: Tensor, dims: list[int]) -> Tensor:
+    """Copy a tensor with its dimensions in the order `dims`: `x.permute(dims).contiguous()`.
+
+    Args:
+        x: A tensor of any shape and strides, of a dtype of 1, 2, 4, 8 or 16 bytes.
+        dims: Each dimension once, counted as in torch.
+    """
+    return _copy(x.permute(dims))
+
+
+def _copy(view: Tensor) -> Tensor:
+    """The elements of a view, in order."""
+    out = torch.empty(view.shape, dtype=view.dtype, device=view.device)
+    dims = _merged(view)
+    nearest = _nearest(dims)
+    if _suits_tiles(dims, nearest, view.element_size()):
+        _transpose_tiles(view, out, dims, nearest)
+    else:
+        _copy_rows(view, out, dims)
+    return out
+
+
+def _suits_tiles(dims: tuple[Dim, ...], nearest: int, size: int) -> bool:
+    """Whether neighbours are torn apart, and both dimensions fill enough of a tile."""
+    (rows, row, _), (columns, _, pitch) = dims[-1], dims[nearest]
+    if nearest == len(dims) - 1 or rows < NARROW or columns < NARROW:
+        return False
+    return row * size < FAR_BYTES and pitch * size < FAR_BYTES
+
+
+def _merged(view: Tensor) -> tuple[Dim, ...]:
+    """The dimensions, without those of one element; two that lie like one are one."""
+    dims: tuple[Dim, ...] = ()
+    pitch = 1
+    for size, stride in zip(reversed(view.shape), reversed(view.stride()), strict=True):
+        if size == 1:
+            continue
+        if dims and stride == dims[0][0] * dims[0][1]:
+            dims = ((dims[0][0] * size, *dims[0][1:]), *dims[1:])
+        else:
+            dims = ((size, stride, pitch), *dims)
+        pitch = pitch * size
+    return dims or ((1, 1, 1),)
+
+
+def _nearest(dims: tuple[Dim, ...]) -> int:
+    """The dimension along which the tensor's elements are nearest to each other."""
+    nearest = len(dims) - 1
+    for d, (_, stride, _) in enumerate(dims):
+        if 0 < stride < dims[nearest][1]:
+            nearest = d
+    return nearest
+
+
+def _transpose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int) -> None:
+    """Launch the kernel for neighbours that are to be torn apart."""
+    size = view.element_size()
+    (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
+    rest = dims[:nearest] + dims[nearest + 1 : -1]
+    most = VECTOR_BYTES // size
+    load = _width(view, most, (columns, row, *(stride for _, stride, _ in rest))) if column == 1 else 1
+    store = _width(out, most, (rows,))
+    side = SIDE[size]
+    if load == store == most and rows * columns * _count(rest) > dotcu.sm_count(view) * LARGE_SIDE[size] ** 2:
+        side = LARGE_SIDE[size]
+    threads = min(THREADS, side * side // (load * store))
+    arguments = (WORDS[size], load, store, side, threads, view.dim(), *_types(view, rest))
+    tiles = dotcu.cdiv(rows, side) * dotcu.cdiv(columns, side) * _count(rest)
+    matrix = (pitch * size, rows, columns, row * size, column * size)
+    kernels.transpose[arguments](
+        out, *matrix, dotcu.strided(view), *_flat(rest, size), grid=tiles, block=threads
+    )
+
+
+def _copy_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> None:
+    """Launch the kernel for neighbours that stay neighbours, or that no tile suits."""
+    size = view.element_size()
+    if dims[-1][1] == 1:
+        numbers = (dims[-1][0], *(stride for _, stride, _ in dims[:-1]))
+        word = _width(view, VECTOR_BYTES // size, numbers)
+        dims, size = _in_words(dims, word), size * word
+    columns, column, _ = dims[-1]
+    longest = _longest(dims[:-1])
+    rows, row, pitch = dims[longest] if longest >= 0 else (1, 0, 0)
+    rest = dims[:longest] + dims[longest + 1 : -1] if longest >= 0 else ()
+    width = _power_of_two(columns, 4 * THREADS)
+    arguments = (WORDS[size], width, THREADS, view.dim(), *_types(view, rest))
+    tiles = dotcu.cdiv(rows, 4 * THREADS // width) * dotcu.cdiv(columns, width) * _count(rest)
+    matrix = (pitch * size, rows, columns, row * size, column * size)
+    kernels.copy[arguments](out, *matrix, dotcu.strided(view), *_flat(rest, size), grid=tiles, block=THREADS)
+
+
+def _in_words(dims: tuple[Dim, ...], word: int) -> tuple[Dim, ...]:
+    """The dimensions of a tensor of words, each of which holds so many of its elements."""
+    rows = tuple((size, stride // word, pitch // word) for size, stride, pitch in dims[:-1])
+    return (*rows, (dims[-1][0] // word, 1, 1))
+
+
+def _longest(dims: tuple[Dim, ...]) -> int:
+    """The dimension with the most elements; -1 where there is none."""
+    longest = len(dims) - 1
+    for d, (size, _, _) in enumerate(dims):
+        if size > dims[longest][0]:
+            longest = d
+    return longest
+
+
+def _power_of_two(number: int, most: int) -> int:
+    """The least power of two that is not less than a number, up to `most`."""
+    power = 1
+    while power < number and power < most:
+        power *= 2
+    return power
+
+
+def _width(t: Tensor, most: int, numbers: tuple[int, ...]) -> int:
+    """How many elements one access can have: a power of two up to `most` that divides all numbers."""
+    width, size = most, t.element_size()
+    while width > 1:
+        if dotcu.is_aligned(t, width * size) and all(number % width == 0 for number in numbers):
+            return width
+        width //= 2
+    return 1
+
+
+def _types(view: Tensor, rest: tuple[Dim, ...]) -> tuple[str, ...]:
+    """The types of a kernel's last parameters: strides of the view, and what `_flat` gives."""
+    return ("long long",) * (view.dim() + 3 * len(rest))
+
+
+def _flat(rest: tuple[Dim, ...], size: int) -> tuple[int, ...]:
+    """Dimensions as a kernel takes them: innermost first, strides in bytes."""
+    numbers: tuple[int, ...] = ()
+    for count, stride, pitch in reversed(rest):
+        numbers = (*numbers, count, stride * size, pitch * size)
+    return numbers
+
+
+def _count(rest: tuple[Dim, ...]) -> int:
+    count = 1
+    for size, _, _ in rest:
+        count = count * size
+    return count
+
+
+@transpose.fake
+def _(x: Tensor, dim0: int = -2, dim1: int = -1) -> Tensor:
+    return x.new_empty(x.transpose(dim0, dim1).shape)
+
+
+@permute_copy.fake
+def _(x: Tensor, dims: list[int]) -> Tensor:
+    return x.new_empty(x.permute(dims).shape)
+
+
+@transpose.reference
+def _(x: Tensor, dim0: int = -2, dim1: int = -1) -> Tensor:
+    return x.transpose(dim0, dim1).clone(memory_format=torch.contiguous_format)
+
+
+@permute_copy.reference
+def _(x: Tensor, dims: list[int]) -> Tensor:
+    return x.permute(dims).clone(memory_format=torch.contiguous_format)
+
+
+@transpose.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.dims = inputs[1:]
+
+
+@transpose.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    return transpose(grad, *ctx.dims), None, None
+
+
+@permute_copy.setup_context
+def _(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.dims = inputs[1]
+
+
+@permute_copy.backward
+def _(ctx: Any, grad: Tensor) -> Any:
+    rank = grad.dim()
+    order = [dim % rank for dim in ctx.dims]
+    return permute_copy(grad, [order.index(dim) for dim in range(rank)]), None
+
+
+@transpose.vmap
+def _(info: Any, in_dims: tuple[int | None, ...], x: Tensor, dim0: int = -2, dim1: int = -1) -> Any:
+    x = x.movedim(in_dims[0] or 0, 0)
+    order = [*range(x.dim() - 1)]
+    if order:
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+    return permute_copy(x, [0, *(dim + 1 for dim in order)]), 0
+
+
+@permute_copy.vmap
+def _(info: Any, in_dims: tuple[int | None, ...], x: Tensor, dims: list[int]) -> Any:
+    x = x.movedim(in_dims[0] or 0, 0)
+    return permute_copy(x, [0, *(range(1, x.dim())[dim] for dim in dims)]), 0
+
+
+@transpose.work
+def _(x: Tensor, dim0: int = -2, dim1: int = -1) -> tuple[int, int]:
+    return 2 * x.numel() * x.element_size(), 0
+
+
+@permute_copy.work
+def _(x: Tensor, dims: list[int]) -> tuple[int, int]:
+    return 2 * x.numel() * x.element_size(), 0
+
+
+@transpose.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    def random(*shape: int) -> Tensor:
+        return _random(shape, device, dtype)
+
+    yield dotcu.Sample(random(80, 144))
+    yield dotcu.Sample(random(67, 33))
+    yield dotcu.Sample(random(2, 40, 48)[:, 1:], 1, 2)
+    yield dotcu.Sample(random(3, 5, 32), 0, 1)
+    yield dotcu.Sample(random(24, 3, 10)[..., 1:], 0, -1)
+    yield dotcu.Sample(random(4, 0, 3))
+    yield dotcu.Sample(random(), 0, -1)
+    yield dotcu.Sample(random(40, 24).T)
+
+
+@permute_copy.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    def random(*shape: int) -> Tensor:
+        return _random(shape, device, dtype)
+
+    yield dotcu.Sample(random(2, 6, 5, 16), [0, 2, 3, 1])
+    yield dotcu.Sample(random(2, 9, 3, 11), [3, 0, -2, 1])
+    yield dotcu.Sample(random(3, 4, 32)[::2], [1, 0, 2])
+    yield dotcu.Sample(random(2, 3, 2, 5, 3, 2, 4), [6, 4, 2, 0, 5, 3, 1])
+    yield dotcu.Sample(random(0, 4, 3), [2, 0, 1])
+    yield dotcu.Sample(random(), [])
+
+
+def _random(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    if dtype.itemsize == 1 and dtype.is_floating_point:
+        return make_tensor(shape, device=device, dtype=torch.float32, low=-9, high=9).to(dtype)
+    return make_tensor(shape, device=device, dtype=dtype)

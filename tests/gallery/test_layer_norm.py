@@ -1,0 +1,156 @@
+"""layer_norm: rows of every length, on every way through the kernels, and their gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+
+import dotcu
+from dotcu.gallery import layer_norm, layer_norm_backward
+
+HALVES = [torch.float16, torch.bfloat16]
+FLOATS = [torch.float32, *HALVES]
+
+# Rows of a part of a warp, of a warp, of a block, with and without a rest, and longer than a block holds.
+LENGTHS = [2, 7, 8, 31, 32, 40, 64, 256, 257, 640, 768, 1023, 1024, 2560, 5000, 20_004]
+
+
+def random(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
+    return make_tensor(shape, device=device, dtype=dtype, low=-3, high=3)
+
+
+def exact(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """In 64 bits."""
+    return torch.nn.functional.layer_norm(x.double(), x.shape[-1:], weight.double(), bias.double(), eps)
+
+
+def exact_gradients(grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-5) -> tuple[Tensor, ...]:
+    inputs = [tensor.double().requires_grad_() for tensor in (x, weight, torch.zeros_like(weight))]
+    return torch.autograd.grad(exact(*inputs, eps), inputs, grad.double())
+
+
+def close(got: Tensor, wanted: Tensor, places: int = 8) -> None:
+    """Some last places of 1 or of the largest element: sums of many products cancel."""
+    scale = max(1.0, wanted.abs().max().item()) if wanted.numel() else 1.0
+    bound = places * torch.finfo(got.dtype).eps
+    torch.testing.assert_close(got.double(), wanted.double(), rtol=bound, atol=bound * scale)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("n", LENGTHS)
+def test_rows_of_any_length_are_normalized(n: int, dtype: torch.dtype, device: torch.device) -> None:
+    x, weight, bias = (random(device, dtype, *shape) for shape in ((3, n), (n,), (n,)))
+    close(layer_norm(x, weight, bias), exact(x, weight, bias))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("n", LENGTHS)
+def test_gradients_of_rows_of_any_length_are_right(n: int, dtype: torch.dtype, device: torch.device) -> None:
+    grad, x, weight = (random(device, dtype, *shape) for shape in ((5, n), (5, n), (n,)))
+    for got, wanted in zip(
+        layer_norm_backward(grad, x, weight), exact_gradients(grad, x, weight), strict=True
+    ):
+        close(got, wanted, 32)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("offset", [1, 2, 3, 4])
+def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, device: torch.device) -> None:
+    memory, weight = random(device, dtype, 6 * 128 + 4), random(device, dtype, 132)[offset : offset + 128]
+    x = memory[offset : offset + 6 * 128].view(6, 128)
+    close(layer_norm(x, weight, weight), exact(x, weight, weight))
+    for got, wanted in zip(layer_norm_backward(x, x, weight), exact_gradients(x, x, weight), strict=True):
+        close(got, wanted, 32)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_half_types_take_weights_of_float32(dtype: torch.dtype, device: torch.device) -> None:
+    x, weight = random(device, dtype, 4, 96), random(device, torch.float32, 96)
+    out = layer_norm(x, weight, weight)
+    assert out.dtype == dtype
+    close(out, exact(x, weight, weight))
+    _, by_weight, by_bias = layer_norm_backward(x, x, weight)
+    assert by_weight.dtype == by_bias.dtype == torch.float32
+
+
+@pytest.mark.parametrize("n", [64, 1000, 20_004])
+def test_a_large_mean_costs_no_places(n: int, device: torch.device) -> None:
+    x = torch.randn(4, n, device=device) + 1000
+    weight, bias = torch.ones(n, device=device), torch.zeros(n, device=device)
+    wanted = exact(x, weight, bias)
+    close(layer_norm(x, weight, bias), wanted, 4)  # a mean of float32 alone is off by 500 such places
+    grad = torch.randn_like(x)
+    for got, right in zip(
+        layer_norm_backward(grad, x, weight), exact_gradients(grad, x, weight), strict=True
+    ):
+        assert (got - right).norm() <= 1e-3 * right.norm()
+
+
+def test_many_rows_give_the_same_bits_each_time(device: torch.device) -> None:
+    grad, x, weight = (random(device, torch.float32, *shape) for shape in ((700, 96), (700, 96), (96,)))
+    first = layer_norm_backward(grad, x, weight)
+    for got, wanted in zip(first, exact_gradients(grad, x, weight), strict=True):
+        close(got, wanted, 32)
+    for again, before in zip(layer_norm_backward(grad, x, weight), first, strict=True):
+        assert torch.equal(again, before)
+
+
+def test_more_rows_than_blocks_keep_the_ring_turning(device: torch.device) -> None:
+    grad, x, weight = (random(device, torch.float32, *shape) for shape in ((40, 516), (40, 516), (516,)))
+    with dotcu.simulate(arch="sm_87"):  # 16 multiprocessors
+        got = layer_norm_backward(grad, x, weight)
+    for mine, wanted in zip(got, exact_gradients(grad, x, weight), strict=True):
+        close(mine, wanted, 32)
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0,), (2, 0, 4)])
+def test_nothing_to_normalize_gives_no_gradient_but_zero(
+    shape: tuple[int, ...], device: torch.device
+) -> None:
+    x, weight = torch.ones(shape, device=device), torch.ones(shape[-1], device=device)
+    assert layer_norm(x, weight, weight).shape == shape
+    by_x, by_weight, by_bias = layer_norm_backward(x, x, weight)
+    assert by_x.shape == shape
+    assert torch.equal(by_weight, torch.zeros_like(weight))
+    assert torch.equal(by_bias, torch.zeros_like(weight))
+
+
+def test_a_row_of_equal_elements_is_the_bias(device: torch.device) -> None:
+    x, bias = torch.full((2, 64), 3.0, device=device), torch.arange(64.0, device=device)
+    assert torch.equal(layer_norm(x, bias, bias), bias.expand(2, 64))
+
+
+def test_weights_that_do_not_fit_are_refused(device: torch.device) -> None:
+    x = torch.ones(3, 4, device=device)
+    with pytest.raises(ValueError, match=r"\(3, 4\) and \(3,\)"):
+        layer_norm(x, x[:, 0], x[:, 0])
+    with pytest.raises(ValueError, match=r"bias .*\(3,\)"):
+        layer_norm(x, x[0], x[:, 0])
+    with pytest.raises(TypeError, match=r"torch.float16"):
+        layer_norm(x, x[0].half(), x[0].half())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("n", [16_384, 24_576, 32_768, 65_536, 65_544, 131_072, 262_144, 262_147])
+def test_rows_of_a_cluster_and_longer_are_right(n: int, dtype: torch.dtype) -> None:
+    cuda = torch.device("cuda")
+    grad, x, weight = (random(cuda, dtype, *shape) for shape in ((300, n), (300, n), (n,)))
+    close(layer_norm(x, weight, weight), exact(x, weight, weight))
+    for got, wanted in zip(
+        layer_norm_backward(grad, x, weight), exact_gradients(grad, x, weight), strict=True
+    ):
+        close(got, wanted, 32)
+
+
+@pytest.mark.gpu
+def test_calls_go_by_plan() -> None:
+    weight = torch.ones(4096, device="cuda", dtype=torch.bfloat16)
+    for rows in (8, 100, 5000):
+        x = torch.randn(rows, 4096, device="cuda", dtype=torch.bfloat16)
+        layer_norm(x, weight, weight)
+        layer_norm_backward(x, x, weight, 1e-5)
+    for op in (layer_norm, layer_norm_backward):
+        assert op.replay.plans >= 1, op.replay
