@@ -1,0 +1,129 @@
+"""How fast is the gallery? Every operator beside torch eager, torch.compile, Liger and this GPU's limit.
+
+    python benchmarks/gallery.py [OPERATOR ...] [--save FILE] [--write]
+
+All contenders of a case are called by turns, on a cold L2, and device time is what is told: `docs/bench.md`
+says how. A goal is a share of the limit that was measured for the case's mix of reads and writes, or of a
+copy's for what is differentiated; and that those it is to be ahead of are not faster, at 99 % confidence.
+With operators named, only these are measured, and in FILE theirs are replaced, if it is of the same
+machine. `--write` puts the tables of FILE into the READMEs, and needs no GPU.
+
+Exit codes: 0 every goal held, 1 one did not, 2 wrong usage, 3 no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from calls.host import machine
+from rivals import pages
+from rivals.cases import Case, cases
+from rivals.measuring import measure
+
+console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+
+
+def shortfalls(case: dict[str, Any]) -> list[str]:
+    """What a case lacks to its goals, in words."""
+    own, *others = case["rows"]
+    if own["status"] != "measured":
+        return [f"{own['status']}: {own['reason']}"]
+    found = []
+    if case["goal"] and own["percent"] < case["goal"]:
+        found.append(f"{own['percent']:.1f} % of the limit, of {case['goal']:.0f}")
+    for row in others:
+        counts = not case["ahead"] or row["contender"] in case["ahead"]
+        if counts and row.get("ratio") and row["ratio"][2] < 1:
+            found.append(f"{row['contender']} takes {row['ratio'][0]:.3f} times as long")
+    return found
+
+
+def show(case: dict[str, Any]) -> None:
+    """Print a case as it is done."""
+    console.print(f"{case['op']} {case['case']}: limit {case['limit_us']} µs")
+    for row in case["rows"]:
+        if row["status"] != "measured":
+            console.print(f"    {row['contender']:14} {row['status']}: {row['reason'][:200]}", style="dim")
+            continue
+        ratio = f"{row['ratio'][0]:6.2f}×" if row.get("ratio") else " " * 7
+        percent = f"{row['percent']:6.1f} %" if "percent" in row else ""
+        marks = "; ".join(row.get("marks", ()))[:160]
+        console.print(f"    {row['contender']:14} {row['us']:10.2f} µs {ratio} {percent}  {marks}")
+    for shortfall in shortfalls(case):
+        console.print(f"    short: {shortfall}", style="yellow")
+
+
+def run(wanted: Sequence[Case]) -> list[dict[str, Any]]:
+    """Measure one after the other; one that raises is a row that says so."""
+    done = []
+    for case in wanted:
+        try:
+            figures = measure(case)
+        except Exception as error:  # a peer's compiler, memory: the other cases are still worth having
+            reason = f"{type(error).__name__}: {error}"
+            rows = [{"contender": pages.OWN, "status": "failed", "reason": reason}]
+            figures = {"op": case.op, "case": case.name, "goal": case.percent, "rows": rows}
+            figures |= {"ahead": list(case.ahead), "limit_us": None}
+        show(figures)
+        done.append(figures)
+        torch.cuda.empty_cache()
+    return done
+
+
+def merged(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """What a file has, with the operators that were measured again in place of the old."""
+    if not path.exists():
+        return found
+    old = json.loads(path.read_text())
+    if old["machine"] != found["machine"]:
+        raise SystemExit(f"{path} holds for another machine: {old['machine']}. Name another file.")
+    again = {case["op"] for case in found["cases"]}
+    kept = {case["op"]: [] for case in (*old["cases"], *found["cases"])}
+    for case in (*(case for case in old["cases"] if case["op"] not in again), *found["cases"]):
+        kept[case["op"]].append(case)
+    return {"machine": old["machine"], "cases": [case for of_op in kept.values() for case in of_op]}
+
+
+def main() -> int:
+    """Run; the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("operators", nargs="*", help="some of the gallery's; all unless named")
+    parser.add_argument("--save", type=Path, help="write the figures as JSON, with the machine they hold for")
+    parser.add_argument("--write", action="store_true", help="put the tables of FILE into the READMEs")
+    options = parser.parse_args()
+    if options.write:
+        pages.write(json.loads((options.save or pages.RESULTS).read_text()))
+        return 0
+    if not torch.cuda.is_available():
+        print("gallery.py needs a CUDA GPU.", file=sys.stderr)
+        return 3
+    every = list(cases())
+    unknown = set(options.operators) - {case.op for case in every}
+    if unknown:
+        parser.error(
+            f"no such operator: {', '.join(sorted(unknown))}; there are {sorted({c.op for c in every})}"
+        )
+    wanted = [case for case in every if not options.operators or case.op in options.operators]
+    found: dict[str, Any] = {"machine": machine(), "cases": []}
+    for _, of_op in itertools.groupby(wanted, key=lambda case: case.op):
+        found["cases"] += run(list(of_op))
+        if options.save:  # after each operator: what is done stays if the rest is interrupted
+            options.save.write_text(json.dumps(merged(options.save, found), indent=1) + "\n")
+    short = [case for case in found["cases"] if shortfalls(case)]
+    console.print(f"{len(wanted) - len(short)} of {len(wanted)} cases hold their goals")
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

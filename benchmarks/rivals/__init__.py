@@ -1,0 +1,1 @@
+"""Whom the gallery is measured against, on what, and what is told of it."""

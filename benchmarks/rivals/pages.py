@@ -1,0 +1,118 @@
+"""Figures as tables, in the README of each operator and in the main one; a test holds them to the JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "gallery_h200.json"
+README = ROOT / "README.md"
+FOLDERS = ROOT / "src" / "dotcu" / "gallery"
+
+FIRST, LAST = "<!-- figures: written by benchmarks/gallery.py -->", "<!-- end of figures -->"
+BETWEEN = re.compile(f"{re.escape(FIRST)}.*?{re.escape(LAST)}", re.DOTALL)
+
+HOMES = {"add_rms_norm": "rms_norm", "permute_copy": "transpose"}
+"""Operators that live in another's folder."""
+
+OWN = "dotcu"
+
+FLAGSHIPS = (
+    "float32 2^28",
+    "bfloat16 16384x8192",
+    "bfloat16 16384x8192 backward",
+    "bfloat16 8192x4096",
+    "bfloat16 8192x4096 backward",
+    "bfloat16 32768x4096",
+    "bfloat16 32768x4096 backward",
+    "bfloat16 4096x131072",
+    "bfloat16 4096x131072 backward",
+    "bfloat16 16384x16384",
+    "bfloat16 64x1024x32x64 dims=0x2x1x3",
+)
+"""The case that the main README tells of an operator: its first of these, forward and backward."""
+
+
+def home(op: str) -> str:
+    """The folder of an operator."""
+    return HOMES.get(op, op)
+
+
+def write(figures: Mapping[str, Any]) -> None:
+    """Put the tables of what was measured into the READMEs."""
+    for folder in {home(case["op"]): None for case in figures["cases"]}:
+        page = FOLDERS / folder / "README.md"
+        page.write_text(
+            filled(page.read_text(encoding="utf-8"), of_folder(figures, folder)), encoding="utf-8"
+        )
+    README.write_text(filled(README.read_text(encoding="utf-8"), in_short(figures)), encoding="utf-8")
+
+
+def filled(page: str, table: str) -> str:
+    """A page with the table in its place."""
+    assert BETWEEN.search(page), f"no place for figures: {FIRST}"
+    return BETWEEN.sub(lambda _: f"{FIRST}\n\n{table}\n\n{LAST}", page)
+
+
+def of_folder(figures: Mapping[str, Any], folder: str) -> str:
+    """All cases of a folder's operators: times of dotcu, its share of the limit, and the others' times."""
+    cases = [case for case in figures["cases"] if home(case["op"]) == folder]
+    others = list(dict.fromkeys(row["contender"] for case in cases for row in case["rows"][1:]))
+    head = ["case", "µs", "% of limit", *others]
+    lines = [[_title(case, folder), *_own(case), *(_other(case, name) for name in others)] for case in cases]
+    machine = figures["machine"]
+    told = f"{machine['gpu']}, torch {machine['torch']}, cold L2; others: their time over dotcu's."
+    return f"{told}\n\n{_table(head, lines)}"
+
+
+def in_short(figures: Mapping[str, Any]) -> str:
+    """A line for each operator: its share of the limit, and how many times as long the best other takes."""
+    lines = []
+    for case in _flagships(figures["cases"]):
+        own = case["rows"][0]
+        name, ratio = _best(case)
+        title = f"[{case['op']}](src/dotcu/gallery/{home(case['op'])}/README.md)"
+        lines.append([title, case["case"], f"{own['percent']:.0f} %", name, f"{ratio:.2f}×" if name else ""])
+    return _table(["operator", "on", "of the limit", "best other", "takes"], lines)
+
+
+def _flagships(cases: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    by_op: dict[tuple[str, bool], Mapping[str, Any]] = {}
+    for case in cases:
+        if case["case"] in FLAGSHIPS and case["rows"][0]["status"] == "measured":
+            by_op.setdefault((case["op"], case["case"].endswith("backward")), case)
+    return list(by_op.values())
+
+
+def _best(case: Mapping[str, Any]) -> tuple[str, float]:
+    others = [row for row in case["rows"][1:] if row.get("ratio")]
+    if not others:
+        return "", 0.0
+    best = min(others, key=lambda row: float(row["ratio"][0]))
+    return best["contender"], best["ratio"][0]
+
+
+def _title(case: Mapping[str, Any], folder: str) -> str:
+    return str(case["case"]) if case["op"] == folder else f"`{case['op']}` {case['case']}"
+
+
+def _own(case: Mapping[str, Any]) -> tuple[str, str]:
+    own = case["rows"][0]
+    if own["status"] != "measured":
+        return own["status"], ""
+    return f"{own['us']:.1f}", f"{own['percent']:.1f}" if "percent" in own else ""
+
+
+def _other(case: Mapping[str, Any], name: str) -> str:
+    row = next((row for row in case["rows"] if row["contender"] == name), None)
+    if row is None:
+        return ""
+    return f"{row['ratio'][0]:.2f}×" if row.get("ratio") else str(row["status"])
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *lines))

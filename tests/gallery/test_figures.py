@@ -1,0 +1,44 @@
+"""The READMEs tell of speed what was measured and nothing else: their tables are those of the run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dotcu import gallery
+from rivals import pages
+
+UNMEASURED = {"matmul", "reverse_cumsum"}
+"""Steps of a ladder whose top is still to come; the other direction of what was measured."""
+
+
+@pytest.fixture(scope="module")
+def figures() -> Any:
+    return json.loads(pages.RESULTS.read_text(encoding="utf-8"))
+
+
+def test_every_operator_was_measured(figures: Any) -> None:
+    measured = {case["op"] for case in figures["cases"] if case["rows"][0]["status"] == "measured"}
+    public = {name for name in gallery.__all__ if not name.endswith("_backward")}
+    assert measured == public - UNMEASURED
+
+
+def test_the_pages_of_the_gallery_have_the_tables_of_the_run(figures: Any) -> None:
+    for folder in sorted({pages.home(case["op"]) for case in figures["cases"]}):
+        page = (pages.FOLDERS / folder / "README.md").read_text(encoding="utf-8")
+        assert page == pages.filled(page, pages.of_folder(figures, folder)), folder
+
+
+def test_the_main_page_has_the_table_of_the_run(figures: Any) -> None:
+    page = pages.README.read_text(encoding="utf-8")
+    assert page == pages.filled(page, pages.in_short(figures))
+
+
+def test_a_changed_figure_shows_in_the_tables(figures: Any) -> None:
+    changed = json.loads(json.dumps(figures))
+    for case in changed["cases"]:
+        case["rows"][0]["percent"] = 12.5
+    assert pages.in_short(changed) != pages.in_short(figures)
+    assert pages.of_folder(changed, "add") != pages.of_folder(figures, "add")
