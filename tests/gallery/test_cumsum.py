@@ -94,6 +94,7 @@ def test_a_long_row_of_floats_loses_no_more_than_a_short_one(device: torch.devic
     assert ((cumsum(x) - exact) / exact).abs().max() < 2 * torch.finfo(torch.float32).eps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", range(1, 8))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_view_that_starts_anywhere_is_right(dtype: torch.dtype, offset: int, device: torch.device) -> None:

@@ -37,6 +37,7 @@ def test_any_number_of_rows_shares_warps(rows: int, device: torch.device) -> Non
     torch.testing.assert_close(softmax(x), torch.softmax(x, -1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
 def test_every_dimension_is_taken(dim: int, device: torch.device) -> None:
     x = torch.randn(5, 6, 7, dtype=torch.float64, device=device, requires_grad=True)

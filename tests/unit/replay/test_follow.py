@@ -118,11 +118,11 @@ def test_one_plan_serves_all_sizes_until_the_body_branches() -> None:
     plan = followed(square.body, torch.ones(1000)).plan
     assert isinstance(plan, Plan)
     for n in (0, 1, 31, 123_457):
-        said = evaluate(plan, [torch.ones(n), 256])
+        said = evaluate(plan, [torch.ones(n), 128])
         assert said is not None
         assert said.allocations[0].sizes == (n,)
-    assert evaluate(plan, [torch.ones(2000)[::2], 256]) is None
-    assert evaluate(plan, [torch.ones(1000), 128]) is None  # occupancy was asked for 256 threads
+    assert evaluate(plan, [torch.ones(2000)[::2], 128]) is None
+    assert evaluate(plan, [torch.ones(1000), 256]) is None  # occupancy was asked for 128 threads
 
 
 # What a plan cannot say ends it, and the body stays right.
@@ -290,7 +290,7 @@ def test_a_plan_made_of_one_tensor_twice_serves_two_tensors() -> None:
     x = torch.ones(50)
     plan = followed(add.body, x, x).plan
     assert isinstance(plan, Plan)
-    said = evaluate(plan, [torch.ones(50), torch.ones(50), 256])
+    said = evaluate(plan, [torch.ones(50), torch.ones(50), 128])
     assert said is not None
     assert [(address.argument, address.source) for address in said.launches[0].addresses] == [
         (True, 0),
