@@ -11,11 +11,12 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dotcu import settings
 from dotcu.errors import ToolchainError
 
 
@@ -44,8 +45,18 @@ def find(program: str, folders: Sequence[Path] = ()) -> Path | None:
     return Path(found) if found else None
 
 
-def run(command: Sequence[str | Path], *, timeout_s: float = 60.0) -> Finished:
+def run(
+    command: Sequence[str | Path],
+    *,
+    timeout_s: float = 60.0,
+    environment: Mapping[str, str] | None = None,
+    folder: str | Path | None = None,
+) -> Finished:
     """Run a program to its end and return what it printed; a failing status is not an error here.
+
+    Args:
+        environment: Variables to set beside those of this process.
+        folder: Where to run it; None for here.
 
     Raises:
         ToolchainError: The program cannot be started, or did not end within `timeout_s` seconds.
@@ -53,8 +64,9 @@ def run(command: Sequence[str | Path], *, timeout_s: float = 60.0) -> Finished:
     words = tuple(str(word) for word in command)
     try:
         done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
-        )
+            words, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+            env=settings.with_variables(environment or {}), cwd=folder,
+        )  # fmt: skip
     except OSError as error:
         raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
     except subprocess.TimeoutExpired as error:
@@ -62,6 +74,23 @@ def run(command: Sequence[str | Path], *, timeout_s: float = 60.0) -> Finished:
             f"{shlex.join(words)} was stopped: it did not end within {timeout_s:g} s."
         ) from error
     return Finished(command=words, status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+def hand_over(command: Sequence[str | Path]) -> int:
+    """Run a program on this process's input and output, to its end.
+
+    Returns:
+        Its exit status; as shells have it, 128 and the signal where one ended it.
+
+    Raises:
+        ToolchainError: It cannot be started.
+    """
+    words = tuple(str(word) for word in command)
+    try:
+        status = subprocess.run(words, check=False).returncode
+    except OSError as error:
+        raise ToolchainError(f"{words[0]} could not be started: {error.strerror}.") from error
+    return status if status >= 0 else 128 - status
 
 
 LAST_LINES = 40

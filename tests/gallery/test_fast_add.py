@@ -71,7 +71,8 @@ def test_an_aligned_view_is_loaded_as_vectors(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["fast_add<float, 4, 1>", "fast_add<double, 2, 1>", "fast_add<signed char, 16, 1>"]
+    "name",
+    ["fast_add<float, 4, 1, true>", "fast_add<double, 2, 1, true>", "fast_add<signed char, 16, 1, true>"],
 )
 def test_the_kernel_moves_16_bytes_at_a_time(name: str) -> None:
     source = read_source(Path(module.__file__).with_name("kernel.cu"))

@@ -134,6 +134,7 @@ def test_samples_include_empty_strided_and_odd_ones(name: str) -> None:
     assert any(tensor.numel() % 32 for tensor in tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck_holds(name: str, device: torch.device) -> None:
     overload = OPERATORS[name]
@@ -156,6 +157,7 @@ def test_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
     assert gradcheck(OPERATORS[name], inputs)
 
 
+@pytest.mark.slow
 def test_second_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
     assert gradgradcheck(OPERATORS[name], inputs)
 

@@ -19,16 +19,21 @@ pytestmark = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folde
 
 INSTANTIATIONS = {
     "add": [
-        "add<__half, 2, 4>",
-        "add<signed char, 1, 16>",
-        "add_number<__nv_bfloat16, float, 2, 4>",
-        "add_number<int, long long, 1, 4>",
+        "add<__half, 2, 4, true>",
+        "add<signed char, 1, 16, false>",
+        "add_number<__nv_bfloat16, float, 2, 4, true>",
+        "add_number<int, long long, 1, 4, false>",
     ],
-    "fast_add": ["fast_add<float, 4, 1>", "fast_add<__half, 8, 1>", "fast_add<__nv_bfloat16, 1, 8>"],
+    "fast_add": [
+        "fast_add<float, 4, 1, false>",
+        "fast_add<__half, 8, 1, true>",
+        "fast_add<__nv_bfloat16, 1, 8, false>",
+    ],
     "square": ["square<double, 2, 2>", "square<__half, 8, 1>", "square<unsigned char, 16, 1>"],
     "softmax": [
         "softmax<float, 4, 4, 128, 1>",
         "softmax<__half, 1, 16, 8, 1>",
+        "softmax<__nv_bfloat16, 8, 8, 512, 8>",
         "softmax_long<__nv_bfloat16, 8, 4, 512>",
     ],
     "cross_entropy": [
@@ -105,6 +110,7 @@ def test_the_kernel_file_is_one_page_that_says_what_it_costs(folder: Path) -> No
     assert kernels(text)
 
 
+@pytest.mark.slow
 def test_the_kernel_file_compiles_under_nvcc(folder: Path, tmp_path: Path) -> None:
     nvcc = process.find("nvcc")
     if nvcc is None:

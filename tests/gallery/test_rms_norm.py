@@ -15,6 +15,8 @@ FLOATS = [torch.float32, *HALVES]
 
 # Rows of a part of a warp, of a warp, of a block, with and without a rest, and longer than a block holds.
 LENGTHS = [1, 2, 7, 8, 31, 32, 40, 64, 256, 257, 640, 768, 1023, 1024, 2560, 5000, 20_004]
+SOME = {2, 31, 257, 1024, 5000}
+LENGTHS_BACKWARD = [n if n in SOME else pytest.param(n, marks=pytest.mark.slow) for n in LENGTHS]
 
 
 def random(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -47,7 +49,7 @@ def test_rows_of_any_length_are_normalized(n: int, dtype: torch.dtype, device: t
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n", LENGTHS_BACKWARD)
 def test_gradients_of_rows_of_any_length_are_right(n: int, dtype: torch.dtype, device: torch.device) -> None:
     grad, x, weight = (random(device, dtype, *shape) for shape in ((5, n), (5, n), (n,)))
     by_x, by_weight = rms_norm_backward(grad, x, weight)
@@ -165,3 +167,10 @@ def test_calls_go_by_plan() -> None:
         rms_norm_backward(x, x, weight, 1e-6, None)
     for op in (rms_norm, add_rms_norm, rms_norm_backward):
         assert op.replay.plans >= 1, op.replay
+
+
+@pytest.mark.parametrize("n", [24, 256, 1536])
+def test_gradients_whose_products_are_no_float_are_right(n: int, device: torch.device) -> None:
+    grad, x, weight = (1e17 * random(device, torch.float32, *shape) for shape in ((5, n), (5, n), (n,)))
+    of_x, _ = rms_norm_backward(grad, x, weight)[:2]
+    torch.testing.assert_close(of_x.double(), exact_gradients(grad, x, weight)[0], rtol=1e-4, atol=1e13)

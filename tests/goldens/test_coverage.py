@@ -32,6 +32,9 @@ LEFT_OUT: Mapping[tuple[str, str], str] = {
 }
 
 
+pytestmark = pytest.mark.slow  # every golden kernel is parsed
+
+
 @functools.cache
 def instructions() -> tuple[Instruction, ...]:
     """What the golden kernels' PTX for compute capability 9.0 holds, each spelling once."""

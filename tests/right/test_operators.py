@@ -41,7 +41,11 @@ NAMES = {
     ),
     "chance": ("summed", "dropped", "noisy", "sigmoid"),
 }
-CASES = [(file, name) for file, names in NAMES.items() for name in names]
+CASES = [
+    pytest.param(file, name, marks=pytest.mark.slow if i else ())  # of each file one in every run
+    for file, names in NAMES.items()
+    for i, name in enumerate(names)
+]
 
 
 @functools.cache

@@ -109,3 +109,13 @@ def is_running(pid: int) -> bool:
 def test_a_program_to_talk_with_that_is_not_there_is_named() -> None:
     with pytest.raises(ToolchainError, match="no-such-program could not be started"):
         process.started(["no-such-program"]).__enter__()
+
+
+@pytest.mark.parametrize(("script", "expected"), [("exit 7", 7), ("kill -9 $$", 128 + 9)])
+def test_a_program_that_is_handed_over_to_tells_how_it_ended(script: str, expected: int) -> None:
+    assert process.hand_over(["/bin/sh", "-c", script]) == expected
+
+
+def test_what_cannot_be_handed_over_to_is_an_error() -> None:
+    with pytest.raises(ToolchainError, match="could not be started"):
+        process.hand_over(["/nowhere/program"])

@@ -123,6 +123,7 @@ USUAL_NOISE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.02, 1 / 1.02], ids=["slower", "faster"])
 @pytest.mark.parametrize("name", USUAL_NOISE)
 def test_a_shift_of_two_percent_is_found_in_runs_as_the_protocol_ends_them(name: str, factor: float) -> None:
@@ -134,6 +135,7 @@ def test_a_shift_of_two_percent_is_found_in_runs_as_the_protocol_ends_them(name:
     assert share(found, wrong, "same") == 0
 
 
+@pytest.mark.slow
 def test_runs_as_the_protocol_ends_them_are_no_more_often_called_changed() -> None:
     """It stops where a run looks calm, which might flatter the interval."""
     pairs = zip(*(ended(Noise(run=0.002), seed) for seed in SEEDS), strict=True)

@@ -57,7 +57,7 @@ REPEATED = {"blocks": USUAL, "places": Noise(block=0.0, place=0.01), "drift": No
 """Noise that another process draws anew: which places it got, and whether clocks sank or rose."""
 
 
-@pytest.mark.parametrize("blocks", [10, 20, 40])
+@pytest.mark.parametrize("blocks", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 40))])
 @pytest.mark.parametrize("name", REPEATED)
 def test_the_intervals_of_repeated_runs_overlap(name: str, blocks: int) -> None:
     first, again = (summaries(REPEATED[name], blocks=blocks, seed=seed) for seed in (2, 3))

@@ -76,6 +76,22 @@ def test_each_block_gets_the_result_of_its_cluster(size: int) -> None:
     assert blocks.tolist() == [size] * 16
 
 
+def test_a_block_without_a_cluster_gets_its_own_mail(device: torch.device) -> None:
+    x, sums = numbers(6, device), torch.zeros(6 * 32, device=device)
+    kernels.sum_of_mail[1](x, sums, grid=6, block=32)
+    assert torch.equal(sums, x.repeat_interleave(32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_each_block_gets_the_mail_of_its_cluster(size: int) -> None:
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("clusters need compute capability 9.0")
+    x, sums = numbers(800, torch.device("cuda")), torch.zeros(800 * 64, device="cuda")
+    kernels.sum_of_mail[size](x, sums, grid=800, block=64, cluster=size)
+    assert torch.equal(sums, x.view(-1, size).sum(1).repeat_interleave(64 * size))
+
+
 def test_kernels_that_overlap_see_what_the_one_before_wrote(device: torch.device) -> None:
     x = torch.zeros(5000, device=device)
     for _ in range(20):

@@ -13,7 +13,7 @@ from dotcu import process
 from dotcu.compile import CompileOptions, Target, build, inline_source, read_source
 
 INCLUDE = Path(dotcu.__file__).parent / "include"
-STANDINS = sorted(path.name for path in (INCLUDE / "nvrtc").iterdir())
+STANDINS = sorted(path.name for path in (INCLUDE / "nvrtc").iterdir() if path.is_file())
 EVERY_STANDIN = "".join(f"#include <{name}>\n" for name in STANDINS)
 PAGE = Path(__file__).parent / "standins.cu"
 COMPUTE_80 = Target.parse("compute_80")

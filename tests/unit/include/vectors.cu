@@ -50,6 +50,18 @@ __global__ void reduce_blocks(const float* x, float* sums, int* ranks, int* bloc
     }
 }
 
+// Each thread's sum of what the blocks of its cluster have sent each other.
+template <int blocks>
+__global__ void sum_of_mail(const float* x, float* sums) {
+    __shared__ dotcu::cluster_mail<float, blocks> mail;
+    mail.open();
+    mail.send(x[blockIdx.x]);
+    const float* all = mail.get();
+    float sum = 0;
+    for (int block = 0; block < blocks; ++block) sum += all[block];
+    sums[dotcu::thread_of_grid()] = sum;
+}
+
 // x[i] += 1, after the kernel before.
 __global__ void add_one(float* x, int n) {
     const long long i = dotcu::thread_of_grid();

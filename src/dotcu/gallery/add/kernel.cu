@@ -33,7 +33,7 @@ __device__ T sum_with(T a, Wide value) {
     return static_cast<T>(static_cast<Wide>(a) + value);
 }
 
-template <typename T, int lanes, int steps>
+template <typename T, int lanes, int steps, bool exact>
 __global__ void add(const T* a, const T* b, T* out, long long n) {
     const long long vectors = n / lanes;
     const long long first = static_cast<long long>(blockIdx.x) * blockDim.x * steps + threadIdx.x;
@@ -44,23 +44,23 @@ __global__ void add(const T* a, const T* b, T* out, long long n) {
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
         const long long v = first + k * blockDim.x;
-        if (v >= vectors) continue;
+        if (!exact && v >= vectors) continue;
         x[k] = dotcu::load<lanes>(a + v * lanes);
         y[k] = dotcu::load<lanes>(b + v * lanes);
     }
-    if (rest < n) last_x = a[rest], last_y = b[rest];
+    if (!exact && rest < n) last_x = a[rest], last_y = b[rest];
 
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
         const long long v = first + k * blockDim.x;
-        if (v >= vectors) continue;
+        if (!exact && v >= vectors) continue;
         for (int j = 0; j < lanes; ++j) x[k][j] = sum_of(x[k][j], y[k][j]);
         dotcu::store(out + v * lanes, x[k]);
     }
-    if (rest < n) out[rest] = sum_of(last_x, last_y);
+    if (!exact && rest < n) out[rest] = sum_of(last_x, last_y);
 }
 
-template <typename T, typename Wide, int lanes, int steps>
+template <typename T, typename Wide, int lanes, int steps, bool exact>
 __global__ void add_number(const T* a, Wide value, T* out, long long n) {
     const long long vectors = n / lanes;
     const long long first = static_cast<long long>(blockIdx.x) * blockDim.x * steps + threadIdx.x;
@@ -71,16 +71,16 @@ __global__ void add_number(const T* a, Wide value, T* out, long long n) {
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
         const long long v = first + k * blockDim.x;
-        if (v < vectors) x[k] = dotcu::load<lanes>(a + v * lanes);
+        if (exact || v < vectors) x[k] = dotcu::load<lanes>(a + v * lanes);
     }
-    if (rest < n) last = a[rest];
+    if (!exact && rest < n) last = a[rest];
 
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
         const long long v = first + k * blockDim.x;
-        if (v >= vectors) continue;
+        if (!exact && v >= vectors) continue;
         for (int j = 0; j < lanes; ++j) x[k][j] = sum_with(x[k][j], value);
         dotcu::store(out + v * lanes, x[k]);
     }
-    if (rest < n) out[rest] = sum_with(last, value);
+    if (!exact && rest < n) out[rest] = sum_with(last, value);
 }

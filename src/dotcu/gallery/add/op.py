@@ -84,9 +84,9 @@ def _launch(
     block_size = _block(block_size)
     starts = (a, b, out) if isinstance(b, Tensor) else (a, out)
     lanes, share = _lanes(starts, block_size), THREAD_BYTES // out.element_size()
-    grid = dotcu.cdiv(out.numel(), share * block_size)
-    instance = (*types, lanes, share // lanes)
-    kernel[instance](a, b, out, out.numel(), grid=grid, block=block_size)
+    n, tile = out.numel(), share * block_size
+    instance = (*types, lanes, share // lanes, bool(n % tile == 0))
+    kernel[instance](a, b, out, n, grid=dotcu.cdiv(n, tile), block=block_size)
 
 
 def _lanes(starts: tuple[Tensor, ...], block_size: int) -> int:
@@ -180,6 +180,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
         return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
 
     yield dotcu.Sample(random(1000), random(1000))
+    yield dotcu.Sample(random(4, 1024), random(4, 1024))
     yield dotcu.Sample(random(), random())
     yield dotcu.Sample(random(3, 0), random(3, 0))
     yield dotcu.Sample(random(7, 1, 5), random(3, 1), block_size=64)
@@ -189,7 +190,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
 
 @add_number.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    for shape in ((999,), (), (0,), (5, 3, 7)):
+    for shape in ((999,), (2048,), (), (0,), (5, 3, 7)):
         x = make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
         yield dotcu.Sample(x, 3)
         yield dotcu.Sample(x, 2.5)

@@ -27,23 +27,23 @@ __device__ dotcu::vector<T, lanes> sum_of(const dotcu::vector<T, lanes>& x,
     return sum;
 }
 
-template <typename T, int lanes, int steps>
+template <typename T, int lanes, int steps, bool exact>
 __global__ void fast_add(const T* a, const T* b, T* out, long long n) {
     const long long vectors = n / lanes;
     const long long rest = vectors * lanes + dotcu::thread_of_grid();
     dotcu::vector<T, 1> last_x{}, last_y{};
-    if (rest < n) {
+    if (!exact && rest < n) {
         last_x = dotcu::load<1>(a + rest);
         last_y = dotcu::load<1>(b + rest);
     }
 
     long long first = static_cast<long long>(blockIdx.x) * blockDim.x * steps + threadIdx.x;
-    for (; first < vectors; first += dotcu::threads_of_grid() * steps) {
+    for (; exact || first < vectors; first += dotcu::threads_of_grid() * steps) {
         dotcu::vector<T, lanes> x[steps], y[steps];
 #pragma unroll
         for (int k = 0; k < steps; ++k) {
             const long long v = first + k * blockDim.x;
-            if (v < vectors) {
+            if (exact || v < vectors) {
                 x[k] = dotcu::load<lanes>(a + v * lanes);
                 y[k] = dotcu::load<lanes>(b + v * lanes);
             }
@@ -51,8 +51,9 @@ __global__ void fast_add(const T* a, const T* b, T* out, long long n) {
 #pragma unroll
         for (int k = 0; k < steps; ++k) {
             const long long v = first + k * blockDim.x;
-            if (v < vectors) dotcu::store(out + v * lanes, sum_of(x[k], y[k]));
+            if (exact || v < vectors) dotcu::store(out + v * lanes, sum_of(x[k], y[k]));
         }
+        if (exact) break;
     }
-    if (rest < n) dotcu::store(out + rest, sum_of(last_x, last_y));
+    if (!exact && rest < n) dotcu::store(out + rest, sum_of(last_x, last_y));
 }

@@ -64,8 +64,9 @@ def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int 
 def _launch(a: Tensor, b: Tensor, out: Tensor, block_size: int, grid_size: int) -> None:
     n, block_size = out.numel(), _block(block_size)
     lanes, share = _lanes((a, b, out), block_size), THREAD_BYTES // out.element_size()
-    grid = _grid(dotcu.cdiv(n, share * block_size), grid_size)
-    kernels.fast_add[out.dtype, lanes, share // lanes](a, b, out, n, grid=grid, block=block_size)
+    tile = share * block_size
+    grid, exact = _grid(dotcu.cdiv(n, tile), grid_size), grid_size == -1 and bool(n % tile == 0)
+    kernels.fast_add[out.dtype, lanes, share // lanes, exact](a, b, out, n, grid=grid, block=block_size)
 
 
 def _lanes(tensors: tuple[Tensor, ...], block_size: int) -> int:
@@ -135,6 +136,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
         return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
 
     yield dotcu.Sample(random(1000), random(1000))
+    yield dotcu.Sample(random(4, 1024), random(4, 1024))
     yield dotcu.Sample(random(1021), random(1021), grid_size=2)
     yield dotcu.Sample(random(1021)[1:], random(1023)[3:])
     yield dotcu.Sample(random(), random())

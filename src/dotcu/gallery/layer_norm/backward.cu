@@ -7,7 +7,7 @@
 // Idea: that of rms_norm_backward. As few blocks as keep the memory busy go over many rows each;
 // `lanes` threads share a row and keep what their columns add to both sums in registers. The next
 // rows are on their way into a ring in shared memory, of which each thread reads what it has copied
-// itself, so a row costs three barriers, those of its sums. A second kernel adds up what the blocks
+// itself, so a row costs one barrier, that of its sums. A second kernel adds up what the blocks
 // have, in a fixed order. Rows that no block holds are spread over the grid's y, as a cluster or
 // with sums `given`.
 //
@@ -19,33 +19,63 @@
 #include <dotcu/row.cuh>
 #include <dotcu/vector.cuh>
 
-// Of a row: the sums of g and of g * y.
+// Of some elements of a row: the sums of (x - pivot)^2, of g and of g * (x - pivot).
 template <typename Sum>
 struct Sums {
-    Sum of_g, of_gy;
+    Sum count, pivot, squares, of_g, of_gx;
 
-    __device__ Sums operator+(Sums b) const { return {of_g + b.of_g, of_gy + b.of_gy}; }
+    __device__ Sums operator+(Sums b) const {
+        return {count, pivot, squares + b.squares, of_g + b.of_g, of_gx + b.of_gx};
+    }
+    // The same about another pivot, where this one is the elements' mean.
+    __device__ Sums about(Sum other) const {
+        const Sum shift = pivot - other;
+        return {count, other, squares + count * shift * shift, of_g, of_gx + of_g * shift};
+    }
 };
 
 template <typename Sum>
 __device__ Sums<Sum> __shfl_xor_sync(unsigned lanes, Sums<Sum> a, int distance) {
-    return {__shfl_xor_sync(lanes, a.of_g, distance), __shfl_xor_sync(lanes, a.of_gy, distance)};
+    return {a.count, a.pivot, __shfl_xor_sync(lanes, a.squares, distance),
+            __shfl_xor_sync(lanes, a.of_g, distance), __shfl_xor_sync(lanes, a.of_gx, distance)};
+}
+
+// Those of a whole row, about its mean, out of those of its warps. `share`: 1 / n.
+template <int lanes, typename Sum>
+__device__ Sums<Sum> join(const Sums<Sum>& mine, Sums<Sum>* all, Sum share) {
+    if constexpr (lanes <= dotcu::warp_size) return mine;
+    dotcu::share_row<lanes>(mine, all);
+    constexpr int warps = dotcu::row_warps<lanes>;
+    const int end = warps * dotcu::cluster_blocks();
+    Sum sum = 0;
+#pragma unroll 1
+    for (int w = threadIdx.x % warps; w < end; w += warps) sum += all[w].count * all[w].pivot;
+    const Sum mean = dotcu::reduce_warp<warps>(sum, dotcu::plus()) * share;
+    Sums<Sum> sums = {0, mean, 0, 0, 0};
+#pragma unroll 1
+    for (int w = threadIdx.x % warps; w < end; w += warps) sums = sums + all[w].about(mean);
+    return dotcu::reduce_warp<warps>(sums, dotcu::plus());
 }
 
 template <int lanes>
 constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
 
+// Blocks of a multiprocessor that shall find registers.
+template <int vectors, int lanes>
+constexpr int blocks_of =
+    threads_of<lanes> > 256 ? 1 : (vectors > 2 ? 384 : 512) / threads_of<lanes>;
+
 template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
           bool exact, bool given>
-__global__ void __launch_bounds__(threads_of<lanes>, vectors > 2 ? 1 : 768 / threads_of<lanes>)
+__global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
     layer_norm_backward(const T* grad, const T* x, const W* weight, const Sum* of_rows, T* grad_x,
                         Sum* parts, long long rows, int n, Sum share, Sum eps) {
     constexpr int threads = threads_of<lanes>, stride = lanes * width, columns = vectors * stride;
     using V = dotcu::vector<T, width>;
     extern __shared__ uint4 memory[];
     auto ring = reinterpret_cast<V(*)[2][vectors][threads]>(memory);
-    __shared__ Sum shared[2][dotcu::row_scratch];
-    __shared__ Sums<Sum> of_sums[dotcu::row_scratch];
+    constexpr int group = lanes < dotcu::warp_size ? lanes : dotcu::warp_size;
+    __shared__ Sums<Sum> of_warp[2][dotcu::max_cluster * dotcu::row_warps<lanes>];
     const int me = threadIdx.x, column = blockIdx.y * columns + me % lanes * width;
     const long long step = gridDim.x * static_cast<long long>(threads / lanes);
     const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
@@ -53,16 +83,24 @@ __global__ void __launch_bounds__(threads_of<lanes>, vectors > 2 ? 1 : 768 / thr
     dotcu::cluster_arrive();
 
     const auto fetch = [&](long long row, int slot) {
-        dotcu::each_vector<vectors, stride, exact>(column, row < rows ? n : 0, [&](int v, int i) {
-            dotcu::copy_later(&ring[slot][0][v][me], grad + row * n + i);
-            dotcu::copy_later(&ring[slot][1][v][me], x + row * n + i);
-        });
+        if (row < rows) {
+            dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
+                dotcu::copy_later(&ring[slot][0][v][me], grad + row * n + i);
+                dotcu::copy_later(&ring[slot][1][v][me], x + row * n + i);
+            });
+        }
         dotcu::commit_copies();
     };
     for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
 
-    Sum of_weight[vectors][width] = {}, of_bias[vectors][width] = {};
-    int slot = 0;
+    dotcu::vector<W, width> scale[vectors];
+    Sum of_weight[vectors][width] = {}, of_bias[vectors][width] = {}, columns_of_group = 0;
+    dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
+        scale[v] = dotcu::load<width>(weight + i);
+        columns_of_group += width;
+    });
+    columns_of_group = dotcu::reduce_warp<group>(columns_of_group, dotcu::plus());
+    int slot = 0, turn = 0;
     dotcu::cluster_wait();
     for (long long begin = first; begin < rows; begin += step) {
         const long long row = begin + me / lanes;
@@ -73,41 +111,49 @@ __global__ void __launch_bounds__(threads_of<lanes>, vectors > 2 ? 1 : 768 / thr
             mean = of_rows[4 * row], r = of_rows[4 * row + 1];
             mean_g = of_rows[4 * row + 2], mean_gy = of_rows[4 * row + 3];
         } else {
-            Sum sum = 0, squares = 0;
-            Sums<Sum> sums = {0, 0};
+            Sum sum = 0;
             dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                const V in = ring[slot][1][v][me];
-                for (int k = 0; k < width; ++k) sum += Sum(in[k]);
+                const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
+                for (int k = 0; k < width; ++k) sum += in[k];
             });
-            mean = dotcu::reduce_row<lanes>(sum, shared[0], dotcu::plus()) * share;
+            sum = dotcu::reduce_warp<group>(sum, dotcu::plus());
+            Sums<Sum> sums = {columns_of_group, sum / max(columns_of_group, Sum(1)), 0, 0, 0};
             dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                const V in = ring[slot][1][v][me];
-                for (int k = 0; k < width; ++k)
-                    squares += (Sum(in[k]) - mean) * (Sum(in[k]) - mean);
-            });
-            r = rsqrt(dotcu::reduce_row<lanes>(squares, shared[1], dotcu::plus()) * share + eps);
-            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-                const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
-                const auto scale = dotcu::load<width>(weight + i);
+                const auto dy = dotcu::widen<Sum>(ring[slot][0][v][me]);
+                const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
+                const auto by = dotcu::widen<Sum>(scale[v]);
                 for (int k = 0; k < width; ++k) {
-                    const Sum g = Sum(dy[k]) * Sum(scale[k]);
-                    sums = sums + Sums<Sum>{g, g * ((Sum(in[k]) - mean) * r)};
+                    const Sum g = dy[k] * by[k], off = in[k] - sums.pivot;
+                    sums = sums + Sums<Sum>{0, 0, off * off, g, g * off};
                 }
             });
-            sums = dotcu::reduce_row<lanes>(sums, of_sums, dotcu::plus());
-            mean_g = sums.of_g * share, mean_gy = sums.of_gy * share;
+            sums = dotcu::reduce_warp<group>(sums, dotcu::plus());
+            sums = join<lanes>(sums, of_warp[turn ^= 1], share);
+            mean = sums.pivot, r = rsqrt(sums.squares * share + eps);
+            mean_g = sums.of_g * share, mean_gy = r * sums.of_gx * share;
+            if (dotcu::any_of_row<lanes>(mean_gy - mean_gy != 0)) {  // too large: after r then
+                sums = {columns_of_group, mean, 0, 0, 0};
+                dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
+                    const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
+                    for (int k = 0; k < width; ++k)
+                        sums.of_gx += Sum(dy[k]) * Sum(scale[v][k]) * ((Sum(in[k]) - mean) * r);
+                });
+                sums = dotcu::reduce_warp<group>(sums, dotcu::plus());
+                mean_gy = join<lanes>(sums, of_warp[turn ^= 1], share).of_gx * share;
+            }
         }
         dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-            const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
-            const auto scale = dotcu::load<width>(weight + i);
-            V result;
+            const auto dy = dotcu::widen<Sum>(ring[slot][0][v][me]);
+            const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
+            const auto by = dotcu::widen<Sum>(scale[v]);
+            dotcu::vector<Sum, width> result;
             for (int k = 0; k < width; ++k) {
-                const Sum y = (Sum(in[k]) - mean) * r;
-                of_weight[v][k] += Sum(dy[k]) * y;
-                of_bias[v][k] += Sum(dy[k]);
-                result[k] = static_cast<T>(r * (Sum(dy[k]) * Sum(scale[k]) - mean_g - y * mean_gy));
+                const Sum y = (in[k] - mean) * r;
+                of_weight[v][k] += dy[k] * y;
+                of_bias[v][k] += dy[k];
+                result[k] = r * (dy[k] * by[k] - mean_g - y * mean_gy);
             }
-            dotcu::store(grad_x + row * n + i, result);
+            dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));
         });
         fetch(row + stages * step, slot);
         slot = slot + 1 == stages ? 0 : slot + 1;
@@ -138,35 +184,30 @@ __global__ void __launch_bounds__(threads_of<lanes>, vectors > 2 ? 1 : 768 / thr
 template <typename T, typename W, typename Sum, int width, int threads>
 __global__ void __launch_bounds__(threads)
     row_sums(const T* grad, const T* x, const W* weight, Sum* of_rows, int n, Sum share, Sum eps) {
-    __shared__ Sum of_warp[2][dotcu::warp_size];
+    __shared__ Sum of_warp[dotcu::warp_size];
     __shared__ Sums<Sum> of_sums[dotcu::warp_size];
     const long long row = blockIdx.x;
-    Sum sum = 0, squares = 0;
-    Sums<Sum> sums = {0, 0};
+    Sum sum = 0;
     for (int i = threadIdx.x * width; i < n; i += threads * width) {
         const auto in = dotcu::load<width>(x + row * n + i);
         for (int k = 0; k < width; ++k) sum += Sum(in[k]);
     }
-    const Sum mean = dotcu::reduce_block<threads>(sum, of_warp[0], dotcu::plus()) * share;
-    for (int i = threadIdx.x * width; i < n; i += threads * width) {
-        const auto in = dotcu::load<width>(x + row * n + i);
-        for (int k = 0; k < width; ++k) squares += (Sum(in[k]) - mean) * (Sum(in[k]) - mean);
-    }
-    squares = dotcu::reduce_block<threads>(squares, of_warp[1], dotcu::plus());
-    const Sum r = rsqrt(squares * share + eps);
+    const Sum mean = dotcu::reduce_block<threads>(sum, of_warp, dotcu::plus()) * share;
+    Sums<Sum> sums = {0, mean, 0, 0, 0};
     for (int i = threadIdx.x * width; i < n; i += threads * width) {
         const auto dy = dotcu::load<width>(grad + row * n + i);
         const auto in = dotcu::load<width>(x + row * n + i);
         const auto scale = dotcu::load<width>(weight + i);
         for (int k = 0; k < width; ++k) {
-            const Sum g = Sum(dy[k]) * Sum(scale[k]);
-            sums = sums + Sums<Sum>{g, g * ((Sum(in[k]) - mean) * r)};
+            const Sum g = Sum(dy[k]) * Sum(scale[k]), off = Sum(in[k]) - mean;
+            sums = sums + Sums<Sum>{0, 0, off * off, g, g * off};
         }
     }
     sums = dotcu::reduce_block<threads>(sums, of_sums, dotcu::plus());
     if (threadIdx.x > 0) return;
+    const Sum r = rsqrt(sums.squares * share + eps);
     of_rows[4 * row] = mean, of_rows[4 * row + 1] = r;
-    of_rows[4 * row + 2] = sums.of_g * share, of_rows[4 * row + 3] = sums.of_gy * share;
+    of_rows[4 * row + 2] = sums.of_g * share, of_rows[4 * row + 3] = r * sums.of_gx * share;
 }
 
 // A gradient, by the grid's y that of weight or of bias: the sum of parts[y][i][j] over i, in
@@ -174,7 +215,8 @@ __global__ void __launch_bounds__(threads)
 template <typename W, typename Sum, int columns, int threads>
 __global__ void __launch_bounds__(threads)
     sum_parts(const Sum* parts, W* grad_weight, W* grad_bias, long long count, int n) {
-    __shared__ Sum of_row[threads / columns][columns];
+    constexpr int side_by_side = threads / columns;
+    __shared__ Sum of_part[side_by_side][columns + 1];  // columns begin in different banks
     const int j = threadIdx.x % columns, i = threadIdx.x / columns;
     const long long column = blockIdx.x * static_cast<long long>(columns) + j;
     dotcu::wait_for_earlier();
@@ -182,13 +224,14 @@ __global__ void __launch_bounds__(threads)
     Sum sum = 0;
     if (column < n) {
 #pragma unroll 8
-        for (long long part = i; part < count; part += threads / columns) {
+        for (long long part = i; part < count; part += side_by_side) {
             sum += parts[part * n + column];
         }
     }
-    of_row[i][j] = sum;
+    of_part[i][j] = sum;
     __syncthreads();
-    if (i > 0 || column >= n) return;
-    for (int row = 1; row < threads / columns; ++row) sum += of_row[row][j];
-    (blockIdx.y == 0 ? grad_weight : grad_bias)[column] = static_cast<W>(sum);
+    const int lane = threadIdx.x % side_by_side, mine = threadIdx.x / side_by_side;
+    sum = dotcu::reduce_warp<side_by_side>(of_part[lane][mine], dotcu::plus());
+    const long long to = blockIdx.x * static_cast<long long>(columns) + mine;
+    if (lane == 0 && to < n) (blockIdx.y == 0 ? grad_weight : grad_bias)[to] = static_cast<W>(sum);
 }

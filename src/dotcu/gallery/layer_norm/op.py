@@ -31,10 +31,15 @@ SHARED_BYTES = 48 << 10
 FORWARD_LANES, FORWARD_VECTORS = 512, (4, 3, 5, 7, 2, 1)
 """Threads of a block at most; vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
 
-BACKWARD_LANES, BACKWARD_VECTORS, BACKWARD_COLUMNS = 512, (2, 4, 3, 1), 2048
-"""The same, where registers hold two floats for each column of a thread besides; and vectors of a block."""
+SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
+"""Vectors of a thread where lanes of a warp have a row, and where a block has it: of many vectors fewer
+threads wait for each other."""
 
-STAGES, MOST_RESIDENT = 3, 4
+BACKWARD_LANES, BACKWARD_VECTORS, BACKWARD_COLUMNS = 512, (4, 2, 3, 1), 2048
+"""The same as forward, where registers hold two floats for each column of a thread besides; and vectors
+of a block."""
+
+STAGES, MOST_RESIDENT = 3, 3
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
 
 PART_COLUMNS, PART_THREADS = 16, 512
@@ -59,11 +64,14 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
     sums = torch.float64 if x.dtype == torch.float64 else torch.float32
     width = _width(n, x, weight, bias)
+    choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * WARP * width else FORWARD_VECTORS
+    if n >= 2 * WARP * LONG_VECTORS * width:
+        choices = LONG_VECTORS, *choices
     blocks = 1
     if _has_clusters(x, sums):
-        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * FORWARD_VECTORS[0] * width:
+        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * choices[0] * width:
             blocks *= 2
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, FORWARD_VECTORS, FORWARD_LANES)
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
     rows_of_block = 128 // lanes if lanes <= WARP else 1
     exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     kernel = kernels.layer_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact]
@@ -101,16 +109,19 @@ def layer_norm_backward(
     if _has_clusters(x, sums):
         while blocks < MOST_BLOCKS and n > blocks * BACKWARD_COLUMNS * width:
             blocks *= 2
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, BACKWARD_VECTORS, BACKWARD_LANES)
+    choices = BACKWARD_VECTORS if n >= 2 * WARP * BACKWARD_VECTORS[0] * width else BACKWARD_VECTORS[1:]
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
     columns = lanes * vectors * width
     given = n > blocks * columns
     if given:
         blocks = dotcu.cdiv(n, columns)
     rows_of_block = 256 // lanes if lanes <= WARP else 1
     stage_bytes = 2 * rows_of_block * columns * x.element_size()
-    stages = max(1, min(STAGES, SHARED_BYTES * _quarters(sums) // stage_bytes))
+    most = STAGES if sums == torch.float32 else STAGES - 1  # sums of doubles need room, too
+    stages = max(1, min(most, SHARED_BYTES * _quarters(sums) // stage_bytes))
+    exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     kernel = backward_kernels.layer_norm_backward[
-        x.dtype, weight.dtype, sums, width, vectors, lanes, stages, n == blocks * columns, given
+        x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, given
     ]
     block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
     # Not every multiprocessor has a place in a cluster; and no grid is larger than what runs at once.

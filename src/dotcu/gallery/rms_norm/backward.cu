@@ -7,7 +7,7 @@
 // Idea: as few blocks as keep the memory busy, each of which goes over many rows. `lanes` threads
 // share a row, and each keeps what its columns add to grad_weight in registers. While a row is
 // computed, the next ones are on their way into a ring in shared memory; each thread copies what it
-// will read itself, so a row costs two barriers, those of its sums. At the end every block writes
+// will read itself, so a row costs one barrier, that of its sums. At the end every block writes
 // its part of grad_weight, and a second kernel, which is there by then, adds the parts up in a
 // fixed order. Rows that no block holds are spread over the grid's y: a cluster adds up what its
 // blocks have; where there is none, row_sums has read the rows before (`given`).
@@ -20,12 +20,25 @@
 #include <dotcu/row.cuh>
 #include <dotcu/vector.cuh>
 
+// Of a row: the sums of x^2 and of g * x.
+template <typename Sum>
+struct Sums {
+    Sum squares, dot;
+
+    __device__ Sums operator+(Sums b) const { return {squares + b.squares, dot + b.dot}; }
+};
+
+template <typename Sum>
+__device__ Sums<Sum> __shfl_xor_sync(unsigned lanes, Sums<Sum> a, int distance) {
+    return {__shfl_xor_sync(lanes, a.squares, distance), __shfl_xor_sync(lanes, a.dot, distance)};
+}
+
 template <int lanes>
 constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
 
 template <typename T, typename W, typename Sum, int width, int vectors, int lanes, int stages,
           bool exact, bool adds, bool given>
-__global__ void __launch_bounds__(threads_of<lanes>)
+__global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / threads_of<lanes>)
     rms_norm_backward(const T* grad, const T* x, const W* weight, const T* added,
                       const Sum* of_rows, T* grad_x, Sum* parts, long long rows, int n, Sum share,
                       Sum eps) {
@@ -34,7 +47,7 @@ __global__ void __launch_bounds__(threads_of<lanes>)
     using V = dotcu::vector<T, width>;
     extern __shared__ uint4 memory[];
     auto ring = reinterpret_cast<V(*)[inputs][vectors][threads]>(memory);
-    __shared__ Sum shared[2][dotcu::row_scratch];
+    __shared__ Sums<Sum> shared[2][dotcu::row_scratch];
     const int me = threadIdx.x, column = blockIdx.y * columns + me % lanes * width;
     const long long step = gridDim.x * static_cast<long long>(threads / lanes);
     const long long first = blockIdx.x * static_cast<long long>(threads / lanes);
@@ -42,11 +55,13 @@ __global__ void __launch_bounds__(threads_of<lanes>)
     dotcu::cluster_arrive();
 
     const auto fetch = [&](long long row, int slot) {
-        dotcu::each_vector<vectors, stride, exact>(column, row < rows ? n : 0, [&](int v, int i) {
-            dotcu::copy_later(&ring[slot][0][v][me], grad + row * n + i);
-            dotcu::copy_later(&ring[slot][1][v][me], x + row * n + i);
-            if constexpr (adds) dotcu::copy_later(&ring[slot][2][v][me], added + row * n + i);
-        });
+        if (row < rows) {
+            dotcu::each_vector<vectors, stride, exact>(column, n, [&](int v, int i) {
+                dotcu::copy_later(&ring[slot][0][v][me], grad + row * n + i);
+                dotcu::copy_later(&ring[slot][1][v][me], x + row * n + i);
+                if constexpr (adds) dotcu::copy_later(&ring[slot][2][v][me], added + row * n + i);
+            });
+        }
         dotcu::commit_copies();
     };
     for (int slot = 0; slot < stages; ++slot) fetch(first + me / lanes + slot * step, slot);
@@ -55,7 +70,7 @@ __global__ void __launch_bounds__(threads_of<lanes>)
     Sum total[vectors][width] = {};
     dotcu::each_vector<vectors, stride, exact>(
         column, n, [&](int v, int i) { scale[v] = dotcu::load<width>(weight + i); });
-    int slot = 0;
+    int slot = 0, turn = 0;
     dotcu::cluster_wait();
     for (long long begin = first; begin < rows; begin += step) {
         const long long row = begin + me / lanes;
@@ -65,31 +80,43 @@ __global__ void __launch_bounds__(threads_of<lanes>)
         if constexpr (given) {
             r = of_rows[2 * row], mean = of_rows[2 * row + 1];
         } else {
-            Sum squares = 0, dot = 0;
+            Sums<Sum> sums = {0, 0};
             dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                const V in = ring[slot][1][v][me];
-                for (int k = 0; k < width; ++k) squares += Sum(in[k]) * Sum(in[k]);
-            });
-            r = rsqrt(dotcu::reduce_row<lanes>(squares, shared[0], dotcu::plus()) * share + eps);
-            dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
+                const auto dy = dotcu::widen<Sum>(ring[slot][0][v][me]);
+                const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
+                const auto by = dotcu::widen<Sum>(scale[v]);
+                Sums<Sum> some = {0, 0};
                 for (int k = 0; k < width; ++k) {
-                    dot += Sum(dy[k]) * Sum(scale[v][k]) * (Sum(in[k]) * r);
+                    some = some + Sums<Sum>{in[k] * in[k], dy[k] * by[k] * in[k]};
                 }
+                sums = sums + some;
             });
-            mean = dotcu::reduce_row<lanes>(dot, shared[1], dotcu::plus()) * share;
+            sums = dotcu::reduce_row<lanes>(sums, shared[turn ^= 1], dotcu::plus());
+            r = rsqrt(sums.squares * share + eps);
+            mean = r * sums.dot * share;
+            if (dotcu::any_of_row<lanes>(mean - mean !=
+                                         0)) {  // too large for a number: after r then
+                sums = {0, 0};
+                dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
+                    const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
+                    for (int k = 0; k < width; ++k)
+                        sums.dot += Sum(dy[k]) * Sum(scale[v][k]) * (Sum(in[k]) * r);
+                });
+                mean = dotcu::reduce_row<lanes>(sums, shared[turn ^= 1], dotcu::plus()).dot * share;
+            }
         }
         dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
-            const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
-            V result;
+            const auto dy = dotcu::widen<Sum>(ring[slot][0][v][me]);
+            const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
+            const auto by = dotcu::widen<Sum>(scale[v]);
+            dotcu::vector<Sum, width> result;
             for (int k = 0; k < width; ++k) {
-                const Sum g = Sum(dy[k]), y = Sum(in[k]) * r;
-                total[v][k] += g * y;
-                Sum value = r * (g * Sum(scale[v][k]) - y * mean);
-                if constexpr (adds) value += Sum(ring[slot][2][v][me][k]);
-                result[k] = static_cast<T>(value);
+                const Sum y = in[k] * r;
+                total[v][k] += dy[k] * y;
+                result[k] = r * (dy[k] * by[k] - y * mean);
+                if constexpr (adds) result[k] += Sum(ring[slot][2][v][me][k]);
             }
-            dotcu::store(grad_x + row * n + i, result);
+            dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));
         });
         fetch(row + stages * step, slot);
         slot = slot + 1 == stages ? 0 : slot + 1;
@@ -139,20 +166,22 @@ __global__ void __launch_bounds__(threads)
 template <typename W, typename Sum, int columns, int threads>
 __global__ void __launch_bounds__(threads)
     sum_parts(const Sum* parts, W* grad_weight, long long count, int n) {
-    __shared__ Sum of_row[threads / columns][columns];
+    constexpr int side_by_side = threads / columns;
+    __shared__ Sum of_part[side_by_side][columns + 1];  // columns begin in different banks
     const int j = threadIdx.x % columns, i = threadIdx.x / columns;
     const long long column = blockIdx.x * static_cast<long long>(columns) + j;
     dotcu::wait_for_earlier();
     Sum sum = 0;
     if (column < n) {
 #pragma unroll 8
-        for (long long part = i; part < count; part += threads / columns) {
+        for (long long part = i; part < count; part += side_by_side) {
             sum += parts[part * n + column];
         }
     }
-    of_row[i][j] = sum;
+    of_part[i][j] = sum;
     __syncthreads();
-    if (i > 0 || column >= n) return;
-    for (int row = 1; row < threads / columns; ++row) sum += of_row[row][j];
-    grad_weight[column] = static_cast<W>(sum);
+    const int lane = threadIdx.x % side_by_side, mine = threadIdx.x / side_by_side;
+    sum = dotcu::reduce_warp<side_by_side>(of_part[lane][mine], dotcu::plus());
+    const long long to = blockIdx.x * static_cast<long long>(columns) + mine;
+    if (lane == 0 && to < n) grad_weight[to] = static_cast<W>(sum);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -31,10 +32,13 @@ SHARED_BYTES = 48 << 10
 FORWARD_LANES, FORWARD_VECTORS = 512, (4, 3, 5, 7, 2, 1)
 """Threads of a block at most; vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
 
-BACKWARD_LANES, BACKWARD_VECTORS = 1024, (2, 4, 3, 5, 1)
-"""The same, where registers hold a float for each column of a thread besides."""
+LONG_VECTORS = 8
+"""Vectors of a thread where a row is a block's and nothing is added: fewer threads wait for each other."""
 
-STAGES, MOST_RESIDENT = 3, 4
+BACKWARD_LANES, BACKWARD_VECTORS = 1024, (2, 4, 3, 5, 1)
+"""The same as forward, where registers hold a float for each column of a thread besides."""
+
+STAGES, MOST_RESIDENT = 3, 2
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
 
 PART_COLUMNS, PART_THREADS = 16, 512
@@ -108,11 +112,13 @@ def _forward(
     n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
     sums = torch.float64 if x.dtype == torch.float64 else torch.float32
     width = _width(n, x, weight, residual)
+    long = residual is None and n >= 2 * WARP * LONG_VECTORS * width
+    choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
     blocks = 1
     if _has_clusters(x, sums):
-        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * FORWARD_VECTORS[0] * width:
+        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * choices[0] * width:
             blocks *= 2
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, FORWARD_VECTORS, FORWARD_LANES)
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
     rows_of_block = 128 // lanes if lanes <= WARP else 1
     exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     kernel = kernels.rms_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact, residual is not None]
@@ -140,7 +146,8 @@ def _backward(
     if _has_clusters(x, sums):
         while blocks < MOST_BLOCKS and n > blocks * BACKWARD_LANES * BACKWARD_VECTORS[0] * width:
             blocks *= 2
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, BACKWARD_VECTORS, BACKWARD_LANES)
+    choices = (1,) if n <= WARP * width else BACKWARD_VECTORS
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
     columns = lanes * vectors * width
     given = n > blocks * columns
     if given:
@@ -149,7 +156,7 @@ def _backward(
     stage_bytes = (2 if added is None else 3) * rows_of_block * columns * x.element_size()
     shared = SHARED_BYTES * _quarters(sums)
     stages = max(1, min(STAGES, shared // stage_bytes))
-    exact = n == blocks * columns
+    exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     kernel = backward_kernels.rms_norm_backward[
         x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, added is not None, given
     ]
@@ -359,21 +366,15 @@ def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[i
 
 
 @rms_norm_backward.work
-def _(
-    grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
-) -> tuple[int, int]:
+def _(grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Any = None) -> tuple[int, int]:
     return (3 if added is None else 4) * x.nbytes + 2 * weight.nbytes, 12 * x.numel()
 
 
 def _rows(device: torch.device, dtype: torch.dtype, tensors: int) -> Iterator[list[Tensor]]:
     """Some tensors of one shape, and a weight: a case for each way through the kernels."""
-
-    def random(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-2, high=2)
-
-    yield [*(random(6, 256) for _ in range(tensors)), random(256)]
-    yield [*(random(3, 5, 77) for _ in range(tensors)), random(77)]
-    yield [*(random(0, 8) for _ in range(tensors)), random(8)]
+    random = functools.partial(make_tensor, device=device, dtype=dtype, low=-2, high=2)
+    for shape in ((6, 256), (32, 64), (3, 5, 77), (0, 8)):
+        yield [*(random(shape) for _ in range(tensors)), random(shape[-1])]
     yield [*(random(40, 9, 2).transpose(0, 1) for _ in range(tensors)), random(2)]
     yield [*(random(3 * 640 + 1)[1:].view(3, 640) for _ in range(tensors)), random(641)[1:]]
     wide = torch.promote_types(dtype, torch.float32)
@@ -383,8 +384,7 @@ def _rows(device: torch.device, dtype: torch.dtype, tensors: int) -> Iterator[li
 
 @rms_norm.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    for tensors in _rows(device, dtype, 1):
-        yield dotcu.Sample(*tensors)
+    yield from (dotcu.Sample(*tensors) for tensors in _rows(device, dtype, 1))
 
 
 @add_rms_norm.samples

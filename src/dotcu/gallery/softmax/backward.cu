@@ -10,7 +10,7 @@
 
 // A thread's share of a row: `steps` vectors, each `stride` after the one before; 0 behind n.
 template <int stride, int steps, int width, typename T>
-__device__ void hold(dotcu::vector<T, width> (&x)[steps], const T* row, long long at, long long n) {
+__device__ void hold(dotcu::vector<T, width> (&x)[steps], const T* row, int at, int n) {
 #pragma unroll
     for (int k = 0; k < steps; ++k, at += stride) {
         x[k] = dotcu::load_if<width>(at < n, row + at, static_cast<T>(0));
@@ -22,9 +22,12 @@ __device__ dotcu::wide<T> dot(const dotcu::vector<T, width> (&a)[steps],
                               const dotcu::vector<T, width> (&b)[steps]) {
     dotcu::wide<T> sum = 0;
 #pragma unroll
-    for (int k = 0; k < steps * width; ++k) {
-        const T x = a[k / width][k % width], y = b[k / width][k % width];
-        sum += static_cast<dotcu::wide<T>>(x) * static_cast<dotcu::wide<T>>(y);
+    for (int k = 0; k < steps; ++k) {
+        const auto x = dotcu::widen<dotcu::wide<T>>(a[k]), y = dotcu::widen<dotcu::wide<T>>(b[k]);
+        dotcu::wide<T> some = 0;
+#pragma unroll
+        for (int i = 0; i < width; ++i) some += x[i] * y[i];
+        sum += some;
     }
     return sum;
 }
@@ -32,32 +35,26 @@ __device__ dotcu::wide<T> dot(const dotcu::vector<T, width> (&a)[steps],
 template <int stride, int steps, int width, typename T>
 __device__ void differentiate(const dotcu::vector<T, width> (&grad)[steps],
                               const dotcu::vector<T, width> (&y)[steps], dotcu::wide<T> sum, T* row,
-                              long long at, long long n) {
+                              int at, int n) {
 #pragma unroll
     for (int k = 0; k < steps; ++k, at += stride) {
         auto g = grad[k], p = y[k];
         dotcu::repack(g);
         dotcu::repack(p);
+        auto result = dotcu::widen<dotcu::wide<T>>(g);
+        const auto part = dotcu::widen<dotcu::wide<T>>(p);
 #pragma unroll
-        for (int i = 0; i < width; ++i) {
-            const auto beside = static_cast<dotcu::wide<T>>(g[i]) - sum;
-            g[i] = static_cast<T>(static_cast<dotcu::wide<T>>(p[i]) * beside);
-        }
-        if (at < n) dotcu::store(row + at, g);
+        for (int i = 0; i < width; ++i) result[i] = part[i] * (result[i] - sum);
+        if (at < n) dotcu::store(row + at, dotcu::to<T>(result));
     }
 }
 
 // The sum over the threads of a row, as they are laid out in the kernel below.
-template <int threads, int blocks, typename Wide>
+template <int threads, typename Wide>
 __device__ Wide sum_of_row(Wide sum) {
     if constexpr (threads <= 32) return dotcu::reduce_warp<threads>(sum, dotcu::plus());
-    __shared__ Wide of_warp[threads / 32 + 1], of_block[blocks];
-    sum = dotcu::reduce_block<(threads < 32 ? 32 : threads)>(sum, of_warp, dotcu::plus());
-    if constexpr (blocks > 1) {
-        dotcu::cluster_wait();
-        sum = dotcu::reduce_cluster(sum, of_block, dotcu::plus());
-    }
-    return sum;
+    __shared__ Wide of_warp[threads / 32 + 1];
+    return dotcu::reduce_block<(threads < 32 ? 32 : threads)>(sum, of_warp, dotcu::plus());
 }
 
 // A row has `threads` in each of `blocks`, a cluster; with fewer than 64, several rows are a block.
@@ -70,13 +67,19 @@ __global__ __launch_bounds__(threads < 64 ? 128 : threads) void softmax_backward
     const long long row = blockIdx.x / blocks * per_block + threadIdx.x / threads;
     const int at = (dotcu::cluster_rank() * threads + threadIdx.x % threads) * width;
     const long long begin = row * n;
-    if (row >= rows) n = 0;  // the last block may have threads without a row
-    if constexpr (blocks > 1) dotcu::cluster_arrive();
+    const int end = row < rows ? n : 0;  // the last block may have threads without a row
+    __shared__ dotcu::cluster_mail<dotcu::wide<T>, blocks> mail;
+    if constexpr (blocks > 1) mail.open();
 
     dotcu::vector<T, width> g[steps], p[steps];
-    hold<stride>(g, grad + begin, at, n);
-    hold<stride>(p, y + begin, at, n);
-    differentiate<stride>(g, p, sum_of_row<threads, blocks>(dot(g, p)), out + begin, at, n);
+    hold<stride>(g, grad + begin, at, end);
+    hold<stride>(p, y + begin, at, end);
+    auto sum = sum_of_row<threads>(dot(g, p));
+    if constexpr (blocks > 1) {
+        mail.send(sum);
+        sum = dotcu::reduce_warp<blocks>(mail.get()[threadIdx.x % blocks], dotcu::plus());
+    }
+    differentiate<stride>(g, p, sum, out + begin, at, end);
 }
 
 template <typename T, int width, int steps, int threads>
@@ -91,7 +94,7 @@ __global__ __launch_bounds__(threads) void softmax_backward_long(const T* grad, 
         hold<stride>(p, y + begin, at, n);
         sum += dot(g, p);
     }
-    sum = sum_of_row<threads, 1>(sum);
+    sum = sum_of_row<threads>(sum);
     for (long long at = threadIdx.x * width; at < n; at += steps * stride) {
         hold<stride>(g, grad + begin, at, n);
         hold<stride>(p, y + begin, at, n);

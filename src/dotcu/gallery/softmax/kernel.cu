@@ -36,14 +36,14 @@ __device__ void divide(const dotcu::vector<T, width> (&x)[steps], const dotcu::t
     const auto scale = 1 / (sum * (1 << lift<T>));
 #pragma unroll
     for (int k = 0; k < steps; ++k, at += stride) {
-        auto y = x[k];
-        dotcu::repack(y);
+        auto part = x[k];
+        dotcu::repack(part);
+        auto y = dotcu::widen<dotcu::wide<T>>(part);
 #pragma unroll
         for (int i = 0; i < width; ++i) {
-            const auto e = static_cast<dotcu::wide<T>>(y[i]) - all.base();
-            y[i] = static_cast<T>(dotcu::exponential<T, lift<T>>(e) * scale);
+            y[i] = dotcu::exponential<T, lift<T>>(y[i] - all.base()) * scale;
         }
-        if (at < n) dotcu::store(row + at, y);
+        if (at < n) dotcu::store(row + at, dotcu::to<T>(y));
     }
 }
 
@@ -56,14 +56,17 @@ __global__ __launch_bounds__(threads < 64 ? 128 : threads) void softmax(const T*
     const long long row = blockIdx.x / blocks * per_block + threadIdx.x / threads;
     const int at = (dotcu::cluster_rank() * threads + threadIdx.x % threads) * width;
     if (row >= rows) n = 0;  // the last block may have threads without a row
-    if constexpr (blocks > 1) dotcu::cluster_arrive();
+    __shared__ dotcu::tally<T> of_warp[threads / 32 + 1];
+    __shared__ dotcu::cluster_mail<dotcu::tally<T>, blocks> mail;
+    if constexpr (blocks > 1) mail.open();
 
     dotcu::vector<T, width> held[steps];
     hold<stride>(held, x + row * n, at, n);
     dotcu::tally<T> mine;
     mine.include(held);
-    __shared__ dotcu::tally<T> of_warp[threads / 32 * blocks + 1];
-    divide<stride>(held, dotcu::join<threads, blocks>(mine, of_warp), out + row * n, at, n);
+    auto all = dotcu::join<threads>(mine, of_warp);
+    if constexpr (blocks > 1) all = dotcu::join(all, mail);
+    divide<stride>(held, all, out + row * n, at, n);
 }
 
 template <typename T, int width, int steps, int threads>

@@ -19,7 +19,8 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 HOLDERS = (
     (4, 16, 1), (4, 32, 1), (8, 32, 1), (8, 64, 1), (16, 64, 1), (32, 64, 1), (64, 64, 1), (128, 64, 1),
-    (256, 64, 1), (512, 64, 1), (1024, 64, 1), (1024, 128, 1), (1024, 128, 2), (1024, 128, 4), (1024, 128, 8),
+    (256, 64, 1), (512, 64, 1), (1024, 64, 1), (512, 128, 2), (1024, 128, 1), (512, 128, 4), (512, 128, 8),
+    (1024, 128, 8),
 )  # fmt: skip
 """Who can hold a row, the smallest first: threads of a block, bytes of a thread, blocks of a cluster."""
 

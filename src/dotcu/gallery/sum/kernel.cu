@@ -3,10 +3,9 @@
 //     x: [outer, n, inner], contiguous; out: [outer, inner]
 //
 // Idea: a thread has a batch of 16-byte loads on their way before it adds the first. Who adds what
-// is fixed, so equal calls give equal bits. Where inner = 1, a team adds up a row: lanes of a warp,
-// or a block. Else a thread adds up neighbouring columns, and the block's rows of threads share the
-// n. Where that gives too few blocks, gridDim.y of them share each sum and write theirs to [outer,
-// gridDim.y, inner]; a second launch, which starts early, waits for these and adds them up.
+// is fixed, so equal calls give equal bits. Where inner = 1, lanes of a warp, or a block, add up a
+// row. Else a thread adds up neighbouring columns, and the block's rows of threads share the n. Too
+// few blocks share each sum, gridDim.y of them, and a second launch adds up what they have written.
 //
 // Cost: outer * n * inner additions, as many elements read: bound by memory.
 // Source: Donald Knuth, "The Art of Computer Programming" 2, 4.2.2: the two-sum.
@@ -35,20 +34,21 @@ __device__ void add_up(Running<Sum> (&sum)[lanes], const T* x, long long i, long
 #pragma unroll
         for (int k = 0; k < batch; ++k)
             if (i + k * step < n) v[k] = dotcu::load<lanes>(x + (i + k * step) * stride);
+        dotcu::vector<Part, lanes> value[batch];
+        for (int k = 0; k < batch; ++k) value[k] = dotcu::widen<Part>(v[k]);
 #pragma unroll
         for (int j = 0; j < lanes; ++j) {
-            Part value[batch];
-            for (int k = 0; k < batch; ++k) value[k] = static_cast<Part>(v[k][j]);
             for (int half = batch / 2; half > 0; half /= 2)
-                for (int k = 0; k < half; ++k) value[k] += value[k + half];
-            sum[j].add(value[0]);
+                for (int k = 0; k < half; ++k) value[k][j] += value[k + half][j];
+            sum[j].add(value[0][j]);
         }
     }
 }
 
 // Elements before a row's first 16-byte boundary and after its last one are added one by one.
 template <typename T, typename Part, typename Sum, typename Out, int team, int batch>
-__global__ void sum_rows(const T* x, Out* out, long long rows, long long n) {
+__global__ void __launch_bounds__(team <= dotcu::warp_size ? 512 : team)
+    sum_rows(const T* x, Out* out, long long rows, long long n) {
     dotcu::launch_later();
     dotcu::wait_for_earlier();
     constexpr int width = dotcu::lanes_of_16_bytes<T>;

@@ -23,14 +23,20 @@ WARP = 32
 VECTOR_BYTES = 16
 MOST_THREADS = 1024
 
+SHORT_ROWS_THREADS = 512
+"""At most, of a block whose rows are added up by lanes of a warp: it may have twice the registers then."""
+
 MOST_PARTS = 2**15
 """Of a row; blocks along the grid's y."""
 
 LAST_TEAM = 512
 """Threads that add up the sums of the parts of a row."""
 
-ROW_BATCH = 4
-"""Vectors that a thread of `sum_rows` has on their way at once."""
+ROW_BATCH, PART_BATCH = 4, 8
+"""Vectors that a thread of `sum_rows` has on their way at once; the same where a row has several blocks."""
+
+PART = 16384
+"""Vectors of a part of a row, where there are many."""
 
 SHORT_ROW, MIDDLING_ROW, LONG_ROW = 32, 256, 8192
 """Vectors of a row that lanes of a warp add up; those where there are `MANY_ROWS`; and those of a row that is
@@ -62,8 +68,8 @@ def sum(x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size:
             dimensions lie in memory in another order than the result's.
         dim: The dimension that goes away; None for all.
         keepdim: Leave a dimension of size 1 in its place.
-        block_size: Threads of a block, a multiple of 32; of those that add up one sum, the power of two that
-            is no larger, and four times as many where blocks are few.
+        block_size: Threads of a block, a multiple of 32, of which short rows take 512 at most; of those that
+            add up one sum, the power of two that is no larger, and four times as many where blocks are few.
     """
     _require(x, dim, block_size)
     out = _result(x, dim, keepdim)
@@ -129,12 +135,12 @@ def _add_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> Non
     vectors, block = dotcu.cdiv(n * x.element_size(), VECTOR_BYTES), _power_up_to(block_size)
     most = MOST_THREADS // 2 if x.dtype in SMALL_INTEGERS else MOST_THREADS  # these need 69 registers
     team, parts = _team(vectors, rows, block, most, dotcu.sm_count(x)), 1
-    threads = block_size if team <= WARP else team
+    threads = min(block_size, SHORT_ROWS_THREADS) if team <= WARP else team
     if vectors > LONG_ROW:
-        kernel = _rows_kernel(x.dtype, _sum_type(x.dtype), team)
+        kernel = _rows_kernel(x.dtype, _sum_type(x.dtype), team, PART_BATCH)
         resident = kernel.occupancy(threads) * dotcu.sm_count(x)
-        busy = torch.sym_min(resident // rows, vectors // (ROW_BATCH * team))
-        parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // LONG_ROW, MOST_PARTS))
+        busy = torch.sym_min(resident // rows, vectors // (PART_BATCH * team))
+        parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // PART, MOST_PARTS))
     if parts > 1:
         of_part = x.new_empty((rows, parts), dtype=_sum_type(x.dtype))
         kernel(x, of_part, rows, n, grid=(rows, parts), block=threads)
@@ -159,8 +165,8 @@ def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) 
     return team
 
 
-def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int) -> dotcu.Kernel:
-    return kernels.sum_rows[dtype, _part_type(dtype), _sum_type(dtype), result, team, ROW_BATCH]
+def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int, batch: int = ROW_BATCH) -> dotcu.Kernel:
+    return kernels.sum_rows[dtype, _part_type(dtype), _sum_type(dtype), result, team, batch]
 
 
 def _add_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,13 +17,13 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.flo
 """Some of each size; all others of these sizes are taken too."""
 
 VECTOR_BYTES = 16
-WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
-"""What moves so many bytes; kernels are for these, and dtypes of one size share them."""
+WORDS = ("unsigned char", "unsigned short", "unsigned", "uint2", "uint4")
+"""What moves 1, 2, 4, 8 and 16 bytes; kernels are for these, and dtypes of one size share them."""
 
-SIDE = {1: 128, 2: 64, 4: 32, 8: 32, 16: 16}
-"""The side of a tile in elements, by their bytes."""
+SIDES = (128, 64, 32, 32, 16)
+"""The side of a tile in elements of so many bytes."""
 
-LARGE_SIDE = {1: 128, 2: 128, 4: 64, 8: 32, 16: 16}
+LARGE_SIDES = (128, 128, 64, 32, 16)
 """The same where accesses of 16 bytes make lines of 256: memory likes to go on where it has begun."""
 
 THREADS = 256
@@ -32,6 +32,8 @@ NARROW = 8
 
 FAR_BYTES = 2**32
 """Strides within a tile are less."""
+
+T = TypeVar("T")
 
 Dim = tuple[int, int, int]
 """A dimension's size, and its strides in the tensor and in the result."""
@@ -112,11 +114,11 @@ def _transpose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: 
     most = VECTOR_BYTES // size
     load = _width(view, most, (columns, row, *(stride for _, stride, _ in rest))) if column == 1 else 1
     store = _width(out, most, (rows,))
-    side = SIDE[size]
-    if load == store == most and rows * columns * _count(rest) > dotcu.sm_count(view) * LARGE_SIDE[size] ** 2:
-        side = LARGE_SIDE[size]
+    side, large = _of_bytes(SIDES, size), _of_bytes(LARGE_SIDES, size)
+    if load == store == most and rows * columns * _count(rest) > dotcu.sm_count(view) * large**2:
+        side = large
     threads = min(THREADS, side * side // (load * store))
-    arguments = (WORDS[size], load, store, side, threads, view.dim(), *_types(view, rest))
+    arguments = (_of_bytes(WORDS, size), load, store, side, threads, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, side) * dotcu.cdiv(columns, side) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
     kernels.transpose[arguments](
@@ -136,7 +138,7 @@ def _copy_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> None:
     rows, row, pitch = dims[longest] if longest >= 0 else (1, 0, 0)
     rest = dims[:longest] + dims[longest + 1 : -1] if longest >= 0 else ()
     width = _power_of_two(columns, 4 * THREADS)
-    arguments = (WORDS[size], width, THREADS, view.dim(), *_types(view, rest))
+    arguments = (_of_bytes(WORDS, size), width, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, 4 * THREADS // width) * dotcu.cdiv(columns, width) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
     kernels.copy[arguments](out, *matrix, dotcu.strided(view), *_flat(rest, size), grid=tiles, block=THREADS)
@@ -163,6 +165,11 @@ def _power_of_two(number: int, most: int) -> int:
     while power < number and power < most:
         power *= 2
     return power
+
+
+def _of_bytes(table: tuple[T, ...], size: int) -> T:
+    """The entry of a table for 1, 2, 4, 8 or 16 bytes."""
+    return table[size.bit_length() - 1]
 
 
 def _width(t: Tensor, most: int, numbers: tuple[int, ...]) -> int:

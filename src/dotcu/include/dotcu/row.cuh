@@ -13,13 +13,13 @@
 
 namespace dotcu {
 
-// f(v, i) for each vector of a thread, at column i; those from `end` on are left out. `exact`: the
-// threads hold the row without rest, or it has no columns.
+// f(v, i) for each vector of a thread, at column i; those from `end` on are left out. `exact`:
+// there are none, for the threads hold the row without rest.
 template <int vectors, int stride, bool exact, typename F>
 __device__ void each_vector(int at, int end, F f) {
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
-        if (exact ? end > 0 : at + v * stride < end) f(v, at + v * stride);
+        if (exact || at + v * stride < end) f(v, at + v * stride);
     }
 }
 
@@ -35,6 +35,34 @@ __device__ T reduce_row(T value, T* scratch, Op op) {
         return reduce_warp<lanes>(value, op);
     } else {
         return reduce_cluster(reduce_block<lanes>(value, scratch, op), scratch + warp_size, op);
+    }
+}
+
+// Whether a row is to be reduced once more, which all of its threads answer alike; where rows share
+// a warp, whether any of them is, since a warp's lanes reduce together.
+template <int lanes>
+__device__ bool any_of_row(bool answer) {
+    if constexpr (lanes < warp_size) return __any_sync(all_lanes, answer);
+    return answer;
+}
+
+// Warps of a row in one block.
+template <int lanes>
+constexpr int row_warps = lanes > warp_size ? lanes / warp_size : 1;
+
+// What each warp of a row has found, in the shared memory of each of its blocks: `all` gets one for
+// each warp, those of a block together, for which it has max_cluster * row_warps<lanes> places. Two
+// such in a row take places of their own; for a cluster holds what reduce_row says.
+template <int lanes, typename T>
+__device__ void share_row(const T& of_warp, T* all) {
+    const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+    if (cluster_blocks() == 1) {
+        if (lane == 0) all[warp] = of_warp;
+        __syncthreads();
+    } else {
+        all += cluster_rank() * row_warps<lanes> + warp;
+        if (lane < cluster_blocks()) *shared_of(all, lane) = of_warp;
+        cluster_sync();
     }
 }
 

@@ -15,8 +15,6 @@
 #include <dotcu/cluster.cuh>
 #include <dotcu/vector.cuh>
 
-struct __nv_bfloat16;  // cuda_bf16.h, where a kernel is compiled for it
-
 namespace dotcu {
 
 constexpr float infinity = __builtin_bit_cast(float, 0x7f800000);
@@ -31,11 +29,6 @@ template <>
 struct wide<double> {
     using type = double;
 };
-
-template <typename T>
-constexpr bool is_bfloat16 = false;
-template <>
-inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
 
 }  // namespace detail
 
@@ -66,18 +59,6 @@ __device__ vector<T, n> load_if(bool there, const T* from, T other) {
     auto bits = detail::to_words(value);
     if (there) bits = *reinterpret_cast<const detail::words_of<V>*>(from);
     return detail::from_words<V>(bits);
-}
-
-// Let the compiler take elements out of their vector anew from here on. Else it keeps those of a
-// half type as floats until they are last used, in twice the registers.
-template <typename T, int n>
-__device__ void repack(vector<T, n>& x) {
-    if constexpr (sizeof(T) == 2 && n > 1) {
-        unsigned words[n / 2];
-        memcpy(words, x.lane, sizeof(words));
-        for (unsigned& word : words) asm volatile("" : "+r"(word));
-        memcpy(x.lane, words, sizeof(words));
-    }
 }
 
 // The larger of each two elements, or the one that is no NaN; two of a half type by one
@@ -119,16 +100,16 @@ struct tally {
         vector<T, width> most = x[0];
 #pragma unroll
         for (int k = 1; k < steps; ++k) most = dotcu::larger(most, x[k]);
+        const auto widest = widen<wide<T>>(most);
 #pragma unroll
-        for (int i = 0; i < width; ++i) largest = fmax(largest, static_cast<wide<T>>(most[i]));
+        for (int i = 0; i < width; ++i) largest = fmax(largest, widest[i]);
         wide<T> more = 0;  // of one vector after the other: shorter chains of sums lose less
 #pragma unroll
         for (int k = 0; k < steps; ++k) {
+            const auto part = widen<wide<T>>(x[k]);
             wide<T> some = 0;
 #pragma unroll
-            for (int i = 0; i < width; ++i) {
-                some += exponential<T>(static_cast<wide<T>>(x[k][i]) - base());
-            }
+            for (int i = 0; i < width; ++i) some += exponential<T>(part[i] - base());
             more += some;
         }
         sum = sum * exponential<T>(before - base()) + more;
@@ -145,36 +126,26 @@ __device__ tally<T> join_warp(tally<T> mine) {
     return all;
 }
 
-// The tally of a row, out of those of its threads: `threads` of each of the `blocks` of a cluster.
-// Up to 32 threads are lanes of a warp, which other rows may share; more are a block. `of_warp` is
-// shared memory, one tally for each warp of the row; the next row takes another.
-//
-// A kernel with more than one block calls cluster_arrive() at its start, for none may write into
-// another's shared memory before that one has begun. After it, no block needs another.
-template <int threads, int blocks = 1, typename T>
+// The tally of a row, out of those of its `threads`: up to 32 are lanes of a warp, which other rows
+// may share; more are a block. `of_warp` is shared memory, one tally for each warp of the row; the
+// next row takes another.
+template <int threads, typename T>
 __device__ tally<T> join(tally<T> mine, tally<T>* of_warp) {
     mine = join_warp<(threads < warp_size ? threads : warp_size)>(mine);
     if constexpr (threads > warp_size) {
-        constexpr int warps = threads / warp_size, all = warps * blocks;
-        const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-        if constexpr (blocks > 1) {
-            cluster_wait();
-            if (lane < blocks) *shared_of(of_warp + cluster_rank() * warps + warp, lane) = mine;
-            cluster_sync();
-        } else {
-            if (lane == 0) of_warp[warp] = mine;
-            __syncthreads();
-        }
-        mine = tally<T>();
-        for (int w = lane % all; w < all; w += warp_size) {
-            mine.largest = fmax(mine.largest, of_warp[w].largest);
-        }
-        for (int w = lane % all; w < all; w += warp_size) {
-            mine.sum += of_warp[w].sum * exponential<T>(of_warp[w].largest - mine.base());
-        }
-        mine = join_warp<(all < warp_size ? all : warp_size)>(mine);
+        const int lane = threadIdx.x % warp_size;
+        if (lane == 0) of_warp[threadIdx.x / warp_size] = mine;
+        __syncthreads();
+        mine = join_warp<threads / warp_size>(of_warp[lane % (threads / warp_size)]);
     }
     return mine;
+}
+
+// That of a row over a cluster, out of those of its blocks.
+template <typename T, int blocks>
+__device__ tally<T> join(const tally<T>& of_block, cluster_mail<tally<T>, blocks>& mail) {
+    mail.send(of_block);
+    return join_warp<blocks>(mail.get()[threadIdx.x % blocks]);
 }
 
 }  // namespace dotcu

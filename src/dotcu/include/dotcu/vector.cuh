@@ -14,6 +14,8 @@
 // of the hardware, and the simulator names its line; dotcu.is_aligned(t, 16) asks on the host.
 #pragma once
 
+struct __nv_bfloat16;  // cuda_bf16.h, where a kernel is compiled for it
+
 namespace dotcu {
 
 template <typename T, int n>
@@ -55,6 +57,11 @@ template <>
 struct words<16> {
     using type = uint4;
 };
+
+template <typename T>
+constexpr bool is_bfloat16 = false;
+template <>
+inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
 
 template <typename V>
 using words_of = typename words<sizeof(V)>::type;
@@ -101,23 +108,52 @@ __device__ void store(T* to, const vector<T, n>& value) {
     *reinterpret_cast<detail::words_of<V>*>(to) = detail::to_words(value);
 }
 
-// Each element as a float: exact for float and the half types.
+// Each element as a `Wide`, float or double: exact for those and the half types. Bfloat16 is the
+// upper half of a float, so that two come out of their word by one instruction each.
+template <typename Wide, typename T, int n>
+__device__ vector<Wide, n> widen(const vector<T, n>& x) {
+    vector<Wide, n> y;
+    if constexpr (detail::is_bfloat16<T> && n > 1) {
+        unsigned words[n / 2];
+        memcpy(words, x.lane, sizeof(words));
+#pragma unroll
+        for (int k = 0; k < n; k += 2) {
+            y[k] = __builtin_bit_cast(float, words[k / 2] << 16);
+            y[k + 1] = __builtin_bit_cast(float, words[k / 2] & 0xffff0000);
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < n; ++k) y[k] = static_cast<Wide>(x[k]);
+    }
+    return y;
+}
+
 template <typename T, int n>
 __device__ vector<float, n> to_float(const vector<T, n>& x) {
-    vector<float, n> y;
-#pragma unroll
-    for (int k = 0; k < n; ++k) y[k] = static_cast<float>(x[k]);
-    return y;
+    return widen<float>(x);
 }
 
 // Each element as a T, rounded to the nearest, ties to even; two of a half type by one instruction
 // (cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32) on sm_80 and later.
-template <typename T, int n>
-__device__ vector<T, n> to(const vector<float, n>& x) {
+template <typename T, typename Wide, int n>
+__device__ vector<T, n> to(const vector<Wide, n>& x) {
     vector<T, n> y;
 #pragma unroll
     for (int k = 0; k < n; ++k) y[k] = static_cast<T>(x[k]);
     return y;
+}
+
+// Let the compiler take elements out of their vector anew from here on. Else it keeps those of a
+// half type as floats until they are last used, in twice the registers. (The instruction moves
+// nothing: ptxas does not know that, as it would of none.)
+template <typename T, int n>
+__device__ void repack(vector<T, n>& x) {
+    if constexpr (sizeof(T) == 2 && n > 1) {
+        unsigned words[n / 2];
+        memcpy(words, x.lane, sizeof(words));
+        for (unsigned& word : words) asm volatile("prmt.b32 %0, %0, 0, 0x3210;" : "+r"(word));
+        memcpy(x.lane, words, sizeof(words));
+    }
 }
 
 }  // namespace dotcu
