@@ -20,7 +20,7 @@ from dotcu.compile.options import CompileOptions
 from dotcu.compile.plan import BuildPlan, plan_build
 from dotcu.compile.source import Source, printable
 from dotcu.compile.target import Target
-from dotcu.errors import JitDisabled
+from dotcu.errors import JitDisabled, SourceError
 
 _log = logging.getLogger("dotcu")
 
@@ -37,6 +37,7 @@ def build(
     names: Sequence[str],
     simulated: bool = False,
     probed: bool = True,
+    lines: bool = True,
 ) -> ObjectCode:
     """Give a source's object code for a target: from memory, from the cache, or compiled.
 
@@ -45,6 +46,7 @@ def build(
             `__constant__` and `__device__` variables, `&table`.
         simulated: Compile for the simulator: `DOTCU_SIMULATED` is defined to be 1.
         probed: Learn the kernels' signatures too; else the code holds nothing but the source's own.
+        lines: Let the code name source lines.
 
     Raises:
         CompileError: The compiler refused the source, or an instantiation.
@@ -54,12 +56,22 @@ def build(
         ToolchainError: There is no compiler that fits.
     """
     started = time.perf_counter()
-    with phases.during("build"):
-        plan = plan_build(
-            source, options=options, target=target, names=names, simulated=simulated,
-            probed=probed,
+
+    def planned(parted: bool) -> BuildPlan:
+        return plan_build(
+            source, options=options, target=target, names=names, simulated=simulated, probed=probed,
+            lines=lines, parted=parted,
         )  # fmt: skip
-        return _look(plan, started)
+
+    with phases.during("build"):
+        plan = planned(False)
+        try:
+            return _look(plan, started)
+        except (SourceError, JitDisabled):
+            again = planned(True)  # there may be a host part without a sign of it
+            if again.build_digest == plan.build_digest:
+                raise
+        return _look(again, started)
 
 
 def _look(plan: BuildPlan, started: float) -> ObjectCode:
@@ -148,7 +160,7 @@ class _Unseen:
         extra = {**self.by_user, including: (*self.by_user.get(including, ()), spelled)}
         plan = plan_build(
             self.plan.source, options=self.plan.options, target=self.plan.target, names=self.plan.names,
-            simulated=self.plan.simulated, probed=self.plan.probed, extra=extra,
+            simulated=self.plan.simulated, probed=self.plan.probed, lines=self.plan.lines, extra=extra,
         )  # fmt: skip
         edges = {(file, name): leads_to for file, name, leads_to in plan.closure.edges}
         leads_to = edges[including, spelled]
@@ -234,11 +246,16 @@ def _files(plan: BuildPlan, ptx: str) -> dict[str, str]:
 def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
     if not log:
         return ()
-    texts = {file.virtual: file.text for file in plan.closure.files}
-    main = plan.closure.main.virtual
-    return diagnostics.parse(
-        log, _Display(plan), lambda name: printable(texts.get(name, "")).splitlines(), main=main
-    )
+    files = {file.virtual: file for file in plan.closure.files}
+
+    def lines(name: str) -> list[str]:
+        """The user's lines, as many as were compiled."""
+        if name not in files:
+            return []
+        compiled = len(printable(files[name].text).splitlines())
+        return printable(files[name].whole).splitlines()[:compiled]
+
+    return diagnostics.parse(log, _Display(plan), lines, main=plan.closure.main.virtual)
 
 
 class _Display(Mapping[str, str]):

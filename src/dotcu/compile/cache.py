@@ -20,20 +20,22 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import filelock
 import platformdirs
 
 from dotcu import settings
 from dotcu.compile import entry as entries_on_disk
-from dotcu.compile.entry import Damaged, Entry
+from dotcu.compile.entry import Damaged, Entry, Writable
 from dotcu.errors import CacheError
 
 _log = logging.getLogger("dotcu")
+
+Found = TypeVar("Found")
 
 LAYOUT = "v1"
 TRIM_TO = 0.8
@@ -49,6 +51,15 @@ def location() -> Path:
     return (
         configured.absolute() if configured else Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
     )
+
+
+def precompiled_location() -> Path:
+    """The directory of precompiled headers, a cache of its own: each is as large as all else together."""
+    return location() / "precompiled"
+
+
+def _roots() -> tuple[Path, ...]:
+    return location() / LAYOUT, precompiled_location() / LAYOUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +88,15 @@ def entries() -> list[Listed]:
             used=used,
             about=entries_on_disk.read_about(path),
         )
-        for path, used in _folders(location() / LAYOUT / "entries")
+        for root in _roots()
+        for path, used in _folders(root / "entries")
     ]
     return sorted(listed, key=lambda item: -item.used)
 
 
 def size() -> int:
     """The bytes that all entries take."""
-    return sum(_size(path) for path, _ in _folders(location() / LAYOUT / "entries"))
+    return sum(_size(path) for root in _roots() for path, _ in _folders(root / "entries"))
 
 
 def clear() -> int:
@@ -93,7 +105,12 @@ def clear() -> int:
     Raises:
         CacheError: An entry cannot be removed.
     """
-    store = Store(location())
+    removed = sum(_clear(Store(directory)) for directory in (location(), precompiled_location()))
+    forget()
+    return removed
+
+
+def _clear(store: Store) -> int:
     removed = 0
     for path, _ in _folders(store.root / "entries"):
         try:
@@ -103,8 +120,8 @@ def clear() -> int:
                 f"{path} cannot be removed: {error.strerror}.\nIts owner has to: ls -ld {path}"
             ) from error
         removed += 1
-    shutil.rmtree(store.root / "recent", ignore_errors=True)
-    forget()
+    for notes in ("recent", "logs"):
+        shutil.rmtree(store.root / notes, ignore_errors=True)
     return removed
 
 
@@ -145,9 +162,13 @@ class Store:
         Args:
             again: It was asked for before: do not warn of damage a second time.
         """
+        return self.find(digest, entries_on_disk.read, again=again)
+
+    def find(self, digest: str, read: Callable[[Path], Found | None], *, again: bool = False) -> Found | None:
+        """As `get`, of an entry of any kind, by what reads that kind."""
         folder = self.path(digest)
         try:
-            found = entries_on_disk.read(folder)
+            found = read(folder)
         except Damaged as damage:
             if not again:
                 _log.warning("The cache entry %s is damaged (%s): it is made again.", folder, damage)
@@ -160,7 +181,7 @@ class Store:
                 os.utime(folder)
         return found
 
-    def put(self, digest: str, made: Entry, *, locked: bool) -> bool:
+    def put(self, digest: str, made: Writable, *, locked: bool) -> bool:
         """Publish an entry; False where it could not be written.
 
         Args:
@@ -176,7 +197,7 @@ class Store:
         self._bound()
         return True
 
-    def _publish(self, digest: str, made: Entry) -> None:
+    def _publish(self, digest: str, made: Writable) -> None:
         group, final = self.root / "temporary" / digest[:2], self.path(digest)
         temporary = group / f"{digest}.{secrets.token_hex(4)}"
         temporary.mkdir(parents=True)
@@ -188,6 +209,26 @@ class Store:
             entries_on_disk.sync(final.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for a compiler to write into; it is gone when the block ends.
+
+        Raises:
+            CacheError: The cache cannot be written.
+        """
+        folder = self.root / "temporary" / f"scratch.{secrets.token_hex(8)}"
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise CacheError(
+                f"{folder} cannot be made: {error.strerror}.\n"
+                "Choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
+            ) from error
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self, folder: Path) -> None:
         """Take an entry away: by one rename first, so that no reader finds half of it."""

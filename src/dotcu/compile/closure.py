@@ -11,11 +11,15 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu.compile.headers import Shelf
+from dotcu.compile.host_code import HostLine
+from dotcu.compile.host_part import LeftOut, device_parts
+from dotcu.compile.host_signs import with_host_code
 from dotcu.compile.includes import Include, rewrite, scan
+from dotcu.compile.options import CompileOptions
 from dotcu.compile.source import Source, read_text
 
 ROOT = "/dotcu"
@@ -23,12 +27,19 @@ ROOT = "/dotcu"
 
 @dataclass(frozen=True, kw_only=True)
 class UserFile:
-    """A user's source or header: its text, and the same with every `#include` led to a virtual name."""
+    """A user's source or header.
+
+    Attributes:
+        text: What is compiled of it: all but its host part, with its lines and columns.
+        rewritten: The same with every `#include` led to a virtual name.
+        whole: As the user wrote it.
+    """
 
     virtual: str
     path: Path | None
     text: str
     rewritten: str
+    whole: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +53,8 @@ class Closure:
         absent: Names that lead nowhere: host headers in a branch not taken, mostly.
         edges: (including file, spelled name, where it leads) for each; "system" where not to a user file.
         digest: Of names, texts and edges; holds no path of this machine.
+        left_out: Declarations of the host part, by the virtual name of their file.
+        unclear: Lines that kept a host part from being told, by virtual name.
     """
 
     main: UserFile
@@ -50,28 +63,56 @@ class Closure:
     absent: tuple[str, ...]
     edges: tuple[tuple[str, str, str], ...]
     digest: str
+    left_out: tuple[tuple[str, LeftOut], ...] = ()
+    unclear: tuple[tuple[str, HostLine], ...] = ()
 
     @property
     def files(self) -> tuple[UserFile, ...]:
         return (self.main, *self.headers.values())
 
 
-def closure(source: Source, shelf: Shelf, extra: Mapping[str, tuple[str, ...]] | None = None) -> Closure:
-    """Follow every `#include` of a source through the user's files.
+def closure(
+    source: Source,
+    shelf: Shelf,
+    extra: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    options: CompileOptions,
+    parted: bool = False,
+) -> Closure:
+    """Follow every `#include` of a source through the user's files, and leave out their host part.
 
     Args:
         shelf: The headers of dotcu and the toolkit.
         extra: More names that a file includes, by its virtual name: what no scan can see, such as a
             name that macros put together.
+        parted: Look for a host part even where no sign of one is seen.
     """
-    return _Walk(source, shelf, extra or {}).run()
+    found = _Walk(source, shelf, extra or {}).run()
+    names, texts = [file.virtual for file in found.files], tuple(file.text for file in found.files)
+    looked = frozenset(range(len(texts))) if parted else with_host_code(texts, options.defined)
+    if options.all_is_device or not looked:
+        return found
+    parts = device_parts(texts, options.defined, looked)
+    if parts.texts != texts:
+        found = _Walk(source, shelf, extra or {}, dict(zip(names, parts.texts, strict=True))).run()
+    return replace(
+        found,
+        left_out=tuple((names[one.file], one) for one in parts.left_out),
+        unclear=tuple((names[file], line) for file, line in parts.unclear),
+    )
 
 
 class _Walk:
     """The walk's state: files found, files waiting, edges."""
 
-    def __init__(self, source: Source, shelf: Shelf, extra: Mapping[str, tuple[str, ...]]) -> None:
-        self.source, self.shelf, self.extra = source, shelf, extra
+    def __init__(
+        self,
+        source: Source,
+        shelf: Shelf,
+        extra: Mapping[str, tuple[str, ...]],
+        parts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.source, self.shelf, self.extra, self.parts = source, shelf, extra, parts or {}
         self.folder = source.path.parent if source.path else None
         self.virtual: dict[Path, str] = {}
         self.headers: dict[str, UserFile] = {}
@@ -95,12 +136,15 @@ class _Walk:
             edges=edges, digest=_digest((main, *headers.values()), edges),
         )  # fmt: skip
 
-    def file(self, virtual: str, path: Path | None, text: str) -> UserFile:
+    def file(self, virtual: str, path: Path | None, whole: str) -> UserFile:
+        text = self.parts.get(virtual, whole)
         includes = scan(text)
         leads = {include: self.follow(virtual, path, include) for include in includes}
         for spelled in self.extra.get(virtual, ()):
             self.follow(virtual, path, Include(spelled, True, 0, 0, False))
-        return UserFile(virtual=virtual, path=path, text=text, rewritten=rewrite(text, includes, leads.get))
+        return UserFile(
+            virtual=virtual, path=path, text=text, rewritten=rewrite(text, includes, leads.get), whole=whole
+        )
 
     def follow(self, including: str, path: Path | None, include: Include) -> str | None:
         """Where an `#include` leads, as a virtual name."""

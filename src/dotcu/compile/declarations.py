@@ -101,6 +101,15 @@ def spans(text: str, defined: Collection[str] = DEFINED) -> tuple[tuple[str, int
     return tuple(found)
 
 
+def holds_unannotated(text: str, defined: Collection[str], annotations: Container[str]) -> bool:
+    """Whether a text has a function, or a member of a type, whose head holds none of some annotations."""
+    return any(
+        scanner.is_unannotated(begin, end, annotations)
+        for scanner in _scanners(text, frozenset(defined))
+        for begin, end, _ in scanner.statements()
+    )
+
+
 def variables(text: str, defined: Collection[str] = DEFINED) -> tuple[str, ...]:
     """Qualified names of the `__constant__` and `__device__` variables at namespace scope."""
     return _variables(text, defined, writable=False)
@@ -209,6 +218,11 @@ class _Scanner:
             word for word in _until_colon(words[start + 1 :]) if word not in ("inline", "class", "struct")
         ]
         return "".join(word for word in names if word == "::" or word.isidentifier())
+
+    def is_unannotated(self, begin: int, end: int, annotations: Container[str]) -> bool:
+        words = [self.at(i) for i in range(begin, end)]
+        is_function = words[-1] == "{" and "(" in words and "=" not in words
+        return is_function and not any(word in annotations for word in words)
 
     def kernels(self) -> Iterator[_Found]:
         for begin, end, scope in self.statements():

@@ -203,10 +203,20 @@ def _with_source(diagnostic: Diagnostic, lines: Sequence[str], shown: str) -> Di
     if not 0 < diagnostic.line <= len(lines):
         return replace(diagnostic, source=shown)
     source = lines[diagnostic.line - 1]
-    if shown.rstrip() == source.rstrip():
+    if _is_part(shown, source):
         return replace(diagnostic, source=source)
     quote = min((i for i in (source.find('"'), source.find("<")) if i >= 0), default=0)
     return replace(diagnostic, source=source, column=quote + 1 if "#" in source else 0)
+
+
+def _is_part(shown: str, source: str) -> bool:
+    """Whether the compiler saw the user's line, or that with some of it blanked."""
+    seen = shown.rstrip()
+    return (
+        len(seen) <= len(source)
+        and all(a in (b, " ") for a, b in zip(seen or " ", source, strict=False))
+        and (bool(seen) or not source.strip())
+    )
 
 
 def _note(text: str, files: Mapping[str, str], here: str) -> str:

@@ -2,6 +2,8 @@
 
 entry.json    what was compiled, the symbols in it, a sha256 of every other file and of itself
 kernel.ptx    kernel.cubin (of a `sm_` target)    log.txt
+
+An entry of another kind, an object file say, has other files beside the same index.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 FORMAT = 1
 _INDEX = "entry.json"
@@ -38,19 +40,31 @@ class Entry:
         files = {"kernel.ptx": self.ptx.encode("utf-8", "surrogateescape"), "log.txt": self.log.encode()}
         if self.cubin is not None:
             files["kernel.cubin"] = self.cubin
-        index = {
-            "format": FORMAT,
-            "about": dict(self.about),
-            "lowered": dict(self.lowered),
-            "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
-        }
-        index["itself"] = _digest(index)
-        files[_INDEX] = json.dumps(index, indent=1).encode()
-        return files
+        return sealed(files, about=self.about, lowered=self.lowered)
+
+
+class Writable(Protocol):
+    """What can be an entry: it gives all its files, the index among them."""
+
+    def files(self) -> dict[str, bytes]: ...
 
 
 class Damaged(Exception):
     """A directory is no whole entry."""
+
+
+def sealed(
+    files: Mapping[str, bytes], *, about: Mapping[str, str], **more: Mapping[str, str]
+) -> dict[str, bytes]:
+    """An entry's files with the index, by which they prove themselves whole."""
+    index: dict[str, Any] = {
+        "format": FORMAT,
+        "about": dict(about),
+        **{name: dict(value) for name, value in more.items()},
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
+    }
+    index["itself"] = _digest(index)
+    return {**files, _INDEX: json.dumps(index, indent=1).encode()}
 
 
 def _digest(index: Mapping[str, Any]) -> str:
@@ -58,7 +72,7 @@ def _digest(index: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def write(folder: Path, entry: Entry) -> int:
+def write(folder: Path, entry: Writable) -> int:
     """Write an entry's files into an empty folder, down to the disk, and return their size."""
     size = 0
     for name, data in entry.files().items():
@@ -81,7 +95,27 @@ def sync(folder: Path) -> None:
 
 
 def read(folder: Path) -> Entry | None:
-    """Read an entry, None where there is none.
+    """Read an entry of `build()`, None where there is none.
+
+    Raises:
+        Damaged: A file of it is missing or is not what was written.
+        OSError: It cannot be read.
+    """
+    found = opened(folder)
+    if found is None:
+        return None
+    index, files = found
+    return Entry(
+        about=index["about"],
+        lowered=index["lowered"],
+        ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
+        cubin=files.get("kernel.cubin"),
+        log=files["log.txt"].decode(),
+    )
+
+
+def opened(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+    """The index and the files of an entry of any kind, None where there is none.
 
     Raises:
         Damaged: A file of it is missing or is not what was written.
@@ -94,14 +128,7 @@ def read(folder: Path) -> Entry | None:
             raise Damaged(f"{_INDEX} is missing") from error
         return None
     index = _index(raw)
-    files = {name: _file(folder, name, digest) for name, digest in index["sha256"].items()}
-    return Entry(
-        about=index["about"],
-        lowered=index["lowered"],
-        ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
-        cubin=files.get("kernel.cubin"),
-        log=files["log.txt"].decode(),
-    )
+    return index, {name: _file(folder, name, digest) for name, digest in index["sha256"].items()}
 
 
 def read_about(folder: Path) -> Mapping[str, str]:

@@ -10,8 +10,7 @@ from dataclasses import replace
 from dotcu.compile import signatures, toolchain, undefined
 from dotcu.compile.declarations import kernels, variables
 from dotcu.compile.diagnostics import AT_END, NAME_MAP, Diagnostic, count
-from dotcu.compile.host_code import HOW, HostLine, explain, host_code, is_host_header
-from dotcu.compile.lexing import DEFINED
+from dotcu.compile.host_code import HOW, HostLine, explain, explain_unclear, host_code, is_host_header
 from dotcu.compile.plan import BuildPlan
 from dotcu.errors import CompileError, DotcuError, HostCodeError, KernelNotFound, ToolchainError
 
@@ -21,6 +20,7 @@ _PROBE_REFUSED = re.compile(rf'^(a template declaration|"template") is not allow
 _ASSEMBLER = "[ptxas]"
 _HEX = re.compile(r"\b0x[0-9a-f]+\b")
 _SYMBOL = re.compile(r"'([A-Za-z_]\w*)'")
+_NO_BODY = re.compile(r'function ".*" was referenced but not defined')
 _HOST_FUNCTION = "is considered a host function"
 _CANNOT_OPEN = re.compile(
     r"(?m)^(?P<file>[^\s(][^(\n]*)\(\d+\): catastrophic error: "
@@ -40,7 +40,7 @@ _SHOWN = 20
 
 def explain_failure(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> DotcuError:
     """Choose and word the error for a compile that failed."""
-    for explanation in (_unknown_target, _host_code, _not_found):
+    for explanation in (_unknown_target, _unclear, _host_code, _not_found):
         error = explanation(plan, found)
         if error is not None:
             return error
@@ -59,7 +59,7 @@ def is_unchosen(error: CompileError) -> bool:
 
 
 def _defined(plan: BuildPlan) -> set[str]:
-    return {*DEFINED, *plan.options.define}
+    return set(plan.options.defined)
 
 
 def _unknown_target(plan: BuildPlan, found: Sequence[Diagnostic]) -> ToolchainError | None:
@@ -75,16 +75,24 @@ def _unknown_target(plan: BuildPlan, found: Sequence[Diagnostic]) -> ToolchainEr
     )
 
 
+def _unclear(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
+    """Lines that kept the host part of a file from being told."""
+    shown = {file.virtual: str(file.path or plan.source.name) for file in plan.closure.files}
+    lines = [(shown[virtual], line) for virtual, line in plan.closure.unclear]
+    return HostCodeError(explain_unclear(plan.display, lines)) if lines else None
+
+
 def _host_code(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
     """Host code in the source, by what the compiler says and by what it would say next."""
-    by_line = {line.line: line for line in host_code(plan.source.text, _defined(plan))}
+    by_line = {line.line: line for line in host_code(plan.closure.main.text, _defined(plan))}
     for diagnostic in found:
         if _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display:
             by_line.setdefault(
                 diagnostic.line, HostLine(diagnostic.line, diagnostic.source, "a function without __device__")
             )
     lines = tuple(by_line[line] for line in sorted(by_line))
-    return HostCodeError(explain(plan.display, lines)) if lines else None
+    is_parted = plan.closure.main.text != plan.closure.main.whole
+    return HostCodeError(explain(plan.display, lines, is_parted=is_parted)) if lines else None
 
 
 def _not_found(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotFound | None:
@@ -172,13 +180,28 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
     if error.message.endswith(_ASSEMBLER):
         return _assembled(plan, error)
     if error.file != NAME_MAP:
-        hint = undefined.hint(error.message)
+        hint = undefined.hint(error.message) or _left_out(plan, error)
         return replace(error, notes=(*error.notes, hint)) if hint else error
     name = next((name for name in plan.names if is_about(name, error)), "")
     return Diagnostic(
         severity="error", file=plan.display, line=0, column=0,
         message=f"{name} cannot be instantiated: {error.message}", notes=error.notes,
     )  # fmt: skip
+
+
+def _left_out(plan: BuildPlan, error: Diagnostic) -> str:
+    """That a name is not known since its declaration was taken for host code; "" where it was not."""
+    name, is_called = undefined.name(error.message), bool(_NO_BODY.search(error.message))
+    shown = {file.virtual: str(file.path or plan.source.name) for file in plan.closure.files}
+    for virtual, one in plan.closure.left_out:
+        is_it = one.line == error.line and one.name in error.message if is_called else one.name == name
+        if is_it and (name or is_called):
+            name = one.name or "It"
+            return (
+                f"{name}, at line {one.line} of {shown[virtual]}, was left out as host code: {one.what}.\n"
+                f"  If device code needs it, write there: {one.remedy}"
+            )
+    return ""
 
 
 def _assembled(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
@@ -236,7 +259,7 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
         if re.match(pattern, missing[1]):
             package = cuda_13 if major >= 13 else cuda_12
             return f'{not_found}It comes with: pip install "{package}=={major}.{minor}.*"'
-    if is_host_header(missing[1]):
+    if is_host_header(missing[1]) or plan.closure.left_out:
         return f"{not_found}If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {HOW}"
     return f"{not_found}If it is yours: load(..., include=[FOLDER])"
 

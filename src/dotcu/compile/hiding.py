@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dotcu.compile.declarations import spans
 from dotcu.compile.failure import base
-from dotcu.compile.lexing import DEFINED, blanks
+from dotcu.compile.lexing import blanks
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source import Source
 
@@ -22,7 +22,7 @@ def alone(source: Source, options: CompileOptions, names: Collection[str]) -> So
     """
     kept = {base(name).rsplit("::")[-1] for name in names}
     text = source.text
-    for name, start, end in spans(text, {*DEFINED, *options.define}):
+    for name, start, end in spans(text, options.defined):
         if name not in kept:
             text = text[:start] + blanks(text[start:end]) + text[end:]
     return replace(source, text=text)

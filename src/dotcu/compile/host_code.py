@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from dotcu.compile.lexing import DEFINED, active, code, without_comments
@@ -15,6 +15,10 @@ The device compiler takes device code alone. Guard host code, and one file serve
     #ifndef __CUDACC_RTC__
     ... host code, and the #include lines that it needs ...
     #endif"""
+
+NO_TENSORS = """\
+The device compiler has no headers of PyTorch. Take a pointer and sizes instead: const float* x, long long n
+For sizes and strides, too: #include <dotcu/tensor.cuh> and take dotcu::tensor<const float, 2> x"""
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,27 @@ CODE = (
     ),
     (r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE)\s*\(", "a Python binding"),
     (r"\b(AT_DISPATCH_\w+|TORCH_CHECK|C10_CUDA_\w+)\s*\(", "a PyTorch macro"),
-    (r"\b(torch|at)::(Tensor|empty|zeros|ones|cuda)\b", "PyTorch's C++ interface"),
+    (r"\b(torch|at|c10)::(\w*Tensor\w*|empty|zeros|ones|cuda)\b", "PyTorch's C++ interface"),
     (
         r"\bstd::(vector|string|cout|cerr|map|unique_ptr|shared_ptr|thread|runtime_error|[io]fstream)\b",
         "the host's standard library",
     ),
 )
-HOST_HEADERS = {"Eigen/Dense", "cublas.h", "cuda_profiler_api.h", "errno.h", "signal.h", "time.h", "mpi.h"}
+HOST_HEADERS = {
+    "Eigen/Dense", "cublas.h", "cuda_profiler_api.h", "errno.h", "signal.h", "time.h", "mpi.h", "getopt.h",
+    "nvToolsExt.h", "nvtx3/nvToolsExt.h", "nvtx3/nvtx3.hpp", "cudaProfiler.h", "bits/stdc++.h",
+}  # fmt: skip
+HOST_NAMESPACES = frozenset(
+    {"torch", "at", "c10", "caffe2", "pybind11", "py", "nanobind", "nb", "Eigen", "boost", "fmt", "chrono"}
+)
+"""Namespaces that no header of a device compiler has."""
+
+HOST_MACROS = re.compile(r"(PYBIND11|NB|TORCH|STABLE_TORCH|AT|C10)_(?!\w*DEVICE)[A-Z0-9_]+")
+"""Macros of PyTorch and of bindings whose calls make host code alone."""
+
 _DIRECTIVES = [(re.compile(pattern), what) for pattern, what in DIRECTIVES]
 _CODE = [(re.compile(pattern), what) for pattern, what in CODE]
+_ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*DIRECTIVES, *CODE)))
 _NAMES = re.compile(r"#[ \t]*(?:ifdef|ifndef)[ \t]+(\w+)|defined[ \t]*\(?[ \t]*(\w+)")
 
 
@@ -79,6 +95,8 @@ def host_code(text: str, defined: Container[str] = DEFINED) -> tuple[HostLine, .
     Args:
         defined: Macros that are known to be defined.
     """
+    if not _ANY.search(text):
+        return ()
     visible = active(text, defined, undefined=_undefined(text, defined))
     directives, bare = without_comments(visible).splitlines(), code(visible).splitlines()
     lines = printable(text).splitlines()
@@ -95,6 +113,24 @@ def is_host_header(name: str) -> bool:
     return "." not in name or bool(_match(_DIRECTIVES, f"#include <{name}>")) or name in HOST_HEADERS
 
 
+def in_code(bare: str) -> str:
+    """What of the host a text without comments, literals and directives has in it; "" where nothing."""
+    return _match(_CODE, bare)
+
+
+def is_left_out(name: str, quoted: bool, device: Container[str]) -> bool:
+    """Whether an `#include` is for the host alone.
+
+    Args:
+        device: Headers of the standard library that device code can have, too.
+    """
+    if _match(_DIRECTIVES, f"#include <{name}>"):
+        return not quoted or "/" in name
+    if quoted:
+        return False
+    return name in HOST_HEADERS or ("." not in name and "/" not in name and name not in device)
+
+
 def _match(patterns: list[tuple[re.Pattern[str], str]], line: str) -> str:
     return next((what for pattern, what in patterns if pattern.search(line)), "")
 
@@ -106,13 +142,39 @@ def _undefined(text: str, defined: Container[str]) -> set[str]:
     return {name for name in asked - made if name not in defined and not name.startswith("__CUDA")}
 
 
-def explain(display: str, lines: tuple[HostLine, ...], limit: int = 12) -> str:
-    """The message of a `HostCodeError`."""
-    width = max((len(line.what) for line in lines[:limit]), default=0)
+def explain(display: str, lines: tuple[HostLine, ...], *, is_parted: bool = False) -> str:
+    """The message of a `HostCodeError`.
+
+    Args:
+        is_parted: The host part is left out already: the lines are device code's.
+    """
+    headline = f"There is host code in {display}:"
+    if is_parted:
+        headline = f"Device code of {display} has in it what only a host compiler takes:"
+    return "\n".join([headline, *_listed([(display, line) for line in lines]), HOW])
+
+
+def explain_unclear(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
+    """The message where device code cannot be told from host code.
+
+    Args:
+        lines: With the file of each.
+    """
+    remedies = [HOW]
+    if any("PyTorch's type" in line.what for _, line in lines):
+        remedies = [NO_TENSORS]
+        if any("PyTorch's type" not in line.what for _, line in lines):
+            remedies.append(HOW)
+    headline = f"Device code and host code of {display} cannot be told apart:"
+    if remedies == [NO_TENSORS]:
+        headline = f"Device code of {display} takes what only PyTorch's headers have:"
+    return "\n".join([headline, *_listed(lines), *remedies])
+
+
+def _listed(lines: Sequence[tuple[str, HostLine]], limit: int = 12) -> list[str]:
+    width = max((len(line.what) for _, line in lines[:limit]), default=0)
     shown = [
         f"    {display}:{item.line}: {item.what + ':':<{width + 1}} {item.text.strip()}"
-        for item in lines[:limit]
+        for display, item in lines[:limit]
     ]
-    rest = [f"    ... and {len(lines) - limit} more"] if len(lines) > limit else []
-    headline = f"There is host code in {display}:"
-    return "\n".join([headline, *shown, *rest, HOW])
+    return shown + ([f"    ... and {len(lines) - limit} more"] if len(lines) > limit else [])

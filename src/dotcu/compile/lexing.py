@@ -18,13 +18,12 @@ _COMMENT_OR_LITERAL = re.compile(f"(?P<comment>{_COMMENT})|{_LITERAL}", re.DOTAL
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif|else|endif)\b((?:\\\r?\n|[^\n])*)")
 _DEFINED = re.compile(r"(!?)\s*defined\s*(?:\(\s*(\w+)\s*\)|(\w+))\s*")
-_NOT_NEWLINE = re.compile(r"[^\n]")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 
 
 def blanks(text: str) -> str:
     """As many blanks as a text has characters; its newlines stay."""
-    return _NOT_NEWLINE.sub(" ", text)
+    return "\n".join(" " * len(line) for line in text.split("\n"))
 
 
 def without_comments(text: str) -> str:
@@ -36,6 +35,19 @@ def code(text: str) -> str:
     """The text with comments, literals and directives blanked: what a scan for names may look at."""
     bare = _COMMENT_OR_LITERAL.sub(lambda match: blanks(match[0]), text)
     return _DIRECTIVE.sub(lambda match: blanks(match[0]), bare)
+
+
+def directives(text: str) -> tuple[tuple[int, int], ...]:
+    """Where the preprocessor's lines stand, continuations included."""
+    bare = _COMMENT_OR_LITERAL.sub(lambda match: blanks(match[0]), text)
+    return tuple(match.span() for match in _DIRECTIVE.finditer(bare))
+
+
+def without_directives(text: str) -> str:
+    """The text with the preprocessor's lines blanked; literals stand."""
+    for start, end in directives(text):
+        text = text[:start] + blanks(text[start:end]) + text[end:]
+    return text
 
 
 def macros(text: str) -> frozenset[str]:

@@ -39,7 +39,8 @@ class ObjectCode:
     """Compiled code.
 
     Attributes:
-        ptx: The PTX; of a cubin, the PTX that it was assembled from.
+        ptx: The PTX; of a cubin, the PTX that it was assembled from, or where a wheel brought it, what a
+            launch asks of that: see `skeleton.py`.
         cubin: Machine code, None where the target is a `compute_` one.
         lowered: Symbol of each name expression that was asked for.
         signatures: For each kernel's name expression the symbol of a probe that holds its whole

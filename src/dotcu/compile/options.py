@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from numbers import Real
 
+from dotcu.compile.lexing import DEFINED
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
 
@@ -36,6 +37,9 @@ class FrozenMap(Mapping[str, Define]):
         return repr(self._items)
 
 
+_DEFAULT_DEVICE = ("-default-device", "--device-as-default-execution-space")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
     """What a user asks of the compiler.
@@ -61,6 +65,16 @@ class CompileOptions:
             _refuse(option)
 
     @property
+    def defined(self) -> frozenset[str]:
+        """The macros that are known to be defined."""
+        return DEFINED | frozenset(self.define)
+
+    @property
+    def all_is_device(self) -> bool:
+        """Whether a function without annotation is device code, as the user asks by an option of NVRTC."""
+        return any(option in _DEFAULT_DEVICE for option in self.options)
+
+    @property
     def key(self) -> Hashable:
         """What of the options decides the code."""
         return (self.std, tuple(sorted(self.define.items(), key=repr)), self.options, self.debug)
@@ -79,11 +93,13 @@ def _always(options: CompileOptions, target: Target) -> bool:
     return True
 
 
+LINES = "-lineinfo"
+
 # Source: NVRTC documentation 13.0, "Supported Compile Options".
 TABLE = (
     _Row("-arch={target}", _always, "sm_XX gives a cubin and its PTX, compute_XX gives PTX"),
     _Row("-std={options.std}", _always, "the same for every compiler version"),
-    _Row("-lineinfo", lambda options, _: not options.debug, "findings and profiles name source lines"),
+    _Row(LINES, lambda options, _: not options.debug, "findings and profiles name source lines"),
     _Row("-G", lambda options, _: options.debug, "cuda-gdb; line information is part of it"),
     _Row("-no-source-include", _always, "only headers that the key covers can be included"),
     _Row(
@@ -169,10 +185,18 @@ def _refuse(option: str) -> None:
             )
 
 
-def arguments(options: CompileOptions, target: Target, *, simulated: bool = False) -> tuple[str, ...]:
-    """NVRTC's options for a target, in the order in which they are given."""
+def arguments(
+    options: CompileOptions, target: Target, *, simulated: bool = False, lines: bool = True
+) -> tuple[str, ...]:
+    """NVRTC's options for a target, in the order in which they are given.
+
+    Args:
+        lines: Whether the code names source lines.
+    """
     rows = tuple(
-        row.option.format(options=options, target=target) for row in TABLE if row.when(options, target)
+        row.option.format(options=options, target=target)
+        for row in TABLE
+        if row.when(options, target) and (lines or row.option != LINES)
     )
     macros = tuple(f"-D{name}={_spelled(value)}" for name, value in options.define.items())
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)

@@ -1,8 +1,7 @@
 """Everything that decides a build, before anything is compiled: what to ask, and two digests.
 
-`source_digest` holds the user's files, the options and the names: it finds code that a wheel
-brought, whatever made it. `build_digest` adds compiler, headers and target: it is the cache's
-key. No path of this machine is in either.
+`source_digest` holds the user's files, the options and the names. `build_digest` adds compiler,
+headers and target: it is the cache's key. No path of this machine is in either.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ class BuildPlan:
     Attributes:
         names: The name expressions asked for, each once, sorted.
         probed: Whether the kernels' signatures are asked for, too, by a probe beside each.
+        lines: Whether the code names source lines.
         arguments: NVRTC's options.
         ingredients: What the build depends on, by a name to show: the reason for a compile is the
             one that changed.
@@ -41,6 +41,7 @@ class BuildPlan:
     names: tuple[str, ...]
     simulated: bool
     probed: bool
+    lines: bool
     compiler: Compiler
     shelf: Shelf
     closure: Closure
@@ -70,12 +71,15 @@ def plan_build(
     names: Sequence[str],
     simulated: bool = False,
     probed: bool = True,
+    lines: bool = True,
     extra: Mapping[str, tuple[str, ...]] | None = None,
+    parted: bool = False,
 ) -> BuildPlan:
     """Read the headers that a source reaches and decide its build; compiles nothing.
 
     Args:
         extra: Names that a file includes and no scan can see, by its virtual name.
+        parted: Look for a host part even where no sign of one is seen.
 
     Raises:
         ToolchainError: There is no compiler that fits.
@@ -83,7 +87,7 @@ def plan_build(
     """
     compiler = toolchain.nvrtc()
     shelf = headers.shelf(compiler.include)
-    reached = closure(source, shelf, extra)
+    reached = closure(source, shelf, extra, options=options, parted=parted)
     wanted = tuple(sorted(set(names)))
     asked = _asked(reached, options, wanted, simulated)
     made = {
@@ -91,12 +95,13 @@ def plan_build(
         "headers": _system_identity(reached, compiler),
         "target": str(target),
         **({} if probed else {"probe": "none"}),
+        **({} if lines else {"lines": "none"}),
     }
     source_digest = digest(asked)
     return BuildPlan(
         source=source, options=options, target=target, names=wanted, simulated=simulated,
-        probed=probed, compiler=compiler, shelf=shelf, closure=reached,
-        arguments=arguments(options, target, simulated=simulated),
+        probed=probed, lines=lines, compiler=compiler, shelf=shelf, closure=reached,
+        arguments=arguments(options, target, simulated=simulated, lines=lines),
         source_digest=source_digest, build_digest=digest({"source_digest": source_digest, **made}),
         ingredients={**_files(reached), **asked, **made},
     )  # fmt: skip
@@ -105,8 +110,8 @@ def plan_build(
 def source_digest(
     source: Source, *, options: CompileOptions, names: Sequence[str], simulated: bool = False
 ) -> str:
-    """The digest that a wheel's code is found by; needs no compiler."""
-    reached = closure(source, headers.shelf(()))
+    """The digest of what is asked for, whatever compiles it; needs no compiler."""
+    reached = closure(source, headers.shelf(()), options=options)
     return digest(_asked(reached, options, tuple(sorted(set(names))), simulated))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,24 +26,39 @@ class Source:
     path: Path | None = None
     include: tuple[Path, ...] = ()
 
+    def with_headers(self, headers: Sequence[str]) -> Source:
+        """The source with some more headers included.
+
+        They stand behind the text, so that its lines keep their numbers: a name expression is looked
+        up at the end of the file, and a template's operators when it is instantiated.
+        """
+        lines = "".join(f"\n#include <{header}>" for header in headers)
+        return dataclasses.replace(self, text=f"{self.text}{lines}\n") if headers else self
+
     def __repr__(self) -> str:
         return f"Source({str(self.path or self.name)!r}, {self.text.count(chr(10)) + 1} lines)"
 
 
 def read_source(
-    path: str | Path, include: Sequence[str | Path] = (), *, beside: Path | None = None
+    path: str | Path,
+    include: Sequence[str | Path] = (),
+    *,
+    beside: Path | None = None,
+    is_compiled: Callable[[Path], bool] = lambda _: False,
 ) -> Source:
     """Read a source from disk.
 
     Args:
         beside: The folder that relative paths count from; None for the working directory.
+        is_compiled: Whether a source is there compiled already: its include folders need not be there then.
 
     Raises:
         SourceNotFound: There is no such file, or it cannot be read as text.
         UsageError: The path, or an include folder, is no path.
     """
     full = _absolute(path, "path", 'load("kernels.cu")', beside)
-    return Source(full.name, read_text(full), full, _folders(include, beside))
+    text = read_text(full)
+    return Source(full.name, text, full, _folders(include, beside, required=not is_compiled(full)))
 
 
 def inline_source(
@@ -97,13 +113,13 @@ def _absolute(path: object, what: str, example: str, beside: Path | None) -> Pat
         ) from error
 
 
-def _folders(include: object, beside: Path | None) -> tuple[Path, ...]:
+def _folders(include: object, beside: Path | None, *, required: bool = True) -> tuple[Path, ...]:
     if isinstance(include, (str, bytes, Path)) or not isinstance(include, Iterable):
         shown = str(include) if isinstance(include, (str, Path)) else "include"
         raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{shown!r}].")
     folders = tuple(_absolute(folder, "include", 'include=["include"]', beside) for folder in include)
     for folder in folders:
-        if not folder.is_dir():
+        if required and not folder.is_dir():
             raise SourceNotFound(
                 f"The include folder {folder} is not there.\n"
                 "It was named in include=[...]; load() counts a relative one from the folder of the file "

@@ -122,6 +122,11 @@ def _overridden(path: Path, found: tuple[Compiler, ...]) -> Compiler:
     return compilers.at(path, found)
 
 
+def installed() -> tuple[Compiler, ...]:
+    """Every NVRTC of this machine, whether or not it fits."""
+    return _found(settings.current().cuda_home)
+
+
 @functools.cache
 def _found(cuda_home: Path | None) -> tuple[Compiler, ...]:
     packages = [Path(entry) for entry in sys.path if entry]

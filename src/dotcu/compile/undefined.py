@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dotcu.compile.diagnostics import Diagnostic
 
@@ -49,12 +49,21 @@ _UNDEFINED = re.compile(r'^identifier "(\w+)" is undefined|(?:has no member) "(\
 
 def hint(message: str) -> str:
     """Which `#include` brings the name that a message is about; "" where it is no known one."""
+    asked = name(message)
+    header = next((header for pattern, header in _HEADERS if pattern.fullmatch(asked)), "")
+    return f"{asked} comes with: #include {header}" if header else ""
+
+
+def comes_with(names: Iterable[str]) -> frozenset[str]:
+    """The headers that bring some names, of those that are known."""
+    found = {header for name in names for pattern, header in _HEADERS if pattern.fullmatch(name)}
+    return frozenset(found)
+
+
+def name(message: str) -> str:
+    """The name that a message says is not known; "" where it is about something else."""
     match = _UNDEFINED.search(message)
-    if match is None:
-        return ""
-    name = match[1] or match[2]
-    header = next((header for pattern, header in _HEADERS if pattern.fullmatch(name)), "")
-    return f"{name} comes with: #include {header}" if header else ""
+    return (match[1] or match[2]) if match else ""
 
 
 def first(errors: Sequence[Diagnostic]) -> list[Diagnostic]:

@@ -15,19 +15,29 @@ from dotcu.errors import CompileError, KernelNotFound, SourceError
 
 
 def build_visible(
-    source: Source, *, options: CompileOptions, target: Target, names: Sequence[str], simulated: bool = False
+    source: Source,
+    *,
+    options: CompileOptions,
+    target: Target,
+    names: Sequence[str],
+    simulated: bool = False,
+    probed: bool = True,
+    lines: bool = True,
 ) -> ObjectCode:
     """Give a source's object code, leaving out plain names that the preprocessor has hidden.
 
     Args:
-        names, simulated: As `build` takes them.
+        names, simulated, probed, lines: As `build` takes them.
 
     Raises:
         SourceError: The source does not compile, or an instantiation is not possible.
     """
 
     def made(some: Sequence[str]) -> ObjectCode:
-        return build(source, options=options, target=target, names=some, simulated=simulated)
+        return build(
+            source, options=options, target=target, names=some, simulated=simulated, probed=probed,
+            lines=lines,
+        )  # fmt: skip
 
     def sees(name: str) -> bool:
         try:

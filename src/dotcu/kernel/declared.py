@@ -10,7 +10,7 @@ from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, Source
 from dotcu.compile.closure import closure
 from dotcu.compile.headers import shelf
-from dotcu.compile.lexing import DEFINED, macros, without_comments
+from dotcu.compile.lexing import macros, without_comments
 
 # What the scan for variables passes over: static ones in functions, variable templates, macros.
 _STATE = re.compile(
@@ -41,11 +41,11 @@ class Declared:
 
 
 def declared(source: Source, options: CompileOptions) -> Declared:
-    """Scan a source and the user's headers that it reaches."""
-    defined = {*DEFINED, *options.define}
-    texts = [source.text, *_header_texts(source)]
+    """Scan a source and the user's headers that it reaches, without their host part."""
+    defined = options.defined
+    texts = [file.text for file in closure(source, shelf(()), options=options).files]
     made = frozenset(name for text in texts for name in macros(text))
-    own = compiler.kernels(source.text, defined, made)
+    own = compiler.kernels(texts[0], defined, made)
     lines: dict[str, tuple[int, ...]] = {}
     for kernel in own:
         lines[kernel.name] = (*lines.get(kernel.name, ()), kernel.line)
@@ -63,10 +63,3 @@ def declared(source: Source, options: CompileOptions) -> Declared:
         constants=tuple(name for name in found if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
     )
-
-
-def _header_texts(source: Source) -> list[str]:
-    if "#include" not in source.text.replace(" ", ""):
-        return []
-    reached = closure(source, shelf(()))
-    return [file.text for file in reached.headers.values()]

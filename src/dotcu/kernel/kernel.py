@@ -25,7 +25,7 @@ from dotcu.kernel.launch import (
 from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
 from dotcu.kernel.runs import DEFAULT_ARCH, active_run
 from dotcu.kernel.tracing import refuse_compiled, refuse_place
-from dotcu.kernel.units import Code, Unit, target_of
+from dotcu.kernel.units import Code, Unit, gpu_target
 
 if TYPE_CHECKING:
     from dotcu.kernel.module import Module
@@ -333,7 +333,7 @@ def _assembled_target() -> Target:
     """What attributes and occupancy are told for: the device in use, as machine code."""
     run = active_run()
     if run is None and _gpu_in_use():
-        return _assembled(target_of(torch.cuda.current_device()))
+        return _assembled(gpu_target(torch.cuda.current_device()))
     return _assembled(run.arch if run is not None else DEFAULT_ARCH)
 
 

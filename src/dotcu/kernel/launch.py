@@ -25,7 +25,7 @@ from dotcu.kernel.runs import active_run, capability_of
 from dotcu.kernel.tensor_maps import Tiled
 from dotcu.kernel.tensors import count_writes
 from dotcu.kernel.tracing import require_seen
-from dotcu.kernel.units import Code, Unit, target_of
+from dotcu.kernel.units import Code, Unit
 from dotcu.simulator import Run
 
 DeviceLike = torch.device | str | int
@@ -49,7 +49,7 @@ class OnCuda:
         return cuda.multiprocessors(self.index)
 
     def code(self, unit: Unit) -> Code:
-        return unit.code(target_of(self.index))
+        return unit.on_gpu(self.index)
 
     def encode(self, tiled: Tiled, address: int) -> bytes:
         return encoding.encode(tiled, address, self.index)

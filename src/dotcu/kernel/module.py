@@ -188,7 +188,7 @@ class Module:
                     self._add(Declaration(entry, (), (), 0))
             found = discovery.kernel(code, name) if self._lacks(name) else None
         except DotcuError as error:
-            return f"\nThe compiler could not be asked: {str(error).splitlines()[0]}"
+            return f"\nThe compiler could not be asked: {error}"
         if found is not None:
             self._add(found)
         return ""
@@ -333,7 +333,7 @@ def load(
         SourceNotFound: There is no file that can be read.
         KernelNotFound: `instantiate` names a template that is not there.
     """
-    source = compiler.read_source(path, include, beside=_caller_folder())
+    source = compiler.read_source(path, include, beside=_caller_folder(), is_compiled=compiler.brought.covers)
     return Module(source, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
 

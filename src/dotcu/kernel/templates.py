@@ -74,15 +74,10 @@ def access(name: str) -> str:
 
 
 def with_headers(source: Source, arguments: Sequence[str]) -> Source:
-    """The source with the headers that template arguments need, where it does not include them.
-
-    They stand behind the text, so that its lines keep their numbers: a name expression is looked
-    up at the end of the file, and a template's operators when it is instantiated.
-    """
+    """The source with the headers that template arguments need, where it does not include them."""
     text = " ".join(arguments)
     needed = {header for name, header in HEADERS.items() if re.search(rf"\b{name}\b", text)}
     missing = sorted(h for h in needed if not re.search(rf"#\s*include\s*[<\"]{re.escape(h)}", source.text))
     if not missing:
         return source
-    lines = "".join(f"\n#include <{header}>" for header in missing)
-    return Source(source.name, f"{source.text}{lines}\n", source.path, source.include)
+    return source.with_headers(missing)

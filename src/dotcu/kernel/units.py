@@ -6,13 +6,15 @@ compiled when something first needs it for a target, once, however many threads 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 from dotcu import compile as compiler
 from dotcu import phases, settings
-from dotcu.compile import CompileOptions, ObjectCode, Source, Target
-from dotcu.errors import KernelNotFound, LaunchError
+from dotcu.compile import CompileOptions, ObjectCode, Source, Target, brought
+from dotcu.compile.brought import NOTHING, Missing, Wanted
+from dotcu.errors import JitDisabled, KernelNotFound, LaunchError, SourceError, ToolchainError
 from dotcu.kernel import cuda, state
 from dotcu.kernel.arguments import Plan, is_map, plan
 from dotcu.kernel.config import KernelNeeds
@@ -258,17 +260,53 @@ class Unit:
         self.late = late if late is not None else set()
         self._lock = ForkSafeLock()
         self._codes: dict[Place, Code] = {}
+        self._on_gpu: dict[int, Code | Missing] = {}
 
     def code(self, target: Target, *, simulated: bool = False) -> Code:
-        """The code for a target, compiled where it is not there yet."""
+        """The code for a target: that which a wheel brought, else compiled where it is not there yet."""
         found = self._codes.get((target, simulated))
         if found is None:
             with self._lock:
                 found = self._codes.get((target, simulated))
                 if found is None:
-                    found = Code(self, self.build(target, simulated=simulated), (target, simulated))
+                    found = Code(self, self._object(target, simulated), (target, simulated))
                     self._codes[target, simulated] = found
         return found
+
+    def on_gpu(self, index: int) -> Code:
+        """The code for a GPU of this machine.
+
+        Raises:
+            LaunchError: No wheel brought any that fits, and compiler, driver and GPU do not fit either.
+        """
+        found = self._on_gpu.get(index)
+        if found is None:
+            wanted = Wanted(capability=cuda.capability(index), driver=compiler.driver.version())
+            made = brought.look(self.source, self.options, self.names, wanted)
+            found = self._on_gpu[index] = self._kept(made) if isinstance(made, ObjectCode) else made
+        if isinstance(found, Code):
+            return found
+        with _told_why_not_brought(found):
+            target = target_of(index)
+        return self.code(target)
+
+    def _kept(self, made: ObjectCode) -> Code:
+        with self._lock:
+            place = made.target, False
+            return self._codes.setdefault(place, Code(self, made, place))
+
+    def _object(self, target: Target, simulated: bool) -> ObjectCode:
+        made: ObjectCode | Missing = NOTHING
+        if simulated or target.kind == "sm":
+            wanted = Wanted(
+                capability=(target.major, target.minor),
+                driver=None if simulated else compiler.driver.version(),
+                simulated=simulated,
+                assembled=not simulated,
+            )
+            made = brought.look(self.source, self.options, self.names, wanted)
+        with _told_why_not_brought(made):
+            return made if isinstance(made, ObjectCode) else self.build(target, simulated=simulated)
 
     def codes(self) -> tuple[Code, ...]:
         """All code there is so far."""
@@ -293,6 +331,17 @@ class Unit:
         )
 
 
+@contextmanager
+def _told_why_not_brought(made: ObjectCode | Missing) -> Iterator[None]:
+    """Add to the refusal to compile why nothing that a wheel brought would do."""
+    try:
+        yield
+    except (JitDisabled, ToolchainError, LaunchError, SourceError) as error:
+        if isinstance(made, Missing) and made.reasons:
+            error.args = (f"{error}\nWhat a wheel brought cannot be used:{made}", *error.args[1:])
+        raise
+
+
 def target_of(index: int) -> Target:
     """What to compile for a GPU.
 
@@ -304,6 +353,14 @@ def target_of(index: int) -> Target:
         target = _native_target(index)
         _targets[index] = now, target
     return target
+
+
+def gpu_target(index: int) -> Target:
+    """What to call machine code for a GPU, also where nothing here can compile it."""
+    try:
+        return target_of(index)
+    except (LaunchError, ToolchainError):
+        return Target("sm", *cuda.capability(index))
 
 
 _targets: dict[int, tuple[settings.Settings, Target]] = {}

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dotcu
-from dotcu import settings
-from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build, cache, inline_source, nvrtc
+from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build, inline_source, nvrtc
 
 Build = Callable[..., ObjectCode]
-
-
-@pytest.fixture
-def cache_dir(tmp_path: Path) -> Iterator[Path]:
-    """An empty cache, in force until the test ends."""
-    with settings.override(cache_dir=tmp_path / "cache"):
-        yield tmp_path / "cache"
-        cache.forget()
 
 
 @pytest.fixture

@@ -430,4 +430,4 @@ def test_host_code_is_explained_where_the_missing_header_looks_like_it(make: Bui
         make('#include "nothere.cuh"\n' + KERNEL)
     assert "host" not in str(error.value)
     with pytest.raises(CompileError, match="If it is for the host"):
-        make("#include <ranges>\n" + KERNEL)
+        make("#include <mylib/all>\n" + KERNEL)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.compile import inline_source, read_source
+from dotcu.compile import CompileOptions, inline_source, read_source
 from dotcu.compile.closure import Closure, closure
 from dotcu.compile.headers import Root, Shelf
 
@@ -30,7 +30,7 @@ def shelf(tmp_path: Path) -> Shelf:
 
 
 def reach(folder: Path, shelf: Shelf, include: tuple[Path, ...] = ()) -> Closure:
-    return closure(read_source(folder / "main.cu", include), shelf)
+    return closure(read_source(folder / "main.cu", include), shelf, options=CompileOptions())
 
 
 def test_quoted_names_are_looked_for_beside_the_file_that_has_them(tmp_path: Path, shelf: Shelf) -> None:
@@ -147,4 +147,4 @@ def test_the_digest_changes_with_everything_that_is_reached(
 def test_an_inline_source_has_include_folders_alone(tmp_path: Path, shelf: Shelf) -> None:
     write(tmp_path, x_h="")
     source = inline_source('#include "x.h"\n', include=[tmp_path])
-    assert list(closure(source, shelf).headers) == ["/dotcu/@include0/x.h"]
+    assert list(closure(source, shelf, options=CompileOptions()).headers) == ["/dotcu/@include0/x.h"]

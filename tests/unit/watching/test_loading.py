@@ -137,3 +137,11 @@ def test_modules_of_an_older_version_are_not_the_target_s(folder: Path) -> None:
     loader.load()
     assert len(loader.modules()) == len(before) == 1
     assert loader.modules() != before
+
+
+def test_a_header_that_is_reached_beside_host_code_is_watched(folder: Path) -> None:
+    (folder / "scale.cu").write_text(f"#include <vector>\n{KERNEL}\nint main() {{ std::vector<int> v; }}\n")
+    loader = Loader(str(ops_of(folder)))
+    ((_, operator),) = loader.load()
+    assert torch.equal(operator(torch.ones(4)), torch.full((4,), 2.0))
+    assert str(folder / "headers") in loader.folders()

@@ -15,8 +15,8 @@ from inspecting import KERNELS, everything, needs_cuobjdump
 
 GALLERY = Path(next(iter(dotcu.gallery.__path__)))
 INSTANCES = {
-    "add": ["add[float32,1,4]", "add[int64,1,2]", "add_number[float16,float32,2,4]"],
-    "fast_add": ["fast_add[float16,8,1]", "fast_add[float32,1,4]"],
+    "add": ["add[float32,1,4,True]", "add[int64,1,2,False]", "add_number[float16,float32,2,4,True]"],
+    "fast_add": ["fast_add[float16,8,1,True]", "fast_add[float32,1,4,False]"],
     "matmul": ["matmul_tiled[float32,float32,16]", "matmul_naive[bfloat16,float32,8]"],
     "square": ["square[float64,2,1]"],
     "sum": ["sum_rows[float32,float32,float32,float32,256,4]", "sum_columns[int8,int32,int64,int64,8,8]"],

@@ -1,0 +1,35 @@
+"""What launches ask of PTX that has been assembled: who takes which parameters, and the variables.
+
+Bodies stay only where they are asked, too: to tell which variables a kernel writes, and what it does
+with tensor maps.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dotcu.compile.signatures import PROBE
+
+_ASIDE = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
+_BLANK = re.compile(r"\n\s*\n+")
+_BODY = re.compile(r"^\{.*?^\}", re.DOTALL | re.MULTILINE)
+_FUNCTION = re.compile(r"^[^\n]*\.func\b[^{;]*(?:;|\{.*?^\})", re.DOTALL | re.MULTILINE)
+_VARIABLE = re.compile(r"^\s*(?:\.visible\s+|\.extern\s+|\.weak\s+)*\.(?:global|const)\b", re.MULTILINE)
+_MAP = re.compile(r"\.param\s+\.align\s+(?:64|128)\s+\.b8\s+\S+\[128\]")
+
+_PROBE = re.compile(
+    rf"^[^\n]*\.entry \w*{PROBE}\w*\(\s*\)\s*(?:\.\w+[^\n]*\n)*\{{.*?^\}}\n?", re.MULTILINE | re.DOTALL
+)
+
+
+def without_probes(ptx: str) -> str:
+    """PTX without the empty kernels that held signatures."""
+    return _PROBE.sub("", ptx)
+
+
+def skeleton(ptx: str) -> str:
+    """PTX without what a launch of its machine code never looks at."""
+    text = _BLANK.sub("\n", _ASIDE.sub("", ptx))
+    if _VARIABLE.search(text) or _MAP.search(text):
+        return text
+    return _BODY.sub("{\n\tret;\n}", _FUNCTION.sub("", text))
