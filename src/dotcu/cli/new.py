@@ -1,0 +1,85 @@
+"""`dotcu new NAME` and `dotcu new-op NAME`: a project, and another operator in one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dotcu.cli import console
+
+_AS_JSON = typer.Option("--json", help="print what was made as JSON")
+
+_Lines = Mapping[str, str]
+"""Lines to type, each with what it is for."""
+
+
+def project(
+    name: Annotated[str, typer.Argument(help="the project's name, or a path whose last part it is")],
+    as_json: Annotated[bool, _AS_JSON] = False,
+) -> None:
+    """Make a project that passes its own checks: package, tests, benchmark, CI, containers."""
+    from dotcu.scaffold import create, plan_project
+
+    plan = plan_project(name)
+    create(plan)
+    folder = _short(plan.folder)
+    after = {
+        f"cd {folder}": "",
+        "make test": "every check as a test; needs no GPU",
+        f"dotcu watch src/{plan.package}/ops.py": "edit the kernel; each save is checked",
+        "dotcu new-op NAME": "another operator",
+    }
+    if as_json:
+        told = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
+        console.as_json({"project": told, "files": list(plan.files), "changed": [], "next": list(after)})
+        return
+    console.say(f"made {folder}, {len(plan.files)} files, the package {plan.package} among them:")
+    _show(plan.files, (), after)
+
+
+def operator(
+    name: Annotated[str, typer.Argument(help="the operator's name, in Python and of its kernel")],
+    as_json: Annotated[bool, _AS_JSON] = False,
+) -> None:
+    """Add an operator to the project around this folder: kernel, Python, test, benchmark."""
+    from dotcu.scaffold import add, plan_operator
+
+    plan = plan_operator(name, Path.cwd())
+    add(plan)
+    module = next(path for path in plan.files if path.endswith(f"{plan.package}/{name}.py"))
+    after = {
+        f"dotcu watch {_short(plan.folder / module)}": "edit kernel and Python; each save is checked",
+        f"{_make(plan.folder)} test": "every check as a test",
+    }
+    if as_json:
+        told = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
+        listed = {"files": list(plan.files), "changed": list(plan.changed), "next": list(after)}
+        console.as_json({"operator": told, **listed})
+        return
+    console.say(f"added {plan.package}.{name}, which computes a + alpha * b until you change it:")
+    _show(plan.files, plan.changed, after)
+
+
+def _show(files: Iterable[str], changed: Iterable[str], after: _Lines) -> None:
+    for path in files:
+        console.say(f"    {path}")
+    for path in changed:
+        console.say(f"    {path}  (a line more)")
+    console.say("next:")
+    width = max(map(len, after)) + 2
+    for line, meaning in after.items():
+        console.say(f"    {line:{width}}{'# ' * bool(meaning)}{meaning}".rstrip())
+
+
+def _make(folder: Path) -> str:
+    return "make" if folder == Path.cwd() else f"make -C {_short(folder)}"
+
+
+def _short(path: Path) -> str:
+    """A path as a person would type it: relative, unless that climbs."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("../..") else relative

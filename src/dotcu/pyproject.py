@@ -1,0 +1,38 @@
+"""A user's pyproject.toml: where it is, and what stands in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from dotcu.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "pyproject.toml"
+
+
+def enclosing(folder: Path) -> Path | None:
+    """The nearest folder, this one or around it, whose pyproject.toml has [tool.dotcu]."""
+    for each in (folder, *folder.parents):
+        if (each / FILE).is_file() and section(each / FILE) is not None:
+            return each
+    return None
+
+
+def section(path: Path) -> dict[str, Any] | None:
+    """[tool.dotcu] of a pyproject.toml; None where it has none.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
+    try:
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
+        raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
+    found = tool.get("dotcu") if isinstance(tool, dict) else None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,11 @@
+"""A project, or another operator in one, from templates.
+
+What is to be written is planned (`plan_project`, `plan_operator`): paths with texts. Writing is thin:
+everything goes to a folder beside the goal first, and is renamed.
+"""
+
+from dotcu.scaffold.operator import OperatorPlan, plan_operator
+from dotcu.scaffold.project import ProjectPlan, plan_project
+from dotcu.scaffold.writing import add, create
+
+__all__ = ["OperatorPlan", "ProjectPlan", "add", "create", "plan_operator", "plan_project"]

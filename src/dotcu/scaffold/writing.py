@@ -1,0 +1,108 @@
+"""Write what is planned into a folder beside the goal, and rename it: nothing is ever half there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.scaffold.operator import OperatorPlan
+from dotcu.scaffold.project import ProjectPlan
+
+
+def create(plan: ProjectPlan) -> None:
+    """Make a project's folder, by one rename.
+
+    Raises:
+        UsageError: Something came to be there in the meantime.
+        EnvironmentFault: It cannot be written.
+    """
+    with _explained(plan.folder.parent), _stage(plan.folder) as stage:
+        whole = stage / plan.folder.name
+        _write(whole, plan.files)
+        if os.path.lexists(plan.folder):
+            raise UsageError(f"{plan.folder} exists by now: something else made it.\nChoose another name.")
+        whole.rename(plan.folder)
+
+
+def add(plan: OperatorPlan) -> None:
+    """Put an operator's files into its project, and then change those that name it; all or nothing.
+
+    Raises:
+        UsageError: A file came to be there, or was changed, in the meantime.
+        EnvironmentFault: They cannot be written.
+    """
+    with _explained(plan.folder), _stage(plan.folder / plan.name) as stage, _undone_on_failure() as made:
+        _write(stage / "new", plan.files)
+        _write(stage / "changed", {path: after for path, (_, after) in plan.changed.items()})
+        for path in plan.files:
+            _make_folders(plan.folder / path, made)
+            _place(stage / "new" / path, plan.folder / path, made)
+        for path, (before, _) in plan.changed.items():
+            _replace(stage / "changed" / path, plan.folder / path, before)
+
+
+@contextmanager
+def _stage(goal: Path) -> Iterator[Path]:
+    """A folder beside the goal, on the same file system; it is gone after the block."""
+    stage = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", dir=goal.parent))
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+@contextmanager
+def _undone_on_failure() -> Iterator[list[Path]]:
+    """A list of what is made in the block; where that fails or is interrupted, it is unmade, last first."""
+    made: list[Path] = []
+    try:
+        yield made
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):
+                path.rmdir() if path.is_dir() else path.unlink()
+        raise
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder} cannot be written: {str(error.strerror).lower()}; nothing is left in it.\n"
+            "Choose another place, or change what this one permits."
+        ) from error
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(text.encode("utf-8"))  # line ends as they are
+
+
+def _make_folders(path: Path, made: list[Path]) -> None:
+    """Make the folders that a file needs, `tests` say, and note those that were not there."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in reversed(missing):
+        made.append(folder)  # before, so that an interrupt in between finds it
+        folder.mkdir()
+
+
+def _place(staged: Path, goal: Path, made: list[Path]) -> None:
+    if os.path.lexists(goal):
+        raise UsageError(f"{goal} exists by now: something else made it.\nChoose another name.")
+    made.append(goal)
+    staged.rename(goal)
+
+
+def _replace(staged: Path, goal: Path, before: str) -> None:
+    if goal.read_bytes() != before.encode("utf-8"):
+        raise UsageError(f"{goal} was changed just now.\nType the command again.")
+    shutil.copymode(goal, staged)
+    staged.replace(goal.resolve())  # where it is a link, what that leads to
