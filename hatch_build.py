@@ -85,6 +85,11 @@ def build() -> Path:
     return TARGET
 
 
+def prebuilt() -> bool:
+    """Whether the gallery goes into the wheel compiled, which takes minutes: `dotcu build` asks for it."""
+    return os.environ.get("DOTCU_PREBUILT") == "1"
+
+
 def get_build_hook() -> type:
     """What hatchling asks for."""
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -95,6 +100,8 @@ def get_build_hook() -> type:
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             if self.target_name != "wheel":
                 return
+            if prebuilt() and version != "editable":
+                self._add_gallery(build_data)
             try:
                 library = build()
             except NotBuilt as reason:
@@ -105,6 +112,23 @@ def get_build_hook() -> type:
             build_data["pure_python"] = False
             build_data["tag"] = f"cp310-abi3-linux_{platform.machine()}"
             build_data["artifacts"].append(str(library.relative_to(ROOT)))
+
+        def dependencies(self) -> list[str]:
+            return list(self.metadata.core.dependencies) if prebuilt() else []
+
+        def _add_gallery(self, build_data: dict[str, Any]) -> None:
+            """Let dotcu's own hook, out of this tree, compile what dotcu.lock says."""
+            sys.path.insert(0, str(ROOT / "src"))
+            from dotcu.shipping.hook import DotcuHook
+
+            self._own = DotcuHook(
+                self.root, {}, self.build_config, self.metadata, self.directory, self.target_name, self.app
+            )
+            self._own.initialize("standard", build_data)
+
+        def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+            if hasattr(self, "_own"):
+                self._own.finalize(version, build_data, artifact_path)
 
     return NativeHook
 

@@ -5,7 +5,7 @@
 `build()` is the whole way; the rest are its nouns, each usable alone.
 """
 
-from dotcu.compile import cache, toolchain
+from dotcu.compile import brought, cache, driver, toolchain
 from dotcu.compile.build import build
 from dotcu.compile.declarations import Declaration, kernels, shared_variables, variables
 from dotcu.compile.diagnostics import Diagnostic
@@ -28,9 +28,11 @@ __all__ = [
     "Resources",
     "Source",
     "Target",
+    "brought",
     "build",
     "build_visible",
     "cache",
+    "driver",
     "host_code",
     "inline_source",
     "kernels",

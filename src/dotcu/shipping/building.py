@@ -1,0 +1,208 @@
+"""`dotcu build`: follow the operators, write dotcu.lock, compile, and let pip make the wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dotcu import process, settings
+from dotcu.compile import ObjectCode, toolchain
+from dotcu.errors import NotCovered, ToolchainError, UsageError
+from dotcu.shipping import architectures, lock
+from dotcu.shipping.assembling import Job, Tell, compile_all, plan
+from dotcu.shipping.contents import Contents, contents
+from dotcu.shipping.lock import NAME, Lock
+
+if TYPE_CHECKING:
+    from dotcu.shipping.project import Project
+
+_PIP_S = 3600.0
+_SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A wheel, decided.
+
+    Attributes:
+        before: The lock that is there; None where there is none.
+        lock: The one that the bodies ask for, or with `locked` the one that is there.
+        operators: Their qualified names.
+        notes: What could not be followed, and why.
+    """
+
+    project: Project
+    before: Lock | None
+    lock: Lock
+    operators: tuple[str, ...]
+    notes: tuple[str, ...]
+    jobs: tuple[Job, ...] = field(repr=False)
+
+    @property
+    def change(self) -> str:
+        """What becomes of the lock, in words."""
+        if self.before is None:
+            return f"{NAME} is new: {_count(len(self.lock.kernels()))}"
+        added = len(self.lock.kernels() - self.before.kernels())
+        removed = len(self.before.kernels() - self.lock.kernels())
+        if self.before == self.lock:
+            return f"{NAME} is as it was: {_count(len(self.lock.kernels()))}"
+        return f"{NAME} has changed: {added} kernels more, {removed} fewer; commit it"
+
+
+def _count(number: int) -> str:
+    return f"{number} kernels, counted for each architecture"
+
+
+def prepare(project: Project, *, locked: bool = False) -> Plan:
+    """Follow a project's operators, and decide what to compile.
+
+    Args:
+        locked: Take the lock as it is, and refuse bodies that reach more.
+
+    Raises:
+        UsageError: The project lacks something, or an architecture is unknown.
+        NotCovered: With `locked`, a body reaches an instantiation that the lock does not have.
+        CompileError: A kernel that a body asks after does not compile.
+    """
+    from dotcu.shipping.tracing import trace
+
+    targets = architectures.targets(project.architectures, toolchain.supported(toolchain.nvrtc()))
+    before = _before(project.root, required=locked)
+    traced = trace(project, targets)
+    if not traced.lock.sources:
+        raise UsageError(
+            f"The operators of {', '.join(project.modules)} launch no kernel of this project, so there is "
+            "nothing to compile.\nGive them samples, which show what they launch: @name.samples"
+        )
+    if before is not None and locked:
+        _require_covered(before, traced.lock)
+        lock.require_current(before, project.root, targets)
+    chosen = before if before is not None and locked else traced.lock
+    return Plan(
+        project=project, before=before, lock=chosen, operators=traced.operators, notes=traced.notes,
+        jobs=tuple(plan(chosen, project.root, targets)),
+    )  # fmt: skip
+
+
+def _before(root: Path, *, required: bool) -> Lock | None:
+    """The lock that is there; one that cannot be read, after a merge say, is none unless it is required."""
+    if required:
+        return lock.read(root)
+    with suppress(UsageError):
+        return lock.read(root)
+    return None
+
+
+def _require_covered(before: Lock, now: Lock) -> None:
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for path, _, name, arch in sorted(now.kernels() - before.kernels()):
+        lacking.setdefault((path, name), []).append(arch)
+    if lacking:
+        rows = [f"    {path}: {name} for {', '.join(some)}" for (path, name), some in lacking.items()]
+        rest = [f"    ... and {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
+        raise NotCovered(
+            "\n".join([f"Bodies reach kernels that {NAME} does not have:", *rows[:_SHOWN], *rest])
+            + "\nA package without them would have to compile. Write the lock anew: dotcu build"
+        )
+
+
+def compile_kernels(planned: Plan, tell: Tell) -> dict[Job, ObjectCode]:
+    """Compile everything into the cache, from which the wheel is made, and write the lock.
+
+    Raises:
+        SourceError: A kernel does not compile; says for which architecture. The lock stays as it was.
+    """
+    made = compile_all(planned.jobs, tell)
+    if planned.lock != planned.before:
+        whole = planned.project.root / f".{NAME}.new"
+        try:
+            whole.write_text(planned.lock.to_text(), encoding="utf-8")
+            whole.replace(planned.project.root / NAME)
+        finally:
+            whole.unlink(missing_ok=True)
+    return made
+
+
+def require_folder(out: Path) -> None:
+    """Make the folder that a wheel is to go to, before anything is compiled.
+
+    Raises:
+        UsageError: It is a file, or cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"The wheel cannot go to {out}: {reason}.\nName a folder: dotcu build --out dist"
+        ) from error
+
+
+def make_wheel(planned: Plan, out: Path, *, isolated: bool = True) -> Contents:
+    """Let pip build the wheel, and move it to its place when it is whole.
+
+    Raises:
+        ToolchainError: pip is missing, or could not build it; has pip's words.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
+    with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
+        made = _pip(planned.project.root, Path(folder), isolated)
+        place = out / made.name
+        shutil.move(made, place)
+    return contents(place)
+
+
+def _pip(root: Path, folder: Path, isolated: bool) -> Path:
+    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    words += [] if isolated else ["--no-build-isolation"]
+    done = process.run(
+        [*words, "--wheel-dir", folder, root], timeout_s=_PIP_S, environment=_settings_for_the_hook()
+    )
+    wheels = sorted(folder.glob("*.whl"))
+    if done.status or not wheels:
+        raise ToolchainError(
+            f"pip could not build the wheel of {root}:\n{(done.stderr or done.stdout).strip()}\n"
+            "It installs what [build-system] requires. Where no index has it, install that here, and type: "
+            "dotcu build --no-isolation"
+        )
+    return wheels[0]
+
+
+def _settings_for_the_hook() -> dict[str, str]:
+    """What the hook is to do as this command does; and dotcu's own holds the gallery compiled."""
+    now = settings.current()
+    found = {"TORCH_CUDA_ARCH_LIST": now.arch_list, "DOTCU_NVRTC": now.nvrtc}
+    given = {name: str(value) for name, value in found.items() if value is not None}
+    return {**given, "DOTCU_PREBUILT": "1"}
+
+
+def nvrtc_of_version(asked: str) -> Path:
+    """The installed NVRTC of a CUDA version such as 12.8, for a wheel that older drivers take.
+
+    Raises:
+        UsageError: There is none; says which there are.
+    """
+    if not re.fullmatch(r"\d+\.\d+", asked):
+        raise UsageError(
+            f"An NVRTC's version is that of its CUDA, got {asked!r}.\nType, say: dotcu build --nvrtc 12.8"
+        )
+    found = toolchain.installed()
+    for compiler in found:
+        if "{}.{}".format(*compiler.version) == asked:
+            return compiler.path
+    there = ", ".join("{}.{}".format(*compiler.version) for compiler in found) or "none"
+    major = asked.split(".")[0]
+    suffix = f"-cu{major}" if major == "12" else ""
+    raise UsageError(
+        f"There is no NVRTC {asked} here; installed: {there}.\n"
+        f'Type: pip install "nvidia-cuda-nvrtc{suffix}=={asked}.*"'
+    )

@@ -1,0 +1,56 @@
+"""hatchling's build hook: compiles what dotcu.lock says, and adds it to a wheel.
+
+[build-system]
+requires = ["hatchling>=1.27", "dotcu"]
+build-backend = "hatchling.build"
+
+[tool.hatch.build.hooks.dotcu]
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.plugin import hookimpl
+
+from dotcu.shipping.files import compiled
+
+
+class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds compiled kernels to a wheel; an editable installation compiles when a kernel is called."""
+
+    PLUGIN_NAME = "dotcu"
+    _made: Path | None = None
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, before hatchling gathers the wheel's files."""
+        if self.target_name != "wheel" or version == "editable":
+            return
+        files = compiled(Path(self.root), self._in_wheel())
+        self._made = Path(tempfile.mkdtemp(prefix="dotcu-"))
+        for number, (place, data) in enumerate(files.items()):
+            made = self._made / str(number)
+            made.write_bytes(data)
+            build_data["force_include"][str(made)] = place
+        if build_data.get("pure_python") and not build_data.get("tag"):
+            build_data["tag"] = "py3-none-any"  # also where requires-python is not said
+
+    def _in_wheel(self) -> dict[Path, str]:
+        """The files that the wheel holds otherwise, and where."""
+        files = self.build_config.builder.recurse_included_files()
+        return {Path(file.path).resolve(): Path(file.distribution_path).as_posix() for file in files}
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was only made for the wheel."""
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+
+
+@hookimpl
+def hatch_register_build_hook() -> type[BuildHookInterface]:  # type: ignore[type-arg]
+    """What hatchling asks for, by the entry point `hatch`."""
+    return DotcuHook

@@ -1,0 +1,193 @@
+"""dotcu.lock: what a wheel must hold, written down so that it can be compiled without torch.
+
+It is committed. Its digests are of the sources as they were when bodies were followed, so a source
+that was edited since is seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dotcu.compile import CompileOptions, Source, Target, read_source
+from dotcu.compile.closure import Closure, closure
+from dotcu.compile.headers import shelf
+from dotcu.errors import UsageError
+
+NAME = "dotcu.lock"
+FORMAT = 1
+
+SIMULATED_TARGET = Target.parse("compute_80")
+"""What the simulator stands for unless it is asked otherwise."""
+
+SIMULATED = "simulated"
+"""In place of an architecture: what is reached when the simulator runs the bodies."""
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class LockedUnit:
+    """Kernels that are compiled together.
+
+    Attributes:
+        names: Their name expressions, sorted.
+        headers: Those that their template arguments need and the source lacks.
+        architectures: For which of the lock's they were reached, and whether by the simulator.
+    """
+
+    names: tuple[str, ...]
+    headers: tuple[str, ...]
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedSource:
+    """A source, how it is compiled, and what of it.
+
+    Attributes:
+        path: From the project's folder, with slashes.
+        include: Its include folders, likewise.
+        digest: Of it and every header of the user's that it reaches.
+        variables: Its `__constant__` and `__device__` variables.
+    """
+
+    path: str
+    include: tuple[str, ...]
+    options: CompileOptions
+    digest: str
+    variables: tuple[str, ...]
+    units: tuple[LockedUnit, ...]
+
+    def read(self, root: Path) -> Source:
+        """The source as it is now.
+
+        Raises:
+            SourceNotFound: It, or an include folder, is not there.
+        """
+        return read_source(root / self.path, [root / folder for folder in self.include])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lock:
+    """What a wheel must hold.
+
+    Attributes:
+        architectures: Those for which bodies were followed: `sm_80`, and `simulated`.
+    """
+
+    architectures: tuple[str, ...]
+    sources: tuple[LockedSource, ...]
+
+    def to_text(self) -> str:
+        """The lock as it is committed: a line for each instantiation."""
+        words = {
+            "format": FORMAT,
+            "about": "Written by `dotcu build`: what the wheel holds. Commit it; do not edit it.",
+            "architectures": list(self.architectures),
+            "sources": [_source_words(source, self.architectures) for source in self.sources],
+        }
+        return json.dumps(words, indent=2) + "\n"
+
+    def kernels(self) -> set[tuple[str, str, str, str]]:
+        """Every kernel: its source, how that is loaded, its name, and an architecture."""
+        return {
+            (source.path, repr((source.options.key, source.include)), name, arch)
+            for source in self.sources
+            for unit in source.units
+            for name in unit.names
+            for arch in unit.architectures
+        }
+
+
+def _source_words(source: LockedSource, architectures: Sequence[str]) -> dict[str, Any]:
+    options = source.options
+    return {
+        "path": source.path,
+        "include": list(source.include),
+        "std": options.std,
+        "define": dict(options.define),
+        "options": list(options.options),
+        "debug": options.debug,
+        "digest": source.digest,
+        "variables": list(source.variables),
+        "kernels": [_unit_words(unit, architectures) for unit in source.units],
+    }
+
+
+def _unit_words(unit: LockedUnit, architectures: Sequence[str]) -> Any:
+    words: dict[str, Any] = {"names": list(unit.names)}
+    if unit.headers:
+        words["headers"] = list(unit.headers)
+    if unit.architectures != tuple(architectures):
+        words["architectures"] = list(unit.architectures)
+    return words
+
+
+def read(root: Path) -> Lock:
+    """Read a project's lock.
+
+    Raises:
+        UsageError: There is none, or it is not as it was written.
+    """
+    file = root / NAME
+    try:
+        words = json.loads(file.read_text(encoding="utf-8"))
+        form = words.get("format")
+        if form != FORMAT:
+            raise ValueError(f"its format is {form!r}, and this dotcu reads {FORMAT}")
+        return Lock(
+            architectures=tuple(words["architectures"]),
+            sources=tuple(_read_source(one, tuple(words["architectures"])) for one in words["sources"]),
+        )
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no {file}: it says what the wheel holds.\nType: dotcu build") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}.\nWrite it anew: dotcu build") from error
+
+
+def _read_source(words: Mapping[str, Any], architectures: tuple[str, ...]) -> LockedSource:
+    return LockedSource(
+        path=words["path"],
+        include=tuple(words["include"]),
+        options=CompileOptions(
+            std=words["std"], define=words["define"], options=words["options"], debug=words["debug"]
+        ),
+        digest=words["digest"],
+        variables=tuple(words["variables"]),
+        units=tuple(
+            LockedUnit(
+                names=tuple(unit["names"]),
+                headers=tuple(unit.get("headers", ())),
+                architectures=tuple(unit.get("architectures", architectures)),
+            )
+            for unit in words["kernels"]
+        ),
+    )
+
+
+def reached_by(source: Source, options: CompileOptions) -> Closure:
+    """A source and the user's headers that it reaches, told without a compiler."""
+    return closure(source, shelf(()), options=options)
+
+
+def require_current(lock: Lock, root: Path, wanted: Sequence[Target]) -> None:
+    """Refuse a lock that is older than the sources, or was made for other architectures.
+
+    Raises:
+        UsageError: It is.
+        SourceNotFound: A source is not there any more.
+    """
+    for source in lock.sources:
+        if reached_by(source.read(root), source.options).digest != source.digest:
+            raise UsageError(
+                f"{source.path}, or a header of it, has changed since {NAME} was written.\n"
+                "Follow the operators anew: dotcu build"
+            )
+    lacking = [str(t) for t in wanted if t.kind == "sm" and str(t) not in lock.architectures]
+    if lacking:
+        raise UsageError(
+            f"{NAME} was written for {', '.join(lock.architectures)}; {', '.join(lacking)} is asked for.\n"
+            f"Follow the operators anew: dotcu build --arch {','.join(lacking)}"
+        )

@@ -1,0 +1,179 @@
+"""What a wheel must hold: the instantiations that samples reach, and those named by `instantiate=`.
+
+Every operator's body is followed with its launches skipped, for each sample, dtype and architecture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dotcu.checking.blame import blaming
+from dotcu.checking.target import resolve
+from dotcu.compile import CompileOptions, Source, Target
+from dotcu.errors import CompileError, UsageError
+from dotcu.inspection.code.reached import reached
+from dotcu.kernel.module import made
+from dotcu.kernel.units import Unit
+from dotcu.operator import Operator
+from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
+from dotcu.shipping.project import Project
+
+_INSTALLED = {"site-packages", "dist-packages"}
+_TRACEBACK = "For the whole traceback, run the command again with DOTCU_DEBUG=1."
+_INCLUDE = re.compile(r"#include <(.+?)>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """What was found.
+
+    Attributes:
+        operators: Their qualified names.
+        notes: What could not be followed, and why.
+    """
+
+    lock: Lock
+    operators: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def trace(project: Project, targets: Sequence[Target]) -> Traced:
+    """Follow every operator of a project for each architecture.
+
+    Raises:
+        UsageError: A module cannot be imported or has no operators; a kernel is in no file of the project.
+        CompileError: A kernel that a body asks after does not compile.
+    """
+    machine = [target for target in targets if target.kind == "sm"]
+    operators = []
+    for name in project.modules:
+        with _importing(project.root, name):
+            operators += [operator for _, operator in resolve(name, verb="build")]
+    found: dict[Unit, dict[str, None]] = {}
+    notes: dict[str, None] = {}
+    for target in machine:
+        for unit in _reached(operators, target, notes):
+            found.setdefault(unit, {})[str(target)] = None
+    with suppress(CompileError):  # kernels for later GPUs than the one that the simulator stands for
+        for unit in _reached(operators, SIMULATED_TARGET, notes):
+            found.setdefault(unit, {})[SIMULATED] = None
+    for unit in _named(project.root):
+        found.setdefault(unit, {}).update(dict.fromkeys([*map(str, machine), SIMULATED]))
+    architectures = (*map(str, machine), SIMULATED)
+    return Traced(
+        lock=_lock(project, {unit: tuple(some) for unit, some in found.items()}, architectures),
+        operators=tuple(operator.qualified_name for operator in operators),
+        notes=tuple(notes),
+    )
+
+
+@contextmanager
+def _importing(root: Path, module: str) -> Iterator[None]:
+    """Let the project's own module be found, in src or beside pyproject.toml, before an installed one."""
+    top = module.split(".")[0]
+    in_src = any((root / "src" / name).exists() for name in (top, f"{top}.py"))
+    entry = str(root / "src" if in_src else root)
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _reached(operators: Sequence[Operator], target: Target, notes: dict[str, None]) -> Iterator[Unit]:
+    with blaming(UsageError, f"An operator could not be followed for {target}", _TRACEBACK):
+        reply = reached(operators, target)
+    if reply.refused:
+        raise CompileError(f"For {target}:\n" + "\n".join(reply.refused))
+    notes.update(dict.fromkeys(reply.notes))
+    yield from reply.kernels
+
+
+def _named(root: Path) -> Iterator[Unit]:
+    """The plain kernels of the project's modules, and the instantiations that these name."""
+    for module in list(made):
+        path = module.source.path
+        if path is None or not _is_in(path, root):
+            continue
+        plain = module.units()[0]
+        if plain.names:
+            yield plain
+        for name, rows in module.instantiate.items():
+            for row in rows:
+                yield module.instantiation(module.kernels[name].declaration, row).unit
+
+
+def _lock(project: Project, found: Mapping[Unit, tuple[str, ...]], architectures: tuple[str, ...]) -> Lock:
+    by_source: dict[tuple[str, CompileOptions, tuple[str, ...]], dict[LockedUnit, Unit]] = {}
+    for unit, reached_for in found.items():
+        if not unit.names or _is_anothers(unit.source, project.root):
+            continue
+        path, include = _relative(unit.source, project.root)
+        locked = LockedUnit(
+            names=tuple(sorted(unit.names)), headers=_headers(unit.source), architectures=reached_for
+        )
+        by_source.setdefault((path, unit.options, include), {})[locked] = unit
+    sources = [
+        _locked_source(path, options, include, units, project.root)
+        for (path, options, include), units in by_source.items()
+    ]
+    return Lock(
+        architectures=architectures,
+        sources=tuple(sorted(sources, key=lambda one: (one.path, repr(one.options.key)))),
+    )
+
+
+def _is_anothers(source: Source, root: Path) -> bool:
+    """Whether an operator calls one of another package, whose wheel has its code."""
+    if source.path is None:
+        raise UsageError(
+            f"The kernels of {source.name} are text in Python, and a wheel holds kernels of files.\n"
+            'Write the text into a .cu file beside the module, and load it: dotcu.load("kernels.cu")'
+        )
+    return not _is_in(source.path, root)
+
+
+def _is_in(path: Path, root: Path) -> bool:
+    """Whether a file is the project's, and not of a package that is installed in its folder."""
+    return path.is_relative_to(root) and _INSTALLED.isdisjoint(path.relative_to(root).parts)
+
+
+def _relative(source: Source, root: Path) -> tuple[str, tuple[str, ...]]:
+    assert source.path is not None
+    for folder in source.include:
+        if not folder.is_relative_to(root):
+            raise UsageError(
+                f"{source.name} has the include folder {folder}, which is not in the project {root}.\n"
+                "A wheel is built from the project alone: put the headers there, as a git submodule, say."
+            )
+    folders = tuple(folder.relative_to(root).as_posix() for folder in source.include)
+    return source.path.relative_to(root).as_posix(), folders
+
+
+def _headers(source: Source) -> tuple[str, ...]:
+    """The headers that stand behind a source's own text, for its template arguments."""
+    assert source.path is not None
+    last = re.search(r"(?:\n#include <[^>]+>)+\n\Z", source.text)
+    own = source.path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    return tuple(_INCLUDE.findall(last[0])) if last and not own.endswith(last[0]) else ()
+
+
+def _locked_source(
+    path: str,
+    options: CompileOptions,
+    include: tuple[str, ...],
+    units: Mapping[LockedUnit, Unit],
+    root: Path,
+) -> LockedSource:
+    first = next(iter(units.values()))
+    locked = LockedSource(
+        path=path, include=include, options=options, digest="", variables=first.variables,
+        units=tuple(sorted(units)),
+    )  # fmt: skip
+    return dataclasses.replace(locked, digest=reached_by(locked.read(root), options).digest)

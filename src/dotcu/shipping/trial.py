@@ -1,0 +1,74 @@
+"""A trial of an installed package: every sample of its operators, by the code that its wheel brought.
+
+On a GPU where there is one, else in the simulator, against the references.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from dotcu.checking.cases.given import samples_of
+from dotcu.checking.target import resolve
+from dotcu.errors import DotcuError
+from dotcu.kernel import simulate
+from dotcu.operator import Overload, Sample
+
+
+def rows(modules: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Run every sample: a row for each overload and dtype."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for module in modules:
+        for _, operator in resolve(module):
+            for overload in operator.overloads.values():
+                for dtype in overload.dtypes:
+                    yield _row(overload, dtype, device)
+
+
+def _row(overload: Overload, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+    count, fault = 0, ""
+    try:
+        for sample in samples_of(overload, torch.device("cpu"), dtype):
+            fault = fault or _fault(overload, sample, device)
+            count += 1
+    except DotcuError as error:
+        fault = str(error)
+    where = "simulator" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return {
+        "operator": overload.qualified_name,
+        "dtype": str(dtype).removeprefix("torch."),
+        "samples": count,
+        "where": where,
+        "fault": fault,
+    }
+
+
+def _fault(overload: Overload, sample: Sample, device: torch.device) -> str:
+    """How a call by the brought code differs from the reference; "" where it does not."""
+    wanted, told = sample.map_tensors(torch.clone), sample.map_tensors(lambda t: t.clone().to(device))
+    expected = _values(overload(*wanted.args, **wanted.kwargs), wanted)
+    with simulate() if device.type == "cpu" else nullcontext():
+        got = _values(overload(*told.args, **told.kwargs), told)
+    return next((f"{sample}: {text}" for text in map(_difference, got, expected) if text), "")
+
+
+def _values(result: Any, sample: Sample) -> list[torch.Tensor]:
+    """All that a call may have written."""
+    given = [*sample.args, *sample.kwargs.values()]
+    return [value.cpu() for value in tree_leaves((result, given)) if isinstance(value, torch.Tensor)]
+
+
+def _difference(got: torch.Tensor, expected: torch.Tensor) -> str:
+    if not got.numel():
+        return ""
+    if not got.dtype.is_floating_point:
+        return "" if torch.equal(got, expected) else "other values than the reference's"
+    largest = max(1.0, expected.double().nan_to_num(0, 0, 0).abs().max().item())
+    bound = math.sqrt(torch.finfo(got.dtype).eps) * largest
+    close = torch.isclose(got.double(), expected.double(), rtol=0, atol=bound, equal_nan=True)
+    return "" if bool(close.all()) else f"values differ from the reference's by more than {bound:.2g}"

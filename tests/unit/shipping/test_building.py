@@ -1,0 +1,203 @@
+"""`dotcu build` up to the wheel: what is locked, what fails the build, what is left behind."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import shipped
+from dotcu.errors import CompileError, DotcuError, NotCovered, UsageError
+from dotcu.shipping import building, lock, project
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> shipped.Made:
+    return shipped.make(tmp_path)
+
+
+def names(made: shipped.Made) -> set[str]:
+    return {name for _, _, name, _ in lock.read(made.root).kernels()}
+
+
+def test_the_lock_has_what_samples_reach(tmp_path: Path) -> None:
+    made = shipped.make(tmp_path, dtypes="(torch.float32, torch.bfloat16)")
+    shipped.lock(made)
+    assert names(made) == {"scale<float>", "scale<__nv_bfloat16>"}
+
+
+def test_the_lock_has_what_instantiate_names(tmp_path: Path) -> None:
+    ops = shipped.OPS.replace(
+        '"scale.cu"', '"scale.cu", instantiate={{"scale": [torch.float64, (torch.float16,)]}}'
+    )
+    made = shipped.make(tmp_path, ops=ops)
+    shipped.lock(made)
+    assert names(made) == {"scale<float>", "scale<double>", "scale<__half>"}
+
+
+def test_a_kernel_that_only_one_architecture_reaches_is_locked_for_that_one(tmp_path: Path) -> None:
+    ops = shipped.OPS.replace("    n = x.numel()\n", "    n = x.numel()\n{fork}").replace(
+        "{fork}",
+        "    if dotcu.sm_count(x) > 120:\n"
+        "        kernels.scale[torch.float16](x.half(), out.half(), by, n, grid=1, block=128)\n",
+    )
+    made = shipped.make(tmp_path, ops=ops, architectures=("8.0", "9.0"))
+    shipped.lock(made)
+    kernels = {(name, arch) for _, _, name, arch in lock.read(made.root).kernels()}
+    everywhere = {("scale<float>", arch) for arch in ("sm_80", "sm_90", "simulated")}
+    assert kernels == everywhere | {("scale<__half>", "sm_90")}
+
+
+def test_the_same_project_gives_the_same_lock(made: shipped.Made) -> None:
+    first = shipped.lock(made).lock.to_text()
+    again = building.prepare(project.read(made.root))
+    assert again.lock.to_text() == first == (made.root / "dotcu.lock").read_text()
+    assert "as it was" in again.change
+
+
+def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: shipped.Made) -> None:
+    planned = shipped.lock(made)
+    text = planned.lock.to_text().replace("scale<float>", "scale<double>")
+    (made.root / "dotcu.lock").write_text(text)
+    with pytest.raises(NotCovered) as raised:
+        building.prepare(project.read(made.root), locked=True)
+    assert f"{made.name}/scale.cu: scale<float> for simulated, sm_80" in str(raised.value)
+    assert "dotcu build" in str(raised.value)
+
+
+def test_another_define_is_more_than_the_lock_has(made: shipped.Made) -> None:
+    shipped.lock(made)
+    renamed = shipped.make(made.root, ops=shipped.OPS.replace('"scale.cu"', '"scale.cu", define={{"F": 1}}'))
+    shutil.copy(renamed.package / "ops.py", made.package / "ops.py")
+    (made.root / "dotcu.lock").write_text(
+        (made.root / "dotcu.lock").read_text().replace(made.name, renamed.name)
+    )
+    with pytest.raises(NotCovered, match=r"scale\.cu: scale<float>"):
+        building.prepare(project.read(made.root), locked=True)
+
+
+def test_a_lock_that_cannot_be_read_is_written_anew(made: shipped.Made) -> None:
+    (made.root / "dotcu.lock").write_text("<<<<<<< HEAD\n")
+    assert "is new" in shipped.lock(made).change
+    assert names(made) == {"scale<float>"}
+
+
+def test_packages_that_are_installed_in_the_project_are_not_of_it(tmp_path: Path) -> None:
+    made = shipped.make(tmp_path)
+    other = shipped.make(tmp_path / ".venv" / "lib" / "python3.11" / "site-packages")
+    made.write("other.py", "import sys\n" + f"sys.path.insert(0, {str(other.root)!r})\nimport {other.name}\n")
+    made.write("__init__.py", "from . import ops, other\nfrom .ops import scale\n")
+    shipped.lock(made)
+    assert {path for path, *_ in lock.read(made.root).kernels()} == {f"{made.name}/scale.cu"}
+
+
+def test_a_package_beside_a_folder_src_is_found(made: shipped.Made) -> None:
+    (made.root / "src").mkdir()
+    assert names_of(shipped.lock(made)) == {"scale<float>"}
+
+
+def names_of(planned: building.Plan) -> set[str]:
+    return {name for _, _, name, _ in planned.lock.kernels()}
+
+
+def test_a_body_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+    made = shipped.make(tmp_path, ops=shipped.OPS.replace("n = x.numel()", "n = x.numel() + nowhere"))
+    with pytest.raises(UsageError, match=r"could not be followed for sm_80(.|\n)*ops\.py:(.|\n)*nowhere"):
+        building.prepare(project.read(made.root))
+
+
+def test_a_wheel_cannot_go_to_a_file(tmp_path: Path) -> None:
+    (tmp_path / "dist").write_text("")
+    with pytest.raises(UsageError, match=r"cannot go to .*dist"):
+        building.require_folder(tmp_path / "dist")
+
+
+@pytest.mark.parametrize("version", ["abc", "12", "12.8.1", ""])
+def test_what_is_no_version_is_refused(version: str) -> None:
+    with pytest.raises(UsageError, match=r"version is that of its CUDA(.|\n)*--nvrtc 12\.8"):
+        building.nvrtc_of_version(version)
+
+
+def test_a_source_that_was_edited_since_is_refused(made: shipped.Made, tmp_path: Path) -> None:
+    shipped.lock(made)
+    made.write("scale.cu", shipped.SCALE + "// edited\n")
+    with pytest.raises(UsageError, match=r"has changed since dotcu\.lock was written"):
+        shipped.install(made, tmp_path / "site")
+
+
+def test_an_architecture_that_was_not_followed_is_refused(
+    made: shipped.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped.lock(made)
+    file = made.root / "pyproject.toml"
+    file.write_text(file.read_text().replace("'8.0'", "'8.0', '9.0'"))
+    with pytest.raises(UsageError, match=r"sm_90 is asked for(.|\n)*dotcu build --arch sm_90"):
+        shipped.install(made, tmp_path / "site")
+
+
+def test_what_fails_on_one_architecture_names_it_and_leaves_no_lock(tmp_path: Path) -> None:
+    source = '#if __CUDA_ARCH__ == 890\n#error "no Ada"\n#endif\n' + shipped.SCALE
+    made = shipped.make(tmp_path, architectures=("8.0", "8.9"), source=source)
+    planned = building.prepare(project.read(made.root))
+    with pytest.raises(CompileError) as raised:
+        building.compile_kernels(planned, lambda _: None)
+    assert "does not compile for sm_89" in str(raised.value)
+    assert "no Ada" in str(raised.value)
+    assert sorted(path.name for path in made.root.iterdir()) == sorted([made.name, "pyproject.toml"])
+
+
+WITHOUT_OPERATORS = '"""Nothing."""\n\nscale = None\n'
+INLINE = shipped.OPS.replace('dotcu.load("scale.cu")', 'dotcu.load_inline("""{source}""")').replace(
+    "{source}", shipped.SCALE.replace("{", "{{").replace("}", "}}")
+)
+
+
+@pytest.mark.parametrize(
+    ("ops", "told"),
+    [
+        (WITHOUT_OPERATORS, "defines no operator"),
+        (INLINE, "a wheel holds kernels of files"),
+        (shipped.OPS.replace('"scale.cu"', '"scale.cu", include=["/usr/include"]'), "not in the project"),
+        ("import nowhere\n" + shipped.OPS, "cannot be imported"),
+    ],
+    ids=["no operators", "inline", "include outside", "import"],
+)
+def test_a_project_that_cannot_be_built_is_told_why(tmp_path: Path, ops: str, told: str) -> None:
+    made = shipped.make(tmp_path, ops=ops)
+    with pytest.raises(DotcuError, match=told):
+        building.prepare(project.read(made.root))
+    assert not (made.root / "dotcu.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", r"in no project of dotcu's(.|\n)*\[tool\.dotcu\]"),
+        ("[tool.dotcu]\n", "modules of"),
+        ('[tool.dotcu]\nmodules = "mylib"\n', "is a list of strings, got 'mylib'"),
+        ("[tool.dotcu\n", "cannot be read"),
+    ],
+    ids=["no table", "no modules", "a string", "no TOML"],
+)
+def test_a_pyproject_that_does_not_say_enough_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(UsageError, match=told):
+        project.find(tmp_path)
+
+
+def test_a_folder_without_a_project_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no pyproject.toml(.|\n)*dotcu new"):
+        project.find(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format": 9}', '{"format": 1}', "[]"], ids=repr)
+def test_a_damaged_lock_is_refused(made: shipped.Made, text: str) -> None:
+    (made.root / "dotcu.lock").write_text(text)
+    with pytest.raises(UsageError, match=r"dotcu\.lock(.|\n)*dotcu build"):
+        lock.read(made.root)
+
+
+def test_an_nvrtc_that_is_not_installed_is_named_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match=r"no NVRTC 12\.1(.|\n)*nvidia-cuda-nvrtc-cu12==12\.1"):
+        building.nvrtc_of_version("12.1")
