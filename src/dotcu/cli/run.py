@@ -1,0 +1,50 @@
+"""`dotcu run main.cu`: a program of its own, compiled by nvcc, kept, and run."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from dotcu.cli import console
+
+
+def command(
+    source: Annotated[Path, typer.Argument(metavar="MAIN.cu", help="a file with a main of its own")],
+    arguments: Annotated[
+        Optional[list[str]],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
+        typer.Argument(metavar="[-- ARGUMENTS]", help="what the program is given"),
+    ] = None,
+    arch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="LIST", help="sm_80,sm_90a; by default the GPUs of this machine"),
+    ] = None,
+    include: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option("--include", "-I", metavar="FOLDER", help="a folder for headers; may be repeated"),
+    ] = None,
+    flag: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="FLAG", help="a flag for nvcc, --flag=-lcublas; may be repeated"),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="compile for cuda-gdb")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print as JSON what was compiled, and do not run it")
+    ] = False,
+) -> None:
+    """Compile a program with nvcc, without torch, where that is not done yet, and run it.
+
+    The exit code is the program's own; 3 where it needs a GPU and there is none.
+    """
+    from dotcu.extension import compile_program, run
+
+    words = arguments or []
+    program = compile_program(source, include=include or (), flags=flag or (), arch=arch, debug=debug)
+    if as_json:
+        console.as_json(program.to_json())
+        return
+    if debug:
+        console.err().print(f"cuda-gdb --args {shlex.join([str(program.path), *words])}", soft_wrap=True)
+    raise typer.Exit(run(program, words))

@@ -1,0 +1,213 @@
+"""The compilers of host code: the host's own, and nvcc with the headers and libraries beside it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dotcu import process, settings
+from dotcu.compile.target import Rejected, Version
+from dotcu.errors import ToolchainError
+
+HOSTS = ("c++", "g++", "clang++")
+"""Looked for on PATH in this order, where CXX names none."""
+
+LAUNCHERS = {"ccache", "sccache", "distcc"}
+
+_RELEASE = re.compile(r"release (\d+)\.(\d+)")
+# Where a toolkit and pip's packages have headers and libraries.
+_INCLUDE = ("include", "targets/*/include")
+_LIBRARY = ("lib64", "lib", "targets/*/lib")
+_CICC = ("nvvm", "bin", "cicc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCompiler:
+    """A C++ compiler of this machine.
+
+    Attributes:
+        words: How it is started: `("ccache", "g++")`, say.
+        version: The first line of what it says of itself.
+        identity: What tells it from any other build of it.
+    """
+
+    words: tuple[str, ...]
+    version: str
+    identity: str
+
+    @property
+    def program(self) -> str:
+        """The compiler itself, for nvcc, which starts it without a launcher."""
+        return next((word for word in self.words if Path(word).name not in LAUNCHERS), self.words[0])
+
+    @property
+    def is_gcc(self) -> bool:
+        """Whether it takes GCC's precompiled headers."""
+        return "clang" not in self.version.lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nvcc:
+    """An nvcc that has what it needs beside it.
+
+    Attributes:
+        version: The CUDA version.
+        home: The toolkit's folder, with all that belongs to it.
+        include: Its headers, for sources that the host compiler compiles.
+    library: The folder with libcudart, which pip's nvcc does not look into by itself.
+        identity: What tells it from any other build of it.
+    """
+
+    path: Path
+    version: Version
+    home: Path
+    include: Path
+    library: Path
+    identity: str
+
+
+def host() -> HostCompiler:
+    """The host compiler that is used here.
+
+    Raises:
+        ToolchainError: There is none, or CXX names what is none.
+    """
+    return _host(settings.current().cxx)
+
+
+@functools.cache
+def _host(cxx: str | None) -> HostCompiler:
+    words = tuple(shlex.split(cxx)) if cxx else ()
+    if not words:
+        found = next((name for name in HOSTS if process.find(name)), None)
+        if found is None:
+            raise ToolchainError(
+                f"No host compiler was found: {', '.join(HOSTS)} are not on PATH.\n"
+                "Native code is compiled by one. Install it: apt install g++   (or: dnf install gcc-c++)\n"
+                "A file of kernels alone needs none: dotcu.load"
+            )
+        words = (found,)
+    path = process.find(words[0])
+    if path is None:
+        raise ToolchainError(
+            f"CXX={shlex.join(words)} names no program.\n"
+            "It takes a C++ compiler, such as g++; to let dotcu choose: unset CXX"
+        )
+    said = _version((str(path), *words[1:]))
+    return HostCompiler(
+        words=(str(path), *words[1:]), version=said.partition("\n")[0], identity=_identity(path, said)
+    )
+
+
+def _version(words: tuple[str, ...]) -> str:
+    done = process.run([*words, "--version"])
+    if done.status != 0:
+        raise ToolchainError(f"{done.line} failed with status {done.status}:\n{done.stderr.strip()}")
+    return done.stdout
+
+
+def _identity(path: Path, said: str) -> str:
+    digest = hashlib.sha256(path.resolve().read_bytes())
+    digest.update(said.encode())
+    return digest.hexdigest()
+
+
+def nvcc(torch_cuda: Version | None) -> Nvcc:
+    """The first nvcc, of pip, CUDA_HOME and PATH, that is whole and of torch's CUDA major.
+
+    Args:
+        torch_cuda: The CUDA that torch was built for; None where any will do.
+
+    Raises:
+        ToolchainError: There is none, or none that fits.
+    """
+    refusals = []
+    for path in _nvccs():
+        known = _nvcc(path)
+        refusal = known if isinstance(known, Rejected) else _refuse(known, torch_cuda)
+        if refusal is None and isinstance(known, Nvcc):
+            return known
+        refusals.append(f"    {path}: {refusal}")
+    raise ToolchainError(_without_nvcc(refusals, torch_cuda))
+
+
+def _nvccs() -> Iterator[Path]:
+    for entry in sys.path:
+        for folder in sorted(Path(entry).glob("nvidia/cu[1-9]*/bin"), reverse=True) if entry else ():
+            if (folder / "nvcc").is_file():
+                yield folder / "nvcc"
+    home = settings.current().cuda_home
+    if home and (home / "bin" / "nvcc").is_file():
+        yield home / "bin" / "nvcc"
+    on_path = process.find("nvcc")
+    if on_path:
+        yield on_path
+
+
+@functools.cache
+def _nvcc(path: Path) -> Nvcc | Rejected:
+    try:
+        said = _version((str(path),))
+        top = _top(path)
+    except ToolchainError as error:
+        return Rejected(str(error))
+    match = _RELEASE.search(said)
+    if match is None:
+        return Rejected("it does not tell its version")
+    if not top.joinpath(*_CICC).is_file():
+        return Rejected(f"it lacks {top.joinpath(*_CICC)}, which pip has in nvidia-nvvm")
+    return Nvcc(
+        path=path, version=(int(match[1]), int(match[2])), home=top,
+        include=_with(top, _INCLUDE, "cuda_runtime.h"), library=_with(top, _LIBRARY, "libcudart*"),
+        identity=_identity(path, said),
+    )  # fmt: skip
+
+
+def _with(top: Path, places: tuple[str, ...], pattern: str) -> Path:
+    """The first of some folders of a toolkit that has a file."""
+    folders = [folder for place in places for folder in sorted(top.glob(place))]
+    return next((folder for folder in folders if list(folder.glob(pattern))), top / places[0])
+
+
+def _top(path: Path) -> Path:
+    """The toolkit's folder, told by nvcc itself: what is on PATH may be a script that starts another."""
+    shown = process.run([path, "--dryrun", "-x", "cu", "/dev/null", "-c", "-o", "/dev/null"]).stderr
+    match = re.search(r"^#\$ TOP=(.+)$", shown, re.MULTILINE)
+    return Path(match[1]).resolve() if match else path.resolve().parent.parent
+
+
+def _refuse(found: Nvcc, torch_cuda: Version | None) -> Rejected | None:
+    if torch_cuda is None or found.version[0] == torch_cuda[0]:
+        return None
+    return Rejected(
+        f"it is of CUDA {_dotted(found.version)} and torch of CUDA {_dotted(torch_cuda)}: "
+        "the two would bring different CUDA runtimes into one process"
+    )
+
+
+def _without_nvcc(refusals: list[str], torch_cuda: Version | None) -> str:
+    what = "No nvcc fits:\n" + "\n".join(refusals) if refusals else "No nvcc was found."
+    return (
+        f"{what}\n"
+        "Launchers in a .cu file are compiled by nvcc, from pip or from an installed toolkit.\n"
+        f"{_install(torch_cuda)}\n"
+        "A file of kernels alone needs none: dotcu.load"
+    )
+
+
+def _install(torch_cuda: Version | None) -> str:
+    if torch_cuda is not None and torch_cuda[0] < 13:  # pip's package of CUDA 12 has ptxas, and no nvcc
+        return f"Install the toolkit of CUDA {_dotted(torch_cuda)} and type: export CUDA_HOME=FOLDER"
+    version = f"=={torch_cuda[0]}.{torch_cuda[1]}.*" if torch_cuda else ">=13,<14"
+    packages = " ".join(f'"nvidia-{name}{version}"' for name in ("cuda-nvcc", "nvvm", "cuda-crt"))
+    return f"Type: pip install {packages}"
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,27 @@
+"""What the tests of native code share: a cache of their own, and a compiler that is a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dotcu.extension.torch_parts import TorchParts
+from native_projects import Fake, Project, write_fake
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    return write_fake(tmp_path / "tools")
+
+
+@pytest.fixture
+def torch_parts(tmp_path: Path) -> TorchParts:
+    return TorchParts(version="2.13.0", cuda=None, folder=tmp_path / "torch", identity="torch 2.13.0")
+
+
+@pytest.fixture
+def project(tmp_path: Path, cache_dir: Path, fake: Fake, torch_parts: TorchParts) -> Project:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Project(folder=folder, fake=fake, torch=torch_parts)

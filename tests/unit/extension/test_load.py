@@ -1,0 +1,156 @@
+"""Libraries of each binding are compiled by the compiler of this machine, loaded, and called."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import dotcu
+from dotcu.errors import CompileError, DuplicateOperator, UsageError
+from dotcu.extension.load import targets
+from native_projects import missing_nvcc
+
+pytestmark = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler; c++ is not on PATH")
+
+STABLE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+using torch::stable::Tensor;
+
+Tensor twice(const Tensor& x)
+{
+    Tensor out = torch::stable::empty_like(x);
+    const float* from = static_cast<const float*>(x.data_ptr());
+    float* to = static_cast<float*>(out.data_ptr());
+    for (int64_t i = 0; i < x.numel(); ++i) to[i] = 2 * from[i];
+    return out;
+}
+
+STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("twice(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CPU, m) { m.impl("twice", TORCH_BOX(&twice)); }
+"""
+
+LIBRARY = """
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mul.h>
+#include <torch/library.h>
+
+at::Tensor twice(const at::Tensor& x) { return at::mul(x, 2); }
+
+TORCH_LIBRARY(@NAME@, m) { m.def("twice(Tensor x) -> Tensor", &twice); }
+"""
+
+MODULE = """
+#include <pybind11/pybind11.h>
+
+int twice(int x) { return 2 * x; }
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.cpp"
+    path.write_text(text.replace("@NAME@", name))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "text"), [("stable", STABLE), ("plain", LIBRARY)])
+def test_a_library_registers_its_operators(tmp_path: Path, kind: str, text: str) -> None:
+    name = f"native_{kind}"
+    library = dotcu.load_native(write(tmp_path, name, text))
+    assert isinstance(library, dotcu.NativeLibrary)
+    assert library.operators == (f"{name}::twice",)
+    assert library.path.is_file()
+    x = torch.arange(5.0)
+    assert torch.equal(getattr(torch.ops, name).twice(x), 2 * x)
+    assert dotcu.load_native(write(tmp_path, name, text)) == library
+
+
+@pytest.mark.slow
+def test_a_pybind_module_is_a_module(tmp_path: Path) -> None:
+    module = dotcu.load_native(write(tmp_path, "native_module", MODULE))
+    assert (module.__name__, module.twice(21)) == ("native_module", 42)
+
+
+@pytest.mark.slow
+def test_an_edited_library_of_a_namespace_that_is_taken_is_refused(tmp_path: Path) -> None:
+    dotcu.load_native(write(tmp_path, "native_edited", STABLE))
+    with pytest.raises(DuplicateOperator, match="start Python again"):
+        dotcu.load_native(write(tmp_path, "native_edited", STABLE.replace("2 * from", "3 * from")))
+    assert torch.ops.native_edited.twice(torch.ones(1)).item() == 2
+
+
+@pytest.mark.slow
+def test_an_operator_that_is_there_already_is_refused_and_the_process_lives(tmp_path: Path) -> None:
+    with torch.library._scoped_library("native_taken", "FRAGMENT") as own:
+        own.define("twice(Tensor x) -> Tensor")
+        with pytest.raises(DuplicateOperator, match="native_taken::twice"):
+            dotcu.load_native(write(tmp_path, "native_taken", STABLE))
+
+
+@pytest.mark.slow
+def test_a_function_that_is_defined_nowhere_is_named(tmp_path: Path) -> None:
+    source = write(tmp_path, "native_missing", "int missing(int);\nint call() { return missing(1); }\n")
+    with pytest.raises(CompileError, match="_Z7missingi is used and defined nowhere"):
+        dotcu.load_native(source)
+
+
+@pytest.mark.slow
+def test_without_cuda_the_cu_is_left_out(tmp_path: Path) -> None:
+    text = MODULE.replace("return 2 * x", "\n#ifdef WITH_CUDA\n    return 0;\n#endif\n    return 2 * x")
+    (tmp_path / "launch.cu").write_text("this is no C++")
+    module = dotcu.load_native([write(tmp_path, "native_cpu", text), tmp_path / "launch.cu"], cuda=False)
+    assert module.twice(2) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_nvcc()), reason=missing_nvcc())
+def test_a_cu_is_compiled_for_two_architectures_and_linked(tmp_path: Path) -> None:
+    cu = tmp_path / "launch.cu"
+    cu.write_text(
+        "__global__ void fill(int* x) { *x = 1; }\n"
+        "int launch() { fill<<<1, 1>>>(nullptr); return static_cast<int>(cudaGetLastError()); }\n"
+    )
+    text = MODULE.replace("return 2 * x", "return launch() < 0 ? 0 : 2 * x").replace(
+        "int twice", "int launch();\nint twice"
+    )
+    source = write(tmp_path, "native_cuda", text)
+    module = dotcu.load_native([source, cu], arch=("sm_80", "sm_90"), cuda=True)
+    assert module.twice(3) == 6
+    assert module.__file__ is not None
+    words = [sys.executable, "-m", "dotcu", "inspect", module.__file__]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^  (\w+) +SASS", shown, re.MULTILINE) == ["sm_80", "sm_90"]
+
+
+RELATIVE = """
+import dotcu
+print(dotcu.load_native("own.cpp").twice(4))
+"""
+
+
+@pytest.mark.slow
+def test_a_relative_path_is_taken_from_the_callers_file(tmp_path: Path) -> None:
+    write(tmp_path, "own", MODULE)
+    (tmp_path / "caller.py").write_text(RELATIVE)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "caller.py"], cwd="/", capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "8\n"
+
+
+def test_an_architecture_is_named_or_is_that_of_the_gpus() -> None:
+    assert [str(target) for target in targets(("sm_90a", "compute_80"))] == ["sm_90a", "compute_80"]
+    assert targets(None)
+    with pytest.raises(UsageError, match="arch="):
+        targets(())
