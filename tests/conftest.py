@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from dotcu import settings
+from dotcu.compile import cache
 
 KEPT = {"nvrtc", "cuda_home"}  # these say which toolkit is under test
 
@@ -25,6 +28,24 @@ def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         defaults = {field.name: field.default for field in fields}
         with settings.override(**defaults | {"cache_dir": cache}):
             yield
+
+
+@pytest.fixture(autouse=True)
+def _own_logger() -> Iterator[None]:
+    """The command line sets handlers and level for its whole process; the next test has its own again."""
+    logger = logging.getLogger("dotcu")
+    handlers, level = logger.handlers[:], logger.level
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path) -> Iterator[Path]:
+    """An empty cache, in force until the test ends."""
+    with settings.override(cache_dir=tmp_path / "cache"):
+        yield tmp_path / "cache"
+        cache.forget()
 
 
 @pytest.fixture

@@ -49,7 +49,19 @@ def test_help_names_every_verb_on_a_line_that_is_not_cut() -> None:
     done = dotcu_command("--help")
     assert done.returncode == 0
     lines = {line.split()[0]: line for line in done.stdout.partition("Commands:")[2].splitlines() if line}
-    assert set(lines) == {"check", "bench", "inspect", "profile", "watch", "doctor", "cache"}
+    assert set(lines) == {
+        "check",
+        "bench",
+        "inspect",
+        "profile",
+        "watch",
+        "new",
+        "new-op",
+        "build",
+        "run",
+        "doctor",
+        "cache",
+    }
     assert not any(line.endswith("...") for line in lines.values())
 
 
