@@ -40,6 +40,9 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src" / "dotcu" / "gallery").rglob("*.md")),
 ]
+LONG = {"inspect.md", "new.md", "bench.md", "simulator.md", "check.md"}
+"""Pages whose commands take long; `make test-all` runs them."""
+
 BLOCK = re.compile(
     r"^(?P<comment><!-- [^\n]* -->\n)?"
     r"(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",
@@ -110,7 +113,11 @@ def run_console(block: Block, page: Path, programs: Path, cache: Path) -> None:
         assert matches(command["output"], got), f"{where}\n--- expected\n{command['output']}--- got\n{got}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.name in LONG else ()) for page in PAGES],
+    ids=[page.relative_to(ROOT).as_posix() for page in PAGES],
+)
 def test_page(
     page: Path,
     tmp_path: Path,

@@ -18,6 +18,7 @@ from dotcu.__about__ import __version__ as __version__
 if TYPE_CHECKING:
     from dotcu.benchmark import bench
     from dotcu.checking import check
+    from dotcu.extension import NativeLibrary, load_native
     from dotcu.inspection import inspect
     from dotcu.kernel import (
         Kernel,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Kernel",
     "Module",
+    "NativeLibrary",
     "Sample",
     "bench",
     "cdiv",
@@ -45,6 +47,7 @@ __all__ = [
     "is_aligned",
     "load",
     "load_inline",
+    "load_native",
     "op",
     "simulate",
     "sm_count",
@@ -55,6 +58,7 @@ __all__ = [
 _HOMES = {
     "Kernel": "dotcu.kernel",
     "Module": "dotcu.kernel",
+    "NativeLibrary": "dotcu.extension",
     "Sample": "dotcu.operator",
     "bench": "dotcu.benchmark",
     "cdiv": "dotcu.kernel",
@@ -63,6 +67,7 @@ _HOMES = {
     "is_aligned": "dotcu.kernel",
     "load": "dotcu.kernel",
     "load_inline": "dotcu.kernel",
+    "load_native": "dotcu.extension",
     "op": "dotcu.operator",
     "simulate": "dotcu.kernel",
     "sm_count": "dotcu.kernel",

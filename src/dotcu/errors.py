@@ -21,11 +21,13 @@
     ├── SimulationError          the simulator stopped                      (also RuntimeError)
     │   ├── FindingError         a finding was raised; .finding
     │   └── UnsupportedInstruction   an instruction it does not execute
+    ├── NotCovered               a wheel would lack a kernel that a body reaches
     ├── UsageError               a command was used wrongly; exit code 2    (also ValueError)
     └── EnvironmentFault         the machine lacks something; exit code 3   (also RuntimeError)
         ├── ToolchainError       no compiler, or parts that do not fit
         ├── UnsupportedPlatform  no compiler is published for this platform
         ├── CacheError           the cache cannot be used
+        ├── BroughtCodeError     code that a wheel brought is damaged, or of a later format
         └── JitDisabled          code is not there and DOTCU_JIT=0 forbids to make it
 
 Catch `DotcuError` for all of them. Bad input is always a ValueError or a TypeError as
@@ -165,6 +167,10 @@ class UnsupportedInstruction(SimulationError):
     """The simulator does not execute this instruction; the message has its text and line."""
 
 
+class NotCovered(DotcuError):
+    """A wheel would lack a kernel that a body of its operators reaches."""
+
+
 class UsageError(DotcuError, ValueError):
     """A command or a function was called with arguments that make no sense together."""
 
@@ -187,6 +193,10 @@ class UnsupportedPlatform(ToolchainError):
 
 class CacheError(EnvironmentFault):
     """The cache directory cannot be used."""
+
+
+class BroughtCodeError(EnvironmentFault):
+    """Compiled code that an installed wheel brought is not what it held, or of a format of a later dotcu."""
 
 
 class JitDisabled(EnvironmentFault):

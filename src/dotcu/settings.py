@@ -81,6 +81,16 @@ class Settings:
         default=None,
         metadata=_variable("CUDA_HOME", "an installed CUDA toolkit, for tools that pip did not bring"),
     )
+    cxx: str | None = field(
+        default=None,
+        metadata=_variable("CXX", "the host compiler of `load_native`, instead of the first on PATH"),
+    )
+    arch_list: str | None = field(
+        default=None,
+        metadata=_variable(
+            "TORCH_CUDA_ARCH_LIST", "the architectures that `dotcu build` compiles for: 8.0;9.0+PTX"
+        ),
+    )
     nvtx_injection: Path | None = field(
         default=None,
         metadata=_variable("NVTX_INJECTION64_PATH", "set by a profiler that sees NVTX ranges"),
@@ -120,7 +130,24 @@ def _parse(variable: str, kind: str, text: str) -> Any:
             f"{variable}={text!r} is not a whole number of bytes, in digits.\n"
             f"For 1 GiB, type: export {variable}={1 << 30}"
         )
-    return Path(text).expanduser()
+    return text if kind.startswith("str") else Path(text).expanduser()
+
+
+def with_variables(more: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment and some variables more, for a program that is started."""
+    return {**os.environ, **more}
+
+
+# Source: GCC manual, "Environment Variables Affecting GCC"; nvcc manual, "NVCC Environment Variables".
+_READ_BY_COMPILERS = (
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH",
+    "SOURCE_DATE_EPOCH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN",
+)  # fmt: skip
+
+
+def of_compilers() -> dict[str, str]:
+    """The variables that host compilers and nvcc read by themselves, where they are set."""
+    return {name: os.environ[name] for name in _READ_BY_COMPILERS if name in os.environ}
 
 
 _current: Settings | None = None

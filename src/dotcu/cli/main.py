@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from dotcu import __version__, _without_torch, errors, settings
-from dotcu.cli import bench, cache, check, console, doctor, inspect, profile, watch
+from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, watch
 
 _VERBS = (
     ("check", check.command, "Try operators in every way that could show a fault."),
@@ -24,6 +24,10 @@ _VERBS = (
     ("inspect", inspect.command, "What kernels take and what was emitted; what a binary holds."),
     ("profile", profile.command, "What the GPU does in a call, and at which lines it waits."),
     ("watch", watch.command, "At each save: does it hold, what does it take, what did it change."),
+    ("new", new.project, "A project with one operator, which passes its own checks at once."),
+    ("new-op", new.operator, "Another operator in a project: kernel, Python, test, benchmark."),
+    ("build", build.command, "One wheel for every Python, torch and CPU."),
+    ("run", run.command, "A program of your own, a .cu with a main: compile it, run it."),
     ("doctor", doctor.command, "What this machine has, what does not fit, what to do."),
     ("cache", cache.command, "Where compiled code is kept; list it, clear it."),
 )

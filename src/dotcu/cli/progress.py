@@ -36,6 +36,20 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
 
 
 @contextmanager
+def counting(total: int, doing: str) -> Iterator[Callable[[str], None]]:
+    """Show how many of some things are done, and which was the last; gives what to tell each."""
+    with _bar(total, doing) as show:
+        done = 0
+
+        def tell(name: str) -> None:
+            nonlocal done
+            done += 1
+            show(done, f"{doing} {name}", "")
+
+        yield tell
+
+
+@contextmanager
 def measuring(total: int) -> Iterator[Callable[[Row], None]]:
     """Show which row was the last, how many are done and how many have no figures; gives what to tell each.
 
