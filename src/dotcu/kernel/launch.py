@@ -179,14 +179,12 @@ def launch(
     require_device(plan, args)
     require_fit(name, config, code.needs(name), place.arch, multiprocessors=place.multiprocessors)
     announce(unit, name, config)
-    if ranges.wanted():
-        with ranges.named(name):
-            _run(place, code, name, plan, args, config)
-    else:
+    runs = recorder is None or recorder.runs
+    if runs:
         _run(place, code, name, plan, args, config)
     if recorder is not None:
-        recorder.launched(_launched(name, place, code, config, given))
-    if not config.blocks:
+        recorder.launched(_launched(name, unit, place, code, config, given))
+    if not (runs and config.blocks):
         return
     for watcher in context.watched():
         watcher.append(_seen(name, place, code))
@@ -205,11 +203,17 @@ def launch_unseen(*args: Any, **kwargs: Any) -> None:
 
 
 def _launched(
-    name: str, place: Where, code: Code, config: LaunchConfig, given: tuple[Any, Any, tuple[Any, ...]]
+    name: str,
+    unit: Unit,
+    place: Where,
+    code: Code,
+    config: LaunchConfig,
+    given: tuple[Any, Any, tuple[Any, ...]],
 ) -> Launched:
     args, grid, shape = given
     return Launched(
         kernel=name,
+        unit=unit,
         plan=code.plan(name),
         args=args,
         grid=grid,
@@ -236,6 +240,17 @@ def _seen(name: str, place: Where, code: Code) -> context.Launch:
 
 
 def _run(place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig) -> None:
+    """Run, in a range of the kernel's name for profilers that want one."""
+    if ranges.wanted():
+        with ranges.named(name):
+            _run_packed(place, code, name, plan, args, config)
+    else:
+        _run_packed(place, code, name, plan, args, config)
+
+
+def _run_packed(
+    place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig
+) -> None:
     """Pack and run, and count the writes; those too that were made before a finding stopped it."""
     if isinstance(place, OnCuda):
         packed = pack(plan, args, _data_ptr, place.encode)

@@ -57,6 +57,11 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
     recorder, index = context.current().recorder, cast("int | None", device.index)
     if recorder is not None and index is None:
         recorder.asked_device()
+    count = _multiprocessors(device)
+    return count if recorder is None else recorder.multiprocessors(count)
+
+
+def _multiprocessors(device: torch.device) -> int:
     if device.type == "cuda" and cuda.available():
         return torch.cuda.get_device_properties(device).multi_processor_count
     run = active_run()

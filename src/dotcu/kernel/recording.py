@@ -15,6 +15,7 @@ import torch
 if TYPE_CHECKING:
     from dotcu.kernel.arguments import Plan
     from dotcu.kernel.config import LaunchConfig
+    from dotcu.kernel.units import Unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class Launched:
     """A launch that happened.
 
     Attributes:
+        unit: Where the kernel is compiled.
         plan: How its arguments were packed.
         args: The arguments as the body gave them.
         grid: The grid as the body gave it; `config` has what it came to.
@@ -31,6 +33,7 @@ class Launched:
     """
 
     kernel: str
+    unit: Unit
     plan: Plan
     args: Sequence[Any]
     grid: Any
@@ -41,7 +44,13 @@ class Launched:
 
 
 class Recorder(Protocol):
-    """Follows the body that is running."""
+    """Follows the body that is running.
+
+    Attributes:
+        runs: Whether launches happen; else they are only told of.
+    """
+
+    runs: bool
 
     def plain(self, value: Any) -> Any:
         """A value with plain numbers."""
@@ -57,6 +66,9 @@ class Recorder(Protocol):
 
     def launched(self, launch: Launched) -> None:
         """Hear of a launch."""
+
+    def multiprocessors(self, count: int) -> int:
+        """How many multiprocessors the device of the call has, for the body to reckon with."""
 
     def asked_device(self) -> None:
         """Hear that an answer hangs on which GPU is the current one."""

@@ -11,6 +11,7 @@ _COMMUTES = {Op.ADD, Op.MUL, Op.MIN, Op.MAX, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.FE
 _IDEMPOTENT = {Op.MIN, Op.MAX}
 _DIVISIONS = {Op.FLOORDIV, Op.MOD, Op.FDIV}
 _KEEPS_SIGN = {Op.ADD, Op.MUL, Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX, Op.ABS}
+_COUNTS = {Op.SIZE, Op.STRIDE, Op.NUMEL, Op.MULTIPROCESSORS}  # torch has no strides below zero
 _NEUTRAL = {Op.ADD: 0, Op.SUB: 0, Op.MUL: 1, Op.FLOORDIV: 1}
 
 
@@ -97,7 +98,7 @@ class Builder:
     def never_negative(self, step: Step) -> bool:
         """Whether a step is a size, or made of sizes in ways that cannot fall below zero."""
         instruction = self.steps[step]
-        if instruction.op in (Op.SIZE, Op.STRIDE, Op.NUMEL):  # torch has no strides below zero
+        if instruction.op in _COUNTS:
             return True
         if instruction.op is Op.INT:
             return instruction.value >= 0

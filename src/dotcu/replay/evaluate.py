@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from dotcu.kernel import sm_count
 from dotcu.kernel.occupancy import MAX_GRID
 from dotcu.kernel.tensors import is_plain
 from dotcu.replay.arithmetic import Inexact, Number, compute, operands
@@ -33,6 +34,7 @@ _LEAVES: Mapping[Op, Callable[[Any, int], Number]] = {
     Op.OFFSET: lambda value, _: int(value.storage_offset()),
     Op.ADDRESS: lambda value, _: int(value.data_ptr()),
     Op.CONTIGUOUS: lambda value, _: int(value.is_contiguous()),
+    Op.MULTIPROCESSORS: lambda value, _: sm_count(value),
     Op.INT_ARGUMENT: lambda value, _: int(value),
     Op.FLOAT_ARGUMENT: lambda value, _: float(value),
 }

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from dotcu.kernel import active_run, context
 from dotcu.kernel.recording import Launched, Recorder
+from dotcu.kernel.units import Unit
 from dotcu.replay.effects import Effects, Ran, compare
 from dotcu.replay.evaluate import evaluate
 from dotcu.replay.finish import finished, seen
@@ -38,15 +39,22 @@ class Followed:
         result: What it returned.
         plan: What it did, for other calls too; or why that cannot be said.
         effects: What it did in this call, as seen; None where it was not followed to its end.
+        units: Where the kernel of each launch of the plan is compiled.
     """
 
     result: Any
     plan: Plan | Unfollowed
     effects: Effects | None = None
+    units: tuple[Unit, ...] = ()
 
 
 def follow(
-    body: Body, arguments: Mapping[str, Any], *, keyword_only: Collection[str], writes: Sequence[str]
+    body: Body,
+    arguments: Mapping[str, Any],
+    *,
+    keyword_only: Collection[str],
+    writes: Sequence[str],
+    runs: bool = True,
 ) -> Followed:
     """Run a body once and say what it did.
 
@@ -55,6 +63,7 @@ def follow(
         arguments: All of the schema's, in its order.
         keyword_only: Those that the body takes by keyword.
         writes: Those that the schema says are written.
+        runs: Whether its launches happen. Where not, the plan holds whatever multiprocessors a GPU has.
 
     Raises:
         Exception: What the body raises.
@@ -63,12 +72,13 @@ def follow(
     try:
         tracer = _begin(list(arguments.values()), distinct=distinct)
     except Untold as reason:
-        return Followed(result=_call(body, arguments, keyword_only), plan=Unfollowed(reason=f"{reason}."))
-    follower = _Follower(tracer)
+        result = _call(body, arguments, keyword_only) if runs else None
+        return Followed(result=result, plan=Unfollowed(reason=f"{reason}."))
+    follower = _Follower(tracer, runs=runs)
     result, error = follower.run(body, dict(zip(arguments, tracer.handed, strict=True)), keyword_only)
     if error is not None:
         # Nothing has happened yet. It may be following that the body does not bear, so ask again without.
-        result = _call(body, arguments, keyword_only)
+        result = _call(body, arguments, keyword_only) if runs else None
         return Followed(result=result, plan=Unfollowed(reason=f"followed, it raised {error!r}."))
     return follower.followed(result, [list(arguments).index(name) for name in writes], distinct=distinct)
 
@@ -98,9 +108,11 @@ def _call(
 class _Follower(TorchFunctionMode):
     """Sees what a body asks of torch and of dotcu; a `kernel.recording.Recorder`."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, *, runs: bool) -> None:
         super().__init__()
         self.tracer = tracer
+        self.runs = runs
+        self.units: list[Unit] = []
         self.reason: str | None = None
         self.had_effect = False
         self.launches: list[Launch] = []
@@ -176,6 +188,10 @@ class _Follower(TorchFunctionMode):
                     self.refuse(f"{bytes} bytes of alignment are not as foreseen")
             return real
 
+    def multiprocessors(self, count: int) -> int:
+        """The number; where no launch runs, one that the plan asks for anew."""
+        return count if self.runs else self.tracer.multiprocessors(count)
+
     def asked_device(self) -> None:
         """Refuse an answer that hangs on the current GPU, where GPUs differ."""
         if self.tracer.device.type == "cuda" and _gpus_differ():
@@ -183,7 +199,7 @@ class _Follower(TorchFunctionMode):
 
     def launching(self) -> None:
         """From here on the body has an effect."""
-        self.had_effect = True
+        self.had_effect = self.runs or self.had_effect
 
     def launched(self, launch: Launched) -> None:
         """Write a launch down."""
@@ -193,6 +209,7 @@ class _Follower(TorchFunctionMode):
     def _write(self, launch: Launched) -> None:
         self.launches.append(planned(self.tracer, launch, self.tracer.device))
         self.ran.append(ran(self.tracer, launch))
+        self.units.append(launch.unit)
 
     # The end.
 
@@ -210,7 +227,7 @@ class _Follower(TorchFunctionMode):
             return Followed(
                 result=result, plan=Unfollowed(reason=f"its plan is wrong: {wrong}."), effects=effects
             )
-        return Followed(result=result, plan=plan, effects=effects)
+        return Followed(result=result, plan=plan, effects=effects, units=tuple(self.units))
 
 
 def _gpus_differ() -> bool:

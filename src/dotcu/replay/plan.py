@@ -42,6 +42,7 @@ class Op(enum.IntEnum):
     CONTIGUOUS = 7  # a: argument; whether torch says that it is contiguous, 0 or 1
     INT_ARGUMENT = 8  # a: argument
     FLOAT_ARGUMENT = 9  # a: argument
+    MULTIPROCESSORS = 10  # of the GPU; only where launches do not run: a plan else holds for one device
 
     # Integers, with Python's meaning: // and % round towards minus infinity.
     ADD = 16

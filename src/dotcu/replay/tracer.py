@@ -122,6 +122,11 @@ class Tracer:
     def _leaf(self, op: Op, index: int, dimension: int, value: Any) -> Any:
         return symbol(self.builder, self.builder.leaf(op, index, dimension, value))
 
+    def multiprocessors(self, count: int) -> Any:
+        """How many the GPU has, as a step."""
+        tensor = next(index for index, key in enumerate(self.keys) if isinstance(key, TensorKey))
+        return self._leaf(Op.MULTIPROCESSORS, tensor, 0, count)
+
     def _tensor(self, index: int, value: Tensor) -> Tensor:
         """Take a tensor argument in, under another identity where it is given twice."""
         if not is_plain(value):

@@ -53,7 +53,7 @@ def trace(project: Project, targets: Sequence[Target]) -> Traced:
     machine = [target for target in targets if target.kind == "sm"]
     operators = []
     for name in project.modules:
-        with _importing(project.root, name):
+        with importing(project.root, name):
             operators += [operator for _, operator in resolve(name, verb="build")]
     found: dict[Unit, dict[str, None]] = {}
     notes: dict[str, None] = {}
@@ -74,7 +74,7 @@ def trace(project: Project, targets: Sequence[Target]) -> Traced:
 
 
 @contextmanager
-def _importing(root: Path, module: str) -> Iterator[None]:
+def importing(root: Path, module: str) -> Iterator[None]:
     """Let the project's own module be found, in src or beside pyproject.toml, before an installed one."""
     top = module.split(".")[0]
     in_src = any((root / "src" / name).exists() for name in (top, f"{top}.py"))

@@ -1,0 +1,183 @@
+"""The plans of a project's operators: what their samples' calls do on each architecture, as data.
+
+A body is followed as the host path follows it, with its launches told of and not run. So a plan in
+C++ is what a call by plan is in Python, for every GPU that the wheel has code for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dotcu.checking.cases.given import samples_of
+from dotcu.compile import Target
+from dotcu.errors import DotcuError
+from dotcu.kernel import simulate
+from dotcu.kernel.units import Unit
+from dotcu.operator import Operator, Overload, Sample
+from dotcu.replay.arguments import Argument, read_arguments
+from dotcu.replay.follow import Followed, follow
+from dotcu.replay.plan import ConstantKey, Plan, Unfollowed
+from dotcu.replay.purity import reads
+
+MOST_TARGETS = 64
+"""A plan's targets are the bits of one number."""
+
+# The schema types that C++ on the stable ABI takes. Source: torch/csrc/stable/stableivalue_conversions.h.
+TYPES = {
+    "Tensor": "Tensor",
+    "int": "int64_t",
+    "float": "double",
+    "bool": "bool",
+    "str": "std::string",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A plan, and where it holds.
+
+    Attributes:
+        units: Where the kernel of each of its launches is compiled.
+        targets: Indices of the architectures for which the body does just this.
+    """
+
+    plan: Plan
+    units: tuple[Unit, ...]
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """An overload that C++ can run.
+
+    Attributes:
+        types: The schema type of each argument: `Tensor`, `int?`.
+    """
+
+    overload: Overload
+    types: tuple[str, ...]
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plans:
+    """What was found.
+
+    Attributes:
+        notes: What C++ cannot run, and why.
+    """
+
+    planned: tuple[Planned, ...]
+    notes: tuple[str, ...]
+
+
+def plan_all(operators: Sequence[Operator], targets: Sequence[Target]) -> Plans:
+    """Follow every overload for each architecture, with every sample in every dtype."""
+    planned, notes = [], dict[str, None]()
+    for operator in operators:
+        for overload in operator.overloads.values():
+            reason = _unfit(overload)
+            found = {} if reason else _variants(overload, targets, notes)
+            if found:
+                planned.append(_planned(overload, found))
+            elif reason:
+                notes[f"{overload.qualified_name} is not in C++: {reason}"] = None
+    return Plans(planned=tuple(planned), notes=tuple(notes))
+
+
+def _planned(overload: Overload, found: Mapping[Plan, tuple[tuple[Unit, ...], dict[int, None]]]) -> Planned:
+    variants = tuple(
+        Variant(plan=plan, units=units, targets=tuple(where)) for plan, (units, where) in found.items()
+    )
+    return Planned(overload=overload, types=types_of(overload), variants=variants)
+
+
+def schema_of(overload: Overload) -> Any:
+    """torch's `FunctionSchema`."""
+    return torch._C.parse_schema(overload.signature.name + overload.signature.text)
+
+
+def types_of(overload: Overload) -> tuple[str, ...]:
+    """The schema type of each argument; a dtype is an `int` to a schema."""
+    found = []
+    for argument in schema_of(overload).arguments:
+        text = str(argument.type)
+        optional = text.startswith("Optional[")
+        found.append(text.removeprefix("Optional[").removesuffix("]") + "?" * optional)
+    return tuple(found)
+
+
+def _unfit(overload: Overload) -> str:
+    """Why no call of it can be in C++; empty where one may be."""
+    for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
+        if kind.removesuffix("?") not in TYPES:
+            return f"its argument {name} is a {kind}, which the stable ABI does not take from here."
+    found = reads(overload.body)
+    return str(found) if isinstance(found, Unfollowed) else ""
+
+
+def _variants(
+    overload: Overload, targets: Sequence[Target], notes: dict[str, None]
+) -> dict[Plan, tuple[tuple[Unit, ...], dict[int, None]]]:
+    found: dict[Plan, tuple[tuple[Unit, ...], dict[int, None]]] = {}
+    lacking: dict[str, list[str]] = {}
+    for index, target in enumerate(targets):
+        for name, sample in _samples(overload):
+            plan, units, reason = _followed(overload, sample, target)
+            if plan is not None:
+                found.setdefault(plan, (units, {}))[1][index] = None
+            elif name not in lacking.setdefault(reason, []):
+                lacking[reason].append(name)
+    if not found and not lacking:
+        notes[f"{overload.qualified_name} is not in C++: it has no samples, which show what it does."] = None
+    for reason, names in lacking.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        notes[f"{overload.qualified_name} with {names[0]}{more} is not in C++: {reason}"] = None
+    return found
+
+
+def _samples(overload: Overload) -> Iterator[tuple[str, Sample]]:
+    """Each with what to call it: `float32, sample 2`."""
+    with torch.random.fork_rng(devices=[]):
+        for dtype in overload.dtypes:
+            torch.default_generator.manual_seed(0)
+            for number, sample in enumerate(samples_of(overload, torch.device("cpu"), dtype)):
+                yield f"{str(dtype).removeprefix('torch.')}, sample {number}", sample
+
+
+def _followed(
+    overload: Overload, sample: Sample, target: Target
+) -> tuple[Plan | None, tuple[Unit, ...], str]:
+    signature = overload.signature
+    arguments = read_arguments(schema_of(overload), overload.body)
+    try:
+        with simulate(arch=str(target).replace("compute_", "sm_")), torch.no_grad():
+            followed: Followed = follow(
+                overload.body,
+                dict(_whole(arguments, sample)),
+                keyword_only=signature.keyword_only,
+                writes=signature.mutates,
+                runs=False,
+            )
+    except DotcuError as error:
+        return None, (), str(error)
+    if isinstance(followed.plan, Unfollowed):
+        return None, (), str(followed.plan)
+    for key in followed.plan.keys:
+        if isinstance(key, ConstantKey) and not isinstance(key.value, (type(None), bool, str, torch.dtype)):
+            return None, (), f"it hangs on a {type(key.value).__name__}."
+    return followed.plan, followed.units, ""
+
+
+def _whole(arguments: Sequence[Argument], sample: Sample) -> Iterator[tuple[str, Any]]:
+    """A value for each argument, as torch would pass it on."""
+    names = [argument.name for argument in arguments]
+    given = {**dict(zip(names, sample.args, strict=False)), **sample.kwargs}
+    for argument in arguments:
+        value = given[argument.name] if argument.name in given else argument.default[0]
+        whole = argument.makes_float and type(value) is int
+        yield argument.name, float(value) if whole else value

@@ -1,0 +1,76 @@
+"""Calls operators of a library that dotcu has written in C++, and says what became of each, as JSON.
+
+    python calls_in_cpp.py LIBRARY PLANS
+
+The plans are those that the library was written of. The driver is driver.c's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.kernel import simulate
+from dotcu.replay.effects import Effects
+from dotcu.replay.evaluate import evaluate, matches
+
+LOG = Path(os.environ["DRIVER_LOG"])
+
+
+def expected(effects: Effects, args: list[Any], results: list[Tensor]) -> list[dict[str, Any]]:
+    """What the driver should have been asked."""
+    made = dict(zip(effects.results, results, strict=False))
+    found = []
+    for ran in effects.launches:
+        data = bytearray(ran.parameters)
+        for at in ran.addresses:
+            memory = args[at.source] if at.argument else made[at.source]
+            data[at.offset : at.offset + 8] = struct.pack("<q", memory.data_ptr() + at.bytes)
+        whole = {"grid": list(ran.grid), "block": list(ran.block), "smem_bytes": ran.smem_bytes}
+        found.append({**whole, "parameters": data.hex()})
+    return [one for one in found if all(one["grid"])]
+
+
+def call(name: str, plans: list[Any], args: list[Any]) -> dict[str, Any]:
+    """Call an operator, and hold what it asked of the driver against its plans."""
+    LOG.write_text("")
+    namespace, _, short = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), short.split(".")[0])
+    overload = getattr(packet, (*short.split("."), "default")[1])
+    named = {a.name: v for a, v in zip(overload._schema.arguments, args, strict=True) if a.kwarg_only}
+    try:
+        given = overload(*args[: len(args) - len(named)], **named)
+    except RuntimeError as error:
+        return {"error": str(error)}
+    results = [] if given is None else [given] if isinstance(given, Tensor) else list(given)
+    for plan in plans:
+        effects = evaluate(plan, args) if matches(plan, args) else None
+        if effects is not None:
+            made = [effects.allocations[number] for number in effects.results]
+            return {
+                "asked": [json.loads(line) for line in LOG.read_text().splitlines()],
+                "expected": expected(effects, args, results),
+                "shapes": [[list(t.shape), list(t.stride()), str(t.dtype)] for t in results],
+                "planned": [[list(m.sizes), list(m.strides), str(m.dtype)] for m in made],
+            }
+    return {"error": "no plan of Python's fits"}
+
+
+def main(library: str, file: str) -> None:
+    """Make the calls, whose arguments are Python text."""
+    torch.ops.load_library(library)
+    plans, calls, arch = pickle.loads(Path(file).read_bytes())
+    with simulate(arch=arch):
+        replies = [call(name, plans[name], eval(text)) for name, text in calls]
+    sys.stdout.write(json.dumps(replies))
+
+
+main(*sys.argv[1:])

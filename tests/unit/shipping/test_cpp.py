@@ -1,0 +1,358 @@
+"""Operators in C++: they ask the driver for what the plans in Python say, and refuse what is in no plan.
+
+No GPU takes part: the driver is one that writes down what it is asked to launch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shipped
+from dotcu.checking.target import resolve
+from dotcu.compile import Target
+from dotcu.errors import ToolchainError, UsageError
+from dotcu.extension import tools, torch_parts
+from dotcu.replay.arithmetic import INT_MAX, INT_MIN, Inexact, compute, operands
+from dotcu.replay.plan import Instruction, Op
+from dotcu.shipping import building, project
+from dotcu.shipping.cpp import planning, steps
+from dotcu.shipping.cpp import project as cpp
+from dotcu.shipping.tracing import importing
+
+HERE = Path(__file__).parent
+GPU = {"sm_75": "7 5 40", "sm_80": "8 0 108", "sm_86": "8 6 72", "sm_90": "9 0 132"}
+"""What driver.c says of itself: compute capability and multiprocessors, these as the simulator has them."""
+
+KERNELS = """\
+template <typename T>
+__global__ void scale(const T* x, T* out, float by, long long n) {
+    const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
+    if (i < n) out[i] = static_cast<T>(by * static_cast<float>(x[i]));
+}
+
+__global__ void fill(float* out, double by, int n, unsigned char twice) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        out[i] = static_cast<float>(by) * (1 + twice);
+}
+
+__global__ void add(const float* x, const float* bias, float* out, int* count, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + (bias ? bias[i] : 0.0f);
+    if (i == 0) *count = n;
+}
+"""
+
+OPS = '''\
+import torch
+from torch import Tensor
+
+import dotcu
+
+kernels = dotcu.load("scale.cu")
+
+
+@dotcu.op("{name}::scale", dtypes=(torch.float32, torch.float16))
+def scale(x: Tensor, by: float = 2.0) -> Tensor:
+    """x times a number."""
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernels.scale[x.dtype](x, out, by, n, grid=dotcu.cdiv(n, 128), block=128)
+    return out
+
+
+@scale.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(300, device=device, dtype=dtype), 3.0)
+    yield dotcu.Sample(torch.ones(3, 4, device=device, dtype=dtype), by=3)
+
+
+@scale.reference
+def _(x, by=2.0):
+    return x * by
+
+
+@scale.overload("out", mutates_args=("out",))
+def _(x: Tensor, by: float = 2.0, *, out: Tensor) -> None:
+    n = x.numel()
+    kernels.scale[x.dtype](x, out, by, n, grid=dotcu.cdiv(n, 128), block=128)
+
+
+@dotcu.op("{name}::fill")
+def fill(like: Tensor, by: float, how: str = "once") -> Tensor:
+    """A number everywhere, by as many blocks as there are multiprocessors."""
+    out = torch.empty_like(like)
+    n = like.numel()
+    blocks = min(dotcu.sm_count(like) * 2, dotcu.cdiv(n, 64))
+    kernels.fill(out, by / 2 + 1, n, int(how == "twice"), grid=blocks, block=64)
+    return out
+
+
+@fill.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(300, device=device, dtype=dtype), 3.0)
+    yield dotcu.Sample(torch.ones(30000, device=device, dtype=dtype), 3.0, "twice")
+
+
+@dotcu.op("{name}::add")
+def add(x: Tensor, bias: Tensor | None = None, rows: int | None = None) -> tuple[Tensor, Tensor]:
+    """x plus a bias, and how many elements there are."""
+    out, count = torch.empty_like(x), torch.zeros(1, dtype=torch.int32, device=x.device)
+    n = x.shape[0] if rows is None else rows
+    kernels.add(x, bias, out, count, n, grid=dotcu.cdiv(n, 32), block=32)
+    return out, count
+
+
+@add.samples
+def _(device, dtype):
+    x = torch.ones(50, device=device, dtype=dtype)
+    yield dotcu.Sample(x)
+    yield dotcu.Sample(x, x)
+    yield dotcu.Sample(x, rows=40)
+
+
+@dotcu.op("{name}::copied")
+def copied(x: Tensor) -> Tensor:
+    """What no plan can say."""
+    return scale(x.cpu(), 1.0)
+
+
+@copied.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(50, device=device, dtype=dtype))
+'''
+
+
+@dataclass(frozen=True)
+class Written:
+    """A project's operators in C++."""
+
+    made: shipped.Made
+    source: cpp.Source
+    planned: Sequence[planning.Planned]
+    library: Path
+    symbols: str
+
+
+@pytest.fixture(scope="module")
+def compiler() -> tools.HostCompiler:
+    try:
+        return tools.host()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompiler) -> Written:
+    folder = tmp_path_factory.mktemp("cpp")
+    made = shipped.make(folder / "project", architectures=("8.0", "9.0"), source=KERNELS, ops=OPS)
+    made.write("__init__.py", "from .ops import *\n")
+    planned = building.prepare(project.read(made.root))
+    compiled = building.compile_kernels(planned, lambda _: None)
+    operators = [operator for _, operator in resolve(made.name, verb="build")]
+    targets = [Target.parse("sm_80"), Target.parse("sm_90")]
+    source = cpp.source(made.name, operators, compiled, targets)
+    cpp.save(source, folder / "out")
+    library = cpp.library(folder / "out", made.name, flags=["-DDOTCU_DEVICE=CPU", "-O0", "-Wall", "-Werror"])
+    every = planning.plan_all(operators, targets).planned
+    sizes = {
+        code.lowered[launch.kernel]: len(launch.parameters)
+        for one in every for variant in one.variants for launch in variant.plan.launches
+        for code in compiled.values() if launch.kernel in code.lowered
+    }  # fmt: skip
+    return Written(made, source, every, library, ",".join(f"{name}={size}" for name, size in sizes.items()))
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompiler) -> Path:
+    folder = tmp_path_factory.mktemp("driver")
+    words = [*compiler.words, "-x", "c", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", HERE / "driver.c"]
+    subprocess.run(words, check=True)
+    return folder
+
+
+def call(
+    written: Written, driver: Path, folder: Path, arch: str, calls: Sequence[tuple[str, str]]
+) -> list[Any]:
+    """Call operators of the library where there is no other: each with arguments that are a Python text."""
+    plans = {one.overload.qualified_name: [v.plan for v in one.variants] for one in written.planned}
+    named = [(f"{written.made.name}::{name}", text) for name, text in calls]
+    (folder / "plans").write_bytes(pickle.dumps((plans, named, arch)))
+    environment = {
+        **os.environ, "LD_LIBRARY_PATH": str(driver), "DRIVER_GPU": GPU[arch],
+        "DRIVER_LOG": str(folder / "log"), "DRIVER_PARAMETERS": written.symbols,
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, HERE / "calls_in_cpp.py", written.library, folder / "plans"],
+        capture_output=True, text=True, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+ASKED = ("grid", "block", "smem_bytes", "parameters")
+FITTING = (
+    ("scale", "[torch.ones(300), 3.0]"),
+    ("scale", "[torch.ones(0), 3.0]"),
+    ("scale", "[torch.ones(5, 7, dtype=torch.float16), -1e-3]"),
+    ("scale", "[torch.ones(1000)[1:], 2.0]"),
+    ("scale.out", "[torch.ones(300), 3.0, torch.empty(300)]"),
+    ("fill", "[torch.ones(77), 0.1, 'once']"),
+    ("fill", "[torch.ones(30000), 0.1, 'twice']"),
+    ("add", "[torch.ones(50), None, None]"),
+    ("add", "[torch.ones(33), torch.ones(33), None]"),
+    ("add", "[torch.ones(33), None, 20]"),
+)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_86", marks=pytest.mark.slow), "sm_90"])
+def test_the_driver_is_asked_for_what_the_plans_say(
+    written: Written, driver: Path, tmp_path: Path, arch: str
+) -> None:
+    replies = call(written, driver, tmp_path, arch, FITTING)
+    for (name, text), reply in zip(FITTING, replies, strict=True):
+        assert "error" not in reply, (name, text, reply)
+        asked = [{key: one[key] for key in ASKED} for one in reply["asked"]]
+        assert asked == reply["expected"], (name, text)
+        assert reply["shapes"] == reply["planned"], (name, text)
+    asked = [[one["grid"][0] for one in reply["asked"]] for reply in replies]
+    grids = dict(zip([text for _, text in FITTING], asked, strict=True))
+    assert grids["[torch.ones(0), 3.0]"] == []
+    assert grids["[torch.ones(30000), 0.1, 'twice']"] == [2 * int(GPU[arch].split()[2])]  # multiprocessors
+
+
+REFUSED = (
+    ("scale", "[torch.ones(4, 3).t(), 2.0]", "with tensors of shapes [3, 4] on sm_80"),
+    ("scale", "[torch.ones(3, dtype=torch.float64), 1.0]", "(float32[1d]) (float32[2d])"),
+    ("scale", "[torch.ones(2, 2, 2), 1.0]", "with tensors of shapes [2, 2, 2] on sm_80"),
+    ("fill", "[torch.ones(5), 1.0, 'thrice']", "Add a sample like this call"),
+    ("add", "[torch.ones(5), torch.ones(5), 7]", "with tensors of shapes [5], [5] on sm_80"),
+)
+
+
+def test_a_call_like_no_sample_is_refused(written: Written, driver: Path, tmp_path: Path) -> None:
+    replies = call(written, driver, tmp_path, "sm_80", [refused[:2] for refused in REFUSED])
+    for (name, text, told), reply in zip(REFUSED, replies, strict=True):
+        assert f"{written.made.name}::{name} has no plan in C++ for this call" in reply["error"], text
+        assert told in reply["error"], text
+
+
+def test_a_gpu_that_there_is_no_code_for_is_named(written: Written, driver: Path, tmp_path: Path) -> None:
+    (reply,) = call(written, driver, tmp_path, "sm_75", [("scale", "[torch.ones(3), 1.0]")])
+    assert "has no code for a GPU of compute capability 7.5; it has sm_80, sm_90" in reply["error"]
+
+
+def test_what_has_no_plan_is_told(written: Written) -> None:
+    assert "copied" not in " ".join(written.source.operators)
+    (note,) = written.source.notes
+    assert note.startswith(f"{written.made.name}::copied is not in C++: it calls the operator scale")
+
+
+def test_a_project_without_plans_is_refused(tmp_path: Path) -> None:
+    ops = shipped.OPS.replace("out = torch.empty_like(x)", "out = torch.empty_like(x.cpu())")
+    made = shipped.make(tmp_path, ops=ops)
+    with importing(made.root, made.name):
+        operators = [operator for _, operator in resolve(made.name, verb="build")]
+    with pytest.raises(UsageError, match=r"No operator of .* can be in C"):
+        cpp.source(made.name, operators, {}, [Target.parse("sm_80")])
+
+
+def test_another_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="it is not replaced"):
+        cpp.save(cpp.Source(operators=(), notes=(), files={}), tmp_path / "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+INTEGERS = (
+    0,
+    1,
+    -1,
+    2,
+    -2,
+    7,
+    -7,
+    62,
+    63,
+    64,
+    65,
+    2**31,
+    2**53,
+    -(2**53),
+    2**53 + 1,
+    INT_MAX,
+    INT_MIN,
+    INT_MIN + 1,
+)
+DOUBLES = (0.0, -0.0, 1.5, -1.5, 2.0**53, 9.3e18, -9.3e18, 1e308, float("inf"), float("-inf"), float("nan"))
+INTO_DOUBLE = (Op.TO_FLOAT, Op.FADD, Op.FSUB, Op.FMUL, Op.FDIV, Op.FNEG, Op.FABS)
+
+
+@pytest.mark.slow
+def test_numbers_are_python_s(compiler: tools.HostCompiler, tmp_path: Path) -> None:
+    """Every operation, on all pairs of numbers at which something may go wrong."""
+    cases = [
+        (op, a, b)
+        for op in Op if op >= Op.ADD
+        for values in [DOUBLES if op > Op.TO_FLOAT else INTEGERS]
+        for a in values for b in random.Random(int(op)).sample(values, len(values))
+    ]  # fmt: skip
+    functions = []
+    for op in dict.fromkeys(op for op, _, _ in cases):
+        kind = "double" if op > Op.TO_FLOAT else "int64_t"
+        value = steps._STEPS[op].format(x="a", y="b")
+        functions.append(
+            f"if (op == {int(op)}) {{ const auto a = as<{kind}>(first), b = as<{kind}>(second); (void)b;"
+            f" const {'double' if op in INTO_DOUBLE else 'int64_t'} made = {value}; show(exact, made); }}"
+        )
+    header = files("dotcu.shipping.cpp").joinpath("runtime.h").read_text()
+    (tmp_path / "dotcu.h").write_text(header)
+    (tmp_path / "main.cpp").write_text(
+        '#include "dotcu.h"\n#include <cstdio>\nusing namespace dotcu;\n'
+        "template <typename T> T as(uint64_t bits) { T made; std::memcpy(&made, &bits, 8); return made; }\n"
+        "template <typename T> void show(const Exact& exact, T made) {\n"
+        "    uint64_t bits; std::memcpy(&bits, &made, 8);\n"
+        '    if (exact.holds) std::printf("%llx\\n", (unsigned long long)bits); else std::puts("none");\n}\n'
+        "int main() {\n    int op; unsigned long long first, second;\n"
+        '    while (std::scanf("%d %llx %llx", &op, &first, &second) == 3) {\n        Exact exact;\n        '
+        + "\n        ".join(functions) + "\n    }\n}\n"
+    )  # fmt: skip
+    words = [
+        *compiler.words,
+        *torch_parts.find().compile_words(),
+        "-O1",
+        "-o",
+        tmp_path / "main",
+        tmp_path / "main.cpp",
+    ]
+    subprocess.run([*map(str, words), "-ldl"], check=True)
+    lines = "".join(f"{int(op)} {_bits(a):x} {_bits(b):x}\n" for op, a, b in cases)
+    done = subprocess.run([tmp_path / "main"], input=lines, capture_output=True, text=True, check=True)
+    wanted = [_computed(op, a, b) for op, a, b in cases]
+    assert done.stdout.split() == wanted
+
+
+def _bits(value: int | float) -> int:
+    data = struct.pack("<d", value) if isinstance(value, float) else struct.pack("<q", value)
+    return int(struct.unpack("<Q", data)[0])
+
+
+def _computed(op: Op, a: Any, b: Any) -> str:
+    try:
+        made = compute(op, *((a, b) if len(operands(Instruction(op))) == 2 else (a,)))
+    except Inexact:
+        return "none"
+    return f"{_bits(float(made) if op in INTO_DOUBLE else int(made)):x}"
