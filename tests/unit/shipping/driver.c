@@ -1,4 +1,4 @@
-/* A CUDA driver that launches nothing: it writes down what it is asked to launch.
+/* A CUDA driver that writes down what it is asked to launch. Of the kernels it runs one, scale<float>.
  *
  * DRIVER_LOG         the file that a launch adds a line to
  * DRIVER_PARAMETERS  "symbol=bytes,...": how many bytes of parameters each kernel takes
@@ -33,6 +33,11 @@ int cuModuleGetFunction(void **function, void *module, const char *symbol) {
 }
 int cuFuncGetAttribute(int *value, int attribute, void *function) { return *value = 1024, 0; }
 int cuFuncSetAttribute(void *function, int attribute, int value) { return attribute == 8 && value != 101376 - 1024; }
+static void scale(void **parameters) {
+    const float *x = *(float **)parameters[0], by = *(float *)parameters[2];
+    float *out = *(float **)parameters[1];
+    for (long long i = 0; i < *(long long *)parameters[3]; ++i) out[i] = by * x[i];
+}
 int cuLaunchKernelEx(const Config *config, void *function, void **parameters, void **extra) {
     const char *symbol = function;
     FILE *log = fopen(getenv("DRIVER_LOG"), "a");
@@ -43,5 +48,6 @@ int cuLaunchKernelEx(const Config *config, void *function, void **parameters, vo
     fprintf(log, "], \"parameters\": \"");
     for (int i = 0; i < bytes; ++i) fprintf(log, "%02x", ((unsigned char *)parameters[0])[i]);
     fprintf(log, "\"}\n");
+    if (strcmp(symbol, "_Z5scaleIfEvPKT_PS0_fx") == 0) scale(parameters);
     return fclose(log), 0;
 }

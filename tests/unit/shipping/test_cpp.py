@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+import aoti
 import shipped
 from dotcu.checking.target import resolve
 from dotcu.compile import Target
@@ -183,6 +184,14 @@ def driver(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompile
     return folder
 
 
+def surroundings(written: Written, driver: Path, folder: Path, arch: str) -> dict[str, str]:
+    """The environment of a program for which driver.c is the driver."""
+    return {
+        **os.environ, "LD_LIBRARY_PATH": str(driver), "DRIVER_GPU": GPU[arch],
+        "DRIVER_LOG": str(folder / "log"), "DRIVER_PARAMETERS": written.symbols,
+    }  # fmt: skip
+
+
 def call(
     written: Written, driver: Path, folder: Path, arch: str, calls: Sequence[tuple[str, str]]
 ) -> list[Any]:
@@ -190,16 +199,26 @@ def call(
     plans = {one.overload.qualified_name: [v.plan for v in one.variants] for one in written.planned}
     named = [(f"{written.made.name}::{name}", text) for name, text in calls]
     (folder / "plans").write_bytes(pickle.dumps((plans, named, arch)))
-    environment = {
-        **os.environ, "LD_LIBRARY_PATH": str(driver), "DRIVER_GPU": GPU[arch],
-        "DRIVER_LOG": str(folder / "log"), "DRIVER_PARAMETERS": written.symbols,
-    }  # fmt: skip
+    environment = surroundings(written, driver, folder, arch)
     done = subprocess.run(
         [sys.executable, HERE / "calls_in_cpp.py", written.library, folder / "plans"],
         capture_output=True, text=True, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))
+
+
+@pytest.mark.slow
+def test_it_runs_from_an_aotinductor_package_without_python(
+    written: Written, driver: Path, compiler: tools.HostCompiler, tmp_path: Path
+) -> None:
+    package = aoti.package(written.made.root, f"{written.made.name}::scale", tmp_path, device="cpu")
+    program = aoti.program(compiler, tmp_path)
+    environment = surroundings(written, driver, tmp_path, "sm_90")
+    words = [program, written.library, package, "cpu"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.stdout == "error 0, without Python\n", done.stdout + done.stderr
+    assert "_Z5scaleIfEvPKT_PS0_fx" in (tmp_path / "log").read_text()
 
 
 ASKED = ("grid", "block", "smem_bytes", "parameters")
