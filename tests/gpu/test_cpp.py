@@ -63,11 +63,15 @@ def compiler() -> tools.HostCompiler:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> shipped.Made:
     folder = tmp_path_factory.mktemp("cpp")
-    return shipped.make(folder / "project", architectures=("8.0", "9.0"), dtypes="(torch.float32, torch.float16)")
+    return shipped.make(
+        folder / "project", architectures=("8.0", "9.0"), dtypes="(torch.float32, torch.float16)"
+    )
 
 
 @pytest.fixture(scope="module")
-def library(made: shipped.Made, compiler: tools.HostCompiler, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(
+    made: shipped.Made, compiler: tools.HostCompiler, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     compiled = building.compile_kernels(building.prepare(project.read(made.root)), lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
     written = cpp.source(made.name, operators, compiled, [Target.parse("sm_80"), Target.parse("sm_90")])
