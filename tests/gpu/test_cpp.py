@@ -1,4 +1,4 @@
-"""Operators in C++ on a GPU: the same results as in Python, and from an AOTInductor package without Python."""
+"""Operators in C++ on a GPU: results as in Python, and from an AOTInductor package without it."""
 
 from __future__ import annotations
 
