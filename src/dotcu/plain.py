@@ -1,15 +1,39 @@
-"""Reports for those who see no terminal: a string of what is shown, and values that JSON has."""
+"""Reports for those who see no terminal: a string of what is shown, and values that JSON has.
+
+A report itself knows only what it shows, as `__rich__` gives it; what follows from that is here.
+"""
 
 from __future__ import annotations
 
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from rich.console import Console, RenderableType
 
 _WIDE = 100_000  # characters: no line of a report is folded where it is made a string
+
+
+class Report(ABC):
+    """A value that shows itself: in a terminal as `__rich__` has it, as a str, and in a notebook."""
+
+    @abstractmethod
+    def __rich__(self) -> RenderableType: ...
+
+    def __str__(self) -> str:
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        page: str = import_module("dotcu.notebook.page").html(self)
+        return page
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What IPython shows of it in a terminal, in place of a dataclass's repr."""
+        return {"text/plain": str(self)}
 
 
 def text(renderable: RenderableType) -> str:
