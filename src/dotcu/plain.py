@@ -38,7 +38,10 @@ class Report(ABC):
 
 def text(renderable: RenderableType) -> str:
     """What is shown, without colours, nothing folded, no blanks at the ends of lines."""
-    console = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False)
+    console = Console(
+        file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False,
+        force_jupyter=False,
+    )  # fmt: skip
     with console.capture() as captured:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())

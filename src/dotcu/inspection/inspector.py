@@ -131,7 +131,7 @@ def _uninstantiated(module: Module, instances: Sequence[str]) -> Iterator[str]:
     known = {name.partition("<")[0] for name in instances}
     for kernel in module.kernels.values():
         if kernel.is_template and kernel.name not in known:
-            example = templates.example(kernel.declaration)
+            example = templates.example(kernel.declaration).removesuffix("(...)")
             yield f"{kernel.name} is a template: inspect an instantiation of it, {example}"
 
 

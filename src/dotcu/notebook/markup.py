@@ -48,20 +48,18 @@ def _words(text: str | Text) -> str:
     """Text with its styles as elements."""
     if isinstance(text, str):
         return html.escape(text)
-    return "".join(
-        _styled(html.escape(part.text), part.style) for part in text.render(_console()) if part.text
-    )
+    whole = _console().get_style(text.style)  # which rich leaves out where no part has a style of its own
+    parts = (part for part in text.render(_console()) if part.text)
+    return "".join(_styled(html.escape(part.text), part.style or whole) for part in parts)
 
 
 @cache
 def _console() -> Console:
     """What knows the names of styles; nothing is written to it."""
-    return Console(quiet=True)
+    return Console(quiet=True, force_jupyter=False)
 
 
-def _styled(words: str, style: Style | None) -> str:
-    if style is None:
-        return words
+def _styled(words: str, style: Style) -> str:
     colour = style.color.name if style.color else ""
     names = " ".join([*([colour] if colour in _COLOURS else []), *(["dim"] if style.dim else [])])
     words = f'<span class="{names}">{words}</span>' if names else words
@@ -108,7 +106,7 @@ def _lines(grid: Grid) -> Iterator[str]:
     used = [place for place in range(len(grid.columns)) if any(_has(line, place) for line in grid.lines)]
     for line in grid.lines:
         indent = f' style="padding-left:{line.indent}ch"' if line.indent else ""
-        cells = []
+        cells: list[str] = []
         for place in (each for each in used if each < len(line.cells)):
             side = _RIGHT if grid.columns[place].right else indent if not cells else ""
             cells.append(f"<td{side}>{_words(line.cells[place])}</td>")

@@ -33,16 +33,17 @@ def plot(report: BenchReport) -> str:
 
 
 def lines(report: InspectReport) -> str:
-    """Each counted kernel's source, with a bar at each line for what it executed."""
-    return "".join(_lines(one) for one in report.kernels if one.counted is not None)
+    """Each counted kernel's source, with a bar at each line for what it executed; of several, folded."""
+    counted = [one for one in report.kernels if one.counted is not None]
+    return "".join(_lines(one, " open" if len(counted) == 1 else "") for one in counted)
 
 
-def _lines(one: InspectedKernel) -> str:
+def _lines(one: InspectedKernel, state: str) -> str:
     name = f"{one.code.name} {one.code.arch}"
     rows = "".join(_rows(one))
     head = '<tr><th class="right">instructions</th><th></th><th class="right">line</th><th></th></tr>'
     return (
-        f"<details open><summary>{html.escape(name)}: instructions by line</summary>"
+        f"<details{state}><summary>{html.escape(name)}: instructions by line</summary>"
         f"<table>{head}{rows}</table></details>"
     )
 
