@@ -72,7 +72,7 @@ class Settings:
     )
     debug: bool = field(
         default=False,
-        metadata=_variable("DOTCU_DEBUG", "1: the command line, and a notebook, show tracebacks"),
+        metadata=_variable("DOTCU_DEBUG", "1: command line and notebook show tracebacks"),
     )
     nvrtc: Path | None = field(
         default=None,
