@@ -55,7 +55,7 @@ __all__ = [
     "tensor_map",
 ]
 
-_HOMES = {
+_HOMES = {  # and what IPython's `%load_ext dotcu` asks for
     "Kernel": "dotcu.kernel",
     "Module": "dotcu.kernel",
     "NativeLibrary": "dotcu.extension",
@@ -67,6 +67,7 @@ _HOMES = {
     "is_aligned": "dotcu.kernel",
     "load": "dotcu.kernel",
     "load_inline": "dotcu.kernel",
+    "load_ipython_extension": "dotcu.notebook.extension",
     "load_native": "dotcu.extension",
     "op": "dotcu.operator",
     "simulate": "dotcu.kernel",

@@ -40,6 +40,7 @@ required; what to type next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ class DotcuError(Exception):
     """Base of every error that dotcu raises on purpose."""
 
     exit_code = EXIT_FELL_SHORT
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it: the user's own lines and the message, none of dotcu's lines."""
+        shown: list[str] = import_module("dotcu.notebook.traceback").lines(self)
+        return shown
 
 
 class SourceError(DotcuError):

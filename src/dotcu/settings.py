@@ -71,7 +71,8 @@ class Settings:
         ),
     )
     debug: bool = field(
-        default=False, metadata=_variable("DOTCU_DEBUG", "1: the command line shows tracebacks")
+        default=False,
+        metadata=_variable("DOTCU_DEBUG", "1: command line and notebook show tracebacks"),
     )
     nvrtc: Path | None = field(
         default=None,

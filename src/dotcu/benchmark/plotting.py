@@ -6,6 +6,7 @@ dashes. What was measured with L2 cold and warm stands in panels of their own.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,10 +85,27 @@ def plot(report: BenchReport, path: Path) -> None:
         EnvironmentFault: As `require`.
     """
     require(path)
+    _save(report, path, str(path), format=path.suffix.lower().removeprefix("."))
+
+
+def svg(report: BenchReport) -> str:
+    """Draw a report's rows as the text of an SVG.
+
+    Raises:
+        UsageError: No row has both a time and a size.
+        EnvironmentFault: matplotlib is not installed.
+    """
+    drawn = io.BytesIO()
+    _save(report, drawn, "SVG", format="svg")
+    return drawn.getvalue().decode()
+
+
+def _save(report: BenchReport, to: Path | io.BytesIO, shown: str, *, format: str) -> None:
+    """Draw to a file, which messages call `shown`."""
     drawn = [row for row in report.rows if row.time and row.elements]
     if not drawn:
         raise UsageError(
-            f"there is nothing to draw in {path}: no row has both a time and a size.\n"
+            f"there is nothing to draw in {shown}: no row has both a time and a size.\n"
             "A plot needs tensors with elements, and at least one row that was measured."
         )
     matplotlib = _matplotlib()
@@ -96,8 +114,8 @@ def plot(report: BenchReport, path: Path) -> None:
     style = {"svg.fonttype": "none", "svg.hashsalt": "dotcu", "font.size": 9, "axes.edgecolor": _FAINT}
     with matplotlib.rc_context(style):
         figure = _figure(matplotlib, drawn, looks, caption=head.machine(report.machine))
-        dated = {"Date": None} if path.suffix.lower() == ".svg" else {}  # equal reports give equal files
-        figure.savefig(path, dpi=150, metadata=dated)
+        dated = {"Date": None} if format == "svg" else {}  # equal reports give equal files
+        figure.savefig(to, format=format, dpi=150, metadata=dated)
 
 
 def _matplotlib() -> Any:

@@ -25,7 +25,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchReport:
+class BenchReport(plain.Report):
     """What `dotcu.bench` found. `str()` of it is a table.
 
     Attributes:
@@ -119,6 +119,15 @@ class BenchReport:
         """
         plotting.plot(self, Path(path))
 
+    def svg(self) -> str:
+        """What `plot` draws, as SVG.
+
+        Raises:
+            UsageError: No row could be drawn.
+            EnvironmentFault: matplotlib is not installed.
+        """
+        return plotting.svg(self)
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain values, without raw samples; its `version` changes when their meaning does.
 
@@ -141,9 +150,6 @@ class BenchReport:
 
     def __rich__(self) -> RenderableType:
         return rendering.table(self)
-
-    def __str__(self) -> str:
-        return plain.text(self)
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Derived:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckReport:
+class CheckReport(plain.Report):
     """What `dotcu.check` found. `str()` of it is a table.
 
     Attributes:
@@ -157,9 +157,6 @@ class CheckReport:
 
     def __rich__(self) -> RenderableType:
         return rendering.table(self)
-
-    def __str__(self) -> str:
-        return plain.text(self)
 
 
 def _case(result: Result) -> str:

@@ -237,7 +237,7 @@ def _object_code(plan: BuildPlan, entry: Entry, cached: bool) -> ObjectCode:
 
 def _files(plan: BuildPlan, ptx: str) -> dict[str, str]:
     """Real path, or name to show, of the user's files and of every file that the PTX names."""
-    files = {file.virtual: str(file.path or file.virtual.rpartition("/")[2]) for file in plan.closure.files}
+    files = {file.virtual: str(file.path or plan.display) for file in plan.closure.files}
     for name in _FILE.findall(ptx):
         files.setdefault(name, str(plan.shelf.path(name) or name))
     return files

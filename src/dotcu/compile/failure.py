@@ -77,7 +77,7 @@ def _unknown_target(plan: BuildPlan, found: Sequence[Diagnostic]) -> ToolchainEr
 
 def _unclear(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
     """Lines that kept the host part of a file from being told."""
-    shown = {file.virtual: str(file.path or plan.source.name) for file in plan.closure.files}
+    shown = {file.virtual: str(file.path or plan.display) for file in plan.closure.files}
     lines = [(shown[virtual], line) for virtual, line in plan.closure.unclear]
     return HostCodeError(explain_unclear(plan.display, lines)) if lines else None
 
@@ -192,7 +192,7 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
 def _left_out(plan: BuildPlan, error: Diagnostic) -> str:
     """That a name is not known since its declaration was taken for host code; "" where it was not."""
     name, is_called = undefined.name(error.message), bool(_NO_BODY.search(error.message))
-    shown = {file.virtual: str(file.path or plan.source.name) for file in plan.closure.files}
+    shown = {file.virtual: str(file.path or plan.display) for file in plan.closure.files}
     for virtual, one in plan.closure.left_out:
         is_it = one.line == error.line and one.name in error.message if is_called else one.name == name
         if is_it and (name or is_called):

@@ -53,7 +53,7 @@ class BuildPlan:
     @property
     def display(self) -> str:
         """The source as messages call it."""
-        return str(self.source.path or self.source.name)
+        return self.source.display
 
     @property
     def command(self) -> str:

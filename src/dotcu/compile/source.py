@@ -19,12 +19,19 @@ class Source:
         name: The file's name, or the one that an inline source was given.
         path: Where it was read, absolute; None for an inline source.
         include: Folders that its headers are looked for in, in order, absolute.
+        shown: What messages call it, where that is not its path or name. Compiled code does not hang on it.
     """
 
     name: str
     text: str
     path: Path | None = None
     include: tuple[Path, ...] = ()
+    shown: str = ""
+
+    @property
+    def display(self) -> str:
+        """The source as messages call it."""
+        return self.shown or str(self.path or self.name)
 
     def with_headers(self, headers: Sequence[str]) -> Source:
         """The source with some more headers included.
@@ -36,7 +43,7 @@ class Source:
         return dataclasses.replace(self, text=f"{self.text}{lines}\n") if headers else self
 
     def __repr__(self) -> str:
-        return f"Source({str(self.path or self.name)!r}, {self.text.count(chr(10)) + 1} lines)"
+        return f"Source({self.display!r}, {self.text.count(chr(10)) + 1} lines)"
 
 
 def read_source(

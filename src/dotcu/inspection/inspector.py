@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotcu import _without_torch
 from dotcu.compile import CompileOptions, Target, read_source
@@ -18,7 +19,11 @@ from dotcu.inspection.code.inspected import Counted
 from dotcu.inspection.code.report import InspectReport
 from dotcu.inspection.code.sources import kernels_of
 from dotcu.inspection.code.targets import resolve
-from dotcu.inspection.code.units import Failed, Shape, Template
+from dotcu.inspection.code.units import Failed, Shape, Template, Unit
+from dotcu.kernel import templates
+
+if TYPE_CHECKING:
+    from dotcu.kernel import Kernel, Module
 
 SOURCES = (".cu", ".cuh")
 """The endings of files of kernels."""
@@ -44,7 +49,8 @@ def inspect(
 
     Args:
         target: A `.cu` file, an operator, several operators in a list, or `ops.py` or a module that
-            defines some; the last three with `:name` for one kernel, or one operator, of it.
+            defines some; the last three with `:name` for one kernel, or one operator, of it. Or what
+            `dotcu.load` gave, or one kernel of it: an instantiation, where that is of a template.
         arch: `sm_90a`, or several; `compute_90` for PTX alone. By default this machine's GPU, or sm_90.
         instantiate: Templates of a `.cu` with their arguments: `scale[float32,256]`. Operators need none:
             their samples say which they launch.
@@ -65,6 +71,8 @@ def inspect(
         how = CompileOptions(define=define or {}, options=options)
         return _of_source(str(target), targets, asked, how, include, instantiate)
     _refuse_source_options(instantiate=instantiate, include=include, define=define, options=options)
+    if _is_loaded(target):
+        return _of_loaded(target, targets, asked)
     return _of_operators(target, targets, asked, counts)
 
 
@@ -91,6 +99,40 @@ def _of_source(
     ]
     report = _report(target, assemble(wanted), {}, asked, templates=found.left)
     return _only(report, name) if name else report
+
+
+def _is_loaded(target: Any) -> bool:
+    """Whether it is a module of kernels, or a kernel; without torch there is none."""
+    loaded = sys.modules.get("dotcu.kernel.module")
+    return loaded is not None and isinstance(target, (loaded.Module, loaded.Kernel))
+
+
+def _of_loaded(target: Kernel | Module, targets: Sequence[Target], asked: Shape | None) -> InspectReport:
+    """A kernel; or all of a module: its plain kernels, and the instantiations so far."""
+    units, notes = _loaded(target)
+    wanted = [
+        Wanted(unit=unit, target=each, shapes={}, only=only) for unit, only in units for each in targets
+    ]
+    return _report(target.name, assemble(wanted), {}, asked, notes=tuple(notes))
+
+
+def _loaded(target: Kernel | Module) -> tuple[list[tuple[Unit, tuple[str, ...] | None]], Iterable[str]]:
+    """The units to look at, with the kernels of each, None for all; and notes."""
+    from dotcu.kernel import Kernel  # needs torch, which is there where the target is
+
+    if isinstance(target, Kernel):
+        return [(target.unit, (target.name,))], ()
+    plain, *instances = target.units()
+    names = [name for unit in instances for name in unit.names]
+    return [(plain, None), *((unit, unit.names) for unit in instances)], _uninstantiated(target, names)
+
+
+def _uninstantiated(module: Module, instances: Sequence[str]) -> Iterator[str]:
+    known = {name.partition("<")[0] for name in instances}
+    for kernel in module.kernels.values():
+        if kernel.is_template and kernel.name not in known:
+            example = templates.example(kernel.declaration).removesuffix("(...)")
+            yield f"{kernel.name} is a template: inspect an instantiation of it, {example}"
 
 
 def _of_operators(target: Any, targets: Sequence[Target], asked: Shape | None, counts: bool) -> InspectReport:

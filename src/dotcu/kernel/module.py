@@ -40,7 +40,7 @@ class Module:
     """The kernels and variables of one source. Nothing is compiled before something needs it.
 
     Attributes:
-        name: The source's file name.
+        name: The source's file name, or what messages call it instead.
         source: Its text, and where it was read.
         options: How it is compiled.
         kernels: Every kernel by its qualified name; `module.k` is short for `module.kernels["k"]`.
@@ -50,12 +50,12 @@ class Module:
     def __init__(self, source: Source, options: CompileOptions, instantiate: Instantiations) -> None:
         self.source = source
         self.options = options
-        self.name = source.name
+        self.name = source.shown or source.name
         self._lock = ForkSafeLock()
         self._contents: dict[str, bytes] = {}
         self._declared = declared(source, options)
         kernels = self._declared.kernels
-        self._users = Users(source.name)
+        self._users = Users(self.name)
         self._late: set[str] = set()
         plain = [d for d in kernels if not d.template_parameters]
         templates_by_name = {d.name: d for d in kernels if d.template_parameters}
@@ -146,8 +146,7 @@ class Module:
         return [*super().__dir__(), *self.kernels]
 
     def __repr__(self) -> str:
-        where = self.source.path or self.name
-        return f"<dotcu.Module {str(where)!r}: {', '.join(self.kernels) or 'no kernels'}>"
+        return f"<dotcu.Module {self.source.display!r}: {', '.join(self.kernels) or 'no kernels'}>"
 
     def missing(self, name: str) -> Kernel:
         """Look for a kernel that the scan of the text did not find, since a macro makes it, say.

@@ -45,7 +45,7 @@ class Code:
     def program(self) -> Program:
         """The PTX: headers and variables now, bodies when the simulator asks for them."""
         source = self.unit.source
-        texts = {source.name: source.text} if source.path is None else {}
+        texts = {source.display: source.text} if source.path is None else {}
         with phases.during("ptx"):
             return Program.parse(self.object.ptx, self.object.files, texts)
 
@@ -58,7 +58,7 @@ class Code:
         found = self.object.lowered.get(name) or self._about(name).lowered.get(name)
         if found is None:
             raise KernelNotFound(
-                f"{self.unit.source.name} declares {name}, but the compiler does not see it for "
+                f"{self.unit.source.display} declares {name}, but the compiler does not see it for "
                 f"{self.object.target}.\nIs it inside an #if? Pass the macro: load(..., define={{...}})."
             )
         return found

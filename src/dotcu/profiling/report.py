@@ -54,7 +54,7 @@ class OperatorProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileReport:
+class ProfileReport(plain.Report):
     """What `dotcu profile` found. `str()` of it is what the command prints."""
 
     profiles: tuple[OperatorProfile, ...]
@@ -74,9 +74,6 @@ class ProfileReport:
 
     def __rich__(self) -> RenderableType:
         return rendering.table(self)
-
-    def __str__(self) -> str:
-        return plain.text(self)
 
 
 def _profile(profile: OperatorProfile) -> dict[str, Any]:

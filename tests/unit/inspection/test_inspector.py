@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import dotcu
 from dotcu import gallery
 from dotcu.compile import toolchain
-from dotcu.errors import SourceNotFound, UsageError
+from dotcu.errors import ArgumentError, SourceNotFound, UsageError
 from dotcu.inspection import InspectReport, inspect
 from inspecting import needs_nvdisasm
 
@@ -271,3 +272,21 @@ def test_a_fault_that_every_instantiation_shows_is_told_once(tmp_path: Path) -> 
     assert found.kernels == ()
     assert [str(failure.arch) for failure in found.failed] == ["sm_80", "sm_90"]
     assert all(set(failure.names) == {"k<float>", "k<double>"} for failure in found.failed)
+
+
+def test_what_was_loaded_is_a_target_as_a_whole_or_by_kernel(file: Path) -> None:
+    kernels = dotcu.load(file, include=[file.parent / "include"])
+    whole = inspect(kernels, arch="sm_90")
+    assert names(whole) == [("plain", "sm_90"), ("newer", "sm_90")]
+    assert whole.notes == (
+        "scale is a template: inspect an instantiation of it, module.scale[torch.float32]",
+    )
+    assert names(inspect(kernels.scale["double"], arch="sm_90")) == [("scale<double>", "sm_90")]
+    again = inspect(kernels, arch="sm_90")
+    assert names(again) == [*names(whole), ("scale<double>", "sm_90")]
+    assert again.notes == ()
+
+
+def test_a_template_that_was_loaded_needs_its_arguments(file: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"scale\[torch.float32\]"):
+        inspect(dotcu.load(file).scale, arch="sm_90")

@@ -66,7 +66,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstCall:
+class FirstCall(plain.Report):
     """Where the time of a first call goes. `str()` of it is a table.
 
     Attributes:
@@ -121,6 +121,3 @@ class FirstCall:
 
     def __rich__(self) -> RenderableType:
         return rendering.table(self)
-
-    def __str__(self) -> str:
-        return plain.text(self)

@@ -50,7 +50,7 @@ class Architecture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BinaryReport:
+class BinaryReport(plain.Report):
     """What a binary holds.
 
     Attributes:
@@ -92,9 +92,6 @@ class BinaryReport:
 
     def __rich__(self) -> RenderableType:
         return rendering.table(self)
-
-    def __str__(self) -> str:
-        return plain.text(self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -26,7 +26,7 @@ _SAME = "the same, but for addresses and the numbers of registers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffReport:
+class DiffReport(plain.Report):
     """What changed from one report to another. `str()` of it is for people.
 
     Attributes:
@@ -58,9 +58,6 @@ class DiffReport:
         parts += [Text(f"only before: {name}", style="red") for name in self.before]
         parts += [Text(f"only after: {name}", style="green") for name in self.after]
         return Group(*parts) if parts else Text("no kernels to compare")
-
-    def __str__(self) -> str:
-        return plain.text(self)
 
 
 def diff(before: InspectReport, after: InspectReport) -> DiffReport:

@@ -28,7 +28,7 @@ _COUNTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectReport:
+class InspectReport(plain.Report):
     """What `dotcu.inspect` found in code that it compiled. `str()` of it is a table.
 
     Attributes:
@@ -72,9 +72,6 @@ class InspectReport:
 
     def __rich__(self) -> RenderableType:
         return rendering.table(self)
-
-    def __str__(self) -> str:
-        return plain.text(self)
 
 
 def _kernel(one: InspectedKernel) -> dict[str, Any]:

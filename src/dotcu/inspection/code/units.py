@@ -205,7 +205,7 @@ def _code(unit: Unit, made: ObjectCode, name: str, symbol: str, shapes: tuple[Sh
         text=made.ptx,
         cubin=made.cubin,
         files=made.files,
-        texts={str(source.path or source.name): source.text},
+        texts={source.display: source.text},
         parameters=_parameters(made, name),
         shapes=shapes,
         unit=unit,
