@@ -23,7 +23,7 @@ from dotcu.checking.outcome import REFUSED, FellShort, Held, Outcome, Skipped, V
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Trial
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.call import REFUSALS, SANITIZERS, finding
+from dotcu.checking.trials.call import SANITIZERS, finding
 from dotcu.errors import FindingError
 from dotcu.operator import Sample
 
@@ -43,7 +43,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if case is None:
         yield skipped(subject, "errors", "no sample whose tensors have elements")
         return
-    checks = ("errors",) if subject.on_gpu else ("errors", *SANITIZERS, "numerics")
+    checks = ("errors", *SANITIZERS, "numerics") if subject.simulated else ("errors",)
     for each in wrong(subject, case):
         run = partial(look, subject, each)
         yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
@@ -76,7 +76,7 @@ def _call(subject: Subject, case: Wrong) -> Made:
 
 
 def _outcome(subject: Subject, case: Wrong, made: Made) -> Outcome:
-    if isinstance(made.error, REFUSALS):
+    if made.error is not None and subject.refuses(made.error):
         return _refused(made.error)
     if case.never:
         return _must_raise(made, "it has no such arguments")
@@ -95,7 +95,7 @@ def _outcome(subject: Subject, case: Wrong, made: Made) -> Outcome:
 
 
 _REMEDY = (
-    "Refuse such a call in the body with a TypeError or ValueError that says what is required, or compute it."
+    "Refuse such a call, in a body with a TypeError or ValueError that says what is required, or compute it."
 )
 
 
