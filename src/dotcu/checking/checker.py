@@ -247,5 +247,6 @@ def operators_of(op: Any) -> list[Operator]:
     hint = f"\nFor a file or a module, type: dotcu check {op}" if isinstance(op, str) else ""
     raise UsageError(
         f"dotcu.check takes an operator, or several in a list ({got}).\n"
-        f"A function becomes an operator with @dotcu.op.{hint}"
+        "A function becomes an operator with @dotcu.op; one that a library registered is taken by "
+        f'dotcu.op.existing("ns::name").{hint}'
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -179,6 +180,11 @@ class Overload:
     def torch_op(self) -> Any:
         """The `torch._ops.OpOverload`, as torch's own tools take it."""
         return self._registration.operator
+
+    @property
+    def library(self) -> Path | None:
+        """The file of the library that computes it; None where a body does, or nobody knows the file."""
+        return None
 
     @property
     def tags(self) -> frozenset[torch.Tag]:
