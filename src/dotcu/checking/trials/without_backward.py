@@ -19,10 +19,7 @@ from dotcu.errors import GradientError
 
 FIRST, SECOND = "gradients", "second-gradients"
 
-UNRECORDED = (
-    "no backward: neither its library registers one with autograd, nor was one given, and torch loses such a "
-    "gradient in silence"
-)
+UNRECORDED = "no backward, the library's or one that was given: torch loses its gradient in silence"
 """Of an operator that a library computes, what becomes of gradients is torch's and the library's affair."""
 
 
