@@ -16,7 +16,7 @@ from torch import Tensor
 from dotcu.checking import numerics
 from dotcu.checking.cases.case import short
 from dotcu.checking.closeness import difference
-from dotcu.checking.memory import NAN_BYTE, poisoning
+from dotcu.checking.memory import NAN_BYTE
 from dotcu.checking.numerics import Oracle, outputs
 from dotcu.checking.precision import TRIALS, is_whole, real
 from dotcu.checking.subject import ReferenceCalls, Subject
@@ -105,7 +105,7 @@ class OverloadReferee:
             return nullcontext()
         stack = ExitStack()
         stack.enter_context(self.subject.place())
-        stack.enter_context(poisoning(NAN_BYTE))
+        stack.enter_context(self.subject.poisoning(NAN_BYTE))
         return stack
 
     def results(self, sample: Sample, result: Any) -> Results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from dotcu.kernel.context import watching
@@ -29,6 +30,11 @@ def source_digest(kernels: Sequence[str], body: Callable[..., Any] | None = None
     for part in (*kernels, "" if body is None else _text(body)):
         found.update(f"{len(part)}:{part}".encode("utf-8", "surrogateescape"))
     return found.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The digest of a library that computes an operator."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _text(function: Callable[..., Any]) -> str:

@@ -38,7 +38,8 @@ def check(
 
     Args:
         op: An operator or several.
-        device: `cuda`, `simulator`, or a torch device; by default the GPU where there is one.
+        device: `cuda`, `simulator`, or a torch device; by default the GPU where there is one. Without one,
+            a library's operator computes on the CPU.
         level: `quick`, `standard` or `full`; `catalogue.py` says which checks each holds.
         seed: What random numbers start from.
         only: The names of trials, or the beginnings of some: `mylib::scale_add/call/float32-s0`.
@@ -86,9 +87,10 @@ class Planned:
         """What the results say together, in the order of the plan."""
         places = {trial.name: place for place, trial in enumerate(self.trials)}
         left = len(places.keys() - {result.trial for result in results})
-        first = self.subjects[0]
+        # where the simulator ran any, it is what a reader has to know
+        first = max(self.subjects, key=lambda subject: subject.simulated)
         return CheckReport(
-            device=device_name(first.device),
+            device=first.where,
             level=first.level.name.lower(),
             seed=first.seed,
             only=self.only,
@@ -102,11 +104,11 @@ class Planned:
         """A result, a shortfall with the line that shows it again."""
         if not isinstance(result.outcome, FellShort):
             return result
-        subject = self.subjects[0]
+        subject = next(subject for subject in self.subjects if subject.name == result.overload)
         line = self.reproduce(
             Rerun(
                 operator=self.operators[result.overload],
-                device=device_name(subject.device),
+                device=subject.where,
                 level=subject.level,
                 seed=subject.seed,
                 trial=result.trial,
@@ -167,11 +169,6 @@ def _checked(subject: Subject) -> Checked:
 def _all_empty(cases: Sequence[Case]) -> bool:
     every = [case.sample.tensors for case in cases]
     return bool(every) and all(tensors and not any(t.numel() for t in tensors) for tensors in every)
-
-
-def device_name(device: torch.device) -> str:
-    """A device as `check` takes it and a report shows it: `simulator`, `cuda:0`."""
-    return str(device) if device.type == "cuda" else "simulator"
 
 
 def select(trials: Sequence[Trial], only: Sequence[str]) -> list[Trial]:
@@ -250,5 +247,6 @@ def operators_of(op: Any) -> list[Operator]:
     hint = f"\nFor a file or a module, type: dotcu check {op}" if isinstance(op, str) else ""
     raise UsageError(
         f"dotcu.check takes an operator, or several in a list ({got}).\n"
-        f"A function becomes an operator with @dotcu.op.{hint}"
+        "A function becomes an operator with @dotcu.op; one that a library registered is taken by "
+        f'dotcu.op.existing("ns::name").{hint}'
     )

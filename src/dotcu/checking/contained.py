@@ -51,7 +51,8 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial], jobs: int | None =
     requests = {subject.name: asked for subject in subjects if (asked := request_for(subject)) is not None}
     there = [trial for trial in trials if trial.overload in requests]
     if jobs is None:
-        jobs = jobs_for(subjects[0].device, len(there)) if subjects else 0
+        native = any(not subject.has_body and subject.name in requests for subject in subjects)
+        jobs = jobs_for(subjects[0].device, len(there), native=native) if subjects else 0
     if not jobs:
         yield from running.run(trials)
         return
@@ -61,7 +62,7 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial], jobs: int | None =
 
 
 class OneByOne:
-    """Runs trials one at a time for somebody who waits for each: on a GPU in a worker, else here."""
+    """Runs trials one at a time for somebody who waits for each: in a worker, but here in the simulator."""
 
     def __init__(self) -> None:
         self._attendant = Attendant(Pieces(()))
@@ -72,7 +73,7 @@ class OneByOne:
         Raises:
             UsageError, EnvironmentFault: No trial can make sense.
         """
-        request = request_for(subject) if subject.on_gpu else None
+        request = None if subject.simulated else request_for(subject)
         if request is None:
             return running.run_one(trial)
         return list(self._attendant.do(Piece(request=request, trials={trial.name: trial})))
@@ -82,10 +83,14 @@ class OneByOne:
         self._attendant.close()
 
 
-def jobs_for(device: torch.device, count: int) -> int:
-    """How many workers run so many trials on a device; 0 where this process does so itself."""
+def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
+    """How many workers run so many trials on a device; 0 where this process does so itself.
+
+    Args:
+        native: A library computes some, and what is wrong with it may end its process.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2):
+    if not native and (count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2)):
         return 0
     return min(MOST_WORKERS, cores, 1 + count // TRIALS_PER_WORKER)
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from dotcu.kernel.allocations import ALLOCATE, extent
 from dotcu.operator import Sample
@@ -152,19 +153,52 @@ def _band_damage(buffer: Tensor, size: int) -> Iterator[str]:
 
 
 @contextmanager
-def poisoning(byte: int) -> Iterator[Allocated]:
-    """Fill what the bodies of operators allocate with a byte, until the block ends."""
+def poisoning(byte: int, native: Any = None) -> Iterator[Allocated]:
+    """Fill what the bodies of operators allocate with a byte, until the block ends.
+
+    Args:
+        native: An OpOverload that a library computes. What that allocates of torch is filled as well.
+    """
     allocated = Allocated()
-    with around_bodies(lambda: _Poison(byte, allocated)):
+    with around_bodies(lambda: _Poison(byte, allocated)), ExitStack() as stack:
+        if native is not None:
+            stack.enter_context(_PoisonNative(native, _Poison(byte, allocated, banded=("cpu", "cuda"))))
         yield allocated
+
+
+class _PoisonNative(TorchDispatchMode):
+    """Poison what a library allocates in its kernel for one operator."""
+
+    def __init__(self, operator: Any, poison: _Poison) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._operator, self._poison = operator, poison
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        key = _backend(tree_leaves((args, kwargs))) if func is self._operator else None
+        if key is None:
+            return func(*args, **(kwargs or {}))
+        with self._poison:  # called through the dispatcher again, it would come back here
+            return func.redispatch(torch._C.DispatchKeySet(key), *args, **(kwargs or {}))
+
+
+_BACKENDS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
+
+
+def _backend(values: Sequence[Any]) -> Any:
+    """The dispatch key of plain tensors of one device; None where there are others."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    found = {tensor.device.type if type(tensor) is Tensor else "" for tensor in tensors}
+    return _BACKENDS.get(found.pop()) if len(found) == 1 else None
 
 
 class _Poison(TorchDispatchMode):
     supports_higher_order_operators = True
 
-    def __init__(self, byte: int, allocated: Allocated) -> None:
+    def __init__(self, byte: int, allocated: Allocated, *, banded: Sequence[str] = ("cuda",)) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._byte, self._allocated = byte, allocated
+        self._byte, self._allocated, self._with_bands = byte, allocated, banded
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -178,11 +212,12 @@ class _Poison(TorchDispatchMode):
             return result
         if type(result) is not Tensor or "out" in (kwargs or {}):
             return result
+        if result.device.type in self._with_bands:
+            return self._banded(result)
         if result.device.type == "cpu":  # past the dispatcher: for the simulator it stays unwritten
             storage = result.untyped_storage()
             ctypes.memset(storage.data_ptr(), self._byte, storage.nbytes())
-            return result
-        return self._banded(result) if result.device.type == "cuda" else result
+        return result
 
     def _banded(self, tensor: Tensor) -> Tensor:
         size = tensor.untyped_storage().nbytes()

@@ -9,21 +9,52 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from dotcu.checking.cases.case import Case, seed_of, short
 from dotcu.checking.cases.given import samples_of
 from dotcu.checking.catalogue import Level
+from dotcu.checking.memory import Allocated, poisoning
 from dotcu.checking.numerics import outputs
 from dotcu.checking.returned import require_memory
-from dotcu.errors import OperatorError
+from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.context import current
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies
 
+NO_BODY = "a library computes it, so there is no body to run in the simulator"
+"""Why the simulator finds nothing in it."""
+
+REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
+"""How an operator refuses a call that its reference would take."""
+
 
 class ReferenceCalls(OperatorError):
     """A reference has the body of an operator compute for it."""
+
+
+def _calls(judged: str, called: str) -> ReferenceCalls:
+    return ReferenceCalls(
+        f"the reference of {judged} calls the operator {called}.\n"
+        "An oracle must not hang on what it judges: compute by torch alone."
+    )
+
+
+class _Without(TorchFunctionMode):
+    """Refuse calls of an operator that a library computes: no body tells of them."""
+
+    def __init__(self, overload: Overload) -> None:
+        super().__init__()
+        self._name = overload.signature.packet_name if overload.body is None else ""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        called = getattr(func, "overloadpacket", func)  # an OpOverload, or the packet of several
+        if self._name and getattr(called, "_qualified_op_name", "") == self._name:
+            raise _calls(self._name, self._name)
+        return func(*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +83,21 @@ class Subject:
         return self.device.type == "cuda"
 
     @property
+    def has_body(self) -> bool:
+        """Whether a body computes it, which dotcu can look into, and not a library."""
+        return self.overload.body is not None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether calls run in the simulator."""
+        return self.has_body and not self.on_gpu
+
+    @property
+    def where(self) -> str:
+        """The device as `check` takes it and a report shows it: `cuda:0`, `simulator`, `cpu` of a library."""
+        return str(self.device) if self.on_gpu else "simulator" if self.has_body else "cpu"
+
+    @property
     def reference(self) -> Callable[..., Any] | None:
         """The oracle as `call` sees the operator: it gives what it returns and what it writes.
 
@@ -70,7 +116,7 @@ class Subject:
 
     def declares(self, tag: torch.Tag) -> bool:
         """Whether the author gave the operator one of torch's tags."""
-        return tag in self.overload.torch_op.tags
+        return tag in self.overload.tags
 
     def tolerance(self, dtype: torch.dtype) -> float | None:
         """What the author declared for a dtype, None where the bounds are dotcu's."""
@@ -98,13 +144,21 @@ class Subject:
         cases = [case for case in self.given(dtype) if all(t.numel() for t in case.sample.tensors)]
         return min(cases, key=lambda case: sum(t.numel() for t in case.sample.tensors), default=None)
 
+    def refuses(self, error: BaseException) -> bool:
+        """Whether an error is how the operator refuses a call; a library's checks raise RuntimeError."""
+        return isinstance(error, REFUSALS) or (not self.has_body and type(error) is RuntimeError)
+
     def place(self, seed: int | None = None) -> AbstractContextManager[object]:
         """What calls are made in: the simulator, for CPU tensors.
 
         Args:
             seed: Shuffles warps and colliding atomics of the simulator.
         """
-        return nullcontext() if self.on_gpu else simulate(seed=seed)
+        return simulate(seed=seed) if self.simulated else nullcontext()
+
+    def poisoning(self, byte: int) -> AbstractContextManager[Allocated]:
+        """Fill with a byte what the operator allocates of torch, until the block ends."""
+        return poisoning(byte, None if self.has_body else self.overload.torch_op)
 
     def call(self, sample: Sample) -> tuple[torch.Tensor, ...]:
         """Call the operator: the tensors that it returns, and those that it wrote, in one row.
@@ -130,7 +184,7 @@ class Subject:
         signature = self.overload.signature
         if self.overload.functional is not None or not signature.mutates:
             return outputs(result)
-        returned = () if signature.outs else outputs(result)
+        returned = outputs(result) if signature.returns else ()
         return outputs((*returned, *signature.written(args, kwargs)))
 
     @contextmanager
@@ -174,14 +228,11 @@ class Subject:
 
     def _without_bodies(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def refuse() -> AbstractContextManager[object]:
-            raise ReferenceCalls(
-                f"the reference of {self.name} calls the operator {current().operator}.\n"
-                "An oracle must not hang on what it judges: compute by torch alone."
-            )
+            raise _calls(self.name, current().operator)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with around_bodies(refuse):
+            with around_bodies(refuse), _Without(self.overload):
                 return function(*args, **kwargs)
 
         return call

@@ -62,6 +62,11 @@ def load(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
         return _loaded[path]
 
 
+def library_of(operator: str) -> Path | None:
+    """The library that registered an operator, by its qualified name; None where it was not loaded here."""
+    return next((path for path, operators in _loaded.items() if operator in operators), None)
+
+
 def _require_free(path: Path, names: set[str]) -> None:
     for name in sorted(names & set(_namespaces)):
         raise DuplicateOperator(

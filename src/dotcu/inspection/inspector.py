@@ -14,6 +14,7 @@ from dotcu import _without_torch
 from dotcu.compile import CompileOptions, Target, read_source
 from dotcu.compile.options import Define
 from dotcu.errors import UsageError
+from dotcu.inspection.binaries import read
 from dotcu.inspection.code.assembling import Assembled, Wanted, assemble, looked_at
 from dotcu.inspection.code.inspected import Counted
 from dotcu.inspection.code.report import InspectReport
@@ -49,8 +50,9 @@ def inspect(
 
     Args:
         target: A `.cu` file, an operator, several operators in a list, or `ops.py` or a module that
-            defines some; the last three with `:name` for one kernel, or one operator, of it. Or what
-            `dotcu.load` gave, or one kernel of it: an instantiation, where that is of a template.
+            defines some; the last three with `:name` for one kernel, or one operator, of it. Of an operator
+            that a library computes, what the library's file holds is told. Or what `dotcu.load` gave, or
+            one kernel of it: an instantiation, where that is of a template.
         arch: `sm_90a`, or several; `compute_90` for PTX alone. By default this machine's GPU, or sm_90.
         instantiate: Templates of a `.cu` with their arguments: `scale[float32,256]`. Operators need none:
             their samples say which they launch.
@@ -73,7 +75,7 @@ def inspect(
     _refuse_source_options(instantiate=instantiate, include=include, define=define, options=options)
     if _is_loaded(target):
         return _of_loaded(target, targets, asked)
-    return _of_operators(target, targets, asked, counts)
+    return _of_operators(target, targets, asked, counts, listed=() if arch is None else map(str, targets))
 
 
 def _is_source(target: Any) -> bool:
@@ -135,18 +137,24 @@ def _uninstantiated(module: Module, instances: Sequence[str]) -> Iterator[str]:
             yield f"{kernel.name} is a template: inspect an instantiation of it, {example}"
 
 
-def _of_operators(target: Any, targets: Sequence[Target], asked: Shape | None, counts: bool) -> InspectReport:
+def _of_operators(
+    target: Any, targets: Sequence[Target], asked: Shape | None, counts: bool, *, listed: Iterable[str]
+) -> InspectReport:
     try:  # what follows operators needs torch, which a file of kernels does not
         following = import_module("dotcu.inspection.code.operators")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise _without_torch(f"dotcu.inspect({_shown(target)!r})") from error
-    found = following.kernels_of(_operators(target), targets, counts)
-    return _report(
+    operators = _operators(target)
+    found = following.kernels_of(operators, targets, counts)
+    report = _report(
         _shown(target), assemble(found.wanted), found.counts.kernels, asked,
         failed=found.failed, notes=found.notes,
     )  # fmt: skip
+    files = dict.fromkeys(o.library for each in operators for o in each.overloads.values() if o.library)
+    archs = tuple(listed)
+    return replace(report, libraries=tuple(read(path, kernels=archs) for path in files))
 
 
 def _report(

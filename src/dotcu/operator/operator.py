@@ -1,8 +1,8 @@
-"""`dotcu.op`: a function that launches kernels becomes a torch operator."""
+"""Operators: what is checked and measured, and what those of a body do with their overloads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -12,14 +12,24 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from dotcu import phases, settings
-from dotcu.errors import UsageError
 from dotcu.kernel import ranges
 from dotcu.operator import register, replaying, warming
+from dotcu.operator.launching import LaunchingOverload
 from dotcu.operator.overload import Overload, Tolerance
-from dotcu.operator.schema import Body, split_name
+from dotcu.operator.schema import Body
 
 
 class Operator(Overload):
+    """A torch operator that dotcu checks, measures and looks into, whatever computes it.
+
+    Attributes:
+        overloads: Its signatures by their names, itself among them.
+    """
+
+    overloads: dict[str, Overload]
+
+
+class LaunchingOperator(LaunchingOverload, Operator):
     """A torch operator made of a Python function that launches kernels.
 
     Calling it picks among its overloads by the arguments, as `torch.ops` does. A call that names
@@ -38,6 +48,7 @@ class Operator(Overload):
         tolerance: Tolerance,
     ) -> None:
         self.taken = False
+        self._launching: dict[str, LaunchingOverload] = {"": self}
         self._wanted = replay
         self._natively = settings.current().native
         super().__init__(
@@ -49,13 +60,13 @@ class Operator(Overload):
             replay=replay,
             tolerance=tolerance,
         )
-        self.overloads: dict[str, Overload] = {"": self}
+        self.overloads = {"": self}
         self._call: Any = register.packet(self.signature)
         _follow(self)
 
     def overload(
         self, name: str, *, mutates_args: Sequence[str] = (), tags: Sequence[torch.Tag] = ()
-    ) -> Callable[[Body], Overload]:
+    ) -> Callable[[Body], LaunchingOverload]:
         """Add another signature under the same name: `@scale_add.overload("Scalar")`.
 
         Args:
@@ -64,8 +75,8 @@ class Operator(Overload):
             tags: torch's tags for it.
         """
 
-        def decorate(body: Body) -> Overload:
-            made = Overload(
+        def decorate(body: Body) -> LaunchingOverload:
+            made = LaunchingOverload(
                 body,
                 name=self.signature.packet_name,
                 overload=name,
@@ -76,7 +87,7 @@ class Operator(Overload):
                 tolerance=self.tolerance,
                 base=self,
             )
-            self.overloads[name] = made
+            self.overloads[name] = self._launching[name] = made
             self.retake_calls()
             register.refresh(self.signature)
             for each in self.overloads.values():
@@ -104,7 +115,7 @@ class Operator(Overload):
     def _take(self, provider: ModuleType) -> None:
         """Put entries before every overload, and before the packet that chooses among them."""
         replaying.hold_with(provider)
-        overloads = list(self.overloads.values())
+        overloads = list(self._launching.values())
         for overload in overloads:
             plans = overload._replays.open(provider)
             entry = partial(provider.entry, [plans], autocasts=overload.autocasts)
@@ -138,75 +149,12 @@ class Operator(Overload):
         return None
 
 
-_operators: dict[str, WeakSet[Operator]] = {}
+_operators: dict[str, WeakSet[LaunchingOperator]] = {}
 
 
-def _follow(operator: Operator) -> None:
+def _follow(operator: LaunchingOperator) -> None:
     """Let objects of earlier definitions of the same name call the one that is in force."""
     family = _operators.setdefault(operator.signature.packet_name, WeakSet())
     family.add(operator)
     for earlier in family:  # calls of a stale object reach the definition in force
         earlier._call = operator._call
-
-
-def _require_tolerance(name: str, tolerance: Tolerance) -> None:
-    given = tolerance.values() if isinstance(tolerance, Mapping) else (tolerance,)
-    for value in given:
-        if value is not None and not 0 <= value <= 1:  # NaN is neither
-            raise UsageError(
-                f"dotcu.op({name!r}): tolerance takes a relative error from 0 to 1 (got {value!r}).\n"
-                "Type: tolerance=1e-3, or {torch.float16: 1e-3} for one dtype."
-            )
-
-
-def op(
-    name: str,
-    *,
-    dtypes: Sequence[torch.dtype] = (torch.float32,),
-    mutates_args: Sequence[str] = (),
-    tags: Sequence[torch.Tag] = (),
-    replay: bool = True,
-    tolerance: Tolerance = None,
-) -> Callable[[Body], Operator]:
-    """Make a torch operator of a function that allocates its result and launches kernels.
-
-    The schema comes from the annotations. The body runs on CUDA tensors, in the simulator for CPU
-    tensors, and without its launches where torch asks for shapes. It is a function of shapes, strides,
-    dtypes and devices: it keeps no tensor and reads no pointer and no value. Defining the same name
-    again from the same module and function replaces it.
-
-    Args:
-        name: `"namespace::name"`, as `torch.ops` will know it.
-        dtypes: The dtypes that `check` and `bench` try.
-        mutates_args: Arguments that the body writes, as torch.library has it; such a body returns nothing.
-        tags: torch's tags for the operator.
-        replay: Whether a body that only allocates and launches is followed once for each combination
-            of types and branches, and from then on replayed without being run.
-        tolerance: The relative error that `check` allows instead of what it finds out by itself, for all
-            dtypes or by dtype. Reports show it.
-
-    Raises:
-        SchemaError: torch cannot turn the annotations into a schema.
-        DuplicateOperator: Another module or function has defined the name.
-        UsageError: The name, `dtypes` or `tolerance` has the wrong form.
-    """
-    split_name(name)  # also where dotcu.op decorates without being called
-    if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
-        raise UsageError(
-            f"dotcu.op({name!r}): dtypes takes several torch dtypes (got {dtypes!r}).\n"
-            "Type: dtypes=(torch.float32,)"
-        )
-    _require_tolerance(name, tolerance)
-
-    def decorate(body: Body) -> Operator:
-        return Operator(
-            body,
-            name=name,
-            dtypes=dtypes,
-            mutates_args=mutates_args,
-            tags=tags,
-            replay=replay,
-            tolerance=tolerance,
-        )
-
-    return decorate

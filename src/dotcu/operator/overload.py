@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
 from dotcu.errors import SchemaError, UsageError
-from dotcu.operator import autograd, execution, register, warming
-from dotcu.operator.replaying import Replay, Replays
+from dotcu.operator import autograd, register, warming
+from dotcu.operator.replaying import Replay
 from dotcu.operator.samples import Sample, SampleFunction
-from dotcu.operator.schema import Body, Signature, infer
+from dotcu.operator.schema import Body, Signature
 
 Tolerance = float | Mapping[torch.dtype, float] | None
 """A relative error that `check` allows: one for all dtypes, or some for each; None to have it found."""
 
 WorkFunction = Callable[..., tuple[int, int]]
 Registered = TypeVar("Registered")
-
-
-class Family(Protocol):
-    """The operator that an overload belongs to, as the overload needs it."""
-
-    overloads: dict[str, Overload]
-    taken: bool
-
-    def take_calls(self, device: torch.device) -> None:
-        """Let calls on tensors of a GPU be replayed, from the first one on."""
-
-    def retake_calls(self) -> None:
-        """Do so anew at the next call: an overload is not what it was."""
 
 
 class Overload:
@@ -40,91 +28,34 @@ class Overload:
     decorates one function and gives it back. Calling the overload calls the operator.
     """
 
+    body: Body | None = None
+    """The function that it was made of; None where a library computes it."""
+
     def __init__(
         self,
-        body: Body,
+        registration: register.Registration,
         *,
-        name: str,
-        overload: str = "",
         dtypes: Sequence[torch.dtype],
-        mutates_args: Sequence[str] = (),
-        tags: Sequence[torch.Tag] = (),
-        replay: bool = True,
         tolerance: Tolerance = None,
-        base: Family | None = None,
+        family: Mapping[str, Overload] | None = None,
     ) -> None:
-        self.signature: Signature = infer(body, name=name, overload=overload, mutates_args=mutates_args)
-        self.body = body
+        self.signature: Signature = registration.signature
         self.dtypes = tuple(dtypes)
         self.tolerance = tolerance
-        self._base = base
-        self._family: Family = base if base is not None else self  # type: ignore[assignment]
+        self._beside = family
+        self._registration = registration
         self._reference: Callable[..., Any] | None = None
         self._derivative = autograd.Derivative()
         self._samples: SampleFunction | None = None
         self._fake: Callable[..., Any] | None = None
         self._vmap: Callable[..., Any] | None = None
         self._work: WorkFunction | None = None
-        self._registration = register.define(self.signature, register.Origin.of(body), tags)
-        self._recorder = autograd.recorder(self.signature, lambda: self._derivative)
-        self._replays = Replays(
-            self.signature, body, lambda: self._registration.operator, self._recorder, wanted=replay
-        )
-        self._implement()
-        self._call: Callable[..., Any] = self._registration.operator
-        self.__name__ = body.__name__
-        self.__module__ = body.__module__
-        self.__doc__ = body.__doc__
-        self.__wrapped__ = body
+        self._call: Callable[..., Any] = registration.operator
+        self.__name__ = self.signature.name
 
     def resolve(self) -> None:
         """Call what `torch.ops` has of this overload now."""
         self._call = self._registration.operator
-
-    def _implement(self) -> None:
-        entry = self._registration
-        entry.implement("CUDA", self._on_cuda)
-        entry.implement("CPU", self._on_cpu)
-        entry.implement_fake(self._on_fake)
-        entry.implement("Autograd", autograd.kernel(self.signature, entry.operator, self._recorder))
-
-    # What a call runs.
-
-    def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
-        if execution.skipping():
-            return self._on_fake(*args, **kwargs)
-        if not self._family.taken:
-            self._family.take_calls(execution.device_of(args, kwargs))
-        return execution.compute(self.signature, self._computing, args, kwargs)
-
-    @property
-    def _computing(self) -> Body:
-        """The body; where this call is to be followed, the body under the eyes of who follows it."""
-        return self._replays.run if self._replays.follows else self.body
-
-    def _on_cpu(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
-        if execution.skipping():
-            return self._on_fake(*args, **kwargs)
-        reference = self.reference_function
-        if reference is None or execution.simulating():
-            return execution.simulate(self.signature, self._computing, args, kwargs)
-        if self.functional is not None:
-            return execution.refer_out(self.signature, self.body, reference, args, kwargs)
-        if self.signature.mutates:
-            return reference(*args, **kwargs)
-        return execution.refer(self.signature, self._fake or self.body, reference, args, kwargs)
-
-    def _on_fake(self, *args: Any, **kwargs: Any) -> Any:
-        execution.require_one_place(self.signature, args, kwargs)
-        if self._fake is not None:
-            return self._fake(*args, **kwargs)
-        return execution.allocate(self.signature, self.body, args, kwargs)
-
-    def _batched(self, *args: Any, **kwargs: Any) -> Any:
-        assert self._vmap is not None
-        return self._vmap(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._call(*args, **kwargs)
@@ -216,6 +147,10 @@ class Overload:
         self._vmap = function
         return function
 
+    def _batched(self, *args: Any, **kwargs: Any) -> Any:
+        assert self._vmap is not None
+        return self._vmap(*args, **kwargs)
+
     def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
         """Let `torch.autocast` cast floating inputs, float64 apart, to `dtype`.
 
@@ -227,7 +162,6 @@ class Overload:
                 f"Type: {self.signature.name}.autocast(torch.bfloat16)"
             )
         self._registration.implement_autocast(dtype)
-        self._family.retake_calls()
         return lambda function: function
 
     def work(self, function: WorkFunction) -> WorkFunction:
@@ -248,15 +182,26 @@ class Overload:
         return self._registration.operator
 
     @property
+    def library(self) -> Path | None:
+        """The file of the library that computes it; None where a body does, or nobody knows the file."""
+        return None
+
+    @property
+    def tags(self) -> frozenset[torch.Tag]:
+        """torch's tags for it."""
+        return frozenset(self.torch_op.tags)
+
+    @property
     def functional(self) -> Overload | None:
         """For an overload that writes `out`, the one that returns the same result instead.
 
         As in torch, `out` belongs to the operator itself and `Scalar_out` to the overload `Scalar`.
         """
         name = self.signature.overload
-        if self._base is None or not self.signature.outs or not f"_{name}".endswith("_out"):
+        family = self._beside
+        if family is None or not self.signature.outs or not f"_{name}".endswith("_out"):
             return None
-        return self._base.overloads.get(name.removesuffix("out").removesuffix("_"))
+        return family.get(name.removesuffix("out").removesuffix("_"))
 
     @property
     def reference_function(self) -> Callable[..., Any] | None:
@@ -271,7 +216,12 @@ class Overload:
     @property
     def replay(self) -> Replay:
         """How calls on a GPU are replayed so far: how many plans there are, and why a call had none."""
-        return self._replays.report()
+        return Replay(path="no plans", plans=0, reasons=(self.unreplayed,))
+
+    @property
+    def unreplayed(self) -> str:
+        """Why no call is ever replayed; empty where calls may be."""
+        return "a library computes it, so there is no body to make plans of"
 
     @property
     def has_fake(self) -> bool:
@@ -282,6 +232,16 @@ class Overload:
     def has_backward(self) -> bool:
         """Whether a backward was given."""
         return self._derivative.backward is not None
+
+    @property
+    def has_vmap(self) -> bool:
+        """Whether it has a batching rule."""
+        return self._vmap is not None
+
+    @property
+    def lacks_fake(self) -> bool:
+        """Whether nothing tells torch.compile what a call gives."""
+        return not self._registration.fakes
 
     @property
     def has_samples(self) -> bool:
@@ -328,15 +288,4 @@ class Overload:
         return self  # like a function: there is one of it
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        return self.__name__ if self._base is None else (_overload_of, (self._base, self.signature.overload))
-
-    def __repr__(self) -> str:
-        if execution.simulating() or self.reference_function is None:
-            runs = "the body, in the simulator"
-        else:
-            runs = "the reference"
-        return f"<dotcu.op {self.signature}; on CPU tensors it runs {runs}>"
-
-
-def _overload_of(base: Family, name: str) -> Overload:
-    return base.overloads[name]
+        return self.__name__

@@ -7,20 +7,25 @@ a notebook or `dotcu watch` defines it again.
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable, Container, Sequence
+import sys
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.library import Library
 
-from dotcu.errors import DuplicateOperator
+from dotcu.errors import DuplicateOperator, UsageError
 from dotcu.operator.schema import Body, Signature
 
 Kernel = Callable[..., Any]
 
 _AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
+_AUTOGRAD_KEYS = ("Autograd", "AutogradCUDA", "AutogradCPU")
+_DECOMPOSES = "CompositeImplicitAutograd"
+"""The key of a kernel that calls torch's operators, whatever it is called for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,17 @@ class Origin:
             qualname=body.__qualname__,
             file=code.co_filename,
             line=code.co_firstlineno,
+        )
+
+    @staticmethod
+    def of_caller(depth: int) -> Origin:
+        """The place of the code that called, so many calls above who asks."""
+        frame = sys._getframe(depth + 1)
+        return Origin(
+            module=frame.f_globals.get("__name__", "__main__"),
+            qualname="",
+            file=frame.f_code.co_filename,
+            line=frame.f_lineno,
         )
 
     def replaces(self, other: Origin) -> bool:
@@ -71,12 +87,37 @@ class Registration:
         arguments = self.operator._schema.arguments
         return [a.name for a in arguments if a.kwarg_only and "Tensor" in str(a.type)]
 
+    def has(self, keys: Iterable[str]) -> bool:
+        """Whether anybody has registered a kernel for one of some dispatch keys."""
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        return any(has(self.signature.qualified_name, key) for key in keys)
+
     @property
     def autocasts(self) -> bool:
         """Whether anybody has registered a kernel for autocast."""
+        return self.has(_AUTOCAST_KEYS.values())
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether anybody has registered a kernel for autograd, or one that torch differentiates through."""
+        return self.has((*_AUTOGRAD_KEYS, _DECOMPOSES))
+
+    @property
+    def batches(self) -> bool:
+        """Whether anybody has registered a batching rule, or a kernel that torch batches through."""
+        return self.has(("FuncTorchBatched", _DECOMPOSES))
+
+    @property
+    def has_own_fake(self) -> bool:
+        """Whether anybody has registered what computes shapes, beside which torch takes no other."""
         name = self.signature.qualified_name
-        has = torch._C._dispatch_has_kernel_for_dispatch_key
-        return any(has(name, key) for key in _AUTOCAST_KEYS.values())
+        told = torch._library.simple_registry.singleton.find(name).fake_impl.kernel
+        return told is not None or self.has(("Meta", _DECOMPOSES))
+
+    @property
+    def fakes(self) -> bool:
+        """Whether torch can tell what a call gives: by a fake, or by a kernel for every device."""
+        return self.has_own_fake or self.has(("CompositeExplicitAutograd",))
 
     def implement(self, key: str, kernel: Kernel) -> None:
         """Register a kernel for a dispatch key."""
@@ -133,10 +174,70 @@ def withdraw(registration: Registration) -> None:
 
 
 def withdraw_of(modules: Container[str]) -> None:
-    """Take out every overload that functions of some modules have defined."""
+    """Take out every overload that functions of some modules have defined, and what they gave to others."""
     for registration in [each for each in _live.values() if each.origin.module in modules]:
         withdraw(registration)
         refresh(registration.signature)
+    for key in [each for each in _adopted if each[1] in modules]:
+        _adopted.pop(key).library._destroy()
+
+
+# ------------------------------------------------------------------ operators of other libraries
+
+
+_adopted: dict[tuple[str, str], Registration] = {}
+"""By qualified name, and the module that described the operator."""
+
+
+def adopt(signature: Signature, origin: Origin) -> Registration:
+    """Let more be registered for an operator that is there; what its module has given it before goes."""
+    key = signature.qualified_name, origin.module
+    if key in _adopted:
+        _adopted.pop(key).library._destroy()
+    library = Library(signature.namespace, "FRAGMENT")
+    _adopted[key] = Registration(signature=signature, origin=origin, library=library)
+    return _adopted[key]
+
+
+def find(namespace: str, name: str, overload: str) -> Any:
+    """The `torch._ops.OpOverload` that another library has registered.
+
+    Raises:
+        UsageError: There is none, or dotcu.op has defined it; says what there is.
+    """
+    own = next((r for r in _live.values() if r.signature.packet_name == f"{namespace}::{name}"), None)
+    if own is not None:
+        raise UsageError(
+            f"{namespace}::{name} is defined by @dotcu.op, at {own.origin}.\n"
+            "Use the object that it made there: it has a reference, samples and a fake of its own."
+        )
+    found = getattr(getattr(torch.ops, namespace), name, None)
+    if found is None:
+        raise UsageError(_unknown(namespace, name))
+    if (overload or "default") not in found.overloads():
+        names = [f"{namespace}::{name}.{each}".removesuffix(".default") for each in found.overloads()]
+        what = f"overload {overload!r}" if overload else "overload without a name"
+        raise UsageError(
+            f"{namespace}::{name} has no {what}; it has {', '.join(names)}.\n"
+            f'Type: dotcu.op.existing("{(difflib.get_close_matches(overload, names, 1) or names)[0]}")'
+        )
+    return getattr(found, overload or "default")
+
+
+def _unknown(namespace: str, name: str) -> str:
+    every = {each.partition(".")[0] for each in torch._C._dispatch_get_all_op_names()}
+    known = sorted(each for each in every if each.startswith(f"{namespace}::"))
+    happened = f"no library of this process has registered {namespace}::{name}"
+    load = 'Load the library first: dotcu.load_native("lib.cpp"), or torch.ops.load_library("lib.so").'
+    if not known:
+        return f"{happened}, nor anything else of {namespace!r}.\n{load}"
+    near = difflib.get_close_matches(f"{namespace}::{name}", known, 3) or known[:3]
+    more = f" and {len(known) - len(near)} more" if len(known) > len(near) else ""
+    return (
+        f"{happened}; of {namespace!r} there is {', '.join(near)}{more}.\n"
+        f'Type: dotcu.op.existing("{near[0]}")\n'
+        f"Or, if it is of another library: {load[0].lower()}{load[1:]}"
+    )
 
 
 def _overloads_of(registration: Registration) -> list[Registration]:

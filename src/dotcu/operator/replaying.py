@@ -84,7 +84,7 @@ class Replays:
         self._body = body
         self._recorded = WholeCall(signature, replay=lambda values: NotImplemented, compute=self._compute)
         self.record = self._refuse_gradient if signature.mutates else recorder.whole(self._recorded)
-        self._wanted = wanted
+        self.wanted = wanted
         self._operator = operator
         self._provider: ModuleType | None = None
         self._kept: list[Plan] = []
@@ -201,7 +201,7 @@ class Replays:
         self.plans.clear(() if isinstance(found, Unfollowed) else found)
 
     def _rows(self) -> tuple[Row, ...] | Unfollowed:
-        found = reads(self._body) if self._wanted else Unfollowed(reason="replay=False", always=True)
+        found = reads(self._body) if self.wanted else Unfollowed(reason="replay=False", always=True)
         try:
             return found if isinstance(found, Unfollowed) else rows(found)
         except NoPlace as error:

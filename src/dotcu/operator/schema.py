@@ -15,6 +15,7 @@ from dotcu.errors import SchemaError, UsageError
 Body = Callable[..., Any]
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)", re.ASCII)
+_QUALIFIED_NAME = re.compile(rf"{_NAME.pattern}(?:\.(\w+))?", re.ASCII)
 _RESERVED = {"aten", "prim", "prims"}
 
 
@@ -30,7 +31,7 @@ class Signature:
         arguments: The names of all arguments, in order.
         mutates: The names of the arguments that a call writes, in the schema's order.
         keyword_only: The names of the arguments that are given by keyword only, in order.
-        returns: How many values a call gives.
+        returns: How many values a call gives, beside what it wrote.
     """
 
     namespace: str
@@ -119,16 +120,25 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
             "An operator that writes its arguments returns nothing: annotate the body `-> None`."
         )
     _require_use(f"{name}{text}", parsed)
+    return _signature((namespace, short, overload), text, parsed)
+
+
+def _signature(names: tuple[str, str, str], text: str, parsed: Any) -> Signature:
+    namespace, name, overload = names
     return Signature(
         namespace=namespace,
-        name=short,
+        name=name,
         overload=overload,
         text=text,
         arguments=tuple(a.name for a in parsed.arguments),
-        mutates=tuple(a.name for a in parsed.arguments if a.alias_info and a.alias_info.is_write),
+        mutates=tuple(a.name for a in parsed.arguments if _is_written(a)),
         keyword_only=tuple(a.name for a in parsed.arguments if a.kwarg_only),
-        returns=len(parsed.returns),
+        returns=sum(not _is_written(value) for value in parsed.returns),
     )
+
+
+def _is_written(value: Any) -> bool:
+    return value.alias_info is not None and bool(value.alias_info.is_write)
 
 
 _TAKES = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
@@ -153,10 +163,62 @@ def _require_use(schema: str, parsed: Any) -> None:
             f"{schema} takes no tensor, so nothing says where it runs.\n"
             "Give it one, if only to name the device: like: Tensor."
         )
-    if not parsed.returns and not any(a.alias_info and a.alias_info.is_write for a in parsed.arguments):
+    if not parsed.returns and not any(map(_is_written, parsed.arguments)):
         raise SchemaError(
             f"{schema} returns nothing and writes nothing.\n"
             'Annotate what it returns (-> Tensor), or name what it writes: mutates_args=("out",).'
+        )
+
+
+# ------------------------------------------------------------------ of an operator that is there
+
+
+def split_qualified_name(name: Any) -> tuple[str, str, str]:
+    """Split `mylib::scale_add.out` into its namespace, name and overload, which may be empty.
+
+    Raises:
+        UsageError: The name has another form.
+    """
+    match = _QUALIFIED_NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise UsageError(
+            f'dotcu.op.existing({name!r}): an operator\'s name is "namespace::name" or '
+            '"namespace::name.overload", as the library registered it.\n'
+            'Type: dotcu.op.existing("mylib::scale")'
+        )
+    overload = match[3] or ""
+    return match[1], match[2], "" if overload == "default" else overload
+
+
+def read(schema: Any) -> Signature:
+    """The signature of an operator that somebody else has defined, from its `torch.FunctionSchema`.
+
+    Raises:
+        SchemaError: What a call gives cannot be checked: it is no tensor, or a view of an argument.
+    """
+    text = str(schema)
+    _require_use(text, schema)
+    _require_comparable(text, schema.returns)
+    namespace, _, name = str(schema.name).partition("::")
+    return _signature((namespace, name, str(schema.overload_name)), text[text.index("(") :], schema)
+
+
+def _require_comparable(schema: str, returns: Sequence[Any]) -> None:
+    for value in returns:
+        if "Tensor" not in str(value.type):
+            raise SchemaError(
+                f"{schema} returns {value.type}, and only tensors can be compared with a reference.\n"
+                "Describe an operator that returns tensors, or writes them."
+            )
+        if value.alias_info is not None and not value.alias_info.is_write:
+            raise SchemaError(
+                f"{schema} returns a view of an argument, which computes nothing.\n"
+                "Describe an operator that returns new tensors, or writes its arguments."
+            )
+    if len({_is_written(value) for value in returns}) > 1:
+        raise SchemaError(
+            f"{schema} returns both what it wrote and new tensors, which dotcu cannot tell apart.\n"
+            'Let it return the new ones alone: m.def("name(Tensor(a!) x) -> Tensor")'
         )
 
 

@@ -120,9 +120,10 @@ class Call:
             operator=self._subject.name,
             case=self._case.name,
             sample=repr(self._sample),
-            gpu=torch.cuda.get_device_name(self.device) if on_gpu else "simulator",
+            gpu=torch.cuda.get_device_name(self.device) if on_gpu else self._subject.where,
             kernels=tuple(self._kernels),
             files=self._files,
+            native=not self._subject.has_body,
         )
 
 

@@ -43,7 +43,7 @@ class KernelProfile:
 
     Attributes:
         name: As ncu prints it, with its parameters.
-        own: Whether dotcu launched it; else torch did, for the operator's body.
+        own: Whether dotcu or the operator's library launched it; else torch did, for one of them.
         figures: By the key of `catalogue.FIGURES`; None for what the report lacks.
         limits: How many blocks fit a multiprocessor by each resource.
         samples: Of all its instructions.
@@ -89,19 +89,28 @@ def profiles(
     kernels: Sequence[str],
     files: Mapping[str, str],
     text_of: TextOf,
+    native: bool = False,
 ) -> tuple[KernelProfile, ...]:
     """What two pages of a report say together, launch by launch.
 
     Args:
         kernels: Names of dotcu's kernels: `square<float>`.
         files: The real path of each file name in line tables.
+        native: Whether a library launched them: then all are its own but those with a name of torch's.
     """
     names = {kernel.partition("<")[0] for kernel in kernels}
+
+    def own(name: str) -> bool:
+        return not _OF_TORCH.match(name) if native else is_of(name, names)
+
     return tuple(
-        _profile(launched, listing, own=is_of(launched.name, names), files=files, text_of=text_of)
+        _profile(launched, listing, own=own(launched.name), files=files, text_of=text_of)
         for launched, listing in _joined(launches, listings)
     )
 
+
+_OF_TORCH = re.compile(r"(?:void )?at::")
+"""How the names of torch's kernels begin."""
 
 _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|_GLOBAL__N__\w+::")
 """How tools spell a namespace without a name, in which dotcu knows a kernel by its own name."""

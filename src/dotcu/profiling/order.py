@@ -72,6 +72,7 @@ class Answer:
         kernels: Those of dotcu's that the call launched, each once.
         files: The real path of each file name in their line tables.
         timings: Empty where the call was not timed.
+        native: Whether a library computes it: then nobody knows the names of its kernels beforehand.
     """
 
     operator: str
@@ -81,6 +82,7 @@ class Answer:
     kernels: tuple[str, ...]
     files: Mapping[str, str]
     timings: tuple[Timing, ...] = ()
+    native: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` makes the same."""

@@ -133,6 +133,7 @@ def _counted(answer: Answer, draft: Path, order: Order, wanted: Wanted, ncu: Too
         running.raw(ncu.path, report),
         lines.placed(ncu, report, running.source(ncu.path, report)),
         kernels=answer.kernels,
+        native=answer.native,
         files=answer.files,
         text_of=lambda file, line: linecache.getline(file, line).strip(),
     )

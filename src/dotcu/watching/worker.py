@@ -88,7 +88,7 @@ def _tried(request: Request, loader: Loader, device: torch.device) -> Iterator[E
         operators, device=device, level=LEVEL, seed=request.seed, reproduce=by_command(request.target, found)
     )
     yield events.Planned(
-        device=checker.device_name(device),
+        device=planned.subjects[0].where,
         overloads=tuple(subject.name for subject in planned.subjects),
         trials=len(planned.trials),
     )

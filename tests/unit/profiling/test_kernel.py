@@ -140,3 +140,17 @@ def test_where_listings_are_missing_they_are_found_by_name() -> None:
 )
 def test_dotcus_kernels_are_told_from_torchs(name: str, own: bool) -> None:
     assert is_of(name, {"square"}) is own
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("scale_kernel(const float *, float *, float, long)", True),
+        ("void at::native::vectorized_elementwise_kernel<4>(int)", False),
+        ("void mine::scale<float>(at::PackedTensorAccessor32<float, 1>)", True),
+    ],
+)
+def test_a_librarys_kernels_are_its_own_but_for_those_of_torch(name: str, own: bool) -> None:
+    launched = [replace(each, name=name) for each in pages.raw(ncu_pages.raw())]
+    (found,) = profiles(launched, [], kernels=[], files={}, text_of=lambda *_: "", native=True)
+    assert found.own is own

@@ -173,7 +173,7 @@ def _rest(subject: Subject, sample: Sample, later: list[float], names: list[str]
     return {
         "operator": subject.name,
         "sample": repr(sample),
-        "device": gpu or "simulator",
+        "device": gpu or subject.where,
         "planned": subject.overload.replay.plans > 0,
         "versions": _versions(),
         "note": others,

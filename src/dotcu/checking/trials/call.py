@@ -25,7 +25,6 @@ from dotcu.checking.memory import (
     Guarded,
     bits,
     guard,
-    poisoning,
     same_bits,
     snapshot,
     span,
@@ -34,12 +33,10 @@ from dotcu.checking.outcome import FellShort, Held, Skipped, Verdict
 from dotcu.checking.returned import opaque, shared
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Trial
-from dotcu.errors import ArgumentError, BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
+from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
 
 SANITIZERS = ("sanitizer-bounds", "sanitizer-init", "sanitizer-race", "sanitizer-barrier")
-REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
-"""How an operator refuses a call that its reference would take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +75,7 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
     before = {id(guarded.tensor): guarded.tensor._version for guarded in guards}
     same = seed is None or subject.declares(torch.Tag.nondeterministic_seeded)
     numbers = subject.seeded(case.name if same else f"{case.name}/{seed}")
-    with numbers, subject.place(seed), poisoning(byte) as allocated:
+    with numbers, subject.place(seed), subject.poisoning(byte) as allocated:
         returned = subject.call(sample)
         unreadable = opaque(returned, subject.device)
         results = () if unreadable else tuple(map(snapshot, returned))  # on torch's current stream
@@ -99,7 +96,7 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
 def plan(subject: Subject, cases: Sequence[Case]) -> Iterator[Trial]:
     """A trial for each case."""
     names = ("numerics", "written", "bounds", "inputs", "mutation", "result", "determinism", "errors")
-    checks = names if subject.on_gpu else (*names, *SANITIZERS)
+    checks = (*names, *SANITIZERS) if subject.simulated else names
     for case in cases:
         run = partial(look, subject, case)
         yield Trial(overload=subject.name, kind="call", case=case.name, checks=checks, run=run)
@@ -120,7 +117,7 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     yield from _memory(subject, made)
     if any(one.opaque for one in made):
         return
-    if not subject.on_gpu:
+    if subject.simulated:
         yield from ((name, Held()) for name in SANITIZERS)
     unwritten = _unwritten(*made)
     yield "written", _none(unwritten)
@@ -168,7 +165,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
         return "numerics", Skipped(why=f"the simulator cannot run it: {str(error).splitlines()[0]}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
         raise error
-    if isinstance(error, REFUSALS) or subject.reference_error(case.make()) is not None:
+    if subject.refuses(error) or subject.reference_error(case.make()) is not None:
         return "errors", Held.refused(error)
     return "errors", FellShort(
         reason="the call failed where the reference computes, without a clear error", evidence=located(error)

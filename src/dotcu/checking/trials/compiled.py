@@ -46,6 +46,9 @@ class Way:
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """Static and dynamic for a case of the first dtype; at full for an integer one too, and by inductor."""
+    if subject.overload.lacks_fake:
+        yield skipped(subject, CHECK, "no fake kernel, which is what `fake` fell short of")
+        return
     dtypes = subject.overload.dtypes[:1]
     if subject.level >= Level.FULL:
         dtypes = tuple(dict.fromkeys((*dtypes, *first_integer(subject))))
@@ -131,7 +134,7 @@ def _function(subject: Subject, like: Sample) -> Callable[..., list[Tensor]]:
     """
     overload, torch_op = subject.overload, subject.overload.torch_op
     mutates, arguments = overload.signature.mutates, overload.signature.arguments
-    draws = torch.Tag.nondeterministic_seeded in torch_op.tags  # a graph may hold equal calls once
+    draws = subject.declares(torch.Tag.nondeterministic_seeded)  # a graph may hold equal calls once
     kept = {i for i, name in enumerate(arguments) if name in mutates}
     constants, named_constants = list(like.args), dict(like.kwargs)
 

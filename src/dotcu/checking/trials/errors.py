@@ -23,7 +23,7 @@ from dotcu.checking.outcome import REFUSED, FellShort, Held, Outcome, Skipped, V
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Trial
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.call import REFUSALS, SANITIZERS, finding
+from dotcu.checking.trials.call import SANITIZERS, finding
 from dotcu.errors import FindingError
 from dotcu.operator import Sample
 
@@ -43,7 +43,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if case is None:
         yield skipped(subject, "errors", "no sample whose tensors have elements")
         return
-    checks = ("errors",) if subject.on_gpu else ("errors", *SANITIZERS, "numerics")
+    checks = ("errors", *SANITIZERS, "numerics") if subject.simulated else ("errors",)
     for each in wrong(subject, case):
         run = partial(look, subject, each)
         yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
@@ -76,27 +76,27 @@ def _call(subject: Subject, case: Wrong) -> Made:
 
 
 def _outcome(subject: Subject, case: Wrong, made: Made) -> Outcome:
-    if isinstance(made.error, REFUSALS):
+    if made.error is not None and subject.refuses(made.error):
         return _refused(made.error)
     if case.never:
-        return _must_raise(made, "it has no such arguments")
+        return _must_raise(subject, made, "it has no such arguments")
     if subject.reference is None:
         return Skipped(why="no reference")
     expected = _refer(subject, case.build())
     if expected.error is not None:
-        return _must_raise(made, f"the reference raises {_words(expected.error)}")
+        return _must_raise(subject, made, f"the reference raises {_words(expected.error)}")
     unfit = _unfit(subject, case.build(), expected.results)
     if unfit:
-        return _must_raise(made, unfit)
+        return _must_raise(subject, made, unfit)
     if made.error is not None:
         reason = f"it fails with {type(made.error).__name__} where its reference computes"
-        return FellShort(reason=reason, evidence=f"{located(made.error)}\n{_REMEDY}")
+        return FellShort(reason=reason, evidence=f"{located(made.error)}\n{_remedy(subject)}")
     return _compared(subject, case, made.results, expected.results)
 
 
-_REMEDY = (
-    "Refuse such a call in the body with a TypeError or ValueError that says what is required, or compute it."
-)
+def _remedy(subject: Subject) -> str:
+    how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
+    return f"Refuse such a call {how} that says what is required, or compute it."
 
 
 def _refused(error: Exception) -> Held:
@@ -107,10 +107,10 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _must_raise(made: Made, why: str) -> Outcome:
+def _must_raise(subject: Subject, made: Made, why: str) -> Outcome:
     if made.error is not None:
         return _refused(made.error)
-    evidence = f"{why}\nThe call gave {', '.join(map(_kind, made.results)) or 'nothing'}.\n{_REMEDY}"
+    evidence = f"{why}\nThe call gave {', '.join(map(_kind, made.results)) or 'nothing'}.\n{_remedy(subject)}"
     return FellShort(reason="it takes arguments that it must refuse", evidence=evidence)
 
 
@@ -150,25 +150,25 @@ def _compared(
     got, wanted = [_kind(t) for t in results], [_kind(t) for t in expected]
     if got != wanted:
         reason = f"it gives {', '.join(got)}, its reference {', '.join(wanted)}"
-        return FellShort(reason=reason, evidence=_REMEDY)
+        return FellShort(reason=reason, evidence=_remedy(subject))
     if any(tensor.is_meta for tensor in (*expected, *case.build().tensors)):
         return Held(note="agrees in shape")
     if any(tensor.is_complex() for tensor in expected):
-        return _alike(results, expected)
+        return _alike(subject, results, expected)
     oracle = numerics.oracle(
         _reference(subject), subject.for_reference(case.build()), subject.tolerance(case.dtype)
     )
     error = numerics.judge(results, oracle)
     if error.held:
         return Held(ratio=error.ratio)
-    return FellShort(reason=error.what, evidence=f"{error.where}\n{_REMEDY}")
+    return FellShort(reason=error.what, evidence=f"{error.where}\n{_remedy(subject)}")
 
 
-def _alike(results: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> Outcome:
+def _alike(subject: Subject, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> Outcome:
     """Complex results, which have no oracle, beside torch's own."""
     if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
         return Held(note="agrees")
-    return FellShort(reason="it computes other complex numbers than its reference", evidence=_REMEDY)
+    return FellShort(reason="it computes other complex numbers than its reference", evidence=_remedy(subject))
 
 
 def _reference(subject: Subject) -> numerics.Reference:

@@ -25,7 +25,6 @@ from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Trial
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.call import REFUSALS
 from dotcu.checking.trials.telling import brief, one_line, quiet
 from dotcu.checking.trials.varied import of_size, varied
 from dotcu.errors import EnvironmentFault, UsageError
@@ -49,12 +48,22 @@ def plan(subject: Subject) -> Iterator[Trial]:
     given = [case for dtype in dtypes for case in subject.given(dtype)]
     if not given:
         yield skipped(subject, CHECK, "no samples")
+    if subject.overload.lacks_fake:
+        run = partial(_lacking, subject)
+        yield Trial(overload=subject.name, kind=CHECK, case="none", checks=(CHECK,), run=run)
+        return
     endings = _FEW if subject.level == Level.QUICK else _EVERY
     derived = [case for dtype in dtypes[:1] for case in varied(subject, dtype, endings)]
     cases = {case.name: case for case in (*derived, *given, *filter(None, map(_transposed, given)))}
     for case in cases.values():
         run = partial(look, subject, case)
         yield Trial(overload=subject.name, kind=CHECK, case=case.name, checks=(CHECK,), run=run)
+
+
+def _lacking(subject: Subject) -> Iterator[Verdict]:
+    reason = "it has no fake kernel: torch.compile and torch.export cannot know what it gives"
+    evidence = f"Neither its library gives one nor you do: @{subject.overload.signature.name}.fake"
+    yield CHECK, FellShort(reason=reason, evidence=evidence)
 
 
 def _transposed(case: Case) -> Case | None:
@@ -93,14 +102,11 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     try:
         with subject.seeded(case.name), subject.place():
             real = [_Told.of(tensor) for tensor in subject.call(case.make())]
-    except REFUSALS as error:
-        if not case.derived:
-            raise
-        yield CHECK, Held.refused(error)
-        return
     except Exception as error:
         if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
             raise
+        if subject.refuses(error):
+            yield CHECK, Held.refused(error)
         return
     with quiet():
         outcome = _compare(subject, case, real)

@@ -36,7 +36,7 @@ CHECK = "fresh-values"
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each dtype; when quick, for the first floating and the first integer one."""
-    seeded = torch.Tag.nondeterministic_seeded in subject.overload.torch_op.tags
+    seeded = subject.declares(torch.Tag.nondeterministic_seeded)
     if seeded or (subject.reference is None and not subject.is_deterministic):
         yield skipped(subject, CHECK, "declared to give other values at each call")
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,12 +18,11 @@ from torch.autograd.gradcheck import GradcheckError
 from dotcu.checking import numerics
 from dotcu.checking.cases.case import Case
 from dotcu.checking.catalogue import Level
-from dotcu.checking.memory import NAN_BYTE, poisoning
+from dotcu.checking.memory import NAN_BYTE
 from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Trial
 from dotcu.checking.trials import skipped, without_backward
-from dotcu.checking.trials.call import REFUSALS
 from dotcu.checking.trials.choosing import floating, of_some_size, size
 from dotcu.checking.trials.derivatives import ENDINGS, Derivative, joint, random_like, requiring
 from dotcu.checking.trials.telling import brief, one_line
@@ -39,6 +39,9 @@ _DOUBLE = 1e-10
 
 _ROUNDING = 1e-13
 """The absolute error of one in float64, whose terms are about 1: it may be zero, as that of softmax's sum."""
+
+_UNIMPLEMENTED = re.compile(r"derivative for .* is not implemented")
+"""What torch says for an operator whose library registered that it has none."""
 
 _FEW = (of_size(1, 33, 257), "transposed", "sliced", "offset-1", "expanded")
 _MORE = (*_FEW, of_size(0), "channels-last", "normal")
@@ -145,10 +148,13 @@ def look(subject: Subject, case: Case, way: Way) -> Iterator[Verdict]:
             outcome = FellShort(reason="the backward fails", evidence=brief(error))
         else:  # the first gradient is made of something that has none
             outcome = Skipped(why=one_line(error))
-    except REFUSALS as error:
-        if not case.derived or isinstance(error, (BodyError, UsageError)):
+    except Exception as error:
+        if not subject.has_body and _UNIMPLEMENTED.search(str(error)):
+            outcome = Held(note="no backward, and it says so")
+        elif not case.derived or isinstance(error, (BodyError, UsageError)) or not subject.refuses(error):
             raise
-        outcome = Held.refused(error)
+        else:
+            outcome = Held.refused(error)
     if not (case.derived and isinstance(outcome, Skipped)):  # the given cases say why
         yield way.check, outcome
 
@@ -160,10 +166,8 @@ def _computes(subject: Subject, case: Case) -> bool:
             _own(subject, case.make(), ())
     except BodyError:  # a TypeError, but no refusal
         return False
-    except (*REFUSALS, EnvironmentFault):
-        return True
-    except Exception:
-        return False
+    except Exception as error:
+        return isinstance(error, EnvironmentFault) or subject.refuses(error)
     return True
 
 
@@ -250,7 +254,7 @@ def _telling(subject: Subject, way: Way) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(subject.place())
         if way.ending == "dense" and way.order == 1:
-            stack.enter_context(poisoning(NAN_BYTE))
+            stack.enter_context(subject.poisoning(NAN_BYTE))
             # On a GPU torch would run the backward on a thread of its own, which no poison reaches.
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         yield

@@ -24,7 +24,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for a small and for a large call."""
     if not subject.on_gpu:
         yield skipped(subject, "graph", NEEDS_GPU)
-    elif torch.Tag.cudagraph_unsafe in subject.overload.torch_op.tags:
+    elif subject.declares(torch.Tag.cudagraph_unsafe):
         yield skipped(subject, "graph", "declared cudagraph_unsafe by a tag")
     else:
         for case in chosen(subject):

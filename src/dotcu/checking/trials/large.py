@@ -25,7 +25,6 @@ from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Trial
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.call import REFUSALS
 from dotcu.checking.trials.gpu import NEEDS_GPU, cannot_call, whole_cases
 from dotcu.operator import Sample
 
@@ -102,7 +101,9 @@ def _tried(subject: Subject, grown: Grown) -> Outcome:
     try:
         called = subject.call(sample)
         torch.cuda.synchronize()
-    except REFUSALS as error:
+    except Exception as error:
+        if not subject.refuses(error):
+            raise
         called = error
     del sample  # inputs may have been written
     try:

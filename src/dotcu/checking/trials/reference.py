@@ -50,7 +50,7 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     """Run the reference twice, each time on inputs of its own."""
     try:
         first, changed = _run(subject, case, "")
-        draws = torch.Tag.nondeterministic_seeded in subject.overload.torch_op.tags
+        draws = subject.declares(torch.Tag.nondeterministic_seeded)
         second, _ = _run(subject, case, "" if draws else "/again")
     except ReferenceCalls:
         raise

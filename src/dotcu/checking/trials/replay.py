@@ -26,8 +26,8 @@ CALLS = 3
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for the given cases of each dtype, one after the other."""
-    if not subject.overload._replays._wanted:
-        yield skipped(subject, "replay", "declared replay=False")
+    if subject.overload.unreplayed:
+        yield skipped(subject, "replay", subject.overload.unreplayed)
         return
     for dtype in subject.overload.dtypes:
         cases = subject.given(dtype)

@@ -14,14 +14,18 @@ from dotcu.checking.cases.case import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import NAN_BYTE
 from dotcu.checking.outcome import Held, Skipped, Verdict
-from dotcu.checking.subject import Subject
+from dotcu.checking.subject import NO_BODY, Subject
 from dotcu.checking.trial import Trial
+from dotcu.checking.trials import skipped
 from dotcu.checking.trials.call import SANITIZERS, call, finding
 from dotcu.errors import EnvironmentFault, FindingError, UsageError
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
-    """The smallest call of the first dtype; at the full level, of each."""
+    """The smallest call of the first dtype; at the full level, of each. None of what a library computes."""
+    if not subject.has_body:
+        yield from (skipped(subject, check, NO_BODY) for check in SANITIZERS)
+        return
     if not subject.on_gpu:
         return
     twin = Subject(

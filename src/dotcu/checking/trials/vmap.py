@@ -27,7 +27,7 @@ BATCH = 3
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each tensor alone and for all, batched in the first and in the last dimension."""
-    if subject.overload._vmap is None:
+    if not subject.overload.has_vmap:
         yield skipped(subject, CHECK, "no batching rule")
         return
     if subject.overload.signature.mutates:

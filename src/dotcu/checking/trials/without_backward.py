@@ -19,9 +19,15 @@ from dotcu.errors import GradientError
 
 FIRST, SECOND = "gradients", "second-gradients"
 
+UNRECORDED = "no backward, the library's or one that was given: torch loses its gradient in silence"
+"""Of an operator that a library computes, what becomes of gradients is torch's and the library's affair."""
+
 
 def plan(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[Trial]:
-    """A trial of the first of some floating dtypes that has a sample."""
+    """A trial of the first of some floating dtypes that has a sample; none of what a library computes."""
+    if not subject.has_body:
+        yield from (skipped(subject, check, UNRECORDED) for check in (FIRST, SECOND))
+        return
     case = next((case for dtype in dtypes for case in without_empty(subject, dtype)[:1]), None)
     if case is None:
         yield skipped(subject, FIRST, "no backward, and no sample without empty tensors")

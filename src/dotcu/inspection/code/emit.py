@@ -29,6 +29,11 @@ def emit(report: InspectReport, what: str) -> bytes:
         raise UsageError(f"emit={what!r}: it is one of {', '.join(KINDS)}.")
     if not report.kernels:
         templates = "".join(f" Of {one.name}, {one.remedy}." for one in report.templates[:1])
+        if report.libraries:
+            raise UsageError(
+                f"{report.target} is computed by a library: dotcu compiles none of it to emit {what} of.\n"
+                f"Type: dotcu inspect {report.libraries[0].path} --emit symbols"
+            )
         raise UsageError(
             f"{report.target} has no kernel of which to emit {what}.\n"
             f"A kernel is required, of a template an instantiation.{templates}\n"

@@ -89,6 +89,9 @@ def reached(operators: Sequence[Operator], target: Target) -> Reached:
     found = Reached()
     for operator in operators:
         for overload in operator.overloads.values():
+            if overload.body is None:
+                found.notes.append(_without_body(overload))
+                continue
             calls = 0
             for call in _calls(overload):
                 calls += 1
@@ -99,6 +102,13 @@ def reached(operators: Sequence[Operator], target: Target) -> Reached:
                     f"give it some with @{overload.signature.name}.samples"
                 )
     return found
+
+
+def _without_body(overload: Overload) -> str:
+    told = f"{overload.qualified_name} is computed by a library: there is no source, PTX or line to show"
+    if overload.library is not None:
+        return f"{told}, but what its file holds"
+    return f"{told}, and its file is not known, since dotcu.load_native did not load it: dotcu inspect lib.so"
 
 
 def _calls(overload: Overload) -> Iterator[Call]:

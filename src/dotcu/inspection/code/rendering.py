@@ -46,7 +46,9 @@ def table(report: InspectReport) -> RenderableType:
     for template in report.templates:
         parts.append(Text(f"{template.head}: no instantiation is known; {template.remedy}"))
     parts += [Text(f"note: {note}", style="yellow") for note in report.notes]
-    if not report.kernels and not report.failed and not report.templates:
+    for library in report.libraries:
+        parts += [Text(), library.__rich__(), Text()]
+    if not any((report.kernels, report.failed, report.templates, report.libraries)):
         parts.append(Text(f"{report.target} has no kernels."))
     while parts and isinstance(parts[-1], Text) and not parts[-1].plain:
         parts.pop()

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from dotcu import plain
+from dotcu.inspection.binaries.report import BinaryReport
 from dotcu.inspection.code import rendering
 from dotcu.inspection.code.emitted import Emitted
 from dotcu.inspection.code.inspected import Counted, InspectedKernel
@@ -37,6 +38,7 @@ class InspectReport(plain.Report):
         failed: What could not be compiled for one of the architectures.
         templates: Templates of kernels of which no instantiation is known.
         notes: What could not be told, and why.
+        libraries: What the files hold of libraries that compute operators.
     """
 
     target: str
@@ -44,6 +46,7 @@ class InspectReport(plain.Report):
     failed: tuple[Failed, ...] = ()
     templates: tuple[Template, ...] = ()
     notes: tuple[str, ...] = ()
+    libraries: tuple[BinaryReport, ...] = ()
 
     def kernel(self, name: str, arch: str | None = None) -> InspectedKernel:
         """The one of a name, and of an architecture where there are several.
@@ -68,6 +71,7 @@ class InspectReport(plain.Report):
             ],
             "templates": [asdict(one) for one in self.templates],
             "notes": list(self.notes),
+            "libraries": [each.to_json() for each in self.libraries],
         }
 
     def __rich__(self) -> RenderableType:

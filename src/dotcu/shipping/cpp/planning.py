@@ -116,6 +116,8 @@ def _unfit(overload: Overload) -> str:
     for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
         if kind.removesuffix("?") not in TYPES:
             return f"its argument {name} is a {kind}, which the stable ABI does not take from here."
+    if overload.body is None:
+        return "a library computes it, in C++ already."
     found = reads(overload.body)
     return str(found) if isinstance(found, Unfollowed) else ""
 
@@ -152,12 +154,13 @@ def _samples(overload: Overload) -> Iterator[tuple[str, Sample]]:
 def _followed(
     overload: Overload, sample: Sample, target: Target
 ) -> tuple[Plan | None, tuple[Unit, ...], str]:
-    signature = overload.signature
-    arguments = read_arguments(schema_of(overload), overload.body)
+    signature, body = overload.signature, overload.body
+    assert body is not None
+    arguments = read_arguments(schema_of(overload), body)
     try:
         with simulate(arch=str(target).replace("compute_", "sm_")), torch.no_grad():
             followed: Followed = follow(
-                overload.body,
+                body,
                 dict(_whole(arguments, sample)),
                 keyword_only=signature.keyword_only,
                 writes=signature.mutates,
