@@ -109,21 +109,9 @@ def check_by_tests(wheel: Path, root: Path) -> Checked:
     with _environment([torch], [wheel], ["pytest", "numpy"]) as (folder, python):
         shutil.copytree(root / "tests", Path(folder) / "tests", ignore=shutil.ignore_patterns("__pycache__"))
         report = Path(folder) / "report.xml"
-        words = [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-c",
-            os.devnull,
-            "--rootdir",
-            folder,
-        ]
-        done = process.run(
-            [*words, f"--junitxml={report}", Path(folder) / "tests"], timeout_s=_RUN_S, folder=folder
-        )
+        options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", folder)
+        words = (python, "-m", "pytest", *options, f"--junitxml={report}", "tests")
+        done = process.run(words, timeout_s=_RUN_S, folder=folder)
         if not report.is_file():
             raise ToolchainError(f"{done.line} failed:\n{(done.stderr or done.stdout).strip()}")
         rows = tuple(_rows_of(report))
@@ -141,13 +129,15 @@ def _rows_of(report: Path) -> Iterator[dict[str, Any]]:
     for name, cases in files.items():
         faults = [fault for case in cases for fault in (*case.iter("failure"), *case.iter("error"))]
         skipped = sum(1 for case in cases if case.find("skipped") is not None)
+        passed = len(cases) - len(faults) - skipped
         first = (faults[0].get("message") or "").partition("\n")[0] if faults else ""
+        fault = f"{len(faults)} failed: {first}" if faults else "" if passed else "none was run"
         yield {
             "operator": name,
             "dtype": "",
-            "samples": len(cases) - len(faults) - skipped,
+            "samples": passed,
             "where": str(skipped),
-            "fault": f"{len(faults)} failed: {first}" if faults else "",
+            "fault": fault,
         }
 
 
@@ -162,8 +152,9 @@ def _environment(*installed: Sequence[str | Path]) -> Iterator[tuple[str, Path]]
     with tempfile.TemporaryDirectory(prefix="dotcu-check-") as folder:
         python = Path(folder) / "env" / "bin" / "python"
         _run([sys.executable, "-m", "venv", Path(folder) / "env"])
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         for names in installed:
-            _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *names])
+            _run([*pip, *names])
         yield folder, python
 
 

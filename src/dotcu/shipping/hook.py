@@ -44,7 +44,7 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["tag"] = "py3-none-any"  # also where requires-python is not said
 
     def dependencies(self) -> list[str]:
-        """What building needs beside [build-system]: torch's headers, for native code that is not built yet."""
+        """What building needs beside [build-system]: torch's headers, for native code that is not built."""
         return native.needed_to_build(self._described())
 
     def _described(self) -> project.Project:

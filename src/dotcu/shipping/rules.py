@@ -132,7 +132,7 @@ def oldest_torch(facts: Facts) -> Iterator[str]:
     floor = floor_of(facts)
     for text in _required(facts):
         if shuts_out(text):
-            yield f"METADATA requires torch{text}, which shuts later ones out: require torch>={_dotted(floor)}."
+            yield f"METADATA requires torch{text}, which shuts later ones out: torch>={_dotted(floor)} does not."
     for name, host in facts.hosts:
         later = [symbol for symbol in host.undefined if torch_symbols.since(symbol) > floor]
         if later:
@@ -145,7 +145,7 @@ def oldest_torch(facts: Facts) -> Iterator[str]:
 
 
 def floor_of(facts: Facts) -> Version:
-    """The oldest torch that METADATA lets through; the first with a stable ABI to keep to where it says none."""
+    """The oldest torch that METADATA lets through; where it says nothing, the first that counts here."""
     found = [_version(match) for match in _clauses(facts) if match[1] in (">=", "~=", "==", "===", ">")]
     return max([torch_symbols.FIRST, *found])
 

@@ -21,9 +21,9 @@ _PYTHONS = re.compile(r"_?THP[A-Z]\w*")
 _DTYPES = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 _TAGS = (
     "core", "cudagraph_unsafe", "data_dependent_output", "dynamic_output_shape", "flexible_layout",
-    "generated", "inplace_view", "maybe_aliasing_or_mutating", "needs_contiguous_strides", "needs_exact_strides",
-    "needs_fixed_stride_order", "nondeterministic_bitwise", "nondeterministic_seeded", "out_variant",
-    "pointwise", "pt2_compliant_tag", "reduction", "view_copy",
+    "generated", "inplace_view", "maybe_aliasing_or_mutating", "needs_contiguous_strides",
+    "needs_exact_strides", "needs_fixed_stride_order", "nondeterministic_bitwise", "nondeterministic_seeded",
+    "out_variant", "pointwise", "pt2_compliant_tag", "reduction", "view_copy",
 )  # fmt: skip
 
 # Source: TORCH_FEATURE_VERSION in torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h of
