@@ -132,7 +132,7 @@ def oldest_torch(facts: Facts) -> Iterator[str]:
     floor = floor_of(facts)
     for text in _required(facts):
         if shuts_out(text):
-            yield f"METADATA requires torch{text}, which shuts later ones out: torch>={_dotted(floor)} does not."
+            yield f"METADATA requires torch{text}, which shuts others out; torch>={_dotted(floor)} does not."
     for name, host in facts.hosts:
         later = [symbol for symbol in host.undefined if torch_symbols.since(symbol) > floor]
         if later:
