@@ -76,7 +76,8 @@ def load_native(
         link_flags=tuple(link_flags),
         debug=debug,
     )
-    asked = project.named_by(asked) if [path.name for path in paths] == [pyproject.FILE] else asked
+    if [path.name for path in paths] == [pyproject.FILE]:
+        asked = project.named_by(asked, torch)
     request = replace(
         asked,
         cuda=_wants_cuda(cuda, asked.sources, torch),

@@ -9,6 +9,7 @@ from typing import Any
 
 from dotcu import pyproject
 from dotcu.errors import UsageError
+from dotcu.extension.torch_parts import TorchParts
 from dotcu.extension.units import Request
 
 NAME = "_native"
@@ -42,12 +43,13 @@ class Native:
     cuda_flags: tuple[str, ...]
     link_flags: tuple[str, ...]
 
-    def request(self, *, debug: bool = False) -> Request:
+    def request(self, *, torch: TorchParts, debug: bool = False) -> Request:
         """Compile it as every torch and every machine can have it.
 
-        Only what torch looks for is visible of the library, and paths in it begin at the project.
+        Nothing of the library is visible but what has to be, and paths in it begin at the project.
         """
-        words = ("-fvisibility=hidden", f"-ffile-prefix-map={self.root}/=")
+        here = (self.root, torch.include[0])
+        words = ("-fvisibility=hidden", *(f"-ffile-prefix-map={folder}/=" for folder in here))
         stripped = () if debug else ("-Xlinker", "--strip-all")
         return Request(
             name=NAME, sources=self.sources, include=self.include, flags=(*words, *self.flags),
@@ -82,7 +84,7 @@ def read(root: Path) -> Native | None:
     )
 
 
-def named_by(asked: Request) -> Request:
+def named_by(asked: Request, torch: TorchParts) -> Request:
     """The request of the pyproject.toml that is its only source, with what else was asked for.
 
     Raises:
@@ -92,7 +94,7 @@ def named_by(asked: Request) -> Request:
     found = read(file.parent)
     if found is None:
         raise UsageError(f"{file} does not say what its native code is.\nWrite into it:\n{_TABLE}")
-    own = found.request(debug=asked.debug)
+    own = found.request(torch=torch, debug=asked.debug)
     return replace(
         own,
         include=own.include + asked.include,

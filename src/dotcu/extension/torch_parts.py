@@ -59,8 +59,11 @@ class TorchParts:
         `libtorch_cuda.so`, whose functions are weak in the library, so that it loads where there are none.
         The C++ library comes first: torch's own libraries have copies of some of its functions.
         """
-        forced = ("-Xlinker", "--no-as-needed", "-ltorch", "-Xlinker", "--as-needed")
-        return ("-lstdc++", f"-L{self.folder / 'lib'}", *forced)
+        forced = ("--push-state", "--no-as-needed", "-ltorch", "--pop-state")
+        words = (
+            part for word in forced for part in ("-Xlinker", word)
+        )  # nvcc keeps the order of these alone
+        return ("-lstdc++", f"-L{self.folder / 'lib'}", *words)
 
 
 def find() -> TorchParts:

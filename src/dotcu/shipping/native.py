@@ -54,7 +54,7 @@ def prepare(project: Project) -> NativePlan:
     """
     assert project.native is not None
     torch, host = torch_parts.find(), tools.host()
-    request = replace(project.native.request(), lines=False)
+    request = replace(project.native.request(torch=torch), lines=False)
     compiler = None
     if settings.current().use_cuda and any(map(is_cuda, request.sources)):
         compiler = tools.nvcc(torch.cuda)

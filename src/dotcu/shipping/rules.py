@@ -77,6 +77,11 @@ def is_one_of(library: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatch(library, pattern) for pattern in patterns)
 
 
+def is_any(patterns: Iterable[str], libraries: Iterable[str]) -> bool:
+    """Whether some library's file name is of those."""
+    return any(is_one_of(library, patterns) for library in libraries)
+
+
 def tag(facts: Facts) -> Iterator[str]:
     """One wheel for every Python, and for a system that is named."""
     for each in facts.tags:
@@ -119,6 +124,8 @@ def stable_abi(facts: Facts) -> Iterator[str]:
         for library in host.needed:
             if is_one_of(library, _PYTHONS_LIBRARIES):
                 yield f"{name} needs {library}, which is another for each Python."
+        if not is_any(TORCHS, host.needed) and any(map(torch_symbols.is_torchs, host.undefined)):
+            yield f"{name} uses torch's functions and needs none of its libraries, so none is searched."
 
 
 def _told(symbols: Iterable[Symbol], facts: Facts) -> Iterator[str]:

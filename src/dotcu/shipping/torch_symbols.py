@@ -54,6 +54,11 @@ def is_unstable(symbol: Symbol) -> bool:
     return bool(_CPP.search(symbol.name) if symbol.name != symbol.symbol else _MANGLED.match(symbol.symbol))
 
 
+def is_torchs(symbol: Symbol) -> bool:
+    """Whether a symbol is of the stable ABI."""
+    return symbol.symbol.startswith(("aoti_torch_", "torch_"))
+
+
 def since(symbol: Symbol) -> Version:
     """The first torch that has a function of the stable ABI."""
     return SINCE.get(symbol.symbol, FIRST)
