@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from dotcu.errors import UsageError
-from dotcu.extension import project
+from dotcu.extension import project, torch_parts
+from dotcu.extension.tools import HostCompiler
+from dotcu.extension.units import Request, Tools, link_words
 from dotcu.scaffold import add, create, plan_operator, plan_project
 
 LONGEST = "a-lib-whose-name-is-the-longest-that-is-"[:39] + "x"
+HOST = HostCompiler(words=("c++",), version="", identity="")
 
 
 @pytest.fixture
@@ -100,3 +103,28 @@ def test_what_is_made_is_formatted(name: str, tmp_path: Path) -> None:
 def test_a_bad_name_is_refused_with_the_line_to_type(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"Type: dotcu new --native {tmp_path}/json_ops"):
         plan_project(tmp_path / "json", native=True)
+
+
+def test_load_native_takes_the_table_of_a_pyproject_and_what_else_is_asked_for(made: Path) -> None:
+    torch = torch_parts.find()
+    asked = Request(name="x", sources=(made / "pyproject.toml",), flags=("-DMORE",))
+    request = project.named_by(asked, torch)
+    assert request.portable
+    assert request.flags[-1] == "-DMORE"
+    assert {path.name for path in request.sources} == {"library.cpp", "scale_add.cpp", "scale_add.cu"}
+    words = link_words(request, Tools(host=HOST, nvcc=None, torch=torch))
+    assert words.index("-lstdc++") < words.index("-ltorch")
+    assert not {"-lc10", "-ltorch_cpu", "-ltorch_python"} & set(words)
+    (made / "pyproject.toml").write_text("[tool.dotcu]\n")
+    with pytest.raises(UsageError, match="does not say what its native code is"):
+        project.named_by(asked, torch)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("c++"), reason="needs c++, which is not on PATH")
+def test_its_own_tests_hold_before_anything_is_built(made: Path) -> None:
+    add(plan_operator("soft_clip", made))
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(words, cwd=made, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
