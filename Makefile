@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/dotcu/nat
 	@echo "make: installing $(TORCH)"
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	@echo "make: installing dotcu and its tools (constraints.txt)"
-	@$(PIP) -c constraints.txt -e '.[dev,tools]'
+	@$(PIP) -c constraints.txt -e '.[build,dev,tools]'
 	@$(BIN)/python hatch_build.py || true
 	@touch $@
 

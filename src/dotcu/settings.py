@@ -92,6 +92,14 @@ class Settings:
             "TORCH_CUDA_ARCH_LIST", "the architectures that `dotcu build` compiles for: 8.0;9.0+PTX"
         ),
     )
+    use_cuda: bool = field(
+        default=True,
+        metadata=_variable("USE_CUDA", "0: a wheel of native code is built without its `.cu` files"),
+    )
+    native_library: Path | None = field(
+        default=None,
+        metadata=_variable("DOTCU_NATIVE_LIBRARY", "set by `dotcu build`: the library that a wheel gets"),
+    )
     nvtx_injection: Path | None = field(
         default=None,
         metadata=_variable("NVTX_INJECTION64_PATH", "set by a profiler that sees NVTX ranges"),

@@ -1,4 +1,4 @@
-"""`dotcu build`: one wheel for every Python, torch and CPU."""
+"""`dotcu build`: one wheel for every Python and torch; of kernels alone, for every CPU too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from dotcu import settings
-from dotcu.cli import console, progress
+from dotcu.cli import console, native_build, progress
 from dotcu.errors import EXIT_FELL_SHORT
 
 if TYPE_CHECKING:
@@ -41,11 +41,22 @@ def command(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FOLDER", help="write the code as plain files, too, for programs in C++"),
     ] = None,
+    cpu_only: Annotated[
+        bool, typer.Option("--cpu-only", help="native code: leave out the .cu files, and need no nvcc")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Make one wheel for every Python, torch and CPU."""
-    from dotcu.shipping import building
+    """Make one wheel for every Python and torch; of kernels alone, for every CPU too."""
+    from dotcu.shipping import building, project
 
+    described = project.find(folder.absolute())
+    if described.native is not None:
+        given = {"--nvrtc": nvrtc is not None, "--locked": locked, "--cubins": cubins is not None}
+        native_build.refuse(given, "a project with native code, whose wheel holds a library")
+        options = native_build.Options(out=out, arch=arch, isolated=isolation, check=check, cpu_only=cpu_only)
+        native_build.run(folder, options, as_json=as_json)
+        return
+    native_build.refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
     with ExitStack() as asked:
         if arch is not None:
             asked.enter_context(settings.override(arch_list=arch))

@@ -26,7 +26,7 @@ _VERBS = (
     ("watch", watch.command, "At each save: does it hold, what does it take, what did it change."),
     ("new", new.project, "A project with one operator, which passes its own checks at once."),
     ("new-op", new.operator, "Another operator in a project: kernel, Python, test, benchmark."),
-    ("build", build.command, "One wheel for every Python, torch and CPU."),
+    ("build", build.command, "One wheel for every Python and torch; of kernels alone, every CPU."),
     ("run", run.command, "A program of your own, a .cu with a main: compile it, run it."),
     ("doctor", doctor.command, "What this machine has, what does not fit, what to do."),
     ("cache", cache.command, "Where compiled code is kept; list it, clear it."),

@@ -19,20 +19,28 @@ _Lines = Mapping[str, str]
 
 def project(
     name: Annotated[str, typer.Argument(help="the project's name, or a path whose last part it is")],
+    native: Annotated[
+        bool, typer.Option("--native", help="launchers in C++, on torch's stable ABI; needs a C++ compiler")
+    ] = False,
     as_json: Annotated[bool, _AS_JSON] = False,
 ) -> None:
     """Make a project that passes its own checks: package, tests, benchmark, CI, containers."""
     from dotcu.scaffold import create, plan_project
 
-    plan = plan_project(name)
+    plan = plan_project(name, native=native)
     create(plan)
     folder = _short(plan.folder)
-    after = {
-        f"cd {folder}": "",
-        "make test": "every check as a test; needs no GPU",
-        f"dotcu watch src/{plan.package}/ops.py": "edit the kernel; each save is checked",
-        "dotcu new-op NAME": "another operator",
-    }
+    if native:
+        then = {
+            "make test": "compiles the library, and tests it; needs no GPU",
+            "dotcu build --check": "one wheel for every Python and torch, audited and tried",
+        }
+    else:
+        then = {
+            "make test": "every check as a test; needs no GPU",
+            f"dotcu watch src/{plan.package}/ops.py": "edit the kernel; each save is checked",
+        }
+    after = {f"cd {folder}": "", **then, "dotcu new-op NAME": "another operator"}
     if as_json:
         told = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
         console.as_json({"project": told, "files": list(plan.files), "changed": [], "next": list(after)})
@@ -51,10 +59,9 @@ def operator(
     plan = plan_operator(name, Path.cwd())
     add(plan)
     module = next(path for path in plan.files if path.endswith(f"{plan.package}/{name}.py"))
-    after = {
-        f"dotcu watch {_short(plan.folder / module)}": "edit kernel and Python; each save is checked",
-        f"{_make(plan.folder)} test": "every check as a test",
-    }
+    test = {f"{_make(plan.folder)} test": "every check as a test"}
+    watch = {f"dotcu watch {_short(plan.folder / module)}": "edit kernel and Python; each save is checked"}
+    after = test if any(path.endswith(".cpp") for path in plan.files) else watch | test
     if as_json:
         told = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
         listed = {"files": list(plan.files), "changed": list(plan.changed), "next": list(after)}

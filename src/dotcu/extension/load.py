@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from dotcu import pyproject
 from dotcu.compile import driver
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
-from dotcu.extension import library, making, tools, torch_parts
+from dotcu.extension import library, making, project, tools, torch_parts
 from dotcu.extension.library import NativeLibrary
 from dotcu.extension.torch_parts import TorchParts
 from dotcu.extension.units import Request, Tools, is_cuda, name_of
@@ -42,7 +44,8 @@ def load_native(
     `TORCH_LIBRARY`, or as a module, `PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)`.
 
     Args:
-        sources: A file or several, `.cpp` and `.cu`; relative ones are taken from the caller's file.
+        sources: A file or several, `.cpp` and `.cu`; relative ones are taken from the caller's file. Or
+            a pyproject.toml, whose [tool.dotcu.native] names them, with include folders and flags.
         include: Folders for their headers; relative ones are taken from the caller's file too.
         flags: More flags for the host compiler.
         cuda_flags: More flags for nvcc.
@@ -64,7 +67,7 @@ def load_native(
     """
     paths = _absolute([sources] if isinstance(sources, str | Path) else sources, _caller_folder())
     torch = torch_parts.find()
-    request = Request(
+    asked = Request(
         name=name_of(paths[0]) if paths else "",
         sources=paths,
         include=_absolute(include, _caller_folder()),
@@ -72,8 +75,13 @@ def load_native(
         cuda_flags=tuple(cuda_flags),
         link_flags=tuple(link_flags),
         debug=debug,
-        cuda=_wants_cuda(cuda, paths, torch),
-        targets=targets(arch) if any(map(is_cuda, paths)) else (),
+    )
+    if [path.name for path in paths] == [pyproject.FILE]:
+        asked = project.named_by(asked, torch)
+    request = replace(
+        asked,
+        cuda=_wants_cuda(cuda, asked.sources, torch),
+        targets=targets(arch) if any(map(is_cuda, asked.sources)) else (),
     )
     if request.left_out:
         _log.warning("Without CUDA: %s is left out", ", ".join(path.name for path in request.left_out))

@@ -60,7 +60,7 @@ class Nvcc:
         version: The CUDA version.
         home: The toolkit's folder, with all that belongs to it.
         include: Its headers, for sources that the host compiler compiles.
-    library: The folder with libcudart, which pip's nvcc does not look into by itself.
+        library: The folder with libcudart, which pip's nvcc does not look into by itself.
         identity: What tells it from any other build of it.
     """
 
@@ -135,6 +135,19 @@ def nvcc(torch_cuda: Version | None) -> Nvcc:
             return known
         refusals.append(f"    {path}: {refusal}")
     raise ToolchainError(_without_nvcc(refusals, torch_cuda))
+
+
+def architectures(compiler: Nvcc) -> list[int]:
+    """What an nvcc makes code for: 75, 80, ...
+
+    Raises:
+        ToolchainError: It does not tell.
+    """
+    done = process.run([compiler.path, "--list-gpu-arch"])
+    found = [int(number) for number in re.findall(r"^compute_(\d+)$", done.stdout, re.MULTILINE)]
+    if not found:
+        raise ToolchainError(f"{done.line} tells no architecture:\n{(done.stderr or done.stdout).strip()}")
+    return found
 
 
 def _nvccs() -> Iterator[Path]:

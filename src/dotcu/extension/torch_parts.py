@@ -52,6 +52,19 @@ class TorchParts:
         names = (*_LIBRARIES, *(_CUDA_LIBRARIES if cuda and self.cuda else ()))
         return (f"-L{self.folder / 'lib'}", *(f"-l{name}" for name in names))
 
+    def portable_link_words(self) -> tuple[str, ...]:
+        """For a library that other builds of torch load, too.
+
+        Of torch it needs `libtorch.so` alone, which leads to all that a build has: with CUDA to
+        `libtorch_cuda.so`, whose functions are weak in the library, so that it loads where there are none.
+        The C++ library comes first: torch's own libraries have copies of some of its functions.
+        """
+        forced = ("--push-state", "--no-as-needed", "-ltorch", "--pop-state")
+        words = (
+            part for word in forced for part in ("-Xlinker", word)
+        )  # nvcc keeps the order of these alone
+        return ("-lstdc++", f"-L{self.folder / 'lib'}", *words)
+
 
 def find() -> TorchParts:
     """The torch that an import would give.

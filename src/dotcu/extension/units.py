@@ -38,6 +38,8 @@ class Request:
         name: Of the library, and of the Python module where it is one.
         targets: What device code is made for.
         cuda: Whether WITH_CUDA is defined, and `.cu` files are compiled.
+        portable: Linked for every torch, so that what was built with one loads under another.
+        lines: Whether machine code has its source lines, by which profilers show it.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Request:
     targets: tuple[Target, ...] = ()
     debug: bool = False
     cuda: bool = False
+    portable: bool = False
+    lines: bool = True
 
     @property
     def compiled(self) -> tuple[Path, ...]:
@@ -200,7 +204,8 @@ def _codes(request: Request) -> tuple[str, ...]:
 
 
 def _nvcc_words(request: Request, host: HostCompiler, nvcc: Nvcc) -> tuple[str, ...]:
-    level = ("-O0", "-g", "-G") if request.debug else ("-O2", "-lineinfo")
+    lines = ("-lineinfo",) if request.lines else ()
+    level = ("-O0", "-g", "-G") if request.debug else ("-O2", *lines)
     return (
         str(nvcc.path), "-ccbin", host.program, "-Xcompiler", "-fPIC", *level, *_codes(request),
         "--expt-relaxed-constexpr", "--expt-extended-lambda",
@@ -209,7 +214,7 @@ def _nvcc_words(request: Request, host: HostCompiler, nvcc: Nvcc) -> tuple[str, 
 
 def link_words(request: Request, tools: Tools) -> tuple[str, ...]:
     """The command that makes a library, or a program where torch takes no part, without the files."""
-    torch = tools.torch.link_words(cuda=request.cuda) if tools.torch else ()
+    torch = _torch_words(request, tools.torch) if tools.torch else ()
     shared = ("-shared",) if tools.torch else ()
     if tools.nvcc is None or not request.cuda:
         return (*tools.host.words, *shared, "-Wl,--as-needed", *torch, *request.link_flags)
@@ -224,6 +229,10 @@ def link_words(request: Request, tools: Tools) -> tuple[str, ...]:
         *torch,
         *request.link_flags,
     )
+
+
+def _torch_words(request: Request, torch: TorchParts) -> tuple[str, ...]:
+    return torch.portable_link_words() if request.portable else torch.link_words(cuda=request.cuda)
 
 
 def link_inputs(request: Request) -> tuple[Path, ...]:

@@ -17,11 +17,13 @@ class Home:
         folder: That of its pyproject.toml.
         package: The package that has its operators.
         sources: Where that package lies, relative to the folder: `src`, or `.`.
+        native: Whether its launchers are C++.
     """
 
     folder: Path
     package: str
     sources: str
+    native: bool
 
     @property
     def package_folder(self) -> Path:
@@ -44,7 +46,8 @@ def find(folder: Path) -> Home:
     package = _package(root / FILE)
     for sources in ("src", "."):
         if (root / sources / package / "__init__.py").is_file():
-            return Home(folder=root, package=package, sources=sources)
+            native = "native" in (section(root / FILE) or {})
+            return Home(folder=root, package=package, sources=sources, native=native)
     raise UsageError(
         f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
         f"{package}/__init__.py beside it.\nCorrect modules in [tool.dotcu], or make that file."

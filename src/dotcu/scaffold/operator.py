@@ -58,7 +58,8 @@ def plan_operator(name: str, start: Path) -> OperatorPlan:
 
 
 def _files(found: home.Home, name: str) -> dict[str, str]:
-    filled = template.filled(template.OPERATOR, {"package": found.package, "operator": name})
+    table = template.NATIVE_OPERATOR if found.native else template.OPERATOR
+    filled = template.filled(table, {"package": found.package, "operator": name})
     if found.sources == "src":
         return filled
     return {path.removeprefix("src/"): text for path, text in filled.items()}

@@ -32,11 +32,12 @@ class ProjectPlan:
     files: Mapping[str, str]
 
 
-def plan_project(place: str | Path) -> ProjectPlan:
+def plan_project(place: str | Path, *, native: bool = False) -> ProjectPlan:
     """Plan a project.
 
     Args:
         place: Its name, or a path whose last part is the name.
+        native: With launchers in C++, on torch's stable ABI.
 
     Raises:
         UsageError: It cannot have that name, or that place.
@@ -44,15 +45,20 @@ def plan_project(place: str | Path) -> ProjectPlan:
     folder = Path(os.path.abspath(place))  # noqa: PTH100  (a link stays a link)
     name = folder.name
     _require_place(folder)
+    command = "dotcu new --native" if native else "dotcu new"
     refusal = names.project_refusal(name)
     if refusal:
         instead = folder.with_name(names.suggested(name, "_ops")) if name else "NAME"
         raise UsageError(
-            f"a project cannot be named {name!r}: {refusal}.\nType: dotcu new {_as_typed(instead, place)}"
+            f"a project cannot be named {name!r}: {refusal}.\nType: {command} {_as_typed(instead, place)}"
         )
     package = names.package_of(name)
     filling = {"project": name, "package": package, "operator": FIRST}
-    files = template.filled(template.PROJECT | template.FIRST_OPERATOR, filling)
+    if native:
+        table = template.NATIVE_PROJECT | template.NATIVE_FIRST_OPERATOR
+    else:
+        table = template.PROJECT | template.FIRST_OPERATOR
+    files = template.filled(table, filling)
     return ProjectPlan(name=name, package=package, folder=folder, files=files)
 
 

@@ -37,6 +37,36 @@ OPERATOR = {
 
 FIRST_OPERATOR = OPERATOR | {"operator.py": _FIRST_OPERATOR}
 
+# The same with launchers in C++, `dotcu new --native`.
+NATIVE_PROJECT = {
+    "native/pyproject.toml": "pyproject.toml",
+    "native/README.md": "README.md",
+    "native/Makefile": "Makefile",
+    "gitignore": ".gitignore",
+    "native/clang-format": ".clang-format",
+    "pre-commit-config.yaml": ".pre-commit-config.yaml",
+    "native/workflow.yml": ".github/workflows/test.yml",
+    "native/Containerfile": "Containerfile",
+    "Containerfile.gpu": "Containerfile.gpu",
+    "native/third_party.md": "third_party/README.md",
+    "native/init.py": "src/«package»/__init__.py",
+    "native/library.py": "src/«package»/_library.py",
+    "py.typed": "src/«package»/py.typed",
+    "native/library.cpp": "src/«package»/csrc/library.cpp",
+    "native/stable.h": "src/«package»/csrc/stable.h",
+    "native/launch.h": "src/«package»/csrc/launch.h",
+}
+
+NATIVE_OPERATOR = {
+    "native/operator.cpp": "src/«package»/csrc/«operator».cpp",
+    "native/operator.cu": "src/«package»/csrc/«operator».cu",
+    "native/operator.py": "src/«package»/«operator».py",
+    "native/test_operator.py": "tests/test_«operator».py",
+    "native/benchmark.py": "benchmarks/«operator».py",
+}
+
+NATIVE_FIRST_OPERATOR = NATIVE_OPERATOR | {"native/operator.py": _FIRST_OPERATOR}
+
 
 def filled(table: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     """The files of a table: their paths with their texts."""
@@ -44,12 +74,19 @@ def filled(table: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]
 
 
 def own_names() -> set[str]:
-    """The names that an operator's templates use themselves, so that no operator can have them."""
+    """The names that an operator's templates use themselves, so that no operator can have them.
+
+    In C++ and CUDA with host code an operator's name is text, or has more letters.
+    """
     found: set[str] = set()
-    for template in OPERATOR:
+    for template in (*OPERATOR, *filter(_is_python, NATIVE_OPERATOR)):
         text = _fill(_read(template), {"package": "_", "operator": "_"})
-        found |= set(_python_names(text) if template.endswith(".py") else _cuda_names(text))
+        found |= set(_python_names(text) if _is_python(template) else _cuda_names(text))
     return (found | {name.removeprefix("test_") for name in found}) - {"_"}  # test_NAME is made, too
+
+
+def _is_python(template: str) -> bool:
+    return template.endswith(".py")
 
 
 def _read(template: str) -> str:

@@ -7,7 +7,8 @@ import re
 import shutil
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,27 +147,53 @@ def require_folder(out: Path) -> None:
         ) from error
 
 
+@contextmanager
+def folder_for(out: Path) -> Iterator[None]:
+    """A folder that a wheel is to go to; where it was not there, and stays empty, it is gone again.
+
+    Raises:
+        UsageError: It is a file, or cannot be made.
+    """
+    new = not out.exists()
+    require_folder(out)
+    try:
+        yield
+    finally:
+        if new:
+            with suppress(OSError):  # it holds something
+                out.rmdir()
+
+
 def make_wheel(planned: Plan, out: Path, *, isolated: bool = True) -> Contents:
     """Let pip build the wheel, and move it to its place when it is whole.
 
     Raises:
         ToolchainError: pip is missing, or could not build it; has pip's words.
     """
-    if importlib.util.find_spec("pip") is None:
-        raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
     with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
-        made = _pip(planned.project.root, Path(folder), isolated)
+        made = pip_wheel(planned.project.root, Path(folder), isolated=isolated)
         place = out / made.name
         shutil.move(made, place)
     return contents(place)
 
 
-def _pip(root: Path, folder: Path, isolated: bool) -> Path:
+def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, str] | None = None) -> Path:
+    """Let pip build the wheel of a project into a folder.
+
+    Args:
+        given: Variables for the hook, beside those that it gets always.
+
+    Raises:
+        ToolchainError: pip is missing, or could not build it; has pip's words.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
     words += [] if isolated else ["--no-build-isolation"]
     done = process.run(
-        [*words, "--wheel-dir", folder, root], timeout_s=_PIP_S, environment=_settings_for_the_hook()
-    )
+        [*words, "--wheel-dir", folder, root], timeout_s=_PIP_S,
+        environment={**_settings_for_the_hook(), **(given or {})},
+    )  # fmt: skip
     wheels = sorted(folder.glob("*.whl"))
     if done.status or not wheels:
         raise ToolchainError(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,7 +21,7 @@ from rich.text import Text
 
 from dotcu import plain, process
 from dotcu.compile import torch_build
-from dotcu.errors import ToolchainError
+from dotcu.errors import ToolchainError, UsageError
 
 _INSTALL_S = 1800.0
 _RUN_S = 3600.0
@@ -29,7 +33,8 @@ class Checked:
 
     Attributes:
         torch: The torch that was installed first.
-        rows: For each operator and dtype: samples, where they ran, and the fault, "" where there is none.
+        rows: For each operator and dtype, or file of tests: samples, where they ran (of tests, how many were
+            skipped), and the fault, "" where there is none.
         metadata: What `twine check` says; "" where it holds.
         upload: The line to type.
     """
@@ -38,6 +43,8 @@ class Checked:
     rows: tuple[Mapping[str, Any], ...]
     metadata: str
     upload: str
+    how: str = "without compiling (DOTCU_JIT=0)"
+    columns: tuple[str, ...] = ("operator", "dtype", "samples", "where", "")
 
     @property
     def held(self) -> bool:
@@ -46,12 +53,12 @@ class Checked:
 
     def __rich__(self) -> RenderableType:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in ("operator", "dtype", "samples", "where", ""):
+        for column in self.columns:
             table.add_column(column)
         for row in self.rows:
             verdict = row["fault"] or "held"
             table.add_row(row["operator"], row["dtype"], str(row["samples"]), row["where"], verdict)
-        head = Text(f"In a clean environment with {self.torch}, without compiling (DOTCU_JIT=0):")
+        head = Text(f"In a clean environment with {self.torch}, {self.how}:")
         said = self.metadata or "twine check: held"
         return Group(head, table, Text(said), Text(f"To publish it, type: {self.upload}"))
 
@@ -75,14 +82,8 @@ def check(wheel: Path, modules: Sequence[str]) -> Checked:
     Raises:
         ToolchainError: The environment cannot be made, or the operators cannot be run.
     """
-    found = torch_build.find()
-    torch = f"torch=={found.version.split('+')[0]}" if found else "torch"
-    with tempfile.TemporaryDirectory(prefix="dotcu-check-") as folder:
-        python = Path(folder) / "env" / "bin" / "python"
-        _run([sys.executable, "-m", "venv", Path(folder) / "env"])
-        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, torch])
-        _run([*pip, wheel])
+    torch = _this_torch()
+    with _environment([torch], [wheel]) as (folder, python):
         done = _run(
             [python, "-m", "dotcu.cli.trial", *modules], environment={"DOTCU_JIT": "0"}, folder=folder
         )
@@ -90,6 +91,71 @@ def check(wheel: Path, modules: Sequence[str]) -> Checked:
         torch=torch, rows=tuple(json.loads(done.stdout)["rows"]), metadata=_metadata(wheel),
         upload=f"python -m twine upload {wheel}",
     )  # fmt: skip
+
+
+def check_by_tests(wheel: Path, root: Path) -> Checked:
+    """Install a wheel into an environment of its own, and run a project's tests there, far from its sources.
+
+    Raises:
+        UsageError: The project has no tests.
+        ToolchainError: The environment cannot be made, or pytest cannot be run.
+    """
+    if not list((root / "tests").glob("test_*.py")):
+        raise UsageError(
+            f"{root / 'tests'} has no test_*.py, and tests are what tries a wheel of native code.\n"
+            "Write one that calls the operators, or build without --check."
+        )
+    torch = _this_torch()
+    with _environment([torch], [wheel], ["pytest", "numpy"]) as (folder, python):
+        shutil.copytree(root / "tests", Path(folder) / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        report = Path(folder) / "report.xml"
+        options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", folder)
+        words = (python, "-m", "pytest", *options, f"--junitxml={report}", "tests")
+        done = process.run(words, timeout_s=_RUN_S, folder=folder)
+        if not report.is_file():
+            raise ToolchainError(f"{done.line} failed:\n{(done.stderr or done.stdout).strip()}")
+        rows = tuple(_rows_of(report))
+    return Checked(
+        torch=torch, rows=rows, metadata="", upload=f"python -m twine upload {wheel}",
+        how="by the project's tests", columns=("tests", "", "passed", "skipped", ""),
+    )  # fmt: skip
+
+
+def _rows_of(report: Path) -> Iterator[dict[str, Any]]:
+    """A row for each file of tests, in the form of an operator's; `fault` is the first one's first line."""
+    files: dict[str, list[ElementTree.Element]] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        files.setdefault(case.get("classname", ""), []).append(case)
+    for name, cases in files.items():
+        faults = [fault for case in cases for fault in (*case.iter("failure"), *case.iter("error"))]
+        skipped = sum(1 for case in cases if case.find("skipped") is not None)
+        passed = len(cases) - len(faults) - skipped
+        first = (faults[0].get("message") or "").partition("\n")[0] if faults else ""
+        fault = f"{len(faults)} failed: {first}" if faults else "" if passed else "none was run"
+        yield {
+            "operator": name,
+            "dtype": "",
+            "samples": passed,
+            "where": str(skipped),
+            "fault": fault,
+        }
+
+
+def _this_torch() -> str:
+    found = torch_build.find()
+    return f"torch=={found.version.split('+')[0]}" if found else "torch"
+
+
+@contextmanager
+def _environment(*installed: Sequence[str | Path]) -> Iterator[tuple[str, Path]]:
+    """A folder with a new environment, each list installed after the one before; and its Python."""
+    with tempfile.TemporaryDirectory(prefix="dotcu-check-") as folder:
+        python = Path(folder) / "env" / "bin" / "python"
+        _run([sys.executable, "-m", "venv", Path(folder) / "env"])
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        for names in installed:
+            _run([*pip, *names])
+        yield folder, python
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""What a project's wheel gets: its lock, compiled. Needs neither torch nor a GPU."""
+"""What a project's wheel gets: its lock, compiled, or its native library. Imports no torch, needs no GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dotcu.compile import toolchain
-from dotcu.shipping import architectures, lock, project
+from dotcu.shipping import architectures, lock, native, project
 from dotcu.shipping.assembling import assemble, compile_all, plan
 
 
@@ -15,10 +15,13 @@ def compiled(root: Path, in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
 
     Raises:
         UsageError: The lock is missing, or older than the sources.
-        SourceError: A kernel does not compile.
-        ToolchainError: There is no compiler.
+        SourceError: A kernel, or native code, does not compile.
+        EnvironmentFault: There is no compiler; for native code, no torch.
     """
-    described, locked = project.read(root), lock.read(root)
+    described = project.read(root)
+    if described.native is not None:
+        return {native.place(described): native.built(described).read_bytes()}
+    locked = lock.read(root)
     targets = architectures.targets(described.architectures, toolchain.supported(toolchain.nvrtc()))
     lock.require_current(locked, root, targets)
     return assemble(compile_all(plan(locked, root, targets)), in_wheel)

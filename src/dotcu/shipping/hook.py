@@ -1,4 +1,4 @@
-"""hatchling's build hook: compiles what dotcu.lock says, and adds it to a wheel.
+"""hatchling's build hook: compiles what dotcu.lock says, or native code, and adds it to a wheel.
 
 [build-system]
 requires = ["hatchling>=1.27", "dotcu"]
@@ -17,6 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.plugin import hookimpl
 
+from dotcu.shipping import native, project
 from dotcu.shipping.files import compiled
 
 
@@ -36,8 +37,18 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
             made = self._made / str(number)
             made.write_bytes(data)
             build_data["force_include"][str(made)] = place
-        if build_data.get("pure_python") and not build_data.get("tag"):
+        if self._described().native is not None:
+            build_data["pure_python"] = False
+            build_data["tag"] = native.TAG
+        elif build_data.get("pure_python") and not build_data.get("tag"):
             build_data["tag"] = "py3-none-any"  # also where requires-python is not said
+
+    def dependencies(self) -> list[str]:
+        """What building needs beside [build-system]: torch's headers, for native code that is not built."""
+        return native.needed_to_build(self._described())
+
+    def _described(self) -> project.Project:
+        return project.read(Path(self.root))
 
     def _in_wheel(self) -> dict[Path, str]:
         """The files that the wheel holds otherwise, and where."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from dotcu import pyproject, settings
 from dotcu.errors import UsageError
+from dotcu.extension import project as native_code
+from dotcu.extension.project import Native
 from dotcu.shipping import architectures
 
 _TABLE = """\
@@ -27,11 +29,13 @@ class Project:
         root: The folder of its pyproject.toml.
         modules: The modules that define its operators.
         architectures: Those to compile for, as they are named.
+        native: Its native code, None where the kernels are all there is.
     """
 
     root: Path
     modules: tuple[str, ...]
     architectures: tuple[str, ...]
+    native: Native | None = None
 
 
 def find(start: Path) -> Project:
@@ -63,6 +67,7 @@ def read(root: Path) -> Project:
         root=root,
         modules=_strings(file, table, "modules"),
         architectures=_architectures(file, table),
+        native=native_code.read(root),
     )
 
 
