@@ -100,6 +100,10 @@ class Settings:
         default=None,
         metadata=_variable("DOTCU_NATIVE_LIBRARY", "set by `dotcu build`: the library that a wheel gets"),
     )
+    cpp: Path | None = field(
+        default=None,
+        metadata=_variable("DOTCU_CPP", "set by `dotcu build --cpp`: the folder of C++ that a wheel gets"),
+    )
     nvtx_injection: Path | None = field(
         default=None,
         metadata=_variable("NVTX_INJECTION64_PATH", "set by a profiler that sees NVTX ranges"),

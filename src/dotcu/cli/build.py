@@ -41,6 +41,9 @@ def command(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FOLDER", help="write the code as plain files, too, for programs in C++"),
     ] = None,
+    cpp: Annotated[
+        bool, typer.Option("--cpp", help="write the operators in C++, too, for programs without Python")
+    ] = False,
     cpu_only: Annotated[
         bool, typer.Option("--cpu-only", help="native code: leave out the .cu files, and need no nvcc")
     ] = False,
@@ -52,6 +55,7 @@ def command(
     described = project.find(folder.absolute())
     if described.native is not None:
         given = {"--nvrtc": nvrtc is not None, "--locked": locked, "--cubins": cubins is not None}
+        given["--cpp"] = cpp
         native_build.refuse(given, "a project with native code, whose wheel holds a library")
         options = native_build.Options(out=out, arch=arch, isolated=isolation, check=check, cpu_only=cpu_only)
         native_build.run(folder, options, as_json=as_json)
@@ -62,7 +66,7 @@ def command(
             asked.enter_context(settings.override(arch_list=arch))
         if nvrtc is not None:
             asked.enter_context(settings.override(nvrtc=building.nvrtc_of_version(nvrtc)))
-        planned, made = _make(folder, out, cubins, locked=locked, isolated=isolation)
+        planned, made = _make(folder, out, cubins, cpp=cpp, locked=locked, isolated=isolation)
         checked = _check(made.wheel, planned) if check else None
     if as_json:
         console.as_json(_values(planned, made, checked))
@@ -73,9 +77,10 @@ def command(
 
 
 def _make(
-    folder: Path, out: Path, cubins: Path | None, *, locked: bool, isolated: bool
+    folder: Path, out: Path, cubins: Path | None, *, cpp: bool, locked: bool, isolated: bool
 ) -> tuple[Plan, Contents]:
     from dotcu.shipping import building, exporting, project
+    from dotcu.shipping.cpp import wheel
 
     described = project.find(folder.absolute())
     building.require_folder(described.root / out)
@@ -84,7 +89,12 @@ def _make(
         made = building.compile_kernels(planned, tell)
     if cubins is not None:
         exporting.export(made, cubins)
-    return planned, building.make_wheel(planned, described.root / out, isolated=isolated)
+    if not cpp:
+        return planned, building.make_wheel(planned, described.root / out, isolated=isolated)
+    written = wheel.write(planned, made)
+    for note in written.notes:
+        console.note(note)
+    return planned, wheel.make(planned, written, described.root / out, isolated=isolated)
 
 
 def _check(wheel: Path, planned: Plan) -> Checked:
@@ -96,7 +106,7 @@ def _check(wheel: Path, planned: Plan) -> Checked:
 def _values(planned: Plan, made: Contents, checked: Checked | None) -> dict[str, object]:
     return {
         "version": 1,
-        "operators": list(planned.operators),
+        "operators": [operator.qualified_name for operator in planned.operators],
         "notes": list(planned.notes),
         "lock": planned.change,
         **made.to_json(),
@@ -106,7 +116,7 @@ def _values(planned: Plan, made: Contents, checked: Checked | None) -> dict[str,
 
 def _show(planned: Plan, made: Contents, checked: Checked | None) -> None:
     for note in planned.notes:
-        console.complain(note)
+        console.note(note)
     console.say(planned.change)
     console.show(made)
     if checked is not None:

@@ -75,6 +75,11 @@ def complain(text: str) -> None:
     err().print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Print what is worth knowing and no error, on standard error."""
+    err().print(Text.assemble(("note: ", "bold"), text), soft_wrap=True)
+
+
 def as_json(report: Mapping[str, Any]) -> None:
     """Print a report as JSON, with the version of its form first."""
     sys.stdout.write(json.dumps({"version": 1, **report}, indent=2) + "\n")

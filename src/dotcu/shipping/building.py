@@ -22,6 +22,8 @@ from dotcu.shipping.contents import Contents, contents
 from dotcu.shipping.lock import NAME, Lock
 
 if TYPE_CHECKING:
+    from dotcu.compile import Target
+    from dotcu.operator import Operator
     from dotcu.shipping.project import Project
 
 _PIP_S = 3600.0
@@ -35,14 +37,16 @@ class Plan:
     Attributes:
         before: The lock that is there; None where there is none.
         lock: The one that the bodies ask for, or with `locked` the one that is there.
-        operators: Their qualified names.
+        operators: All that the project's modules define.
+        targets: What machine code and PTX are compiled for.
         notes: What could not be followed, and why.
     """
 
     project: Project
     before: Lock | None
     lock: Lock
-    operators: tuple[str, ...]
+    operators: tuple[Operator, ...]
+    targets: tuple[Target, ...]
     notes: tuple[str, ...]
     jobs: tuple[Job, ...] = field(repr=False)
 
@@ -88,8 +92,8 @@ def prepare(project: Project, *, locked: bool = False) -> Plan:
         lock.require_current(before, project.root, targets)
     chosen = before if before is not None and locked else traced.lock
     return Plan(
-        project=project, before=before, lock=chosen, operators=traced.operators, notes=traced.notes,
-        jobs=tuple(plan(chosen, project.root, targets)),
+        project=project, before=before, lock=chosen, operators=traced.operators,
+        targets=tuple(targets), notes=traced.notes, jobs=tuple(plan(chosen, project.root, targets)),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.plugin import hookimpl
 
+from dotcu import settings
 from dotcu.shipping import native, project
 from dotcu.shipping.files import compiled
 
@@ -37,7 +38,7 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
             made = self._made / str(number)
             made.write_bytes(data)
             build_data["force_include"][str(made)] = place
-        if self._described().native is not None:
+        if self._described().native is not None or settings.current().cpp is not None:
             build_data["pure_python"] = False
             build_data["tag"] = native.TAG
         elif build_data.get("pure_python") and not build_data.get("tag"):

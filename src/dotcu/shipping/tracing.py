@@ -34,12 +34,12 @@ class Traced:
     """What was found.
 
     Attributes:
-        operators: Their qualified names.
+        operators: All that the project's modules define.
         notes: What could not be followed, and why.
     """
 
     lock: Lock
-    operators: tuple[str, ...]
+    operators: tuple[Operator, ...]
     notes: tuple[str, ...]
 
 
@@ -68,7 +68,7 @@ def trace(project: Project, targets: Sequence[Target]) -> Traced:
     architectures = (*map(str, machine), SIMULATED)
     return Traced(
         lock=_lock(project, {unit: tuple(some) for unit, some in found.items()}, architectures),
-        operators=tuple(operator.qualified_name for operator in operators),
+        operators=tuple(operators),
         notes=tuple(notes),
     )
 

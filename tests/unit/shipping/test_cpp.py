@@ -12,6 +12,7 @@ import random
 import struct
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -375,3 +376,27 @@ def _computed(op: Op, a: Any, b: Any) -> str:
     except Inexact:
         return "none"
     return f"{_bits(float(made) if op in INTO_DOUBLE else int(made)):x}"
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_source_and_library(written: Written, driver: Path, tmp_path: Path) -> None:
+    settings = written.made.root / "pyproject.toml"
+    said = settings.read_text().replace('version = "0.1"', 'version = "0.1"\nreadme = "README.md"')
+    settings.write_text(said)
+    (written.made.root / "README.md").write_text("Operators.\n")
+    words = [sys.executable, "-m", "dotcu", "build", "--no-isolation", "--cpp", "--out", tmp_path, "--json"]
+    done = subprocess.run(words, cwd=written.made.root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    wheel = Path(json.loads(done.stdout)["wheel"])
+    assert f"note: {written.made.name}::copied is not in C++" in done.stderr
+    assert "-cp310-abi3-manylinux_" in wheel.name
+    with zipfile.ZipFile(wheel) as opened:
+        folder = f"{written.made.name}/cpp"
+        held = {name for name in opened.namelist() if name.startswith(folder) and not name.endswith("/")}
+        library = f"{folder}/lib{written.made.name}_operators.so"
+        assert held == {f"{folder}/operators.cpp", f"{folder}/dotcu.h", library}
+        opened.extract(library, tmp_path)
+    text = (
+        "import sys, torch; torch.ops.load_library(sys.argv[1]); getattr(torch.ops, sys.argv[2]).fill.default"
+    )
+    subprocess.run([sys.executable, "-c", text, tmp_path / library, written.made.name], check=True)

@@ -87,11 +87,16 @@ def save(written: Source, folder: Path) -> None:
 
 
 def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
-    """Compile what `save` has written; gives the library, in the cache.
+    """Compile what `save` has written, for every torch; gives the library, in the cache.
 
     Raises:
         CompileError: The compiler refused it.
         ToolchainError: There is no host compiler.
     """
-    request = Request(name=f"{package}_operators", sources=(folder / writing.SOURCE,), flags=tuple(flags))
-    return making.build(request, Tools(host=tools.host(), nvcc=None, torch=torch_parts.find())).path
+    torch = torch_parts.find()
+    here = [f"-ffile-prefix-map={path}/=" for path in (folder, torch.include[0])]
+    request = Request(
+        name=f"lib{package}_operators", sources=(folder / writing.SOURCE,), portable=True,
+        flags=("-fvisibility=hidden", *here, *flags), link_flags=("-Xlinker", "--strip-all"),
+    )  # fmt: skip
+    return making.build(request, Tools(host=tools.host(), nvcc=None, torch=torch)).path
