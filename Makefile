@@ -23,7 +23,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format docs clean
+.PHONY: help install demo test test-all gpu lint format docs clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -52,6 +52,10 @@ test: lint docs  ## lint, build the docs, run the tests that are quick
 
 test-all: lint docs  ## every test, the slow ones and a clean installation of the wheel too
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+gpu: $(STAMP)  ## what only a GPU can show: its tests, and the gallery's full check
+	@$(BIN)/python -m pytest -p no:benchmark $(PYTEST_FLAGS) tests/gpu tests/gallery tests/unit/include tests/right tests/wrong
+	@$(BIN)/dotcu check dotcu.gallery --full
 
 lint: $(STAMP)  ## ruff, mypy, import-linter, clang-format
 	@$(BIN)/ruff check --quiet .
