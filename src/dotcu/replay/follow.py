@@ -31,6 +31,10 @@ Body = Callable[..., Any]
 _OURS = (str(Path(__file__).parent), str(Path(torch.__file__).parent), str(Path(context.__file__).parent))
 
 
+class _Abandoned(BaseException):
+    """Ends a body whose launches do not happen, as soon as it has no plan: what it reads is not computed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Followed:
     """A body that was run.
@@ -40,12 +44,14 @@ class Followed:
         plan: What it did, for other calls too; or why that cannot be said.
         effects: What it did in this call, as seen; None where it was not followed to its end.
         units: Where the kernel of each launch of the plan is compiled.
+        occupancy: Whether the plan hangs on how many blocks the GPU holds.
     """
 
     result: Any
     plan: Plan | Unfollowed
     effects: Effects | None = None
     units: tuple[Unit, ...] = ()
+    occupancy: bool = False
 
 
 def follow(
@@ -80,7 +86,11 @@ def follow(
         # Nothing has happened yet. It may be following that the body does not bear, so ask again without.
         result = _call(body, arguments, keyword_only) if runs else None
         return Followed(result=result, plan=Unfollowed(reason=f"followed, it raised {error!r}."))
-    return follower.followed(result, [list(arguments).index(name) for name in writes], distinct=distinct)
+    written = [list(arguments).index(name) for name in writes]
+    try:
+        return follower.followed(result, written, distinct=distinct)
+    except _Abandoned:
+        return Followed(result=None, plan=Unfollowed(reason=follower.reason or ""))
 
 
 def _begin(values: Sequence[Any], *, distinct: bool) -> Tracer:
@@ -113,6 +123,7 @@ class _Follower(TorchFunctionMode):
         self.tracer = tracer
         self.runs = runs
         self.units: list[Unit] = []
+        self.occupancy = False
         self.reason: str | None = None
         self.had_effect = False
         self.launches: list[Launch] = []
@@ -127,8 +138,10 @@ class _Follower(TorchFunctionMode):
                 if not torch._C._is_torch_function_mode_enabled():
                     self.refuse("torch hides its functions from modes here")
                 return _call(body, arguments, keyword_only, recorder=self), None
+        except _Abandoned:
+            return None, None
         except Exception as error:
-            if self.had_effect:
+            if self.runs and self.had_effect:
                 raise
             return None, error
 
@@ -136,6 +149,8 @@ class _Follower(TorchFunctionMode):
         """Give up on a plan; the first reason stays."""
         if self.reason is None:
             self.reason = f"{reason}{_where()}."
+        if not self.runs:
+            raise _Abandoned
 
     # torch
 
@@ -194,12 +209,13 @@ class _Follower(TorchFunctionMode):
 
     def asked_device(self) -> None:
         """Refuse an answer that hangs on the current GPU, where GPUs differ."""
+        self.occupancy = True
         if self.tracer.device.type == "cuda" and _gpus_differ():
             self.refuse("it asks about the current GPU, and the GPUs here differ")
 
     def launching(self) -> None:
         """From here on the body has an effect."""
-        self.had_effect = self.runs or self.had_effect
+        self.had_effect = True
 
     def launched(self, launch: Launched) -> None:
         """Write a launch down."""
@@ -227,7 +243,9 @@ class _Follower(TorchFunctionMode):
             return Followed(
                 result=result, plan=Unfollowed(reason=f"its plan is wrong: {wrong}."), effects=effects
             )
-        return Followed(result=result, plan=plan, effects=effects, units=tuple(self.units))
+        return Followed(
+            result=result, plan=plan, effects=effects, units=tuple(self.units), occupancy=self.occupancy
+        )
 
 
 def _gpus_differ() -> bool:

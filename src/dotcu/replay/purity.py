@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+import torch
+
 from dotcu.kernel import Kernel, Module
 from dotcu.replay.allowed import attributes, is_allowed, is_constant
 from dotcu.replay.bytecode import Load, facts
@@ -49,17 +51,34 @@ def tells_tensors_apart(body: Callable[..., Any]) -> bool:
     return reader.compares
 
 
+_OF_DEVICES = {"is_cuda", "is_cpu", "get_device", "type", "index"}
+
+
+def asks_device(body: Callable[..., Any]) -> str:
+    """What a body asks that may tell it which device it is on; empty where it asks nothing such."""
+    reader = _Reader()
+    try:
+        reader.function(body)
+    except _Refused as reason:
+        return str(reason)
+    if any(read.value is torch.cuda.get_device_capability for read in reader.found.values()):
+        return "get_device_capability"
+    return next((f".{name}" for name in sorted(reader.attributes & _OF_DEVICES)), "")
+
+
 class _Reader:
     """Goes through a body and the functions that it reaches.
 
     Attributes:
         found: What they read, by where it is.
         compares: Whether they may compare tensors by identity.
+        attributes: What they read of values that come about in them.
     """
 
     def __init__(self) -> None:
         self.found: dict[tuple[int, str], Read] = {}
         self.compares = False
+        self.attributes: set[str] = set()
         self._seen: set[int] = set()
 
     def function(self, function: Any) -> None:
@@ -82,6 +101,7 @@ class _Reader:
         if found.refusal is not None:
             raise _Refused(found.refusal)
         self.compares |= found.compares
+        self.attributes.update(found.attributes)
         for name in found.stores:
             if name in cells:
                 raise _Refused(f"it sets {name}, which outlives the call")

@@ -31,6 +31,8 @@ int cuModuleGetFunction(void **function, void *module, const char *symbol) {
     if (strstr(getenv("DRIVER_PARAMETERS"), symbol) == NULL) return 500;
     return *function = strdup(symbol), 0;
 }
+int cuStreamIsCapturing(void *stream, int *capturing) { return *capturing = getenv("DRIVER_CAPTURING") != NULL, 0; }
+int cuThreadExchangeStreamCaptureMode(int *mode) { const int before = *mode; return *mode = 0, before > 2; }
 int cuFuncGetAttribute(int *value, int attribute, void *function) { return *value = 1024, 0; }
 int cuFuncSetAttribute(void *function, int attribute, int value) { return attribute == 8 && value != 101376 - 1024; }
 static void scale(void **parameters) {

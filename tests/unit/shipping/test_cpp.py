@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -58,6 +59,8 @@ __global__ void add(const float* x, const float* bias, float* out, int* count, i
 """
 
 OPS = '''\
+from typing import Optional
+
 import torch
 from torch import Tensor
 
@@ -125,6 +128,77 @@ def _(device, dtype):
     yield dotcu.Sample(x, rows=40)
 
 
+by_one, by_two = (dotcu.load("stepped.cu", define={{"STEP": step}}) for step in (1, 2))
+
+
+@dotcu.op("{name}::stepped")
+def stepped(x: Tensor, twice: bool) -> Tensor:
+    """One file, loaded in two ways."""
+    out = torch.empty_like(x)
+    n = x.numel()
+    if twice:
+        by_two.stepped(x, out, n, grid=dotcu.cdiv(n, 64), block=64)
+    else:
+        by_one.stepped(x, out, n, grid=dotcu.cdiv(n, 64), block=64)
+    return out
+
+
+@stepped.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(50, device=device, dtype=dtype), False)
+    yield dotcu.Sample(torch.ones(50, device=device, dtype=dtype), True)
+
+
+@dotcu.op("{name}::asks")
+def asks(x: Tensor) -> Tensor:
+    """Another kernel on another device."""
+    out = torch.empty_like(x)
+    if x.is_cuda:
+        by_two.stepped(x, out, x.numel(), grid=1, block=64)
+    else:
+        by_one.stepped(x, out, x.numel(), grid=1, block=64)
+    return out
+
+
+@dotcu.op("{name}::dtyped")
+def dtyped(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What the stable ABI has no argument for."""
+    out = torch.empty_like(x, dtype=dtype)
+    by_one.stepped(x, out, x.numel(), grid=1, block=64)
+    return out
+
+
+@dtyped.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(50, device=device, dtype=dtype), torch.float32)
+
+
+@dotcu.op("{name}::nowhere")
+def nowhere(x: Optional[Tensor] = None) -> Tensor:
+    """Without a tensor, nothing says where it runs."""
+    out = torch.empty_like(x)
+    by_one.stepped(x, out, x.numel(), grid=1, block=64)
+    return out
+
+
+by_variable = dotcu.load("stepped.cu", define={{"STEP": 3}})
+by_variable.variable("start").write(torch.tensor(5.0))
+
+
+@dotcu.op("{name}::varies")
+def varies(x: Tensor) -> Tensor:
+    """Reads what Python wrote into a variable."""
+    out = torch.empty_like(x)
+    by_variable.stepped(x, out, x.numel(), grid=1, block=64)
+    return out
+
+
+@varies.samples
+@asks.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(50, device=device, dtype=dtype))
+
+
 @dotcu.op("{name}::copied")
 def copied(x: Tensor) -> Tensor:
     """What no plan can say."""
@@ -135,6 +209,16 @@ def copied(x: Tensor) -> Tensor:
 def _(device, dtype):
     yield dotcu.Sample(torch.ones(50, device=device, dtype=dtype))
 '''
+
+
+STEPPED = """\
+__constant__ float start;
+
+__global__ void stepped(const float* x, float* out, long long n) {
+    const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
+    if (i < n) out[i] = start + STEP * x[i];
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -161,6 +245,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompil
     folder = tmp_path_factory.mktemp("cpp")
     made = shipped.make(folder / "project", architectures=("8.0", "9.0"), source=KERNELS, ops=OPS)
     made.write("__init__.py", "from .ops import *\n")
+    made.write("stepped.cu", STEPPED)
     planned = building.prepare(project.read(made.root))
     compiled = building.compile_kernels(planned, lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
@@ -231,6 +316,7 @@ FITTING = (
     ("scale.out", "[torch.ones(300), 3.0, torch.empty(300)]"),
     ("fill", "[torch.ones(77), 0.1, 'once']"),
     ("fill", "[torch.ones(30000), 0.1, 'twice']"),
+    ("stepped", "[torch.ones(70), True]"),
     ("add", "[torch.ones(50), None, None]"),
     ("add", "[torch.ones(33), torch.ones(33), None]"),
     ("add", "[torch.ones(33), None, 20]"),
@@ -276,8 +362,30 @@ def test_a_gpu_that_there_is_no_code_for_is_named(written: Written, driver: Path
 
 def test_what_has_no_plan_is_told(written: Written) -> None:
     assert "copied" not in " ".join(written.source.operators)
-    (note,) = written.source.notes
-    assert note.startswith(f"{written.made.name}::copied is not in C++: it calls the operator scale")
+    told = {note.split("::")[1].split()[0]: note.split("is not in C++: ")[1] for note in written.source.notes}
+    assert sorted(told) == ["asks", "copied", "dtyped", "nowhere", "varies"], told
+    assert told["asks"].startswith("it asks for .is_cuda, which may tell it on which device it is")
+    assert told["copied"].startswith("it calls the operator scale, and a plan holds launches alone")
+    assert told["dtyped"].startswith("it hangs on a dtype")
+    assert told["nowhere"].startswith("each of its tensors may be left out")
+    assert told["varies"].startswith("variables of stepped.cu are written from Python")
+
+
+def test_one_file_loaded_in_two_ways_is_two_kernels(written: Written) -> None:
+    (stepped,) = [one for one in written.planned if one.overload.signature.name == "stepped"]
+    assert len(stepped.variants) == 2
+    text = written.source.files["operators.cpp"]
+    assert len(re.findall(r'const Kernel kernel_\d+ = \{"stepped"', text)) == 2
+    tables = re.findall(r"_variants\[\] = (\{\{code_\d+, \"_Z7stepped\w+\".*\});", text)
+    assert len(set(tables)) == len(tables) == 2
+
+
+def test_nothing_is_loaded_while_a_graph_is_captured(
+    written: Written, driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRIVER_CAPTURING", "1")
+    (reply,) = call(written, driver, tmp_path, "sm_80", [("scale", "[torch.ones(3), 1.0]")])
+    assert "cannot be while a CUDA graph is captured. Call the operator once" in reply["error"]
 
 
 def test_a_project_without_plans_is_refused(tmp_path: Path) -> None:

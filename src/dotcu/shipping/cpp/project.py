@@ -11,6 +11,7 @@ from dotcu.compile import ObjectCode, Target
 from dotcu.errors import UsageError
 from dotcu.extension import making, tools, torch_parts
 from dotcu.extension.units import Request, Tools
+from dotcu.kernel.units import Unit
 from dotcu.operator import Operator
 from dotcu.shipping.assembling import Job
 from dotcu.shipping.cpp import writing
@@ -42,7 +43,9 @@ def source(
         UsageError: C++ can run none of them.
     """
     chosen = targets[:MOST_TARGETS]
-    found = plan_all(operators, chosen)
+    once = {operator.qualified_name: operator for operator in operators}  # a name may be imported twice
+    codes = _codes(made)
+    found = plan_all(list(once.values()), chosen, has_code=lambda unit, target: _has(codes, unit, target))
     if not found.planned:
         reasons = "\n".join(found.notes)
         raise UsageError(
@@ -52,13 +55,17 @@ def source(
     return Source(
         operators=tuple(one.overload.qualified_name for one in found.planned),
         notes=found.notes,
-        files=writing.write(package, found.planned, chosen, _codes(made)),
+        files=writing.write(package, found.planned, chosen, codes),
     )
+
+
+def _has(codes: Codes, unit: Unit, target: Target) -> bool:
+    return (writing.place(unit.names, unit.source, unit.options), target) in codes
 
 
 def _codes(made: Mapping[Job, ObjectCode]) -> Codes:
     return {
-        (tuple(sorted(job.unit.names)), str(job.source.path), job.target): code
+        (writing.place(job.unit.names, job.source, job.locked.options), job.target): code
         for job, code in made.items()
         if not job.simulated
     }
@@ -97,6 +104,7 @@ def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
     here = [f"-ffile-prefix-map={path}/=" for path in (folder, torch.include[0])]
     request = Request(
         name=f"lib{package}_operators", sources=(folder / writing.SOURCE,), portable=True,
-        flags=("-fvisibility=hidden", *here, *flags), link_flags=("-Xlinker", "--strip-all"),
+        flags=("-fvisibility=hidden", "-ffp-contract=off", *here, *flags),
+        link_flags=("-Xlinker", "--strip-all"),
     )  # fmt: skip
     return making.build(request, Tools(host=tools.host(), nvcc=None, torch=torch)).path

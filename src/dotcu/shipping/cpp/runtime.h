@@ -133,6 +133,8 @@ struct Driver {
     int (*get_function_attribute)(int*, int, void*);
     int (*set_function_attribute)(void*, int, int);
     int (*launch)(const LaunchConfig*, void*, void**, void**);
+    int (*is_capturing)(void*, int*);
+    int (*exchange_capture_mode)(int*);
 
     static const Driver& get() {
         static const Driver driver;
@@ -162,6 +164,8 @@ private:
         find(get_function_attribute, "cuFuncGetAttribute");
         find(set_function_attribute, "cuFuncSetAttribute");
         find(launch, "cuLaunchKernelEx");
+        find(is_capturing, "cuStreamIsCapturing");
+        find(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
         require(init(0), "Starting", "it");
     }
     template <typename Function>
@@ -177,7 +181,8 @@ private:
 struct Target {
     const char* name;
     int major, minor;
-    bool machine, only_here;  // only_here: names such as sm_90a are for just one GPU
+    bool machine;
+    char suffix;  // 'a': for just this GPU; 'f': for later ones of its major too; ' ' for none
 };
 // A kernel for one target: the code that it lies in, and its symbol; null where there is none.
 struct Variant {
@@ -222,23 +227,37 @@ public:
         return found;
     }
     // Loads a kernel at its first use. Needs the context to be current.
-    void* function(const Kernel& kernel, int target) {
+    void* function(const Kernel& kernel, int target, void* stream) {
         const std::lock_guard<std::mutex> guard(lock);
         void*& found = functions[{&kernel, target}];
-        if (found == nullptr) found = loaded(kernel, kernel.variants[target]);
-        return found;
+        if (found != nullptr) return found;
+        const Driver& driver = Driver::get();
+        int capturing = 0;
+        driver.require(driver.is_capturing(stream, &capturing), "Asking for the stream of", kernel.name);
+        STD_TORCH_CHECK(capturing == 0, kernel.name, " is not loaded yet, and cannot be while a CUDA graph is captured. ",
+                        "Call the operator once, with arguments like these, before the capture.");
+        const Relaxed relaxed;  // other threads may capture meanwhile
+        return found = loaded(kernel, kernel.variants[target]);
     }
 
 private:
+    // Lets this thread load code while another captures, as long as this lives.
+    struct Relaxed {
+        int mode = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+        Relaxed() { Driver::get().exchange_capture_mode(&mode); }
+        ~Relaxed() { Driver::get().exchange_capture_mode(&mode); }
+    };
+
     std::mutex lock;
     std::map<const char*, void*> modules;
     std::map<std::pair<const Kernel*, int>, void*> functions;
 
     int rank(const Target& target) const {
         const int wanted = 10 * target.major + target.minor, here = 10 * major + minor;
-        if (target.only_here) return wanted == here && target.machine ? 3000 : -1;
-        if (target.machine) return target.major == major && wanted <= here ? 1000 + wanted : -1;
-        return wanted <= here ? wanted : -1;
+        const bool any_major = !target.machine && target.suffix == ' ';
+        const bool later = wanted <= here && (target.major == major || any_major);
+        if (target.suffix == 'a' ? wanted != here : !later) return -1;
+        return (target.machine ? 10000 : 0) + (target.suffix == ' ' ? 0 : 1000) + wanted;
     }
     void* loaded(const Kernel& kernel, const Variant& variant) {
         const Driver& driver = Driver::get();
@@ -264,8 +283,10 @@ inline void* current_stream(int device) {
         void* const library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
         return reinterpret_cast<Get>(library ? dlsym(library, "aoti_torch_get_current_cuda_stream") : nullptr);
     }();
+    if (device < 0) return nullptr;  // the CPU, which tests run on
+    STD_TORCH_CHECK(get != nullptr, "libtorch_cuda.so, which tells the current stream, is not in this process.");
     void* stream = nullptr;
-    if (get != nullptr) STD_TORCH_CHECK(get(device, &stream) == 0, "torch did not tell its current stream.");
+    STD_TORCH_CHECK(get(device, &stream) == 0, "torch did not tell its current stream.");
     return stream;
 }
 
@@ -317,11 +338,15 @@ public:
     const Tensor& result(int number) const { return made[results[number]]; }
     int64_t multiprocessors() const { return gpu->multiprocessors; }
     bool is_for(uint64_t mask) const { return (mask >> target & 1) != 0; }
+    // Whether the GPU is just what the code is for, which what hangs on occupancy needs.
+    bool is_exact() const {
+        return targets[target].major == gpu->major && targets[target].minor == gpu->minor;
+    }
     // Whether no memory is given twice, for a body that tells its arguments apart.
     bool distinct() const {
         for (size_t i = 0; i < tensors.size(); ++i)
             for (size_t j = 0; j < i; ++j)
-                if (tensors[i]->data_ptr() == tensors[j]->data_ptr()) return false;
+                if (tensors[i]->numel() > 0 && tensors[i]->data_ptr() == tensors[j]->data_ptr()) return false;
         return true;
     }
     static bool is(const Tensor& tensor, ScalarType dtype, int64_t dim) {
@@ -346,11 +371,12 @@ public:
 
     void launch(const Kernel& kernel, const Shape& shape, int64_t x, int64_t y, int64_t z, void** parameters) {
         if (x == 0 || y == 0 || z == 0) return;
+        void* const stream = current_stream(device);
         LaunchAttribute attributes[3] = {};
         LaunchConfig config = {{static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z)},
                                {shape.block[0], shape.block[1], shape.block[2]},
                                shape.smem_bytes,
-                               current_stream(device),
+                               stream,
                                attributes,
                                0};
         const auto attribute = [&](int32_t id) -> LaunchAttribute& {
@@ -364,7 +390,7 @@ public:
         if (shape.programmatic) attribute(ATTRIBUTE_PROGRAMMATIC);
         const Current current(gpu->context);
         const Driver& driver = Driver::get();
-        driver.require(driver.launch(&config, gpu->function(kernel, target), parameters, nullptr), "Launching", kernel.name);
+        driver.require(driver.launch(&config, gpu->function(kernel, target, stream), parameters, nullptr), "Launching", kernel.name);
     }
 
     [[noreturn]] void refuse(const char* planned) const {

@@ -8,7 +8,8 @@ from importlib.resources import files
 from itertools import chain
 
 from dotcu.__about__ import __version__
-from dotcu.compile import ObjectCode, Target
+from dotcu.compile import CompileOptions, ObjectCode, Source, Target
+from dotcu.compile.manifest import load_key
 from dotcu.compile.skeleton import without_probes
 from dotcu.replay.plan import Launch, TensorKey
 from dotcu.shipping.cpp import steps
@@ -17,8 +18,16 @@ from dotcu.shipping.cpp.planning import TYPES, Planned, Variant
 SOURCE = "operators.cpp"
 HEADER = "dotcu.h"
 
-Codes = dict[tuple[tuple[str, ...], str, Target], ObjectCode]
-"""Compiled units, by the names in them, the path of their source, and target."""
+Place = tuple[tuple[str, ...], str, str]
+"""A unit: the names in it, the path of its source, and its options."""
+
+Codes = dict[tuple[Place, Target], ObjectCode]
+"""What was compiled, by unit and target."""
+
+
+def place(names: Sequence[str], source: Source, options: CompileOptions) -> Place:
+    """Tell a unit from all others."""
+    return tuple(sorted(names)), str(source.path), load_key(source, options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,24 +37,23 @@ class _Kernels:
     targets: Sequence[Target]
     codes: Codes
     texts: dict[bytes, str] = field(default_factory=dict)
-    tables: dict[tuple[str, tuple[str, ...], str], str] = field(default_factory=dict)
+    tables: dict[tuple[str, Place], str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
     def name(self, launch: Launch, variant: Variant, number: int) -> str:
         """The C++ name of a launch's kernel; its table is written at its first launch."""
         unit = variant.units[number]
-        path = str(unit.source.path)
-        key = launch.kernel, tuple(sorted(unit.names)), path
+        key = launch.kernel, place(unit.names, unit.source, unit.options)
         if key not in self.tables:
             self.tables[key] = f"kernel_{len(self.tables)}"
-            rows = ", ".join(self._variant(launch.kernel, *key[1:], target) for target in self.targets)
+            rows = ", ".join(self._variant(*key, target) for target in self.targets)
             table = f"{self.tables[key]}_variants"
             self.lines.append(f"const Variant {table}[] = {{{rows}}};")
             self.lines.append(f"const Kernel {self.tables[key]} = {{{steps.text(launch.kernel)}, {table}}};")
         return self.tables[key]
 
-    def _variant(self, kernel: str, names: tuple[str, ...], path: str, target: Target) -> str:
-        code = self.codes.get((names, path, target))
+    def _variant(self, kernel: str, unit: Place, target: Target) -> str:
+        code = self.codes.get((unit, target))
         if code is None or kernel not in code.lowered:
             return "{nullptr, nullptr}"
         data = code.cubin if code.cubin is not None else without_probes(code.ptx).encode()
@@ -90,9 +98,8 @@ def write(
 
 
 def _target(target: Target) -> str:
-    machine, only = target.kind == "sm", bool(target.suffix)
-    flags = ", ".join(str(flag).lower() for flag in (machine, only))
-    return f'{{"{target}", {target.major}, {target.minor}, {flags}}}'
+    machine = str(target.kind == "sm").lower()
+    return f"{{\"{target}\", {target.major}, {target.minor}, {machine}, '{target.suffix or ' '}'}}"
 
 
 def _operator(number: int, planned: Planned, kernels: _Kernels) -> Iterator[str]:
@@ -162,7 +169,7 @@ def _plan(
     optional = [kind.endswith("?") for kind in planned.types]
     held = [f"(*{one})" if may else one for one, may in zip(names, optional, strict=True)]
     mask = sum(1 << target for target in variant.targets)
-    checks = [f"call.is_for({mask:#x})"]
+    checks = [f"call.is_for({mask:#x})", *(["call.is_exact()"] if variant.exactly else [])]
     for key, one, may in zip(plan.keys, names, optional, strict=True):
         checks.append(steps.key_check(key, one, optional=may))
     checks += ["call.distinct()"] if plan.distinct else []
