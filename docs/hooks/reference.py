@@ -59,7 +59,7 @@ def variables() -> Iterator[str]:
         ("variable", "takes", "default", "meaning"), map(variable, dataclasses.fields(settings.Settings))
     )
     read = ", ".join(f"`{name}`" for name in settings.READ_BY_COMPILERS)
-    yield f"Host compilers and nvcc read some themselves; what they build is kept by their values, too: {read}."
+    yield f"Compilers read some themselves, and what they build is kept by those, too: {read}."
 
 
 def variable(setting: Any) -> tuple[str, str, str, str]:
