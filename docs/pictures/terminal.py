@@ -129,6 +129,9 @@ CHARACTER, LINE = 8.4, 19  # pixels
 LEFT, TOP = 16, 40
 TOLD = "dotcu check names a race in a kernel by its two lines, and holds once it is cured"
 
+CLASSES = {"bold": "bold", "dim": "dim", "green": "green", "color(1)": "red"}
+"""How parts of Rich's styles are called in the picture."""
+
 TYPED_S, READ_S = 1.2, {0: 1.5, 1: 9.0, 2: 0.8, 3: 5.0}
 """How long a command is typed; how long each scene's output stands before the next command."""
 
@@ -163,10 +166,11 @@ def picture(shown: list[Scene]) -> str:
 
 
 def moving(index: int, letters: int, typed: float, stands: float, seconds: float) -> str:
-    """The rules by which a command is typed, letter by letter, and its output stands afterwards, in percent."""
+    """The rules by which a command is typed, and its output stands afterwards; in percent."""
     return (
         f"@keyframes t{index} {{ 0%, {typed:.2f}% {{ clip-path: inset(0 100% 0 0); "
-        f"animation-timing-function: steps({letters}) }} {stands:.2f}%, 100% {{ clip-path: inset(0 0 0 0) }} }}\n"
+        f"animation-timing-function: steps({letters}) }} "
+        f"{stands:.2f}%, 100% {{ clip-path: inset(0 0 0 0) }} }}\n"
         f"@keyframes o{index} {{ 0%, {stands:.2f}% {{ opacity: 0 }} "
         f"{stands + 0.01:.2f}%, 100% {{ opacity: 1 }} }}\n"
         f".t{index} {{ animation: t{index} {seconds:.1f}s infinite }} "
@@ -203,7 +207,7 @@ def written(line: Text, row: int) -> str:
     spans = []
     for span in line.render(Console(), end=""):
         style = str(span.style or "")
-        classes = " ".join(name for name in ("bold", "red", "dim", "green") if name in style)
+        classes = " ".join(name for word, name in CLASSES.items() if word in style)
         text = html.escape(span.text, quote=False)
         spans.append(f'<tspan class="{classes}">{text}</tspan>' if classes else text)
     x, y = LEFT, LINE * (row + 1) - 4
