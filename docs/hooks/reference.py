@@ -55,18 +55,17 @@ def command(path: str, verb: Any, context: Any) -> Iterator[str]:
 
 def variables() -> Iterator[str]:
     """Every environment variable that dotcu reads."""
-    yield from table(
-        ("variable", "takes", "default", "meaning"), map(variable, dataclasses.fields(settings.Settings))
-    )
+    heads = ("variable", "takes; default", "meaning")
+    yield from table(heads, map(variable, dataclasses.fields(settings.Settings)))
     read = ", ".join(f"`{name}`" for name in settings.READ_BY_COMPILERS)
     yield f"Compilers read some themselves, and what they build is kept by those, too: {read}."
 
 
-def variable(setting: Any) -> tuple[str, str, str, str]:
+def variable(setting: Any) -> tuple[str, str, str]:
     kinds = {"bool": "1 or 0", "int": "a number", "Path": "a path", "str": "text"}
     kind = kinds[str(setting.type).partition(" ")[0]]
-    given = {None: "", True: "`1`", False: "`0`"}.get(setting.default, f"`{setting.default}`")
-    return f"`{setting.metadata['variable']}`", kind, given, text(setting.metadata["meaning"])
+    given = {None: "", True: "; `1`", False: "; `0`"}.get(setting.default, f"; `{setting.default}`")
+    return f"`{setting.metadata['variable']}`", kind + given, text(setting.metadata["meaning"])
 
 
 # ---------------------------------------------------------------- errors

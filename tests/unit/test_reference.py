@@ -41,7 +41,7 @@ def test_every_variable_is_listed_with_its_default(reference: ModuleType) -> Non
     page = written(reference, "variables")
     for field in dataclasses.fields(settings.Settings):
         assert f"| `{field.metadata['variable']}` |" in page
-    assert "| `DOTCU_CACHE_BYTES` | a number | `1073741824` |" in page
+    assert "| `DOTCU_CACHE_BYTES` | a number; `1073741824` |" in page
 
 
 def test_every_error_is_listed_with_its_remedy(reference: ModuleType) -> None:
