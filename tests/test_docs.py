@@ -27,7 +27,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from dotcu import errors, settings
+from dotcu import errors
 from dotcu.benchmark.limits import limit
 from dotcu.benchmark.protocol import Protocol
 from dotcu.checking import numerics
@@ -205,9 +205,3 @@ def test_the_parameters_of_a_measurement_in_the_docs_are_those_in_force() -> Non
 def test_what_marks_a_row_in_the_docs_is_what_does() -> None:
     page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
     assert f"Above {limit.MARKED_ABOVE:g} % a row is marked" in page
-
-
-def test_every_setting_has_its_line_in_the_docs() -> None:
-    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    variables = [field.metadata["variable"] for field in dataclasses.fields(settings.Settings)]
-    assert [variable for variable in variables if f"`{variable}" not in page] == []

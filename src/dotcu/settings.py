@@ -152,7 +152,7 @@ def with_variables(more: Mapping[str, str]) -> dict[str, str]:
 
 
 # Source: GCC manual, "Environment Variables Affecting GCC"; nvcc manual, "NVCC Environment Variables".
-_READ_BY_COMPILERS = (
+READ_BY_COMPILERS = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH",
     "SOURCE_DATE_EPOCH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN",
 )  # fmt: skip
@@ -160,7 +160,7 @@ _READ_BY_COMPILERS = (
 
 def of_compilers() -> dict[str, str]:
     """The variables that host compilers and nvcc read by themselves, where they are set."""
-    return {name: os.environ[name] for name in _READ_BY_COMPILERS if name in os.environ}
+    return {name: os.environ[name] for name in READ_BY_COMPILERS if name in os.environ}
 
 
 _current: Settings | None = None
