@@ -40,7 +40,10 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src" / "dotcu" / "gallery").rglob("*.md")),
 ]
-LONG = {"inspect.md", "new.md", "bench.md", "simulator.md", "check.md", "pitfalls.md", "tutorial.md", "performance.md"}
+LONG = {
+    *("inspect.md", "new.md", "bench.md", "simulator.md", "check.md", "tutorial.md"),
+    *("pitfalls.md", "performance.md", "reading_code.md"),
+}
 """Pages whose commands take long; `make test-all` runs them."""
 
 BLOCK = re.compile(
