@@ -40,7 +40,10 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src" / "dotcu" / "gallery").rglob("*.md")),
 ]
-LONG = {"inspect.md", "native.md", "new.md", "bench.md", "simulator.md", "check.md"}
+LONG = {
+    *("bench.md", "build.md", "check.md", "cli.md", "inspect.md", "native.md", "new.md", "performance.md"),
+    *("pitfalls.md", "reading_code.md", "simulator.md", "tutorial.md"),
+}
 """Pages whose commands take long; `make test-all` runs them."""
 
 BLOCK = re.compile(

@@ -159,6 +159,7 @@ def test_a_module_with_a_name_gives_one_operator() -> None:
     assert all(one.counted is None for one in found.kernels)
 
 
+@pytest.mark.slow
 def test_several_operators_are_taken_in_a_list() -> None:
     found = inspect([gallery.square, gallery.fast_add], arch="sm_90", counts=False)
     plain = {name.partition("<")[0] for name, _ in names(found)}

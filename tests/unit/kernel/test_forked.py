@@ -65,7 +65,13 @@ def run_script(script: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("started", ["", STARTED], ids=["before CUDA", "after CUDA was up"])
+@pytest.mark.parametrize(
+    "started",
+    [
+        pytest.param("", marks=pytest.mark.slow, id="before CUDA"),
+        pytest.param(STARTED, id="after CUDA was up"),
+    ],
+)
 @pytest.mark.parametrize("warm", ["", "simulate(kernels)\n"], ids=["cold", "warm"])
 def test_the_simulator_works_in_a_forked_child(started: str, warm: str) -> None:
     run_script(
