@@ -41,8 +41,9 @@ PAGES = [
     *sorted((ROOT / "src" / "dotcu" / "gallery").rglob("*.md")),
 ]
 LONG = {
-    *("bench.md", "build.md", "check.md", "cli.md", "inspect.md", "native.md", "new.md", "performance.md"),
-    *("pitfalls.md", "reading_code.md", "simulator.md", "tutorial.md"),
+    *("bench.md", "build.md", "check.md", "cli.md", "everywhere.md", "inspect.md", "mixed.md", "native.md"),
+    *("new.md", "operators.md", "performance.md", "pitfalls.md", "reading_code.md", "simulator.md"),
+    "tutorial.md",
 }
 """Pages whose commands take long; `make test-all` runs them."""
 

@@ -126,6 +126,6 @@ def test_warming_during_a_capture_is_refused(axpy, monkeypatch) -> None:
         axpy.warm()
 
 
-@pytest.mark.parametrize("name", ["square", "sum"])
+@pytest.mark.parametrize("name", ["square", pytest.param("sum", marks=pytest.mark.slow)])
 def test_operators_of_the_gallery_can_be_warmed(name: str) -> None:
     getattr(gallery, name).warm()
