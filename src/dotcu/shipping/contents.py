@@ -56,9 +56,10 @@ class Contents:
         if self.compiler is None:
             return []
         major, minor = self.compiler
+        free = "No Python, torch or CPU is asked for." if self.wheel.name.endswith("-none-any.whl") else ""
         return [
             Text(f"{self.instantiations} instantiations; machine code needs a driver of CUDA {major}.0, "),
-            Text(f"PTX one of CUDA {major}.{minor}. No Python, torch or CPU is asked for."),
+            Text(f"PTX one of CUDA {major}.{minor}. {free}".rstrip()),
         ]
 
     def __str__(self) -> str:

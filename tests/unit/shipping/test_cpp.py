@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import aoti
 import shipped
@@ -29,7 +30,8 @@ from dotcu.compile import Target
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.extension import tools, torch_parts
 from dotcu.replay.arithmetic import INT_MAX, INT_MIN, Inexact, compute, operands
-from dotcu.replay.plan import Instruction, Op
+from dotcu.replay.follow import follow
+from dotcu.replay.plan import Instruction, Op, Unfollowed
 from dotcu.shipping import building, project
 from dotcu.shipping.cpp import planning, steps
 from dotcu.shipping.cpp import project as cpp
@@ -292,6 +294,22 @@ def call(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["waits", "raises"])
+def test_a_body_that_has_no_plan_is_ended_at_once(fails: bool) -> None:
+    """Its launches do not happen, so it would wait for ever for what they write, or take it for a fault."""
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        while not out[0]:
+            if fails:
+                raise RuntimeError("no kernel wrote")
+        return out
+
+    followed = follow(body, {"x": torch.ones(3)}, keyword_only=(), writes=(), runs=False)
+    assert isinstance(followed.plan, Unfollowed)
+    assert followed.result is None
 
 
 @pytest.mark.slow
