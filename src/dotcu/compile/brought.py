@@ -122,27 +122,23 @@ class _Brought:
             return Missing(reasons=(f"{self.folder} has no {', '.join(built.names)} {what}", *reasons))
         best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
         _log.info("%s for %s: brought by its wheel (%s)", source.name, best, self.folder)
-        return self._object_code(best, self._record(best.record))
+        return self._object_code(best)
 
-    def _record(self, digest: str) -> Record:
-        if digest not in self.manifest.places:
-            raise manifest.spoilt(self.folder / manifest.INDEX, f"it has no place for {digest[:16]}")
-        name, start, length = self.manifest.places[digest]
+    def _data(self, number: int) -> bytes:
+        name, start, length = self.manifest.places[number]
         if name not in self._packs:
             self._packs[name] = manifest.open_pack(self.folder, self.manifest, name)
-        data = self._packs[name][start : start + length]
-        if digest_of(data) != digest:
-            raise manifest.spoilt(self.folder / name, f"it has another record than {digest[:16]}")
-        return Record.from_bytes(data)
+        return self._packs[name][start : start + length]
 
-    def _object_code(self, variant: Variant, record: Record) -> ObjectCode:
-        inside = self.folder.parent
+    def _object_code(self, variant: Variant) -> ObjectCode:
+        data, inside = self._data(variant.record), self.folder.parent
+        record = Record.from_bytes(data)
         files = {name: str(inside / path) if path else name for name, path in record.files.items()}
         return ObjectCode(
             target=variant.target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
             signatures=record.signatures, resources=record.resources, warnings=(), log="",
             command=f"brought by {self.folder}", files=files, source_digest="",
-            build_digest=variant.record, cached=True, seconds=0.0,
+            build_digest=digest_of(data), cached=True, seconds=0.0,
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@
     mylib/__dotcu__/sm_8x.0.xz ...   records, some to a file, compressed together
 
 A record is what a compile gave for one target: names, symbols, resources, PTX and machine code.
-Each is found by a digest of its bytes, so two that are equal are one. Without machine code the
+Two that are equal are one, and each has a number. Without machine code the
 PTX is whole, for the driver or the simulator; beside machine code it is a skeleton, which has what
 launches ask of it.
 """
@@ -28,10 +28,10 @@ from dotcu.compile.source import Source
 from dotcu.compile.target import Target, Version
 from dotcu.errors import BroughtCodeError
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "__dotcu__"
 INDEX = "manifest.json"
-PACK_BYTES = 1 << 19
+PACK_BYTES = 1 << 21
 """Of records that are compressed together: more of them take less room, and longer to open the first."""
 
 Place = tuple[str, int, int]
@@ -85,12 +85,12 @@ class Variant:
 
     Attributes:
         simulated: It is for the simulator.
-        record: The digest of its record.
+        record: The number of its record.
     """
 
     target: Target
     simulated: bool
-    record: str
+    record: int
 
     def __str__(self) -> str:
         return f"{self.target}, simulated" if self.simulated else str(self.target)
@@ -146,14 +146,14 @@ class Manifest:
         compiler: The NVRTC's CUDA version: a driver of its major version loads the machine code, one no
             older than itself reads the PTX.
         loads: By the source's file name, each `load()` of it.
-        places: By record's digest.
+        places: By record's number.
         packs: The digest of each file of records.
     """
 
     made_by: str
     compiler: Version
     loads: Mapping[str, tuple[Load, ...]] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Sequence[Place] = ()
     packs: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -185,12 +185,12 @@ def _digest(words: Mapping[str, Any]) -> str:
 
 
 def digest_of(data: bytes) -> str:
-    """How records, packs and sources are named."""
+    """How files are told from what they were, and records from each other."""
     return hashlib.sha256(data).hexdigest()
 
 
 def pack(groups: Mapping[str, Sequence[bytes]]) -> tuple[dict[str, Place], dict[str, bytes]]:
-    """Compress records, those of a group together and equal ones once: where each is, and files by name."""
+    """Compress records, a group's together and equal ones once: places by digest, files by name."""
     import lzma  # not every Python has it, and only wheels need it
 
     places: dict[str, Place] = {}
@@ -263,7 +263,7 @@ def _manifest(words: Mapping[str, Any]) -> Manifest:
         made_by=words["made_by"],
         compiler=(words["compiler"][0], words["compiler"][1]),
         loads={source: tuple(map(_read_load, rows)) for source, rows in words["loads"].items()},
-        places={record: (row[0], row[1], row[2]) for record, row in words["places"].items()},
+        places=tuple((pack, start, length) for pack, start, length in words["places"]),
         packs=words["packs"],
     )
 

@@ -152,11 +152,13 @@ def _folder(folder: str, made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path,
     for job in sorted(records, key=lambda job: (job.locked.path, job.unit, job.target, job.simulated)):
         alike.setdefault(f"{job.target.kind}_{job.target.major}x", []).append(records[job])
     places, files = pack(alike)
+    numbers = {digest: number for number, digest in enumerate(places)}
+    numbered = {job: numbers[digest_of(data)] for job, data in records.items()}
     described = Manifest(
         made_by=__version__,
         compiler=toolchain.nvrtc().version,
-        loads=_loads(records, folder, in_wheel),
-        places=places,
+        loads=_loads(numbered, folder, in_wheel),
+        places=tuple(places.values()),
         packs={name: digest_of(data) for name, data in files.items()},
     )
     return {INDEX: described.to_json().encode(), **files}
@@ -179,7 +181,7 @@ def _record(
 
 
 def _loads(
-    records: Mapping[Job, bytes], folder: str, in_wheel: Mapping[Path, str]
+    records: Mapping[Job, int], folder: str, in_wheel: Mapping[Path, str]
 ) -> dict[str, tuple[Load, ...]]:
     by_load: dict[tuple[str, str], list[Job]] = {}
     for job in records:
@@ -204,13 +206,12 @@ def _headers(job: Job, folder: str, in_wheel: Mapping[Path, str]) -> dict[str, s
     return dict(sorted(found.items()))
 
 
-def _built(jobs: Sequence[Job], records: Mapping[Job, bytes]) -> Iterator[Built]:
+def _built(jobs: Sequence[Job], records: Mapping[Job, int]) -> Iterator[Built]:
     by_unit: dict[LockedUnit, list[Job]] = {}
     for job in jobs:
         by_unit.setdefault(job.unit, []).append(job)
     for unit, some in sorted(by_unit.items()):
         variants = tuple(
-            Variant(target=job.target, simulated=job.simulated, record=digest_of(records[job]))
-            for job in some
+            Variant(target=job.target, simulated=job.simulated, record=records[job]) for job in some
         )
         yield Built(names=tuple(sorted(unit.names)), text=text_digest(some[0].source), variants=variants)

@@ -118,9 +118,9 @@ def _rows(found: Manifest) -> Iterator[Built]:
 def _shares(found: Manifest, packs: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
     """Kernel, architecture and bytes: each pack's are shared out by the length of the records in it."""
     whole: Counter[str] = Counter()
-    for pack, _, length in found.places.values():
+    for pack, _, length in found.places:
         whole[pack] += length
-    seen: set[str] = set()
+    seen: set[int] = set()
     for row in _rows(found):
         label = ", ".join(dict.fromkeys(name.split("<")[0] for name in row.names))
         for variant in row.variants:

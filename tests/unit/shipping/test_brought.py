@@ -214,7 +214,7 @@ def _edit_manifest(folder: Path, change: object) -> None:
         ("manifest.json", lambda f: f.write_text("[]"), "no manifest"),
         ("manifest.json", lambda f: (f.unlink(), f.mkdir()), "is a directory"),
         ("manifest.json", lambda f: _edit_manifest(f.parent, {"made_by": "9"}), "its digest is not the one"),
-        ("manifest.json", lambda f: _edit_manifest(f.parent, {"format": 99}), "reads format 1"),
+        ("manifest.json", lambda f: _edit_manifest(f.parent, {"format": 99}), "reads format 2"),
         ("compute_8x.0.xz", lambda f: f.write_bytes(f.read_bytes()[:-4] + b"abcd"), "is not the one in"),
         ("compute_8x.0.xz", Path.unlink, "no such file"),
     ],
@@ -251,7 +251,7 @@ SM_80, SM_90A, PTX = (Target.parse(text) for text in ("sm_80", "sm_90a", "comput
 def test_a_gpu_and_its_driver_take_what_they_can(
     target: Target, capability: tuple[int, int], driver: tuple[int, int], reason: str
 ) -> None:
-    variant = Variant(target=target, simulated=False, record="")
+    variant = Variant(target=target, simulated=False, record=0)
     told = brought.refuse(variant, Wanted(capability=capability, driver=driver), (13, 1))
     assert reason in told
     assert bool(told) == bool(reason)
