@@ -132,14 +132,16 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
             mean = sums.pivot, r = rsqrt(sums.squares * share + eps);
             mean_g = sums.of_g * share, mean_gy = r * sums.of_gx * share;
             if (dotcu::any_of_row<lanes>(mean_gy - mean_gy != 0)) {  // too large: after r then
-                sums = {columns_of_group, mean, 0, 0, 0};
-                dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                    const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
-                    for (int k = 0; k < width; ++k)
-                        sums.of_gx += Sum(dy[k]) * Sum(scale[v][k]) * ((Sum(in[k]) - mean) * r);
-                });
-                sums = dotcu::reduce_warp<group>(sums, dotcu::plus());
-                mean_gy = join<lanes>(sums, of_warp[turn ^= 1], share).of_gx * share;
+                Sum of_gy = 0;
+#pragma unroll 1  // seldom run: the registers are for what always is
+                for (int j = 0; j < vectors * width; ++j) {
+                    const int v = j / width, k = j % width, i = column + v * stride + k;
+                    if (i >= end) break;
+                    const Sum y = (Sum(ring[slot][1][v][me][k]) - mean) * r;
+                    of_gy += Sum(ring[slot][0][v][me][k]) * Sum(weight[i]) * y;
+                }
+                Sum* scratch = &of_warp[turn ^= 1][0].count;
+                mean_gy = dotcu::reduce_row<lanes>(of_gy, scratch, dotcu::plus()) * share;
             }
         }
         dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {

@@ -94,15 +94,17 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
             sums = dotcu::reduce_row<lanes>(sums, shared[turn ^= 1], dotcu::plus());
             r = rsqrt(sums.squares * share + eps);
             mean = r * sums.dot * share;
-            if (dotcu::any_of_row<lanes>(mean - mean !=
-                                         0)) {  // too large for a number: after r then
-                sums = {0, 0};
-                dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int) {
-                    const V dy = ring[slot][0][v][me], in = ring[slot][1][v][me];
-                    for (int k = 0; k < width; ++k)
-                        sums.dot += Sum(dy[k]) * Sum(scale[v][k]) * (Sum(in[k]) * r);
-                });
-                mean = dotcu::reduce_row<lanes>(sums, shared[turn ^= 1], dotcu::plus()).dot * share;
+            if (dotcu::any_of_row<lanes>(mean - mean != 0)) {  // too large: after r then
+                Sum of_gy = 0;
+#pragma unroll 1  // seldom run: the registers are for what always is
+                for (int j = 0; j < vectors * width; ++j) {
+                    const int v = j / width, k = j % width, i = column + v * stride + k;
+                    if (i >= end) break;
+                    const Sum y = Sum(ring[slot][1][v][me][k]) * r;
+                    of_gy += Sum(ring[slot][0][v][me][k]) * Sum(weight[i]) * y;
+                }
+                Sum* scratch = &shared[turn ^= 1][0].squares;
+                mean = dotcu::reduce_row<lanes>(of_gy, scratch, dotcu::plus()) * share;
             }
         }
         dotcu::each_vector<vectors, stride, exact>(column, end, [&](int v, int i) {
