@@ -60,10 +60,11 @@ def first_difference(got: Tensor, expected: Tensor, added: int) -> int | None:
 
 
 def _close(got: Tensor, expected: Tensor, terms: int) -> Tensor:
-    """Where numbers are near enough to each other, or the same infinity, or both NaN."""
+    """Where numbers are near enough, or both NaN. Infinity counts as the next to the largest number."""
     wide = torch.float64 if got.dtype == torch.float64 else torch.float32
-    a, b = got.to(wide), expected.to(wide)
-    finite = b.nan_to_num(0, 0, 0)
-    scale = finite.abs() + finite.double().square().mean().sqrt().to(wide)
+    largest = torch.finfo(got.dtype).max
+    a, b = got.to(wide).clamp(-largest, largest), expected.to(wide).clamp(-largest, largest)
+    finite = expected.to(wide).nan_to_num(0, 0, 0)
+    scale = b.nan_to_num(0).abs() + finite.double().square().mean().sqrt().to(wide)
     lost = UNITS * torch.finfo(got.dtype).eps + math.sqrt(terms) * torch.finfo(wide).eps
     return ((a - b).abs() <= lost * scale) | (a == b) | (a.isnan() & b.isnan())

@@ -36,6 +36,16 @@ def test_a_float_may_be_off_by_some_units_and_nan_is_only_right_where_it_is_expe
         assert first_difference(got, expected, 5) == place
 
 
+def test_infinity_may_be_the_largest_number_and_no_other() -> None:
+    expected = torch.tensor([math.inf, 65504.0, -math.inf, 1.0], dtype=torch.float16)
+    near = torch.tensor([65504.0, math.inf, -65472.0, 1.0], dtype=torch.float16)
+    assert first_difference(near, expected, 4) is None
+    for place, value in ((0, 40000.0), (1, -math.inf), (2, 65504.0), (3, math.inf)):
+        got = expected.clone()
+        got[place] = value
+        assert first_difference(got, expected, 4) == place
+
+
 def test_adding_up_many_numbers_may_lose_more() -> None:
     expected = torch.tensor(1e9)
     assert first_difference(expected * (1 + 1e-4), expected, 2**31) is None

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
     for (int k = 0; k < rows; ++k) {
         const T* from = k < left ? x + start + k * step : x;
-        copy_later(part + k * threads, from, k < left ? static_cast<int>(sizeof(V)) : 0);
+        copy_later(part + k * threads, from, k < left ? width : 0);
     }
     commit_copies();
     wait_for_copies<0>();

@@ -39,8 +39,7 @@ struct strip {
         for (int k = 0; k < vectors; ++k) {
             const int count = inside(at + k * step, n);
             const T* from = row + (count > 0 ? at + k * step : 0);
-            V* to = part + k * blockDim.x;
-            copy_later(to, from, count * static_cast<int>(sizeof(T)));
+            copy_later(part + k * blockDim.x, from, count);
         }
     }
 

@@ -86,18 +86,22 @@ template <typename T, int width, int steps, int threads>
 __global__ __launch_bounds__(threads) void softmax_backward_long(const T* grad, const T* y, T* out,
                                                                  long long n) {
     constexpr int stride = threads * width;
+    constexpr long long held = steps * stride;
     const long long begin = blockIdx.x * n;
+    const int first = threadIdx.x * width;
     dotcu::vector<T, width> g[steps], p[steps];
     dotcu::wide<T> sum = 0;
-    for (long long at = threadIdx.x * width; at < n; at += steps * stride) {
-        hold<stride>(g, grad + begin, at, n);
-        hold<stride>(p, y + begin, at, n);
+    for (long long at = 0; at < n; at += held) {
+        const int end = static_cast<int>(min(n - at, held));
+        hold<stride>(g, grad + begin + at, first, end);
+        hold<stride>(p, y + begin + at, first, end);
         sum += dot(g, p);
     }
     sum = sum_of_row<threads>(sum);
-    for (long long at = threadIdx.x * width; at < n; at += steps * stride) {
-        hold<stride>(g, grad + begin, at, n);
-        hold<stride>(p, y + begin, at, n);
-        differentiate<stride>(g, p, sum, out + begin, at, n);
+    for (long long at = 0; at < n; at += held) {
+        const int end = static_cast<int>(min(n - at, held));
+        hold<stride>(g, grad + begin + at, first, end);
+        hold<stride>(p, y + begin + at, first, end);
+        differentiate<stride>(g, p, sum, out + begin + at, first, end);
     }
 }

@@ -9,26 +9,32 @@
 // Source: PTX ISA, cp.async; sm_80 and later.
 #pragma once
 
+#include <dotcu/vector.cuh>
+
 namespace dotcu {
 
-// Starts a copy to shared memory of the first `bytes` of a vector; the rest of it becomes zeros.
-// Of less than 4 bytes, which cp.async cannot, at once. Both addresses are multiples of its size.
-template <typename V>
-__device__ void copy_later(V* to, const void* from, int bytes = sizeof(V)) {
-    const unsigned there = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    if constexpr (sizeof(V) == 16) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(there), "l"(from),
-                     "r"(bytes)
-                     : "memory");
-    } else if constexpr (sizeof(V) >= 4) {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(there), "l"(from),
-                     "n"(sizeof(V)), "r"(bytes)
-                     : "memory");
-    } else {
-        V value{};
-        if (bytes == sizeof(V)) value = *static_cast<const V*>(from);
-        if (bytes > 0 && bytes < sizeof(V)) memcpy(&value, from, 1);  // of two elements of a byte
+// Starts a copy to shared memory of the first `count` elements of a vector; the rest of it becomes
+// zeros. Both addresses are multiples of the vector's size. Less than a whole vector, and less than
+// 4 bytes, are copied at once: cp.async can fill up with zeros, but compute-sanitizer takes what it
+// then leaves out for read.
+template <typename T, int n>
+__device__ void copy_later(vector<T, n>* to, const T* from, int count = n) {
+    constexpr int bytes = sizeof(vector<T, n>);
+    if (bytes < 4 || count < n) {
+        vector<T, n> value{};
+        for (int k = 0; k < n; ++k) {
+            if (k < count) value[k] = from[k];
+        }
         *to = value;
+        return;
+    }
+    const unsigned there = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    if constexpr (bytes == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(there), "l"(from)
+                     : "memory");
+    } else if constexpr (bytes >= 4) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(there), "l"(from), "n"(bytes)
+                     : "memory");
     }
 }
 
