@@ -69,7 +69,7 @@ def deviation(x: Tensor) -> Tensor:
 
 
 def condition(x: Tensor) -> Tensor:
-    """How much less exact than x its deviations from the mean are, in rows that deviate by few last places."""
+    """How much less exact than x its deviations from the mean are, where those are a few last places."""
     return (x.double().abs() / deviation(x) / 16).clamp(min=1)
 
 
