@@ -103,14 +103,12 @@ def oracle(
     floor: float = 0.0,
     trials: int = TRIALS,
 ) -> Oracle:
-    """Compute what a sample's result should be, and its bounds, on the device where its tensors are.
-
-    These are left alone.
+    """Compute what a sample's result should be, and its bounds, where its tensors are; these are left alone.
 
     Args:
         tolerance: A declared one, which stands for the bounds of what is floating-point: of an element
             its own size and the root mean square of all, times this.
-        floor: What an element of float64 may be off in any case, where there is a tolerance.
+        floor: What one of float64 may be off beside the largest of all, where there is a tolerance.
         trials: How often inputs are moved at random.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
@@ -121,6 +119,7 @@ def oracle(
         for change, other in zip(changes, moved, strict=True):
             change.include(other)
     in_single = _errors_in_single(reference, sample, plain)
+    floor *= max([1.0, *(float(_finite(value).abs().max()) for value in exact if value.numel())])
     limits = [
         _limits(own, value, change, tolerance, floor, single)
         for own, value, single, change in zip(plain, exact, in_single, changes, strict=True)
@@ -234,6 +233,7 @@ def _limits_of_floating(
     That error is a unit in its last place, and what the last places of the inputs do to it. The
     multiple is what torch's own operator needs at its worst element, so a large element's error
     excuses no small one; and where that loses more than half of the digits, it excuses itself alone.
+    Where most elements do, those that torch has right by luck may be as wrong as half of all are.
     """
     if not own.numel():
         return torch.zeros_like(exact), 0.0
@@ -245,11 +245,12 @@ def _limits_of_floating(
     if in_single is not None:
         wider = torch.finfo(torch.float32).eps / dtype.eps
         needed = needed.maximum(_finite(in_single / (unit * wider)).amax())
-    needed = needed.clamp(1.0, dtype.eps**-0.5)
+    all_lost = bool((error / unit).median() > dtype.eps**-0.5)
+    at_least = (needed.clamp(1.0, dtype.eps**-0.5) * unit).maximum(error.median() * all_lost)
     margin = min(MARGIN, max(1.0, MOST / dtype.eps))
     whole = min(margin, NORM_MARGIN + (MARGIN - NORM_MARGIN) / math.sqrt(own.numel()))
     lost = norm(error) if in_single is None else norm(in_single) / wider
-    return margin * error.maximum(needed * unit), whole * max(lost, norm(unit))
+    return margin * error.maximum(at_least), whole * max(lost, norm(unit))
 
 
 def _finite(values: torch.Tensor) -> torch.Tensor:

@@ -68,6 +68,19 @@ class TestElements:
         wrong[50] = 0
         assert not judge(reference, wrong, x).held
 
+    def test_an_element_that_torch_has_right_by_luck_may_be_as_wrong_as_the_others(self) -> None:
+        x = torch.linspace(1e-5, 2e-5, 99)
+        x[50] = 2.0**-16  # the one that is left of, when 1 is added and taken off
+
+        def reference(x: torch.Tensor) -> torch.Tensor:
+            return (1 + x) - 1
+
+        result = reference(x)
+        result[50] += 6e-8
+        assert judge(reference, result, x).held
+        result[50] += 1e-6
+        assert not judge(reference, result, x).held
+
     def test_zeros_that_should_be_tiny_fail(self) -> None:
         x = torch.full((4,), 1e-30)
         assert not judge(torch.clone, torch.zeros(4), x).held

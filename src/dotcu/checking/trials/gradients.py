@@ -38,7 +38,7 @@ _DOUBLE = 1e-10
 """The relative error of a gradient in float64: far above rounding, far below a wrong formula."""
 
 _ROUNDING = 1e-13
-"""The absolute error of one in float64, whose terms are about 1: it may be zero, as that of softmax's sum."""
+"""The error of one in float64 beside the largest of all: it may be zero, as that of softmax's sum."""
 
 _UNIMPLEMENTED = re.compile(r"derivative for .* is not implemented")
 """What torch says for an operator whose library registered that it has none."""

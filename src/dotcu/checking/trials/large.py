@@ -180,23 +180,29 @@ def _grow(shape: torch.Size, old: int, new: int) -> list[int]:
 
 
 def enlarged(grown: Grown) -> Sample:
-    """The call, its tensors filled with the elements of the given ones, again and again."""
+    """The call, its tensors filled with elements of the given ones, in no order: the same at each call.
+
+    What repeats is rounded the same way each time, so that a sum of it in float32 drifts off.
+    """
     made: dict[int, Tensor] = {}
 
     def enlarge(tensor: Tensor) -> Tensor:
         if id(tensor) not in made:
-            made[id(tensor)] = _repeated(tensor, _grow(tensor.shape, grown.old, grown.new))
+            made[id(tensor)] = _drawn(tensor, _grow(tensor.shape, grown.old, grown.new))
         return made[id(tensor)]
 
     return grown.case.sample.map_tensors(enlarge)
 
 
-def _repeated(tensor: Tensor, shape: list[int]) -> Tensor:
-    """An odd number of elements again and again, so that 2^31 and 2^32 elements further on others stand."""
-    source = tensor.detach().reshape(-1)
-    period = source.numel() if source.numel() % 2 else source.numel() - 1
-    row = source[:period].repeat(-(-min(CHUNK, math.prod(shape)) // period))
+def _drawn(tensor: Tensor, shape: list[int]) -> Tensor:
     large = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
-    for part in large.view(-1).split(row.numel()):
-        part.copy_(row[: part.numel()])
+    source, generator = _bytes_of(tensor.detach()), torch.Generator(tensor.device).manual_seed(len(shape))
+    for part in _bytes_of(large).split(CHUNK):
+        at = torch.randint(len(source), (len(part),), device=tensor.device, generator=generator)
+        part.copy_(source[at])
     return large
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    """A row of bytes for each element, which torch takes by index of every dtype. A view where it can be."""
+    return tensor.reshape(-1, 1).view(torch.uint8)

@@ -37,10 +37,13 @@ __global__ void __launch_bounds__(threads)
     const long long step = reverse ? -inner : inner;
 
     V* part = parts + threadIdx.x;
+    if (left >= rows) {
 #pragma unroll
-    for (int k = 0; k < rows; ++k) {
-        const T* from = k < left ? x + start + k * step : x;
-        copy_later(part + k * threads, from, k < left ? width : 0);
+        for (int k = 0; k < rows; ++k) copy_later(part + k * threads, x + start + k * step);
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < rows; ++k)
+            copy_later(part + k * threads, x + start + k * step, k < left ? width : 0);
     }
     commit_copies();
     wait_for_copies<0>();

@@ -19,10 +19,6 @@
 #include <dotcu/row.cuh>
 #include <dotcu/vector.cuh>
 
-// a * b, rounded before anything is added: so that a row of one element is its mean, and no more.
-__device__ inline float rounded(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline double rounded(double a, double b) { return __dmul_rn(a, b); }
-
 // Of some elements of a row: the sums of (x - pivot)^2, of g and of g * (x - pivot).
 template <typename Sum>
 struct Sums {
@@ -127,7 +123,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
                 const auto in = dotcu::widen<Sum>(ring[slot][1][v][me]);
                 const auto by = dotcu::widen<Sum>(scale[v]);
                 for (int k = 0; k < width; ++k) {
-                    const Sum g = rounded(dy[k], by[k]), off = in[k] - sums.pivot;
+                    const Sum g = dotcu::rounded_product(dy[k], by[k]), off = in[k] - sums.pivot;
                     sums = sums + Sums<Sum>{0, 0, off * off, g, g * off};
                 }
             });
@@ -157,7 +153,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
                 const Sum y = (in[k] - mean) * r;
                 of_weight[v][k] += dy[k] * y;
                 of_bias[v][k] += dy[k];
-                result[k] = r * (rounded(dy[k], by[k]) - mean_g - y * mean_gy);
+                result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - mean_g - y * mean_gy);
             }
             dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));
         });

@@ -33,14 +33,6 @@ __device__ Sums<Sum> __shfl_xor_sync(unsigned lanes, Sums<Sum> a, int distance) 
     return {__shfl_xor_sync(lanes, a.squares, distance), __shfl_xor_sync(lanes, a.dot, distance)};
 }
 
-// 1 / sqrt(a) to its last place. What rsqrt lacks of it, half a step of Newton's, is much where a
-// row's gradient is a small difference.
-template <typename Sum>
-__device__ Sum inverse_root(Sum a) {
-    const Sum r = rsqrt(a), rest = fma(-a * r, r, Sum(1));
-    return rest == rest ? fma(r * Sum(0.5), rest, r) : r;  // none of 0 and of infinity
-}
-
 template <int lanes>
 constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
 
@@ -95,12 +87,13 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
                 const auto by = dotcu::widen<Sum>(scale[v]);
                 Sums<Sum> some = {0, 0};
                 for (int k = 0; k < width; ++k) {
-                    some = some + Sums<Sum>{in[k] * in[k], dy[k] * by[k] * in[k]};
+                    some = some +
+                           Sums<Sum>{in[k] * in[k], dotcu::rounded_product(dy[k], by[k]) * in[k]};
                 }
                 sums = sums + some;
             });
             sums = dotcu::reduce_row<lanes>(sums, shared[turn ^= 1], dotcu::plus());
-            r = inverse_root(sums.squares * share + eps);
+            r = rsqrt(sums.squares * share + eps);
             mean = r * sums.dot * share;
             if (dotcu::any_of_row<lanes>(mean - mean != 0)) {  // too large: after r then
                 Sum of_gy = 0;
@@ -123,7 +116,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
             for (int k = 0; k < width; ++k) {
                 const Sum y = in[k] * r;
                 total[v][k] += dy[k] * y;
-                result[k] = r * (dy[k] * by[k] - y * mean);
+                result[k] = r * (dotcu::rounded_product(dy[k], by[k]) - y * mean);
                 if constexpr (adds) result[k] += Sum(ring[slot][2][v][me][k]);
             }
             dotcu::store(grad_x + row * n + i, dotcu::to<T>(result));

@@ -38,6 +38,11 @@ __device__ T reduce_row(T value, T* scratch, Op op) {
     }
 }
 
+// a * b, rounded before anything is added to it: the same number wherever it is taken from itself,
+// as from a mean over a row of one element.
+__device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+
 // Whether a row is to be reduced once more, which all of its threads answer alike; where rows share
 // a warp, whether any of them is, since a warp's lanes reduce together.
 template <int lanes>
