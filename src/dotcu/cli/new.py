@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,8 @@ def project(
             "make test": "every check as a test; needs no GPU",
             f"dotcu watch src/{plan.package}/ops.py": "edit the kernel; each save is checked",
         }
-    after = {f"cd {folder}": "", **then, "dotcu new-op NAME": "another operator"}
+    lacking = {} if find_spec("pytest") else {"pip install pytest": "which is not here, and runs the tests"}
+    after = {f"cd {folder}": "", **lacking, **then, "dotcu new-op NAME": "another operator"}
     if as_json:
         told = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
         console.as_json({"project": told, "files": list(plan.files), "changed": [], "next": list(after)})

@@ -30,6 +30,14 @@ def test_new_says_what_it_made_and_what_to_type(tmp_path: Path) -> None:
     assert "    make test                      # every check as a test; needs no GPU" in lines
 
 
+def test_new_names_pytest_where_it_is_missing(tmp_path: Path) -> None:
+    hide = "import sys; sys.modules['pytest'] = None; sys.argv = ['dotcu', 'new', 'mylib']"
+    run_main = "from dotcu.cli.main import main; sys.exit(main())"
+    done = run(sys.executable, "-c", f"{hide}; {run_main}", folder=tmp_path)
+    assert done.returncode == 0
+    assert "    pip install pytest            # which is not here, and runs the tests" in done.stdout
+
+
 def test_new_op_says_what_it_added_and_what_to_type(tmp_path: Path) -> None:
     dotcu("new", "mylib", folder=tmp_path)
     done = dotcu("new-op", "clip", folder=tmp_path / "mylib" / "tests")
