@@ -55,7 +55,7 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
     """
     device = tensor.device if isinstance(tensor, Tensor) else _device(tensor)
     recorder, index = context.current().recorder, cast("int | None", device.index)
-    if recorder is not None and index is None:
+    if recorder is not None and index is None and not isinstance(tensor, Tensor):
         recorder.asked_device()
     count = _multiprocessors(device)
     return count if recorder is None else recorder.multiprocessors(count)

@@ -113,6 +113,19 @@ def _(device, dtype):
     yield dotcu.Sample(torch.ones(30000, device=device, dtype=dtype), 3.0, "twice")
 
 
+@dotcu.op("{name}::resident")
+def resident(like: Tensor) -> Tensor:
+    """Twos, by as many blocks as a multiprocessor holds."""
+    out = torch.empty_like(like)
+    kernels.fill(out, 2.0, like.numel(), 0, grid=kernels.fill.occupancy(64), block=64)
+    return out
+
+
+@resident.samples
+def _(device, dtype):
+    yield dotcu.Sample(torch.ones(300, device=device, dtype=dtype))
+
+
 @dotcu.op("{name}::add")
 def add(x: Tensor, bias: Tensor | None = None, rows: int | None = None) -> tuple[Tensor, Tensor]:
     """x plus a bias, and how many elements there are."""
@@ -339,20 +352,22 @@ FITTING = (
     ("add", "[torch.ones(33), torch.ones(33), None]"),
     ("add", "[torch.ones(33), None, 20]"),
 )
+RESIDENT = ("resident", "[torch.ones(300)]")
 
 
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_86", marks=pytest.mark.slow), "sm_90"])
 def test_the_driver_is_asked_for_what_the_plans_say(
     written: Written, driver: Path, tmp_path: Path, arch: str
 ) -> None:
-    replies = call(written, driver, tmp_path, arch, FITTING)
-    for (name, text), reply in zip(FITTING, replies, strict=True):
+    calls = FITTING if arch == "sm_86" else (*FITTING, RESIDENT)
+    replies = call(written, driver, tmp_path, arch, calls)
+    for (name, text), reply in zip(calls, replies, strict=True):
         assert "error" not in reply, (name, text, reply)
         asked = [{key: one[key] for key in ASKED} for one in reply["asked"]]
         assert asked == reply["expected"], (name, text)
         assert reply["shapes"] == reply["planned"], (name, text)
     asked = [[one["grid"][0] for one in reply["asked"]] for reply in replies]
-    grids = dict(zip([text for _, text in FITTING], asked, strict=True))
+    grids = dict(zip([text for _, text in calls], asked, strict=True))
     assert grids["[torch.ones(0), 3.0]"] == []
     assert grids["[torch.ones(30000), 0.1, 'twice']"] == [2 * int(GPU[arch].split()[2])]  # multiprocessors
 
@@ -371,6 +386,14 @@ def test_a_call_like_no_sample_is_refused(written: Written, driver: Path, tmp_pa
     for (name, text, told), reply in zip(REFUSED, replies, strict=True):
         assert f"{written.made.name}::{name} has no plan in C++ for this call" in reply["error"], text
         assert told in reply["error"], text
+
+
+def test_what_hangs_on_occupancy_holds_on_just_that_gpu(
+    written: Written, driver: Path, tmp_path: Path
+) -> None:
+    (reply,) = call(written, driver, tmp_path, "sm_86", [RESIDENT])
+    assert "has plans in C++ that hang on the occupancy of sm_80, and this GPU has compute" in reply["error"]
+    assert "capability 8.6. Build it with this one among its architectures." in reply["error"]
 
 
 def test_a_gpu_that_there_is_no_code_for_is_named(written: Written, driver: Path, tmp_path: Path) -> None:

@@ -393,13 +393,17 @@ public:
         driver.require(driver.launch(&config, gpu->function(kernel, target, stream), parameters, nullptr), "Launching", kernel.name);
     }
 
-    [[noreturn]] void refuse(const char* planned) const {
+    // `exactly`: whether some plan needs a GPU that is just what the code is for.
+    [[noreturn]] void refuse(const char* planned, bool exactly) const {
         std::string given;
         for (const Tensor* tensor : tensors) {
             given += given.empty() ? "[" : ", [";
             for (int64_t d = 0; d < tensor->dim(); ++d) given += (d ? ", " : "") + std::to_string(tensor->sizes()[d]);
             given += "]";
         }
+        STD_TORCH_CHECK(!exactly || is_exact(), name, " has plans in C++ that hang on the occupancy of ",
+                        targets[target].name, ", and this GPU has compute capability ", gpu->major, ".", gpu->minor,
+                        ". Build it with this one among its architectures.");
         STD_TORCH_CHECK(false, name, " has no plan in C++ for this call, with tensors of shapes ", given, " on ",
                         targets[target].name, ". It was followed for ", planned,
                         ". Add a sample like this call to its @samples, and type again: dotcu build --cpp");

@@ -120,7 +120,8 @@ def _operator(number: int, planned: Planned, kernels: _Kernels) -> Iterator[str]
             yield f"    if ({name}.has_value()) call.take(*{name});"
     for plan in plans:
         yield f"    if ({plan}) {_return(planned)}"
-    yield f"    call.refuse({steps.text(_followed(planned))});"
+    exactly = "true" if any(variant.exactly for variant in planned.variants) else "false"
+    yield f"    call.refuse({steps.text(_followed(planned))}, {exactly});"
     yield "}"
     yield ""
 
