@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(
     folder: Annotated[Path, typer.Argument(help="the project; by default that of this folder")] = Path(),
     arch: Annotated[
-        Optional[str],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
+        Optional[list[str]],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
         typer.Option(metavar="LIST", help="8.0,9.0a,12.0+PTX or Ampere,Hopper instead of the project's"),
     ] = None,
     nvrtc: Annotated[
@@ -53,17 +53,20 @@ def command(
     from dotcu.shipping import building, project
 
     described = project.find(folder.absolute())
+    arch_list = ",".join(arch) if arch is not None else None
     if described.native is not None:
         given = {"--nvrtc": nvrtc is not None, "--locked": locked, "--cubins": cubins is not None}
         given["--cpp"] = cpp
         native_build.refuse(given, "a project with native code, whose wheel holds a library")
-        options = native_build.Options(out=out, arch=arch, isolated=isolation, check=check, cpu_only=cpu_only)
+        options = native_build.Options(
+            out=out, arch=arch_list, isolated=isolation, check=check, cpu_only=cpu_only
+        )
         native_build.run(folder, options, as_json=as_json)
         return
     native_build.refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
     with ExitStack() as asked:
-        if arch is not None:
-            asked.enter_context(settings.override(arch_list=arch))
+        if arch_list is not None:
+            asked.enter_context(settings.override(arch_list=arch_list))
         if nvrtc is not None:
             asked.enter_context(settings.override(nvrtc=building.nvrtc_of_version(nvrtc)))
         planned, made = _make(folder, out, cubins, cpp=cpp, locked=locked, isolated=isolation)

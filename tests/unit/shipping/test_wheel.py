@@ -86,5 +86,12 @@ def test_what_pip_cannot_build_is_told_in_pips_words_and_leaves_nothing(tmp_path
     assert list((made.root / "dist").iterdir()) == []
 
 
+def test_architectures_may_be_named_one_after_the_other(tmp_path: Path) -> None:
+    made = shipped.make(tmp_path)
+    run("build", made.root, "--no-isolation", "--arch", "8.0", "--arch", "9.0")
+    (wheel,) = (made.root / "dist").glob("*.whl")
+    assert {"sm_80", "sm_90"} <= contents(wheel).by_architecture.keys()
+
+
 def test_the_command_is_in_the_help() -> None:
     assert "build" in {command.name for command in parser().registered_commands}
