@@ -14,6 +14,7 @@ from email.parser import Parser
 from pathlib import Path
 
 from dotcu.errors import UsageError
+from dotcu.inspection.binaries.brought import brought
 from dotcu.inspection.binaries.elf import Binary
 from dotcu.inspection.binaries.manylinux import glibc_minor_of
 
@@ -70,6 +71,12 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
                 continue
             if wanted:
                 yield info.filename, path
+    for name, code in brought(wheel):
+        with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
+            path = Path(folder) / "code"
+            if isinstance(code, bytes):
+                path.write_bytes(code)
+            yield name, path if isinstance(code, bytes) else code
 
 
 def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
