@@ -14,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from dotcu.checking.cases.given import samples_of
+from dotcu.checking.memory import fresh
 from dotcu.checking.target import resolve
 from dotcu.errors import DotcuError
 from dotcu.kernel import simulate
@@ -33,7 +34,7 @@ def rows(modules: Sequence[str]) -> Iterator[dict[str, Any]]:
 def _row(overload: Overload, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
     count, fault = 0, ""
     try:
-        for sample in samples_of(overload, torch.device("cpu"), dtype):
+        for sample in samples_of(overload, device, dtype):
             fault = fault or _fault(overload, sample, device)
             count += 1
     except DotcuError as error:
@@ -51,7 +52,7 @@ def _row(overload: Overload, dtype: torch.dtype, device: torch.device) -> dict[s
 
 def _fault(overload: Overload, sample: Sample, device: torch.device) -> str:
     """How a call by the brought code differs from the reference; "" where it does not."""
-    wanted, told = sample.map_tensors(torch.clone), sample.map_tensors(lambda t: t.clone().to(device))
+    wanted, told = fresh(sample), fresh(sample)  # where a tensor begins may choose the kernel
     judge = overload.reference_function if overload.body is None else overload
     if judge is None:
         return "a library computes it, and there is no reference to compare with"

@@ -37,9 +37,14 @@ def test_alignment_is_that_of_the_first_element() -> None:
     assert is_aligned(x[1:], 4)
 
 
-def test_alignment_where_only_shapes_are_asked_for_is_assumed() -> None:
+def test_alignment_of_what_has_no_memory_is_assumed() -> None:
     with entering(Place.SKIP):
-        assert is_aligned(torch.zeros(8)[1:], 16)
+        assert is_aligned(torch.zeros(8, device="meta")[1:], 16)
+
+
+def test_alignment_of_memory_is_told_where_launches_are_skipped_too() -> None:
+    with entering(Place.SKIP):  # dotcu build asks so which kernels the samples reach
+        assert not is_aligned(torch.zeros(8)[1:], 16)
 
 
 def test_multiprocessors_on_the_cpu_are_those_of_the_simulated_gpu() -> None:

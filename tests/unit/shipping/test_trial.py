@@ -1,0 +1,46 @@
+"""The trial of an installed package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu.shipping import trial
+
+kernels = dotcu.load_inline("""
+__global__ void copy(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i];
+}
+""")
+aligned: list[bool] = []
+
+
+@dotcu.op("test_trial::copied")
+def copied(x: Tensor) -> Tensor:
+    """As x; notes whether that is aligned, by which a body may choose its kernel."""
+    out = torch.empty_like(x)
+    aligned.append(dotcu.is_aligned(x, 16))
+    kernels.copy(x, out, x.numel(), grid=1, block=32)
+    return out
+
+
+@copied.reference
+def _(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+@copied.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    yield dotcu.Sample(torch.ones(8, device=device, dtype=dtype))
+    yield dotcu.Sample(torch.ones(9, device=device, dtype=dtype)[1:])
+
+
+def test_samples_begin_where_they_begin() -> None:
+    aligned.clear()
+    (row,) = trial.rows([f"{__name__}:copied"])
+    assert (row["samples"], row["fault"]) == (2, "")
+    assert {True, False} == set(aligned)
