@@ -85,6 +85,14 @@ def build() -> Path:
     return TARGET
 
 
+def platform_tag() -> str:
+    """Where the library runs: by ziglang on any Linux, else on ones like this, a tag that PyPI refuses."""
+    machine = platform.machine()
+    if "ziglang" in compiler():
+        return f"manylinux_{OLDEST_GLIBC.replace('.', '_')}_{machine}.manylinux2014_{machine}"
+    return f"linux_{machine}"
+
+
 def prebuilt() -> bool:
     """Whether the gallery goes into the wheel compiled, which takes minutes: `dotcu build` asks for it."""
     return os.environ.get("DOTCU_PREBUILT") == "1"
@@ -110,7 +118,7 @@ def get_build_hook() -> type:
                 self.app.display_warning(f"dotcu's native part is not built: {reason}")
                 return
             build_data["pure_python"] = False
-            build_data["tag"] = f"cp310-abi3-linux_{platform.machine()}"
+            build_data["tag"] = f"cp310-abi3-{platform_tag()}"
             build_data["artifacts"].append(str(library.relative_to(ROOT)))
 
         def dependencies(self) -> list[str]:
