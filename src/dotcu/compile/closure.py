@@ -88,9 +88,11 @@ def closure(
         parted: Look for a host part even where no sign of one is seen.
     """
     found = _Walk(source, shelf, extra or {}).run()
+    if options.all_is_device:
+        return found
     names, texts = [file.virtual for file in found.files], tuple(file.text for file in found.files)
     looked = frozenset(range(len(texts))) if parted else with_host_code(texts, options.defined)
-    if options.all_is_device or not looked:
+    if not looked:
         return found
     parts = device_parts(texts, options.defined, looked)
     if parts.texts != texts:
