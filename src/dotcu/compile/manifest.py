@@ -286,14 +286,26 @@ def open_pack(folder: Path, manifest: Manifest, name: str) -> bytes:
     Raises:
         BroughtCodeError: It is missing, or not what was written.
     """
-    import lzma
-
     try:
         data = (folder / name).read_bytes()
     except OSError as error:
         raise spoilt(folder / name, (error.strerror or str(error)).lower()) from error
-    if digest_of(data) != manifest.packs.get(name):
-        raise spoilt(folder / name, "its digest is not the one in manifest.json")
+    return unpack(data, folder / name, manifest)
+
+
+def unpack(data: bytes, path: Path, manifest: Manifest) -> bytes:
+    """The records in a file's bytes.
+
+    Args:
+        path: What to call it; its name is the pack's.
+
+    Raises:
+        BroughtCodeError: They are not what was written.
+    """
+    import lzma
+
+    if digest_of(data) != manifest.packs.get(path.name):
+        raise spoilt(path, "its digest is not the one in manifest.json")
     return lzma.decompress(data)
 
 

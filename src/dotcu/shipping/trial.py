@@ -52,7 +52,8 @@ def _row(overload: Overload, dtype: torch.dtype, device: torch.device) -> dict[s
 
 def _fault(overload: Overload, sample: Sample, device: torch.device) -> str:
     """How a call by the brought code differs from the reference; "" where it does not."""
-    wanted, told = fresh(sample), fresh(sample)  # where a tensor begins may choose the kernel
+    told = fresh(sample)  # where a tensor begins may choose the kernel
+    wanted = fresh(sample).map_tensors(torch.Tensor.cpu)  # on the CPU the reference computes
     judge = overload.reference_function if overload.body is None else overload
     if judge is None:
         return "a library computes it, and there is no reference to compare with"

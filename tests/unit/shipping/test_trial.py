@@ -39,6 +39,29 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     yield dotcu.Sample(torch.ones(9, device=device, dtype=dtype)[1:])
 
 
+@dotcu.op("test_trial::shifted")
+def shifted(x: Tensor) -> Tensor:
+    """Said to be x + 1, and as x: on a GPU, too, the trial asks the reference and not the kernel."""
+    out = torch.empty_like(x)
+    kernels.copy(x, out, x.numel(), grid=1, block=32)
+    return out
+
+
+@shifted.reference
+def _(x: Tensor) -> Tensor:
+    return x + 1
+
+
+@shifted.samples
+def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
+    yield dotcu.Sample(torch.ones(8, device=device, dtype=dtype))
+
+
+def test_a_kernel_that_is_wrong_is_told() -> None:
+    (row,) = trial.rows([f"{__name__}:shifted"])
+    assert "values differ from the reference's" in row["fault"]
+
+
 def test_samples_begin_where_they_begin() -> None:
     aligned.clear()
     (row,) = trial.rows([f"{__name__}:copied"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import posixpath
 import zipfile
 from collections.abc import Iterator
@@ -25,13 +24,16 @@ def brought(wheel: zipfile.ZipFile) -> Iterator[_Code]:
         if file == INDEX and posixpath.basename(folder) == FOLDER:
             try:
                 yield from _of_folder(wheel, folder)
-            except (BroughtCodeError, lzma.LZMAError, KeyError, IndexError) as error:
+            except (BroughtCodeError, KeyError) as error:
                 yield name, UsageError(f"{name} and what lies beside it cannot be read: {error}")
 
 
 def _of_folder(wheel: zipfile.ZipFile, folder: str) -> Iterator[_Code]:
     described = manifest.parse(wheel.read(f"{folder}/{INDEX}"), Path(folder) / INDEX)
-    packs = {name: lzma.decompress(wheel.read(f"{folder}/{name}")) for name in described.packs}
+    packs = {
+        name: manifest.unpack(wheel.read(f"{folder}/{name}"), Path(folder) / name, described)
+        for name in described.packs
+    }
     for loads in described.loads.values():
         for built in (built for load in loads for built in load.built):
             for variant in built.variants:
