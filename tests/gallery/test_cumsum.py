@@ -16,7 +16,7 @@ from dotcu.gallery.cumsum.op import reverse_cumsum
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [dtype for dtype in cumsum.dtypes if dtype not in FLOATS]
-EPS = {torch.float32: 4e-7, torch.float64: 1e-14, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+EPS = {torch.float32: 4e-7, torch.float64: 1e-14, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.int64: 0}
 
 
 def positive(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -61,10 +61,16 @@ def test_columns_are_summed_each_for_itself(
     assert_exact_but_for_rounding(reverse_cumsum(x, 1), from_end(x.double(), 1))
 
 
-def test_tiles_beyond_their_first_group_are_right(device: torch.device) -> None:
-    """256 tiles of 2048 elements are a group; in columns of two, 64 tiles of 1024 rows."""
-    x = positive(device, torch.float32, 2048 * 300 + 5)
-    assert_exact_but_for_rounding(cumsum(x), x.double().cumsum(0))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16], ids=str)
+def test_tiles_beyond_the_conductors_first_round_are_right(dtype: torch.dtype, device: torch.device) -> None:
+    """Its 8 warps hear 256 tiles; of 1024 elements each, where a vector is one of them."""
+    x = make_tensor((1024 * 300 + 5,), device=device, dtype=dtype, low=0, high=9)[1:]
+    exact = x.double().cumsum(0)
+    assert_exact_but_for_rounding(cumsum(x), exact)
+
+
+def test_tiles_of_columns_beyond_their_first_group_are_right(device: torch.device) -> None:
+    """Of two vectors beside each other 64 tiles of 1024 rows are a group."""
     x = positive(device, torch.float32, 1024 * 9, 32)
     assert_exact_but_for_rounding(cumsum(x, 0), x.double().cumsum(0))
 

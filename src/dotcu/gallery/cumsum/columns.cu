@@ -11,7 +11,7 @@
 
 #include <dotcu/async.cuh>
 #include <dotcu/grid.cuh>
-#include <dotcu/vector.cuh>
+#include <dotcu/reduce.cuh>
 #include "look_back.cuh"
 
 // A block for each tile of as many rows as its threads take and `lanes` vectors of columns; the

@@ -1,77 +1,61 @@
 // cumsum: out[i] = x[0] + x[1] + ... + x[i] in each row, or from the row's end on (reverse).
 //
-//     x, out: rows of n elements, contiguous; along another dimension than the last: columns.cu
+//     x, out: rows of n elements, contiguous; still longer ones: tiles.cu; along another dimension
+//     than the last: columns.cu
 //
 // Idea: each element is read once, waits in shared memory until the sum before it is known, and is
-// written once. Lanes of a warp share a short row. A longer one is cut into tiles, a block for
-// each: shuffles scan a warp's part, shared memory the sums of warps. What stands before a tile
-// comes from the other blocks of its cluster, or by look-back, which waits for one message instead
-// of a chain of them. Every sum is added in a fixed order, so each call gives the same bits; from
-// warp to warp and on it is a double, so that a long row loses no more than a short one.
+// written once. Lanes of a warp share a short row; a longer one has a block, or a cluster of them:
+// shuffles scan a warp's part, shared memory the sums of warps and those of blocks. Every sum is
+// added in a fixed order, so each call gives the same bits; from warp to warp and on it is a
+// double, so that a long row loses no more than a short one.
 //
 // Cost: n additions and 2 n elements moved: bound by memory.
-// Source: Merrill, Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016.
 
 #include <dotcu/cluster.cuh>
 #include <dotcu/grid.cuh>
-#include "look_back.cuh"
+#include "message.cuh"
 #include "strip.cuh"
-
-// Whence a tile has the sum before it: it has none, from its cluster, or from what tiles tell.
-constexpr int alone = 0, by_cluster = 1, by_look_back = 2;
-
-// Before a scan by look-back: no tile has told anything.
-__global__ void clear(word* told, long long words) {
-    launch_later();
-    const long long i = thread_of_grid();
-    if (i < words) told[i] = 0;
-}
 
 // The sum of the blocks of the cluster before this one, by all that have arrived at their start.
 template <typename Carry>
-__device__ Carry before_in_cluster(Carry of_tile) {
+__device__ Carry before_in_cluster(Carry of_mine) {
     __shared__ Carry of_block[max_cluster];
     const unsigned rank = cluster_rank();
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    if (threadIdx.x < cluster_blocks()) *shared_of(of_block + rank, threadIdx.x) = of_tile;
+    if (threadIdx.x < cluster_blocks()) *shared_of(of_block + rank, threadIdx.x) = of_mine;
     cluster_sync();
     Carry before = 0;
     for (unsigned block = 0; block < rank; ++block) before += of_block[block];
     return before;
 }
 
-// A block for each tile of `threads` times `vectors` vectors, `tiles` to a row.
-template <typename T, typename Out, typename Sum, int width, int vectors, int threads, int how,
+// A row for `blocks` blocks, which are a cluster; each takes `threads` times `vectors` vectors.
+template <typename T, typename Out, typename Sum, int width, int vectors, int threads, int blocks,
           bool reverse>
-__global__ void __launch_bounds__(threads)
-    cumsum(const T* x, Out* out, long long n, int tiles, word* told) {
-    using Strip = strip<T, Out, Sum, width, vectors, warp_size, reverse>;
+__global__ void __launch_bounds__(threads) cumsum(const T* x, Out* out, long long n) {
+    using Strip = strip<T, Out, Sum, width, vectors, warp_size, threads, reverse>;
     using Carry = typename carry_of<Sum>::type;
     constexpr int warps = threads / warp_size;
-    __shared__ Carry of_warp[warps], scratch[warps];
+    __shared__ Carry of_warp[warps];
     // The block has started: others of its cluster may write to its shared memory.
-    if constexpr (how == by_cluster) asm volatile("barrier.cluster.arrive.relaxed.aligned;");
+    if constexpr (blocks > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;");
 
-    const int tile = blockIdx.x % tiles, warp = threadIdx.x / warp_size;
-    const long long row = blockIdx.x / tiles, part = static_cast<long long>(tile) * warps + warp;
+    const int warp = threadIdx.x / warp_size;
+    const long long row = blockIdx.x / blocks, part = blockIdx.x % blocks * warps + warp;
     const long long at = Strip::place(part * vectors * warp_size + threadIdx.x % warp_size, n);
     __shared__ typename Strip::V parts[threads * vectors];
-    Strip mine{parts + threadIdx.x};
+    Strip mine{{parts + threadIdx.x}};
     mine.load(x + row * n, at, n);
+    mine.wait();
     const Sum of_mine = mine.scan();
     if (threadIdx.x % warp_size == 0) of_warp[warp] = of_mine;
     __syncthreads();
-    Carry before = 0, of_tile = 0;
+    Carry before = 0, of_block = 0;
     for (int other = 0; other < warps; ++other) {
-        if (other == warp) before = of_tile;
-        of_tile += of_warp[other];
+        if (other == warp) before = of_block;
+        of_block += of_warp[other];
     }
-    if constexpr (how == by_cluster) before += before_in_cluster(of_tile);
-    if constexpr (how == by_look_back) {
-        wait_for_earlier();
-        told += row * words_of_row<Carry>(tiles, threads);
-        before += before_in_row<threads>(told, tile, tiles, of_tile, scratch);
-    }
+    if constexpr (blocks > 1) before += before_in_cluster(of_block);
     mine.store(out + row * n, at, n, before);
 }
 
@@ -80,7 +64,7 @@ template <typename T, typename Out, typename Sum, int width, int vectors, int th
           int batch, bool reverse>
 __global__ void __launch_bounds__(threads)
     cumsum_rows(const T* x, Out* out, long long n, long long rows) {
-    using Strip = strip<T, Out, Sum, width, vectors, lanes, reverse>;
+    using Strip = strip<T, Out, Sum, width, vectors, lanes, threads, reverse>;
     constexpr int per_warp = warp_size / lanes;
     const long long first =
         thread_of_grid() / warp_size * (per_warp * batch) + threadIdx.x % warp_size / lanes;
@@ -94,6 +78,7 @@ __global__ void __launch_bounds__(threads)
     }
     for (int b = 0; b < batch; ++b) {
         const long long row = first + b * per_warp;
+        mine[b].wait();
         mine[b].scan();
         mine[b].store(out + row * n, at, row < rows ? n : 0, Sum(0));
     }

@@ -1,12 +1,10 @@
-// look_back.cuh: the sum of the tiles before a tile, from what they tell; always in one order.
+// look_back.cuh: the sum of the tiles above a tile, from what they tell; always in one order.
 //
 // Tiles are in groups. A tile tells its own sum at once, and hears those of the tiles before it in
 // its group; what stands before the group, the last tile of the group before has told. So however
-// many tiles run, each waits for one message, and a chain has one link for each group.
-//
-// Who waits must not keep out whom it waits for. Here every tile waits for tiles of lower blocks
-// only, and blocks start in the order of their indices. CUDA does not promise this; its GPUs do so,
-// and CUB's scans rely on it as well (github.com/NVIDIA/cub/issues/245).
+// many tiles run, each waits for one message, and a chain has one link for each group. Columns of
+// one tile lie beside each other, so a tile's sums are whole lines, and few tiles read each: there
+// is no need for a conductor (conductor.cuh). That tiles wait for lower blocks is as there.
 #pragma once
 
 #include <dotcu/reduce.cuh>
@@ -18,27 +16,6 @@ using namespace dotcu;
 template <typename Carry>
 __device__ long long words_of_row(int tiles, int group_tiles) {
     return static_cast<long long>(tiles + tiles / group_tiles + 1) * carry_of<Carry>::words;
-}
-
-// The sum of the tiles of the row before this one, for all threads of the block; one hears one tile
-// of the group.
-template <int threads, typename Carry>
-__device__ Carry before_in_row(word* told, int tile, int tiles, Carry of_tile, Carry* of_warp) {
-    constexpr int words = carry_of<Carry>::words;
-    const int group = tile / threads, other = group * threads + threadIdx.x;
-    word* of_other = told + static_cast<long long>(other) * words;
-    word* of_group = told + static_cast<long long>(tiles + group) * words;
-    if (other == tile) tell(of_other, of_tile);
-    Carry before = hear_all<1, Carry>(of_other, other < tile, 0);
-    before = reduce_block<threads>(before, of_warp, plus());
-    __shared__ Carry result;
-    if (threadIdx.x == 0) {
-        if (group > 0) before += hear_all<1, Carry>(of_group, 1, 0);
-        if (tile + 1 == (group + 1) * threads) tell(of_group + words, before + of_tile);
-        result = before;
-    }
-    __syncthreads();
-    return result;
 }
 
 constexpr int ahead = 8;

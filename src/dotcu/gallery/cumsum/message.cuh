@@ -1,8 +1,8 @@
 // message.cuh: sums that blocks tell each other while they run, each by one store.
 //
-// A sum is a 64-bit word of global memory, zero until it is known. A double is its own flag, with
-// -0 in place of 0; value and flag arrive together, so nothing has to be fenced. A 64-bit integer
-// leaves no pattern free: it takes two words, half of it in each, with a flag above.
+// A sum is a 64-bit word of global or shared memory, zero until it is known. A double is its own
+// flag, with -0 in place of 0; value and flag arrive together, so nothing has to be fenced. A
+// 64-bit integer leaves no pattern free: it takes two words, half of it in each, with a flag above.
 #pragma once
 
 using word = unsigned long long;
@@ -20,12 +20,12 @@ struct carry_of<long long> {
 };
 
 __device__ inline void put(word* to, word bits) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(bits));
+    asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(to), "l"(bits));
 }
 
 __device__ inline word peek(const word* from) {
     word bits;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(from));
+    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(bits) : "l"(from));
     return bits;
 }
 

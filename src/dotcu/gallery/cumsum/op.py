@@ -12,6 +12,7 @@ from torch.testing import make_tensor
 import dotcu
 
 kernels = dotcu.load("kernel.cu")
+tile_kernels = dotcu.load("tiles.cu")
 column_kernels = dotcu.load("columns.cu")
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -19,9 +20,6 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 REAL = FLOATS + INTEGERS
 
 VECTOR_BYTES, WARP = 16, 32
-
-ALONE, BY_CLUSTER, BY_LOOK_BACK = 0, 1, 2
-"""Whence a tile has the sum before it; as in kernel.cu."""
 
 LANES = (
     (1, 1, 1, 4),
@@ -40,6 +38,7 @@ LANES_BLOCK = 256
 BLOCKS = ((512, 128, 4), (1024, 256, 4), (2048, 256, 8))
 """Up to so many vectors in a row: threads of the block that has it, vectors of each."""
 
+MUCH = 2**19
 CLUSTERS = (
     (4096, 2, 256, 8),
     (8192, 4, 256, 8),
@@ -54,12 +53,10 @@ SPREAD_CLUSTERS = (
 )
 """Up to so many vectors in a row: blocks of the cluster that has it, threads of each, vectors of each.
 
-Where there are few rows, a row is spread over more blocks."""
+Where all rows are less than `MUCH` vectors, a row is spread over more blocks."""
 
-TILE, SMALL_TILE = (256, 8), (256, 2)
-"""Threads of a block, vectors of each: tiles of longer rows, and where few such tiles would be all."""
-MUCH = 2**19
-"""So many vectors in all rows fill a GPU with large tiles."""
+TILES = ((2**20, 256, 4), (2**63, 160, 8))
+"""Up to so many vectors in all rows: threads of a block, vectors of each; tiles of longer rows."""
 
 COLUMN_BLOCKS = (32, 64, 128, 256)
 """Threads: the fewest that have all rows, or the most."""
@@ -117,21 +114,20 @@ def _scan_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> None
             return
     for longest, threads, vectors in BLOCKS:
         if length <= longest:
-            way = (*types, vectors, threads, ALONE, reverse)
-            kernels.cumsum[way](x, out, n, 1, None, grid=rows, block=threads)
+            way = (*types, vectors, threads, 1, reverse)
+            kernels.cumsum[way](x, out, n, grid=rows, block=threads)
             return
-    much = rows * length >= MUCH
     if _has_clusters(x):
-        for longest, cluster, threads, vectors in CLUSTERS if much else SPREAD_CLUSTERS:
+        for longest, blocks, threads, vectors in CLUSTERS if rows * length >= MUCH else SPREAD_CLUSTERS:
             if length <= longest:
-                way, grid = (*types, vectors, threads, BY_CLUSTER, reverse), rows * cluster
-                kernels.cumsum[way](x, out, n, cluster, None, grid=grid, block=threads, cluster=cluster)
+                way, grid = (*types, vectors, threads, blocks, reverse), rows * blocks
+                kernels.cumsum[way](x, out, n, grid=grid, block=threads, cluster=blocks)
                 return
-    threads, vectors = TILE if much else SMALL_TILE
+    threads, vectors = next(tile for most, *tile in TILES if rows * length <= most)
     tiles = dotcu.cdiv(length, threads * vectors)
-    told = _told(x, rows * (tiles + tiles // threads + 1))
-    way, grid = (*types, vectors, threads, BY_LOOK_BACK, reverse), rows * tiles
-    kernels.cumsum[way](x, out, n, tiles, told, grid=grid, block=threads, programmatic=True)
+    told = _told(x, rows * 2 * tiles)
+    way, grid = (*types, vectors, threads, reverse), rows * (tiles + 1)
+    tile_kernels.cumsum_tiles[way](x, out, n, tiles, told, grid=grid, block=threads, programmatic=True)
 
 
 def _scan_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> None:
@@ -166,7 +162,7 @@ def _told(x: Tensor, places: int) -> Tensor:
     """Memory by which tiles tell each other their sums, with nothing told."""
     words = 2 * places if x.dtype in INTEGERS else places
     told = torch.empty(words, dtype=torch.int64, device=x.device)
-    kernels.clear(told, words, grid=dotcu.cdiv(words, LANES_BLOCK), block=LANES_BLOCK)
+    tile_kernels.clear(told, words, grid=dotcu.cdiv(words, LANES_BLOCK), block=LANES_BLOCK)
     return told
 
 
@@ -180,7 +176,7 @@ def _width(x: Tensor, out: Tensor, row: int) -> int:
 
 def _has_clusters(x: Tensor) -> bool:
     """Whether its GPU has them: sm_90 and sm_100, which are those with 228 KB of shared memory."""
-    return x.is_cuda and kernels.clear.occupancy(32, 70 * 1024) >= 3
+    return x.is_cuda and tile_kernels.clear.occupancy(32, 70 * 1024) >= 3
 
 
 def _sizes(x: Tensor, dim: int) -> tuple[int, int, int]:

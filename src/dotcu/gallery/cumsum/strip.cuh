@@ -1,62 +1,40 @@
 // strip.cuh: a part of a row in the hands of some lanes, scanned by shuffles.
 //
-// Lane l has the vectors l, l + lanes, l + 2 lanes, ..., so that a warp moves whole lines of
-// memory. The sums of vectors are scanned; the elements wait, as they came, in shared memory, which
-// serves each thread as more registers: none reads another's. With `reverse` the scan begins at the
-// row's end; vectors lie where they lay, and are aligned in both directions.
+// The sums of vectors are scanned; the elements wait, as they came, in shared memory.
 #pragma once
 
-#include <dotcu/async.cuh>
 #include <dotcu/reduce.cuh>
-#include <dotcu/vector.cuh>
-#include "message.cuh"
 #include "store.cuh"
+#include "waiting.cuh"
 
-using namespace dotcu;
-
-template <typename T, typename Out, typename Sum, int width, int vectors, int lanes, bool reverse>
-struct strip {
-    using V = vector<T, width>;
-    V* part;  // this thread's first vector in shared memory; its others are a block's threads apart
+template <typename T, typename Out, typename Sum, int width, int vectors, int lanes, int threads,
+          bool reverse>
+struct strip : waiting<T, width, vectors, lanes, threads, reverse> {
+    using Waiting = waiting<T, width, vectors, lanes, threads, reverse>;
+    using typename Waiting::V, Waiting::inside, Waiting::part, Waiting::step;
     Sum before[vectors];
 
-    // From one vector of a lane to its next, in elements of the row.
-    static constexpr int step = (reverse ? -1 : 1) * lanes * width;
-
-    // The place in the row of the vector that a scan comes to as its i-th.
-    __device__ static long long place(long long i, long long n) {
-        return (reverse ? (n + width - 1) / width - 1 - i : i) * width;
+    __device__ Sum of_vector(int k) const {
+        const V v = part[k * threads];
+        Sum sum = 0;
+        for (int j = 0; j < width; ++j) sum += static_cast<Sum>(v[j]);
+        return sum;
     }
 
-    // How many elements of the vector at `at` lie in the row.
-    __device__ static int inside(long long at, long long n) {
-        return at < 0 || at >= n ? 0 : n - at < width ? static_cast<int>(n - at) : width;
-    }
-
-    // Starts to load; what lies outside of the row is zero. In a row's middle nothing is asked of
-    // each vector, which would cost a quarter of the time (measured: H200, 2026-11).
-    __device__ void load(const T* row, long long at, long long n) {
-        const T* from = row + at;
-        if (inside(at, n) == width && inside(at + (vectors - 1) * step, n) == width) {
+    // The sum of all, in every lane.
+    __device__ Sum sum() const {
+        Sum all = 0;
 #pragma unroll
-            for (int k = 0; k < vectors; ++k) copy_later(part + k * blockDim.x, from + k * step);
-            return;
-        }
-        for (int k = 0; k < vectors; ++k)
-            copy_later(part + k * blockDim.x, from + k * step, inside(at + k * step, n));
+        for (int k = 0; k < vectors; ++k) all += of_vector(k);
+        return reduce_warp<lanes>(all, plus());
     }
 
     // Finds the sum before each vector; returns that of all.
     __device__ Sum scan() {
-        commit_copies();
-        wait_for_copies<0>();
         const int lane = threadIdx.x % lanes;
-        Sum sum[vectors] = {}, total = 0;
+        Sum sum[vectors], total = 0;
 #pragma unroll
-        for (int k = 0; k < vectors; ++k) {
-            const V v = part[k * blockDim.x];
-            for (int j = 0; j < width; ++j) sum[k] += static_cast<Sum>(v[j]);
-        }
+        for (int k = 0; k < vectors; ++k) sum[k] = of_vector(k);
 #pragma unroll
         for (int distance = 1; distance < lanes; distance *= 2) {
 #pragma unroll
@@ -80,7 +58,7 @@ struct strip {
 #pragma unroll
         for (int k = 0; k < vectors; ++k) {
             const Sum base = static_cast<Sum>(start + before[k]);
-            const V v = part[k * blockDim.x];
+            const V v = part[k * threads];
             vector<Out, width> y;
             Sum sum = 0;
             for (int j = 0; j < width; ++j) {

@@ -1,0 +1,67 @@
+// cumsum of long rows: as kernel.cu, but cut into tiles, which many multiprocessors scan at once.
+//
+// Idea: a block loads a tile into shared memory, finds its sum and tells it to the row's conductor,
+// another block. While that adds up what stands before the tile, the tile is scanned; then it is
+// written. So each element is read once and written once, and while some tiles wait, others load:
+// a multiprocessor holds 9 of them.
+//
+// Cost: n additions and 2 n elements moved, and 16 bytes told for each tile: bound by memory.
+// Source: Merrill, Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016, for
+// tiles that wait for each other.
+
+#include <dotcu/grid.cuh>
+#include "conductor.cuh"
+#include "strip.cuh"
+
+// Before a scan by tiles: none has told anything.
+__global__ void clear(word* told, long long words) {
+    launch_later();
+    const long long i = thread_of_grid();
+    if (i < words) told[i] = 0;
+}
+
+// For each row a conductor and `tiles` tiles, of `threads` times `vectors` vectors each. `told` has
+// two places for each tile: its sum, and what stands before it.
+template <typename T, typename Out, typename Sum, int width, int vectors, int threads, bool reverse>
+__global__ void __launch_bounds__(threads, 1536 / threads)
+    cumsum_tiles(const T* x, Out* out, long long n, int tiles, word* told) {
+    using Strip = strip<T, Out, Sum, width, vectors, warp_size, threads, reverse>;
+    using Carry = typename carry_of<Sum>::type;
+    constexpr int words = carry_of<Carry>::words, warps = threads / warp_size;
+    const int row = blockIdx.x / (tiles + 1), tile = blockIdx.x % (tiles + 1) - 1;
+    word* sums = told + row * (2ll * tiles * words);
+    word* starts = sums + static_cast<long long>(tiles) * words;
+    if (tile < 0) {
+        wait_for_earlier();
+        conduct<threads, Carry>(sums, starts, tiles);
+        return;
+    }
+    __shared__ Carry told_of_warp[warps], of_warp[warps];  // converted once, not by each thread
+    __shared__ Carry start;
+    __shared__ typename Strip::V parts[threads * vectors];
+    const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+    const long long part = static_cast<long long>(tile) * warps + warp;
+    const long long at = Strip::place(part * vectors * warp_size + lane, n);
+    Strip mine{{parts + threadIdx.x}};
+    mine.load(x + row * n, at, n);
+    mine.wait();
+    const Sum all = mine.sum();
+    if (lane == 0) told_of_warp[warp] = all;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        Carry sum = 0;
+        for (int other = 0; other < warps; ++other) sum += told_of_warp[other];
+        wait_for_earlier();
+        tell(sums + tile * words, sum);
+    }
+    const Sum of_mine = mine.scan();
+    if (lane == 0) of_warp[warp] = of_mine;
+    if (threadIdx.x == 0) start = hear_all<1, Carry>(starts + tile * words, 1, 0);
+    __syncthreads();
+    Carry before = start;
+#pragma unroll
+    for (int other = 0; other < warps - 1; ++other) {
+        if (other < warp) before += of_warp[other];
+    }
+    mine.store(out + row * n, at, n, before);
+}
