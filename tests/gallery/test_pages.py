@@ -117,7 +117,7 @@ def test_the_kernel_files_compile_under_nvcc(folder: Path, tmp_path: Path) -> No
     headers = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
     compiled = []
     for path in sorted(folder.glob("*.cu")):
-        own = kernels(path.read_text(encoding="utf-8"))
+        own = {kernel.name for kernel in kernels(path.read_text(encoding="utf-8"))}
         names = [name for name in INSTANTIATIONS[folder.name] if name.split("<")[0] in own]
         uses = "".join(f"auto* use{i} = &{name};\n" for i, name in enumerate(names))
         page = tmp_path / "page.cu"

@@ -56,7 +56,7 @@ SPREAD_CLUSTERS = (
 Where all rows are less than `MUCH` vectors, a row is spread over more blocks."""
 
 TILES = ((2**20, 256, 4), (2**63, 160, 8))
-"""Up to so many vectors in all rows: threads of a block, vectors of each; tiles of longer rows."""
+"""Fewer than so many vectors in all rows: threads of a block, vectors of each; tiles of longer rows."""
 
 COLUMN_BLOCKS = (32, 64, 128, 256)
 """Threads: the fewest that have all rows, or the most."""
@@ -123,7 +123,7 @@ def _scan_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> None
                 way, grid = (*types, vectors, threads, blocks, reverse), rows * blocks
                 kernels.cumsum[way](x, out, n, grid=grid, block=threads, cluster=blocks)
                 return
-    threads, vectors = next(tile for most, *tile in TILES if rows * length <= most)
+    threads, vectors = next(tile for most, *tile in TILES if rows * length < most)
     tiles = dotcu.cdiv(length, threads * vectors)
     told = _told(x, rows * 2 * tiles)
     way, grid = (*types, vectors, threads, reverse), rows * (tiles + 1)
