@@ -60,6 +60,7 @@ _TYPE_WORDS = {
     "volatile", "auto", "wchar_t", "char16_t", "char32_t", "__restrict__", "__restrict", "restrict",
     "__grid_constant__", "struct", "class", "enum", "typename",
 }  # fmt: skip
+_VARIABLE = {"__constant__", "__device__", "__managed__"}
 _SCOPES = {"namespace", "struct", "class", "union", "enum"}
 
 
@@ -72,9 +73,10 @@ def kernels(
         defined: Macros that are known to be defined, for `#ifdef`.
         made: Macros of other texts, too: what stands where a name belongs and is a macro is no name.
     """
-    own = macros(text)
+    in_order = _in_order(text, defined)
+    own = macros(text) if in_order else frozenset()
     found: dict[tuple[object, ...], _Found] = {}
-    for kernel in _in_order(text, defined):
+    for kernel in in_order:
         name = kernel.declaration.name
         key = (name, len(kernel.declaration.template_parameters), kernel.types)
         is_made = name.rsplit("::")[-1] in own or name.rsplit("::")[-1] in made
@@ -85,6 +87,8 @@ def kernels(
 
 def _in_order(text: str, defined: Collection[str]) -> list[_Found]:
     """The kernels of all variants of a text, each place once."""
+    if "__global__" not in text:  # most of a library's headers: the tokens of all would take minutes
+        return []
     found: dict[int, _Found] = {}
     for scanner in _scanners(text, frozenset(defined)):
         for kernel in scanner.kernels():
@@ -121,6 +125,8 @@ def shared_variables(text: str, defined: Collection[str] = DEFINED) -> tuple[str
 
 
 def _variables(text: str, defined: Collection[str], *, writable: bool) -> tuple[str, ...]:
+    if not any(word in text for word in _VARIABLE):
+        return ()
     found: dict[int, list[str]] = {}
     for scanner in _scanners(text, frozenset(defined)):
         for start, names in scanner.variables(writable=writable):
@@ -337,7 +343,7 @@ class _Scanner:
             fixed = words & {"__constant__", "constexpr"} or ("const" in words and "*" not in words)
             if writable and fixed:
                 continue
-            if words & {"__constant__", "__device__", "__managed__"}:
+            if words & _VARIABLE:
                 names = ["::".join((*scope, name)) for name in self.declarators(begin, end)]
                 yield self.tokens[begin].start, names
 

@@ -5,6 +5,7 @@ Everything here keeps positions: text that is taken out becomes blanks, newlines
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Container, Iterator
 
@@ -26,8 +27,9 @@ def blanks(text: str) -> str:
     return "\n".join(" " * len(line) for line in text.split("\n"))
 
 
+@functools.lru_cache(maxsize=256)
 def without_comments(text: str) -> str:
-    """The text with comments blanked; literals stand."""
+    """The text with comments blanked; literals stand. Of a file that is asked for again, at once."""
     return _COMMENT_OR_LITERAL.sub(lambda m: blanks(m[0]) if m["comment"] else m[0], text)
 
 
