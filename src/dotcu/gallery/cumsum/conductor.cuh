@@ -39,8 +39,8 @@ __device__ void conduct(const word* sums, word* starts, int tiles) {
         const Carry base = hear_all<1, Carry>(mine, 1, 0);
         __syncwarp();
         if (lane < words) put(mine + lane, 0);
-        __threadfence_block();
         __syncwarp();
+        __threadfence_block();  // `mine` is told anew only after this
         if (lane == warp_size - 1) tell(next, base + sum);
         if (tile < tiles) tell(starts + tile * words, lane == 0 ? base : base + above);
     }
