@@ -7,13 +7,15 @@ with tensor maps.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 from dotcu.compile.signatures import PROBE
 
 _ASIDE = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _BLANK = re.compile(r"\n\s*\n+")
-_BODY = re.compile(r"^\{.*?^\}", re.DOTALL | re.MULTILINE)
-_FUNCTION = re.compile(r"^[^\n]*\.func\b[^{;]*(?:;|\{.*?^\})", re.DOTALL | re.MULTILINE)
+_BRACE = re.compile(r"[{}]")
+_EMPTY = "{\n\tret;\n}"
+_FUNCTION = re.compile(rf"^[^\n]*\.func\b[^{{;]*(?:;|{re.escape(_EMPTY)})", re.MULTILINE)
 _VARIABLE = re.compile(
     r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\b([^;=]*)", re.MULTILINE
 )
@@ -33,12 +35,28 @@ def without_probes(ptx: str) -> str:
 def skeleton(ptx: str) -> str:
     """PTX without what a launch of its machine code never looks at."""
     text = _BLANK.sub("\n", _ASIDE.sub("", ptx))
-    if _MAP.search(text) or _names_a_variable(text):
+    bodies = tuple(_bodies(text))
+    if _MAP.search(text) or _names_a_variable(text, bodies):
         return text
-    return _BODY.sub("{\n\tret;\n}", _FUNCTION.sub("", text))
+    for begin, end in reversed(bodies):
+        text = text[:begin] + _EMPTY + text[end:]
+    return _FUNCTION.sub("", text)
 
 
-def _names_a_variable(text: str) -> bool:
+def _bodies(text: str) -> Iterator[tuple[int, int]]:
+    """Where functions have theirs; braces that inline assembly brought stand within them."""
+    depth = begin = 0
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            begin = begin if depth else brace.start()
+            depth += 1
+            continue
+        depth -= 1
+        if depth == 0 and "=" not in text[max(begin - 2, 0) : begin]:  # a variable's first values
+            yield begin, brace.end()
+
+
+def _names_a_variable(text: str, bodies: Sequence[tuple[int, int]]) -> bool:
     """Whether a body does: those that only stand beside it, as constants of a class do, are not asked for."""
     declared = {name for row in _VARIABLE.findall(text) for name in _WORD.findall(row)}
-    return any(not declared.isdisjoint(_WORD.findall(body[0])) for body in _BODY.finditer(text))
+    return any(not declared.isdisjoint(_WORD.findall(text, begin, end)) for begin, end in bodies)

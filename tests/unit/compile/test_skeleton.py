@@ -54,3 +54,17 @@ def test_a_body_that_names_a_variable_tells_that_it_is_written(variables: str) -
 def test_a_variable_of_a_longer_name_is_another() -> None:
     assert "mov.u32" not in skeleton(module(".global .align 4 .u32 cou;", NAMED.replace("[count]", "[%rd1]")))
     assert "mov.u32" not in skeleton(module(".global .align 4 .u32 cou;", NAMED))
+
+
+def test_braces_of_inline_assembly_end_no_body() -> None:
+    text = module("", "\t// begin inline asm\n\t{\nadd.u32 %r1, %r1, 1;\n}\n\t// end inline asm\n")
+    assert Program.parse(text).headers.keys() == Program.parse(skeleton(text)).headers.keys() == {"k"}
+    assert "add.u32" not in skeleton(text)
+
+
+def test_functions_are_left_out_and_first_values_stay() -> None:
+    function = ".func (.param .b32 r) helper(.param .b32 a)\n{\n\t{\n\tret;\n}\n}\n"
+    kept = skeleton(module(f".global .align 4 .b8 table[4] = {{1, 2, 3, 4}};\n{function}", ""))
+    assert ".func" not in kept
+    assert "table[4] = {1, 2, 3, 4};" in kept
+    assert Program.parse(kept).headers.keys() == {"k"}
