@@ -154,11 +154,12 @@ class Intended:
     Attributes:
         kernel: The kernel with its template arguments.
         unit: What it is compiled with.
+        config: None where its attributes or its occupancy are asked for, which takes its code as well.
     """
 
     kernel: str
     unit: Unit
-    config: LaunchConfig
+    config: LaunchConfig | None
 
 
 Listener = Callable[[Intended], object]
@@ -167,7 +168,7 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dotcu_listeners", def
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell of each launch of this thread before it happens, and of skipped ones, until the block ends."""
+    """Tell of what this thread launches before it does, of skipped launches, and of kernels asked after."""
     token = _listeners.set((*_listeners.get(), listener))
     try:
         with seeing_every_call():

@@ -252,6 +252,7 @@ class Kernel:
         return most
 
     def _assembled(self) -> Code:
+        announce(self.unit, self.name, None)
         return self.unit.code(_assembled_target())
 
     def _occupancy(self, code: Code, threads: int, smem_bytes: int) -> Occupancy:
@@ -289,6 +290,7 @@ class Kernel:
             threads = block
         else:
             threads, smem_bytes = read_block(self.name, block, smem_bytes)
+        announce(self.unit, self.name, None)
         target = _assembled_target()
         found = self._held.get((threads, smem_bytes, target))
         if found is None:

@@ -190,8 +190,8 @@ def launch(
         watcher.append(_seen(name, place, code))
 
 
-def announce(unit: Unit, name: str, config: LaunchConfig) -> None:
-    """Tell those who listen of a launch that is about to happen, or is skipped."""
+def announce(unit: Unit, name: str, config: LaunchConfig | None) -> None:
+    """Tell those who listen of a launch that happens next or is skipped, or of a kernel asked after."""
     for listener in context.listeners():
         listener(context.Intended(kernel=name, unit=unit, config=config))
 

@@ -49,23 +49,28 @@ def simulating() -> bool:
     return active_run() is not None or settings.current().simulate
 
 
-_around: ContextVar[Callable[[], AbstractContextManager[object]]] = ContextVar(
-    "dotcu_around_bodies", default=nullcontext
-)
+_Make = Callable[[], AbstractContextManager[object]]
+_around: ContextVar[_Make] = ContextVar("dotcu_around_bodies", default=nullcontext)
+_around_skipped: ContextVar[_Make] = ContextVar("dotcu_around_skipped_bodies", default=nullcontext)
 
 
 @contextmanager
-def around_bodies(make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+def around_bodies(make: _Make, *, skipped: bool = False) -> Iterator[None]:
     """Run every body that computes inside of what `make` gives, on this thread, until the block ends.
 
     Calls by plan run no body, so meanwhile there are none.
+
+    Args:
+        skipped: The bodies that run without their launches, too.
     """
     token = _around.set(make)
+    skipped_token = _around_skipped.set(make if skipped else _around_skipped.get())
     try:
         with seeing_every_call():
             yield
     finally:
         _around.reset(token)
+        _around_skipped.reset(skipped_token)
 
 
 def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -95,7 +100,9 @@ def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict
 def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run a body without its launches: its outputs' shapes, layouts and dtypes, without values."""
     with entering(Place.SKIP, operator=signature.qualified_name):
-        return checked(signature, body(*args, **kwargs), args, kwargs)
+        with _around_skipped.get()():
+            result = body(*args, **kwargs)
+        return checked(signature, result, args, kwargs)
 
 
 def require_one_place(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

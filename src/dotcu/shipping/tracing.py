@@ -92,7 +92,7 @@ def _reached(operators: Sequence[Operator], target: Target, notes: dict[str, Non
     if reply.refused:
         raise CompileError(f"For {target}:\n" + "\n".join(reply.refused))
     notes.update(dict.fromkeys(reply.notes))
-    yield from reply.kernels
+    yield from {**reply.kernels, **reply.asked}
 
 
 def _named(root: Path) -> Iterator[Unit]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.cuda import get_device_capability
 from torch.testing import make_tensor
 
 import dotcu
@@ -91,7 +90,7 @@ def _is_last(x: Tensor, dim: int) -> bool:
 def _launch(x: Tensor, out: Tensor) -> None:
     n = x.shape[-1] if x.dim() > 0 else 1
     rows, access = x.numel() // n, _access(n, x, out)
-    width, held = access // x.element_size(), _held(HOLDERS, n * x.element_size(), access, _has_clusters(x))
+    width, held = access // x.element_size(), _held(HOLDERS, n * x.element_size(), access, x)
     if held is None:
         threads, share = LONG
         kernel = kernels.softmax_long[x.dtype, width, share // access, threads]
@@ -107,7 +106,7 @@ def _launch_backward(grad: Tensor, y: Tensor, out: Tensor) -> None:
     n = y.shape[-1] if y.dim() > 0 else 1
     rows, access = y.numel() // n, _access(n, grad, y, out)
     row_bytes = n * y.element_size()
-    width, held = access // y.element_size(), _held(BACKWARD_HOLDERS, row_bytes, access, _has_clusters(y))
+    width, held = access // y.element_size(), _held(BACKWARD_HOLDERS, row_bytes, access, y)
     if held is None:
         threads, share = LONG
         kernel = backward_kernels.softmax_backward_long[y.dtype, width, share // 2 // access, threads]
@@ -128,19 +127,18 @@ def _access(n: int, *tensors: Tensor) -> int:
     return size
 
 
-def _held(
-    holders: tuple[tuple[int, int, int], ...], row_bytes: int, access: int, clusters: bool
-) -> Held | None:
+def _held(holders: tuple[tuple[int, int, int], ...], row_bytes: int, access: int, x: Tensor) -> Held | None:
     """Threads of a block, accesses of a thread, blocks of a row, rows of a block; None for longer rows."""
     for threads, share, blocks in holders:
-        possible = (clusters or blocks == 1) and share // access <= MOST_STEPS
-        if possible and row_bytes <= threads * share * blocks:
+        fits = share // access <= MOST_STEPS and row_bytes <= threads * share * blocks
+        if fits and (blocks == 1 or _has_clusters(x)):
             return threads, share // access, blocks, 128 // threads if threads < 64 else 1
     return None
 
 
 def _has_clusters(x: Tensor) -> bool:
-    return x.is_cuda and get_device_capability(x.device) >= (9, 0)
+    """Whether its GPU has them: sm_90 and sm_100, which are those with 228 KB of shared memory."""
+    return x.is_cuda and kernels.softmax[x.dtype, 1, 1, 4, 1].occupancy(32, 70 * 1024) >= 3
 
 
 def _require(name: str, dim: int, *tensors: Tensor) -> None:

@@ -73,7 +73,8 @@ def _run(call: Call, target: Target, counters: dict[str, Counters]) -> None:
     with simulate(arch=arch, on_finding="collect", checks=()) as simulation, torch.no_grad():
 
         def switch(launch: Intended) -> None:
-            simulation.counters = counters.setdefault(launch.kernel, Counters())
+            if launch.config is not None:
+                simulation.counters = counters.setdefault(launch.kernel, Counters())
 
         with listening(switch):
             run(call)

@@ -5,11 +5,13 @@ A body runs with its launches skipped, so that nothing is computed; what it woul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from dotcu.checking.cases.given import samples_of
 from dotcu.compile import Target
@@ -19,8 +21,10 @@ from dotcu.kernel import simulate
 from dotcu.kernel.context import Intended, Place, entering, listening
 from dotcu.kernel.units import Unit
 from dotcu.operator import Operator, Overload, Sample
+from dotcu.operator.execution import around_bodies
 
 _CPU = torch.device("cpu")
+_IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,18 +61,23 @@ class Reached:
 
     Attributes:
         kernels: By unit and name, the shapes of their launches.
+        asked: The units of kernels whose attributes or occupancy a body asks for.
         calls: The calls that were followed to their end.
         refused: What the compiler said where it refused a kernel that a body asked after.
         notes: What else could not be followed, and why.
     """
 
     kernels: dict[Unit, dict[str, list[Shape]]] = field(default_factory=dict)
+    asked: dict[Unit, None] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     refused: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def note(self, launch: Intended) -> None:
-        """Take in a launch."""
+        """Take in a launch, or what was asked."""
+        if launch.config is None:
+            self.asked[launch.unit] = None
+            return
         shape = Shape(
             block=launch.config.block, smem_bytes=launch.config.smem_bytes, cluster=launch.config.cluster
         )
@@ -81,7 +90,8 @@ def reached(operators: Sequence[Operator], target: Target) -> Reached:
     """Follow every sample of some operators, in each of their dtypes.
 
     Args:
-        target: What `kernel.occupancy` and `dotcu.sm_count` answer for meanwhile.
+        target: What `kernel.occupancy` and `dotcu.sm_count` answer for meanwhile; where it is a GPU's,
+            tensors say that they are on one.
 
     Raises:
         OperatorError: The `samples` function of one failed.
@@ -119,18 +129,22 @@ def _calls(overload: Overload) -> Iterator[Call]:
                 yield Call(overload=overload, dtype=dtype, number=number, sample=sample, kernels=())
 
 
+class _OnGpu(TorchFunctionMode):
+    """Tensors say that they are on a GPU, so that a body takes the way that it takes there."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return True if func == _IS_CUDA else func(*args, **(kwargs or {}))
+
+
 def _follow(call: Call, target: Target, found: Reached) -> None:
-    """Run a body, and hear what it would launch; one that cannot be its own fake runs in the simulator."""
-    heard: list[Intended] = []
+    """Run a body, and hear what it would launch."""
     arch = str(target).replace("compute_", "sm_")
     try:
-        with listening(heard.append), simulate(arch=arch), torch.no_grad():
-            if call.overload.has_fake:
-                with suppress(SimulationError):  # what it launches was heard before
-                    run(call)
-            else:
-                with entering(Place.SKIP, operator=call.overload.qualified_name):
-                    run(call)
+        heard = (
+            _heard_as_on_gpu(call, arch, found) if target.kind == "sm" else _heard(call, arch, nullcontext)
+        )
     except SourceError as error:
         found.refused[str(error)] = None
         return
@@ -139,10 +153,44 @@ def _follow(call: Call, target: Target, found: Reached) -> None:
         return
     for launch in heard:
         found.note(launch)
-    names = tuple(dict.fromkeys(launch.kernel for launch in heard))
+    names = tuple(dict.fromkeys(launch.kernel for launch in heard if launch.config is not None))
     found.calls.append(
         Call(overload=call.overload, dtype=call.dtype, number=call.number, sample=call.sample, kernels=names)
     )
+
+
+def _heard_as_on_gpu(call: Call, arch: str, found: Reached) -> list[Intended]:
+    """What a body launches on a GPU; as on the CPU, where it asks torch for what only a GPU has."""
+    try:
+        return _heard(call, arch, _OnGpu)
+    except DotcuError:
+        raise
+    except Exception as error:
+        told = str(error).partition("\n")[0]
+        found.notes.append(f"{call.name} was followed as on the CPU, since it asks for a GPU itself: {told}")
+        return _heard(call, arch, nullcontext)
+
+
+def _heard(call: Call, arch: str, seen: Callable[[], AbstractContextManager[object]]) -> list[Intended]:
+    """What a body launches; one that cannot be its own fake runs in the simulator."""
+    heard: list[Intended] = []
+    around = around_bodies(seen, skipped=True)
+    with listening(heard.append), simulate(arch=arch), torch.no_grad(), around:
+        if call.overload.has_fake and _is_simulated(call):
+            return heard
+        with entering(Place.SKIP, operator=call.overload.qualified_name), seen():
+            assert call.overload.body is not None
+            call.overload.body(*call.sample.args, **call.sample.kwargs)
+    return heard
+
+
+def _is_simulated(call: Call) -> bool:
+    """Run a body in the simulator; not to its end where it launches what that has not, clusters, say."""
+    try:
+        run(call)
+    except SimulationError:
+        return False
+    return True
 
 
 def run(call: Call) -> None:

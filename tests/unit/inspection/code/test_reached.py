@@ -148,3 +148,48 @@ def test_torchs_random_numbers_stay_as_they_were(seed: int) -> None:
     before = torch.random.get_rng_state()
     reached([gallery.square], SM_90)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+anywhere = dotcu.load_inline("""
+template <int N> __global__ void copy(const float* x, float* y, int n) {
+    if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
+}
+""")
+
+
+def in_clusters(x: Tensor) -> Tensor:
+    """Fill by clusters on a GPU that has them; the simulator has none."""
+    y = torch.empty_like(x)
+    if x.is_cuda and anywhere.copy[1].occupancy(32, 70 * 1024) >= 3:
+        anywhere.copy[2](x, y, x.numel(), grid=2, block=32, cluster=2)
+        anywhere.copy[3](x, y, x.numel(), grid=1, block=32)
+    else:
+        anywhere.copy[4](x, y, x.numel(), grid=1, block=32)
+    return y
+
+
+@pytest.mark.parametrize("has_fake", [False, True])
+def test_a_body_is_followed_as_on_the_gpu_that_is_asked_for(has_fake: bool) -> None:
+    made = operator(in_clusters, dotcu.Sample(torch.ones(3)))
+    if has_fake:
+        made.fake(torch.empty_like)
+    assert names(reached([made], SM_90)).keys() == {"copy<2>", "copy<3>"}
+    for other in ("sm_80", "compute_80"):
+        assert names(reached([made], Target.parse(other))).keys() == {"copy<4>"}
+
+
+def test_a_kernel_whose_occupancy_is_asked_for_is_told_apart() -> None:
+    found = reached([operator(in_clusters, dotcu.Sample(torch.ones(3)))], SM_90)
+    assert {name for unit in found.asked for name in unit.names} == {"copy<1>"}
+
+
+def test_a_body_that_asks_torch_for_its_gpu_is_followed_as_on_the_cpu() -> None:
+    def picky(x: Tensor) -> Tensor:
+        if x.is_cuda:
+            raise AssertionError("Torch not compiled with CUDA enabled")
+        return twice(x)
+
+    found = reached([operator(picky, dotcu.Sample(torch.ones(3)))], SM_90)
+    assert names(found).keys() == {"twice<float, 32>"}
+    (note,) = found.notes
+    assert "followed as on the CPU, since it asks for a GPU itself: Torch not compiled" in note
