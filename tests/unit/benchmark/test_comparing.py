@@ -21,6 +21,11 @@ PROTOCOL = Protocol()
 SEEDS = (1, 2)
 
 
+def slow(case: object) -> object:
+    """A case of thousands of runs more, which `make test-all` alone tries."""
+    return pytest.param(case, marks=pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttling, "_names", lambda: {"thermal slowdown"})
@@ -86,12 +91,12 @@ EQUAL = {
 }
 
 
-@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("name", [name if name == "usual" else slow(name) for name in EQUAL])
 def test_equal_runs_are_called_changed_at_most_once_in_a_hundred(name: str) -> None:
     assert share(verdicts(EQUAL[name]), "faster", "slower") <= 0.01
 
 
-@pytest.mark.parametrize("blocks", [3, 5, 10, 40])
+@pytest.mark.parametrize("blocks", [3, 5, slow(10), slow(40)])
 def test_nor_are_they_where_blocks_are_few_or_many(blocks: int) -> None:
     noise = Noise(run=0.002, tail=0.02, outliers=0.01)
     assert share(verdicts(noise, blocks=blocks), "faster", "slower") <= 0.01
@@ -103,7 +108,7 @@ def test_nor_are_they_where_a_step_is_a_large_part_of_the_time() -> None:
     assert share(found, "same") >= 0.8
 
 
-@pytest.mark.parametrize("name", ["usual", "heavy tails", "a step of 32 ns", "places"])
+@pytest.mark.parametrize("name", [slow("usual"), slow("heavy tails"), slow("a step of 32 ns"), "places"])
 def test_the_interval_alone_keeps_equal_runs_apart_from_changed_ones(name: str) -> None:
     """Without the allowance of `least`, the interval has to hold what it claims."""
     found = share(verdicts(EQUAL[name], least=0.0), "faster", "slower")

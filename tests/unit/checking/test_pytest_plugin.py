@@ -182,6 +182,7 @@ def test_tests_stand_in_the_users_file(ran: Ran) -> None:
     assert not [line for line in lines if "<-" in line]
 
 
+@pytest.mark.slow
 def test_the_line_that_runs_a_test_again_runs_that_test_with_the_options_given(folder: Path) -> None:
     node = "test_ops.py::test_ops[theirs.wrong.call.float32-s0]"
     again = run(folder, "--dotcu-seed", "3", node)
