@@ -69,9 +69,23 @@ def test_tiles_beyond_the_conductors_first_round_are_right(dtype: torch.dtype, d
     assert_exact_but_for_rounding(cumsum(x), exact)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("fits", [0, 10**6], ids=["by 32", "in order"])
+def test_tiles_of_several_rows_are_right(
+    dtype: torch.dtype, fits: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With blocks of 5 warps, of which a round is 160 tiles; and where it is said that fewer than 33 fit."""
+    monkeypatch.setattr(module, "TILES", ((2**63, 160, 1),))
+    monkeypatch.setattr(module, "CLUSTERS", ())
+    monkeypatch.setattr(module, "SPREAD_CLUSTERS", ())
+    monkeypatch.setattr(module, "TOGETHER", fits)
+    x = make_tensor((2, 320 * 165 + 2), device=device, dtype=dtype, low=0, high=9).floor()
+    assert torch.equal(cumsum(x), x.cumsum(1))
+
+
 def test_tiles_of_columns_beyond_their_first_group_are_right(device: torch.device) -> None:
-    """Of two vectors beside each other 64 tiles of 1024 rows are a group."""
-    x = positive(device, torch.float32, 1024 * 9, 32)
+    """Of 8 vectors of 4 beside each other, 64 tiles of 256 rows are a group."""
+    x = positive(device, torch.float32, 256 * 65 + 1, 32)
     assert_exact_but_for_rounding(cumsum(x, 0), x.double().cumsum(0))
 
 

@@ -68,7 +68,7 @@ INSTANTIATIONS = {
         "cumsum<float, float, float, 4, 8, 256, 1, false>",
         "cumsum<__nv_bfloat16, __nv_bfloat16, float, 8, 4, 128, 1, true>",
         "cumsum_rows<unsigned char, long long, long long, 2, 1, 256, 8, 4, false>",
-        "cumsum_tiles<short, long long, long long, 2, 8, 160, false>",
+        "cumsum_tiles<short, long long, long long, 2, 8, 160, false, false>",
         "cumsum_columns<double, double, double, 2, 8, 256, 8, true, true>",
     ],
     "sum": [

@@ -8,10 +8,11 @@
 // before the 32 goes from warp to warp, through shared memory. Which sums are added in which order
 // hangs on the tiles alone, so every call gives the same bits.
 //
-// Who waits must not keep out whom it waits for. Here the conductor has a lower index than its
-// tiles, each tile waits for it and lower tiles only, and blocks start in the order of their
-// indices. CUDA does not promise this; its GPUs do so, and CUB's scans rely on it as well
-// (github.com/NVIDIA/cub/issues/245).
+// Who waits must not keep out whom it waits for. A tile waits for the conductor, for lower tiles,
+// and for the others of its 32; blocks start in the order of their indices. So there is always one
+// that goes on, if 33 blocks fit on the GPU. Where fewer do, the conductor hears one tile after the
+// other, and each waits for lower ones alone. CUDA does not promise the order; its GPUs keep it,
+// and CUB's scans rely on it as well (github.com/NVIDIA/cub/issues/245).
 #pragma once
 
 #include <dotcu/reduce.cuh>
@@ -43,5 +44,16 @@ __device__ void conduct(const word* sums, word* starts, int tiles) {
         __threadfence_block();  // `mine` is told anew only after this
         if (lane == warp_size - 1) tell(next, base + sum);
         if (tile < tiles) tell(starts + tile * words, lane == 0 ? base : base + above);
+    }
+}
+
+// The same by one thread, tile by tile.
+template <typename Carry>
+__device__ void conduct_in_order(const word* sums, word* starts, int tiles) {
+    constexpr int words = carry_of<Carry>::words;
+    Carry base = 0;
+    for (int tile = 0; tile < tiles; ++tile) {
+        tell(starts + tile * words, base);
+        base += hear_all<1, Carry>(sums + tile * words, 1, 0);
     }
 }

@@ -58,6 +58,9 @@ Where all rows are less than `MUCH` vectors, a row is spread over more blocks.""
 TILES = ((2**20, 256, 4), (2**63, 160, 8))
 """Fewer than so many vectors in all rows: threads of a block, vectors of each; tiles of longer rows."""
 
+TOGETHER = 2 * (1 + WARP)
+"""As many blocks must fit on a GPU for a conductor that hears tiles by 32, and for one of another stream."""
+
 COLUMN_BLOCKS = (32, 64, 128, 256)
 """Threads: the fewest that have all rows, or the most."""
 COLUMN_LANES, COLUMN_ROWS, AHEAD = 8, 8, 8
@@ -126,8 +129,11 @@ def _scan_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> None
     threads, vectors = next(tile for most, *tile in TILES if rows * length < most)
     tiles = dotcu.cdiv(length, threads * vectors)
     told = _told(x, rows * 2 * tiles)
-    way, grid = (*types, vectors, threads, reverse), rows * (tiles + 1)
-    tile_kernels.cumsum_tiles[way](x, out, n, tiles, told, grid=grid, block=threads, programmatic=True)
+    way = (*types, vectors, threads, False, reverse)
+    if tile_kernels.cumsum_tiles[way].occupancy(threads) * dotcu.sm_count(x) < TOGETHER:
+        way = (*types, vectors, threads, True, reverse)
+    kernel, grid = tile_kernels.cumsum_tiles[way], rows * (tiles + 1)
+    kernel(x, out, n, tiles, told, grid=grid, block=threads, programmatic=True)
 
 
 def _scan_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> None:
@@ -175,7 +181,7 @@ def _width(x: Tensor, out: Tensor, row: int) -> int:
 
 
 def _has_clusters(x: Tensor) -> bool:
-    """Whether its GPU has them: sm_90 and sm_100, which are those with 228 KB of shared memory."""
+    """Whether its GPU has clusters of 16: sm_90 and sm_100, which are those with 228 KB of shared memory."""
     return x.is_cuda and tile_kernels.clear.occupancy(32, 70 * 1024) >= 3
 
 
@@ -284,7 +290,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     def random(*shape: int) -> Tensor:
         return make_tensor(shape, device=device, dtype=dtype, low=-2, high=3)
 
-    yield dotcu.Sample(random(20_011))  # tiles
+    yield dotcu.Sample(random(20_011))  # tiles, or a cluster where there are some
     yield dotcu.Sample(random(3, 1024))  # a row for a warp, or a block
     yield dotcu.Sample(random(9, 50)[:, 1::2])
     yield dotcu.Sample(random(), 0)

@@ -137,8 +137,8 @@ def _held(holders: tuple[tuple[int, int, int], ...], row_bytes: int, access: int
 
 
 def _has_clusters(x: Tensor) -> bool:
-    """Whether its GPU has them: sm_90 and sm_100, which are those with 228 KB of shared memory."""
-    return x.is_cuda and kernels.softmax[x.dtype, 1, 1, 4, 1].occupancy(32, 70 * 1024) >= 3
+    """Whether to use them: on sm_90 and sm_100, which are those with 228 KB of shared memory."""
+    return x.is_cuda and kernels.softmax[torch.float32, 1, 1, 4, 1].occupancy(32, 48 * 1024) >= 4
 
 
 def _require(name: str, dim: int, *tensors: Tensor) -> None:

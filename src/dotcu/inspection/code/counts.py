@@ -49,6 +49,8 @@ def count(calls: Sequence[Call], target: Target) -> Counts:
         for name in names:
             if name in counters:
                 found[name] = _counted(call, counters[name])
+            else:
+                notes.append(f"{name} is launched on a GPU alone, so there are no counts of it")
     return Counts(kernels=found, notes=tuple(notes))
 
 

@@ -6,7 +6,7 @@ A body runs with its launches skipped, so that nothing is computed; what it woul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.execution import around_bodies
 
 _CPU = torch.device("cpu")
-_IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_IS_CUDA, _IS_CPU = torch.Tensor.is_cuda.__get__, torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,7 +135,9 @@ class _OnGpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return True if func == _IS_CUDA else func(*args, **(kwargs or {}))
+        if func in (_IS_CUDA, _IS_CPU):
+            return bool(func == _IS_CUDA)
+        return func(*args, **(kwargs or {}))
 
 
 def _follow(call: Call, target: Target, found: Reached) -> None:
@@ -167,7 +169,7 @@ def _heard_as_on_gpu(call: Call, arch: str, found: Reached) -> list[Intended]:
         raise
     except Exception as error:
         told = str(error).partition("\n")[0]
-        found.notes.append(f"{call.name} was followed as on the CPU, since it asks for a GPU itself: {told}")
+        found.notes.append(f"{call.name} was followed as on the CPU, since as on a GPU it failed: {told}")
         return _heard(call, arch, nullcontext)
 
 
@@ -176,11 +178,13 @@ def _heard(call: Call, arch: str, seen: Callable[[], AbstractContextManager[obje
     heard: list[Intended] = []
     around = around_bodies(seen, skipped=True)
     with listening(heard.append), simulate(arch=arch), torch.no_grad(), around:
-        if call.overload.has_fake and _is_simulated(call):
-            return heard
-        with entering(Place.SKIP, operator=call.overload.qualified_name), seen():
-            assert call.overload.body is not None
-            call.overload.body(*call.sample.args, **call.sample.kwargs)
+        if not call.overload.has_fake:
+            with entering(Place.SKIP, operator=call.overload.qualified_name):
+                run(call)
+        elif not _is_simulated(call):
+            with suppress(Exception), entering(Place.SKIP, operator=call.overload.qualified_name), seen():
+                assert call.overload.body is not None  # it may read what the skipped launches would write
+                call.overload.body(*call.sample.args, **call.sample.kwargs)
     return heard
 
 

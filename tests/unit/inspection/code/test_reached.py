@@ -192,4 +192,4 @@ def test_a_body_that_asks_torch_for_its_gpu_is_followed_as_on_the_cpu() -> None:
     found = reached([operator(picky, dotcu.Sample(torch.ones(3)))], SM_90)
     assert names(found).keys() == {"twice<float, 32>"}
     (note,) = found.notes
-    assert "followed as on the CPU, since it asks for a GPU itself: Torch not compiled" in note
+    assert "followed as on the CPU, since as on a GPU it failed: Torch not compiled" in note
