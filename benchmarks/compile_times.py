@@ -17,11 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dotcu import settings
-from dotcu.compile.build import build
+from dotcu.compile.build import build, build_visible
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source import inline_source
 from dotcu.compile.target import Target
-from dotcu.compile.visible import build_visible
 from dotcu.shipping import lock
 from dotcu.shipping.assembling import Job, plan
 

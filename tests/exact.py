@@ -1,4 +1,4 @@
-"""What steps give in Python's numbers, which have no end: what both ways of replaying are held to."""
+"""What steps give in Python's numbers, which have no end: what native code is compared with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from dotcu.replay.arguments import Argument
 from dotcu.replay.plan import Field, FieldKind, NumberKey, Op
-from replays import FLOAT, INT, Operator, Steps, Way, launch, plan
+from replays import FLOAT, INT, Driver, Operator, Steps, launch, plan
 
 LEAST, MOST = -(2**63), 2**63 - 1
 EXACT = 2**53
@@ -135,20 +135,22 @@ def written(op: Op, a: Any, b: Any) -> bytes | str:
     try:
         found = compute(op, a, b)
     except Unfit:
-        return "missed"
+        return "body"
     return struct.pack("<d8x" if op in FLOATS_OF else "<q8x", found)
 
 
-def noting(way: Way, keys: Sequence[Any], arguments: Sequence[Argument], steps: Steps, last: int) -> Operator:
+def noting(
+    driver: Driver, keys: Sequence[Any], arguments: Sequence[Argument], steps: Steps, last: int
+) -> Operator:
     """An operator whose launch is told the value of a step."""
     kind = (
         FieldKind.FLOAT64 if steps[last].op in {*FLOATS_OF, Op.FLOAT, Op.FLOAT_ARGUMENT} else FieldKind.INT64
     )
     launched = launch(steps, Field(offset=0, kind=kind, step=last))
-    return way.operator(arguments, plan(keys, steps, launches=(launched,)))
+    return Operator(driver, arguments, plan(keys, steps, launches=(launched,)))
 
 
-def of_two(way: Way, op: Op, left: Any, right: Any) -> Operator:
+def of_two(driver: Driver, op: Op, left: Any, right: Any) -> Operator:
     """An operator of two numbers whose launch is told an op of them, or of a constant in a number's place."""
     steps, is_float = Steps(), op in {*REAL, *TESTS, *ROUNDINGS}
     constant, leaf = (Op.FLOAT, Op.FLOAT_ARGUMENT) if is_float else (Op.INT, Op.INT_ARGUMENT)
@@ -157,7 +159,7 @@ def of_two(way: Way, op: Op, left: Any, right: Any) -> Operator:
         for i, value in enumerate((left, right))
     )
     key, argument = NumberKey(is_float=is_float), FLOAT if is_float else INT
-    return noting(way, [key, key], [argument, argument], steps, steps.add(op, a, b))
+    return noting(driver, [key, key], [argument, argument], steps, steps.add(op, a, b))
 
 
 def told(operator: Operator, *args: Any) -> Any:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
-from dotcu.replay import layout, native
+from replays import configured
 
 Dim = ctypes.c_uint * 3
 
@@ -71,11 +70,5 @@ def fake_launch() -> Iterator[Driver]:
         out[:] = a + np.float32(ctypes.c_float.from_address(parameters[2]).value) * b
         return 0
 
-    library = native._library()
-    values = dict(native._found().values)
-    values |= {"plain_keys": layout.plain_keys(torch.device("cpu")), "allocate": layout.allocator("cpu")}
-    library.configure(values | {"launch": ctypes.cast(launch, ctypes.c_void_p).value})
-    try:
+    with configured(functions={"launch": launch}):
         yield driver
-    finally:
-        library.configure(dict(native._found().values))

@@ -1,4 +1,4 @@
-"""Calls by hand-written plans: what the tests of the native and of the portable path share.
+"""Calls by hand-written plans.
 
 The driver is replaced by a function that notes what it is told, so that plans launch without a GPU.
 """
@@ -6,13 +6,17 @@ The driver is replaced by a function that notes what it is told, so that plans l
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
+from dotcu.kernel import context, layout, native
+from dotcu.replay import native as replay
 from dotcu.replay.arguments import Argument, Kinds
 from dotcu.replay.plan import (
     Allocation,
@@ -26,6 +30,7 @@ from dotcu.replay.plan import (
     Plan,
     TensorKey,
 )
+from dotcu.replay.rows import Row
 
 CPU = torch.device("cpu")
 VECTOR = TensorKey(dtype=torch.float32, dim=1, device=CPU)
@@ -66,26 +71,43 @@ class Driver:
     """Takes the driver's place.
 
     Attributes:
-        context: The CUcontext that is current.
+        context: The CUcontext that is current where none was pushed.
+        pushed: Those that were pushed and not yet popped.
+        contexts: The one that was current at each launch.
         statuses: What the next launches give; success beyond them.
         before: Called at each launch, before anything is read.
     """
 
     launches: list[Launched] = field(default_factory=list)
     context: int = 0
+    pushed: list[int] = field(default_factory=list)
+    contexts: list[int] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     before: Callable[[], None] = lambda: None
     expected: dict[int, Launch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        word = ctypes.c_void_p
-        self.launch_function = ctypes.CFUNCTYPE(ctypes.c_int, word, word, ctypes.POINTER(word), word)(
-            self._launch
-        )
-        self.context_function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))(self._context)
+        word, into, status = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int
+        self.functions = {
+            "launch": ctypes.CFUNCTYPE(status, word, word, ctypes.POINTER(word), word)(self._launch),
+            "context": ctypes.CFUNCTYPE(status, into)(self._context),
+            "enter": ctypes.CFUNCTYPE(status, word)(self._enter),
+            "leave": ctypes.CFUNCTYPE(status, into)(self._leave),
+        }
+
+    def _now(self) -> int:
+        return self.pushed[-1] if self.pushed else self.context
 
     def _context(self, into: Any) -> int:
-        into[0] = self.context
+        into[0] = self._now()
+        return 0
+
+    def _enter(self, context: int) -> int:
+        self.pushed.append(context)
+        return 0
+
+    def _leave(self, into: Any) -> int:
+        into[0] = self.pushed.pop()
         return 0
 
     def _launch(self, config: int, function: int, pointers: Any, extra: int | None) -> int:
@@ -94,6 +116,7 @@ class Driver:
         start = pointers[0] - launch.offsets[0] if launch.offsets else 0
         assert [pointers[i] for i, _ in enumerate(launch.offsets)] == [start + at for at in launch.offsets]
         assert extra is None
+        self.contexts.append(self._now())
         self.launches.append(
             Launched(
                 function=function,
@@ -114,33 +137,137 @@ def _attribute(address: int) -> tuple[int, tuple[int, ...]]:
 
 
 @dataclass
+class Devices:
+    """Takes the place of several GPUs: every tensor is on one of them, if torch's C functions are asked.
+
+    Attributes:
+        current: torch's current one.
+        entered: Those that a guard made current, in order.
+        left: How many guards were left again.
+        broken: Whether a device cannot be entered.
+    """
+
+    current: int = 0
+    entered: list[int] = field(default_factory=list)
+    left: int = 0
+    broken: bool = False
+    places: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        word, number, status = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32
+        self.functions = {
+            "device_type": ctypes.CFUNCTYPE(status, word, ctypes.POINTER(number))(self._type),
+            "device_index": ctypes.CFUNCTYPE(status, word, ctypes.POINTER(number))(self._index),
+            "enter_device": ctypes.CFUNCTYPE(status, number, ctypes.POINTER(word))(self._enter),
+            "leave_device": ctypes.CFUNCTYPE(status, word)(self._leave),
+        }
+
+    def put(self, tensor: Tensor, index: int) -> Tensor:
+        """Let a tensor be on a GPU."""
+        self.places[tensor._cdata] = index
+        return tensor
+
+    def place(self, tensor: Tensor) -> int:
+        """The GPU that a tensor is on."""
+        return self.places[tensor._cdata]
+
+    def allocate(self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Allocate on the current one, as torch does."""
+        return self.put(torch.empty_strided(sizes, strides, dtype=dtype), self.current)
+
+    def _type(self, tensor: int, into: Any) -> int:
+        into[0] = 1
+        return 0
+
+    def _index(self, tensor: int, into: Any) -> int:
+        into[0] = self.places[ctypes.c_uint64.from_address(tensor).value]
+        return 0
+
+    def _enter(self, index: int, into: Any) -> int:
+        if self.broken:
+            return 1
+        self.entered.append(index)
+        into[0], self.current = 1 + self.current, index
+        return 0
+
+    def _leave(self, guard: int) -> int:
+        self.left += 1
+        self.current = guard - 1
+        return 0
+
+
+@contextmanager
+def configured(*, functions: Mapping[str, Any] | None = None, **values: Any) -> Iterator[None]:
+    """Let native code take calls on CPU tensors until the block ends.
+
+    Args:
+        functions: ctypes' functions that it calls in place of torch's and the driver's, by its names.
+        values: What else it is told.
+    """
+    reason = native.prepare(CPU)
+    if reason:
+        pytest.skip(reason)
+    known = {**native._found().values, **layout.plain_keys(CPU), "allocate": layout.allocator("cpu")}
+    for name, function in (functions or {}).items():
+        known[name] = ctypes.cast(function, ctypes.c_void_p).value
+    native.library().configure(known | values)
+    try:
+        yield
+    finally:
+        native.library().configure(dict(native._found().values))
+        native._prepared.clear()
+        if torch.cuda.is_available():  # operators that were called before go on on the GPU
+            native.prepare(torch.device("cuda", 0))
+
+
+@dataclass
 class Caller:
-    """Notes what it is asked, and answers with a word."""
+    """Notes what it is asked, and answers with a word.
+
+    Attributes:
+        calls: What was asked, but for scopes and checks.
+        scopes: The GPUs that scopes were asked for.
+        checked: What was asked to be checked, with the values of the call.
+        clear: Called when something that was read is not what it was.
+        runs: What the body does, beside being noted.
+    """
 
     calls: list[tuple[Any, ...]] = field(default_factory=list)
-    elsewhere_gives: Any = NotImplemented
+    scopes: list[int] = field(default_factory=list)
+    checked: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
+    clear: Callable[[], object] = lambda: None
+    runs: Callable[..., Any] = lambda *args, **kwargs: "body"
 
-    def miss(self, fallback: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> str:
-        self.calls.append(("miss", args, kwargs or {}))
-        return "missed"
+    def body(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append(("body", args, kwargs))
+        return self.runs(*args, **kwargs)
 
-    def record(self, *values: Any) -> str:
+    def scope(self, gpu: int) -> context.Scope:
+        self.scopes.append(gpu)
+        return context.in_body("tests::noted", gpu)
+
+    def follow(self, *args: Any, **kwargs: Any) -> str:
+        self.calls.append(("follow", args, kwargs))
+        return "followed"
+
+    def check(self, result: Any, given: tuple[Any, ...]) -> Any:
+        self.checked.append((result, given))
+        return result
+
+    def record(self, *values: Any) -> Any:
         self.calls.append(("record", values))
         return "recorded"
 
     def stale(self) -> None:
         self.calls.append(("stale",))
-
-    def elsewhere(self, index: int, values: tuple[Any, ...]) -> Any:
-        self.calls.append(("elsewhere", index, values))
-        return self.elsewhere_gives
+        self.clear()
 
     def failure(self, plan: int, launch: int, status: int) -> None:
         self.calls.append(("failure", plan, launch, status))
         raise RuntimeError(f"launch {launch} of plan {plan}: {status}")
 
-    def write(self, tensors: list[Tensor]) -> None:
-        self.calls.append(("write", tensors))
+    def error(self, error: BaseException) -> None:
+        self.calls.append(("error", error))
 
 
 def fallback(*args: Any, **kwargs: Any) -> str:
@@ -148,45 +275,56 @@ def fallback(*args: Any, **kwargs: Any) -> str:
     return "torch"
 
 
-class Way:
-    """One implementation of calls by plan, on CPU tensors, with the driver replaced."""
-
-    def __init__(self, name: str, module: Any, driver: Driver) -> None:
-        self.name, self.module, self.driver = name, module, driver
-
-    def operator(self, arguments: Sequence[Argument], *plans: Plan, **how: Any) -> Operator:
-        return Operator(self, arguments, plans, **how)
+X = torch.ones(1)
+ANCHOR = Argument(name="anchor", kinds=Kinds.TENSOR, keyword_only=True, default=(X,))
+"""What an operator of numbers alone has beside them: a call without a tensor goes to torch."""
 
 
 class Operator:
-    """An operator of one overload that has plans.
+    """An operator of one overload that has plans, on CPU tensors.
 
     Args:
+        driver: What native code launches by.
         reads: What the plans read beside their arguments.
         context: The CUcontext that launches need.
         autocasts: Whether there is a rule for autocast.
+        follows: Whether a body is followed that no plan takes the place of.
+        returns: How many values the schema promises.
     """
 
     def __init__(
         self,
-        way: Way,
+        driver: Driver,
         arguments: Sequence[Argument],
-        plans: Sequence[Plan],
-        *,
-        reads: tuple[tuple[object, str, object], ...] = (),
+        *plans: Plan,
+        reads: tuple[Row, ...] = (),
         context: int = 0,
         autocasts: bool = False,
+        follows: bool = False,
+        returns: int = 1,
     ) -> None:
-        self.way, self.driver, self.caller = way, way.driver, Caller()
-        self.plans = way.module.plans(arguments, self.caller)
-        self.plans.clear(reads)
+        self.driver, self.caller = driver, Caller()
+        self._anchored = bool(arguments) and not any(a.kinds & Kinds.TENSOR for a in arguments)
+        self._plans, self._reads, self._context = plans, reads, context
+        self.plans = replay.plans(
+            (*arguments, ANCHOR) if self._anchored else arguments, self.caller, returns=returns
+        )
+        self.caller.clear = lambda: self.plans.clear((), follows)
+        self.plans.clear(reads, follows)
         for plan in plans:
             self.add(plan, context)
-        self.entry = way.module.entry([self.plans], fallback, autocasts=autocasts)
+        self.entry = replay.entry([self.plans], fallback, autocasts=autocasts)
 
     def add(self, plan: Plan, context: int = 0) -> None:
         self.driver.expected |= {launch.function: launch for launch in plan.launches}
-        assert self.way.module.add(self.plans, plan, "tests::noted", context)
+        keys = (*plan.keys, VECTOR) if self._anchored else plan.keys
+        assert replay.add(self.plans, replace(plan, keys=keys), "tests::noted", context)
+
+    def again(self) -> None:
+        """Keep the plans once more that there were at first, with what they read then."""
+        self.plans.clear(self._reads, False)
+        for plan in self._plans:
+            self.add(plan, self._context)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry(*args, **kwargs)

@@ -14,17 +14,9 @@ from torch._inductor import config as inductor
 from calls import cpp, ours
 from calls.stats import Goal, Times, Verdict, differences, spread
 from calls.timing import first_line
-from calls.work import Call, Contender, Inputs
+from calls.work import Call, Contender, Inputs, summed
 
 LONG = 11
-
-
-def summed(count: int, inputs: Inputs) -> Tensor:
-    """a + b + ... + b, in the order of the compiled function."""
-    out = inputs.a
-    for _ in range(count):
-        out = out + inputs.b
-    return out
 
 
 def repeated(op: Any, count: int) -> Callable[[Tensor, Tensor], Tensor]:

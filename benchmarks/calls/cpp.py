@@ -11,7 +11,21 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-from calls.work import ALPHA, CPP, DIGITS, WEIGHTS, Call, Contender, Inputs, Once, scaled, weighed
+from calls.work import (
+    ALPHA,
+    CPP,
+    DIGITS,
+    LAUNCHES,
+    WEIGHTS,
+    Call,
+    Contender,
+    Inputs,
+    Once,
+    scaled,
+    scaled_by_tensor,
+    summed,
+    weighed,
+)
 
 FOLDER = Path(__file__).parent / "cpp"
 FLAGS = ["-O3", "-DNDEBUG"]  # what setuptools passes; cpp_extension.load on its own does not optimize
@@ -21,6 +35,9 @@ CPP_NO_GRAD = "C++ with autograd, no_grad"
 CPP_INFERENCE = "C++ TORCH_LIBRARY, inference_mode"
 CPP_THREE = "C++ TORCH_LIBRARY, 3 arguments"
 CPP_TEN = "C++ TORCH_LIBRARY, 10 arguments"
+CPP_EIGHT = "C++ TORCH_LIBRARY, 8 launches"
+CPP_CLONE = "C++ TORCH_LIBRARY, clone and launch"
+CPP_READ = "C++ TORCH_LIBRARY, read a value and launch"
 
 
 def build() -> Any:
@@ -79,6 +96,12 @@ def ten(inputs: Inputs) -> Call:
     return lambda: op(a, b, c, i, j, k, l, x, y, z)
 
 
+def reading(inputs: Inputs) -> Call:
+    """A call that reads a value of a tensor."""
+    op, a, b, alpha = operator("scale_add_by_tensor"), inputs.a, inputs.b, inputs.alpha
+    return lambda: op(a, b, alpha)
+
+
 def contender(name: str, make: Callable[[Inputs], Call], **more: Any) -> Contender:
     return Contender(name=name, make=make, **more)
 
@@ -94,4 +117,9 @@ CONTENDERS = (
     contender(CPP_INFERENCE, partial(packet, "add"), mode=torch.inference_mode),
     contender(CPP_THREE, three, want=scaled),
     contender(CPP_TEN, ten, want=weighed),
+    contender(
+        CPP_EIGHT, partial(packet, "add_eight_times"), want=partial(summed, LAUNCHES), launches=LAUNCHES
+    ),
+    contender(CPP_CLONE, partial(packet, "add_to_clone"), launches=2),
+    contender(CPP_READ, reading, want=scaled_by_tensor, launches=2),
 )

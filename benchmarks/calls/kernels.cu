@@ -4,7 +4,7 @@
 //     scale_add   out[t] = a[t] + alpha b[t]                    of three arguments
 //     weigh       out[t] = x a[t] + y b[t] + z c[t] + ijkl      of ten; i, j, k, l are digits
 //
-// The digits tell whether all four have arrived, and in that order.
+// The digits tell whether all four have arrived, and in that order. `out` may be `a`.
 
 extern "C" __global__ void add(const float* a, const float* b, float* out, int n) {
     int t = blockIdx.x * blockDim.x + threadIdx.x;

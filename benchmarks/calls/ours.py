@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,16 +10,48 @@ import torch
 from torch import Tensor
 
 import dotcu
-from calls.cpp import CPP_INFERENCE, CPP_NO_GRAD, CPP_RECORDING, CPP_TEN, CPP_THREE
-from calls.work import ALPHA, BLOCK, DIGITS, KERNELS, WEIGHTS, Call, Contender, Inputs, Once, scaled, weighed
-from dotcu import settings
+from calls.cpp import (
+    CPP_CLONE,
+    CPP_EIGHT,
+    CPP_INFERENCE,
+    CPP_NO_GRAD,
+    CPP_READ,
+    CPP_RECORDING,
+    CPP_TEN,
+    CPP_THREE,
+)
+from calls.peers import SCHEMA
+from calls.work import (
+    ALPHA,
+    BLOCK,
+    BLOCKS,
+    DIGITS,
+    ELEMENTS,
+    KERNELS,
+    LAUNCHES,
+    WEIGHTS,
+    Call,
+    Contender,
+    Inputs,
+    Once,
+    scaled,
+    scaled_by_tensor,
+    summed,
+    weighed,
+)
 
 kernels = dotcu.load(KERNELS)
 
 TORCH_OPS = "dotcu, torch.ops"
 DIRECT = "dotcu, direct"
-PYTHON_TORCH_OPS = "dotcu without native, torch.ops"
-PYTHON_DIRECT = "dotcu without native, direct"
+BODY_TORCH_OPS = "dotcu, body each time, torch.ops"
+BODY_DIRECT = "dotcu, body each time, direct"
+EIGHT_TORCH_OPS = "dotcu, body each time, 8 launches, torch.ops"
+EIGHT_DIRECT = "dotcu, body each time, 8 launches, direct"
+CLONE_TORCH_OPS = "dotcu, clone and launch, torch.ops"
+CLONE_DIRECT = "dotcu, clone and launch, direct"
+READ_TORCH_OPS = "dotcu, read a value and launch, torch.ops"
+READ_DIRECT = "dotcu, read a value and launch, direct"
 RECORDING_TORCH_OPS = "dotcu recording, torch.ops"
 RECORDING_DIRECT = "dotcu recording, direct"
 THREE_TORCH_OPS = "dotcu, torch.ops, 3 arguments"
@@ -44,12 +75,42 @@ def add(a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
+def add_eight_times(a: Tensor, b: Tensor) -> Tensor:
+    """a + b + ... + b"""
+    require_alike(a, b)
+    out = torch.empty_like(a)
+    n = a.numel()
+    grid = dotcu.cdiv(n, BLOCK)
+    kernels.add(a, b, out, n, grid=grid, block=BLOCK)
+    for _ in range(LAUNCHES - 1):
+        kernels.add(out, b, out, n, grid=grid, block=BLOCK)
+    return out
+
+
+def add_to_clone(a: Tensor, b: Tensor) -> Tensor:
+    """a + b, into a copy of a; no plan has the copy"""
+    require_alike(a, b)
+    out = a.clone()
+    n = a.numel()
+    kernels.add(out, b, out, n, grid=dotcu.cdiv(n, BLOCK), block=BLOCK)
+    return out
+
+
 def scale_add(a: Tensor, b: Tensor, alpha: float) -> Tensor:
     """a + alpha b"""
     require_alike(a, b)
     out = torch.empty_like(a)
     n = a.numel()
     kernels.scale_add(a, b, alpha, out, n, grid=dotcu.cdiv(n, BLOCK), block=BLOCK)
+    return out
+
+
+def scale_add_by_tensor(a: Tensor, b: Tensor, alpha: Tensor) -> Tensor:
+    """a + alpha b, with alpha read from a tensor; no plan has the value"""
+    require_alike(a, b)
+    out = torch.empty_like(a)
+    n = a.numel()
+    kernels.scale_add(a, b, alpha.item(), out, n, grid=dotcu.cdiv(n, BLOCK), block=BLOCK)
     return out
 
 
@@ -74,10 +135,9 @@ def weigh(
     return out
 
 
-def define(body: Callable[..., Tensor], name: str, *, native: bool = True, **options: Any) -> Any:
-    """Make an operator of a body, for a while without dotcu's native code."""
-    with nullcontext() if native else settings.override(native=False):
-        return dotcu.op(f"call_overhead::{name}", **options)(body)
+def define(body: Callable[..., Tensor], name: str, **options: Any) -> Any:
+    """Make an operator of a body."""
+    return dotcu.op(f"call_overhead::{name}", **options)(body)
 
 
 def define_add(name: str, **options: Any) -> Any:
@@ -89,26 +149,28 @@ def define_add(name: str, **options: Any) -> Any:
 
 OPERATORS = {
     "add": Once(partial(define_add, "add")),
-    "add_without_native": Once(partial(define_add, "add_without_native", native=False)),
     "add_by_its_body": Once(partial(define_add, "add_by_its_body", replay=False)),
+    "add_eight_times": Once(partial(define, add_eight_times, "add_eight_times", replay=False)),
+    "add_to_clone": Once(partial(define, add_to_clone, "add_to_clone")),
     "scale_add": Once(partial(define, scale_add, "scale_add")),
+    "scale_add_by_tensor": Once(partial(define, scale_add_by_tensor, "scale_add_by_tensor")),
     "weigh": Once(partial(define, weigh, "weigh")),
 }
 
 
 def direct(name: str) -> Any:
-    """What `dotcu.op` gave."""
+    """Return an operator as `dotcu.op` gave it."""
     return OPERATORS[name]()
 
 
 def packet(name: str) -> Any:
-    """What `torch.ops` has of it."""
+    """Return the same as `torch.ops` has it."""
     direct(name)
     return getattr(torch.ops.call_overhead, name)
 
 
 def overload(name: str) -> Any:
-    """The one overload of that."""
+    """Return the one overload of that."""
     return packet(name).default
 
 
@@ -127,6 +189,12 @@ def on_leaf(way: Way, inputs: Inputs) -> Call:
     return lambda: op(a, b)
 
 
+def on_alpha(way: Way, inputs: Inputs) -> Call:
+    """A call on two tensors and one with a value to read."""
+    op, a, b, alpha = way("scale_add_by_tensor"), inputs.a, inputs.b, inputs.alpha
+    return lambda: op(a, b, alpha)
+
+
 def on_three(way: Way, inputs: Inputs) -> Call:
     """A call with three arguments."""
     op, a, b = way("scale_add"), inputs.a, inputs.b
@@ -140,6 +208,26 @@ def on_ten(way: Way, inputs: Inputs) -> Call:
     return lambda: op(a, b, c, i, j, k, l, x, y, z)
 
 
+def launched() -> Any:
+    """A torch.library.custom_op whose function allocates and launches."""
+
+    def add(a: Tensor, b: Tensor) -> Tensor:
+        out = torch.empty_like(a)
+        kernels.add(a, b, out, ELEMENTS, grid=BLOCKS, block=BLOCK)
+        return out
+
+    return torch.library.custom_op("call_overhead_launch::add", add, mutates_args=(), schema=SCHEMA)
+
+
+custom_op = Once(launched)
+
+
+def from_custom_op(inputs: Inputs) -> Call:
+    """A call of that."""
+    op, a, b = custom_op(), inputs.a, inputs.b
+    return lambda: op(a, b)
+
+
 def contender(name: str, make: Callable[[Inputs], Call], **more: Any) -> Contender:
     return Contender(name=name, make=make, **more)
 
@@ -148,9 +236,25 @@ CONTENDERS = (
     contender(TORCH_OPS, partial(on_two, packet, "add")),
     contender("dotcu, torch.ops, .default", partial(on_two, overload, "add")),
     contender(DIRECT, partial(on_two, direct, "add")),
-    contender(PYTHON_TORCH_OPS, partial(on_two, packet, "add_without_native")),
-    contender(PYTHON_DIRECT, partial(on_two, direct, "add_without_native")),
-    contender("dotcu, body each time, torch.ops", partial(on_two, packet, "add_by_its_body")),
+    contender("dotcu, launch from custom_op", from_custom_op),
+    contender(BODY_TORCH_OPS, partial(on_two, packet, "add_by_its_body")),
+    contender(BODY_DIRECT, partial(on_two, direct, "add_by_its_body")),
+    *(
+        contender(
+            name,
+            partial(on_two, way, "add_eight_times"),
+            base=CPP_EIGHT,
+            want=partial(summed, LAUNCHES),
+            launches=LAUNCHES,
+        )
+        for name, way in ((EIGHT_TORCH_OPS, packet), (EIGHT_DIRECT, direct))
+    ),
+    contender(CLONE_TORCH_OPS, partial(on_two, packet, "add_to_clone"), base=CPP_CLONE, launches=2),
+    contender(CLONE_DIRECT, partial(on_two, direct, "add_to_clone"), base=CPP_CLONE, launches=2),
+    *(
+        contender(name, partial(on_alpha, way), base=CPP_READ, want=scaled_by_tensor, launches=2)
+        for name, way in ((READ_TORCH_OPS, packet), (READ_DIRECT, direct))
+    ),
     contender(RECORDING_TORCH_OPS, partial(on_leaf, packet), base=CPP_RECORDING, records=True),
     contender(RECORDING_DIRECT, partial(on_leaf, direct), base=CPP_RECORDING, records=True),
     contender("dotcu, no_grad, torch.ops", partial(on_leaf, packet), base=CPP_NO_GRAD, mode=torch.no_grad),

@@ -1,4 +1,4 @@
-"""Times of calls: contenders by turns, in rounds whose order is shuffled."""
+"""Times of calls: contenders alternate, in rounds whose order is shuffled."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,11 +20,32 @@ WARM_CALLS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A call to time.
+
+    Attributes:
+        launches: Kernels that it launches.
+        mode: What it is made under.
+    """
+
+    name: str
+    call: Callable[[], Any]
+    launches: int = 1
+    mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ready:
     """A contender that is compiled and whose results are right."""
 
     contender: Contender
     call: Call
+
+    @property
+    def timed(self) -> Timed:
+        """Its call, to time."""
+        known = self.contender
+        return Timed(name=known.name, call=self.call, launches=known.launches, mode=known.mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +73,22 @@ def first_line(error: Exception) -> str:
 
 
 def verify(ready: Ready, inputs: Inputs) -> None:
-    """Refuse a contender that is wrong, gives the same memory twice, or does not record what it should.
+    """Refuse a contender that is wrong, keeps its memory or result, or does not record what it should.
 
     Raises:
         ValueError: It is.
     """
-    want = ready.contender.want(inputs)
+    want, writes = ready.contender.want(inputs), ready.contender.writes
     with ready.contender.mode():
-        first, second = ready.call(), ready.call()
-    if not (torch.equal(first, want) and torch.equal(second, want)):
+        first = ready.call()
+        right = torch.equal(first, want)
+        if writes:
+            first.fill_(torch.nan)
+        second = ready.call()
+    if not (right and torch.equal(second, want)):
         raise ValueError("its result is wrong")
-    if first.data_ptr() == second.data_ptr():
-        raise ValueError("two calls gave the same memory")
+    if (first.data_ptr() == second.data_ptr()) != writes:
+        raise ValueError(f"two calls gave {'other' if writes else 'the same'} memory")
     if ready.contender.records != first.requires_grad:
         raise ValueError(f"requires_grad of its result is {first.requires_grad}")
     if ready.contender.records:
@@ -77,42 +103,47 @@ def require_ones(grad: Tensor) -> None:
 
 
 def measure(
-    contenders: Sequence[Ready],
+    contenders: Sequence[Timed],
     *,
     rounds: int,
     calls: int,
+    warm_calls: int = WARM_CALLS,
+    waits: bool = False,
     synchronize: Callable[[], None] = torch.cuda.synchronize,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[str, list[float]]:
     """Microseconds of one call of each contender, one figure for each round.
 
     A round times `calls` launches of every contender, one contender after the other, the order
-    shuffled. The GPU is idle when a contender begins, and waiting for it does not count. `calls` is
-    well below the 1024 launches that the driver queues, so that no call waits for the GPU.
+    shuffled. The GPU is idle when a contender begins, and waiting for it at the end counts only with
+    `waits`. Without, `calls` is well below the 1024 launches that the driver queues, so that no call
+    waits for the GPU.
     """
-    times: dict[str, list[float]] = {ready.contender.name: [] for ready in contenders}
+    times: dict[str, list[float]] = {timed.name: [] for timed in contenders}
     order, shuffle = list(contenders), random.Random(0).shuffle
     with no_collector():
         for _ in range(rounds):
             gc.collect()  # what the last round left, recorded calls above all
             shuffle(order)
-            for ready in order:
-                count = max(1, calls // ready.contender.launches)
-                with ready.contender.mode():
-                    time_calls(ready.call, WARM_CALLS // ready.contender.launches, clock_ns)
+            for timed in order:
+                count = max(1, calls // timed.launches)
+                with timed.mode():
+                    make_calls(timed.call, warm_calls // timed.launches)
                     synchronize()
-                    spent_ns = time_calls(ready.call, count, clock_ns)
+                    start_ns = clock_ns()
+                    make_calls(timed.call, count)
+                    if waits:
+                        synchronize()
+                    spent_ns = clock_ns() - start_ns
                     synchronize()
-                times[ready.contender.name].append(spent_ns / count / 1000)
+                times[timed.name].append(spent_ns / count / 1000)
     return times
 
 
-def time_calls(call: Call, count: int, clock_ns: Callable[[], int]) -> int:
-    """Nanoseconds of `count` calls."""
-    start = clock_ns()
+def make_calls(call: Callable[[], Any], count: int) -> None:
+    """Call so often."""
     for _ in repeat(None, count):
         call()
-    return clock_ns() - start
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What contenders compute, and what a contender is."""
+"""Contenders, their inputs, and what they must compute."""
 
 from __future__ import annotations
 
@@ -15,51 +15,74 @@ ELEMENTS = 1024
 BLOCK = 256
 BLOCKS = ELEMENTS // BLOCK
 ALPHA = 2.0
+LAUNCHES = 8
+"""Of the operator that launches more than once."""
+
 DIGITS = (1, 2, 3, 4)
 WEIGHTS = (1.0, 2.0, 0.5)  # powers of two: the sum is the same, whether rounded after the products or not
 
 KERNELS = Path(__file__).parent / "kernels.cu"
 
 Call = Callable[[], Tensor]
-"""One call, arguments and all; the result is new memory."""
+"""One call, arguments and all."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors that every contender is called with. `leaf` is `a` again, with a gradient to record."""
+    """The tensors that every contender is called with.
+
+    Attributes:
+        leaf: `a` again, with a gradient to record.
+        alpha: One element, a power of two: a product with it is exact, so that it may be fused with a sum.
+    """
 
     a: Tensor
     b: Tensor
     c: Tensor
     leaf: Tensor
+    alpha: Tensor
 
     def fill(self, seed: int) -> None:
         """Give them other values, in place: a contender that kept its result would then be wrong."""
         generator = torch.Generator(device=self.a.device).manual_seed(seed)
         for tensor in (self.a, self.b, self.c):
             tensor.normal_(generator=generator)
+        self.alpha.fill_(2.0**seed)
 
 
 def make_inputs(device: torch.device) -> Inputs:
     """Allocate and fill the inputs."""
     a, b, c = (torch.empty(ELEMENTS, device=device) for _ in range(3))
-    inputs = Inputs(a, b, c, a.detach().requires_grad_())
+    inputs = Inputs(a, b, c, a.detach().requires_grad_(), torch.empty(1, device=device))
     inputs.fill(0)
     return inputs
 
 
 def added(inputs: Inputs) -> Tensor:
-    """What a call of `add` must give, bit for bit."""
+    """The result of `add`, bit for bit."""
     return inputs.a + inputs.b
 
 
+def summed(count: int, inputs: Inputs) -> Tensor:
+    """The result of `add` after `add`: a + b + ... + b, in this order."""
+    out = inputs.a
+    for _ in range(count):
+        out = out + inputs.b
+    return out
+
+
 def scaled(inputs: Inputs) -> Tensor:
-    """What a call of `scale_add` must give."""
+    """The result of `scale_add`."""
     return inputs.a + ALPHA * inputs.b
 
 
+def scaled_by_tensor(inputs: Inputs) -> Tensor:
+    """The result of `scale_add` with a factor that is read from a tensor."""
+    return inputs.a + inputs.alpha * inputs.b
+
+
 def weighed(inputs: Inputs) -> Tensor:
-    """What a call of `weigh` must give."""
+    """The result of `weigh`."""
     x, y, z = WEIGHTS
     return x * inputs.a + y * inputs.b + z * inputs.c + float("".join(map(str, DIGITS)))
 
@@ -73,11 +96,12 @@ class Contender:
 
     Attributes:
         make: Imports, compiles and registers what it takes; an error means that it is skipped.
-        want: What a call must give.
+        want: The result, bit for bit.
         base: The contender that its time is compared with.
         launches: Kernels that a call launches.
         mode: What calls are made under.
-        records: Whether a call is recorded for a gradient.
+        records: A call is recorded for a gradient.
+        writes: A call gives memory that was there before, and writes it; the others give new memory.
     """
 
     name: str
@@ -87,6 +111,7 @@ class Contender:
     launches: int = 1
     mode: Callable[[], AbstractContextManager[Any]] = nullcontext
     records: bool = False
+    writes: bool = False
 
 
 class Once:
@@ -102,7 +127,7 @@ class Once:
                 self._outcome = self._function(), None
             except Exception as error:
                 self._outcome = None, error
-        value, error = self._outcome
-        if error is not None:
-            raise error
+        value, failure = self._outcome
+        if failure is not None:
+            raise failure
         return value

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dotcu.kernel import (
         Kernel,
         Module,
+        by_layout,
         cdiv,
         is_aligned,
         load,
@@ -40,6 +41,7 @@ __all__ = [
     "NativeLibrary",
     "Sample",
     "bench",
+    "by_layout",
     "cdiv",
     "check",
     "errors",
@@ -61,6 +63,7 @@ _HOMES = {  # and what IPython's `%load_ext dotcu` asks for
     "NativeLibrary": "dotcu.extension",
     "Sample": "dotcu.operator",
     "bench": "dotcu.benchmark",
+    "by_layout": "dotcu.kernel",
     "cdiv": "dotcu.kernel",
     "check": "dotcu.checking",
     "inspect": "dotcu.inspection",

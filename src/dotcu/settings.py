@@ -60,9 +60,7 @@ class Settings:
     )
     native: bool = field(
         default=True,
-        metadata=_variable(
-            "DOTCU_NATIVE", "0: calls take the portable path, as where no native part is there"
-        ),
+        metadata=_variable("DOTCU_NATIVE", "0: the native part is not used, so that no call is replayed"),
     )
     launch_blocking: bool = field(
         default=False,

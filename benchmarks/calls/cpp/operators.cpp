@@ -33,7 +33,10 @@ TORCH_LIBRARY(call_overhead_cpp, m) {
     m.def("add_bare(Tensor a, Tensor b) -> Tensor");
     m.def("add_barest(Tensor a, Tensor b) -> Tensor");
     m.def("add_autograd(Tensor a, Tensor b) -> Tensor");
+    m.def("add_eight_times(Tensor a, Tensor b) -> Tensor");
+    m.def("add_to_clone(Tensor a, Tensor b) -> Tensor");
     m.def("scale_add(Tensor a, Tensor b, float alpha) -> Tensor");
+    m.def("scale_add_by_tensor(Tensor a, Tensor b, Tensor alpha) -> Tensor");
     m.def(
         "weigh(Tensor a, Tensor b, Tensor c, int i, int j, int k, int l, float x, float y, "
         "float z) -> Tensor");
@@ -44,7 +47,10 @@ TORCH_LIBRARY_IMPL(call_overhead_cpp, CUDA, m) {
     m.impl("add_bare", &call_overhead::add_bare);
     m.impl("add_barest", &call_overhead::add_barest);
     m.impl("add_autograd", &call_overhead::add);
+    m.impl("add_eight_times", &call_overhead::add_eight_times);
+    m.impl("add_to_clone", &call_overhead::add_to_clone);
     m.impl("scale_add", &call_overhead::scale_add);
+    m.impl("scale_add_by_tensor", &call_overhead::scale_add_by_tensor);
     m.impl("weigh", &call_overhead::weigh);
 }
 

@@ -76,10 +76,10 @@ def examine() -> list[Part]:
 
 
 def native_part() -> Part:
-    """Whether calls are replayed by native code; without it they cost more, and nothing else changes."""
+    """Look for the native part, which replays calls; without it they cost more, and nothing else changes."""
     found = find_spec("dotcu._native")
     if found is None:
-        note = "calls of operators take the portable path, which costs more"
+        note = "no call of an operator is replayed: each runs the body, which costs more"
         return Part(name="native part", state=ABSENT, note=note, remedy="pip install --force-reinstall dotcu")
     return Part(name="native part", state=FINE, version=__version__, path=found.origin or "")
 

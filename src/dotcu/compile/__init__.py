@@ -5,17 +5,23 @@
 `build()` is the whole way; the rest are its nouns, each usable alone.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dotcu.compile import brought, cache, driver, toolchain
-from dotcu.compile.build import build
+from dotcu.compile.build import build, build_visible
 from dotcu.compile.declarations import Declaration, kernels, shared_variables, variables
-from dotcu.compile.diagnostics import Diagnostic
 from dotcu.compile.host_code import HostLine, host_code
 from dotcu.compile.objects import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.plan import BuildPlan, plan_build, source_digest
 from dotcu.compile.source import Source, inline_source, read_source
 from dotcu.compile.target import Rejected, Target, plan_target
-from dotcu.compile.visible import build_visible
+
+if TYPE_CHECKING:
+    from dotcu.compile.diagnostics import Diagnostic
 
 __all__ = [
     "BuildPlan",
@@ -44,3 +50,10 @@ __all__ = [
     "toolchain",
     "variables",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Fetch what only a failed compile needs when it is first used (PEP 562)."""
+    if name != "Diagnostic":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("dotcu.compile.diagnostics").Diagnostic

@@ -7,20 +7,24 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dotcu import phases, settings
-from dotcu.compile import cache, diagnostics, nvrtc, reasons, signatures
+from dotcu.compile import cache
 from dotcu.compile.cache import Store
-from dotcu.compile.diagnostics import Diagnostic
 from dotcu.compile.entry import Entry
-from dotcu.compile.failure import explain_failure, unopened
-from dotcu.compile.objects import ObjectCode, parse_resources
+from dotcu.compile.objects import ObjectCode, is_kernel, parse_resources, probe_of, with_probe, with_probes
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.plan import BuildPlan, plan_build
+from dotcu.compile.plan import BuildPlan, plan_build, remembered_as, why_built
 from dotcu.compile.source import Source, printable
 from dotcu.compile.target import Target
-from dotcu.errors import JitDisabled, SourceError
+from dotcu.errors import CompileError, JitDisabled, KernelNotFound, SourceError
+
+if TYPE_CHECKING:
+    from dotcu.compile.diagnostics import Diagnostic
+    from dotcu.compile.nvrtc import Reply, Request
 
 _log = logging.getLogger("dotcu")
 
@@ -74,6 +78,62 @@ def build(
         return _look(again, started)
 
 
+def build_visible(
+    source: Source,
+    *,
+    options: CompileOptions,
+    target: Target,
+    names: Sequence[str],
+    simulated: bool = False,
+    probed: bool = True,
+    lines: bool = True,
+) -> ObjectCode:
+    """Give a source's object code, leaving out plain names that the preprocessor has hidden.
+
+    Args:
+        names, simulated, probed, lines: As `build` takes them.
+
+    Raises:
+        SourceError: The source does not compile, or an instantiation is not possible.
+    """
+
+    def made(some: Sequence[str]) -> ObjectCode:
+        return build(
+            source, options=options, target=target, names=some, simulated=simulated, probed=probed,
+            lines=lines,
+        )  # fmt: skip
+
+    def sees(name: str) -> bool:
+        try:
+            made((name,))
+        except (KernelNotFound, CompileError):
+            if "<" in name:
+                raise
+            return False
+        return True
+
+    try:
+        return made(names)
+    except SourceError as error:
+        blamed = _blamed(error, names)
+        if blamed:
+            with suppress(SourceError):
+                return made([name for name in names if name not in blamed])
+        made(())  # where the source itself is at fault, this says how
+        seen = [name for name in names if sees(name)]
+        if len(seen) == len(names):
+            raise
+        return made(seen)
+
+
+def _blamed(error: SourceError, names: Sequence[str]) -> set[str]:
+    """The plain names that the compiler complains of by name."""
+    from dotcu.compile.failure import is_about
+
+    found = error.diagnostics if isinstance(error, CompileError) else ()
+    return {name for name in names if "<" not in name and any(is_about(name, one) for one in found)}
+
+
 def _look(plan: BuildPlan, started: float) -> ObjectCode:
     store = Store(cache.location())
     kept = cache.recollect(store.directory, plan.build_digest)
@@ -97,14 +157,14 @@ def _make(plan: BuildPlan, store: Store, started: float) -> ObjectCode:
             return _finish(plan, kept, started, "in memory")
         if found is not None:
             return _finish(plan, found, started, "cache hit, made meanwhile by another", store)
-        why = reasons.why(plan, store)
+        why = why_built(plan, store.recall(remembered_as(plan)))
         made, complete = _compile(plan)
         if not complete:
             return _finish(
                 plan, made, started, "compiled, not kept: a macro makes the name of a header", cached=False
             )
         store.put(plan.build_digest, made, locked=locked)
-        store.remember(reasons.identity(plan), dict(plan.ingredients))
+        store.remember(remembered_as(plan), dict(plan.ingredients))
     return _finish(plan, made, started, f"compiled: {why}", store, cached=False)
 
 
@@ -123,12 +183,16 @@ def _compile(plan: BuildPlan) -> tuple[Entry, bool]:
     A header that no scan can see, since macros put its name together, is added when the
     compiler asks for it, and the compile is tried again.
     """
+    from dotcu.compile.nvrtc import load
+
     seen = _Unseen(plan)
     for _ in range(_RETRIES):
         with phases.during("compile"):
-            reply = nvrtc.load(plan.compiler.path).compile(_request(seen.plan, seen.aliases))
+            reply = load(plan.compiler.path).compile(_request(seen.plan, seen.aliases))
         if reply.ok:
             return _entry(plan, reply), not seen.by_user
+        from dotcu.compile.failure import explain_failure, unopened
+
         missing = unopened(reply.log)
         if missing is None or not seen.add(*missing):
             break
@@ -168,21 +232,23 @@ class _Unseen:
         return plan.shelf.find(spelled) if leads_to == "system" else leads_to
 
 
-def _request(plan: BuildPlan, aliases: Mapping[str, bytes]) -> nvrtc.Request:
+def _request(plan: BuildPlan, aliases: Mapping[str, bytes]) -> Request:
+    from dotcu.compile.nvrtc import Request
+
     user = {
         file.virtual: file.rewritten.encode("utf-8", "surrogateescape")
         for file in plan.closure.headers.values()
     }
-    return nvrtc.Request(
+    return Request(
         name=plan.closure.main.virtual,
-        text=signatures.probed(plan.closure.main.rewritten) if plan.probed else plan.closure.main.rewritten,
+        text=with_probe(plan.closure.main.rewritten) if plan.probed else plan.closure.main.rewritten,
         headers={**plan.shelf.closure(plan.closure.system), **user, **aliases},
         arguments=plan.arguments,
-        expressions=signatures.expressions(plan.names) if plan.probed else plan.names,
+        expressions=with_probes(plan.names) if plan.probed else plan.names,
     )
 
 
-def _entry(plan: BuildPlan, reply: nvrtc.Reply) -> Entry:
+def _entry(plan: BuildPlan, reply: Reply) -> Entry:
     about = {
         "source": plan.source.name,
         "target": str(plan.target),
@@ -219,12 +285,10 @@ def _object_code(plan: BuildPlan, entry: Entry, cached: bool) -> ObjectCode:
         cubin=entry.cubin,
         lowered={name: entry.lowered[name] for name in plan.names},
         signatures={
-            name: entry.lowered[signatures.expression(name)]
-            for name in plan.names
-            if plan.probed and signatures.is_kernel(name)
+            name: entry.lowered[probe_of(name)] for name in plan.names if plan.probed and is_kernel(name)
         },
         resources=parse_resources(entry.log, entry.cubin),
-        warnings=tuple(d for d in _diagnostics(plan, entry.log) if d.severity == "warning"),
+        warnings=_warnings(plan, entry.log),
         log=entry.log,
         command=plan.command,
         files=_files(plan, entry.ptx),
@@ -243,9 +307,18 @@ def _files(plan: BuildPlan, ptx: str) -> dict[str, str]:
     return files
 
 
+def _warnings(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
+    """The warnings in a log; most have none, and are not parsed."""
+    if "warning" not in log:
+        return ()
+    return tuple(found for found in _diagnostics(plan, log) if found.severity == "warning")
+
+
 def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
     if not log:
         return ()
+    from dotcu.compile import diagnostics
+
     files = {file.virtual: file for file in plan.closure.files}
 
     def lines(name: str) -> list[str]:

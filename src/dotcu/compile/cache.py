@@ -16,7 +16,6 @@ import contextlib
 import json
 import logging
 import os
-import secrets
 import shutil
 import threading
 import time
@@ -24,9 +23,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-
-import filelock
-import platformdirs
 
 from dotcu import settings
 from dotcu.compile import entry as entries_on_disk
@@ -48,9 +44,11 @@ _WAIT_S = 0.01
 def location() -> Path:
     """The directory that the cache is in, whether or not it is there yet."""
     configured = settings.current().cache_dir
-    return (
-        configured.absolute() if configured else Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
-    )
+    if configured:
+        return configured.absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
 
 
 def precompiled_location() -> Path:
@@ -199,7 +197,7 @@ class Store:
 
     def _publish(self, digest: str, made: Writable) -> None:
         group, final = self.root / "temporary" / digest[:2], self.path(digest)
-        temporary = group / f"{digest}.{secrets.token_hex(4)}"
+        temporary = group / f"{digest}.{_unique(4)}"
         temporary.mkdir(parents=True)
         try:
             _written[self.root] = _written.get(self.root, 0) + entries_on_disk.write(temporary, made)
@@ -217,7 +215,7 @@ class Store:
         Raises:
             CacheError: The cache cannot be written.
         """
-        folder = self.root / "temporary" / f"scratch.{secrets.token_hex(8)}"
+        folder = self.root / "temporary" / f"scratch.{_unique(8)}"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
@@ -232,7 +230,7 @@ class Store:
 
     def remove(self, folder: Path) -> None:
         """Take an entry away: by one rename first, so that no reader finds half of it."""
-        trash = self.root / "temporary" / f"trash.{secrets.token_hex(8)}"
+        trash = self.root / "temporary" / f"trash.{_unique(8)}"
         trash.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             folder.rename(trash)
@@ -245,6 +243,8 @@ class Store:
         The operating system lets go of it when a holder dies. Where the directory takes no lock
         this gives False and nobody waits: a compile may then be done twice.
         """
+        import filelock  # twelve modules, which a launch from the cache needs none of
+
         locked = False
         with contextlib.ExitStack() as held:
             held.enter_context(_thread_lock(self.path(digest)))
@@ -290,7 +290,7 @@ class Store:
     def remember(self, source: str, record: Mapping[str, Any]) -> None:
         """Note what a source was built from; nothing depends on it but the reason in the log."""
         folder = self.root / "recent"
-        temporary = folder / f"{source}.{secrets.token_hex(4)}"
+        temporary = folder / f"{source}.{_unique(4)}"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             records = [record, *(old for old in self.recall(source) if old != record)][:8]
@@ -317,8 +317,12 @@ class Store:
             )  # fmt: skip
 
 
-_measured: dict[Path, int] = {}
+def _unique(size_bytes: int) -> str:
+    """A part of a name that no other writer has."""
+    return os.urandom(size_bytes).hex()
 
+
+_measured: dict[Path, int] = {}
 _guard = threading.Lock()
 _thread_locks: dict[Path, threading.Lock] = {}
 

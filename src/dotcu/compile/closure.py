@@ -13,14 +13,15 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dotcu.compile.headers import Shelf
-from dotcu.compile.host_code import HostLine
-from dotcu.compile.host_part import LeftOut, device_parts
-from dotcu.compile.host_signs import with_host_code
-from dotcu.compile.includes import Include, rewrite, scan
+from dotcu.compile.headers import Include, Shelf, rewrite, scan
+from dotcu.compile.host_code import HostLine, with_host_code
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source import Source, read_text
+
+if TYPE_CHECKING:
+    from dotcu.compile.host_part import LeftOut
 
 ROOT = "/dotcu"
 
@@ -94,6 +95,8 @@ def closure(
     looked = frozenset(range(len(texts))) if parted else with_host_code(texts, options.defined)
     if not looked:
         return found
+    from dotcu.compile.host_part import device_parts
+
     parts = device_parts(texts, options.defined, looked)
     if parts.texts != texts:
         found = _Walk(source, shelf, extra or {}, dict(zip(names, parts.texts, strict=True))).run()

@@ -11,8 +11,7 @@ import re
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from dotcu.compile.branches import variants
-from dotcu.compile.lexing import DEFINED, code, macros
+from dotcu.compile.lexing import DEFINED, code, macros, variants
 
 
 @dataclass(frozen=True)

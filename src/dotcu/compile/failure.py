@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dotcu.compile import signatures, toolchain, undefined
+from dotcu.compile import toolchain, undefined
 from dotcu.compile.declarations import kernels, variables
 from dotcu.compile.diagnostics import AT_END, NAME_MAP, Diagnostic, count
 from dotcu.compile.host_code import HOW, HostLine, explain, explain_unclear, host_code, is_host_header
+from dotcu.compile.objects import PROBE, is_kernel, probe_of
 from dotcu.compile.plan import BuildPlan
 from dotcu.errors import CompileError, DotcuError, HostCodeError, KernelNotFound, ToolchainError
 
@@ -108,7 +109,7 @@ def _not_found(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotFound |
     ]
     known_kernels, known_variables = declared(plan)
     for name in refused:
-        known = known_kernels if signatures.is_kernel(name) else known_variables
+        known = known_kernels if is_kernel(name) else known_variables
         if base(name) not in known:
             return KernelNotFound(not_found(plan.display, name, known))
     return None
@@ -130,7 +131,7 @@ def base(name: str) -> str:
 
 def not_found(display: str, name: str, known: Sequence[str]) -> str:
     """The message for a name that is not there: the names that are, the nearest first."""
-    what = "kernel" if signatures.is_kernel(name) else "__constant__ or __device__ variable"
+    what = "kernel" if is_kernel(name) else "__constant__ or __device__ variable"
     if not known:
         return f"{display} has no {what} {base(name)!r}: it has none at all.\nDeclare one there."
     wanted = base(name)
@@ -148,7 +149,7 @@ def _likeness(wanted: str, other: str) -> float:
 def is_about(name: str, diagnostic: Diagnostic) -> bool:
     """Whether a diagnostic is about a name that was asked for, and not about the source."""
     expression = diagnostic.source.partition("nv_mangled_name")[2].strip()
-    return expression in (name, signatures.expression(name))
+    return expression in (name, probe_of(name))
 
 
 def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
@@ -170,7 +171,7 @@ def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
     first: dict[str, Diagnostic] = {}
     for error in errors:
         expression = error.source.partition("nv_mangled_name")[2].strip()
-        plain = expression.removeprefix(f"{signatures.PROBE}<decltype(&").removesuffix(")>")
+        plain = expression.removeprefix(f"{PROBE}<decltype(&").removesuffix(")>")
         first.setdefault(plain, error)
     return list(first.values())
 

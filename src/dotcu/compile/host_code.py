@@ -1,11 +1,13 @@
-"""Host code in a file of kernels: which lines, and how one file serves nvcc and NVRTC."""
+"""Host code in a file of kernels: which lines, what shows it, and how one file serves nvcc and NVRTC."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from dotcu.compile.declarations import holds_unannotated
 from dotcu.compile.lexing import DEFINED, active, code, without_comments
 from dotcu.compile.source import printable
 
@@ -80,6 +82,11 @@ HOST_NAMESPACES = frozenset(
 HOST_MACROS = re.compile(r"(PYBIND11|NB|TORCH|STABLE_TORCH|AT|C10)_(?!\w*DEVICE)[A-Z0-9_]+")
 """Macros of PyTorch and of bindings whose calls make host code alone."""
 
+DEVICE_WORDS = frozenset({"__device__", "__global__", "__constant__", "__managed__", "__shared__"})
+"""Annotations of which one makes a declaration device code."""
+
+WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)\n]*\))?((?:\\\r?\n|[^\n])*)", re.MULTILINE)
 _DIRECTIVES = [(re.compile(pattern), what) for pattern, what in DIRECTIVES]
 _CODE = [(re.compile(pattern), what) for pattern, what in CODE]
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*DIRECTIVES, *CODE)))
@@ -106,6 +113,62 @@ def host_code(text: str, defined: Container[str] = DEFINED) -> tuple[HostLine, .
         if what:
             found.append(HostLine(index + 1, line, what))
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=64)
+def with_host_code(texts: tuple[str, ...], defined: frozenset[str]) -> frozenset[int]:
+    """Which of some texts show host code: a line that only a host takes, or a function without annotation.
+
+    These signs are cheap to look for, so that a file of kernels alone is never parsed.
+
+    Args:
+        texts: Those of a source and of the user's headers that it reaches.
+        defined: Macros known to be defined.
+    """
+    macros = macros_of(texts)
+    device = {name for name in macros if expanded(frozenset({name}), macros) & DEVICE_WORDS}
+    return frozenset(
+        index
+        for index, text in enumerate(texts)
+        if host_code(text, defined) or holds_unannotated(text, defined, DEVICE_WORDS | device)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Macro:
+    """All values of a macro: the names in them, and each as a text."""
+
+    called: bool
+    values: tuple[str, ...]
+
+    @property
+    def words(self) -> frozenset[str]:
+        return frozenset(word for value in self.values for word in WORD.findall(value))
+
+
+Macros = Mapping[str, Macro]
+
+
+def macros_of(texts: tuple[str, ...]) -> dict[str, Macro]:
+    """The macros that some texts define, in whatever `#if`."""
+    found: dict[str, Macro] = {}
+    for text in texts:
+        for name, brackets, value in _DEFINE.findall(without_comments(text)):
+            value = re.sub(r"\s*##\s*", "", re.sub(r"\\\r?\n", " ", value)).strip()
+            before = found.get(name, Macro(called=bool(brackets), values=()))
+            found[name] = replace(before, values=(*before.values, value))
+    return found
+
+
+def expanded(words: frozenset[str], macros: Macros) -> frozenset[str]:
+    """Some words, and those of the macros among them, and of the macros among those."""
+    found, waiting = set(words), [word for word in words if word in macros]
+    while waiting:
+        for word in macros[waiting.pop()].words - found:
+            found.add(word)
+            if word in macros:
+                waiting.append(word)
+    return frozenset(found)
 
 
 def is_host_header(name: str) -> bool:

@@ -13,17 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from dotcu.compile.host_code import HOST_MACROS
-from dotcu.compile.host_macros import WORD, Macros, expanded
+from dotcu.compile.host_code import DEVICE_WORDS, HOST_MACROS, WORD, Macros, expanded
 from dotcu.compile.lexing import blanks, code, without_comments, without_directives
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
 Verdict = Literal["device", "host", "shared", "unclear"]
-
-DEVICE_WORDS = frozenset({"__device__", "__global__", "__constant__", "__managed__", "__shared__"})
-"""Annotations of which one makes a declaration device code."""
 
 # Annotations, which C++'s grammar does not know: blanked before the parser looks, with their brackets.
 PLAIN = DEVICE_WORDS | {

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dotcu.compile.host_items import DEVICE_WORDS, NO_DECLARATION, Cut, Told, Verdict, parse
+from dotcu.compile.host_code import DEVICE_WORDS
+from dotcu.compile.host_items import NO_DECLARATION, Cut, Told, Verdict, parse
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -18,15 +18,21 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dotcu.compile.branches import variants
-from dotcu.compile.headers import OWN
-from dotcu.compile.host_code import HOST_NAMESPACES, HostLine, in_code, is_left_out
+from dotcu.compile.headers import OWN, scan
+from dotcu.compile.host_code import (
+    HOST_NAMESPACES,
+    WORD,
+    HostLine,
+    Macros,
+    expanded,
+    in_code,
+    is_left_out,
+    macros_of,
+)
 from dotcu.compile.host_items import Cut, Item, items
-from dotcu.compile.host_macros import WORD, Macros, expanded, macros_of
 from dotcu.compile.host_rebind import MARK, Rebinding, Scene, before
 from dotcu.compile.host_text import CONDITION, REPLACED, drop_empty, rendered
-from dotcu.compile.includes import scan
-from dotcu.compile.lexing import blanks, code, directives, without_comments
+from dotcu.compile.lexing import blanks, code, directives, variants, without_comments
 from dotcu.compile.source import printable
 from dotcu.compile.undefined import comes_with
 

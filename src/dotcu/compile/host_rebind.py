@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from dotcu.compile.host_code import in_code
+from dotcu.compile.host_code import WORD, in_code
 from dotcu.compile.host_items import Cut, Item
-from dotcu.compile.host_macros import WORD
 
 MARK = "__device__ "
 _OUT_OF_REACH = re.compile(r"\b(?:torch|at|c10)::\w*Tensor\b|\bstd::\w*stream\s*&")

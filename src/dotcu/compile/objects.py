@@ -1,15 +1,23 @@
-"""What a compile gives: code, the names in it, and what the assembler said of it."""
+"""What a compile gives: code, the names in it, and what the assembler said of it.
+
+The signature probe tells a kernel's parameter types: by the name of an empty kernel beside it.
+"""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dotcu.compile.diagnostics import Diagnostic
-from dotcu.compile.signatures import PROBE
 from dotcu.compile.target import Target
+
+if TYPE_CHECKING:
+    from dotcu.compile.diagnostics import Diagnostic
+
+PROBE = "__dotcu_probe"
+DECLARATION = f"template <typename F> __global__ void {PROBE}() {{}}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,3 +122,25 @@ def section_bytes(elf: bytes, name: str) -> int:
     _, names, _ = headers[of_names]
     wanted = name.encode() + b"\0"
     return sum(size for at, _, size in headers if elf.startswith(wanted, names + at))
+
+
+def is_kernel(name: str) -> bool:
+    """A name expression is a kernel's unless it takes the address of a variable."""
+    return not name.startswith("&")
+
+
+def probe_of(name: str) -> str:
+    """The probe's name expression for a kernel's; its symbol holds the kernel's function type."""
+    return f"{PROBE}<decltype(&{name})>"
+
+
+def with_probes(names: Iterable[str]) -> tuple[str, ...]:
+    """All that the compiler is asked for: the names, and a probe for each kernel among them."""
+    names = tuple(names)
+    return names + tuple(probe_of(name) for name in names if is_kernel(name))
+
+
+def with_probe(text: str) -> str:
+    """A source's text with the probe at its end, on lines of its own."""
+    continued = text.rstrip(" \t\r").endswith("\\")  # the probe would go on a comment, or a macro
+    return f"{text}\n{chr(10) if continued else ''}{DECLARATION}\n"

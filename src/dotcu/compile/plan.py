@@ -1,7 +1,8 @@
 """Everything that decides a build, before anything is compiled: what to ask, and two digests.
 
 `source_digest` holds the user's files, the options and the names. `build_digest` adds compiler,
-headers and target: it is the cache's key. No path of this machine is in either.
+headers and target: it is the cache's key. No path of this machine is in either. What differs from an
+earlier plan is why a source is compiled again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dotcu.compile import headers, toolchain
 from dotcu.compile.closure import Closure, closure
@@ -147,3 +149,57 @@ def _files(reached: Closure) -> dict[str, str]:
         f"file {file.virtual}": hashlib.sha256(file.text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         for file in reached.files
     }
+
+
+# How a changed ingredient is told, in the order in which it is looked for.
+_TOLD = (
+    ("options", "the options changed"),
+    ("names", "another instantiation"),
+    ("simulated", "for the simulator, or no longer"),
+    ("compiler", "another compiler"),
+    ("headers", "other headers of dotcu or the toolkit"),
+)
+
+
+def remembered_as(plan: BuildPlan) -> str:
+    """The name under which the builds of one source are remembered."""
+    where = str(plan.source.path or f"inline {plan.source.name}")
+    return hashlib.sha256(where.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def why_built(plan: BuildPlan, records: Sequence[Mapping[str, Any]]) -> str:
+    """Why a source is compiled: what changed since the earlier build that differs least.
+
+    Args:
+        records: The ingredients of earlier builds.
+    """
+    if not records:
+        return "not seen before"
+    changes = min((_changes(plan.ingredients, record) for record in records), key=len)
+    return _tell(plan, changes)
+
+
+def _changes(now: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """What differs, now and before; `source` follows from its files and is left out."""
+    keys = [key for key in {**now, **before} if key != "source"]
+    return {
+        key: (now.get(key, ""), str(before.get(key, "")))
+        for key in keys
+        if now.get(key, "") != before.get(key, "")
+    }
+
+
+def _tell(plan: BuildPlan, changes: Mapping[str, tuple[str, str]]) -> str:
+    files = [key.removeprefix("file ") for key in changes if key.startswith("file ")]
+    told = [_tell_file(plan, name, *changes[f"file {name}"]) for name in files]
+    if "target" in changes:
+        told.append(f"new target, last built for {changes['target'][1]}")
+    told += [text for key, text in _TOLD if key in changes]
+    return "; ".join(told) or "its entry is no longer in the cache, or a header name leads elsewhere"
+
+
+def _tell_file(plan: BuildPlan, virtual: str, now: str, before: str) -> str:
+    name = virtual.partition("/dotcu/")[2] or virtual
+    if virtual == plan.closure.main.virtual:
+        return "new source" if now and before else "another source"
+    return f"header {name} " + ("changed" if now and before else "is new" if now else "is gone")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from dotcu.compile.signatures import PROBE
+from dotcu.compile.objects import PROBE
 
 _ASIDE = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _BLANK = re.compile(r"\n\s*\n+")

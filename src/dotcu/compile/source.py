@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Sequence
@@ -150,7 +151,7 @@ def read_text(path: Path) -> str:
             f"{path} cannot be read: {(error.strerror or str(error)).lower()}.\n"
             f"A text file of CUDA C++ is required there; see it with: ls -ld {path}"
         ) from error
-    text = data.decode("utf-8-sig", "surrogateescape")
+    text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     _require_text(text, str(path))
     return text
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from dotcu import process, settings
 from dotcu.compile import compilers, driver, torch_build
 from dotcu.compile.compilers import Compiler, header_identity
-from dotcu.compile.nvrtc import load
 from dotcu.compile.target import Rejected, Target, Version, plan_target
 from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
 
@@ -155,7 +154,12 @@ def headers_identity(compiler: Compiler) -> str:
 
 def supported(compiler: Compiler) -> tuple[int, ...]:
     """The architectures that a compiler makes code for; loads it only where the table does not know."""
-    return compilers.ARCHITECTURES.get(compiler.version) or load(compiler.path).supported()
+    known = compilers.ARCHITECTURES.get(compiler.version)
+    if known:
+        return known
+    from dotcu.compile.nvrtc import load
+
+    return load(compiler.path).supported()
 
 
 def native_target(capability: Version) -> Target | Rejected:

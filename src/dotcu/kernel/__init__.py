@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dotcu.kernel.arguments import strided
     from dotcu.kernel.kernel import Kernel, KernelAttributes
     from dotcu.kernel.module import Module, load, load_inline
-    from dotcu.kernel.queries import cdiv, is_aligned, sm_count
+    from dotcu.kernel.queries import by_layout, cdiv, is_aligned, sm_count
     from dotcu.kernel.runs import active_run, simulate
     from dotcu.kernel.tensor_maps import TensorMap, tensor_map
     from dotcu.kernel.variable import Variable
@@ -27,6 +27,7 @@ __all__ = [
     "TensorMap",
     "Variable",
     "active_run",
+    "by_layout",
     "cdiv",
     "is_aligned",
     "load",
@@ -45,6 +46,7 @@ _HOMES = {
     "TensorMap": "tensor_maps",
     "Variable": "variable",
     "active_run": "runs",
+    "by_layout": "queries",
     "cdiv": "queries",
     "is_aligned": "queries",
     "load": "module",

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,11 +18,13 @@ from torch import Tensor
 from dotcu.errors import ArgumentError, SourceError
 from dotcu.kernel.elements import ADDRESS, ELEMENTS, Element, dtype_names
 from dotcu.kernel.mangling import CType
-from dotcu.kernel.map_uses import MapUse
 from dotcu.kernel.packers import Mismatch, StructPacker, ValuePacker, describe, value_packer
 from dotcu.kernel.signature import Parameter, Signature
 from dotcu.kernel.tensor_maps import BYTES, TensorMap, Tiled, tiled
 from dotcu.kernel.tensors import fault, is_plain
+
+if TYPE_CHECKING:
+    from dotcu.kernel.map_uses import MapUse
 
 TENSOR = "dotcu::tensor"
 TENSOR_MAP = "CUtensorMap_st"

@@ -92,6 +92,26 @@ def read_config(
     return config
 
 
+def read_grid(kernel: str, grid: Any, checked: LaunchConfig) -> LaunchConfig:
+    """Put another grid into a configuration whose other parts were checked.
+
+    Raises:
+        LaunchConfigError: As `read_config`.
+    """
+    sizes = _dim(kernel, "grid", grid, low=0)
+    _require_within(kernel, "grid", sizes, MAX_GRID)
+    if checked.cluster is not None:
+        _require_cluster(kernel, sizes, checked.cluster)
+    return LaunchConfig(
+        grid=sizes,
+        block=checked.block,
+        smem_bytes=checked.smem_bytes,
+        cluster=checked.cluster,
+        cooperative=checked.cooperative,
+        programmatic=checked.programmatic,
+    )
+
+
 def read_block(kernel: str, block: Any, smem_bytes: Any) -> tuple[int, int]:
     """The threads of a block and its dynamic shared memory, as a user wrote them.
 
@@ -222,6 +242,20 @@ def require_fit(
     if needs.cluster is not None:
         _require_own_cluster(kernel, config, needs.cluster)
     _require_resident(kernel, config, needs, arch, multiprocessors)
+
+
+def require_grid(
+    kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int
+) -> None:
+    """Refuse a grid that a kernel cannot run, of a configuration that fits otherwise.
+
+    Raises:
+        LaunchConfigError: As `require_fit`.
+    """
+    if needs.cluster is not None:
+        _require_cluster(kernel, config.grid, needs.cluster)
+    if config.cooperative:
+        _require_resident(kernel, config, needs, arch, multiprocessors)
 
 
 def _require_own_cluster(kernel: str, config: LaunchConfig, own: Dim) -> None:

@@ -9,6 +9,7 @@ not see it. The state belongs to the thread and task that set it.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -38,34 +39,46 @@ class Scope:
 
     Attributes:
         recorder: What follows the code, where something does.
+        gpu: The GPU of the call's tensors, by number; None outside a body and on the CPU.
     """
 
     place: Place
     operator: str = ""
     reason: str = ""
     recorder: Recorder | None = None
+    gpu: int | None = None
 
 
-_OUTSIDE = Scope(place=Place.OUTSIDE)
-_scope: ContextVar[Scope] = ContextVar("dotcu_scope", default=_OUTSIDE)
+OUTSIDE = Scope(place=Place.OUTSIDE)
+scope: ContextVar[Scope] = ContextVar("dotcu_scope", default=OUTSIDE)
+"""Set and reset directly where `entering` would cost too much."""
+
+current = scope.get
+"""Return the scope that this thread is in."""
 
 
-def current() -> Scope:
-    """The scope that this thread is in."""
-    return _scope.get()
+@functools.cache
+def in_body(operator: str, gpu: int | None) -> Scope:
+    """The scope of a body that computes, on the GPU of a number; None or less than 0 for the CPU."""
+    return Scope(place=Place.BODY, operator=operator, gpu=gpu if gpu is not None and gpu >= 0 else None)
 
 
 @contextmanager
 def entering(
-    place: Place, *, operator: str = "", reason: str = "", recorder: Recorder | None = None
+    place: Place,
+    *,
+    operator: str = "",
+    reason: str = "",
+    recorder: Recorder | None = None,
+    gpu: int | None = None,
 ) -> Iterator[None]:
     """Set what becomes of launches until the block ends."""
-    token = _scope.set(Scope(place=place, operator=operator, reason=reason, recorder=recorder))
+    token = scope.set(Scope(place=place, operator=operator, reason=reason, recorder=recorder, gpu=gpu))
     try:
         with seeing_every_call() if place is Place.SKIP else nullcontext():
             yield
     finally:
-        _scope.reset(token)
+        scope.reset(token)
 
 
 class Held:

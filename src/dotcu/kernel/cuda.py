@@ -23,7 +23,7 @@ import torch
 
 from dotcu import phases, settings
 from dotcu.errors import LaunchError, ToolchainError
-from dotcu.kernel import captures, context, failures, recent
+from dotcu.kernel import context, recent
 from dotcu.kernel.config import LaunchConfig
 from dotcu.kernel.forked import forked_with_cuda, require_own_cuda
 from dotcu.kernel.locks import ForkSafeLock
@@ -70,6 +70,8 @@ def fail(
         CaptureError: A capture of a CUDA graph forbids it.
         LaunchError: Otherwise; a kernel's fault names the launches that it may come from.
     """
+    from dotcu.kernel import failures
+
     name, text = _explain(status)
     if waited is not None and name in failures.FAULTS:
         raise failures.own_fault(waited, name, text)
@@ -91,6 +93,8 @@ def fault_story(error: BaseException) -> str | None:
     status = getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
     if not isinstance(status, int):
         return None
+    from dotcu.kernel import failures
+
     name, _ = _explain(status)  # the runtime numbers faults as the driver does
     return failures.suspects(name) if name in failures.FAULTS else None
 
@@ -245,6 +249,8 @@ class Library:
         doing = f"Loading {shown} of {self.name} on cuda:{index}"
         require_own_cuda(doing)
         if torch.cuda.is_initialized() and (_captured(index) or capturing()):
+            from dotcu.kernel import captures
+
             captures.refuse_load(shown, self.name, index)
         device = _device(index)
         with device.current(), _beside_captures():

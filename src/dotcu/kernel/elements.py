@@ -1,4 +1,4 @@
-"""C++ element types and torch dtypes: which tensor fits which pointer, and how a dtype is spelled.
+"""C++ element types and torch dtypes: which tensor fits which pointer, and how C++ spells a dtype.
 
 Sources: CUDA 13.0 vector_types.h (sizes and alignment of the vector types), cuda_fp16.h,
 cuda_bf16.h, cuda_fp8.h; `long` is 64 bits wide, since Linux is what a kernel is compiled for.
@@ -6,12 +6,16 @@ cuda_bf16.h, cuda_fp8.h; `long` is 64 bits wide, since Linux is what a kernel is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 
+from dotcu.compile import Declaration
 from dotcu.errors import ArgumentError
-from dotcu.kernel.spellings import TYPES
+from dotcu.kernel import templates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,7 @@ ADDRESS = Element(
     name="a pointer", dtypes=(torch.int64, torch.uint64), scalar="unsigned long", lanes=1, size=8, alignment=8
 )
 
-SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text in TYPES.items()}
+SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text in templates.TYPES.items()}
 
 
 def spelling(dtype: torch.dtype) -> str:
@@ -125,6 +129,31 @@ def spelling(dtype: torch.dtype) -> str:
     else:
         remedy = f"Use one of {', '.join(str(d) for d in SPELLINGS)}, or name a C++ type as a str."
     raise ArgumentError(f"{dtype} has no C++ type that a template can be instantiated with.\n{remedy}")
+
+
+def spell_arguments(declaration: Declaration, values: Sequence[Any]) -> tuple[str, ...]:
+    """Template arguments as C++ text.
+
+    Raises:
+        ArgumentError: Too few or too many, or of a kind that C++ has no text for.
+    """
+    templates.require_count(declaration, values)
+    return tuple(_spell(declaration, value) for value in values)
+
+
+def _spell(declaration: Declaration, value: Any) -> str:
+    if isinstance(value, torch.dtype):
+        return spelling(value)
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    if isinstance(value, str) and value.strip():
+        return " ".join(value.split())
+    raise ArgumentError(
+        f"{declaration.name}: a template argument is a torch dtype, an int, a bool or C++ text as a str, "
+        f"got {type(value).__name__} {value!r}.\n{templates.how(declaration)}"
+    )
 
 
 def dtype_names(dtypes: tuple[torch.dtype, ...]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from dotcu.compile import Declaration, ObjectCode, Target
 from dotcu.errors import ArgumentError, LaunchConfigError, SourceError
@@ -24,6 +25,7 @@ from dotcu.kernel.launch import (
 )
 from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
 from dotcu.kernel.runs import DEFAULT_ARCH, active_run
+from dotcu.kernel.staging import Stages
 from dotcu.kernel.tracing import refuse_compiled, refuse_place
 from dotcu.kernel.units import Code, Unit, gpu_target
 
@@ -70,7 +72,8 @@ class Kernel:
         self._unit = unit
         self._arguments = arguments
         self._held: dict[tuple[int, int, Target], int] = {}
-        self._by_dtype: dict[torch.dtype, Kernel] = {}
+        self._by_arguments: dict[Any, Kernel] = {}
+        self._stages = Stages()
         instantiated = declaration.template_parameters and unit is not None
         self.name = templates.instance_name(declaration, arguments) if instantiated else declaration.name
 
@@ -109,17 +112,20 @@ class Kernel:
         Raises:
             ArgumentError: It is no template, or takes other arguments.
         """
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_compiling():
             refuse_compiled(self.name)
         recorder = context.current().recorder
         if recorder is not None:
             arguments = recorder.pinned(arguments)
-        if type(arguments) is torch.dtype:
-            found = self._by_dtype.get(arguments)
-            if found is None:
-                found = self._by_dtype[arguments] = self._instantiated((arguments,))
-            return found
-        return self._instantiated(arguments if isinstance(arguments, tuple) else (arguments,))
+        values = arguments if type(arguments) is tuple else (arguments,)
+        key = (values, *map(type, values))  # True is not 1 to a template
+        try:
+            found = self._by_arguments.get(key)
+        except TypeError:  # something that cannot be hashed is no argument of a template
+            return self._instantiated(values)
+        if found is None:
+            found = self._by_arguments[key] = self._instantiated(values)
+        return found
 
     def _instantiated(self, values: tuple[Any, ...]) -> Kernel:
         if self._unit is not None:
@@ -176,8 +182,10 @@ class Kernel:
             the kernel stores through, is bumped. While a profiler looks on, the launch is in a range of
             the kernel's name.
         """
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_compiling():
             refuse_compiled(self.name)
+        if self._stages.native(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
+            return
         scope = context.current()
         if scope.place is context.Place.SKIP:
             if context.listeners():
@@ -192,13 +200,10 @@ class Kernel:
         run(
             self.unit,
             self.name,
+            self._stages,
             args,
             grid=grid,
-            block=block,
-            smem_bytes=smem_bytes,
-            cluster=cluster,
-            cooperative=cooperative,
-            programmatic=programmatic,
+            shape=(block, smem_bytes, cluster, bool(cooperative), bool(programmatic)),
             device=device,
         )
 
@@ -332,18 +337,15 @@ def _run_of_default() -> Any:
 
 
 def _assembled_target() -> Target:
-    """What attributes and occupancy are told for: the device in use, as machine code."""
-    run = active_run()
-    if run is None and _gpu_in_use():
+    """The machine code that attributes and occupancy are given for: in a body that of its tensors' GPU."""
+    run, scope = active_run(), context.current()
+    if scope.gpu is not None:
+        return _assembled(gpu_target(scope.gpu))
+    if run is None and scope.place is context.Place.OUTSIDE and cuda.available():
         return _assembled(gpu_target(torch.cuda.current_device()))
+    if run is None and scope.place is not context.Place.OUTSIDE and torch.cuda.is_initialized():
+        return _assembled(gpu_target(torch.cuda.current_device()))  # a body starts no CUDA to ask
     return _assembled(run.arch if run is not None else DEFAULT_ARCH)
-
-
-def _gpu_in_use() -> bool:
-    """Whether to tell for a GPU. A body starts no CUDA to ask: before it is up, tensors are the CPU's."""
-    if context.current().place is context.Place.OUTSIDE:
-        return cuda.available()
-    return bool(torch.cuda.is_initialized())
 
 
 @functools.cache

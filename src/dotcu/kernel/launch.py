@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, LaunchConfigError
-from dotcu.kernel import context, cuda, encoding, ranges, simulated
-from dotcu.kernel.arguments import Plan, pack, require_device, tensors
-from dotcu.kernel.config import LaunchConfig, most_blocks, read_config, require_fit
+from dotcu.kernel import context, cuda, ranges
+from dotcu.kernel.arguments import pack, tensors
+from dotcu.kernel.config import LaunchConfig
 from dotcu.kernel.forked import forked_with_cuda, require_own_cuda
 from dotcu.kernel.occupancy import ArchLimits, limits
-from dotcu.kernel.recording import Launched
 from dotcu.kernel.runs import active_run, capability_of
-from dotcu.kernel.tensor_maps import Tiled
+from dotcu.kernel.staging import Shape, Stage, Stages
 from dotcu.kernel.tensors import count_writes
 from dotcu.kernel.tracing import require_seen
 from dotcu.kernel.units import Code, Unit
-from dotcu.simulator import Run
+
+if TYPE_CHECKING:
+    from dotcu.kernel.recording import Launched
+    from dotcu.kernel.tensor_maps import Tiled
+    from dotcu.simulator import Run
 
 DeviceLike = torch.device | str | int
 
@@ -41,6 +44,11 @@ class OnCuda:
         return f"cuda:{self.index}"
 
     @property
+    def key(self) -> object:
+        """What tells the places apart that stages are made for."""
+        return self.index
+
+    @property
     def arch(self) -> ArchLimits:
         return limits(*cuda.capability(self.index))
 
@@ -52,6 +60,8 @@ class OnCuda:
         return unit.on_gpu(self.index)
 
     def encode(self, tiled: Tiled, address: int) -> bytes:
+        from dotcu.kernel import encoding
+
         return encoding.encode(tiled, address, self.index)
 
 
@@ -63,6 +73,11 @@ class InSimulator:
 
     def __str__(self) -> str:
         return "simulator"
+
+    @property
+    def key(self) -> object:
+        """What tells the places apart that stages are made for."""
+        return self.run.arch
 
     @property
     def arch(self) -> ArchLimits:
@@ -106,7 +121,13 @@ def default_place() -> Where:
     run = active_run()
     if run is None and cuda.available():
         return OnCuda(index=torch.cuda.current_device())
-    return InSimulator(run=run if run is not None else Run())
+    return InSimulator(run=run if run is not None else _default_run())
+
+
+def _default_run() -> Run:
+    from dotcu.simulator import Run
+
+    return Run()
 
 
 def _at(device: torch.device) -> Where:
@@ -115,7 +136,7 @@ def _at(device: torch.device) -> Where:
             require_own_cuda(f"Launching on {device}")
         return OnCuda(index=_index(device))
     run = active_run()
-    return InSimulator(run=run if run is not None else Run())
+    return InSimulator(run=run if run is not None else _default_run())
 
 
 def _index(device: torch.device) -> int:
@@ -144,50 +165,39 @@ def _read_device(kernel: str, device: DeviceLike) -> torch.device:
 def launch(
     unit: Unit,
     name: str,
+    stages: Stages,
     args: Sequence[Any],
     *,
     grid: Any,
-    block: Any,
-    smem_bytes: Any,
-    cluster: Any,
-    cooperative: bool,
-    programmatic: bool,
+    shape: Shape,
     device: DeviceLike | None,
 ) -> None:
     """Check a launch and run it."""
-    recorder = context.current().recorder
-    given = (args, grid, (block, smem_bytes, cluster))
+    scope = context.current()
+    recorder = scope.recorder
+    given = (args, grid, shape[:3])
     if recorder is not None:
         recorder.launching()
-        args, grid, (block, smem_bytes, cluster) = recorder.plain(given)
+        args, grid, plain = recorder.plain(given)
+        shape = (*plain, *shape[3:])
     found = tensors(args)
-    if context.current().place is context.Place.OUTSIDE:
+    if scope.place is context.Place.OUTSIDE:
         require_seen(name, found)
-    config = read_config(
-        name,
-        grid=grid,
-        block=block,
-        smem_bytes=smem_bytes,
-        cluster=cluster,
-        cooperative=cooperative,
-        programmatic=programmatic,
-    )
+    config = stages.config(name, grid, shape)
     place = where(name, found, device)
-    code = place.code(unit)
-    code.claim(name)
-    plan = code.plan(name)
-    require_device(plan, args)
-    require_fit(name, config, code.needs(name), place.arch, multiprocessors=place.multiprocessors)
+    stage = stages.stage(unit, name, place, config, shape, args)
     announce(unit, name, config)
     runs = recorder is None or recorder.runs
     if runs:
-        _run(place, code, name, plan, args, config)
+        _run(place, name, stage, args, config)
     if recorder is not None:
-        recorder.launched(_launched(name, unit, place, code, config, given))
+        recorder.launched(_launched(name, unit, place, stage, config, given))
     if not (runs and config.blocks):
         return
+    if recorder is None and isinstance(place, OnCuda):
+        stages.keep_native(name, place, config, stage)
     for watcher in context.watched():
-        watcher.append(_seen(name, place, code))
+        watcher.append(_seen(name, place, stage.code))
 
 
 def announce(unit: Unit, name: str, config: LaunchConfig | None) -> None:
@@ -206,21 +216,23 @@ def _launched(
     name: str,
     unit: Unit,
     place: Where,
-    code: Code,
+    stage: Stage,
     config: LaunchConfig,
     given: tuple[Any, Any, tuple[Any, ...]],
 ) -> Launched:
+    from dotcu.kernel.recording import Launched
+
     args, grid, shape = given
     return Launched(
         kernel=name,
         unit=unit,
-        plan=code.plan(name),
+        plan=stage.plan,
         args=args,
         grid=grid,
         shape=shape,
         config=cuda.supported(config, place.arch.capability),
-        function=_function(place, code, name),
-        most_blocks=most_blocks(config, code.needs(name), place.arch, multiprocessors=place.multiprocessors),
+        function=_function(place, stage.code, name),
+        most_blocks=stage.most_blocks,
     )
 
 
@@ -239,25 +251,26 @@ def _seen(name: str, place: Where, code: Code) -> context.Launch:
     )
 
 
-def _run(place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig) -> None:
+def _run(place: Where, name: str, stage: Stage, args: Sequence[Any], config: LaunchConfig) -> None:
     """Run, in a range of the kernel's name for profilers that want one."""
     if ranges.wanted():
         with ranges.named(name):
-            _run_packed(place, code, name, plan, args, config)
+            _run_packed(place, name, stage, args, config)
     else:
-        _run_packed(place, code, name, plan, args, config)
+        _run_packed(place, name, stage, args, config)
 
 
-def _run_packed(
-    place: Where, code: Code, name: str, plan: Plan, args: Sequence[Any], config: LaunchConfig
-) -> None:
+def _run_packed(place: Where, name: str, stage: Stage, args: Sequence[Any], config: LaunchConfig) -> None:
     """Pack and run, and count the writes; those too that were made before a finding stopped it."""
+    code, plan = stage.code, stage.plan
     if isinstance(place, OnCuda):
         packed = pack(plan, args, _data_ptr, place.encode)
         if config.blocks:
             cuda.launch(code.library(), code.symbol(name), place.index, config, packed.parameters, name)
             count_writes(packed.written)
         return
+    from dotcu.kernel import simulated
+
     packed, memory = simulated.pack_simulated(plan, args)
     if config.blocks:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import torch
@@ -16,16 +16,18 @@ import torch
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
 from dotcu.errors import DotcuError, KernelNotFound
-from dotcu.kernel import discovery, templates
-from dotcu.kernel.declared import declared
+from dotcu.kernel import templates
+from dotcu.kernel.declared import by_name, declared, is_unknown, not_found
+from dotcu.kernel.elements import spell_arguments
 from dotcu.kernel.kernel import Kernel, overloaded
 from dotcu.kernel.launch import default_place
 from dotcu.kernel.locks import ForkSafeLock
 from dotcu.kernel.state import Users
-from dotcu.kernel.template_arguments import spell_arguments
 from dotcu.kernel.tracing import refuse_compiled
 from dotcu.kernel.units import Unit
-from dotcu.kernel.variable import Variable
+
+if TYPE_CHECKING:
+    from dotcu.kernel.variable import Variable
 
 _log = logging.getLogger("dotcu")
 
@@ -160,11 +162,11 @@ class Module:
             self._choose(name)
         elif self._lacks(name):
             why = self._discover(name)
-        found = discovery.by_name(name, tuple(self.kernels.found))
+        found = by_name(name, tuple(self.kernels.found))
         if found is not None:
             return self.kernels.found[found]
         names = list(self.kernels)
-        raise KernelNotFound(f"{discovery.not_found(self.name, name, 'kernel', names)}{why}")
+        raise KernelNotFound(f"{not_found(self.name, name, 'kernel', names)}{why}")
 
     def _choose(self, name: str) -> None:
         """Add the one kernel of a name that the preprocessor leaves, where the text has several.
@@ -172,6 +174,8 @@ class Module:
         Raises:
             SourceError: It leaves several, or one is a template.
         """
+        from dotcu.kernel import discovery
+
         lines = self._declared.overloads[name]
         found = discovery.kernel(default_place().code(self._plain), name)
         if found is None or found.template_parameters:
@@ -180,6 +184,8 @@ class Module:
 
     def _discover(self, name: str) -> str:
         """Add the kernels that the compiler sees and the scan does not; why it could not be asked."""
+        from dotcu.kernel import discovery
+
         try:
             code = default_place().code(self._plain)
             for entry in discovery.entries(code):
@@ -193,7 +199,7 @@ class Module:
         return ""
 
     def _lacks(self, name: str) -> bool:
-        return discovery.is_unknown(name, tuple(self.kernels.found))
+        return is_unknown(name, tuple(self.kernels.found))
 
     def _add(self, declaration: Declaration) -> None:
         """Add a kernel that only the compiler sees; the code of the plain ones holds it."""
@@ -238,17 +244,21 @@ class Module:
         Raises:
             KernelNotFound: There is none of that name; names those that there are.
         """
+        from dotcu.kernel.variable import Variable
+
         late = tuple(name[1:] for name in self._late if name.startswith("&"))
         names = (*self._declared.variables, *late)
-        found = discovery.by_name(name, names)
-        if found is None and discovery.is_unknown(name, names) and self._has_variable(name):
+        found = by_name(name, names)
+        if found is None and is_unknown(name, names) and self._has_variable(name):
             found = name
         if found is None:
-            raise KernelNotFound(discovery.not_found(self.name, name, "variable", names))
+            raise KernelNotFound(not_found(self.name, name, "variable", names))
         return Variable(self, found)
 
     def _has_variable(self, name: str) -> bool:
         """Whether the compiler sees a variable that the scan does not."""
+        from dotcu.kernel import discovery
+
         try:
             found = discovery.variable(default_place().code(self._plain), name)
         except DotcuError:
@@ -270,9 +280,9 @@ def _read_instantiate(
 ) -> dict[str, tuple[tuple[str, ...], ...]]:
     read = {}
     for name, rows in asked.items():
-        qualified = discovery.by_name(name, tuple(declarations))
+        qualified = by_name(name, tuple(declarations))
         if qualified is None:
-            raise KernelNotFound(discovery.not_found(file, name, "template", list(declarations)))
+            raise KernelNotFound(not_found(file, name, "template", list(declarations)))
         tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
         read[qualified] = tuple(spell_arguments(declarations[qualified], row) for row in tuples)
     return read
@@ -289,7 +299,7 @@ class Kernels(Mapping[str, Kernel]):
         found = self.found.get(name)
         if found is not None:
             return found
-        qualified = discovery.by_name(name, tuple(self.found))
+        qualified = by_name(name, tuple(self.found))
         return self.found[qualified] if qualified is not None else self._module.missing(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -299,7 +309,7 @@ class Kernels(Mapping[str, Kernel]):
         return len(self.found)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and discovery.by_name(name, tuple(self.found)) is not None
+        return isinstance(name, str) and by_name(name, tuple(self.found)) is not None
 
     def __repr__(self) -> str:
         return f"<kernels of {self._module.name}: {', '.join(self.found)}>"

@@ -8,19 +8,21 @@ number are refused.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dotcu.kernel.elements import ELEMENTS
 from dotcu.kernel.signature import Parameter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Mismatch(Exception):
@@ -109,7 +111,7 @@ def _as_float(value: Any) -> float:
         return value
     if isinstance(value, (bool, np.bool_, torch.Tensor, complex, np.complexfloating)):
         raise not_a_number(value, "float")
-    if not isinstance(value, (int, float, np.number, ml_dtypes.bfloat16)):
+    if not isinstance(value, (int, float, np.number)) and not isinstance(value, _narrow("__nv_bfloat16")):
         raise not_a_number(value, "float")
     try:
         return float(value)
@@ -138,11 +140,20 @@ class FloatPacker:
 
 
 _NARROW = {
-    "__nv_bfloat16": ml_dtypes.bfloat16,
-    "__nv_fp8_e4m3": ml_dtypes.float8_e4m3fn,
-    "__nv_fp8_e5m2": ml_dtypes.float8_e5m2,
-    "__nv_fp8_e8m0": ml_dtypes.float8_e8m0fnu,
+    "__nv_bfloat16": "bfloat16",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+    "__nv_fp8_e5m2": "float8_e5m2",
+    "__nv_fp8_e8m0": "float8_e8m0fnu",
 }
+"""What ml_dtypes calls the float formats that NumPy and the struct module lack."""
+
+
+@functools.cache
+def _narrow(name: str) -> type[np.generic]:
+    import ml_dtypes  # few kernels take such a number by value
+
+    found: type[np.generic] = getattr(ml_dtypes, _NARROW[name])
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +169,7 @@ class NarrowPacker:
     def pack(self, value: Any) -> bytes:
         number = _as_float(value)
         with np.errstate(all="ignore"):
-            narrow = _odd_float32(number).astype(_NARROW[self.name])
+            narrow = _odd_float32(number).astype(_narrow(self.name))
         if math.isfinite(number) and not math.isfinite(float(narrow)):
             raise Mismatch(describe(value), f"Pass a number in the range of {self.name}.")
         return bytes(narrow.tobytes())

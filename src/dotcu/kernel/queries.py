@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, Union, cast
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, Union, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
+from dotcu import settings
 from dotcu.errors import ArgumentError
-from dotcu.kernel import context, cuda
+from dotcu.kernel import context, cuda, native
 from dotcu.kernel.occupancy import limits
 from dotcu.kernel.runs import active_run, capability_of
 from dotcu.kernel.tensors import is_plain
 
+Given = ParamSpec("Given")
+Choice = TypeVar("Choice")
 Int = TypeVar("Int", bound=Union[int, "torch.SymInt"])
 
 
@@ -75,3 +81,70 @@ def _device(asked: torch.device | str) -> torch.device:
         raise ArgumentError(
             f'sm_count takes a tensor or a device, got {asked!r}.\nPass a tensor, "cuda:0" or "cpu".'
         ) from error
+
+
+MOST_LAYOUTS = 4096
+"""How many choices of one function are kept; then it begins anew."""
+
+
+class ByLayout(Generic[Given, Choice]):
+    """A function whose result is kept for each layout of its tensors; see `by_layout`."""
+
+    def __init__(self, function: Callable[Given, Choice]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self._kept: dict[bytes, Choice] = {}
+        _choices.add(self)
+
+    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Choice:
+        key = None if kwargs or context.current().recorder is not None else _layout_key(args)
+        if key is None:
+            return self.function(*args, **kwargs)
+        try:
+            return self._kept[key]
+        except KeyError:
+            if len(self._kept) >= MOST_LAYOUTS:
+                self._kept.clear()
+            found = self._kept[key] = self.function(*args, **kwargs)
+            return found
+
+    def forget(self) -> None:
+        """Choose anew: a constant that the function reads has changed."""
+        self._kept.clear()
+
+
+def by_layout(function: Callable[Given, Choice]) -> ByLayout[Given, Choice]:
+    """Keep what a function chooses for tensors of one layout, so that a body computes it once.
+
+    For example which vector width, tile and grid a launch takes. The function may depend on the shape,
+    strides, dtype, device and alignment (up to 256 bytes) of its tensors and on numbers, dtypes and None
+    beside them, on `kernel.occupancy` and on `sm_count`; not on values or addresses.
+
+    Note:
+        Choices are kept for plain CUDA tensors that are given by position, where the native part is in use.
+        In every other call, with symbolic sizes say, the function runs.
+
+    Example:
+        @dotcu.by_layout
+        def tile(x: Tensor) -> tuple[int, int]: ...
+    """
+    return ByLayout(function)
+
+
+_choices: WeakSet[ByLayout[..., Any]] = WeakSet()
+
+
+def _choose_anew(before: settings.Settings, after: settings.Settings) -> None:
+    for choice in tuple(_choices):
+        choice.forget()
+
+
+settings.watch(_choose_anew)
+
+
+def _layout_key(args: tuple[Any, ...]) -> bytes | None:
+    """What tells arguments apart in all but values; None where native code cannot."""
+    if not native.is_ready("cuda"):
+        return None
+    found: bytes | None = native.library().layout_key(*args)
+    return found

@@ -7,7 +7,8 @@ next. What is kept are references, put into text only when there is a fault to t
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from dotcu.kernel.config import LaunchConfig
 
@@ -31,12 +32,39 @@ class Launched(NamedTuple):
         return f"{self.kernel}{by} on cuda:{self.device} with {self.config}"
 
 
-_launches: deque[Launched] = deque(maxlen=8)
+class Shown(NamedTuple):
+    """What a stage says of its launches: `config` has the grid of the first."""
 
-note = _launches.append
-"""Keep a launch; the ninth pushes out the first. Safe from any thread."""
+    kernel: str
+    config: LaunchConfig
+    device: int
+
+
+_launches: deque[Launched] = deque(maxlen=8)
+_native: Any = None
+
+
+def note_by(native: Any) -> None:
+    """Let native code keep the launches from now on: those that it makes and those of Python."""
+    global _native
+    for launched in _launches:
+        native.note(launched)
+    _native = native
+
+
+def note(launched: Launched) -> None:
+    """Keep a launch; the ninth pushes out the first. Safe from any thread."""
+    (_launches.append if _native is None else _native.note)(launched)
 
 
 def launches() -> tuple[Launched, ...]:
     """What was launched last, by all threads, newest first."""
-    return tuple(reversed(tuple(_launches)))
+    if _native is None:
+        return tuple(reversed(tuple(_launches)))
+    return tuple(_read(*row) for row in _native.launches())
+
+
+def _read(noted: Launched | Shown, operator: str | None, grid: tuple[int, int, int]) -> Launched:
+    if isinstance(noted, Launched):
+        return noted
+    return Launched(operator or "", noted.kernel, replace(noted.config, grid=grid), noted.device)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
-from dotcu.kernel.allocations import tracking_allocations
-from dotcu.simulator import CHECKS, Run
+from dotcu.simulator import CHECKS
+
+if TYPE_CHECKING:
+    from dotcu.simulator import Run
 
 DEFAULT_ARCH = "sm_80"
 OLDEST = (7, 5)
@@ -53,6 +55,9 @@ def simulate(
         It holds for this thread and task. CUDA tensors still go to their GPU. What `torch.empty`
         allocates inside counts as unwritten until something writes it.
     """
+    from dotcu.kernel.allocations import tracking_allocations
+    from dotcu.simulator import Run
+
     if capability_of(arch) < OLDEST:
         raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
     if on_finding not in ("raise", "collect"):

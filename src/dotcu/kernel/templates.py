@@ -1,4 +1,7 @@
-"""Templates of kernels: their instantiations' names, how they are written, the headers that they need."""
+"""Templates of kernels: their instantiations' names, how they are written, the headers that they need.
+
+Dtypes are spelled by name, so that all of it can be used where there is no torch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,35 @@ from typing import Any
 
 from dotcu.compile import Declaration, Source
 from dotcu.errors import ArgumentError
-from dotcu.kernel.spellings import HEADERS
+
+TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "float8_e4m3fn": "__nv_fp8_e4m3",
+    "float8_e5m2": "__nv_fp8_e5m2",
+    "float8_e8m0fnu": "__nv_fp8_e8m0",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    "bool": "bool",
+}
+"""The C++ type of each dtype, by the name that the dtype has in torch."""
+
+HEADERS = {
+    "__half": "cuda_fp16.h",
+    "__nv_bfloat16": "cuda_bf16.h",
+    "__nv_fp8_e4m3": "cuda_fp8.h",
+    "__nv_fp8_e5m2": "cuda_fp8.h",
+    "__nv_fp8_e8m0": "cuda_fp8.h",
+}
+"""The header that declares a C++ type which the language does not have."""
 
 
 def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:

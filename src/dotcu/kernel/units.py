@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
 from dotcu import phases, settings
@@ -19,10 +20,13 @@ from dotcu.kernel import cuda, state
 from dotcu.kernel.arguments import Plan, is_map, plan
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.locks import ForkSafeLock
-from dotcu.kernel.map_uses import MapUse, map_uses
 from dotcu.kernel.signature import Signature, signature
 from dotcu.kernel.state import Users
-from dotcu.simulator import Loaded, Program
+from dotcu.simulator import Outline, outline
+
+if TYPE_CHECKING:
+    from dotcu.kernel.map_uses import MapUse
+    from dotcu.simulator import Loaded, Program
 
 Place = tuple[Target, bool]
 """What code is for: a target, and whether the simulator runs it."""
@@ -42,12 +46,20 @@ class Code:
         self._needs: dict[str, KernelNeeds] = {}
 
     @cached_property
+    def outline(self) -> Outline:
+        """The headers and variables of the PTX."""
+        with phases.during("ptx"):
+            return outline(self.object.ptx)
+
+    @cached_property
     def program(self) -> Program:
-        """The PTX: headers and variables now, bodies when the simulator asks for them."""
+        """The PTX as the simulator runs it: bodies are read when it asks for them."""
+        from dotcu.simulator import Program
+
         source = self.unit.source
         texts = {source.display: source.text} if source.path is None else {}
         with phases.during("ptx"):
-            return Program.parse(self.object.ptx, self.object.files, texts)
+            return Program(self.outline, self.object.files, texts)
 
     def symbol(self, name: str) -> str:
         """The entry of a kernel.
@@ -95,7 +107,7 @@ class Code:
             name,
             probe=self._about(name).signatures[name],
             names=self.unit.parameter_names.get(name, ()),
-            entry=self.program.headers[symbol].params,
+            entry=self.outline.entries[symbol].params,
         )
         return plan(made, self._map_uses(name, made))
 
@@ -104,8 +116,10 @@ class Code:
         maps = [parameter.index for parameter in made.parameters if is_map(parameter)]
         if not maps:
             return {}
+        from dotcu.kernel.map_uses import map_uses
+
         symbol = self.symbol(name)
-        params = self.program.headers[symbol].params
+        params = self.outline.entries[symbol].params
         found = map_uses(self.object.ptx, symbol, [params[index].name for index in maps])
         return dict(zip(maps, found, strict=True))
 
@@ -119,9 +133,9 @@ class Code:
 
     def _found_needs(self, name: str) -> KernelNeeds:
         symbol = self.symbol(name)
-        resources, header = self.object.resources.get(symbol), self.program.headers[symbol]
+        resources, header = self.object.resources.get(symbol), self.outline.entries[symbol]
         return KernelNeeds(
-            static_smem_bytes=resources.smem_bytes if resources else self.program.entry(symbol).smem_bytes,
+            static_smem_bytes=resources.smem_bytes if resources else self.outline.static_smem_bytes(symbol),
             registers=resources.registers if resources else 0,
             max_threads=_product(header.required_threads or header.max_threads),
             cluster=_dim(header.cluster),
@@ -148,7 +162,7 @@ class Code:
         declared = {self.variable_symbol(name): name for name in self.unit.variables}
         return {
             symbol: declared.get(symbol, symbol)
-            for symbol, variable in self.program.variables.items()
+            for symbol, variable in self.outline.module_variables.items()
             if variable.space == "global"
             and not symbol.startswith("$")
             and declared.get(symbol, symbol) not in self.unit.constants
@@ -163,8 +177,8 @@ class Code:
         symbol, about = self.variable_symbol(name), self._about("&" + name)
         if symbol is None:
             return None
-        program = self.program if about is self.object else Program.parse(about.ptx)
-        return program.variables[symbol].size
+        outlined = self.outline if about is self.object else outline(about.ptx)
+        return outlined.module_variables[symbol].size
 
     def loaded(self) -> Loaded:
         """The code in the simulator, with its variables as they were last written."""
@@ -173,6 +187,8 @@ class Code:
 
     @cached_property
     def _loaded(self) -> Loaded:
+        from dotcu.simulator import Loaded
+
         loaded = Loaded(self.program)
         for symbol, data in self._initial().items():
             _store(loaded, symbol, data)
@@ -192,12 +208,12 @@ class Code:
     def _initial(self) -> dict[str, bytes]:
         """What was written to the variables so far, by symbol."""
         found = {self.variable_symbol(name): data for name, data in self.unit.contents.items()}
-        return {symbol: data for symbol, data in found.items() if symbol in self.program.variables}
+        return {symbol: data for symbol, data in found.items() if symbol in self.outline.module_variables}
 
     def write(self, name: str, data: bytes) -> None:
         """Write a variable in every copy that is loaded."""
         symbol = self.variable_symbol(name)
-        if symbol is None or symbol not in self.program.variables:
+        if symbol is None or symbol not in self.outline.module_variables:
             return
         with self._lock:
             if "_loaded" in self.__dict__:

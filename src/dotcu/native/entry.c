@@ -1,6 +1,7 @@
 /* Entry: what is called instead of what torch made for an operator; and the module. */
 #include "native.h"
 
+#include <string.h>
 #include <structmember.h>
 
 typedef struct {
@@ -14,7 +15,8 @@ static PyObject *entry_call(PyObject *object, PyObject *args, PyObject *kwargs) 
     Argument arguments[2][MAX_ARGUMENTS];
     Plans *chosen = NULL;
     int spare = 0;
-    if (!dotcu_calm(self->autocasts)) return PyObject_Call(self->fallback, args, kwargs);
+    const int state = dotcu_state(self->autocasts);
+    if (state == STATE_WATCHED || !dotcu_unseen()) return PyObject_Call(self->fallback, args, kwargs);
     const Py_ssize_t count = PyTuple_Size(self->plans);
     for (Py_ssize_t i = 0; i < count; ++i) {
         Plans *plans = (Plans *)PyTuple_GetItem(self->plans, i);
@@ -25,7 +27,7 @@ static PyObject *entry_call(PyObject *object, PyObject *args, PyObject *kwargs) 
         spare = 1;
     }
     if (!chosen || !chosen->argument_count) return PyObject_Call(self->fallback, args, kwargs);
-    return dotcu_call(chosen, arguments[0], self->fallback, args, kwargs);
+    return dotcu_call(chosen, arguments[0], state, self->fallback, args, kwargs);
 }
 
 static int entry_clear(PyObject *object) {
@@ -103,9 +105,69 @@ static PyObject *hold(PyObject *module, PyObject *by) {
 
 static PyObject *tls_words(PyObject *module, PyObject *unused) { return dotcu_tls_words(); }
 
+static PyObject *note(PyObject *module, PyObject *launched) {
+    dotcu_note(launched, NULL, NULL);
+    Py_RETURN_NONE;
+}
+
+static PyObject *launches(PyObject *module, PyObject *unused) { return dotcu_launches(); }
+
+/* ---------------------------------------------------------------- what a choice by layout depends on */
+
+enum { MAX_WORDS = 512, MOST_ALIGNMENT = 256 };
+
+/* Writes what stands for an argument; 0 where it is none of those that can be told apart so. */
+static int layout_words(PyObject *value, int64_t *into, int left) {
+    Argument argument = {.value = value, .kind = dotcu_kind(value)};
+    const Tensor *tensor = &argument.tensor;
+    into[0] = argument.kind;
+    switch (argument.kind) {
+    case KIND_TENSOR:
+        if (dotcu_read(&argument) == READ_STRANGE || 4 + 2 * tensor->dim > left) return 0;
+        into[1] = (int64_t)tensor->dtype << 32 | (uint32_t)tensor->device_index;
+        into[2] = tensor->address & -tensor->address & (2 * MOST_ALIGNMENT - 1);
+        into[3] = tensor->dim;
+        for (int64_t i = 0; i < tensor->dim; ++i) {
+            into[4 + 2 * i] = tensor->sizes[i];
+            into[5 + 2 * i] = tensor->strides[i];
+        }
+        return 4 + 2 * (int)tensor->dim;
+    case KIND_INT: return dotcu_whole(value, &into[1]) ? 2 : 0;
+    case KIND_FLOAT: {
+        const double number = PyFloat_AsDouble(value);
+        memcpy(&into[1], &number, sizeof number);
+        return 2;
+    }
+    case KIND_NONE: return 1;
+    case KIND_BOOL: into[1] = value == Py_True; return 2;
+    }
+    into[1] = (int64_t)(intptr_t)value;
+    return dotcu_is_dtype(value) ? 2 : 0;
+}
+
+static PyObject *layout_key(PyObject *module, PyObject *args) {
+    int64_t words[MAX_WORDS];
+    int count = 0;
+    bool has_tensor = false;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(args); ++i) {
+        PyObject *value = PyTuple_GetItem(args, i);
+        const int written = count + 4 > MAX_WORDS ? 0 : layout_words(value, words + count, MAX_WORDS - count);
+        PyErr_Clear();
+        if (!written) Py_RETURN_NONE;
+        has_tensor |= words[count] == KIND_TENSOR;
+        count += written;
+    }
+    if (!has_tensor) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)words, count * (Py_ssize_t)sizeof *words);
+}
+
 static PyMethodDef methods[] = {
-    {"configure", configure, METH_O, "Take the addresses and offsets that replay/layout.py found."},
-    {"hold", hold, METH_O, "Count up or down who wants every call to take its ordinary path."},
+    {"layout_key", layout_key, METH_VARARGS,
+     "What tells these arguments from others in all but values; None where some are no plain tensors or numbers."},
+    {"note", note, METH_O, "Keep a launch among the last ones."},
+    {"launches", launches, METH_NOARGS, "The last launches, newest first: what is said of each, operator or None, grid."},
+    {"configure", configure, METH_O, "Take the addresses and offsets that kernel/layout.py found."},
+    {"hold", hold, METH_O, "Count up or down who must see every call and every launch in Python."},
     {"tls_words", tls_words, METH_NOARGS, "The dispatch keys that this thread includes and excludes, as torch has them."},
     {NULL, NULL, 0, NULL},
 };
@@ -116,8 +178,9 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "dotcu._native", 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     PyObject *plans = PyType_FromSpec(&dotcu_plans_spec), *entry = PyType_FromSpec(&entry_spec);
-    if (!module || !plans || !entry || PyModule_AddObject(module, "Plans", plans) ||
-        PyModule_AddObject(module, "Entry", entry))
+    PyObject *launcher = PyType_FromSpec(&dotcu_launcher_spec);
+    if (!module || !plans || !entry || !launcher || PyModule_AddObject(module, "Plans", plans) ||
+        PyModule_AddObject(module, "Entry", entry) || PyModule_AddObject(module, "Launcher", launcher))
         return NULL;
     return module;
 }

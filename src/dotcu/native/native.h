@@ -1,14 +1,15 @@
-/* dotcu's native part: operator calls that are replayed from plans, without Python in between.
+/* dotcu's native part: launches that are staged, and operator calls that are replayed from plans.
  *
  *     torch.c    what torch is asked for: is this call an ordinary one, and what are its tensors
  *     plan.c     plans as native data, and which of them fits a call
  *     run.c      allocations and launches of a plan that fits
  *     plans.c    Plans: what Python sees of one overload's, and a call of it
  *     entry.c    Entry: what is called instead of what torch made for an operator; the module
+ *     launch.c   Launcher: the staged launches of one kernel
  *
- * Nothing here links to torch or to CUDA: addresses come from Python (replay/native.py), so one
+ * Nothing here links to torch or to CUDA: addresses come from Python (kernel/native.py), so one
  * library for the limited API serves every Python, torch and CUDA. What it cannot handle it leaves
- * to the operator's ordinary path; a call raises no errors of its own.
+ * to Python, which has the same road and the words for what is wrong.
  */
 #ifndef DOTCU_NATIVE_H
 #define DOTCU_NATIVE_H
@@ -103,8 +104,8 @@ typedef struct {
 } Launch;
 
 typedef struct {
-    PyObject *keys, *constants, *steps, *guards, *results, *writes; /* bytes, but for constants */
-    int32_t key_count, step_count, guard_count, allocation_count, launch_count, result_count, write_count;
+    PyObject *keys, *constants, *steps, *guards, *results; /* bytes, but for constants */
+    int32_t key_count, step_count, guard_count, allocation_count, launch_count, result_count;
     bool single, distinct;
     int32_t users, number; /* of the plan, one being who keeps it; its place among those of an overload */
     void *context; /* the CUcontext that launches need; NULL where there is none */
@@ -114,9 +115,19 @@ typedef struct {
 } Plan;
 
 /* torch.c */
+enum { NO_DEVICE = -1000 };
 int dotcu_configure(PyObject *values);
-bool dotcu_calm(bool autocasts);
+enum { STATE_WATCHED, STATE_RECORDS, STATE_BELOW };
+int dotcu_state(bool autocasts);
+bool dotcu_unseen(void);
+enum { PLACE_OTHER, PLACE_OUTSIDE, PLACE_BODY };
+int dotcu_place(PyObject **operator);
+PyObject *dotcu_enter_scope(PyObject *scope);
+void dotcu_leave_scope(PyObject *token);
+PyObject *dotcu_explain(PyObject *on_error);
 int dotcu_kind(PyObject *value);
+bool dotcu_whole(PyObject *value, int64_t *into);
+bool dotcu_is_dtype(PyObject *value);
 enum { READ_PLAIN, READ_RECORDED, READ_STRANGE };
 int dotcu_read(Argument *argument);
 bool dotcu_read_memory(PyObject *value, Tensor *tensor);
@@ -126,20 +137,34 @@ bool dotcu_is_contiguous(const Tensor *tensor);
 bool dotcu_zero(const Tensor *tensor);
 void *dotcu_stream(int32_t device_index);
 bool dotcu_context_is(void *context);
+bool dotcu_enter_context(void *context);
+void dotcu_leave_context(void);
+void *dotcu_enter_device(int32_t index);
+void dotcu_leave_device(void *guard);
+uint64_t dotcu_exclude_autograd(void);
+void dotcu_restore_autograd(uint64_t before);
+void dotcu_count_write(void *handle);
+bool dotcu_new_memory(PyObject *const *results, int count, const Argument *arguments, int argument_count);
 int dotcu_launch(const LaunchConfig *config, void *function, void **parameters);
 PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype);
-bool dotcu_note(PyObject *launched);
+void dotcu_note(PyObject *launched, PyObject *operator, const uint32_t *grid);
+PyObject *dotcu_launches(void);
 PyObject *dotcu_tls_words(void);
 extern int dotcu_held;
+extern PyTypeObject *dotcu_strided_type, *dotcu_map_type;
+
+/* launch.c */
+extern PyType_Spec dotcu_launcher_spec;
 
 /* plan.c */
+uint32_t dotcu_attributes(LaunchAttribute *into, const unsigned cluster[3], int cooperative, int programmatic);
 Plan *dotcu_plan(PyObject *packed);
 void dotcu_release_plan(Plan *plan);
 int dotcu_visit_plan(Plan *plan, visitproc visit, void *arg);
 bool dotcu_fits(const Plan *plan, const Argument *arguments, const bool *floats, Value *values);
 
 /* run.c */
-enum { RUN_DONE, RUN_ASIDE, RUN_ELSEWHERE, RUN_FAILED, RUN_RAISED };
+enum { RUN_DONE, RUN_ASIDE, RUN_FAILED, RUN_RAISED };
 typedef struct {
     PyObject *result;   /* of RUN_DONE */
     int status, launch; /* of RUN_FAILED: the driver's, and which launch */
@@ -147,18 +172,22 @@ typedef struct {
 int dotcu_run(const Plan *plan, const Argument *arguments, const Value *values, Outcome *outcome);
 
 /* plans.c */
-enum { MOST_PLANS = 256 };
+enum { MOST_PLANS = 256, MOST_ATTEMPTS = 16, MAX_RESULTS = 32 };
 typedef struct {
     PyObject_HEAD
-    PyObject *names, *defaults, *reads, *on_miss, *on_record, *on_stale, *on_elsewhere, *on_failure, *on_write;
-    int argument_count, positional_count, plan_count, latest;
+    PyObject *names, *defaults, *reads, *scope;
+    PyObject *body, *on_scope, *on_follow, *on_check, *on_record, *on_stale, *on_failure, *on_error;
+    int scope_index;
+    int argument_count, positional_count, returns, plan_count, latest;
     int kinds[MAX_ARGUMENTS];
-    bool floats[MAX_ARGUMENTS], has_default[MAX_ARGUMENTS];
+    bool floats[MAX_ARGUMENTS], has_default[MAX_ARGUMENTS], written[MAX_ARGUMENTS];
+    bool follows;          /* whether the body is followed, to make a plan of it */
+    uint8_t attempts[256]; /* to follow it, by the hash of a call's kinds */
     Plan *plans[MOST_PLANS];
 } Plans;
 extern PyType_Spec dotcu_plans_spec;
 enum { BIND_NO, BIND_YES, BIND_MAYBE };
 int dotcu_bind(const Plans *self, PyObject *args, PyObject *kwargs, Argument *arguments);
-PyObject *dotcu_call(Plans *self, Argument *arguments, PyObject *fallback, PyObject *args, PyObject *kwargs);
+PyObject *dotcu_call(Plans *self, Argument *arguments, int state, PyObject *fallback, PyObject *args, PyObject *kwargs);
 
 #endif

@@ -43,11 +43,16 @@ static bool read_allocation(PyObject *packed, Allocation *made) {
 /* CUlaunchAttributeID in cuda.h: CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION. */
 enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
 
-static LaunchAttribute *attribute(Launch *launch, int32_t id) {
-    LaunchAttribute *made = &launch->attributes[launch->attribute_count++];
-    made->id = id;
-    made->value.flag = 1;
-    return made;
+/* Writes the attributes that a launch needs, and gives how many. */
+uint32_t dotcu_attributes(LaunchAttribute *into, const unsigned cluster[3], int cooperative, int programmatic) {
+    uint32_t count = 0;
+    if (cluster[0]) {
+        into[count].id = ATTRIBUTE_CLUSTER;
+        memcpy(into[count++].value.cluster, cluster, 3 * sizeof *cluster);
+    }
+    if (cooperative) into[count++] = (LaunchAttribute){.id = ATTRIBUTE_COOPERATIVE, .value.flag = 1};
+    if (programmatic) into[count++] = (LaunchAttribute){.id = ATTRIBUTE_PROGRAMMATIC, .value.flag = 1};
+    return count;
 }
 
 static bool read_launch(PyObject *packed, Launch *made) {
@@ -70,9 +75,7 @@ static bool read_launch(PyObject *packed, Launch *made) {
     made->parameter_bytes = count(parameters, 1);
     made->offset_count = count(offsets, 4);
     made->field_count = count(fields, sizeof(Field));
-    if (cluster[0]) memcpy(attribute(made, ATTRIBUTE_CLUSTER)->value.cluster, cluster, sizeof cluster);
-    if (cooperative) attribute(made, ATTRIBUTE_COOPERATIVE);
-    if (programmatic) attribute(made, ATTRIBUTE_PROGRAMMATIC);
+    made->attribute_count = dotcu_attributes(made->attributes, cluster, cooperative, programmatic);
     return true;
 }
 
@@ -94,11 +97,11 @@ static bool read_parts(Plan *plan, PyObject *allocations, PyObject *launches) {
 
 /* Takes what replay/packed.py writes. Gives NULL, with an error set, where it is too large. */
 Plan *dotcu_plan(PyObject *packed) {
-    PyObject *keys, *constants, *steps, *guards, *allocations, *launches, *results, *writes;
+    PyObject *keys, *constants, *steps, *guards, *allocations, *launches, *results;
     unsigned long long context;
     int single, distinct, device;
-    if (!PyArg_ParseTuple(packed, "SO!SSO!O!SSppKi", &keys, &PyTuple_Type, &constants, &steps, &guards,
-                          &PyTuple_Type, &allocations, &PyTuple_Type, &launches, &results, &writes, &single,
+    if (!PyArg_ParseTuple(packed, "SO!SSO!O!SppKi", &keys, &PyTuple_Type, &constants, &steps, &guards,
+                          &PyTuple_Type, &allocations, &PyTuple_Type, &launches, &results, &single,
                           &distinct, &context, &device))
         return NULL;
     Plan *plan = PyMem_Calloc(1, sizeof *plan);
@@ -109,12 +112,10 @@ Plan *dotcu_plan(PyObject *packed) {
     plan->steps = kept(steps);
     plan->guards = kept(guards);
     plan->results = kept(results);
-    plan->writes = kept(writes);
     plan->key_count = count(keys, sizeof(Key));
     plan->step_count = count(steps, sizeof(Step));
     plan->guard_count = count(guards, sizeof(Guard));
     plan->result_count = count(results, 4);
-    plan->write_count = count(writes, 4);
     plan->single = single;
     plan->distinct = distinct;
     plan->context = (void *)(uintptr_t)context;
@@ -132,7 +133,7 @@ int dotcu_visit_plan(Plan *plan, visitproc visit, void *arg) {
 
 void dotcu_release_plan(Plan *plan) {
     if (--plan->users > 0) return;
-    PyObject *held[] = {plan->keys, plan->constants, plan->steps, plan->guards, plan->results, plan->writes};
+    PyObject *held[] = {plan->keys, plan->constants, plan->steps, plan->guards, plan->results};
     for (size_t i = 0; i < sizeof held / sizeof *held; ++i) Py_XDECREF(held[i]);
     for (int i = 0; plan->allocations && i < plan->allocation_count; ++i) {
         Py_XDECREF(plan->allocations[i].dtype);

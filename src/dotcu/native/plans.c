@@ -95,49 +95,100 @@ static Plan *fitting(Plans *self, const Argument *arguments, Value *values) {
     return NULL;
 }
 
-/* Counts the writes of a call that writes its arguments. */
-static bool count_writes(const Plans *self, const Plan *plan, const Argument *arguments) {
-    const int32_t *which = (const int32_t *)PyBytes_AsString(plan->writes);
-    PyObject *written = PyList_New(0), *done = NULL;
-    for (int i = 0; written && i < plan->write_count; ++i)
-        if (arguments[which[i]].kind == KIND_TENSOR && PyList_Append(written, arguments[which[i]].value))
-            Py_CLEAR(written);
-    if (written) done = PyObject_CallFunctionObjArgs(self->on_write, written, NULL);
-    Py_XDECREF(written);
-    Py_XDECREF(done);
-    return done != NULL;
-}
-
-static PyObject *finished(Plans *self, const Argument *arguments, const Plan *plan, int how, Outcome outcome) {
-    PyObject *given = NULL, *result = NULL;
-    switch (how) {
-    case RUN_DONE:
-        if (plan->write_count && !count_writes(self, plan, arguments)) Py_CLEAR(outcome.result);
-        return outcome.result;
-    case RUN_ELSEWHERE:
-        given = values_of(self, arguments);
-        if (given)
-            result = PyObject_CallFunction(self->on_elsewhere, "iO", (int)plan->device_index, given);
-        Py_XDECREF(given);
-        if (result != Py_NotImplemented) return result;
-        Py_CLEAR(result);
-        return NULL;
-    case RUN_FAILED:
-        result = PyObject_CallFunction(self->on_failure, "iii", (int)plan->number, outcome.launch, outcome.status);
-        Py_CLEAR(result); /* it raises */
-        return NULL;
+/* Whether a call of this kind was followed less than MOST_ATTEMPTS times: the branches of a body may be endless. */
+static bool may_follow(Plans *self, const Argument *arguments) {
+    uint32_t hash = 2166136261u;
+    for (int i = 0; i < self->argument_count; ++i) {
+        const Argument *given = &arguments[i];
+        const bool is_tensor = given->kind == KIND_TENSOR;
+        hash = (hash ^ (uint32_t)given->kind) * 16777619u;
+        if (is_tensor) hash = (hash ^ (uint32_t)(given->tensor.dtype * 64 + given->tensor.dim)) * 16777619u;
     }
-    return NULL;
+    uint8_t *attempts = &self->attempts[hash % sizeof self->attempts];
+    return *attempts < MOST_ATTEMPTS && ++*attempts;
 }
 
-/* A call below autograd. NULL without an error set: the fallback is to be called. */
-static PyObject *replay(Plans *self, const Argument *arguments, Plan *plan, const Value *values) {
-    Outcome outcome = {0};
-    ++plan->users; /* other threads run meanwhile, and may drop the overload's plans */
-    const int how = dotcu_run(plan, arguments, values, &outcome);
-    PyObject *result = finished(self, arguments, plan, how, outcome);
-    dotcu_release_plan(plan);
+/* Whether a body returned as many tensors of new memory as the schema says. Where it is in doubt, Python looks. */
+static bool is_as_promised(const Plans *self, const Argument *arguments, PyObject *result) {
+    PyObject *results[MAX_RESULTS];
+    if (self->returns > MAX_RESULTS) return false;
+    if (self->returns == 0) return result == Py_None;
+    if (self->returns == 1) return dotcu_new_memory(&result, 1, arguments, self->argument_count);
+    if (!PyTuple_CheckExact(result) || PyTuple_Size(result) != self->returns) return false;
+    for (int i = 0; i < self->returns; ++i) results[i] = PyTuple_GetItem(result, i);
+    return dotcu_new_memory(results, self->returns, arguments, self->argument_count);
+}
+
+static void count_writes(const Plans *self, const Argument *arguments) {
+    for (int i = 0; i < self->argument_count; ++i)
+        if (self->written[i] && arguments[i].kind == KIND_TENSOR) dotcu_count_write(arguments[i].tensor.handle);
+}
+
+/* The scope of the body on the device of the first tensor, as Python makes it once for each. Borrowed. */
+static PyObject *scope_of(Plans *self, const Argument *arguments) {
+    int index = -1;
+    for (int i = self->argument_count - 1; i >= 0; --i)
+        if (arguments[i].kind == KIND_TENSOR) index = arguments[i].tensor.device_index;
+    if (self->scope && self->scope_index == index) return self->scope;
+    PyObject *made = PyObject_CallFunction(self->on_scope, "i", index), *before = self->scope;
+    if (!made) return NULL;
+    self->scope = made;
+    self->scope_index = index;
+    Py_XDECREF(before);
+    return made;
+}
+
+/* The values as a Python function takes them: those by keyword only apart. */
+static PyObject *call_with(const Plans *self, PyObject *function, const Argument *arguments) {
+    PyObject *args = PyTuple_New(self->positional_count), *kwargs = NULL, *result = NULL;
+    bool made = args != NULL;
+    for (int i = 0; made && i < self->positional_count; ++i) {
+        Py_INCREF(arguments[i].value);
+        made = !PyTuple_SetItem(args, i, arguments[i].value);
+    }
+    if (made && self->positional_count < self->argument_count) made = (kwargs = PyDict_New()) != NULL;
+    for (int i = self->positional_count; made && i < self->argument_count; ++i)
+        made = !PyDict_SetItem(kwargs, PyTuple_GetItem(self->names, i), arguments[i].value);
+    if (made) result = PyObject_Call(function, args, kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
     return result;
+}
+
+/* A call of the body, below autograd and in its scope. */
+static PyObject *call_body(Plans *self, const Argument *arguments) {
+    const bool follows = self->follows && may_follow(self, arguments);
+    PyObject *scope = scope_of(self, arguments), *token = scope ? dotcu_enter_scope(scope) : NULL;
+    if (!token) return NULL;
+    const uint64_t before = dotcu_exclude_autograd();
+    PyObject *result = call_with(self, follows ? self->on_follow : self->body, arguments);
+    dotcu_restore_autograd(before);
+    dotcu_leave_scope(token);
+    if (!result) return dotcu_explain(self->on_error);
+    if (is_as_promised(self, arguments, result)) return result;
+    PyObject *given = values_of(self, arguments);
+    PyObject *checked = given ? PyObject_CallFunctionObjArgs(self->on_check, result, given, NULL) : NULL; /* it may raise */
+    Py_XDECREF(given);
+    Py_DECREF(result);
+    return checked;
+}
+
+/* A call below autograd, by the plan that fits it or by the body. */
+static PyObject *compute(Plans *self, const Argument *arguments, Plan *plan, const Value *values) {
+    Outcome outcome = {0};
+    int how = RUN_ASIDE;
+    if (plan) {
+        ++plan->users; /* other threads run meanwhile, and may drop the overload's plans */
+        how = dotcu_run(plan, arguments, values, &outcome);
+        if (how == RUN_FAILED) {
+            PyObject *raised = PyObject_CallFunction(self->on_failure, "iii", (int)plan->number, outcome.launch, outcome.status);
+            Py_XDECREF(raised);
+        }
+        dotcu_release_plan(plan);
+    }
+    if (how == RUN_ASIDE) outcome.result = call_body(self, arguments);
+    if (outcome.result) count_writes(self, arguments);
+    return outcome.result;
 }
 
 /* A call that was found to fit, and is recorded before it runs: autograd hands the same values to `run`,
@@ -177,52 +228,55 @@ static PyObject *recorded(Plans *self, const Argument *arguments) {
     return result;
 }
 
-static PyObject *missed(const Plans *self, PyObject *fallback, PyObject *args, PyObject *kwargs) {
-    return PyObject_CallFunctionObjArgs(self->on_miss, fallback, args, kwargs ? kwargs : Py_None, NULL);
-}
-
-PyObject *dotcu_call(Plans *self, Argument *arguments, PyObject *fallback, PyObject *args, PyObject *kwargs) {
+PyObject *dotcu_call(Plans *self, Argument *arguments, int state, PyObject *fallback, PyObject *args, PyObject *kwargs) {
     Value values[MAX_STEPS];
-    bool records = false;
-    if (!reads_hold(self)) {
-        PyObject *done = PyObject_CallFunctionObjArgs(self->on_stale, NULL);
-        Py_XDECREF(done);
-        return done ? missed(self, fallback, args, kwargs) : NULL;
-    }
+    bool records = false, has_tensor = false;
     for (int i = 0; i < self->argument_count; ++i) {
         if (arguments[i].kind != KIND_TENSOR) continue;
         const int how = dotcu_read(&arguments[i]);
         if (PyErr_Occurred()) PyErr_Clear();
         if (how == READ_STRANGE) return PyObject_Call(fallback, args, kwargs);
         records |= how == READ_RECORDED;
+        has_tensor = true;
     }
-    if (records && dotcu_grad_enabled()) return recorded(self, arguments);
+    if (!has_tensor) return PyObject_Call(fallback, args, kwargs);
+    if (!reads_hold(self)) {
+        PyObject *done = PyObject_CallFunctionObjArgs(self->on_stale, NULL);
+        Py_XDECREF(done);
+        if (!done) return NULL;
+    }
+    if (records && state == STATE_RECORDS && dotcu_grad_enabled()) return recorded(self, arguments);
     Plan *plan = fitting(self, arguments, values);
     if (PyErr_Occurred()) PyErr_Clear();
-    if (!plan) return missed(self, fallback, args, kwargs);
-    PyObject *result = replay(self, arguments, plan, values);
-    if (result || PyErr_Occurred()) return result;
-    return PyObject_Call(fallback, args, kwargs);
+    return compute(self, arguments, plan, values);
 }
 
 /* ---------------------------------------------------------------- Plans */
 
+enum { CALLBACKS = 8 };
+
+static PyObject **callbacks(Plans *self, int i) {
+    PyObject **all[CALLBACKS] = {&self->body, &self->on_scope, &self->on_follow, &self->on_check,
+                                 &self->on_record, &self->on_stale, &self->on_failure, &self->on_error};
+    return all[i];
+}
+
 static int plans_init(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"names", "kinds", "floats", "defaults", "positional", "on_miss", "on_record",
-                            "on_stale", "on_elsewhere", "on_failure", "on_write", NULL};
+    static char *names[] = {"names", "kinds", "floats", "defaults", "written", "positional", "returns", "body", "on_scope",
+                            "on_follow", "on_check", "on_record", "on_stale", "on_failure", "on_error", NULL};
     Plans *self = (Plans *)object;
-    PyObject *kinds, *floats, *defaults;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O!O!iOOOOOO", names, &PyTuple_Type, &self->names,
-                                     &PyTuple_Type, &kinds, &PyTuple_Type, &floats, &PyTuple_Type, &defaults,
-                                     &self->positional_count, &self->on_miss, &self->on_record, &self->on_stale,
-                                     &self->on_elsewhere, &self->on_failure, &self->on_write)) {
-        self->names = self->on_miss = self->on_record = self->on_stale = NULL;
-        self->on_elsewhere = self->on_failure = self->on_write = NULL;
+    PyObject *kinds, *floats, *defaults, *written, *given, *calls[CALLBACKS];
+    if (self->names || !PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!O!O!O!O!iiOOOOOOOO", names, &PyTuple_Type, &given, &PyTuple_Type, &kinds, &PyTuple_Type,
+            &floats, &PyTuple_Type, &defaults, &PyTuple_Type, &written, &self->positional_count, &self->returns,
+            &calls[0], &calls[1], &calls[2], &calls[3], &calls[4], &calls[5], &calls[6], &calls[7]))
         return -1;
+    Py_INCREF(given);
+    self->names = given;
+    for (int i = 0; i < CALLBACKS; ++i) {
+        Py_INCREF(calls[i]);
+        *callbacks(self, i) = calls[i];
     }
-    PyObject *held[] = {self->names, self->on_miss, self->on_record, self->on_stale, self->on_elsewhere,
-                        self->on_failure, self->on_write};
-    for (size_t i = 0; i < sizeof held / sizeof *held; ++i) Py_INCREF(held[i]);
     const Py_ssize_t count = PyTuple_Size(self->names);
     self->reads = PyTuple_New(0);
     self->defaults = PyTuple_New(count);
@@ -234,6 +288,7 @@ static int plans_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         self->has_default[i] = PyTuple_Size(row) == 1;
         self->kinds[i] = (int)PyLong_AsLong(PyTuple_GetItem(kinds, i));
         self->floats[i] = PyTuple_GetItem(floats, i) == Py_True;
+        self->written[i] = PyTuple_GetItem(written, i) == Py_True;
         Py_INCREF(value);
         PyTuple_SetItem(self->defaults, i, value);
     }
@@ -256,29 +311,27 @@ static void drop_plans(Plans *self) {
     for (int i = 0; i < count; ++i) dotcu_release_plan(self->plans[i]);
 }
 
-static PyObject *plans_clear(PyObject *object, PyObject *reads) {
+static PyObject *plans_clear(PyObject *object, PyObject *args) {
     Plans *self = (Plans *)object;
-    PyObject *before = self->reads;
-    if (!PyTuple_Check(reads)) return PyErr_Format(PyExc_TypeError, "reads is a tuple of rows");
+    PyObject *before = self->reads, *reads;
+    int follows;
+    if (!PyArg_ParseTuple(args, "O!p", &PyTuple_Type, &reads, &follows)) return NULL;
     drop_plans(self);
+    memset(self->attempts, 0, sizeof self->attempts);
+    self->follows = follows;
     Py_INCREF(reads);
     self->reads = reads;
     Py_DECREF(before);
     Py_RETURN_NONE;
 }
 
-static PyObject *or_not_implemented(PyObject *result) {
-    if (!result && !PyErr_Occurred()) Py_RETURN_NOTIMPLEMENTED;
-    return result;
-}
-
 /* Once, and from a copy: what a run calls may come here again. */
-static PyObject *replay_found(Plans *self, Argument *arguments, Value *values) {
+static PyObject *compute_found(Plans *self, Argument *arguments, Value *values) {
     Plan *plan = found.plan;
     found.plan = NULL;
     memcpy(arguments, found.arguments, sizeof *arguments * (size_t)self->argument_count);
     memcpy(values, found.values, sizeof *values * (size_t)plan->step_count);
-    PyObject *result = replay(self, arguments, plan, values);
+    PyObject *result = compute(self, arguments, plan, values);
     dotcu_release_plan(plan);
     return result;
 }
@@ -287,24 +340,23 @@ static PyObject *plans_run(PyObject *object, PyObject *given) {
     Plans *self = (Plans *)object;
     Argument arguments[MAX_ARGUMENTS];
     Value values[MAX_STEPS];
-    if (!PyTuple_Check(given)) Py_RETURN_NOTIMPLEMENTED;
-    if (is_found(self, given)) return or_not_implemented(replay_found(self, arguments, values));
-    if (!take(self, given, arguments)) Py_RETURN_NOTIMPLEMENTED;
+    if (!PyTuple_Check(given) || !take(self, given, arguments))
+        return PyErr_Format(PyExc_TypeError, "run takes a value for each argument, as the call had them");
+    if (is_found(self, given)) return compute_found(self, arguments, values);
     for (int i = 0; i < self->argument_count; ++i)
         if (arguments[i].kind == KIND_TENSOR && !dotcu_read_memory(arguments[i].value, &arguments[i].tensor))
-            Py_RETURN_NOTIMPLEMENTED;
+            return PyErr_Format(PyExc_TypeError, "argument %d has no memory", i + 1);
     Plan *plan = reads_hold(self) ? fitting(self, arguments, values) : NULL;
     PyErr_Clear();
-    PyObject *result = plan ? replay(self, arguments, plan, values) : NULL;
-    return or_not_implemented(result);
+    return compute(self, arguments, plan, values);
 }
 
 static int plans_traverse(PyObject *object, visitproc visit, void *arg) {
     Plans *self = (Plans *)object;
     Py_VISIT(Py_TYPE(object));
-    PyObject *held[] = {self->names, self->defaults, self->reads, self->on_miss, self->on_record, self->on_stale,
-                        self->on_elsewhere, self->on_failure, self->on_write};
-    for (size_t i = 0; i < sizeof held / sizeof *held; ++i) Py_VISIT(held[i]);
+    Py_VISIT(self->defaults);
+    Py_VISIT(self->reads);
+    for (int i = 0; i < CALLBACKS; ++i) Py_VISIT(*callbacks(self, i));
     for (int i = 0; i < self->plan_count; ++i) {
         const int stop = dotcu_visit_plan(self->plans[i], visit, arg);
         if (stop) return stop;
@@ -315,12 +367,7 @@ static int plans_traverse(PyObject *object, visitproc visit, void *arg) {
 static int plans_tp_clear(PyObject *object) {
     Plans *self = (Plans *)object;
     drop_plans(self);
-    Py_CLEAR(self->on_miss);
-    Py_CLEAR(self->on_record);
-    Py_CLEAR(self->on_stale);
-    Py_CLEAR(self->on_elsewhere);
-    Py_CLEAR(self->on_failure);
-    Py_CLEAR(self->on_write);
+    for (int i = 0; i < CALLBACKS; ++i) Py_CLEAR(*callbacks(self, i));
     return 0;
 }
 
@@ -332,6 +379,7 @@ static void plans_dealloc(PyObject *object) {
     Py_CLEAR(self->names);
     Py_CLEAR(self->defaults);
     Py_CLEAR(self->reads);
+    Py_CLEAR(self->scope);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -340,8 +388,9 @@ static Py_ssize_t plans_length(PyObject *object) { return ((Plans *)object)->pla
 
 static PyMethodDef plans_methods[] = {
     {"add", plans_add, METH_O, "Keep a packed plan; False where there are too many."},
-    {"clear", plans_clear, METH_O, "Drop every plan, and take the rows that must hold for later ones."},
-    {"run", plans_run, METH_O, "Replay below autograd with a value for each argument, or NotImplemented."},
+    {"clear", plans_clear, METH_VARARGS,
+     "Drop every plan; take the rows that must hold for later ones, and whether the body is followed at all."},
+    {"run", plans_run, METH_O, "Compute below autograd with a value for each argument."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot plans_slots[] = {

@@ -96,15 +96,17 @@ static int launch(const Run *run, const Launch *launch, void *stream) {
 static bool launch_all(const Run *run, Outcome *outcome) {
     PyThreadState *thread = PyEval_SaveThread();
     void *stream = dotcu_stream(run->plan->device_index);
+    /* On a thread that is new to CUDA no context is current. */
+    const bool entered = !dotcu_context_is(run->plan->context) && dotcu_enter_context(run->plan->context);
     outcome->status = 0;
     for (int i = 0; i < run->plan->launch_count && !outcome->status; ++i) {
         outcome->launch = i;
         outcome->status = launch(run, &run->plan->launches[i], stream);
     }
+    if (entered) dotcu_leave_context();
     PyEval_RestoreThread(thread);
     const int taken = outcome->status ? outcome->launch : run->plan->launch_count;
-    for (int i = 0; i < taken; ++i)
-        if (!dotcu_note(run->plan->launches[i].note)) PyErr_Clear();
+    for (int i = 0; i < taken; ++i) dotcu_note(run->plan->launches[i].note, NULL, NULL);
     return !outcome->status;
 }
 
@@ -122,15 +124,22 @@ static PyObject *results(const Run *run) {
     return tuple;
 }
 
-/* Runs a plan. Aside: nothing was launched, the body should say why. Elsewhere: another device is
- * current on this thread. Failed: the driver refused. Raised: an error is set. */
+/* Runs a plan. Aside: nothing was launched, the body should say why. Failed: the driver refused. Raised: an
+ * error is set. */
 int dotcu_run(const Plan *plan, const Argument *arguments, const Value *values, Outcome *outcome) {
     Run run = {.plan = plan, .arguments = arguments, .values = values};
+    void *guard = NULL;
     int how = RUN_ASIDE;
-    if (plan->context && !dotcu_context_is(plan->context)) return RUN_ELSEWHERE;
-    if (!allocate_all(&run)) {
+    bool allocated = allocate_all(&run);
+    if (!allocated && run.elsewhere) { /* another device is torch's current one */
+        PyErr_Clear();
+        release(&run);
+        run.elsewhere = false;
+        guard = dotcu_enter_device(plan->device_index);
+        allocated = guard && allocate_all(&run);
+    }
+    if (!allocated) {
         PyErr_Clear(); /* out of memory, say: the body meets it too */
-        how = run.elsewhere ? RUN_ELSEWHERE : RUN_ASIDE;
     } else if (launch_all(&run, outcome)) {
         outcome->result = results(&run);
         how = outcome->result ? RUN_DONE : RUN_RAISED;
@@ -138,5 +147,6 @@ int dotcu_run(const Plan *plan, const Argument *arguments, const Value *values, 
         how = RUN_FAILED;
     }
     release(&run);
+    if (guard) dotcu_leave_device(guard);
     return how;
 }

@@ -9,16 +9,13 @@ typedef int32_t Status; /* of torch's C functions: 0 is success */
 
 static struct {
     /* torch's types of tensors, and where what stands in them */
-    PyObject *tensor_type, *parameter_type;
-    Py_ssize_t impl, key_set, autograd_meta;
-    uint64_t plain_keys[8];
-    int plain_key_count;
-    /* the state of a thread: included and excluded dispatch keys */
+    PyObject *tensor_type, *parameter_type, *dtype_type;
+    Py_ssize_t impl, key_set, storage, autograd_meta;
+    uint64_t plain_keys, inference_keys;
+    /* the state of a thread, as included and excluded dispatch keys: at rest, and what changes it */
     void *library;
     char tls_symbol[128];
-    uint64_t calm_words[8][2];
-    int calm_count;
-    uint64_t autocast_words[2];
+    uint64_t rest[2], inference_included, autograd_excluded, autocast[2];
     /* functions */
     bool (*function_mode)(void), (*has_callbacks)(void), (*grad_mode)(void);
     void *(*global_context)(void);
@@ -28,11 +25,16 @@ static struct {
     Status (*dtype)(void *, int32_t *), (*device_type)(void *, int32_t *), (*device_index)(void *, int32_t *);
     Status (*is_contiguous)(void *, bool *), (*zero)(void *);
     Status (*stream)(int32_t, void **);
-    int (*context)(void **), (*launch)(const LaunchConfig *, void *, void **, void **);
-    PyObject *allocate, *note, *forward_ad, *level_name, *requires_grad_name;
+    void (*bump_version)(void *);
+    Status (*enter_device)(int32_t, void **), (*leave_device)(void *);
+    int (*context)(void **), (*enter)(void *), (*leave)(void **);
+    int (*launch)(const LaunchConfig *, void *, void **, void **);
+    PyObject *allocate, *forward_ad, *level_name, *requires_grad_name, *whole_number_type;
+    PyObject *scope, *enter_scope, *leave_scope, *outside, *in_body, *place_name, *recorder_name, *operator_name, *fault;
 } torch_;
 
 int dotcu_held = 0;
+PyTypeObject *dotcu_strided_type, *dotcu_map_type;
 
 static int words(PyObject *values, const char *name, uint64_t *into, int most) {
     PyObject *list = PyDict_GetItemString(values, name);
@@ -69,24 +71,42 @@ int dotcu_configure(PyObject *values) {
         {"strides", &torch_.strides}, {"dim", &torch_.dim}, {"numel", &torch_.numel},
         {"offset", &torch_.offset}, {"dtype", &torch_.dtype}, {"device_type", &torch_.device_type},
         {"device_index", &torch_.device_index}, {"is_contiguous", &torch_.is_contiguous},
-        {"zero", &torch_.zero}, {"stream", &torch_.stream}, {"context", &torch_.context},
+        {"zero", &torch_.zero}, {"bump_version", &torch_.bump_version}, {"stream", &torch_.stream},
+        {"enter_device", &torch_.enter_device}, {"leave_device", &torch_.leave_device},
+        {"context", &torch_.context}, {"enter", &torch_.enter}, {"leave", &torch_.leave},
         {"launch", &torch_.launch}, {"library", &torch_.library},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i)
         *(void **)functions[i].into = address(values, functions[i].name);
     torch_.impl = (Py_ssize_t)address(values, "impl");
     torch_.key_set = (Py_ssize_t)address(values, "key_set");
+    torch_.storage = (Py_ssize_t)address(values, "storage");
     torch_.autograd_meta = (Py_ssize_t)address(values, "autograd_meta");
     torch_.tensor_type = object(values, "tensor_type");
     torch_.parameter_type = object(values, "parameter_type");
+    torch_.dtype_type = object(values, "dtype_type");
     torch_.allocate = object(values, "allocate");
-    torch_.note = object(values, "note");
     torch_.forward_ad = object(values, "forward_ad");
+    torch_.whole_number_type = object(values, "whole_number_type");
+    torch_.scope = object(values, "scope");
+    torch_.enter_scope = object(values, "enter_scope");
+    torch_.leave_scope = object(values, "leave_scope");
+    torch_.fault = object(values, "fault");
+    torch_.outside = object(values, "outside");
+    torch_.in_body = object(values, "in_body");
+    dotcu_strided_type = (PyTypeObject *)object(values, "strided_type");
+    dotcu_map_type = (PyTypeObject *)object(values, "map_type");
     torch_.level_name = PyUnicode_InternFromString("_current_level");
     torch_.requires_grad_name = PyUnicode_InternFromString("requires_grad");
-    torch_.plain_key_count = words(values, "plain_keys", torch_.plain_keys, 8);
-    torch_.calm_count = words(values, "calm_words", torch_.calm_words[0], 16) / 2;
-    words(values, "autocast_words", torch_.autocast_words, 2);
+    torch_.place_name = PyUnicode_InternFromString("place");
+    torch_.recorder_name = PyUnicode_InternFromString("recorder");
+    torch_.operator_name = PyUnicode_InternFromString("operator");
+    words(values, "plain_keys", &torch_.plain_keys, 1);
+    words(values, "inference_keys", &torch_.inference_keys, 1);
+    words(values, "rest", torch_.rest, 2);
+    words(values, "inference_included", &torch_.inference_included, 1);
+    words(values, "autograd_excluded", &torch_.autograd_excluded, 1);
+    words(values, "autocast", torch_.autocast, 2);
     PyObject *symbol = PyDict_GetItemString(values, "tls_symbol");
     PyObject *bytes = symbol ? PyUnicode_AsUTF8String(symbol) : NULL;
     if (bytes) PyOS_snprintf(torch_.tls_symbol, sizeof torch_.tls_symbol, "%s", PyBytes_AsString(bytes));
@@ -95,8 +115,8 @@ int dotcu_configure(PyObject *values) {
 }
 
 /* A thread's own copy stays where it is for the thread's life, so it is looked up once. */
-static const uint64_t *tls_words(void) {
-    static __thread const uint64_t *found;
+static uint64_t *tls_words(void) {
+    static __thread uint64_t *found;
     if (!found && torch_.library) found = dlsym(torch_.library, torch_.tls_symbol);
     return found;
 }
@@ -107,18 +127,56 @@ PyObject *dotcu_tls_words(void) {
     return Py_BuildValue("KK", (unsigned long long)now[0], (unsigned long long)now[1]);
 }
 
-/* Whether nothing watches or transforms this thread's calls: no mode, functorch transform, trace,
- * profiler or deterministic mode; and autocast only where the operator has no rule for it. */
-bool dotcu_calm(bool autocasts) {
+/* What the dispatch state of this thread means for an operator's call. It is watched by a mode, a functorch
+ * transform or a trace, which include keys, and by autocast where the operator has a rule for it. Excluded keys
+ * are layers that are passed by: of them only those of autograd matter, all of which are out below it. */
+int dotcu_state(bool autocasts) {
     const uint64_t *now = tls_words();
-    if (!now || dotcu_held) return false;
-    const uint64_t included = autocasts ? 0 : torch_.autocast_words[0];
-    const uint64_t excluded = autocasts ? 0 : torch_.autocast_words[1];
-    bool known = false;
-    for (int i = 0; i < torch_.calm_count && !known; ++i)
-        known = !(((now[0] ^ torch_.calm_words[i][0]) & ~included) | ((now[1] ^ torch_.calm_words[i][1]) & ~excluded));
-    return known && !torch_.function_mode() && !torch_.has_callbacks() &&
-           !torch_.deterministic(torch_.global_context());
+    if (!now || dotcu_held) return STATE_WATCHED;
+    const uint64_t included = now[0] ^ torch_.rest[0], excluded = now[1] ^ torch_.rest[1];
+    const uint64_t without = torch_.inference_included | (autocasts ? 0 : torch_.autocast[0]);
+    if (included & ~without || (autocasts && excluded & torch_.autocast[1])) return STATE_WATCHED;
+    const uint64_t autograd = excluded & torch_.autograd_excluded;
+    if (!autograd) return STATE_RECORDS;
+    return autograd == torch_.autograd_excluded ? STATE_BELOW : STATE_WATCHED;
+}
+
+/* What torch's guard does for a kernel below autograd: out of the way with its keys, on this thread. Gives
+ * those that were out before. */
+uint64_t dotcu_exclude_autograd(void) {
+    uint64_t *now = tls_words();
+    const uint64_t before = now[1] & torch_.autograd_excluded;
+    now[1] |= torch_.autograd_excluded;
+    return before;
+}
+
+void dotcu_restore_autograd(uint64_t before) {
+    uint64_t *now = tls_words();
+    now[1] = (now[1] & ~torch_.autograd_excluded) | before;
+}
+
+/* Whether no function mode, profiler or deterministic mode wants to see what a replayed call leaves out. */
+bool dotcu_unseen(void) {
+    return !torch_.function_mode() && !torch_.has_callbacks() && !torch_.deterministic(torch_.global_context());
+}
+
+/* Where a launch happens, by the scope that Python keeps (kernel/context.py), and by which operator. */
+int dotcu_place(PyObject **operator) {
+    if (!torch_.scope || dotcu_held || torch_.has_callbacks()) return PLACE_OTHER;
+    PyObject *scope = PyObject_CallNoArgs(torch_.scope);
+    if (!scope) return PLACE_OTHER;
+    int found = PLACE_OTHER;
+    if (scope == torch_.outside) {
+        if (dotcu_state(false) != STATE_WATCHED) found = PLACE_OUTSIDE;
+    } else {
+        PyObject *place = PyObject_GetAttr(scope, torch_.place_name), *recorder = PyObject_GetAttr(scope, torch_.recorder_name);
+        if (place == torch_.in_body && recorder == Py_None) found = PLACE_BODY;
+        Py_XDECREF(place);
+        Py_XDECREF(recorder);
+    }
+    if (found != PLACE_OTHER) *operator = PyObject_GetAttr(scope, torch_.operator_name);
+    Py_DECREF(scope);
+    return found != PLACE_OTHER && *operator ? found : PLACE_OTHER;
 }
 
 int dotcu_kind(PyObject *value) {
@@ -130,6 +188,52 @@ int dotcu_kind(PyObject *value) {
     if (type == &PyFloat_Type) return KIND_FLOAT;
     return type == &PyBool_Type ? KIND_BOOL : KIND_OTHER;
 }
+
+PyObject *dotcu_enter_scope(PyObject *scope) { return PyObject_CallFunctionObjArgs(torch_.enter_scope, scope, NULL); }
+
+/* Whether an error is set or not, it stays. */
+void dotcu_leave_scope(PyObject *token) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *done = PyObject_CallFunctionObjArgs(torch_.leave_scope, token, NULL);
+    Py_XDECREF(done);
+    Py_DECREF(token);
+    PyErr_Restore(type, value, traceback);
+}
+
+/* Lets Python say more of an error that is set, where it is a fault of the GPU. Gives NULL. */
+PyObject *dotcu_explain(PyObject *on_error) {
+    PyObject *type, *value, *traceback;
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(torch_.fault)) return NULL;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyObject *raised = value ? PyObject_CallFunctionObjArgs(on_error, value, NULL) : NULL;
+    if (!PyErr_Occurred()) {
+        PyErr_Restore(type, value, traceback);
+    } else {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+    }
+    Py_XDECREF(raised);
+    return NULL;
+}
+
+/* An int, or an integer of NumPy, of 64 bits. */
+bool dotcu_whole(PyObject *value, int64_t *into) {
+    int overflow = 0;
+    if (PyLong_CheckExact(value)) {
+        *into = PyLong_AsLongLongAndOverflow(value, &overflow);
+        return !overflow;
+    }
+    if (!torch_.whole_number_type || PyObject_IsInstance(value, torch_.whole_number_type) != 1) return false;
+    PyObject *number = PyNumber_Index(value);
+    const bool fits = number && PyLong_CheckExact(number) && dotcu_whole(number, into);
+    Py_XDECREF(number);
+    return fits;
+}
+
+bool dotcu_is_dtype(PyObject *value) { return (PyObject *)Py_TYPE(value) == torch_.dtype_type; }
 
 bool dotcu_grad_enabled(void) { return torch_.grad_mode(); }
 
@@ -169,9 +273,7 @@ int dotcu_read(Argument *argument) {
     const char *impl = *(const char **)((char *)argument->value + torch_.impl);
     if (!impl) return READ_STRANGE;
     const uint64_t keys = *(const uint64_t *)(impl + torch_.key_set);
-    bool plain = false;
-    for (int i = 0; i < torch_.plain_key_count && !plain; ++i) plain = keys == torch_.plain_keys[i];
-    if (!plain) return READ_STRANGE;
+    if (keys != torch_.plain_keys && keys != torch_.inference_keys) return READ_STRANGE;
     const bool known_to_autograd = *(void *const *)(impl + torch_.autograd_meta) != NULL;
     if (known_to_autograd && dual_level()) return READ_STRANGE;
     if (!dotcu_read_memory(argument->value, &argument->tensor)) return READ_STRANGE;
@@ -193,7 +295,45 @@ void *dotcu_stream(int32_t device_index) {
 
 bool dotcu_context_is(void *context) {
     void *now = NULL;
-    return !torch_.context || (!torch_.context(&now) && now == context);
+    return !context || !torch_.context || (!torch_.context(&now) && now == context);
+}
+
+bool dotcu_enter_context(void *context) { return torch_.enter && !torch_.enter(context); }
+
+void dotcu_leave_context(void) {
+    void *context;
+    torch_.leave(&context);
+}
+
+/* Makes a device torch's current one. Gives what must be left again, NULL where it cannot. */
+void *dotcu_enter_device(int32_t index) {
+    void *guard = NULL;
+    return torch_.enter_device && !torch_.enter_device(index, &guard) ? guard : NULL;
+}
+
+void dotcu_leave_device(void *guard) { torch_.leave_device(guard); }
+
+/* Counts a write in a tensor's version; one of inference mode has none. */
+void dotcu_count_write(void *handle) {
+    const uint64_t keys = *(const uint64_t *)(*(const char **)handle + torch_.key_set);
+    if (keys != torch_.inference_keys) torch_.bump_version(handle);
+}
+
+static const void *storage(PyObject *tensor) {
+    const char *impl = *(const char **)((char *)tensor + torch_.impl);
+    return *(const void *const *)(impl + torch_.storage);
+}
+
+/* Whether results are plain tensors, each of memory that neither an argument nor another result has. */
+bool dotcu_new_memory(PyObject *const *results, int count, const Argument *arguments, int argument_count) {
+    for (int i = 0; i < count; ++i) {
+        if (dotcu_kind(results[i]) != KIND_TENSOR) return false;
+        for (int j = 0; j < argument_count; ++j)
+            if (arguments[j].kind == KIND_TENSOR && storage(results[i]) == storage(arguments[j].value)) return false;
+        for (int j = 0; j < i; ++j)
+            if (storage(results[i]) == storage(results[j])) return false;
+    }
+    return true;
 }
 
 int dotcu_launch(const LaunchConfig *config, void *function, void **parameters) {
@@ -204,9 +344,35 @@ PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype) {
     return PyObject_CallFunctionObjArgs(torch_.allocate, sizes, strides, dtype, NULL);
 }
 
-/* Keeps a launch among the last ones, which a fault names. */
-bool dotcu_note(PyObject *launched) {
-    PyObject *done = PyObject_CallFunctionObjArgs(torch_.note, launched, NULL);
-    Py_XDECREF(done);
-    return done != NULL;
+/* The last launches, which a fault names: what is said of each, by which operator, and its grid. */
+enum { LAST_LAUNCHES = 8 };
+static struct {
+    PyObject *launched, *operator;
+    uint32_t grid[3];
+} last[LAST_LAUNCHES];
+static unsigned noted;
+
+void dotcu_note(PyObject *launched, PyObject *operator, const uint32_t *grid) {
+    const unsigned at = noted++ % LAST_LAUNCHES;
+    PyObject *before = last[at].launched, *operator_before = last[at].operator;
+    Py_INCREF(launched);
+    Py_XINCREF(operator);
+    last[at].launched = launched;
+    last[at].operator = operator;
+    for (int axis = 0; grid && axis < 3; ++axis) last[at].grid[axis] = grid[axis];
+    Py_XDECREF(before);
+    Py_XDECREF(operator_before);
+}
+
+/* Newest first: (what is said of it, operator or None, grid). */
+PyObject *dotcu_launches(void) {
+    PyObject *list = PyList_New(0);
+    for (unsigned i = 0; list && i < LAST_LAUNCHES && i < noted; ++i) {
+        const unsigned at = (noted - 1 - i) % LAST_LAUNCHES;
+        PyObject *row = Py_BuildValue("OO(III)", last[at].launched, last[at].operator ? last[at].operator : Py_None,
+                                      last[at].grid[0], last[at].grid[1], last[at].grid[2]);
+        if (!row || PyList_Append(list, row)) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
 }

@@ -13,10 +13,9 @@ Every overload gets a kernel for the Autograd key. It never lets a gradient vani
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._functorch import autograd_function as functorch
@@ -24,14 +23,14 @@ from torch.autograd import forward_ad
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_structure, tree_unflatten
 
 from dotcu.errors import GradientError
-from dotcu.kernel.context import Place, entering
+from dotcu.kernel.context import Place, Scope, scope
 from dotcu.kernel.tensors import count_writes
 from dotcu.operator.schema import Signature
 
 Backward = Callable[..., Any]
 SetupContext = Callable[..., None]
 Below = Callable[[tuple[Any, ...]], Any]
-"""Computes a call below autograd, from a value for each argument of the schema; or gives NotImplemented."""
+"""Computes a call below autograd, from a value for each argument of the schema."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +66,18 @@ class _Call:
 class WholeCall(_Call):
     """Every call that is in no transform and is given a value for each argument of the schema, none a list.
 
-    Args:
-        replay: Computes it, or gives NotImplemented.
-        compute: Computes it in that case.
+    Attributes:
+        below: Computes a call below autograd, from a value for each argument.
     """
 
-    def __init__(self, signature: Signature, replay: Below, compute: Below) -> None:
+    below: Below
+
+    def __init__(self, signature: Signature) -> None:
         self.keyword_only = signature.keyword_only
         self.by_position = len(signature.arguments) - len(signature.keyword_only)
         inputs = ((0,) * self.by_position, dict.fromkeys(signature.keyword_only, 0))
         super().__init__(None, tree_structure(inputs))
         self.outputs = tree_structure(0 if signature.returns == 1 else (0,) * signature.returns)
-        self.replay, self.compute = replay, compute
 
     def given(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         by_keyword = dict(zip(self.keyword_only, flat[self.by_position :], strict=True))
@@ -179,6 +178,14 @@ class _Rules:
     def __init__(self, signature: Signature, derivative: Callable[[], Derivative]) -> None:
         self.signature, self.derivative = signature, derivative
         self.name = f"{signature.namespace}_{signature.name}_{signature.overload}"
+        self.in_setup, self.in_backward = (
+            Scope(
+                place=Place.REFUSE,
+                operator=signature.qualified_name,
+                reason=f"the {part} of {signature.name}",
+            )
+            for part in ("setup_context", "backward")
+        )
 
     def keep(self, ctx: Any, call: _Call, flat: Sequence[Any], result: Any) -> None:
         users = self.derivative().setup_context
@@ -186,19 +193,40 @@ class _Rules:
             return
         given, keywords = call.given(flat)
         extra = {"keyword_only_inputs": keywords} if self.signature.keyword_only else {}
-        with _refusing(self.signature, "setup_context"):
+        token = scope.set(self.in_setup)
+        try:
             users(ctx=ctx, inputs=given, output=result, **extra)
+        finally:
+            scope.reset(token)
 
-    def differentiate(self, ctx: Any, call: _Call, flat_needs: Sequence[bool], flat_grads: Any) -> list[Any]:
+    def differentiate(
+        self, ctx: Any, call: _Call, flat_needs: Sequence[bool], flat_grads: Any
+    ) -> Sequence[Any]:
         assert call.outputs is not None
         needs, grads = ctx.needs_input_grad, tree_unflatten(flat_grads, call.outputs)
         ctx.needs_input_grad, _ = tree_unflatten(flat_needs, call.inputs)
         try:
-            grads = grads if isinstance(grads, tuple) else (grads,)
-            result = _differentiate(self.signature, self.derivative(), ctx, grads)
+            result = self.gradients(ctx, grads if isinstance(grads, tuple) else (grads,))
         finally:
             ctx.needs_input_grad = needs
-        return _flat_grads(self.signature, result if isinstance(result, tuple) else (result,), call)
+        return _flat_grads(self.signature, result, call)
+
+    def gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """What the overload's own backward gives. It must not launch: no second derivative would see that."""
+        token = scope.set(self.in_backward)
+        try:
+            result = (self.derivative().backward or self.refuse)(ctx, *grads)
+        finally:
+            scope.reset(token)
+        return result if isinstance(result, tuple) else (result,)
+
+    def refuse(self, ctx: Any, *grads: Any) -> NoReturn:
+        """Raise where there is no backward."""
+        raise GradientError(
+            f"{self.signature.qualified_name} has no backward, so it has no gradient.\n"
+            f"Give it one with @{self.signature.name}.backward, or call it on tensors that do not require "
+            "a gradient (.detach())."
+        )
 
 
 def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Recorder:
@@ -236,42 +264,56 @@ def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Reco
 
 
 def _record_whole(rules: _Rules, call: WholeCall) -> Callable[..., Any]:
-    """What records whole calls: they share what `call` says, so that only their values are handed on."""
+    """What records whole calls: they share what `call` says, so that only their values are handed on.
+
+    Autograd calls `backward` on another thread, where every line of Python costs three times as much: so
+    the node's own `apply` is replaced, which would look for it.
+    """
+    signature, by_position, derivative = rules.signature, call.by_position, rules.derivative
+    enter, leave, in_setup, in_backward = scope.set, scope.reset, rules.in_setup, rules.in_backward
+    names = signature.keyword_only
+    rest = (None,) * len(names)
 
     def forward(ctx: Any, *flat: Any) -> Any:
-        result = call.replay(flat)
-        if result is NotImplemented:
-            result = call.compute(flat)
-        if rules.derivative().setup_context is not None:
-            rules.keep(ctx, call, flat, result)
+        result = call.below(flat)
+        keep = derivative().setup_context
+        if keep is None:
+            return result
+        token = enter(in_setup)
+        try:
+            if names:
+                keyword_only = dict(zip(names, flat[by_position:], strict=True))
+                keep(ctx=ctx, inputs=flat[:by_position], output=result, keyword_only_inputs=keyword_only)
+            else:
+                keep(ctx=ctx, inputs=flat, output=result)
+        finally:
+            leave(token)
         return result
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        return tuple(rules.differentiate(ctx, call, ctx.needs_input_grad, grads))
+        if rest:
+            ctx.needs_input_grad = ctx.needs_input_grad[:by_position]
+        differentiate = derivative().backward or rules.refuse
+        token = enter(in_backward)
+        try:
+            result = differentiate(ctx, *grads)
+        finally:
+            leave(token)
+        if type(result) is not tuple:
+            result = (result,)
+        fits = len(result) == by_position
+        for grad in result:
+            fits = fits and (grad is None or isinstance(grad, torch.Tensor))
+        return result + rest if fits else tuple(_flat_grads(signature, result, call))
 
     made = _function(rules.name, torch.autograd.Function, forward=forward, backward=backward)
+    made._backward_cls.apply = backward
     apply: Callable[..., Any] = super(torch.autograd.Function, made).apply
     return apply
 
 
 def _function(name: str, base: Any, **members: Callable[..., Any]) -> Any:
     return type(name, (base,), {key: staticmethod(member) for key, member in members.items()})
-
-
-def _refusing(signature: Signature, part: str) -> AbstractContextManager[None]:
-    """Refuse launches: what they compute, no second derivative would see."""
-    return entering(Place.REFUSE, operator=signature.qualified_name, reason=f"the {part} of {signature.name}")
-
-
-def _differentiate(signature: Signature, derivative: Derivative, ctx: Any, grads: Sequence[Any]) -> Any:
-    if derivative.backward is None:
-        raise GradientError(
-            f"{signature.qualified_name} has no backward, so it has no gradient.\n"
-            f"Give it one with @{signature.name}.backward, or call it on tensors that do not require "
-            "a gradient (.detach())."
-        )
-    with _refusing(signature, "backward"):
-        return derivative.backward(ctx, *grads)
 
 
 def _flat_grads(signature: Signature, grads: Sequence[Any], call: _Call) -> list[Any]:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from dotcu import settings
 from dotcu.errors import ArgumentError, BodyError, LaunchError, ReferenceMismatch
 from dotcu.kernel import active_run, tracking_allocations
-from dotcu.kernel.context import Place, current, entering, seeing_every_call
+from dotcu.kernel.context import Place, current, entering, in_body, scope, seeing_every_call
 from dotcu.kernel.cuda import fault_story
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body, Signature
@@ -41,7 +41,8 @@ def plain(value: Any) -> Any:
 
 def device_of(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
     """The device of a call's first tensor."""
-    return next(v.device for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+    found = (v.device for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+    return next(found, torch.device("cpu"))
 
 
 def simulating() -> bool:
@@ -73,22 +74,46 @@ def around_bodies(make: _Make, *, skipped: bool = False) -> Iterator[None]:
         _around_skipped.reset(skipped_token)
 
 
-def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body with its launches, on CUDA tensors.
+def run(name: str, body: Body, gpu: int | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a body with its launches.
+
+    Args:
+        name: The operator's, qualified.
+        gpu: The number of the GPU that its tensors are on; None or less than 0 on the CPU.
 
     Raises:
         LaunchError: torch found in the body that a kernel before it had failed.
     """
-    with entering(Place.BODY, operator=signature.qualified_name):
-        try:
-            with _around.get()():
-                result = body(*args, **kwargs)
-        except torch.AcceleratorError as error:
-            story = fault_story(error)
-            if story is None:
-                raise
-            raise LaunchError(f"The body of {signature.qualified_name} could not go on.\n{story}") from error
-        return checked(signature, result, args, kwargs)
+    token = scope.set(in_body(name, gpu))
+    try:
+        make = _around.get()
+        if make is nullcontext:
+            return body(*args, **kwargs)
+        with make():
+            return body(*args, **kwargs)
+    except torch.AcceleratorError as error:
+        explain(name, error)
+        raise
+    finally:
+        scope.reset(token)
+
+
+def explain(name: str, error: BaseException) -> None:
+    """Raise a `LaunchError` for an error that torch found in a body, if a kernel before it failed."""
+    story = fault_story(error)
+    if story is not None:
+        raise LaunchError(f"The body of {name} could not go on.\n{story}") from error
+
+
+def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a body with its launches, and check what it gives.
+
+    Raises:
+        LaunchError: torch found in the body that a kernel before it had failed.
+        BodyError: It returned what its schema does not promise.
+    """
+    gpu = device_of(args, kwargs).index
+    return checked(signature, run(signature.qualified_name, body, gpu, args, kwargs), args, kwargs)
 
 
 def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from dotcu import settings
 from dotcu.operator import autograd, execution, register
 from dotcu.operator.overload import Overload, Tolerance
 from dotcu.operator.replaying import Replay, Replays
@@ -85,8 +86,8 @@ class LaunchingOverload(Overload):
 
     @property
     def _computing(self) -> Body:
-        """The body; where this call is to be followed, the body under the eyes of who follows it."""
-        return self._replays.run if self._replays.follows else self.body
+        """The body; in the debug mode one that compares what it does with its plans."""
+        return self._replays.compare if settings.current().check_replay else self.body
 
     def _on_cpu(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import ModuleType
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from dotcu import phases, settings
-from dotcu.kernel import ranges
-from dotcu.operator import register, replaying, warming
+from dotcu import phases
+from dotcu.kernel import native
+from dotcu.operator import register, warming
 from dotcu.operator.launching import LaunchingOverload
 from dotcu.operator.overload import Overload, Tolerance
 from dotcu.operator.schema import Body
+from dotcu.replay.native import entry
 
 
 class Operator(Overload):
@@ -50,7 +50,6 @@ class LaunchingOperator(LaunchingOverload, Operator):
         self.taken = False
         self._launching: dict[str, LaunchingOverload] = {"": self}
         self._wanted = replay
-        self._natively = settings.current().native
         super().__init__(
             body,
             name=name,
@@ -103,27 +102,28 @@ class LaunchingOperator(LaunchingOverload, Operator):
         self.taken = False
 
     def take_calls(self, device: torch.device) -> None:
-        """Let calls on tensors of a GPU be replayed, from the first one on."""
-        if self.taken or not replaying.wanted(settings.current()) or ranges.attached():
+        """Let native code take calls on tensors of a GPU, from the first one on."""
+        if self.taken:
             return
         self.taken = True
         with phases.during("replay"):
-            provider = replaying.provider(device, natively=self._natively)
-            if not isinstance(provider, str):
-                self._take(provider)
+            reason = native.prepare(device)
+            if reason:
+                for overload in self._launching.values():
+                    overload._replays.refuse(reason)
+            else:
+                self._take()
 
-    def _take(self, provider: ModuleType) -> None:
+    def _take(self) -> None:
         """Put entries before every overload, and before the packet that chooses among them."""
-        replaying.hold_with(provider)
         overloads = list(self._launching.values())
         for overload in overloads:
-            plans = overload._replays.open(provider)
-            entry = partial(provider.entry, [plans], autocasts=overload.autocasts)
-            register.take_calls(overload.torch_op, entry)
-        every = [overload._replays.open(provider) for overload in overloads]
+            plans = overload._replays.open()
+            register.take_calls(overload.torch_op, partial(entry, [plans], autocasts=overload.autocasts))
+        every = [overload._replays.open() for overload in overloads]
         autocasts = any(overload.autocasts for overload in overloads)
         packet = register.packet(self.signature)
-        register.take_calls(packet, partial(provider.entry, every, autocasts=autocasts))
+        register.take_calls(packet, partial(entry, every, autocasts=autocasts))
 
     def warm(self) -> None:
         """Compile and load every kernel that the samples of the operator and of its overloads reach.

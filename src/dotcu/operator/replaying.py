@@ -1,33 +1,26 @@
-"""Which calls of an operator are replayed from plans, and how plans come about.
+"""How a call of an operator that launches reaches its plan or its body.
 
-The first call on a CUDA tensor puts an `entry` before what torch calls for the operator. The entry
-replays a call whose arguments a plan fits; all else goes the ordinary way, through the dispatcher.
-A call that found no plan runs its body once under `follow`, which makes one, or learns why not.
+The first call on a CUDA tensor puts an `entry` before what torch calls for the operator. The entry is
+native code. Where nothing watches or transforms the call, it replays a plan that fits, or runs the
+body; all else goes the ordinary way, through the dispatcher. A body without a plan for such a call is
+run once under `follow`, which makes one, or reports why there can be none.
 """
 
 from __future__ import annotations
 
-import functools
-import os
-from collections import Counter
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
-
-import torch
-from torch import Tensor
+from weakref import WeakSet
 
 from dotcu import settings
 from dotcu.errors import ReplayMismatch
 from dotcu.kernel import context, cuda
-from dotcu.kernel.forked import forked_with_cuda
-from dotcu.kernel.tensors import count_writes
+from dotcu.operator import execution
 from dotcu.operator.autograd import Recorder, WholeCall
 from dotcu.operator.schema import Body, Signature
-from dotcu.replay import native, portable
-from dotcu.replay.arguments import Argument, Fallback, Plans, read_arguments
+from dotcu.replay import native
+from dotcu.replay.arguments import Argument, Plans, read_arguments
 from dotcu.replay.effects import compare
 from dotcu.replay.evaluate import evaluate, matches
 from dotcu.replay.follow import Followed, follow
@@ -35,19 +28,13 @@ from dotcu.replay.plan import Plan, Unfollowed
 from dotcu.replay.purity import reads
 from dotcu.replay.rows import NoPlace, Row, rows
 
-MOST_ATTEMPTS = 16
-"""How often a body is followed for arguments of the same types: its branches may be endless."""
-
-_to_follow: ContextVar[Replays | None] = ContextVar("dotcu_to_follow", default=None)
-_made_current: ContextVar[bool] = ContextVar("dotcu_made_current", default=False)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
     """How an overload's calls are replayed, so far. `str()` tells a person.
 
     Attributes:
-        path: "native" or "portable", once it was called on a GPU.
+        path: "native" once the operator was called on a GPU; else why no call is replayed.
         plans: How many there are.
         reasons: Why a call had none, each once.
     """
@@ -62,7 +49,7 @@ class Replay:
 
 
 class Replays:
-    """The plans of one overload, and what a call by plan asks of it (`arguments.Caller`).
+    """The plans of one overload, and what its calls ask of it (`arguments.Caller`).
 
     Args:
         operator: Gives the OpOverload, whose schema has the arguments and their defaults.
@@ -81,74 +68,54 @@ class Replays:
         self.signature = signature
         self.arguments: tuple[Argument, ...] = read_arguments(operator()._schema, body)
         self.plans: Plans | None = None
-        self._body = body
-        self._recorded = WholeCall(signature, replay=lambda values: NotImplemented, compute=self._compute)
-        self.record = self._refuse_gradient if signature.mutates else recorder.whole(self._recorded)
         self.wanted = wanted
+        self.body = body
+        self._name = signature.qualified_name
+        self.record: Callable[..., Any] = self._refuse_gradient
+        self._recorder = recorder
+        self._call = WholeCall(signature)
         self._operator = operator
-        self._provider: ModuleType | None = None
+        self._path = "not called on a GPU yet"
         self._kept: list[Plan] = []
-        self._attempts: Counter[tuple[object, ...]] = Counter()
         self._reasons: dict[str, None] = {}
-        self._never = ""
 
     # What the operator asks.
 
-    @property
-    def follows(self) -> bool:
-        """Whether the call that is under way is to be followed."""
-        return _to_follow.get() is self or settings.current().check_replay
-
     def report(self) -> Replay:
         """How calls are replayed so far."""
-        path = "not called on a GPU yet" if self._provider is None else _short(self._provider)
-        return Replay(path=path, plans=len(self._kept), reasons=tuple(self._reasons))
+        return Replay(path=self._path, plans=len(self._kept), reasons=tuple(self._reasons))
 
-    def open(self, provider: ModuleType) -> Plans:
-        """Begin to keep plans. Where there will never be one, calls go on as before."""
+    def open(self) -> Plans:
+        """Let native code call the body, and keep plans of it."""
         if self.plans is None:
-            self._provider = provider
-            self.plans = provider.plans(self.arguments, self)
-            self._recorded.replay = self.plans.run
+            self._path = "native"
+            if not self.signature.mutates:
+                self.record = self._recorder.whole(self._call)
+            self.plans = native.plans(self.arguments, self, returns=self.signature.returns)
+            self._call.below = self.plans.run
             self.stale()
+            _opened.add(self)
         return self.plans
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body and follow it; keep the plan, or in the debug mode compare it with those there are."""
-        token = _to_follow.set(None)
-        try:
-            whole = self._whole(args, kwargs)
-            followed = follow(
-                self._body, whole, keyword_only=self.signature.keyword_only, writes=self.signature.mutates
-            )
-        finally:
-            _to_follow.reset(token)
-        if settings.current().check_replay:
-            self._compare(followed, tuple(whole.values()))
-        elif isinstance(followed.plan, Plan):
-            self._keep(followed.plan)
-        if isinstance(followed.plan, Unfollowed):
-            self._reasons.setdefault(str(followed.plan))
-        return followed.result
+    def refuse(self, reason: str) -> None:
+        """Note why the native part takes no calls."""
+        if self.plans is None:
+            self._path = reason
 
-    def _whole(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def compare(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body, and compare what it does with the plans that there are.
+
+        Raises:
+            ReplayMismatch: They differ.
+        """
         given = dict(zip((a.name for a in self.arguments), args, strict=False)) | kwargs
-        return {a.name: given[a.name] if a.name in given else a.default[0] for a in self.arguments}
-
-    def _keep(self, plan: Plan) -> None:
-        if self.plans is None or self._provider is None:
-            return
-        current = cuda.primary_context(plan.device.index) if plan.device.type == "cuda" else 0
-        if self._provider.add(self.plans, plan, self.signature.qualified_name, current):
-            self._kept.append(plan)
-
-    def _compare(self, followed: Followed, values: tuple[Any, ...]) -> None:
-        seen = followed.effects
-        if seen is None:
-            return
+        values = tuple(given[a.name] if a.name in given else a.default[0] for a in self.arguments)
+        followed = self._follow(values)
+        if followed.effects is None:
+            return followed.result
         for plan in self._kept:
             prepared = evaluate(plan, values) if matches(plan, values) else None
-            difference = compare(prepared, seen) if prepared is not None else None
+            difference = compare(prepared, followed.effects) if prepared is not None else None
             if difference is not None:
                 raise ReplayMismatch(
                     f"a plan of {self.signature} differs from its body: {difference}.\n"
@@ -157,106 +124,85 @@ class Replays:
                 )
         if isinstance(followed.plan, Plan) and followed.plan not in self._kept:
             self._kept.append(followed.plan)
+        return followed.result
 
-    # What a call by plan asks.
+    def _follow(self, values: tuple[Any, ...]) -> Followed:
+        whole = dict(zip((a.name for a in self.arguments), values, strict=True))
+        followed = follow(
+            self.body, whole, keyword_only=self.signature.keyword_only, writes=self.signature.mutates
+        )
+        if isinstance(followed.plan, Unfollowed):
+            self._reasons.setdefault(str(followed.plan))
+        return followed
 
-    def miss(self, fallback: Fallback, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """Call the ordinary way, and follow the body where that has not been tried too often."""
-        if not self._may_try((*args, *(kwargs or {}).values())):
-            return fallback(*args, **(kwargs or {}))
-        token = _to_follow.set(self)
-        try:
-            return fallback(*args, **(kwargs or {}))
-        finally:
-            _to_follow.reset(token)
+    # What a call asks.
 
-    def _may_try(self, values: Sequence[Any]) -> bool:
-        if self._never:
-            return False
-        kind = tuple((v.dtype, v.dim(), v.device) if isinstance(v, Tensor) else type(v) for v in values)
-        self._attempts[kind] += 1
-        return self._attempts[kind] <= MOST_ATTEMPTS
+    def scope(self, gpu: int) -> context.Scope:
+        """Return the scope of the body on tensors of a GPU; of the CPU where the number is less than 0."""
+        return context.in_body(self._name, gpu)
+
+    def follow(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body and follow it; keep the plan."""
+        followed = self._follow((*args, *kwargs.values()))
+        if isinstance(followed.plan, Plan):
+            self._keep(followed.plan)
+        return followed.result
+
+    def _keep(self, plan: Plan) -> None:
+        current = cuda.primary_context(plan.device.index) if plan.device.type == "cuda" else 0
+        if self.plans is not None and native.add(self.plans, plan, self._name, current):
+            self._kept.append(plan)
+
+    def check(self, result: Any, given: tuple[Any, ...]) -> Any:
+        """Return what the body returned, if that is what the schema promises."""
+        return execution.checked(self.signature, result, *self._call.given(given))
 
     def _refuse_gradient(self, *values: Any) -> Any:
         """Call the ordinary way, which refuses to write what has a gradient."""
         called = self._operator()._op
         called = getattr(called, "fallback", called)
-        args, kwargs = self._recorded.given(values)
+        args, kwargs = self._call.given(values)
         return called(*args, **kwargs)
-
-    def _compute(self, values: tuple[Any, ...]) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return self.miss(self._operator(), *self._recorded.given(values))
 
     def stale(self) -> None:
         """Drop every plan, and look anew at what the body reads beside its arguments."""
         assert self.plans is not None
         self._kept.clear()
-        self._attempts.clear()
-        self._never = ""
         found = self._rows()
         if isinstance(found, Unfollowed):
-            self._never = str(found)
-            self._reasons.setdefault(self._never)
-        self.plans.clear(() if isinstance(found, Unfollowed) else found)
+            self._reasons.setdefault(str(found))
+            self.plans.clear((), False)
+        else:
+            self.plans.clear(found, True)
 
     def _rows(self) -> tuple[Row, ...] | Unfollowed:
-        found = reads(self._body) if self.wanted else Unfollowed(reason="replay=False", always=True)
+        if not self.wanted:
+            return Unfollowed(reason="replay=False", always=True)
+        if not settings.current().replay:
+            return Unfollowed(reason="DOTCU_REPLAY=0", always=True)
+        found = reads(self.body)
         try:
             return found if isinstance(found, Unfollowed) else rows(found)
         except NoPlace as error:
             return Unfollowed(reason=str(error), always=True)
 
-    def elsewhere(self, index: int, values: tuple[Any, ...]) -> Any:
-        """Replay with a device made current, which another one was on this thread, or none."""
-        if _made_current.get() or self.plans is None:
-            return NotImplemented
-        token = _made_current.set(True)
-        try:
-            with torch.cuda.device(index), cuda.entered(index):
-                return self.plans.run(values)
-        finally:
-            _made_current.reset(token)
-
     def failure(self, plan: int, launch: int, status: int) -> None:
         """Raise the driver's refusal of a launch, by the names of operator and kernel."""
         known = self._kept[plan].launches[launch].kernel if plan < len(self._kept) else "a kernel"
-        cuda.fail(status, f"Launching {known} of {self.signature.qualified_name}, as planned,")
+        cuda.fail(status, f"Launching {known} of {self._name}, as planned,")
 
-    def write(self, tensors: list[Tensor]) -> None:
-        """Count a write in the version of each tensor."""
-        count_writes(tensors)
-
-
-def _short(provider: ModuleType) -> str:
-    return provider.__name__.rpartition(".")[2]
+    def error(self, error: BaseException) -> None:
+        """Raise what a fault that torch found in the body means; return where there is no more to say."""
+        execution.explain(self._name, error)
 
 
-def provider(device: torch.device, *, natively: bool) -> ModuleType | str:
-    """What replays calls on tensors of a device's type; or why nothing does.
-
-    Args:
-        natively: Whether native code may.
-    """
-    found = native if natively and not native.prepare(device) else portable
-    return found.prepare(device) or found
+_opened: WeakSet[Replays] = WeakSet()
 
 
-def wanted(now: settings.Settings) -> bool:
-    """Whether the settings let calls be replayed."""
-    return now.replay and not (now.check_replay or now.launch_blocking)
+def _follow_settings(before: settings.Settings, after: settings.Settings) -> None:
+    if before.replay != after.replay:
+        for replays in tuple(_opened):
+            replays.stale()
 
 
-@functools.cache
-def _hold_by_settings() -> None:
-    """Let nothing be replayed while the settings say so."""
-    settings.watch(lambda before, after: context.held.change(wanted(before) - wanted(after)))
-    context.held.change(not wanted(settings.current()))
-
-
-@functools.cache
-def hold_with(provider: ModuleType) -> None:
-    """Let nothing be replayed while a block must see every call, or the settings say so."""
-    _hold_by_settings()
-    context.held.follow(provider.hold)
-    os.register_at_fork(after_in_child=lambda: provider.hold(1) if forked_with_cuda() else None)
+settings.watch(_follow_settings)

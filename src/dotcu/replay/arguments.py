@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from dotcu.replay.rows import Row
 
 Fallback = Callable[..., Any]
@@ -34,12 +32,14 @@ class Argument:
     Attributes:
         kinds: What is taken as it is; empty where nothing is, since torch would convert it.
         makes_float: Whether torch makes a float of an int.
+        written: Whether the operator writes it.
         default: Empty, or the one default.
     """
 
     name: str
     kinds: Kinds
     makes_float: bool = False
+    written: bool = False
     keyword_only: bool = False
     default: tuple[Any, ...] = ()
 
@@ -73,31 +73,38 @@ def _read(argument: Any, default: Any) -> Argument:
         name=argument.name,
         kinds=kinds | Kinds.NONE if optional and kinds else kinds,
         makes_float=kind == "float",
+        written=argument.alias_info is not None and argument.alias_info.is_write,
         keyword_only=argument.kwarg_only,
         default=(default,) if argument.has_default_value() else (),
     )
 
 
 class Caller(Protocol):
-    """What a call by plan asks of the overload that it belongs to."""
+    """What a call asks of its overload. `values` has one for each argument of the schema."""
 
-    def miss(self, fallback: Fallback, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """Call an overload that has no plan for these arguments yet."""
+    body: Callable[..., Any]
+    """The body."""
+
+    def scope(self, gpu: int) -> object:
+        """Return the scope of the body on tensors of a GPU; of the CPU where the number is less than 0."""
+
+    def follow(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body and make a plan of what it does."""
+
+    def check(self, result: Any, given: tuple[Any, ...]) -> Any:
+        """Return what the body returned, if that is what the schema promises; `given` has every value."""
 
     def record(self, *values: Any) -> Any:
-        """Call with a gradient to record; one value for each argument of the schema."""
+        """Call with a gradient to record."""
 
     def stale(self) -> None:
         """Take note that something which the body reads is not what it was: no plan holds."""
 
-    def elsewhere(self, index: int, values: tuple[Any, ...]) -> Any:
-        """Replay with this device made current; NotImplemented where that is not possible."""
-
     def failure(self, plan: int, launch: int, status: int) -> None:
         """Raise what the driver's status means for a launch of the plan of that number."""
 
-    def write(self, tensors: list[Tensor]) -> None:
-        """Count a write in the version of each tensor."""
+    def error(self, error: BaseException) -> None:
+        """Raise what a fault that torch found in the body means; return where there is no more to say."""
 
 
 class Plans(Protocol):
@@ -108,11 +115,11 @@ class Plans(Protocol):
     def add(self, packed: Any, /) -> bool:
         """Keep a plan; False where there are too many."""
 
-    def clear(self, reads: tuple[Row, ...], /) -> None:
-        """Drop every plan, and take what later ones read beside their arguments."""
+    def clear(self, reads: tuple[Row, ...], follows: bool, /) -> None:
+        """Drop every plan; take what later ones read beside their arguments, and whether to make any."""
 
     def run(self, values: tuple[Any, ...], /) -> Any:
-        """Replay below autograd with a value for each argument, or give NotImplemented."""
+        """Compute below autograd with a value for each argument, by a plan or by the body."""
 
 
 def positional(arguments: Sequence[Argument]) -> int:

@@ -111,7 +111,8 @@ def _call(
 ) -> Any:
     args = [value for name, value in arguments.items() if name not in keyword_only]
     kwargs = {name: arguments[name] for name in keyword_only}
-    with context.entering(context.Place.BODY, operator=context.current().operator, recorder=recorder):
+    now = context.current()
+    with context.entering(context.Place.BODY, operator=now.operator, recorder=recorder, gpu=now.gpu):
         return body(*args, **kwargs)
 
 

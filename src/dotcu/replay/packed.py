@@ -29,7 +29,6 @@ def pack(plan: Plan, operator: str, codes: Codes, context: int) -> tuple[object,
         tuple(map(_allocation, plan.allocations)),
         tuple(_launch(launch, operator) for launch in plan.launches),
         _ints(plan.results),
-        _ints(plan.writes),
         plan.single,
         plan.distinct,
         context,
@@ -66,7 +65,7 @@ def _launch(launch: Launch, operator: str) -> tuple[object, ...]:
         launch.parameters,
         _ints(launch.offsets),
         b"".join(struct.pack("<4i", f.offset, f.kind, f.source, f.step) for f in launch.fields),
-        replayed(launch, operator),
+        _replayed(launch, operator),
         launch.grid,
         launch.block,
         launch.smem_bytes,
@@ -77,7 +76,7 @@ def _launch(launch: Launch, operator: str) -> tuple[object, ...]:
     )
 
 
-def replayed(launch: Launch, operator: str) -> Launched:
+def _replayed(launch: Launch, operator: str) -> Launched:
     """What a fault is told of a launch that was replayed: its grid is not kept."""
     device = launch.device.index or 0
     return Launched(operator, launch.kernel, f"block={launch.block}, replayed from a plan", device)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from dotcu.kernel import Kernel, Module
+from dotcu.kernel.queries import ByLayout
 from dotcu.replay.allowed import attributes, is_allowed, is_constant
 from dotcu.replay.bytecode import Load, facts
 from dotcu.replay.plan import Read, Unfollowed
@@ -148,6 +149,8 @@ class _Reader:
         if type(value) is Module and chain:
             self._kernel_of(value, name, chain)
             return
+        if isinstance(value, ByLayout):  # which runs the function where a body is followed
+            value = value.function
         if isinstance(value, FunctionType) and not is_allowed(value) and not _is_torchs(value):
             self.function(value)
             if chain:

@@ -33,14 +33,6 @@ def rows(found: Sequence[Read]) -> tuple[Row, ...]:
     return tuple(_row(read) for read in found)
 
 
-def holds(row: Row) -> bool:
-    """Whether a row is what it was."""
-    where, what, value = row
-    if isinstance(where, int):
-        return bool(_word(where) == what)
-    return isinstance(where, dict) and what in where and where[what] is value
-
-
 def _row(read: Read) -> Row:
     if isinstance(read.names, dict):
         return read.names, read.name, read.value

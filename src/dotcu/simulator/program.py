@@ -14,40 +14,11 @@ from numpy.typing import NDArray
 from dotcu.errors import SimulationError
 from dotcu.simulator.decoding.decode import Decoded, decode
 from dotcu.simulator.machine.memory import Buffer, Region, allocate
-from dotcu.simulator.ptx.headers import Outline, function_not_found, outline
+from dotcu.simulator.ptx.headers import EntryHeader, Outline, function_not_found, outline
 from dotcu.simulator.ptx.instructions import TYPE_BYTES, Body, Header, Location, Part, Symbol, Variable
 from dotcu.simulator.ptx.link import Linked, Placed, Refusal, Unresolved, link
-from dotcu.simulator.ptx.parser import parse_body
 from dotcu.simulator.refusal import refusal_error, refused_call, unresolved_call
 from dotcu.simulator.semantics.calls import BUILTINS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Param:
-    """A kernel's parameter as PTX declares it; a struct is an array of b8."""
-
-    name: str
-    size: int
-    align: int
-    ptx_type: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntryHeader:
-    """A kernel's parameters and limits.
-
-    Attributes:
-        params: In order.
-        max_threads: .maxntid in x, y, z; empty if none is given.
-        required_threads: .reqntid in x, y, z; empty if none is given.
-        cluster: .reqnctapercluster in x, y, z; empty if none is given.
-    """
-
-    name: str
-    params: tuple[Param, ...]
-    max_threads: tuple[int, ...]
-    required_threads: tuple[int, ...]
-    cluster: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,33 +30,6 @@ class Entry(EntryHeader):
     """
 
     smem_bytes: int
-
-
-def entry_headers(ptx: str) -> Mapping[str, EntryHeader]:
-    """The kernels of a PTX file by name, without reading their bodies.
-
-    Raises:
-        SimulationError: The text is not well-formed PTX.
-    """
-    return _headers(outline(ptx))
-
-
-def _headers(outlined: Outline) -> dict[str, EntryHeader]:
-    return {
-        name: EntryHeader(
-            name=name,
-            params=tuple(_param(v) for v in header.params),
-            max_threads=header.max_threads,
-            required_threads=header.required_threads,
-            cluster=header.cluster,
-        )
-        for name, header in outlined.headers.items()
-        if header.is_entry and name in outlined.bodies
-    }
-
-
-def _param(variable: Variable) -> Param:
-    return Param(name=variable.name, size=variable.size, align=variable.align, ptx_type=variable.type)
 
 
 def parameter_offsets(header: Header | EntryHeader) -> dict[str, int]:
@@ -105,15 +49,10 @@ class Program:
         self.outlined = outlined
         self.texts = texts
         self.files = {n: files.get(path, path) for n, path in outlined.files.items()}
-        self.headers: Mapping[str, EntryHeader] = _headers(outlined)
-        self.addresses = {
-            v.name: allocate(v.size) for v in outlined.variables.values() if v.space != "shared"
-        }
+        self.headers: Mapping[str, EntryHeader] = outlined.entries
+        self.variables = dict(outlined.module_variables)
+        self.addresses = {v.name: allocate(v.size) for v in self.variables.values()}
         self.addresses |= {n: allocate(1) for n in outlined.bodies if not outlined.headers[n].is_entry}
-        self.variables: dict[str, Variable] = {
-            v.name: v for v in outlined.variables.values() if v.space != "shared"
-        }
-        self._bodies: dict[str, Body] = {}
         self._decoded: dict[str, Decoded] = {}
         self._lock = threading.RLock()
 
@@ -154,20 +93,13 @@ class Program:
         header = self.headers.get(name)
         if header is None:
             raise function_not_found(self.outlined, name)
-        end = 0
-        for variable in self.body(name).variables.values():
-            if variable.space == "shared" and not variable.extern:
-                end = -(-end // variable.align) * variable.align + variable.size
-        return Entry(**vars(header), smem_bytes=end)
+        with self._lock:
+            return Entry(**vars(header), smem_bytes=self.outlined.static_smem_bytes(name))
 
     def body(self, name: str) -> Body:
         """The parsed body of a function."""
         with self._lock:
-            if name not in self._bodies:
-                header = self.outlined.headers[name]
-                params = (*header.params, *header.returns)
-                self._bodies[name] = parse_body(self.outlined.text, self.outlined.bodies[name], params)
-            return self._bodies[name]
+            return self.outlined.body(name)
 
     def decoded(self, name: str) -> Decoded:
         """A kernel, ready to run.

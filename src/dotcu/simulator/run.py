@@ -6,13 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dotcu.errors import FindingError
+from dotcu.simulator import CHECKS
 from dotcu.simulator.counting.counters import Counters
 from dotcu.simulator.finding import Finding
 
 DEFAULT_STEP_LIMIT = 5_000_000
-
-# What is checked, and can be left out.
-CHECKS = frozenset({"bounds", "init", "race", "barrier"})
 
 
 @dataclass

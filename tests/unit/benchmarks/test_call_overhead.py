@@ -14,9 +14,9 @@ from torch import Tensor
 
 import call_overhead
 import dotcu
-from calls import ours, stats, timing
+from calls import bare, ours, stats, timing
 from calls.stats import Goal, Verdict
-from calls.timing import Ready, Skipped
+from calls.timing import Ready, Skipped, Timed
 from calls.work import Call, Contender, Inputs, Once, make_inputs
 
 
@@ -132,6 +132,23 @@ def test_a_contender_that_gives_the_same_memory_twice_is_skipped(inputs: Inputs)
     assert "same memory" in reason(prepared(inputs, make))
 
 
+def test_a_contender_that_writes_gives_the_same_memory_twice(inputs: Inputs) -> None:
+    def make(inputs: Inputs) -> Call:
+        out = torch.empty_like(inputs.a)
+        return lambda: torch.add(inputs.a, inputs.b, out=out)
+
+    assert isinstance(prepared(inputs, make, writes=True), Ready)
+    assert "other memory" in reason(prepared(inputs, adding, writes=True))
+
+
+def test_a_contender_that_writes_only_once_is_skipped(inputs: Inputs) -> None:
+    def make(inputs: Inputs) -> Call:
+        out = inputs.a + inputs.b
+        return lambda: out
+
+    assert "wrong" in reason(prepared(inputs, make, writes=True))
+
+
 def test_a_contender_that_does_not_record_is_skipped(inputs: Inputs) -> None:
     assert "requires_grad" in reason(prepared(inputs, adding, records=True))
 
@@ -179,13 +196,9 @@ def clock_of(step_ns: int) -> Callable[[], int]:
     return lambda: next(ticks)
 
 
-def ready_to(name: str, call: Callable[[], Any], **more: Any) -> Ready:
-    return Ready(contender=Contender(name=name, make=adding, **more), call=call)
-
-
 def test_a_time_is_microseconds_per_call_for_each_round() -> None:
     found = timing.measure(
-        [ready_to("a", int), ready_to("b", int)],
+        [Timed(name="a", call=int), Timed(name="b", call=int)],
         rounds=3,
         calls=10,
         synchronize=int,
@@ -196,14 +209,34 @@ def test_a_time_is_microseconds_per_call_for_each_round() -> None:
 
 def test_a_call_of_many_launches_is_made_less_often() -> None:
     made: list[int] = []
-    ready = ready_to("long", lambda: made.append(1), launches=10)
-    timing.measure([ready], rounds=1, calls=300, synchronize=int)
+    long = Timed(name="long", call=lambda: made.append(1), launches=10)
+    timing.measure([long], rounds=1, calls=300, synchronize=int)
     assert len(made) == 30 + timing.WARM_CALLS // 10
+
+
+def test_waiting_for_the_gpu_counts_only_where_it_is_asked_for() -> None:
+    now = 0
+
+    def synchronize() -> None:
+        nonlocal now
+        now += 7000
+
+    for waits, us in ((False, 0.0), (True, 7.0)):
+        found = timing.measure(
+            [Timed(name="a", call=int)],
+            rounds=1,
+            calls=1,
+            waits=waits,
+            synchronize=synchronize,
+            clock_ns=lambda: now,
+        )
+        assert found == {"a": [us]}
 
 
 def test_the_collector_rests_while_calls_are_made_and_not_longer() -> None:
     seen: list[bool] = []
-    timing.measure([ready_to("a", lambda: seen.append(gc.isenabled()))], rounds=1, calls=1, synchronize=int)
+    timed = Timed(name="a", call=lambda: seen.append(gc.isenabled()))
+    timing.measure([timed], rounds=1, calls=1, synchronize=int)
     assert not any(seen)
     assert gc.isenabled()
 
@@ -211,11 +244,26 @@ def test_the_collector_rests_while_calls_are_made_and_not_longer() -> None:
 # dotcu's own contenders, and the program.
 
 
-@pytest.mark.parametrize("name", [ours.DIRECT, ours.TORCH_OPS, ours.THREE_DIRECT, ours.TEN_TORCH_OPS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        ours.DIRECT,
+        ours.TORCH_OPS,
+        ours.BODY_DIRECT,
+        ours.EIGHT_DIRECT,
+        ours.CLONE_TORCH_OPS,
+        ours.READ_DIRECT,
+        ours.THREE_DIRECT,
+        ours.TEN_TORCH_OPS,
+        bare.DOTCU,
+    ],
+)
 def test_dotcus_contenders_are_right(name: str, inputs: Inputs) -> None:
-    (contender,) = (contender for contender in ours.CONTENDERS if contender.name == name)
+    (contender,) = (each for each in (*ours.CONTENDERS, *bare.CONTENDERS) if each.name == name)
     with dotcu.simulate():
-        assert isinstance(timing.prepare(contender, inputs), Ready)
+        ready = timing.prepare(contender, inputs)
+        assert isinstance(ready, Ready)
+        assert call_overhead.still_right([ready], inputs) == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about a machine without a GPU")

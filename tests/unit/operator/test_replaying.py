@@ -20,7 +20,7 @@ import dotcu
 from dotcu import errors, settings
 from dotcu.kernel import cuda, recent
 from dotcu.operator import execution, replaying
-from dotcu.replay import native, portable
+from dotcu.replay import native
 from fake_launch import Driver, fake_launch
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason=native.missing() or "the native part is there")
@@ -568,8 +568,24 @@ def test_replay_can_be_left_out(driver: Driver, bodies: list[str]) -> None:
 def test_the_native_part_can_be_turned_off_for_what_is_defined_then() -> None:
     with settings.override(native=False):
         op = dotcu.op(next(_names))(scale_add)
-    assert replaying.provider(torch.device("cpu"), natively=op._natively) is portable
+    turned_off = "DOTCU_NATIVE=0: the native part is not used"
+    assert replaying.provider(torch.device("cpu"), natively=op._natively) == turned_off
     assert replaying.provider(torch.device("cpu"), natively=True) is native
+
+
+@pytest.mark.parametrize("reason", ["", "dotcu's native part is not there: no compiler"])
+def test_without_the_native_part_every_call_runs_the_body(
+    driver: Driver, bodies: list[str], monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    monkeypatch.setattr(native, "prepare", lambda device: reason)
+    op, (a, b) = dotcu.op(next(_names))(scale_add), pair()
+    assert op.replay.path == "not called on a GPU yet"
+    op.take_calls(torch.device("cpu"))
+    for _ in range(3):
+        assert torch.equal(op(a, b), a + b)
+    assert len(bodies) == (3 if reason else 1)
+    assert op.replay.path == (reason or "native")
+    assert reason in str(op.replay)
 
 
 def test_a_body_that_cannot_be_followed_says_why(driver: Driver, bodies: list[str]) -> None:

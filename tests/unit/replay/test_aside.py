@@ -1,4 +1,4 @@
-"""When a call by plan steps aside, both ways: wherever the dispatcher would do more than call."""
+"""When a call by plan steps aside: wherever the dispatcher would do more than call."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from dotcu.replay.plan import Allocation
-from replays import CPU, TENSOR, VECTOR, Operator, Steps, Way, doubling, plan, tensor_key
+from replays import CPU, TENSOR, VECTOR, Driver, Operator, Steps, doubling, plan, tensor_key
 
 
 @pytest.fixture
-def double(way: Way) -> Iterator[Operator]:
+def double(driver: Driver) -> Iterator[Operator]:
     """An operator on a float vector, which a plain call takes by its plan before the test and after it."""
-    operator = way.operator([TENSOR], doubling())
+    operator = Operator(driver, [TENSOR], doubling())
     assert is_fast(operator)
     yield operator
     assert is_fast(operator)
@@ -160,13 +160,13 @@ STRANGE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", STRANGE)
-def test_a_tensor_that_is_not_plain_goes_to_torch(way: Way, kind: str) -> None:
+def test_a_tensor_that_is_not_plain_goes_to_torch(driver: Driver, kind: str) -> None:
     plans = [
         plan([tensor_key(torch.ones(1, dtype=dtype))], Steps()) for dtype in (torch.float32, torch.complex64)
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, of kinds that are not final
-        operator, x = way.operator([TENSOR], *plans), STRANGE[kind]()
+        operator, x = Operator(driver, [TENSOR], *plans), STRANGE[kind]()
     assert operator(torch.ones(3)) is None
     assert operator(torch.ones(3, dtype=torch.complex64)) is None
     assert operator(x) == "torch"
@@ -202,9 +202,9 @@ def test_without_a_gradient_to_record_the_plan_is_taken(double: Operator, quiet:
     assert double.asked == []
 
 
-def test_every_value_is_given_to_the_recorder(way: Way) -> None:
+def test_every_value_is_given_to_the_recorder(driver: Driver) -> None:
     optional = [TENSOR, *[type(TENSOR)(name=name, kinds=TENSOR.kinds) for name in "yz"]]
-    operator = way.operator(optional, plan([VECTOR] * 3, Steps()))
+    operator = Operator(driver, optional, plan([VECTOR] * 3, Steps()))
     x, y, z = torch.ones(3), torch.ones(3), torch.ones(3, requires_grad=True)
     assert operator(x, z=z, y=y) == "recorded"
     ((_, values),) = operator.caller.calls
@@ -222,8 +222,8 @@ def test_inference_mode_and_its_tensors_are_ordinary(double: Operator) -> None:
 
 
 @pytest.mark.parametrize("autocasts", [True, False])
-def test_autocast_matters_where_the_operator_has_a_rule(way: Way, autocasts: bool) -> None:
-    operator, x = way.operator([TENSOR], doubling(), autocasts=autocasts), torch.ones(3)
+def test_autocast_matters_where_the_operator_has_a_rule(driver: Driver, autocasts: bool) -> None:
+    operator, x = Operator(driver, [TENSOR], doubling(), autocasts=autocasts), torch.ones(3)
     for device in ("cpu", "cuda"):
         torch.set_autocast_enabled(device, True)
         try:
@@ -233,8 +233,8 @@ def test_autocast_matters_where_the_operator_has_a_rule(way: Way, autocasts: boo
     assert is_fast(operator)
 
 
-def test_inside_an_autocast_rule_the_plan_is_taken(way: Way) -> None:
-    operator, x = way.operator([TENSOR], doubling(), autocasts=True), torch.ones(3)
+def test_inside_an_autocast_rule_the_plan_is_taken(driver: Driver) -> None:
+    operator, x = Operator(driver, [TENSOR], doubling(), autocasts=True), torch.ones(3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert operator(x) == "torch"
         with torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.AutocastCPU)):
@@ -249,8 +249,8 @@ def test_below_autograd_nothing_is_recorded(double: Operator) -> None:
     assert double.asked == []
 
 
-def test_where_writes_are_not_counted_a_call_that_writes_goes_to_torch(way: Way) -> None:
-    operator, x = way.operator([TENSOR], plan([VECTOR], Steps(), writes=(0,))), torch.ones(3)
+def test_where_writes_are_not_counted_a_call_that_writes_goes_to_torch(driver: Driver) -> None:
+    operator, x = Operator(driver, [TENSOR], plan([VECTOR], Steps(), writes=(0,))), torch.ones(3)
     assert operator(x) is None
     with torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.ADInplaceOrView)):
         assert operator(x) == "torch"
@@ -284,11 +284,11 @@ def test_a_watcher_of_another_thread_does_not_slow_this_one(double: Operator) ->
     assert seen == ["torch"]
 
 
-def test_zeroing_memory_is_not_dispatched_to_a_caller(way: Way) -> None:
+def test_zeroing_memory_is_not_dispatched_to_a_caller(driver: Driver) -> None:
     steps = Steps()
     two, one = steps.constant(2), steps.constant(1)
     zeros = Allocation(dtype=torch.float32, device=CPU, sizes=(two,), strides=(one,), zeroed=True)
     made = plan([tensor_key(torch.ones(1))], steps, allocations=(zeros,), results=(0,))
     with torch.inference_mode():
-        assert way.operator([TENSOR], made)(torch.ones(1)).tolist() == [0, 0]
-    assert way.operator([TENSOR], made).plans.run((torch.ones(1),)).requires_grad is False
+        assert Operator(driver, [TENSOR], made)(torch.ones(1)).tolist() == [0, 0]
+    assert Operator(driver, [TENSOR], made).plans.run((torch.ones(1),)).requires_grad is False

@@ -1,4 +1,4 @@
-"""Arguments by position, by name and by default, both ways; and which overload takes them."""
+"""Arguments by position, by name and by default; and which overload takes them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from dotcu.replay.arguments import Argument, Kinds
+from dotcu.replay.native import entry
 from dotcu.replay.plan import ConstantKey, Field, FieldKind, NumberKey, Op
 from replays import (
     FLOAT,
     TENSOR,
     VECTOR,
+    Driver,
+    Operator,
     Steps,
-    Way,
     doubling,
     fallback,
     launch,
@@ -53,14 +55,14 @@ def noting() -> Any:
         ((), {"alpha": 3, "n": 1}, (1, 3.0)),
     ],
 )
-def test_names_and_defaults_are_bound(way: Way, args: Any, kwargs: Any, want: Any) -> None:
-    operator = way.operator(BOUND, noting())
+def test_names_and_defaults_are_bound(driver: Driver, args: Any, kwargs: Any, want: Any) -> None:
+    operator = Operator(driver, BOUND, noting())
     assert operator(torch.ones(1), *args, **kwargs) is None
     assert struct.unpack("<q8xd8x", operator.launched[0].parameters) == want
 
 
-def test_the_first_argument_can_be_given_by_name(way: Way) -> None:
-    operator = way.operator(BOUND, noting())
+def test_the_first_argument_can_be_given_by_name(driver: Driver) -> None:
+    operator = Operator(driver, BOUND, noting())
     assert operator(n=3, x=torch.ones(1)) is None
     assert len(operator.launched) == 1
 
@@ -81,37 +83,68 @@ def test_the_first_argument_can_be_given_by_name(way: Way) -> None:
     ],
     ids=str,
 )
-def test_what_the_schema_does_not_take_as_it_is_goes_to_torch(way: Way, args: Any, kwargs: Any) -> None:
-    operator = way.operator(BOUND, noting())
+def test_what_the_schema_does_not_take_as_it_is_goes_to_torch(driver: Driver, args: Any, kwargs: Any) -> None:
+    operator = Operator(driver, BOUND, noting())
     assert operator(torch.ones(1)) is None, "from here on there is a plan to try first"
     assert operator(*args, **kwargs) == "torch"
     assert (operator.asked, len(operator.launched)) == ([], 1)
 
 
-def test_an_argument_of_no_kind_leaves_every_call_to_torch(way: Way) -> None:
+def test_an_argument_of_no_kind_leaves_every_call_to_torch(driver: Driver) -> None:
     listed = Argument(name="sizes", kinds=Kinds(0), default=((1, 2),))
-    operator = way.operator([TENSOR, listed], returning([VECTOR, ConstantKey(value=(1, 2))], 1))
+    operator = Operator(driver, [TENSOR, listed], returning([VECTOR, ConstantKey(value=(1, 2))], 1))
     assert operator(torch.ones(1)) == "torch"
 
 
-def test_an_operator_without_arguments_is_left_to_torch(way: Way) -> None:
-    assert way.operator([])() == "torch"
+def test_a_call_without_a_tensor_is_left_to_torch(driver: Driver) -> None:
+    """Nothing says the device that it is for."""
+    assert Operator(driver, [])() == "torch"
+    optional = Argument(name="x", kinds=Kinds.TENSOR | Kinds.NONE, default=(None,))
+    without = [returning([ConstantKey(value=None), NumberKey(is_float=False)], 4)]
+    operator = Operator(driver, [optional, Argument(name="n", kinds=Kinds.INT, default=(7,))], *without)
+    assert operator() == operator(None, 3) == operator(n=3) == "torch"
+    assert operator(torch.ones(1)) == "body"
+    assert operator.plans.run((None, 3)).shape == (4,), "below autograd torch has chosen the device"
 
 
-def test_two_overloads_that_both_take_the_arguments_go_to_torch(way: Way) -> None:
-    first, second = way.operator([TENSOR], doubling()), way.operator([TENSOR, FLOAT])
-    third = way.operator([TENSOR, Argument(name="n", kinds=Kinds.INT, default=(1,))])
+def test_two_overloads_that_both_take_the_arguments_go_to_torch(driver: Driver) -> None:
+    first, second = Operator(driver, [TENSOR], doubling()), Operator(driver, [TENSOR, FLOAT])
+    third = Operator(driver, [TENSOR, Argument(name="n", kinds=Kinds.INT, default=(1,))])
     x = torch.ones(4)
-    clear = way.module.entry([first.plans, second.plans], fallback, autocasts=False)
+    clear = entry([first.plans, second.plans], fallback, autocasts=False)
     assert clear(x).shape == (4,)
-    assert clear(x, 2.0) == "missed"
-    assert second.asked == ["miss"]
-    unclear = way.module.entry([first.plans, third.plans], fallback, autocasts=False)
+    assert clear(x, 2.0) == "body"
+    assert second.caller.calls == [("body", (x, 2.0), {})]
+    unclear = entry([first.plans, third.plans], fallback, autocasts=False)
     assert unclear(x) == "torch"
-    assert unclear(x, 5) == "missed"
+    assert unclear(x, 5) == "body"
 
 
-def test_run_takes_keyword_only_arguments_by_position(way: Way) -> None:
-    operator = way.operator(BOUND, noting())
+def test_run_takes_keyword_only_arguments_by_position(driver: Driver) -> None:
+    operator = Operator(driver, BOUND, noting())
     assert operator.plans.run((torch.ones(1), 3, 0.25)) is None
     assert struct.unpack("<q8xd8x", operator.launched[0].parameters) == (3, 0.25)
+
+
+def test_arguments_by_keyword_only_reach_the_body_by_keyword(driver: Driver) -> None:
+    operator, x = Operator(driver, BOUND), torch.ones(1)
+    for call in (operator, lambda *args, **kwargs: operator(n=args[1], x=args[0], **kwargs)):
+        assert call(x, 3, alpha=0.25) == "body"
+    assert operator(x) == "body"
+    assert operator.plans.run((x, 5, 4.0)) == "body"
+    assert operator.caller.calls == [
+        ("body", (x, 3), {"alpha": 0.25}),
+        ("body", (x, 3), {"alpha": 0.25}),
+        ("body", (x, 7), {"alpha": 2.0}),
+        ("body", (x, 5), {"alpha": 4.0}),
+    ]
+
+
+def test_run_refuses_what_no_call_could_have_given(driver: Driver) -> None:
+    operator, x = Operator(driver, BOUND, noting()), torch.ones(1)
+    for values in ((), (x,), (x, 3), (x, 3, 2.0, 1), (3, 3, 2.0), (x, "3", 2.0), (x, 3, "2")):
+        with pytest.raises(TypeError, match="a value for each argument"):
+            operator.plans.run(values)
+    with pytest.raises(TypeError, match="a value for each argument"):
+        operator.plans.run([x, 3, 2.0])
+    assert operator.asked == []

@@ -1,7 +1,9 @@
-"""The native path where it differs from the portable one: whether it is there, what it learns of torch."""
+"""The native part: whether it is there, what it learns of torch, what it keeps."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dotcu.replay import native
 from dotcu.replay.plan import NumberKey
-from replays import CPU, INT, TENSOR, Caller, Steps, launch, plan
+from replays import CPU, INT, TENSOR, Caller, Driver, Operator, Steps, doubling, launch, plan
 
 
 @pytest.fixture
@@ -35,6 +37,24 @@ def test_a_plan_that_is_too_large_is_not_kept() -> None:
     made = plan([NumberKey(is_float=False)], steps, launches=(large,))
     assert not native.add(plans, made, "tests::large", 0)
     assert len(plans) == 0
+
+
+def test_dropped_plans_are_freed_with_what_they_read(driver: Driver) -> None:
+    class Value:
+        """Something that can be referred to weakly."""
+
+    value = Value()
+    gone = weakref.ref(value)
+    double = Operator(driver, [TENSOR], doubling(), reads=(({"V": value}, "V", value),))
+    double.plans.clear(())
+    del value
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.usefixtures("there")
+def test_a_device_that_torch_cannot_allocate_on_is_named() -> None:
+    assert native.prepare(torch.device("meta")) == "torch has no _empty_strided_meta"
 
 
 INSIDE: dict[str, Callable[[Callable[[], None]], Any]] = {

@@ -61,7 +61,8 @@ def _repeated(subject: Subject, cases: Sequence[Case]) -> Outcome:
             evidence = f"{case.name}: {case.sample}\n{outcome.reason}\n{subject.overload.replay}"
             return FellShort(reason="a call by plan gives other values than the body", evidence=evidence)
     replay = subject.overload.replay
-    return Held() if replay.plans else Held(note=f"no call is by plan: {'; '.join(replay.reasons)}")
+    why = "; ".join(replay.reasons) or replay.path
+    return Held() if replay.plans else Held(note=f"no call is by plan: {why}")
 
 
 def _compare(subject: Subject, cases: Sequence[Case]) -> None:

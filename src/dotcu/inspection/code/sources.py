@@ -14,7 +14,6 @@ from dotcu.errors import ArgumentError, UsageError
 from dotcu.inspection.code.units import Template, TextUnit
 from dotcu.kernel import templates
 from dotcu.kernel.declared import declared
-from dotcu.kernel.spellings import TYPES
 
 _ASKED = re.compile(r"\s*([A-Za-z_][\w:]*)\s*\[(.*)\]\s*", re.DOTALL)
 
@@ -114,4 +113,4 @@ def split(text: str) -> tuple[str, ...]:
 def spelled(argument: str) -> str:
     """A template argument as C++ has it: a dtype's name becomes its type, True becomes true."""
     plain = argument.removeprefix("torch.").strip("\"'")
-    return {"True": "true", "False": "false"}.get(plain) or TYPES.get(plain, plain)
+    return {"True": "true", "False": "false"}.get(plain) or templates.TYPES.get(plain, plain)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from dotcu.compile import CompileOptions, ObjectCode, Resources, Source, Target, build_visible
-from dotcu.compile.signatures import PROBE
+from dotcu.compile.objects import PROBE
 from dotcu.errors import DotcuError, EnvironmentFault, SourceError
 from dotcu.inspection.code import ptx
 from dotcu.inspection.code.places import Place, home_of

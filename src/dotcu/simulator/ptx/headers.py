@@ -1,6 +1,7 @@
 """The top level of a PTX file: headers of functions, module variables, file names.
 
-Bodies are only located, not read: a file may hold many kernels of which one is launched.
+Bodies are only located: a file may hold many kernels of which one is launched. Each is read when it is
+first asked for.
 
 Source: PTX ISA, "Directives" (chapter 11).
 """
@@ -9,14 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dotcu.errors import SimulationError
-from dotcu.simulator.ptx.instructions import Header, Variable
-from dotcu.simulator.ptx.lexer import braces, malformed, tokenize
-from dotcu.simulator.ptx.tokens import Tokens
+from dotcu.simulator.ptx.instructions import Body, Header, Variable
+from dotcu.simulator.ptx.tokens import Tokens, braces, malformed, tokenize
 
 _LINKAGE = {".extern", ".visible", ".weak", ".common"}
 _SPACES = {".global", ".const", ".shared", ".local", ".param", ".managed"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param:
+    """A kernel's parameter as PTX declares it; a struct is an array of b8."""
+
+    name: str
+    size: int
+    align: int
+    ptx_type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryHeader:
+    """A kernel's parameters and limits.
+
+    Attributes:
+        params: In order.
+        max_threads: .maxntid in x, y, z; empty if none is given.
+        required_threads: .reqntid in x, y, z; empty if none is given.
+        cluster: .reqnctapercluster in x, y, z; empty if none is given.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    max_threads: tuple[int, ...]
+    required_threads: tuple[int, ...]
+    cluster: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +64,46 @@ class Outline:
     bodies: Mapping[str, tuple[int, int]]
     variables: Mapping[str, Variable]
     files: Mapping[int, str]
+    _bodies: dict[str, Body] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def entries(self) -> Mapping[str, EntryHeader]:
+        """The kernels that have a body, by name."""
+        return {
+            name: EntryHeader(
+                name=name,
+                params=tuple(map(_param, header.params)),
+                max_threads=header.max_threads,
+                required_threads=header.required_threads,
+                cluster=header.cluster,
+            )
+            for name, header in self.headers.items()
+            if header.is_entry and name in self.bodies
+        }
+
+    @cached_property
+    def module_variables(self) -> dict[str, Variable]:
+        """The variables that a loaded module holds, by name: all but those in shared memory."""
+        return {name: v for name, v in self.variables.items() if v.space != "shared"}
+
+    def body(self, name: str) -> Body:
+        """Parse the body of a function, or give it as it was parsed before."""
+        from dotcu.simulator.ptx.parser import parse_body
+
+        found = self._bodies.get(name)
+        if found is None:
+            header = self.headers[name]
+            params = (*header.params, *header.returns)
+            found = self._bodies[name] = parse_body(self.text, self.bodies[name], params)
+        return found
+
+    def static_smem_bytes(self, name: str) -> int:
+        """The shared memory that the body of a function declares."""
+        end = 0
+        for variable in self.body(name).variables.values():
+            if variable.space == "shared" and not variable.extern:
+                end = -(-end // variable.align) * variable.align + variable.size
+        return end
 
 
 @dataclass
@@ -182,6 +251,19 @@ def _parameters(tokens: Tokens) -> tuple[Variable, ...]:
         found.append(tokens.variable("param"))
         tokens.skip(",")
     return tuple(found)
+
+
+def entry_headers(ptx: str) -> Mapping[str, EntryHeader]:
+    """The kernels of a PTX file by name, without reading their bodies.
+
+    Raises:
+        SimulationError: The text is not well-formed PTX.
+    """
+    return outline(ptx).entries
+
+
+def _param(variable: Variable) -> Param:
+    return Param(name=variable.name, size=variable.size, align=variable.align, ptx_type=variable.type)
 
 
 def function_not_found(outlined: Outline, name: str) -> SimulationError:

@@ -28,10 +28,9 @@ from dotcu.simulator.ptx.instructions import (
     Variable,
     Vector,
 )
-from dotcu.simulator.ptx.lexer import tokenize
 from dotcu.simulator.ptx.locations import At, Locations
 from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
-from dotcu.simulator.ptx.tokens import Tokens
+from dotcu.simulator.ptx.tokens import Tokens, tokenize
 
 _MAX_DEPTH = 256  # of nested scopes
 _MAX_DIGITS = 9  # of a register's number in its family

@@ -1,9 +1,9 @@
-"""Where torch keeps what a guarded call must see: found on known tensors, never assumed.
+"""Where torch keeps what native code must see: found on known tensors, never assumed.
 
 A tensor's dispatch keys and a thread's dispatch state have no C functions. They are found by
-their values: `torch._C._dispatch_keys` tells the keys, and the memory of tensors of many kinds is
+their values: `torch._C._dispatch_keys` gives the keys, and the memory of tensors of many kinds is
 searched for the one place that holds them in each. Where anything is not as expected, there is no
-layout, and calls take the portable path.
+layout, and launches and calls take the road through Python.
 
 Source: c10/core/TensorImpl.h, c10/core/impl/LocalDispatchKeySet.h,
 torch/csrc/autograd/python_variable.h, torch/csrc/inductor/aoti_torch/c/shim.h.
@@ -12,7 +12,7 @@ torch/csrc/autograd/python_variable.h, torch/csrc/inductor/aoti_torch/c/shim.h.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -40,9 +40,19 @@ SYMBOLS = (
     ("device_index", "aoti_torch_get_device_index"),
     ("is_contiguous", "aoti_torch_is_contiguous"),
     ("zero", "aoti_torch_zero_"),
+    ("bump_version", "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"),
 )
-_CUDA_SYMBOLS = (("stream", "aoti_torch_get_current_cuda_stream"),)
-_DRIVER_SYMBOLS = (("context", "cuCtxGetCurrent"), ("launch", "cuLaunchKernelEx"))
+_CUDA_SYMBOLS = (
+    ("stream", "aoti_torch_get_current_cuda_stream"),
+    ("enter_device", "aoti_torch_create_cuda_guard"),
+    ("leave_device", "aoti_torch_delete_cuda_guard"),
+)
+_DRIVER_SYMBOLS = (
+    ("context", "cuCtxGetCurrent"),
+    ("enter", "cuCtxPushCurrent_v2"),
+    ("leave", "cuCtxPopCurrent_v2"),
+    ("launch", "cuLaunchKernelEx"),
+)
 
 OTHER_DTYPES = (torch.complex64, torch.complex128)
 
@@ -106,24 +116,20 @@ def _kinds_of_tensor() -> list[Tensor]:
     ]
 
 
-def _key_set_place(tensors: Iterable[Tensor]) -> int:
+def _place_of(what: str, tensors: Sequence[Tensor], wanted: Callable[[Tensor], int]) -> int:
+    """The one place in a TensorImpl that holds a word in each of some tensors."""
     found = [
         place
         for place in range(0, _IMPL_WORDS * _WORD, _WORD)
-        if all(_word(t._cdata + place) == _keys(t) for t in tensors)
+        if all(_word(t._cdata + place) == wanted(t) for t in tensors)
     ]
     if len(found) != 1:
-        raise NoLayout(f"a tensor's dispatch keys are found in {len(found)} places")
+        raise NoLayout(f"a tensor's {what} found in {len(found)} places")
     return found[0]
 
 
-def key_set_place() -> int:
-    """Where in its TensorImpl a tensor's dispatch keys are, in bytes. Asked in a calm thread.
-
-    Raises:
-        NoLayout: There is no one place.
-    """
-    return _key_set_place(_kinds_of_tensor())
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _autograd_place() -> int:
@@ -141,23 +147,34 @@ def _autograd_place() -> int:
     return places.pop()
 
 
-def _calm_words(read: Callable[[], tuple[int, int] | None]) -> tuple[list[int], tuple[int, int]]:
-    """The dispatch state of a thread that nothing watches, in and out of inference mode, and autocast's part.
+def _state(read: Callable[[], tuple[int, int] | None]) -> dict[str, list[int]]:
+    """The dispatch state of a thread at rest, and what inference mode, autograd and autocast change of it.
 
     Raises:
         NoLayout: The state does not change where it must.
     """
-    calm = read()
+    rest = read()
     with torch.inference_mode():
         inference = read()
+    with torch._C._AutoDispatchBelowAutograd():
+        below = read()
     cast = _under_autocast(read)
-    if calm is None or inference is None or cast is None or inference == calm:
-        raise NoLayout("a thread's dispatch state cannot be read")
     with _Watching():  # type: ignore[no-untyped-call]
         watched = read()
-    if watched in (calm, inference) or calm != read():
+    if rest is None or inference is None or below is None or cast is None or watched is None:
+        raise NoLayout("a thread's dispatch state cannot be read")
+    inference_included, autograd = rest[0] ^ inference[0], below[1] & ~rest[1]
+    changes = inference_included and autograd and below[0] == rest[0] and inference[1] & autograd == autograd
+    if not changes or rest != read():
+        raise NoLayout("a thread's dispatch state does not show inference mode, or what is below autograd")
+    if not (watched[0] ^ rest[0]) & ~inference_included:
         raise NoLayout("a thread's dispatch state does not show a dispatch mode")
-    return [*calm, *inference], (calm[0] ^ cast[0], calm[1] ^ cast[1])
+    return {
+        "rest": [*rest],
+        "inference_included": [inference_included],
+        "autograd_excluded": [autograd],
+        "autocast": [rest[0] ^ cast[0], rest[1] ^ cast[1]],
+    }
 
 
 def _under_autocast(read: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
@@ -185,11 +202,12 @@ def in_a_calm_thread(look: Callable[[], Result]) -> Result:
         return pool.submit(look).result()
 
 
-def plain_keys(device: torch.device) -> list[int]:
+def plain_keys(device: torch.device) -> dict[str, list[int]]:
     """The dispatch keys of an ordinary tensor of a device, and of one made in inference mode."""
     ordinary = torch.empty(0, device=device)  # takes no memory, so that a graph that is captured sees nothing
     with torch.inference_mode():
-        return [_keys(ordinary), _keys(torch.empty(0, device=device))]
+        inference = torch.empty(0, device=device)
+    return {"plain_keys": [_keys(ordinary)], "inference_keys": [_keys(inference)]}
 
 
 def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
@@ -203,13 +221,12 @@ def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
         NoLayout: Something is not where it is known to be.
     """
     kinds = _kinds_of_tensor()
-    words, autocast = _calm_words(read_state)
     return {
         "impl": _impl_place(kinds),
-        "key_set": _key_set_place(kinds),
+        "key_set": _place_of("dispatch keys are", kinds, _keys),
+        "storage": _place_of("storage is", kinds, _storage),
         "autograd_meta": _autograd_place(),
-        "calm_words": words,
-        "autocast_words": autocast,
+        **_state(read_state),
     }
 
 

@@ -1,0 +1,116 @@
+"""How many modules does a launch on a GPU import, beside those that torch imports itself?
+
+    python benchmarks/import_count.py [--cold]
+
+Two new processes under `python -X importtime`. The first imports torch and makes tensors on the GPU. The
+second does the same, then imports dotcu, loads a `.cu` file and launches a kernel of it. A module counts
+that only the second imports: one of dotcu's, of the standard library or of another package, but none of
+torch's own, which torch imports when it pleases.
+
+The kernel was compiled before, by a process that is not counted, and its code comes from the cache; with
+`--cold` the second process compiles it. On a machine without a GPU the second process does what a launch
+does before it asks the driver: it builds for sm_90a, plans the arguments, reads the limits, and imports
+the driver's bindings and the native part.
+
+Exit codes: 0 at most 70 modules, 1 more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+MOST = 70
+
+KERNEL = """
+template <typename T> __global__ void scale(const T* x, T* out, T by, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] * by;
+}
+"""
+
+TENSORS = """
+import sys
+import torch
+x = torch.ones(1024, device=sys.argv[2])
+out = torch.empty_like(x)
+torch.equal(out, 2 * x)
+"""
+
+LAUNCH = """
+import dotcu
+kernels = dotcu.load(sys.argv[1])
+kernels.scale[torch.float32](x, out, 2.0, 1024, grid=dotcu.cdiv(1024, 256), block=256)
+assert torch.equal(out, 2 * x)
+"""
+
+ALL_BUT_THE_DRIVER = """
+import dotcu
+kernels = dotcu.load(sys.argv[1])
+kernel = kernels.scale[torch.float32]
+dotcu.cdiv(1024, 256)
+from contextlib import suppress
+from dotcu.compile import Target
+from dotcu.kernel import cuda as launching
+code = kernel.unit.code(Target.parse("sm_90a"))
+for ask in (code.claim, code.plan, code.needs, code.symbol):
+    ask(kernel.name)
+from cuda.bindings import driver
+with suppress(ImportError):
+    import dotcu._native
+"""
+
+SHOW = "print(*sys.modules)"
+
+
+def modules(script: str, source: Path, cache: Path) -> set[str]:
+    """Everything that a new process imports, by name: what it lists, and what it holds at its end.
+
+    Args:
+        cache: The user's cache directory in that process.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    command = [sys.executable, "-X", "importtime", "-c", script + SHOW, str(source), device]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    environment.pop("DOTCU_CACHE_DIR", None)  # to find the user's directory takes modules, too
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+        raise SystemExit("\n".join(said))
+    timed = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in timed} | set(done.stdout.split())
+
+
+def counted(*, cold: bool) -> list[str]:
+    """The modules that a launch imports, sorted."""
+    launch = TENSORS + (LAUNCH if torch.cuda.is_available() else ALL_BUT_THE_DRIVER)
+    with tempfile.TemporaryDirectory() as folder:
+        source, cache = Path(folder) / "scale.cu", Path(folder) / "cache"
+        source.write_text(KERNEL)
+        if not cold:
+            modules(launch, source, cache)
+        found = modules(launch, source, cache) - modules(TENSORS, source, cache)
+    return sorted(name for name in found if name.partition(".")[0] not in ("torch", "functorch"))
+
+
+def main() -> int:
+    """Count, print, and tell whether there are few enough."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cold", action="store_true", help="count a process that compiles the kernel")
+    found = counted(cold=parser.parse_args().cold)
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: all but the driver's part"
+    print(*found, sep="\n")
+    print(f"{len(found)} modules, of {MOST} at most ({where})")
+    return 0 if len(found) <= MOST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

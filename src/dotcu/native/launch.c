@@ -1,0 +1,420 @@
+/* Launcher: the staged launches of one kernel. What follows from kernel, device, block, shared memory,
+ * cluster and flags was checked and prepared by kernel/staging.py; what is left at a call is done here, in
+ * one pass over the arguments. A call that does not fit is left to Python, which launches it or says why. */
+#include "native.h"
+
+#include <math.h>
+#include <string.h>
+
+/* As kernel/staging.py writes them. */
+typedef struct {
+    int32_t kind, offset, size, dtypes[2], alignment, rank, flags;
+} Parameter;
+enum { POINTER, VIEW, INTEGER, BOOLEAN, FLOATING, MAP, BYTES };
+enum { WRITTEN = 1, SIGNED = 2, EITHER = 4 };
+
+typedef struct {
+    int64_t block[3], smem_bytes, cluster[3]; /* without clusters: zeros */
+    int cooperative, programmatic, device_index;
+} Shape;
+
+/* Kept until its launcher goes: a launch that is under way, without the GIL, points into it. */
+typedef struct Stage {
+    Shape shape;
+    void *function, *context;
+    unsigned long long most_blocks;
+    int64_t multiple[3]; /* of which the grid is one, in each dimension */
+    LaunchAttribute attributes[3];
+    uint32_t attribute_count;
+    PyObject *shown;
+    bool in_force;
+    struct Stage *next;
+} Stage;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *parameters, *packs, *on_failure;
+    int parameter_count, parameter_bytes;
+    Stage *stages; /* the latest first */
+} Launcher;
+
+/* One launch that is being prepared. */
+typedef struct {
+    const Launcher *of;
+    _Alignas(16) char bytes[MAX_PARAMETER_BYTES];
+    void *written[MAX_PARAMETERS];
+    int written_count, device_index;
+    bool outside;
+} Packed;
+
+/* ---------------------------------------------------------------- the configuration */
+
+static bool dimensions(PyObject *value, int64_t *into) {
+    into[1] = into[2] = 1;
+    const bool is_tuple = PyTuple_CheckExact(value), is_list = PyList_CheckExact(value);
+    const Py_ssize_t count = is_tuple ? PyTuple_Size(value) : is_list ? PyList_Size(value) : 0;
+    if (!is_tuple && !is_list) return dotcu_whole(value, into);
+    if (count < 1 || count > 3) return false;
+    for (Py_ssize_t i = 0; i < count; ++i)
+        if (!dotcu_whole(is_tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i), &into[i])) return false;
+    return true;
+}
+
+static bool read_shape(PyObject *const *given, Shape *shape) {
+    memset(shape, 0, sizeof *shape);
+    if (!dimensions(given[0], shape->block) || !dotcu_whole(given[1], &shape->smem_bytes)) return false;
+    if (given[2] != Py_None && !dimensions(given[2], shape->cluster)) return false;
+    if (!PyBool_Check(given[3]) || !PyBool_Check(given[4])) return false;
+    shape->cooperative = given[3] == Py_True;
+    shape->programmatic = given[4] == Py_True;
+    return true;
+}
+
+/* A launch of another shape moves its stage to the front. */
+static const Stage *find(Launcher *self, const Shape *shape) {
+    for (Stage **at = &self->stages; *at; at = &(*at)->next) {
+        Stage *stage = *at;
+        if (!stage->in_force || memcmp(&stage->shape, shape, sizeof *shape)) continue;
+        *at = stage->next;
+        stage->next = self->stages;
+        self->stages = stage;
+        return stage;
+    }
+    return NULL;
+}
+
+/* Source of the limits: CUDA Programming Guide, "Technical Specifications per Compute Capability". */
+static bool grid_fits(const Stage *stage, const int64_t *grid) {
+    static const int64_t most[] = {INT32_MAX, 65535, 65535};
+    uint64_t blocks = 1;
+    for (int axis = 0; axis < 3; ++axis) {
+        if (grid[axis] < 0 || grid[axis] > most[axis] || grid[axis] % stage->multiple[axis]) return false;
+        blocks *= (uint64_t)grid[axis]; /* 31 + 16 + 16 bits */
+    }
+    return !stage->most_blocks || blocks <= stage->most_blocks;
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+static bool is_on_device(Packed *packed, const Tensor *tensor) {
+    if (packed->device_index == NO_DEVICE) packed->device_index = tensor->device_index;
+    return packed->device_index == tensor->device_index;
+}
+
+/* A tensor of plain memory on the launch's device, of which no gradient would be lost. */
+static bool take_tensor(Packed *packed, PyObject *value, Tensor *tensor) {
+    Argument argument = {.value = value};
+    if (dotcu_kind(value) != KIND_TENSOR) return false;
+    const int how = dotcu_read(&argument);
+    if (how == READ_STRANGE || (how == READ_RECORDED && packed->outside && dotcu_grad_enabled())) return false;
+    *tensor = argument.tensor;
+    return is_on_device(packed, tensor);
+}
+
+static void note_write(Packed *packed, const Parameter *parameter, const Tensor *tensor) {
+    if (parameter->flags & WRITTEN) packed->written[packed->written_count++] = tensor->handle;
+}
+
+static bool has_dtype(const Parameter *parameter, const Tensor *tensor) {
+    return parameter->dtypes[0] < 0 || tensor->dtype == parameter->dtypes[0] || tensor->dtype == parameter->dtypes[1];
+}
+
+static bool pack_address(Packed *packed, const Parameter *parameter, const Tensor *tensor) {
+    if (!has_dtype(parameter, tensor) || tensor->address % parameter->alignment) return false;
+    memcpy(packed->bytes + parameter->offset, &tensor->address, 8);
+    note_write(packed, parameter, tensor);
+    return true;
+}
+
+static bool pack_view(Packed *packed, const Parameter *parameter, PyObject *value) {
+    Tensor tensor;
+    char *at = packed->bytes + parameter->offset;
+    if (value == Py_None) return memset(at, 0, (size_t)parameter->size), true;
+    if (!take_tensor(packed, value, &tensor) || !has_dtype(parameter, &tensor) || tensor.dim != parameter->rank)
+        return false;
+    const size_t bytes = 8 * (size_t)tensor.dim;
+    memcpy(at, &tensor.address, 8);
+    memcpy(at + 8, tensor.sizes, bytes);
+    memcpy(at + 8 + bytes, tensor.strides, bytes);
+    note_write(packed, parameter, &tensor);
+    return true;
+}
+
+static bool integer_fits(const Parameter *parameter, int64_t value) {
+    const int bits = 8 * parameter->size;
+    const bool is_signed = parameter->flags & SIGNED, either = parameter->flags & EITHER;
+    if (bits == 64) return is_signed || either || value >= 0;
+    const int64_t low = is_signed || either ? -(INT64_C(1) << (bits - 1)) : 0;
+    const int64_t high = INT64_C(1) << (is_signed && !either ? bits - 1 : bits);
+    return value >= low && value < high;
+}
+
+/* Little endian, as every machine with a GPU is: the low bytes come first. */
+static bool pack_integer(Packed *packed, const Parameter *parameter, int64_t value) {
+    if (!integer_fits(parameter, value)) return false;
+    memcpy(packed->bytes + parameter->offset, &value, (size_t)parameter->size);
+    return true;
+}
+
+static bool pack_float(Packed *packed, const Parameter *parameter, PyObject *value) {
+    const double number = PyFloat_AsDouble(value);
+    if (parameter->size == 8) return memcpy(packed->bytes + parameter->offset, &number, 8), true;
+    const float narrow = (float)number;
+    if (isfinite(number) && !isfinite(narrow)) return false;
+    memcpy(packed->bytes + parameter->offset, &narrow, 4);
+    return true;
+}
+
+/* By the packer in Python, which raises where the value does not fit. */
+static bool pack_bytes(Packed *packed, const Parameter *parameter, PyObject *made) {
+    const bool fits = made && PyBytes_Check(made) && PyBytes_Size(made) == parameter->size;
+    if (fits) memcpy(packed->bytes + parameter->offset, PyBytes_AsString(made), (size_t)parameter->size);
+    Py_XDECREF(made);
+    PyErr_Clear();
+    return fits;
+}
+
+static bool pack_map(Packed *packed, const Parameter *parameter, PyObject *pack, PyObject *value) {
+    Tensor tensor;
+    if (Py_TYPE(value) != dotcu_map_type) return pack_bytes(packed, parameter, PyObject_CallFunctionObjArgs(pack, value, NULL));
+    PyObject *inner = PyObject_GetAttrString(value, "tensor");
+    const bool fits = inner && take_tensor(packed, inner, &tensor) &&
+                      pack_bytes(packed, parameter, PyObject_CallFunction(pack, "Oi", value, packed->device_index));
+    if (fits) note_write(packed, parameter, &tensor);
+    Py_XDECREF(inner);
+    PyErr_Clear();
+    return fits;
+}
+
+/* The pointer and the strides of a dotcu.strided(tensor). Gives how many parameters they take; 0 where they do not fit. */
+static int pack_strided(Packed *packed, const Parameter *parameter, int left, PyObject *value) {
+    Tensor tensor;
+    PyObject *inner = PyObject_GetAttrString(value, "tensor");
+    bool fits = inner && take_tensor(packed, inner, &tensor) && tensor.dim < left && pack_address(packed, parameter, &tensor);
+    Py_XDECREF(inner); /* the wrapper has it */
+    PyErr_Clear();
+    for (int64_t i = 0; fits && i < tensor.dim; ++i)
+        fits = parameter[1 + i].kind == INTEGER && pack_integer(packed, &parameter[1 + i], tensor.strides[i]);
+    return fits ? 1 + (int)tensor.dim : 0;
+}
+
+static bool pack_pointer(Packed *packed, const Parameter *parameter, PyObject *value) {
+    Tensor tensor;
+    if (value == Py_None) return memset(packed->bytes + parameter->offset, 0, 8), true;
+    return take_tensor(packed, value, &tensor) && dotcu_is_contiguous(&tensor) && pack_address(packed, parameter, &tensor);
+}
+
+static bool pack_one(Packed *packed, const Parameter *parameter, PyObject *pack, PyObject *value) {
+    int64_t whole;
+    switch (parameter->kind) {
+    case POINTER: return pack_pointer(packed, parameter, value);
+    case VIEW: return pack_view(packed, parameter, value);
+    case MAP: return pack_map(packed, parameter, pack, value);
+    case INTEGER:
+        if (dotcu_kind(value) == KIND_INT && dotcu_whole(value, &whole)) return pack_integer(packed, parameter, whole);
+        break;
+    case FLOATING:
+        if (dotcu_kind(value) == KIND_FLOAT) return pack_float(packed, parameter, value);
+        break;
+    case BOOLEAN:
+        if (PyBool_Check(value)) return packed->bytes[parameter->offset] = value == Py_True, true;
+        break;
+    }
+    return pack_bytes(packed, parameter, PyObject_CallFunctionObjArgs(pack, value, NULL));
+}
+
+static bool pack_all(Packed *packed, PyObject *args) {
+    const Launcher *self = packed->of;
+    const Parameter *parameters = (const Parameter *)PyBytes_AsString(self->parameters);
+    const Py_ssize_t count = PyTuple_Size(args);
+    int at = 0;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject *value = PyTuple_GetItem(args, i);
+        if (at == self->parameter_count) return false;
+        const Parameter *parameter = &parameters[at];
+        const bool strided = parameter->kind == POINTER && Py_TYPE(value) == dotcu_strided_type;
+        const int taken = strided ? pack_strided(packed, parameter, self->parameter_count - at, value)
+                                  : pack_one(packed, parameter, PyTuple_GetItem(self->packs, at), value);
+        if (!taken) return false;
+        at += taken;
+    }
+    return at == self->parameter_count && packed->device_index != NO_DEVICE;
+}
+
+/* ---------------------------------------------------------------- the launch */
+
+/* Needs no GIL while it waits: a full launch queue is emptied by work that may need Python's other threads. */
+static int run(const Stage *stage, const int64_t *grid, Packed *packed) {
+    const Parameter *parameters = (const Parameter *)PyBytes_AsString(packed->of->parameters);
+    void *pointers[MAX_PARAMETERS];
+    LaunchConfig config = {.smem_bytes = (uint32_t)stage->shape.smem_bytes,
+                           .attributes = (LaunchAttribute *)stage->attributes,
+                           .attribute_count = stage->attribute_count};
+    for (int axis = 0; axis < 3; ++axis) {
+        config.grid[axis] = (uint32_t)grid[axis];
+        config.block[axis] = (uint32_t)stage->shape.block[axis];
+    }
+    for (int i = 0; i < packed->of->parameter_count; ++i) pointers[i] = packed->bytes + parameters[i].offset;
+    PyThreadState *thread = PyEval_SaveThread();
+    config.stream = dotcu_stream(packed->device_index);
+    const bool entered = !dotcu_context_is(stage->context) && dotcu_enter_context(stage->context);
+    const int status = dotcu_launch(&config, stage->function, pointers);
+    if (entered) dotcu_leave_context();
+    PyEval_RestoreThread(thread);
+    return status;
+}
+
+static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t count) {
+    Launcher *self = (Launcher *)object;
+    Packed packed = {.of = self, .device_index = NO_DEVICE};
+    Shape shape;
+    int64_t grid[3];
+    if (count != 8) return PyErr_Format(PyExc_TypeError, "launch takes 8 arguments, got %zd", count);
+    PyObject *operator = NULL;
+    const int place = self->stages && given[7] == Py_None ? dotcu_place(&operator) : PLACE_OTHER;
+    packed.outside = place == PLACE_OUTSIDE;
+    const Stage *stage = NULL;
+    if (place != PLACE_OTHER && dimensions(given[1], grid) && read_shape(given + 2, &shape) && pack_all(&packed, given[0])) {
+        shape.device_index = packed.device_index;
+        stage = find(self, &shape);
+    }
+    PyObject *result = NULL;
+    PyErr_Clear();
+    if (!stage || !grid_fits(stage, grid)) {
+        result = Py_False;
+        Py_INCREF(result);
+    } else if (!grid[0] || !grid[1] || !grid[2]) {
+        result = Py_True;
+        Py_INCREF(result);
+    } else {
+        const int status = run(stage, grid, &packed);
+        const uint32_t sizes[] = {(uint32_t)grid[0], (uint32_t)grid[1], (uint32_t)grid[2]};
+        if (status) {
+            result = PyObject_CallFunction(self->on_failure, "O(III)i", stage->shown, sizes[0], sizes[1], sizes[2], status);
+            Py_CLEAR(result); /* it raises */
+        } else {
+            for (int i = 0; i < packed.written_count; ++i) dotcu_count_write(packed.written[i]);
+            dotcu_note(stage->shown, operator, sizes);
+            result = Py_True;
+            Py_INCREF(result);
+        }
+    }
+    Py_XDECREF(operator);
+    return result;
+}
+
+/* ---------------------------------------------------------------- Launcher */
+
+static PyObject *stage(PyObject *object, PyObject *packed) {
+    Launcher *self = (Launcher *)object;
+    unsigned long long function, context, most_blocks;
+    PyObject *shown;
+    Shape shape;
+    long long block[3], smem_bytes, cluster[3], multiple[3];
+    unsigned with_cluster[3];
+    int with_cooperative, with_programmatic;
+    memset(&shape, 0, sizeof shape);
+    if (!PyArg_ParseTuple(packed, "((LLL)L(LLL)ppi)KKK(LLL)(III)ppO", &block[0], &block[1], &block[2], &smem_bytes,
+                          &cluster[0], &cluster[1], &cluster[2], &shape.cooperative, &shape.programmatic,
+                          &shape.device_index, &function, &context, &most_blocks, &multiple[0], &multiple[1],
+                          &multiple[2], &with_cluster[0], &with_cluster[1], &with_cluster[2], &with_cooperative,
+                          &with_programmatic, &shown))
+        return NULL;
+    Stage *made = PyMem_Calloc(1, sizeof *made);
+    if (!made) return PyErr_NoMemory();
+    shape.smem_bytes = smem_bytes;
+    for (int axis = 0; axis < 3; ++axis) {
+        shape.block[axis] = block[axis];
+        shape.cluster[axis] = cluster[axis];
+        made->multiple[axis] = multiple[axis];
+    }
+    made->shape = shape;
+    made->function = (void *)(uintptr_t)function;
+    made->context = (void *)(uintptr_t)context;
+    made->most_blocks = most_blocks;
+    made->attribute_count = dotcu_attributes(made->attributes, with_cluster, with_cooperative, with_programmatic);
+    made->in_force = true;
+    Py_INCREF(shown);
+    made->shown = shown;
+    made->next = self->stages;
+    self->stages = made;
+    Py_RETURN_NONE;
+}
+
+static PyObject *forget(PyObject *object, PyObject *unused) {
+    for (Stage *stage = ((Launcher *)object)->stages; stage; stage = stage->next) stage->in_force = false;
+    Py_RETURN_NONE;
+}
+
+static int launcher_init(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"parameters", "packs", "size", "on_failure", NULL};
+    Launcher *self = (Launcher *)object;
+    PyObject *parameters, *packs, *on_failure;
+    int size;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SO!iO", names, &parameters, &PyTuple_Type, &packs, &size, &on_failure))
+        return -1;
+    const Py_ssize_t count = PyBytes_Size(parameters) / (Py_ssize_t)sizeof(Parameter);
+    if (count > MAX_PARAMETERS || size > MAX_PARAMETER_BYTES || PyTuple_Size(packs) != count || self->parameters) {
+        PyErr_SetString(PyExc_ValueError, "these parameters are more than native code takes");
+        return -1;
+    }
+    Py_INCREF(parameters);
+    Py_INCREF(packs);
+    Py_INCREF(on_failure);
+    self->parameters = parameters;
+    self->packs = packs;
+    self->on_failure = on_failure;
+    self->parameter_count = (int)count;
+    self->parameter_bytes = size;
+    return 0;
+}
+
+static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
+    Launcher *self = (Launcher *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->packs);
+    Py_VISIT(self->on_failure);
+    for (Stage *stage = self->stages; stage; stage = stage->next) Py_VISIT(stage->shown);
+    return 0;
+}
+
+static int launcher_clear(PyObject *object) {
+    Launcher *self = (Launcher *)object;
+    Stage *stage = self->stages;
+    self->stages = NULL;
+    while (stage) {
+        Stage *next = stage->next;
+        Py_XDECREF(stage->shown);
+        PyMem_Free(stage);
+        stage = next;
+    }
+    return 0;
+}
+
+static void launcher_dealloc(PyObject *object) {
+    Launcher *self = (Launcher *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    launcher_clear(object);
+    Py_XDECREF(self->parameters);
+    Py_XDECREF(self->packs);
+    Py_XDECREF(self->on_failure);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef launcher_methods[] = {
+    {"launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL,
+     "Launch with (arguments, grid, block, smem_bytes, cluster, cooperative, programmatic, device); False where "
+     "nothing was done, since no stage fits."},
+    {"stage", stage, METH_VARARGS, "Keep a stage."},
+    {"forget", forget, METH_NOARGS, "Launch by none of the stages so far again."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot launcher_slots[] = {
+    {Py_tp_doc, "The staged launches of one kernel."}, {Py_tp_new, PyType_GenericNew}, {Py_tp_init, launcher_init},
+    {Py_tp_dealloc, launcher_dealloc}, {Py_tp_traverse, launcher_traverse}, {Py_tp_clear, launcher_clear},
+    {Py_tp_methods, launcher_methods}, {0, NULL},
+};
+PyType_Spec dotcu_launcher_spec = {"dotcu._native.Launcher", sizeof(Launcher), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, launcher_slots};

@@ -1,0 +1,29 @@
+"""benchmarks/import_count.py: what a launch on a GPU does without."""
+
+from __future__ import annotations
+
+import import_count
+
+NEEDLESS = (
+    "dotcu.benchmark",
+    "dotcu.checking",
+    "dotcu.cli",
+    "dotcu.compile.failure",
+    "dotcu.compile.host_items",
+    "dotcu.operator",
+    "dotcu.replay",
+    "dotcu.simulator.machine",
+    "dotcu.simulator.program",
+    "dotcu.simulator.sanitizers",
+    "dotcu.simulator.semantics",
+    "ml_dtypes",
+    "rich",
+    "tree_sitter",
+    "typer",
+)
+
+
+def test_a_launch_imports_nothing_that_it_has_no_use_for() -> None:
+    found = import_count.counted(cold=True)
+    assert "dotcu.kernel.units" in found
+    assert [name for name in found if name.startswith(NEEDLESS)] == []

@@ -1,0 +1,92 @@
+"""benchmarks/training.py without a GPU: its operators, its model, what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+import replay_worth
+import training
+from calls import gradients, timing, transformer
+from calls.gradients import PAIRS, Pair
+from calls.report import Timing
+from calls.timing import Skipped
+from calls.transformer import EAGER, MODES, OWN, TORCH, Sizes, Trainer
+
+CPU = torch.device("cpu")
+SMALL = Sizes(layers=1, width=16, heads=2, vocabulary=32, tokens=8)
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "measure", partial(timing.measure, synchronize=int))
+
+
+def test_every_differentiable_operator_is_compared_that_is_not_itself_a_gradient() -> None:
+    differentiable = {each.signature.name for each in replay_worth.overloads().values() if each.has_backward}
+    gradients_themselves = {name for name in differentiable if name.endswith("_backward")} | {
+        "reverse_cumsum"
+    }
+    assert {pair.name.split()[0] for pair in PAIRS} == differentiable - gradients_themselves
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+def test_operators_and_torch_agree(pair: Pair) -> None:
+    own, eager = gradients.prepare(pair, CPU)
+    gradients.compare(own(), eager())
+
+
+def test_an_operator_with_another_gradient_is_skipped_and_the_next_one_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training, "CALLS", 1)
+    add = PAIRS[0]
+    wrong = replace(add, name="wrong", own=lambda a, b: torch.add(a, b.detach()))
+    (skipped, *timings), times = training.measure_operators([wrong, add], CPU, rounds=1)
+    assert isinstance(skipped, Skipped)
+    assert skipped.name == "wrong, dotcu"
+    assert all(isinstance(timing, Timing) for timing in timings)
+    assert set(times) == {add.own_name, add.eager_name}
+
+
+def test_both_models_have_the_same_losses_and_begin_anew() -> None:
+    own, eager = (Trainer(functions, EAGER, CPU, SMALL) for functions in (OWN, TORCH))
+    losses = own.losses(5)
+    training.require_agreement(losses, eager.losses(5))
+    assert own.losses(5) == losses
+
+
+@pytest.mark.parametrize("losses", [[3.0, float("nan")], [3.0, 2.0], [3.0, 3.0]])
+def test_losses_that_differ_or_do_not_fall_are_refused(losses: list[float]) -> None:
+    training.require_agreement([3.0, 2.9], [3.0, 2.9])
+    with pytest.raises(ValueError, match="loss"):
+        training.require_agreement(losses, [3.0, 2.9])
+
+
+def test_a_model_that_fails_is_skipped_and_the_other_one_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = replace(OWN, cross_entropy=lambda logits, target: 2 * transformer.cross_entropy(logits, target))
+    monkeypatch.setattr(training, "OWN", wrong)
+    (skipped, timed), times = training.measure_steps([EAGER], CPU, rounds=1, sizes=SMALL)
+    assert isinstance(skipped, Skipped)
+    assert "torch eager" in skipped.reason
+    assert isinstance(timed, Timing)
+    assert set(times) == {"step, eager, torch"}
+
+
+def test_goals_name_contenders_that_there_are() -> None:
+    names = {name for pair in PAIRS for name in (pair.own_name, pair.eager_name)}
+    names |= {training.step_name(mode, functions) for mode in MODES for functions in (OWN, TORCH)}
+    assert {name for goal in training.GOALS for name in goal.needs} <= names
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about a machine without a GPU")
+def test_without_a_gpu_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["training.py"])
+    assert training.main() == 3
+    assert "GPU" in capsys.readouterr().err

@@ -1,0 +1,373 @@
+"""Staged launches: native code and Python come to the same verdict, and to the same bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import roads
+from dotcu import settings
+from dotcu.compile import Target
+from dotcu.errors import DotcuError
+from dotcu.kernel import context, layout, load_inline, native, recent
+from dotcu.kernel.arguments import Packed, Plan, pack, require_device, strided, tensors
+from dotcu.kernel.config import KernelNeeds, LaunchConfig, require_fit
+from dotcu.kernel.occupancy import limits
+from dotcu.kernel.recent import Shown
+from dotcu.kernel.staging import Stages, _launcher
+from dotcu.kernel.tensors import count_writes
+from dotcu.kernel.tracing import require_seen
+
+CPU = torch.device("cpu")
+FUNCTION, CONTEXT = 0x7F00_1234_5678, 0x5500_0000_1111
+ARCH, NEEDS = limits(9, 0), KernelNeeds(registers=32)
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("smem_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+@dataclass
+class Driver:
+    """Notes what a launch is told.
+
+    Attributes:
+        status: What the next launches give.
+        current: The CUcontext that is current.
+        stack: Those that were pushed.
+    """
+
+    sizes: tuple[int, ...] = ()
+    launches: list[tuple[Any, ...]] = field(default_factory=list)
+    status: int = 0
+    current: int = CONTEXT
+    stack: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        word, number = ctypes.c_void_p, ctypes.c_int
+        pointer = ctypes.POINTER(ctypes.c_uint64)
+        self.functions = {
+            "launch": ctypes.CFUNCTYPE(number, word, word, ctypes.POINTER(word), word)(self._launch),
+            "context": ctypes.CFUNCTYPE(number, pointer)(self._context),
+            "enter": ctypes.CFUNCTYPE(number, word)(self._enter),
+            "leave": ctypes.CFUNCTYPE(number, pointer)(self._leave),
+        }
+
+    def _context(self, into: Any) -> int:
+        into[0] = self.stack[-1] if self.stack else self.current
+        return 0
+
+    def _enter(self, made: int) -> int:
+        self.stack.append(made)
+        return 0
+
+    def _leave(self, into: Any) -> int:
+        into[0] = self.stack.pop()
+        return 0
+
+    def _launch(self, config: int, function: int, pointers: Any, extra: int | None) -> int:
+        told = _Config.from_address(config)
+        assert function == FUNCTION
+        assert (self.stack or [self.current])[-1] == CONTEXT
+        parameters = tuple(ctypes.string_at(pointers[i], size) for i, size in enumerate(self.sizes))
+        self.launches.append((tuple(told.grid), tuple(told.block), told.smem_bytes, parameters))
+        return self.status
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """What takes the driver's place in native code, for CPU tensors."""
+    if native.missing():
+        pytest.skip(native.missing())
+    made = Driver()
+    values = native._found().values | layout.in_a_calm_thread(lambda: layout.plain_keys(CPU))
+    for name, function in made.functions.items():
+        values[name] = ctypes.cast(function, ctypes.c_void_p).value
+    native.library().configure(values)
+    native._hold()
+    yield made
+    native._prepared.clear()
+    if torch.cuda.is_available():
+        native.prepare(torch.device("cuda", 0))
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Plan]:
+    module = load_inline(roads.SOURCE)
+    code = module.echo.unit.code(Target.parse("compute_80"), simulated=True)
+    return {name: code.plan(name) for name in ("echo", "rows")}
+
+
+class Road:
+    """One kernel that is staged for CPU tensors.
+
+    Args:
+        shapes: Block, shared memory, cluster of each stage.
+    """
+
+    def __init__(self, driver: Driver, plan: Plan, shapes: list[tuple[Any, ...]] | None = None) -> None:
+        self.plan, self.driver, self.stages = plan, driver, Stages()
+        driver.sizes = tuple(parameter.size for parameter in plan.signature.parameters)
+        self.launcher = _launcher(plan)
+        self.index = _index_of_cpu()
+        blocks = [(32, 1, 1), (64, 1, 1), (16, 2, 1), (8, 2, 2), (32, 2, 1)]
+        for block, smem_bytes, cluster in shapes or [(block, 0, None) for block in blocks]:
+            self.stage(block, smem_bytes, cluster)
+
+    def stage(self, block: Any, smem_bytes: int = 0, cluster: Any = None, most_blocks: int = 0) -> None:
+        config = LaunchConfig(grid=(1, 1, 1), block=block, smem_bytes=smem_bytes, cluster=cluster)
+        none = (0, 0, 0)
+        key = (block, smem_bytes, cluster or none, False, False, self.index)
+        shown = Shown("echo", config, 0)
+        self.launcher.stage(
+            key, FUNCTION, CONTEXT, most_blocks, cluster or (1, 1, 1), cluster or none, False, False, shown
+        )
+
+    def native(self, args: list[Any], config: dict[str, Any]) -> bool:
+        shape = (config.get("smem_bytes", 0), config.get("cluster"))
+        flags = (config.get("cooperative", False), config.get("programmatic", False))
+        given = (tuple(args), config["grid"], config["block"], *shape, *flags, config.get("device"))
+        taken: bool = self.launcher.launch(*given)
+        return taken
+
+    def judged(self, args: list[Any], config: dict[str, Any]) -> tuple[str, Any]:
+        """Why Python refuses a launch, or what it makes of it."""
+        try:
+            return "", self.python(args, config)
+        except DotcuError as error:
+            return str(error), None
+
+    def python(self, args: list[Any], config: dict[str, Any]) -> tuple[LaunchConfig, Packed]:
+        """What Python makes of it; raises where it does not fit."""
+        require_seen("echo", tensors(args))
+        shape = (config["block"], config.get("smem_bytes", 0), config.get("cluster"))
+        flags = (bool(config.get("cooperative", False)), bool(config.get("programmatic", False)))
+        read = self.stages.config("echo", config["grid"], (*shape, *flags))
+        require_device(self.plan, args)
+        require_fit("echo", read, NEEDS, ARCH, multiprocessors=132)
+        packed = pack(self.plan, args, lambda tensor, name, writable: tensor.data_ptr(), lambda *_: b"")
+        return read, packed
+
+
+def _index_of_cpu() -> int:
+    index = ctypes.c_int32()
+    tensor = torch.empty(0)
+    library = ctypes.CDLL(torch._C.__file__)
+    place = native._found().values["impl"]
+    library.aoti_torch_get_device_index(ctypes.c_void_p(id(tensor) + place), ctypes.byref(index))
+    return index.value
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_native_code_launches_python_would_launch_the_same(
+    driver: Driver, plans: dict[str, Plan], seed: int
+) -> None:
+    agree(driver, plans["echo"], seed, calls=250)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_the_roads_agree_on_a_hundred_thousand_launches(
+    driver: Driver, plans: dict[str, Plan], seed: int
+) -> None:
+    agree(driver, plans["echo"], seed, calls=2000)
+
+
+def agree(driver: Driver, plan: Plan, seed: int, calls: int) -> None:
+    drawer, road = roads.Drawer(seed, "cpu"), Road(driver, plan)
+    out = torch.zeros(roads.ECHO_BYTES, dtype=torch.uint8)
+    taken = 0
+    for call in range(calls):
+        args, config = drawer.arguments(out), drawer.config()
+        driver.launches.clear()
+        before = _versions(args)
+        by_native = road.native(args, config)
+        after = _versions(args)
+        given = [type(a) if isinstance(a, torch.Tensor) else a for a in args]
+        where = f"seed {seed}, call {call}: {given}, {config}"
+        refusal, made = road.judged(args, config)
+        if made is None:
+            assert not by_native, f"{where}: native code took what Python refuses: {refusal}"
+            continue
+        read, packed = made
+        if not by_native:
+            assert _may_be_left(args, config), f"{where}: native code left what Python takes"
+            continue
+        taken += 1
+        expected = [(read.grid, read.block, read.smem_bytes, packed.parameters)] if read.blocks else []
+        assert driver.launches == expected, where
+        if read.blocks:
+            count_writes(packed.written)
+        assert _difference(after, before) == _difference(_versions(args), after), where
+    assert taken > calls // 6  # else the drawing is at fault
+
+
+def _versions(args: list[Any]) -> list[int]:
+    return [tensor._version for tensor in tensors(args) if not tensor.is_inference()]
+
+
+def _difference(after: list[int], before: list[int]) -> list[int]:
+    return [now - then for now, then in zip(after, before, strict=True)]
+
+
+def _may_be_left(args: list[Any], config: dict[str, Any]) -> bool:
+    """Whether native code may leave to Python what Python takes: other flags, a device, another shape."""
+    flags = [config.get(name, False) for name in ("cooperative", "programmatic")]
+    shape = config.get("smem_bytes", 0), config.get("cluster")
+    return any(flag is not False for flag in flags) or config.get("device") is not None or shape != (0, None)
+
+
+def test_a_strided_tensor_takes_the_place_of_its_strides(driver: Driver, plans: dict[str, Plan]) -> None:
+    road, x = Road(driver, plans["rows"]), torch.ones(4, 6).t()
+    out = torch.zeros(64, dtype=torch.uint8)
+    args, config = [out, strided(x), 5], {"grid": 1, "block": 32}
+    assert road.native(args, config)
+    assert driver.launches[0][3] == road.python(args, config)[1].parameters
+    for wrong in ([out, strided(x)], [out, strided(x[0]), 5], [out, strided(x), 5, 6], [strided(out), x, 5]):
+        assert not road.native(wrong, config)
+
+
+def test_a_launch_counts_its_writes_and_is_among_the_last_ones(
+    driver: Driver, plans: dict[str, Plan]
+) -> None:
+    road = Road(driver, plans["rows"])
+    recent.note_by(native.library())
+    out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
+    with context.entering(context.Place.BODY, operator="tests::rows"):
+        assert road.native([out, x, 1, 2, 3], {"grid": (3, 2), "block": 64})
+    assert (out._version, x._version) == (1, 0)
+    assert str(recent.launches()[0]) == "echo of tests::rows on cuda:0 with grid=(3, 2, 1), block=(64, 1, 1)"
+
+
+def test_an_empty_grid_launches_nothing(driver: Driver, plans: dict[str, Plan]) -> None:
+    road = Road(driver, plans["rows"])
+    out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
+    assert road.native([out, x, 1, 2, 3], {"grid": (0, 3), "block": 64})
+    assert not road.native([out, x, 1, 2, 3.5], {"grid": (0, 3), "block": 64})
+    assert not driver.launches
+    assert out._version == 0
+
+
+def test_what_the_driver_refuses_is_an_error_with_the_launch(driver: Driver, plans: dict[str, Plan]) -> None:
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    road = Road(driver, plans["rows"])
+    driver.status = 99_999  # of no driver: to explain one takes a driver
+    out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
+    with pytest.raises(
+        DotcuError, match=r"Launching echo on cuda:0 with grid=\(2, 1, 1\), block=\(64, 1, 1\)"
+    ):
+        road.native([out, x, 1, 2, 3], {"grid": 2, "block": 64})
+    assert out._version == 0
+
+
+def test_a_thread_without_the_context_enters_and_leaves_it(driver: Driver, plans: dict[str, Plan]) -> None:
+    road = Road(driver, plans["rows"])
+    driver.current = 0
+    out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
+    assert road.native([out, x, 1, 2, 3], {"grid": 2, "block": 64})
+    assert len(driver.launches) == 1
+    assert not driver.stack
+
+
+def test_a_cluster_and_a_cooperative_grid_keep_their_limits(driver: Driver, plans: dict[str, Plan]) -> None:
+    road = Road(driver, plans["rows"], [((64, 1, 1), 0, (2, 1, 1))])
+    road.stage((128, 1, 1), most_blocks=10)
+    args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
+    assert road.native(args, {"grid": 4, "block": 64, "cluster": 2})
+    assert not road.native(args, {"grid": 5, "block": 64, "cluster": 2})
+    assert road.native(args, {"grid": 10, "block": 128})
+    assert not road.native(args, {"grid": 11, "block": 128})
+
+
+class _Mode(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[str, Plan]) -> None:
+    road = Road(driver, plans["rows"])
+    out, x, config = torch.zeros(64, dtype=torch.uint8), torch.ones(8), {"grid": 1, "block": 64}
+    args = [out, x, 1, 2, 3]
+
+    def taken() -> bool:
+        return road.native(args, config)
+
+    assert taken()
+    with _Mode():
+        assert not taken()
+    with context.watching(), context.listening(lambda intended: None):
+        assert not taken()
+    with torch.profiler.profile():
+        assert not taken()
+    for place in (context.Place.SKIP, context.Place.REFUSE):
+        with context.entering(place):
+            assert not taken()
+    with settings.override(launch_blocking=True):
+        assert not taken()
+    with forward_ad.dual_level():
+        args[1] = forward_ad.make_dual(x, torch.ones(8))
+        assert not taken()
+        args[1] = x
+    with torch.inference_mode(), torch.autocast("cpu"), torch._C._AutoDispatchBelowAutograd():
+        assert taken()
+    assert taken()
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused_outside_an_operator_alone(
+    driver: Driver, plans: dict[str, Plan]
+) -> None:
+    road, config = Road(driver, plans["rows"]), {"grid": 1, "block": 64}
+    args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8, requires_grad=True), 1, 2, 3]
+    assert not road.native(args, config)
+    with torch.no_grad():
+        assert road.native(args, config)
+    with context.entering(context.Place.BODY):
+        assert road.native(args, config)
+
+
+def test_threads_launch_at_once(driver: Driver, plans: dict[str, Plan]) -> None:
+    road = Road(driver, plans["rows"])
+    wrong: list[Any] = []
+
+    def launch(number: int) -> None:
+        out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
+        for turn in range(200):
+            if not road.native([out, x, number, turn, 3], {"grid": 1 + number, "block": 32 * (1 + turn % 2)}):
+                wrong.append((number, turn))
+
+    threads = [threading.Thread(target=launch, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(driver.launches) == 800
+    found = {
+        (grid[0] - 1, int.from_bytes(parameters[2], "little")) for grid, _, _, parameters in driver.launches
+    }
+    assert all(number == given for number, given in found)
+
+
+def test_forgotten_stages_are_prepared_anew(driver: Driver, plans: dict[str, Plan]) -> None:
+    road, config = Road(driver, plans["rows"]), {"grid": 1, "block": 64}
+    args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
+    assert road.native(args, config)
+    road.launcher.forget()
+    assert not road.native(args, config)
+    road.stage((64, 1, 1))
+    assert road.native(args, config)
