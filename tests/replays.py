@@ -38,7 +38,7 @@ FUNCTION = 0x7F00_1234_5678
 """A CUfunction that no driver made; larger than 32 bits."""
 
 TENSOR = Argument(name="x", kinds=Kinds.TENSOR)
-INT = Argument(name="n", kinds=Kinds.INT | Kinds.OTHER)
+INT = Argument(name="n", kinds=Kinds.INT)
 FLOAT = Argument(name="alpha", kinds=Kinds.FLOAT | Kinds.INT, makes_float=True)
 
 

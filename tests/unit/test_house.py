@@ -162,8 +162,3 @@ def test_verbs_import_heavy_packages_only_when_they_run() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [path for path in MODULES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []
-
-
-def test_no_file_has_grown_past_four_hundred_lines() -> None:
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
-    assert {str(path): length for path, length in lengths.items() if length > 400} == {}

@@ -139,7 +139,8 @@ class Module:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(name)
-        return self.kernels[name]
+        found = self.__dict__[name] = self.kernels[name]  # so that the next look is Python's own
+        return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
         return self  # compiled code has no second copy

@@ -87,6 +87,7 @@ class _Found:
             "tensor_type": torch.Tensor,
             "parameter_type": torch.nn.Parameter,
             "dtype_type": torch.dtype,
+            "device_class": torch.device,
             "whole_number_type": np.integer,
             "strided_type": Strided,
             "map_type": TensorMap,

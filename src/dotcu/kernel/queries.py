@@ -30,6 +30,8 @@ def cdiv(a: Int, b: Int | int) -> Int:
     Raises:
         ArgumentError: One of them is a float.
     """
+    if type(a) is int and type(b) is int:
+        return -(-a // b)
     if any(isinstance(number, float) for number in (a, b)):
         raise ArgumentError(
             f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nWrite dotcu.cdiv(int(x), 256), say."

@@ -140,9 +140,9 @@ static int layout_words(PyObject *value, int64_t *into, int left) {
     }
     case KIND_NONE: return 1;
     case KIND_BOOL: into[1] = value == Py_True; return 2;
+    case KIND_DTYPE: into[1] = (int64_t)(intptr_t)value; return 2; /* there is one of each, for good */
     }
-    into[1] = (int64_t)(intptr_t)value;
-    return dotcu_is_dtype(value) ? 2 : 0;
+    return 0;
 }
 
 static PyObject *layout_key(PyObject *module, PyObject *args) {

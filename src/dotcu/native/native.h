@@ -24,7 +24,10 @@ enum { MAX_ARGUMENTS = 64, MAX_DEPTH = 64, MAX_STEPS = 1024, MAX_PARAMETER_BYTES
 enum { MAX_PARAMETERS = 256, MAX_ALLOCATIONS = 32, MAX_LAUNCHES = 64 };
 
 /* Which kinds of value an argument takes, as a set; as replay/arguments.py has them. */
-enum { KIND_TENSOR = 1, KIND_NONE = 2, KIND_INT = 4, KIND_FLOAT = 8, KIND_BOOL = 16, KIND_OTHER = 32 };
+enum {
+    KIND_TENSOR = 1, KIND_NONE = 2, KIND_INT = 4, KIND_FLOAT = 8, KIND_BOOL = 16, KIND_STR = 32, KIND_DTYPE = 64,
+    KIND_DEVICE = 128, KIND_INTS = 256, KIND_OTHER = 512
+};
 
 /* A tensor as one call sees it. */
 typedef struct {
@@ -127,7 +130,6 @@ void dotcu_leave_scope(PyObject *token);
 PyObject *dotcu_explain(PyObject *on_error);
 int dotcu_kind(PyObject *value);
 bool dotcu_whole(PyObject *value, int64_t *into);
-bool dotcu_is_dtype(PyObject *value);
 enum { READ_PLAIN, READ_RECORDED, READ_STRANGE };
 int dotcu_read(Argument *argument);
 bool dotcu_read_memory(PyObject *value, Tensor *tensor);

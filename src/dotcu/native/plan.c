@@ -154,6 +154,12 @@ void dotcu_release_plan(Plan *plan) {
 
 static bool same(PyObject *value, PyObject *constant) {
     if (value == constant) return true;
+    if (PyTuple_CheckExact(constant) && PyList_CheckExact(value)) {
+        PyObject *as_tuple = PyList_AsTuple(value);
+        const bool equal = as_tuple && same(as_tuple, constant);
+        Py_XDECREF(as_tuple);
+        return equal;
+    }
     if (Py_TYPE(value) != Py_TYPE(constant)) return false;
     const int equal = PyObject_RichCompareBool(value, constant, Py_EQ);
     if (equal < 0) PyErr_Clear();

@@ -9,6 +9,10 @@ static bool set(const Plans *self, Argument *arguments, int index, PyObject *val
     const int kind = dotcu_kind(value);
     arguments[index].value = value;
     arguments[index].kind = kind;
+    if (kind == KIND_INT && self->floats[index] && PyLong_AsDouble(value) == -1 && PyErr_Occurred()) {
+        PyErr_Clear(); /* too large for a float: torch says so */
+        return false;
+    }
     return (self->kinds[index] & kind) != 0;
 }
 
@@ -60,11 +64,20 @@ static bool take(const Plans *self, PyObject *values, Argument *arguments) {
 
 /* ---------------------------------------------------------------- a call */
 
+/* A value as torch passes it on: a list of ints, and a float where the schema makes one of an int. */
+static PyObject *passed_on(const Plans *self, const Argument *arguments, int i) {
+    PyObject *value = arguments[i].value;
+    if (arguments[i].kind == KIND_INTS && PyTuple_Check(value)) return PySequence_List(value);
+    if (arguments[i].kind == KIND_INT && self->floats[i]) return PyNumber_Float(value);
+    Py_INCREF(value);
+    return value;
+}
+
 static PyObject *values_of(const Plans *self, const Argument *arguments) {
     PyObject *made = PyTuple_New(self->argument_count);
     for (int i = 0; made && i < self->argument_count; ++i) {
-        Py_INCREF(arguments[i].value);
-        if (PyTuple_SetItem(made, i, arguments[i].value)) Py_CLEAR(made);
+        PyObject *value = passed_on(self, arguments, i);
+        if (!value || PyTuple_SetItem(made, i, value)) Py_CLEAR(made);
     }
     return made;
 }
@@ -143,12 +156,15 @@ static PyObject *call_with(const Plans *self, PyObject *function, const Argument
     PyObject *args = PyTuple_New(self->positional_count), *kwargs = NULL, *result = NULL;
     bool made = args != NULL;
     for (int i = 0; made && i < self->positional_count; ++i) {
-        Py_INCREF(arguments[i].value);
-        made = !PyTuple_SetItem(args, i, arguments[i].value);
+        PyObject *value = passed_on(self, arguments, i);
+        made = value && !PyTuple_SetItem(args, i, value);
     }
     if (made && self->positional_count < self->argument_count) made = (kwargs = PyDict_New()) != NULL;
-    for (int i = self->positional_count; made && i < self->argument_count; ++i)
-        made = !PyDict_SetItem(kwargs, PyTuple_GetItem(self->names, i), arguments[i].value);
+    for (int i = self->positional_count; made && i < self->argument_count; ++i) {
+        PyObject *value = passed_on(self, arguments, i);
+        made = value && !PyDict_SetItem(kwargs, PyTuple_GetItem(self->names, i), value);
+        Py_XDECREF(value);
+    }
     if (made) result = PyObject_Call(function, args, kwargs);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);

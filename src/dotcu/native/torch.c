@@ -9,7 +9,7 @@ typedef int32_t Status; /* of torch's C functions: 0 is success */
 
 static struct {
     /* torch's types of tensors, and where what stands in them */
-    PyObject *tensor_type, *parameter_type, *dtype_type;
+    PyObject *tensor_type, *parameter_type, *dtype_type, *device_class;
     Py_ssize_t impl, key_set, storage, autograd_meta;
     uint64_t plain_keys, inference_keys;
     /* the state of a thread, as included and excluded dispatch keys: at rest, and what changes it */
@@ -85,6 +85,7 @@ int dotcu_configure(PyObject *values) {
     torch_.tensor_type = object(values, "tensor_type");
     torch_.parameter_type = object(values, "parameter_type");
     torch_.dtype_type = object(values, "dtype_type");
+    torch_.device_class = object(values, "device_class");
     torch_.allocate = object(values, "allocate");
     torch_.forward_ad = object(values, "forward_ad");
     torch_.whole_number_type = object(values, "whole_number_type");
@@ -179,6 +180,14 @@ int dotcu_place(PyObject **operator) {
     return found != PLACE_OTHER && *operator ? found : PLACE_OTHER;
 }
 
+static bool are_ints(PyObject *values) {
+    const bool is_tuple = PyTuple_Check(values);
+    const Py_ssize_t count = is_tuple ? PyTuple_Size(values) : PyList_Size(values);
+    for (Py_ssize_t i = 0; i < count; ++i)
+        if (!PyLong_CheckExact(is_tuple ? PyTuple_GetItem(values, i) : PyList_GetItem(values, i))) return false;
+    return true;
+}
+
 int dotcu_kind(PyObject *value) {
     PyTypeObject *type = Py_TYPE(value);
     if (type == (PyTypeObject *)torch_.tensor_type || type == (PyTypeObject *)torch_.parameter_type)
@@ -186,7 +195,11 @@ int dotcu_kind(PyObject *value) {
     if (value == Py_None) return KIND_NONE;
     if (type == &PyLong_Type) return KIND_INT;
     if (type == &PyFloat_Type) return KIND_FLOAT;
-    return type == &PyBool_Type ? KIND_BOOL : KIND_OTHER;
+    if (type == &PyBool_Type) return KIND_BOOL;
+    if (type == &PyUnicode_Type) return KIND_STR;
+    if (type == (PyTypeObject *)torch_.dtype_type) return KIND_DTYPE;
+    if (type == (PyTypeObject *)torch_.device_class) return KIND_DEVICE;
+    return (PyTuple_Check(value) || PyList_CheckExact(value)) && are_ints(value) ? KIND_INTS : KIND_OTHER;
 }
 
 PyObject *dotcu_enter_scope(PyObject *scope) { return PyObject_CallFunctionObjArgs(torch_.enter_scope, scope, NULL); }
@@ -232,8 +245,6 @@ bool dotcu_whole(PyObject *value, int64_t *into) {
     Py_XDECREF(number);
     return fits;
 }
-
-bool dotcu_is_dtype(PyObject *value) { return (PyObject *)Py_TYPE(value) == torch_.dtype_type; }
 
 bool dotcu_grad_enabled(void) { return torch_.grad_mode(); }
 

@@ -138,9 +138,9 @@ class LaunchingOperator(LaunchingOverload, Operator):
         warming.warm(list(self.overloads.values()), self.signature.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        packet = self._call  # whose own Python only a trace must see
-        result = (packet if is_dynamo_compiling() else packet._op)(*args, **kwargs)
-        return self._written_by(kwargs) if result is None else result
+        call = self._call if is_dynamo_compiling() else self._call._op  # the packet's Python is for traces
+        result = call(*args, **kwargs)
+        return result if result is not None else self._written_by(kwargs)
 
     def _written_by(self, kwargs: dict[str, Any]) -> Any:
         for overload in self.overloads.values():

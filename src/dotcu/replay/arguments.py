@@ -22,7 +22,10 @@ class Kinds(enum.IntFlag):
     INT = 4
     FLOAT = 8
     BOOL = 16
-    OTHER = 32
+    STR = 32
+    DTYPE = 64
+    DEVICE = 128
+    INTS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +49,14 @@ class Argument:
 
 _KINDS = {
     "Tensor": Kinds.TENSOR,
-    "int": Kinds.INT | Kinds.OTHER,  # torch.dtype and torch.layout are "int" to a schema
+    "int": Kinds.INT,
     "float": Kinds.FLOAT | Kinds.INT,
     "number": Kinds.FLOAT | Kinds.INT,
     "bool": Kinds.BOOL,
-    "str": Kinds.OTHER,
-    "Device": Kinds.OTHER,
+    "str": Kinds.STR,
+    "ScalarType": Kinds.DTYPE,
+    "Device": Kinds.DEVICE,
+    "List[int]": Kinds.INTS,
 }
 
 
@@ -65,7 +70,7 @@ def read_arguments(schema: Any, body: Callable[..., Any]) -> tuple[Argument, ...
 
 
 def _read(argument: Any, default: Any) -> Argument:
-    text = str(argument.type)
+    text = str(argument.real_type)
     optional = text.startswith("Optional[")
     kind = text.removeprefix("Optional[").removesuffix("]") if optional else text
     kinds = _KINDS.get(kind, Kinds(0))

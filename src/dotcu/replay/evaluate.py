@@ -70,6 +70,7 @@ def _fits(key: Key, value: Any) -> bool:
         )
     if isinstance(key, NumberKey):
         return type(value) is (float if key.is_float else int)
+    value = tuple(value) if type(value) is list else value
     return type(value) is type(key.value) and value == key.value
 
 

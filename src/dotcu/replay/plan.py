@@ -113,7 +113,7 @@ class NumberKey:
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantKey:
-    """An argument of just this value: None, a bool, str, dtype or device."""
+    """An argument of just this value: None, a bool, str, dtype or device, or a tuple of ints for a list."""
 
     value: object
 

@@ -115,6 +115,8 @@ class Tracer:
             self.keys.append(NumberKey(is_float=is_float))
         elif value is None or type(value) in (bool, str, torch.dtype, torch.device):
             self.keys.append(ConstantKey(value=value))
+        elif type(value) in (list, tuple) and all(type(item) is int for item in value):
+            self.keys.append(ConstantKey(value=tuple(value)))
         else:
             raise Untold(f"argument {index + 1} is a {type(value).__name__}, which a plan does not hold")
         self.handed.append(handed)

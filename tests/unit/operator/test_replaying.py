@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import torch
@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dotcu
 from dotcu import errors, settings
-from dotcu.kernel import cuda, recent
-from dotcu.operator import execution, replaying
-from dotcu.replay import native
+from dotcu.kernel import context, cuda, native, recent
+from dotcu.operator import execution
+from dotcu.replay import native as replay
 from fake_launch import Driver, fake_launch
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason=native.missing() or "the native part is there")
@@ -48,28 +48,57 @@ def scale_add(a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
 def make(body: Callable[..., Any] = scale_add, **options: Any) -> Any:
     """An operator whose calls are taken, as the first one on a GPU would have done."""
     made = dotcu.op(next(_names), **options)(body)
-    made._take(native)
+    made._take()
     return made
 
 
-@pytest.fixture
-def driver() -> Iterator[Driver]:
-    with fake_launch() as fake, settings.override(simulate=True):
-        yield fake
+class Counted:
+    """What a call asks of an overload, with its body counted."""
+
+    def __init__(self, caller: Any, ran: list[str]) -> None:
+        self._caller, self._ran = caller, ran
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._caller, name)
+
+    def body(self, *args: Any, **kwargs: Any) -> Any:
+        self._ran.append(self._caller.signature.qualified_name)
+        return self._caller.body(*args, **kwargs)
+
+    def follow(self, *args: Any, **kwargs: Any) -> Any:
+        self._ran.append(self._caller.signature.qualified_name)
+        return self._caller.follow(*args, **kwargs)
 
 
 @pytest.fixture
-def bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of operators whose body ran, in order."""
+def dispatched() -> list[str]:
+    """The names of operators whose body was run by torch's dispatcher, in order."""
+    return []
+
+
+@pytest.fixture
+def bodies(monkeypatch: pytest.MonkeyPatch, dispatched: list[str]) -> list[str]:
+    """The names of operators whose body ran, by native code or by the dispatcher, in order."""
     ran: list[str] = []
-    compute = execution.compute
+    compute, plans = execution.compute, replay.plans
 
     def counted(signature: Any, *args: Any) -> Any:
         ran.append(signature.qualified_name)
+        dispatched.append(signature.qualified_name)
         return compute(signature, *args)
 
+    def of_counted(arguments: Any, caller: Any, **more: Any) -> Any:
+        return plans(arguments, Counted(caller, ran), **more)
+
     monkeypatch.setattr(execution, "compute", counted)
+    monkeypatch.setattr(replay, "plans", of_counted)
     return ran
+
+
+@pytest.fixture
+def driver(bodies: list[str]) -> Iterator[Driver]:
+    with fake_launch() as fake, settings.override(simulate=True):
+        yield fake
 
 
 def pair(n: int = 1000) -> tuple[Tensor, Tensor]:
@@ -137,8 +166,8 @@ def test_a_number_that_the_plan_cannot_hold_takes_the_body(driver: Driver, bodie
 # Gradients.
 
 
-def differentiable() -> Any:
-    op = make()
+def differentiable(**options: Any) -> Any:
+    op = make(**options)
     op.backward(lambda ctx, grad: (grad, grad * ctx.alpha, None))
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
@@ -208,18 +237,31 @@ def scale_add_into(a: Tensor, b: Tensor, alpha: float, *, out: Tensor) -> None:
     kernels.scale_add(a, b, alpha, out, n, grid=dotcu.cdiv(n, BLOCK), block=BLOCK)
 
 
-def test_a_replayed_write_is_counted(driver: Driver, bodies: list[str]) -> None:
+def test_a_replayed_write_is_counted_once(driver: Driver, bodies: list[str], dispatched: list[str]) -> None:
     op = make(scale_add_into, mutates_args=("out",))
-    for n in (100, 1000):
+    for n in (100, 1000, 300):
         a, b = pair(n)
         out = torch.zeros(n)
+        assert op(a, b, 1.0, out=out) is out
         version = out._version
-        op(a, b, 1.0, out=out)
-        counted_by_body = out._version - version
+        assert version >= 1
         assert op(a, b, 2.0, out=out) is out
-        assert out._version > version + counted_by_body >= version + 1
+        assert op.torch_op(a, b, 2.0, out=out) is None
+        assert out._version == version + 2
+        assert (a._version, b._version) == (0, 0)
         assert torch.equal(out, a + 2 * b)
     assert len(bodies) == 1
+    assert dispatched == []
+
+
+def test_a_write_that_autograd_has_to_know_of_is_seen(driver: Driver) -> None:
+    op, (a, b) = make(scale_add_into, mutates_args=("out",)), pair()
+    for _ in range(2):
+        weight, out = torch.ones(1000, requires_grad=True), torch.zeros(1000)
+        product = weight * out
+        op(a, b, 1.0, out=out)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.sum().backward()
 
 
 def test_a_replayed_write_of_what_requires_a_gradient_raises(driver: Driver) -> None:
@@ -229,6 +271,144 @@ def test_a_replayed_write_of_what_requires_a_gradient_raises(driver: Driver) -> 
     op(a, b, 1.0, out=out)
     with pytest.raises(errors.GradientError):
         op(a.requires_grad_(), b, 1.0, out=out)
+
+
+# Bodies that native code runs.
+
+
+def test_the_dispatcher_is_asked_for_nothing(driver: Driver, dispatched: list[str]) -> None:
+    op = make()
+    for n in (1000, 7, 300):
+        op(*pair(n))
+    assert dispatched == []
+
+
+@pytest.mark.parametrize("replay", [True, False], ids=["followed", "replay=False"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_body_that_raises_leaves_the_thread_as_it_was(
+    driver: Driver, replay: bool, requires_grad: bool
+) -> None:
+    op, read = make(replay=replay), native.library().tls_words
+    (a, b), before = pair(), read()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="tensors of one shape"):
+            op(a.requires_grad_(requires_grad), b[1:])
+        assert read() == before
+        assert context.current() is context.OUTSIDE
+    assert (a.clone().requires_grad_() * 1).requires_grad
+    assert torch.equal(op(a, b), a + b)
+
+
+@pytest.mark.parametrize("replay", [True, False], ids=["followed", "replay=False"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_body_that_returns_its_argument_is_refused(
+    driver: Driver, dispatched: list[str], replay: bool, requires_grad: bool
+) -> None:
+    def same(a: Tensor, way: int) -> Tensor:
+        return a if way == 0 else a[1:]
+
+    op, read = make(same, replay=replay), native.library().tls_words
+    for way in (0, 1):
+        a, before = pair()[0].requires_grad_(requires_grad), read()
+        with pytest.raises(errors.BodyError, match="returned memory of one of its inputs"):
+            op(a, way)
+        assert read() == before
+    assert dispatched == []
+
+
+def test_a_body_that_returns_one_memory_twice_is_refused(driver: Driver) -> None:
+    def halves(a: Tensor) -> tuple[Tensor, Tensor]:
+        both = torch.empty(2 * a.numel())
+        return both[: a.numel()], both[a.numel() :]
+
+    op = make(halves)
+    for _ in range(2):
+        with pytest.raises(errors.BodyError, match="returned memory of another of its results"):
+            op(pair()[0])
+
+
+@pytest.mark.parametrize(
+    ("result", "got"), [(None, "nothing"), (1.0, "float"), ((), "nothing"), ("text", "str")], ids=str
+)
+def test_a_body_that_returns_something_else_is_refused(driver: Driver, result: Any, got: str) -> None:
+    def wrong(a: Tensor) -> Tensor:
+        return result  # type: ignore[no-any-return]
+
+    op = make(wrong)
+    for _ in range(2):
+        with pytest.raises(errors.BodyError, match=f"returned {got}"):
+            op(pair()[0])
+
+
+def test_arguments_by_keyword_only_reach_the_body(
+    driver: Driver, bodies: list[str], dispatched: list[str]
+) -> None:
+    seen: list[Any] = []
+
+    def scaled(a: Tensor, *, by: float = 2.0, b: Optional[Tensor] = None) -> Tensor:  # noqa: UP045
+        seen.append((by, b))
+        return scale_add(a, a if b is None else b, by)
+
+    op, (a, b) = make(scaled, replay=False), pair()
+    calls: list[dict[str, Any]] = [{}, {"by": 3.0}, {"b": b}, {"b": b, "by": 0.5}]
+    for call in calls:
+        by, other = call.get("by", 2.0), call.get("b", a)
+        assert torch.equal(op(a, **call), a + by * other)
+        leaf = a.clone().requires_grad_()
+        assert op(leaf, **call).requires_grad
+    assert [by for by, _ in seen] == [2.0, 2.0, 3.0, 3.0, 2.0, 2.0, 0.5, 0.5]
+    assert [other is b for _, other in seen] == [False] * 4 + [True] * 4
+    assert len(bodies) == 8
+    assert dispatched == []
+
+
+def test_an_int_reaches_the_body_as_the_float_that_the_schema_says(driver: Driver) -> None:
+    seen: list[Any] = []
+
+    def scaled(a: Tensor, by: float, *, more: float = 1) -> Tensor:
+        seen.extend([by, more])
+        return scale_add(a, a, by * more)
+
+    op, a = make(scaled, replay=False), pair()[0]
+    for _ in range(2):
+        op(a, 3, more=2)
+        op(a.clone().requires_grad_(), 3)
+    assert [type(value) for value in seen] == [float] * 8
+
+
+def test_a_body_below_autograd_records_nothing_of_what_it_calls(driver: Driver, bodies: list[str]) -> None:
+    inner = differentiable()
+    seen: list[bool] = []
+
+    def doubled_sum(a: Tensor, b: Tensor) -> Tensor:
+        result = inner(a, b)
+        seen.append(result.requires_grad)
+        return inner(result, result)
+
+    op, (a, b) = make(doubled_sum, replay=False), pair()
+    for _ in range(3):
+        leaf = a.clone().requires_grad_()
+        result = op(leaf, b)
+        assert torch.equal(result.detach(), 2 * (a + b))
+        assert result.requires_grad
+    assert seen == [False] * 3
+    assert bodies.count(inner.qualified_name) == 1, "inside of a body it is replayed"
+
+
+def test_below_autograd_a_call_is_replayed(driver: Driver, bodies: list[str], dispatched: list[str]) -> None:
+    op = differentiable()
+    op(*pair())
+    a, b = pair()
+    a.requires_grad_()
+    with torch._C._AutoDispatchBelowAutograd():
+        result = op(a, b)
+    assert not result.requires_grad
+    assert torch.equal(result, a.detach() + b)
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate)
+    with torch._C._ExcludeDispatchKeyGuard(keys):
+        assert op(a, b).requires_grad
+    assert len(bodies) == 1
+    assert dispatched == []
 
 
 # Who must see a call sees it.
@@ -255,11 +435,12 @@ class SeeingFunctions(BaseTorchFunctionMode):
 
 
 @pytest.fixture
-def planned(driver: Driver) -> Any:
+def planned(driver: Driver, bodies: list[str]) -> Any:
     op = differentiable()
     for n in (3, 1000):
         op(*pair(n))
     assert driver.launches == 1
+    bodies.clear()
     return op
 
 
@@ -339,7 +520,7 @@ def test_autocast_casts_where_there_is_a_rule_for_it(driver: Driver, bodies: lis
         assert torch.equal(op(a, b), a + b)
     assert len(bodies) == 1
     op.autocast(torch.float32)
-    op._take(native)
+    op._take()
     a, b = a.bfloat16(), b.bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert op(a, b).dtype == torch.float32
@@ -382,7 +563,7 @@ def test_a_definition_that_replaces_another_is_called(driver: Driver) -> None:
             return out
 
         made = dotcu.op(name)(body)
-        made._take(native)
+        made._take()
         return made
 
     (a, b), first = pair(), define(1.0)
@@ -404,7 +585,7 @@ def test_an_overload_that_comes_later_is_chosen(driver: Driver, bodies: list[str
         kernels.scale_add(a, a, float(b), out, a.numel(), grid=dotcu.cdiv(a.numel(), 32), block=32)
         return out
 
-    op._take(native)
+    op._take()
     for _ in range(3):
         assert torch.equal(op(a, 2), a + 2.0 * a)
         assert torch.equal(op(a, b), a + b)
@@ -427,7 +608,7 @@ def test_where_two_overloads_would_do_torch_chooses(driver: Driver) -> None:
     def fraction(a: Tensor, by: float) -> Tensor:
         return scaled(a, by)
 
-    op._take(native)
+    op._take()
     fraction(a, 2.0)
     for by in (2, 2.5, 2):
         assert torch.equal(op(a, by), a + float(by) * a)
@@ -463,7 +644,7 @@ def test_an_overload_that_torch_would_convert_for_comes_first(kinds: str, driver
     plain, _ = define()
     expected = plain(a, given)
     op, other = define()
-    op._take(native)
+    op._take()
     exact = {Tensor: torch.tensor(2.0), int: 2, bool: True, float: 2.5}
     for _ in range(3):
         other(a, exact[second])
@@ -471,17 +652,54 @@ def test_an_overload_that_torch_would_convert_for_comes_first(kinds: str, driver
         assert torch.equal(op(a, given), expected)
 
 
-def test_settings_that_change_later_are_heeded(driver: Driver, bodies: list[str]) -> None:
+def test_settings_that_change_later_are_heeded(
+    driver: Driver, bodies: list[str], dispatched: list[str]
+) -> None:
     op = make()
     for _ in range(3):
         op(*pair())
-    before = len(bodies)
-    for change in ({"replay": False}, {"check_replay": True}, {"launch_blocking": True}):
+    bodies.clear()
+    for change in ({"check_replay": True}, {"launch_blocking": True}, {"native": False}):
         with settings.override(**change):
             op(*pair())
-    assert len(bodies) == before + 3
+    assert len(bodies) == len(dispatched) == 3
     op(*pair())
-    assert len(bodies) == before + 3
+    assert len(bodies) == 3
+
+
+def test_without_replay_the_body_runs_and_afterwards_calls_are_replayed_again(
+    driver: Driver, bodies: list[str], dispatched: list[str]
+) -> None:
+    op = make()
+    for _ in range(2):
+        op(*pair())
+    launched = driver.launches
+    bodies.clear()
+    with settings.override(replay=False):
+        for n in (1000, 7, 1000):
+            a, b = pair(n)
+            assert torch.equal(op(a, b), a + b)
+        assert "DOTCU_REPLAY=0" in str(op.replay)
+    assert len(bodies) == 3
+    assert driver.launches == launched
+    for n in (1000, 7, 1000):
+        a, b = pair(n)
+        assert torch.equal(op(a, b), a + b)
+    assert driver.launches >= launched + 2, "the first may make the plan"
+    assert dispatched == []
+
+
+def test_an_operator_that_was_first_called_without_replay_is_replayed_later(
+    driver: Driver, bodies: list[str]
+) -> None:
+    with settings.override(replay=False):
+        op = make()
+        for _ in range(3):
+            op(*pair())
+        assert (op.replay.plans, len(bodies)) == (0, 3)
+    for _ in range(3):
+        op(*pair())
+    assert (op.replay.plans, driver.launches) == (1, 2)
 
 
 def test_a_dtype_by_default_reaches_a_body_that_is_followed(driver: Driver, bodies: list[str]) -> None:
@@ -529,7 +747,7 @@ def test_a_rule_for_autocast_that_another_library_gave_is_applied(driver: Driver
 
     library = torch.library.Library(op.signature.namespace, "FRAGMENT")
     library.impl(op.signature.name, rule, "AutocastCPU")
-    op._take(native)
+    op._take()
     for _ in range(2):
         op(*pair())
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -541,7 +759,7 @@ def test_a_rule_for_autocast_that_another_library_gave_is_applied(driver: Driver
 def test_an_overload_that_came_later_is_replayed_by_its_own_object(driver: Driver, bodies: list[str]) -> None:
     op = dotcu.op(next(_names))(scale_add)
     into = op.overload("out", mutates_args=("out",))(scale_add_into)
-    op._take(native)
+    op._take()
     a, b = pair()
     out = torch.zeros(1000)
     for _ in range(4):
@@ -557,20 +775,59 @@ def alone(a: Tensor) -> Tensor:
     return scale_add(a, a)
 
 
-def test_replay_can_be_left_out(driver: Driver, bodies: list[str]) -> None:
+def test_replay_can_be_left_out(driver: Driver, bodies: list[str], dispatched: list[str]) -> None:
     op, (a, b) = make(replay=False), pair()
     for _ in range(3):
         assert torch.equal(op(a, b), a + b)
     assert len(bodies) == 3
+    assert dispatched == [], "native code runs the body"
+    assert op.replay.path == "native"
     assert "replay=False" in str(op.replay)
 
 
-def test_the_native_part_can_be_turned_off_for_what_is_defined_then() -> None:
+def test_what_is_never_replayed_has_gradients_all_the_same(
+    driver: Driver, bodies: list[str], dispatched: list[str]
+) -> None:
+    op = differentiable(replay=False)
+    for n in (5, 1000):
+        a, b = (tensor.requires_grad_() for tensor in pair(n))
+        result = op(a, b, alpha=3.0)
+        assert torch.equal(result, a.detach() + 3 * b.detach())
+        result.sum().backward()
+        assert torch.equal(a.grad, torch.ones(n))
+        assert torch.equal(b.grad, torch.full((n,), 3.0))
+    assert len(bodies) == 2
+    assert dispatched == []
+
+
+def test_the_native_part_can_be_turned_off_for_a_while(
+    driver: Driver, bodies: list[str], dispatched: list[str]
+) -> None:
+    op, taken = dotcu.op(next(_names))(scale_add), make()
     with settings.override(native=False):
-        op = dotcu.op(next(_names))(scale_add)
-    turned_off = "DOTCU_NATIVE=0: the native part is not used"
-    assert replaying.provider(torch.device("cpu"), natively=op._natively) == turned_off
-    assert replaying.provider(torch.device("cpu"), natively=True) is native
+        op.take_calls(torch.device("cpu"))
+        for each in (op, taken):
+            a, b = pair()
+            assert torch.equal(each(a, b), a + b)
+    assert len(dispatched) == len(bodies) == 2
+    assert op.replay.path == "DOTCU_NATIVE=0: the native part is not used"
+    taken(*pair())
+    assert len(dispatched) == 2
+
+
+def test_a_torch_that_is_too_new_is_named_and_every_call_takes_the_dispatcher(
+    driver: Driver, bodies: list[str], dispatched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = ".".join(map(str, native.NEWEST_TORCH))
+    monkeypatch.setattr(torch, "__version__", "99.1.0+cu999")
+    op, (a, b) = dotcu.op(next(_names))(scale_add), pair()
+    op.take_calls(torch.device("cpu"))
+    for _ in range(3):
+        assert torch.equal(op(a, b), a + b)
+    assert len(bodies) == len(dispatched) == 3
+    reason = f"torch 99.1.0+cu999 is newer than {newest}, the newest that the native part was tried on"
+    assert op.replay.path == reason
+    assert str(op.replay) == f"0 plans, {reason}"
 
 
 @pytest.mark.parametrize("reason", ["", "dotcu's native part is not there: no compiler"])
@@ -666,6 +923,6 @@ def test_what_torch_hashes_and_asks_of_an_operator_is_unchanged(driver: Driver) 
     op = dotcu.op(next(_names))(scale_add)
     packet, overload = op._call, op.torch_op
     before = hash(packet), hash(overload), packet.__module__, str(overload), packet.overloads()
-    op._take(native)
+    op._take()
     assert (hash(packet), hash(overload), packet.__module__, str(overload), packet.overloads()) == before
     assert {overload: 1}[op.torch_op] == 1

@@ -102,7 +102,8 @@ def test_an_int_beyond_64_bits_does_not_fit_even_where_nothing_uses_it(driver: D
 def test_an_int_that_is_no_double_does_not_count_as_a_float(driver: Driver, number: int) -> None:
     steps = Steps()
     operator = noting(driver, [NumberKey(is_float=True)], [FLOAT], steps, steps.add(Op.FLOAT_ARGUMENT, 0))
-    assert told(operator, number) == (struct.pack("<d8x", number) if abs(number) <= EXACT else "body")
+    otherwise = "body" if abs(number) < 1e308 else "torch"  # which refuses it
+    assert told(operator, number) == (struct.pack("<d8x", number) if abs(number) <= EXACT else otherwise)
 
 
 @pytest.mark.parametrize("op", [Op.FLOORDIV, Op.MOD, Op.FDIV, Op.ADD, Op.LSHIFT, Op.RSHIFT, Op.TRUNC])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -83,20 +83,26 @@ WATCHERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+BELOW = {"at rest": nullcontext, "below autograd": torch._C._AutoDispatchBelowAutograd}
+
+
 @pytest.mark.parametrize("watcher", WATCHERS)
-def test_a_call_that_is_watched_goes_to_torch(double: Operator, watcher: str) -> None:
+@pytest.mark.parametrize("where", BELOW)
+def test_a_call_that_is_watched_goes_to_torch(double: Operator, watcher: str, where: str) -> None:
     x = torch.ones(3)
-    with WATCHERS[watcher]():
+    with BELOW[where](), WATCHERS[watcher]():
         assert double(x) == "torch"
     assert double.asked == []
 
 
 def inside(transform: Callable[[Callable[[Tensor], Tensor]], Any], double: Operator) -> list[Any]:
-    """What calls give inside a transform: with its own tensor, and with one from outside."""
+    """What calls give inside a transform: with its own tensor, with one from outside, and below autograd."""
     outside, seen = torch.ones(3), []
 
     def body(x: Tensor) -> Tensor:
         seen.extend([double(x), double(outside)])
+        with torch._C._AutoDispatchBelowAutograd():
+            seen.extend([double(x), double(outside)])
         return x.sum()
 
     transform(body)
@@ -123,7 +129,7 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_call_inside_a_transform_goes_to_torch(double: Operator, transform: str) -> None:
-    assert inside(TRANSFORMS[transform], double) == ["torch", "torch"]
+    assert inside(TRANSFORMS[transform], double) == ["torch"] * 4
     assert double.asked == []
 
 
@@ -241,20 +247,67 @@ def test_inside_an_autocast_rule_the_plan_is_taken(driver: Driver) -> None:
             assert operator(x).shape == (3,)
 
 
-def test_below_autograd_nothing_is_recorded(double: Operator) -> None:
+def test_below_autograd_the_plan_is_taken_and_nothing_recorded(double: Operator) -> None:
     x = torch.ones(3, requires_grad=True)
     with torch._C._AutoDispatchBelowAutograd():
-        assert double(x) == "torch"
-        assert double(torch.ones(3, 3)) == "torch", "the caller is not asked again for a call that it is in"
+        for given in (x, torch.ones(3), torch.nn.Parameter(torch.ones(3))):
+            result = double(given)
+            assert (result.shape, result.requires_grad) == ((3,), False)
+        with torch.no_grad():
+            assert is_fast(double)
+        assert double(torch.ones(3, 3)) == "body"
+    assert double.asked == ["body"]
+    assert double(x) == "recorded"
+
+
+PASSED_BY = (
+    *("Conjugate", "Negative", "ZeroTensor", "ADInplaceOrView", "BackendSelect", "Functionalize"),
+    *("Python", "PythonTLSSnapshot", "FuncTorchDynamicLayerFrontMode", "AutocastCPU", "AutocastCUDA"),
+)
+
+
+@pytest.mark.parametrize("key", PASSED_BY)
+@pytest.mark.parametrize("where", BELOW)
+def test_layers_that_are_passed_by_do_not_matter(double: Operator, key: str, where: str) -> None:
+    """As inside a kernel that torch calls for one of those layers."""
+    x, leaf, keys = torch.ones(3), torch.ones(3, requires_grad=True), DispatchKeySet(getattr(DispatchKey, key))
+    with BELOW[where](), torch._C._ExcludeDispatchKeyGuard(keys):
+        assert double(x).shape == (3,)
+        with torch.inference_mode():
+            assert double(x).shape == (3,)
+        recorded = double(leaf)
+    assert recorded == "recorded" if where == "at rest" else recorded.shape == (3,)
+    assert double.asked == ["record"] * (where == "at rest")
+
+
+@pytest.mark.parametrize("key", ["Python", "Functionalize", "FuncTorchDynamicLayerFrontMode", "Conjugate"])
+@pytest.mark.parametrize("where", BELOW)
+def test_a_layer_that_is_included_watches(double: Operator, key: str, where: str) -> None:
+    x = torch.ones(3)
+    with BELOW[where](), torch._C._IncludeDispatchKeyGuard(getattr(DispatchKey, key)):
+        answer = double(x)
+    assert answer == "torch"
     assert double.asked == []
 
 
-def test_where_writes_are_not_counted_a_call_that_writes_goes_to_torch(driver: Driver) -> None:
-    operator, x = Operator(driver, [TENSOR], plan([VECTOR], Steps(), writes=(0,))), torch.ones(3)
-    assert operator(x) is None
-    with torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.ADInplaceOrView)):
-        assert operator(x) == "torch"
-    assert operator.asked == ["write"]
+@pytest.mark.parametrize("key", ["AutogradFunctionality", "AutogradOther"])
+def test_where_only_some_of_autograds_layers_are_passed_by_torch_is_called(double: Operator, key: str) -> None:
+    x = torch.ones(3)
+    with torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(getattr(DispatchKey, key))):
+        answer = double(x)
+    assert answer == "torch"
+    assert double.asked == []
+
+
+def test_a_body_is_not_watched_by_what_torch_does_above_it(driver: Driver) -> None:
+    """Inside a body the operators that it calls are replayed, below autograd as it is."""
+    double, outer = Operator(driver, [TENSOR], doubling()), Operator(driver, [TENSOR])
+    outer.caller.runs = double
+    assert outer(torch.ones(3)).shape == (3,)
+    with torch.no_grad():
+        assert outer(torch.ones(3, requires_grad=True)).shape == (3,)
+    assert len(double.launched) == 2
+    assert double.asked == []
 
 
 def test_a_thread_of_its_own_is_not_watched(double: Operator) -> None:

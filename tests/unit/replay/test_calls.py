@@ -5,24 +5,32 @@ from __future__ import annotations
 import dataclasses
 import struct
 import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 
-from dotcu.kernel import recent
+from dotcu.kernel import context, native, recent
+from dotcu.replay import native as replay
 from dotcu.replay.arguments import Argument, Kinds
-from dotcu.replay.plan import Allocation, ConstantKey, Field, FieldKind, NumberKey, Op
+from dotcu.replay.plan import Allocation, ConstantKey, Field, FieldKind, NumberKey, Op, Plan
 from replays import (
     CPU,
     FUNCTION,
     INT,
     TENSOR,
     VECTOR,
+    Caller,
+    Devices,
     Driver,
     Operator,
     Steps,
     doubling,
+    fallback,
     launch,
     plan,
     returning,
@@ -147,62 +155,317 @@ def test_one_result_of_a_tuple_stays_in_it(driver: Driver) -> None:
     assert only.shape == (2,)
 
 
-def test_writes_are_counted_once_the_launches_are_done(driver: Driver) -> None:
-    made = plan([VECTOR, ConstantKey(value=None)], Steps(), writes=(0, 1))
-    optional = Argument(name="y", kinds=Kinds.TENSOR | Kinds.NONE, default=(None,))
-    operator, x = Operator(driver, [TENSOR, optional], made), torch.ones(2)
-    assert operator(x) is None
-    ((asked, tensors),) = operator.caller.calls
-    assert asked == "write"
-    assert len(tensors) == 1
-    assert tensors[0] is x
+@pytest.fixture(params=["by plan", "by the body"])
+def writer(driver: Driver, request: pytest.FixtureRequest) -> Operator:
+    """An operator that writes two arguments, the second of which may be left out, and gives nothing."""
+    written = Argument(name="x", kinds=Kinds.TENSOR, written=True)
+    optional = Argument(name="y", kinds=Kinds.TENSOR | Kinds.NONE, written=True, default=(None,))
+    keys = [[VECTOR, VECTOR, VECTOR], [VECTOR, VECTOR, ConstantKey(value=None)]]
+    plans = [plan(each, Steps()) for each in keys] if request.param == "by plan" else []
+    operator = Operator(driver, [TENSOR, written, optional], *plans, returns=0)
+    operator.caller.runs = lambda *args, **kwargs: None
+    return operator
+
+
+@pytest.mark.parametrize("run", [False, True], ids=["call", "run"])
+def test_each_tensor_that_is_written_counts_one_write(writer: Operator, run: bool) -> None:
+    a, x, y = torch.ones(2), torch.ones(2), torch.ones(2)
+    call = (lambda *args: writer.plans.run((*args, None)[:3])) if run else writer
+    assert call(a, x) is None
+    assert (a._version, x._version, y._version) == (0, 1, 0)
+    assert call(a, x, y) is None
+    assert (a._version, x._version, y._version) == (0, 2, 1)
+    assert writer.caller.checked == []
+
+
+def test_a_tensor_of_inference_mode_has_no_version_to_count(writer: Operator) -> None:
+    with torch.inference_mode():
+        x = torch.ones(2)
+        assert writer(torch.ones(2), x) is None
+    assert writer(torch.ones(2), x) is None
+    y = torch.ones(2)
+    assert writer(x, y) is None
+    assert y._version == 1
+
+
+def test_nothing_is_counted_of_a_body_that_raises(driver: Driver) -> None:
+    operator = Operator(driver, [Argument(name="x", kinds=Kinds.TENSOR, written=True)], returns=0)
+
+    def refuse(x: Tensor) -> None:
+        raise ValueError("no")
+
+    operator.caller.runs, x = refuse, torch.ones(2)
+    with pytest.raises(ValueError, match="no"):
+        operator(x)
+    assert x._version == 0
 
 
 def test_memory_that_cannot_be_had_is_left_to_the_body(driver: Driver) -> None:
-    operator = Operator(driver, [TENSOR], returning([VECTOR], 2**60))
-    assert operator(torch.ones(1)) == "torch"
-    assert operator.asked == []
-    assert operator.plans.run((torch.ones(1),)) is NotImplemented
+    operator, x = Operator(driver, [TENSOR], returning([VECTOR], 2**60)), torch.ones(1)
+    assert operator(x) == "body"
+    assert operator.plans.run((x,)) == "body"
+    assert operator.caller.calls == [("body", (x,), {})] * 2
 
 
 def test_a_refused_launch_is_named_and_ends_the_call(driver: Driver) -> None:
     steps = Steps()
     launches = tuple(launch(steps, function=FUNCTION + i) for i in range(3))
-    operator = Operator(driver, [TENSOR], returning([VECTOR], 1), plan([VECTOR], steps, launches=launches))
-    operator.plans.clear(())
-    operator.add(returning([ConstantKey(value=None)], 1))
-    operator.add(plan([VECTOR], steps, launches=launches))
+    other = returning([ConstantKey(value=None)], 1)
+    operator = Operator(driver, [TENSOR], other, plan([VECTOR], steps, launches=launches), context=77)
     driver.statuses = [0, 701]
     with pytest.raises(RuntimeError, match="launch 1 of plan 1: 701"):
         operator(torch.ones(1))
     assert len(operator.launched) == 2
+    assert operator.asked == ["failure"]
+    assert driver.pushed == [], "the context is popped all the same"
 
 
 def test_launches_are_kept_for_a_fault_to_name(driver: Driver) -> None:
-    recent._launches.clear()
     steps = Steps()
     launches = tuple(launch(steps, function=FUNCTION + i, kernel=f"kernel{i}") for i in range(3))
+    recent.note(recent.Launched("", "earlier", "", 0))
     driver.statuses = [0, 0, 1]
     with pytest.raises(RuntimeError, match="launch 2"):
         Operator(driver, [TENSOR], plan([VECTOR], steps, launches=launches))(torch.ones(1))
-    assert [(told.operator, told.kernel) for told in recent.launches()] == [
+    assert [(told.operator, told.kernel) for told in recent.launches()[:3]] == [
         ("tests::noted", "kernel1"),
         ("tests::noted", "kernel0"),
+        ("", "earlier"),
     ]
+
+
+# ------------------------------------------------------------------ the body
+
+
+def test_the_body_runs_below_autograd_in_the_scope_of_its_device(driver: Driver) -> None:
+    operator, x, seen = Operator(driver, [TENSOR]), torch.ones(2, requires_grad=True), []
+
+    def look(x: Tensor) -> Tensor:
+        excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.AutogradFunctionality)
+        seen.append((excluded, context.current(), (x * 2).requires_grad))
+        return torch.ones(3)
+
+    operator.caller.runs = look
+    with torch.no_grad():
+        assert operator(x).shape == (3,)
+    assert operator.plans.run((x,)).shape == (3,)
+    scope = context.in_body("tests::noted", None)
+    assert seen == [(True, scope, False)] * 2
+    assert context.current() is context.OUTSIDE
+    assert len(operator.caller.scopes) == 1, "it is asked for once"
+    assert operator.caller.scopes[0] < 0
+
+
+@pytest.mark.parametrize("way", ["returns", "raises"])
+@pytest.mark.parametrize(
+    "state", [nullcontext, torch.no_grad, torch.inference_mode, torch._C._AutoDispatchBelowAutograd]
+)
+def test_the_threads_state_is_as_before_when_the_body_is_done(driver: Driver, way: str, state: Any) -> None:
+    operator, x, outer = Operator(driver, [TENSOR]), torch.ones(2), context.in_body("tests::outer", None)
+
+    def body(x: Tensor) -> Tensor:
+        if way == "raises":
+            raise ValueError("not today")
+        return torch.ones(3)
+
+    operator.caller.runs = body
+    token = context.scope.set(outer)
+    try:
+        with state():
+            for call in (operator, lambda x: operator.plans.run((x,))):
+                before = native.library().tls_words(), torch.is_grad_enabled()
+                with pytest.raises(ValueError, match="not today") if way == "raises" else nullcontext():
+                    assert call(x).shape == (3,)
+                assert (native.library().tls_words(), torch.is_grad_enabled()) == before
+                assert context.current() is outer
+    finally:
+        context.scope.reset(token)
+    y = torch.ones(2, requires_grad=True) * 1
+    assert y.requires_grad
+
+
+class Named(Tensor):
+    """A tensor that only has another name."""
+
+
+NOT_NEW: dict[str, Callable[[Tensor], Any]] = {
+    "the argument": lambda x: x,
+    "a view of it": lambda x: x[1:],
+    "nothing": lambda x: None,
+    "a number": lambda x: 1.0,
+    "a tuple": lambda x: (torch.ones(1),),
+    "a list": lambda x: [torch.ones(1)],
+    "a subclass": lambda x: torch.ones(1).as_subclass(Named),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_NEW)
+def test_what_is_not_new_memory_of_a_plain_tensor_is_checked_by_python(driver: Driver, kind: str) -> None:
+    operator, x, n = Operator(driver, [TENSOR, INT]), torch.ones(3), 5
+    given = NOT_NEW[kind](x)
+    operator.caller.runs = lambda x, n: given
+    assert operator(x, n) is given
+    ((checked, values),) = operator.caller.checked
+    assert checked is given
+    assert values[0] is x
+    assert values[1] == n
+
+
+def test_a_new_tensor_needs_no_check(driver: Driver) -> None:
+    operator = Operator(driver, [TENSOR])
+    for made in (torch.ones(3), torch.ones(0), torch.ones(3, 3).t(), torch.nn.Parameter(torch.ones(1))):
+        operator.caller.runs = lambda x, made=made: made
+        assert operator(torch.ones(2)) is made
+    assert operator.caller.checked == []
+
+
+@pytest.mark.parametrize(
+    ("results", "checked"),
+    [
+        (lambda x: (torch.ones(1), torch.ones(1)), False),
+        (lambda x: (torch.ones(1), x), True),
+        (lambda x: (x[:1], torch.ones(1)), True),
+        (lambda x: (torch.ones(1),) * 2, True),
+        (lambda x: tuple(torch.ones(2)), True),
+        (lambda x: (torch.ones(1),), True),
+        (lambda x: (torch.ones(1),) * 3, True),
+        (lambda x: [torch.ones(1), torch.ones(1)], True),
+        (lambda x: None, True),
+    ],
+    ids=["two", "an argument", "a view", "one twice", "views of one", "one", "three", "a list", "nothing"],
+)
+def test_several_results_are_each_of_their_own_memory(driver: Driver, results: Any, checked: bool) -> None:
+    operator = Operator(driver, [TENSOR], returns=2)
+    operator.caller.runs = results
+    operator(torch.ones(3))
+    assert bool(operator.caller.checked) == checked
+
+
+def test_a_body_that_promises_nothing_gives_none(driver: Driver) -> None:
+    operator, x = Operator(driver, [TENSOR], returns=0), torch.ones(1)
+    operator.caller.runs = lambda x: None
+    assert operator(x) is None
+    assert operator.caller.checked == []
+    operator.caller.runs = lambda x: x
+    assert operator(x) is x
+    assert len(operator.caller.checked) == 1
+
+
+def test_what_the_check_raises_ends_the_call(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strict(Caller):
+        """Takes nothing."""
+
+        def check(self, result: Any, given: tuple[Any, ...]) -> Any:
+            raise ValueError(f"{result!r} is no tensor")
+
+    caller = Strict()
+    plans = replay.plans([TENSOR], caller, returns=1)
+    with pytest.raises(ValueError, match="'body' is no tensor"):
+        replay.entry([plans], fallback, autocasts=False)(torch.ones(1))
+
+
+def test_a_fault_of_the_gpu_is_told_and_raised_on(driver: Driver) -> None:
+    operator, fault = Operator(driver, [TENSOR]), torch.AcceleratorError("CUDA error: misaligned address")
+
+    def fails(x: Tensor) -> Tensor:
+        raise fault
+
+    operator.caller.runs = fails
+    with pytest.raises(torch.AcceleratorError, match="misaligned"):
+        operator(torch.ones(1))
+    assert operator.caller.calls[1:] == [("error", fault)]
+
+    operator.caller.runs = lambda x: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        operator(torch.ones(1))
+    assert operator.asked == ["body", "error", "body"], "of others there is nothing to say"
+
+
+def test_a_fault_that_is_explained_is_raised_as_that(driver: Driver) -> None:
+    class Explaining(Caller):
+        """Knows what an error means."""
+
+        def error(self, error: BaseException) -> None:
+            raise RuntimeError("it was the kernel before") from error
+
+    caller, fault = Explaining(), torch.AcceleratorError("CUDA error: misaligned address")
+
+    def fails(x: Tensor) -> Tensor:
+        raise fault
+
+    caller.runs = fails
+    plans = replay.plans([TENSOR], caller, returns=1)
+    with pytest.raises(RuntimeError, match="it was the kernel before") as raised:
+        replay.entry([plans], fallback, autocasts=False)(torch.ones(1))
+    assert raised.value.__cause__ is fault
 
 
 # ------------------------------------------------------------------ contexts
 
 
-def test_another_context_is_asked_elsewhere(driver: Driver) -> None:
+def test_the_context_of_the_plan_is_current_at_its_launches(driver: Driver) -> None:
     operator, x = Operator(driver, [TENSOR], doubling(), context=77), torch.ones(2)
-    driver.context = 77
-    assert operator(x).shape == (2,)
-    driver.context = 78
-    assert operator(x) == "torch"
-    assert operator.caller.calls == [("elsewhere", 0, (x,))]
-    assert operator.plans.run((x,)) is NotImplemented
-    operator.caller.elsewhere_gives = "moved"
-    assert operator(x) == "moved"
-    assert operator.plans.run((x,)) == "moved"
-    assert len(operator.launched) == 1
+    for current in (77, 78, 0):
+        driver.context = current
+        assert operator(x).shape == (2,)
+        assert operator.plans.run((x,)).shape == (2,)
+        assert driver.pushed == []
+    assert driver.contexts == [77] * 6
+
+
+def test_a_context_that_is_current_is_not_pushed(driver: Driver) -> None:
+    operator, pushed = Operator(driver, [TENSOR], doubling(), context=77), []
+    driver.before = lambda: pushed.append(list(driver.pushed))
+    for current in (77, 78):
+        driver.context = current
+        operator(torch.ones(2))
+    assert pushed == [[], [77]]
+
+
+# ------------------------------------------------------------------ devices
+
+GPU = torch.device("cuda", 1)
+
+
+def on_gpu(made: Plan) -> Plan:
+    """The same plan for tensors of the GPU 1."""
+    return dataclasses.replace(made, device=GPU, keys=(dataclasses.replace(VECTOR, device=GPU),))
+
+
+def test_a_device_that_is_not_current_is_entered_and_left(driver: Driver, devices: Devices) -> None:
+    operator, x = Operator(driver, [TENSOR], on_gpu(doubling())), devices.put(torch.ones(2), 1)
+    for call in (operator, lambda x: operator.plans.run((x,))):
+        out = call(x)
+        assert devices.place(out) == 1
+        assert operator.launched[-1].parameters == addresses(x, out) + struct.pack("<q8x", 2)
+    assert devices.entered == [1, 1]
+    assert (devices.left, devices.current) == (2, 0)
+    assert len(operator.launched) == 2
+    devices.current = 1
+    assert devices.place(operator(x)) == 1
+    assert devices.entered == [1, 1], "it is torch's current one"
+    assert operator.asked == []
+
+
+def test_a_device_is_left_again_when_the_driver_refuses_a_launch(driver: Driver, devices: Devices) -> None:
+    operator = Operator(driver, [TENSOR], on_gpu(doubling()))
+    driver.statuses = [701]
+    with pytest.raises(RuntimeError, match="701"):
+        operator(devices.put(torch.ones(2), 1))
+    assert (devices.entered, devices.left, devices.current) == ([1], 1, 0)
+
+
+def test_a_device_that_cannot_be_entered_is_left_to_the_body(driver: Driver, devices: Devices) -> None:
+    operator, x = Operator(driver, [TENSOR], on_gpu(doubling())), devices.put(torch.ones(2), 1)
+    devices.broken = True
+    assert operator(x) == "body"
+    assert (operator.launched, devices.left) == ([], 0)
+    assert operator.caller.scopes == [1]
+
+
+def test_a_body_is_given_the_scope_of_each_gpu(driver: Driver, devices: Devices) -> None:
+    operator, seen = Operator(driver, [TENSOR]), []
+    operator.caller.runs = lambda x: seen.append(context.current().gpu)
+    for gpu in (0, 0, 1, 0):
+        operator(devices.put(torch.ones(1), gpu))
+    assert seen == [0, 0, 1, 0]

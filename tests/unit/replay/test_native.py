@@ -4,38 +4,71 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dotcu.replay import native
+from dotcu import settings
+from dotcu.kernel import native
+from dotcu.replay import native as replay
 from dotcu.replay.plan import NumberKey
-from replays import CPU, INT, TENSOR, Caller, Driver, Operator, Steps, doubling, launch, plan
+from replays import CPU, INT, TENSOR, X, Caller, Driver, Operator, Steps, configured, doubling, launch, plan
 
 
 @pytest.fixture
-def there() -> None:
-    if native.missing():
+def there() -> Iterator[None]:
+    """The native part, with nothing in it replaced; it is configured anew after the test."""
+    with configured():
+        yield
+
+
+def test_the_native_part_serves_this_torch() -> None:
+    """Without this, replay would fall aside on a torch that is laid out in another way, and every test skip."""
+    if isinstance(native.library(), str):
+        pytest.skip(native.library())
+    if native.torch_version() > native.NEWEST_TORCH:
         pytest.skip(native.missing())
+    assert native.missing() == ""
+    assert native.prepare(CPU) == ""
+    native._prepared.clear()
 
 
-def test_without_the_library_it_says_so_and_holding_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_library", lambda: "dotcu's native part is not there: no compiler")
+def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: "dotcu's native part is not there: no compiler")
     native._prepared.clear()
     assert native.prepare(CPU) == "dotcu's native part is not there: no compiler"
-    native.hold(1)
-    native.hold(-1)
+    assert native._prepared == {}, "it is asked again"
+
+
+def test_it_can_be_turned_off() -> None:
+    with settings.override(native=False):
+        assert native.prepare(CPU) == "DOTCU_NATIVE=0: the native part is not used"
+
+
+@pytest.mark.parametrize(
+    ("version", "read", "newer"),
+    [("2.11.0", (2, 11), False), ("2.13.1+cu130", (2, 13), False), ("2.14.0a0+git5a4a", (2, 14), True)]
+    + [("3.0.0", (3, 0), True), ("10.1", (10, 1), True)],
+)
+def test_a_torch_that_it_was_not_tried_on_is_named(
+    monkeypatch: pytest.MonkeyPatch, version: str, read: tuple[int, int], newer: bool
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setattr(native, "NEWEST_TORCH", (2, 13))
+    assert native.torch_version() == read
+    said = f"torch {version} is newer than 2.13, the newest that the native part was tried on"
+    assert (native.missing() == said) == (native.prepare(CPU) == said) == newer
 
 
 @pytest.mark.usefixtures("there")
 def test_a_plan_that_is_too_large_is_not_kept() -> None:
-    plans, steps = native.plans([INT], Caller()), Steps()
+    plans, steps = replay.plans([INT], Caller(), returns=0), Steps()
     large = launch(steps, size=8192)
     made = plan([NumberKey(is_float=False)], steps, launches=(large,))
-    assert not native.add(plans, made, "tests::large", 0)
+    assert not replay.add(plans, made, "tests::large", 0)
     assert len(plans) == 0
 
 
@@ -46,10 +79,41 @@ def test_dropped_plans_are_freed_with_what_they_read(driver: Driver) -> None:
     value = Value()
     gone = weakref.ref(value)
     double = Operator(driver, [TENSOR], doubling(), reads=(({"V": value}, "V", value),))
-    double.plans.clear(())
+    del double._reads
+    double.plans.clear((), False)
     del value
     gc.collect()
     assert gone() is None
+
+
+def test_an_overload_that_nobody_calls_any_more_is_freed_with_its_caller(driver: Driver) -> None:
+    operator = Operator(driver, [TENSOR], doubling())
+    assert operator(torch.ones(2)).shape == (2,)
+    assert operator(torch.ones(2, 2)) == "body"  # so that it has a scope, too
+    gone = weakref.ref(operator.caller)
+    del operator
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.usefixtures("there")
+def test_what_a_call_is_given_is_not_kept() -> None:
+    class Held:
+        """Something that can be referred to weakly."""
+
+    caller = Caller()
+    caller.runs = lambda x: torch.ones(1)
+    plans = replay.plans([TENSOR], caller, returns=1)
+    entry = replay.entry([plans], lambda *args: "torch", autocasts=False)
+    for requires_grad in (False, True):
+        x = torch.ones(3, requires_grad=requires_grad)
+        gone = weakref.ref(x)
+        entry(x)
+        plans.run((x,))
+        caller.calls.clear()
+        del x
+        gc.collect()
+        assert gone() is None
 
 
 @pytest.mark.usefixtures("there")
@@ -63,7 +127,9 @@ INSIDE: dict[str, Callable[[Callable[[], None]], Any]] = {
     "autocast": lambda learn: _within(torch.autocast("cpu", dtype=torch.bfloat16), learn),
     "vmap": lambda learn: torch.func.vmap(lambda x: (learn(), x)[1])(torch.ones(2)),
     "a trace": lambda learn: torch.jit.trace(lambda x: (learn(), x + 1)[1], torch.ones(2)),
+    "a call below autograd": lambda learn: _within(torch._C._AutoDispatchBelowAutograd(), learn),
 }
+LEARNT = ("rest", "inference_included", "autograd_excluded", "autocast", "impl", "key_set", "storage")
 
 
 def _within(context: Any, learn: Callable[[], None]) -> None:
@@ -77,7 +143,7 @@ def _within(context: Any, learn: Callable[[], None]) -> None:
 def test_what_is_learnt_does_not_depend_on_who_asks_first(where: str) -> None:
     def found() -> tuple[Any, ...]:
         made = native._Found()
-        return made.reason, made.values.get("calm_words"), made.values.get("autocast_words")
+        return made.reason, *(made.values[name] for name in LEARNT)
 
     want, seen = found(), []
     INSIDE[where](lambda: seen.append(found()))
@@ -90,12 +156,13 @@ def test_what_is_learnt_does_not_depend_on_who_asks_first(where: str) -> None:
 def test_a_call_in_a_trace_is_traced_where_the_first_call_was_in_one_too() -> None:
     native._found.cache_clear()
     native._prepared.clear()
-    plans, seen = native.plans([TENSOR], Caller()), []
+    plans, seen = replay.plans([TENSOR], Caller(), returns=1), []
 
     def body(x: torch.Tensor) -> torch.Tensor:
         assert native.prepare(CPU) == ""
-        seen.append(native.entry([plans], lambda x: "torch", autocasts=False)(torch.ones(3)))
+        seen.append(replay.entry([plans], lambda x: "torch", autocasts=False)(torch.ones(3)))
         return x + 1
 
     torch.jit.trace(body, torch.ones(2), check_trace=False)
     assert seen == ["torch"]
+    assert replay.entry([plans], lambda x: "torch", autocasts=False)(X) == "body"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.replay import native
+from dotcu.kernel import native
 from dotcu.replay import rows as rows_module
 from dotcu.replay.plan import Read
 from dotcu.replay.rows import NoPlace, rows
@@ -20,7 +20,7 @@ import sys
 
 import torch
 
-from dotcu.replay import native
+from dotcu.kernel import native
 from dotcu.replay.plan import Read
 from dotcu.replay.rows import rows
 from replays import CPU, TENSOR, VECTOR, Driver, Operator, returning
