@@ -24,7 +24,7 @@ import torch
 
 from calls import ours
 from calls.host import machine
-from dotcu.replay import layout, native
+from dotcu.kernel import layout, native
 
 CALLS, ROUNDS = 300, 60
 
@@ -46,8 +46,8 @@ def configured(**instead: Any) -> None:
     """Let native code use these in place of torch's allocator and the driver's launch."""
     device = torch.device("cuda", torch.cuda.current_device())
     values = dict(native._found().values) | layout.cuda_symbols()
-    values |= {"plain_keys": layout.plain_keys(device), "allocate": layout.allocator("cuda")}
-    native._library().configure(values | instead)
+    values |= layout.plain_keys(device) | {"allocate": layout.allocator("cuda")}
+    native.library().configure(values | instead)
 
 
 def no_launch() -> int:

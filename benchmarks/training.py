@@ -3,7 +3,8 @@
     python benchmarks/training.py [--save FILE] [--rounds N] [--only NAME ...]
 
 Operators: each that is differentiable, on 64 x 256 floats, beside torch eager's own function. A time is of
-the host alone, for torch.autograd.grad of one call. Results are compared before.
+the host alone, for torch.autograd.grad of one call. Results are compared before. One row more has torch's own
+softmax kernels in a torch.autograd.Function: what a node of autograd costs that is written in Python.
 
 Steps: a transformer of six layers of width 256, two times 128 tokens, bfloat16, AdamW(fused=True), with
 dotcu's layer_norm and cross_entropy or with torch's, otherwise the same: eager, by torch.compile, and as a
@@ -44,7 +45,7 @@ def step_name(mode: str, functions: Functions) -> str:
 
 
 GOALS = (
-    *(at_most_times(pair.own_name, 1.0, pair.eager_name) for pair in PAIRS),
+    *(at_most_times(pair.own_name, 1.0, pair.eager_name) for pair in PAIRS if not pair.bound),
     *(at_most_times(step_name(mode, OWN), 1.0, step_name(mode, TORCH)) for mode in (EAGER, COMPILED)),
 )
 

@@ -215,9 +215,14 @@ def configured(*, functions: Mapping[str, Any] | None = None, **values: Any) -> 
         yield
     finally:
         native.library().configure(dict(native._found().values))
-        native._prepared.clear()
-        if torch.cuda.is_available():  # operators that were called before go on on the GPU
-            native.prepare(torch.device("cuda", 0))
+        configured_anew()
+
+
+def configured_anew() -> None:
+    """Let whoever calls next prepare native code; operators that were called before go on on the GPU."""
+    native._prepared.clear()
+    if torch.cuda.is_available():
+        native.prepare(torch.device("cuda", 0))
 
 
 @dataclass
@@ -237,8 +242,12 @@ class Caller:
     checked: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
     clear: Callable[[], object] = lambda: None
     runs: Callable[..., Any] = lambda *args, **kwargs: "body"
+    body: Callable[..., Any] = field(init=False)
 
-    def body(self, *args: Any, **kwargs: Any) -> Any:
+    def __post_init__(self) -> None:
+        self.body = self._body
+
+    def _body(self, *args: Any, **kwargs: Any) -> Any:
         self.calls.append(("body", args, kwargs))
         return self.runs(*args, **kwargs)
 

@@ -30,6 +30,7 @@ class Pair:
     Attributes:
         shapes: Of the inputs, which are float32 and get gradients.
         classes: Whether there is one more input: the class of each row.
+        bound: Whether it is torch's own kernels in a torch.autograd.Function, for what that costs.
     """
 
     name: str
@@ -37,11 +38,12 @@ class Pair:
     eager: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...] = (WHOLE,)
     classes: bool = False
+    bound: bool = False
 
     @property
     def own_name(self) -> str:
         """The contender that dotcu is."""
-        return f"{self.name}, dotcu"
+        return f"{self.name}, {'torch.autograd.Function' if self.bound else 'dotcu'}"
 
     @property
     def eager_name(self) -> str:
@@ -68,6 +70,21 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, T
     return rms_norm(total, weight), total
 
 
+class SoftmaxFunction(torch.autograd.Function):
+    """torch's softmax and its gradient, recorded by a node that is written in Python."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        y = torch.softmax(x, -1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        (y,) = ctx.saved_tensors
+        return torch._softmax_backward_data(grad, y, -1, y.dtype)
+
+
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias)
 
@@ -90,6 +107,12 @@ PAIRS = (
     Pair(name="sum", own=gallery.sum, eager=torch.sum),
     Pair(name="cumsum", own=gallery.cumsum, eager=partial(torch.cumsum, dim=-1)),
     Pair(name="softmax", own=gallery.softmax, eager=partial(torch.softmax, dim=-1)),
+    Pair(
+        name="softmax of torch",
+        own=SoftmaxFunction.apply,
+        eager=partial(torch.softmax, dim=-1),
+        bound=True,
+    ),
     Pair(name="rms_norm", own=gallery.rms_norm, eager=rms_norm, shapes=(WHOLE, (COLUMNS,))),
     Pair(
         name="add_rms_norm",

@@ -269,7 +269,7 @@ __global__ void ranks(const int* x, int* out) {
 
 
 def with_ranks(x: Tensor, size: int = 2) -> Tensor:
-    """Each element and, of the block that it is for, the rank in its cluster and 100 times the cluster's size."""
+    """Each element, and for its block the rank in the cluster and a hundred times the cluster's size."""
     out = torch.empty_like(x)
     clustered.ranks(x, out, grid=x.numel(), block=32, cluster=size)
     return out

@@ -72,15 +72,20 @@ def examine() -> list[Part]:
     torch = torch_build.find()
     misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
     judged = [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
-    return [*wrong.values(), *judged, native_part()]
+    return [*wrong.values(), *judged, native_part(torch_build.untried(torch.version) if torch else "")]
 
 
-def native_part() -> Part:
-    """Look for the native part, which replays calls; without it they cost more, and nothing else changes."""
-    found = find_spec("dotcu._native")
-    if found is None:
-        note = "no call of an operator is replayed: each runs the body, which costs more"
-        return Part(name="native part", state=ABSENT, note=note, remedy="pip install --force-reinstall dotcu")
+def native_part(untried: str = "") -> Part:
+    """Look for the native part, which launches and replays; without it calls cost more, and that is all.
+
+    Args:
+        untried: Why it is not used with the torch that is installed.
+    """
+    found, costs = find_spec("dotcu._native"), "launches and calls go through Python, which costs more"
+    if found is None or untried:
+        note = f"{untried}; {costs}" if found and untried else costs
+        remedy = "pip install --upgrade dotcu" if found else "pip install --force-reinstall dotcu"
+        return Part(name="native part", state=ABSENT, note=note, remedy=remedy)
     return Part(name="native part", state=FINE, version=__version__, path=found.origin or "")
 
 

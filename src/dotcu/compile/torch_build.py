@@ -10,6 +10,9 @@ from pathlib import Path
 
 from dotcu.compile.target import Version
 
+NEWEST_TRIED: Version = (2, 13)
+"""The newest torch that the native part was tried on; in a newer one what it reads of memory may move."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TorchBuild:
@@ -37,6 +40,15 @@ def parse(text: str) -> TorchBuild:
         cuda=(int(cuda[1]), int(cuda[2])) if cuda else None,
         hip=values.get("hip", ""),
     )
+
+
+def untried(version: str) -> str:
+    """Return why the native part is not used with a version of torch; empty where it is."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) <= NEWEST_TRIED:
+        return ""
+    tried = ".".join(map(str, NEWEST_TRIED))
+    return f"it was tried on torch up to {tried}, and this is torch {version}"
 
 
 def find() -> TorchBuild | None:

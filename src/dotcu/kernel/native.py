@@ -18,13 +18,12 @@ import torch
 from torch.autograd import forward_ad
 
 from dotcu import settings
+from dotcu.compile import torch_build
 from dotcu.kernel import context, layout, ranges, recent
 from dotcu.kernel.elements import ELEMENTS
 from dotcu.kernel.forked import forked_with_cuda
 from dotcu.kernel.layout import NoLayout
-
-NEWEST_TORCH = (2, 13)
-"""The newest torch that this was tried on: what native code reads of torch's memory may move."""
+from dotcu.kernel.locks import ForkSafeLock
 
 _DEVICE_TYPES: dict[object, int] = {"cpu": 0, "cuda": 1}  # c10/core/DeviceType.h
 
@@ -43,19 +42,11 @@ def missing() -> str:
     """Return why native code cannot be used; empty where it can."""
     if not settings.current().native:
         return "DOTCU_NATIVE=0: the native part is not used"
-    if torch_version() > NEWEST_TORCH:
-        newest = ".".join(map(str, NEWEST_TORCH))
-        return (
-            f"torch {torch.__version__} is newer than {newest}, the newest that the native part was tried on"
-        )
+    reason = torch_build.untried(torch.__version__)
+    if reason:
+        return f"dotcu's native part is not used: {reason}"
     found = library()
     return found if isinstance(found, str) else _found().reason
-
-
-def torch_version() -> tuple[int, int]:
-    """The first two numbers of torch's version."""
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
 
 
 class _Found:
@@ -107,6 +98,7 @@ def _found() -> _Found:
 
 
 _prepared: dict[str, str] = {}
+_lock = ForkSafeLock()
 
 
 def prepare(device: torch.device) -> str:
@@ -115,10 +107,13 @@ def prepare(device: torch.device) -> str:
     Returns:
         Why it cannot; empty where it can.
     """
-    reason = missing()
-    if not reason and device.type not in _prepared:
-        _prepared[device.type] = _configure(device)
-    return reason or _prepared[device.type]
+    if device.type not in _prepared:
+        with _lock:
+            if missing():
+                return missing()
+            if device.type not in _prepared:
+                _prepared[device.type] = _configure(device)
+    return missing() or _prepared[device.type]
 
 
 def _configure(device: torch.device) -> str:
@@ -166,10 +161,16 @@ def launcher(
 def _hold() -> None:
     """Let Python see every call and launch while a block asks for that, the settings, or a profiler."""
     hold = library().hold
-    settings.watch(lambda before, after: context.held.change(_must_see(after) - _must_see(before)))
+    settings.watch(_follow_settings)
     context.held.change(_must_see(settings.current()))
+    library().replay(settings.current().replay)
     context.held.follow(hold)
     os.register_at_fork(after_in_child=lambda: hold(1) if forked_with_cuda() else None)
+
+
+def _follow_settings(before: settings.Settings, after: settings.Settings) -> None:
+    context.held.change(_must_see(after) - _must_see(before))
+    library().replay(after.replay)
 
 
 def _must_see(now: settings.Settings) -> bool:

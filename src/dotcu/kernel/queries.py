@@ -31,7 +31,7 @@ def cdiv(a: Int, b: Int | int) -> Int:
         ArgumentError: One of them is a float.
     """
     if type(a) is int and type(b) is int:
-        return -(-a // b)
+        return -(-a // b)  # type: ignore[return-value]
     if any(isinstance(number, float) for number in (a, b)):
         raise ArgumentError(
             f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nWrite dotcu.cdiv(int(x), 256), say."

@@ -47,6 +47,8 @@ _native: Any = None
 def note_by(native: Any) -> None:
     """Let native code keep the launches from now on: those that it makes and those of Python."""
     global _native
+    if _native is not None:
+        return
     for launched in _launches:
         native.note(launched)
     _native = native

@@ -105,6 +105,11 @@ static PyObject *hold(PyObject *module, PyObject *by) {
 
 static PyObject *tls_words(PyObject *module, PyObject *unused) { return dotcu_tls_words(); }
 
+static PyObject *replay(PyObject *module, PyObject *wanted) {
+    dotcu_replays = wanted == Py_True;
+    Py_RETURN_NONE;
+}
+
 static PyObject *note(PyObject *module, PyObject *launched) {
     dotcu_note(launched, NULL, NULL);
     Py_RETURN_NONE;
@@ -164,6 +169,7 @@ static PyObject *layout_key(PyObject *module, PyObject *args) {
 static PyMethodDef methods[] = {
     {"layout_key", layout_key, METH_VARARGS,
      "What tells these arguments from others in all but values; None where some are no plain tensors or numbers."},
+    {"replay", replay, METH_O, "Let calls be replayed and bodies be followed, or let every body run."},
     {"note", note, METH_O, "Keep a launch among the last ones."},
     {"launches", launches, METH_NOARGS, "The last launches, newest first: what is said of each, operator or None, grid."},
     {"configure", configure, METH_O, "Take the addresses and offsets that kernel/layout.py found."},

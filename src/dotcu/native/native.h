@@ -153,6 +153,7 @@ void dotcu_note(PyObject *launched, PyObject *operator, const uint32_t *grid);
 PyObject *dotcu_launches(void);
 PyObject *dotcu_tls_words(void);
 extern int dotcu_held;
+extern bool dotcu_replays;
 extern PyTypeObject *dotcu_strided_type, *dotcu_map_type;
 
 /* launch.c */

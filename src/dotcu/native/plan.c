@@ -154,8 +154,8 @@ void dotcu_release_plan(Plan *plan) {
 
 static bool same(PyObject *value, PyObject *constant) {
     if (value == constant) return true;
-    if (PyTuple_CheckExact(constant) && PyList_CheckExact(value)) {
-        PyObject *as_tuple = PyList_AsTuple(value);
+    if (PyTuple_CheckExact(constant) && (PyList_CheckExact(value) || (PyTuple_Check(value) && !PyTuple_CheckExact(value)))) {
+        PyObject *as_tuple = PySequence_Tuple(value);
         const bool equal = as_tuple && same(as_tuple, constant);
         Py_XDECREF(as_tuple);
         return equal;

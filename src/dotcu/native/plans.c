@@ -5,14 +5,20 @@
 
 /* ---------------------------------------------------------------- binding */
 
+/* Whether an int is one of torch's, of 64 bits or as a double. */
+static bool fits_torch(PyObject *value, bool as_float) {
+    int overflow = 0;
+    if (!as_float) return PyLong_AsLongLongAndOverflow(value, &overflow), !overflow;
+    const bool fits = PyLong_AsDouble(value) != -1 || !PyErr_Occurred();
+    PyErr_Clear();
+    return fits;
+}
+
 static bool set(const Plans *self, Argument *arguments, int index, PyObject *value) {
     const int kind = dotcu_kind(value);
     arguments[index].value = value;
     arguments[index].kind = kind;
-    if (kind == KIND_INT && self->floats[index] && PyLong_AsDouble(value) == -1 && PyErr_Occurred()) {
-        PyErr_Clear(); /* too large for a float: torch says so */
-        return false;
-    }
+    if (kind == KIND_INT && !fits_torch(value, self->floats[index])) return false;
     return (self->kinds[index] & kind) != 0;
 }
 
@@ -98,7 +104,16 @@ static bool reads_hold(const Plans *self) {
     return hold;
 }
 
+/* Drops the plans where that is not so. False where an error is set. */
+static bool refresh(Plans *self) {
+    if (reads_hold(self)) return true;
+    PyObject *done = PyObject_CallFunctionObjArgs(self->on_stale, NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
 static Plan *fitting(Plans *self, const Argument *arguments, Value *values) {
+    if (!dotcu_replays) return NULL;
     for (int i = 0; i < self->plan_count; ++i) {
         const int at = (self->latest + i) % self->plan_count;
         if (!dotcu_fits(self->plans[at], arguments, self->floats, values)) continue;
@@ -173,7 +188,7 @@ static PyObject *call_with(const Plans *self, PyObject *function, const Argument
 
 /* A call of the body, below autograd and in its scope. */
 static PyObject *call_body(Plans *self, const Argument *arguments) {
-    const bool follows = self->follows && may_follow(self, arguments);
+    const bool follows = self->follows && dotcu_replays && may_follow(self, arguments);
     PyObject *scope = scope_of(self, arguments), *token = scope ? dotcu_enter_scope(scope) : NULL;
     if (!token) return NULL;
     const uint64_t before = dotcu_exclude_autograd();
@@ -199,6 +214,7 @@ static PyObject *compute(Plans *self, const Argument *arguments, Plan *plan, con
         if (how == RUN_FAILED) {
             PyObject *raised = PyObject_CallFunction(self->on_failure, "iii", (int)plan->number, outcome.launch, outcome.status);
             Py_XDECREF(raised);
+            if (outcome.launch) count_writes(self, arguments); /* of the launches before it */
         }
         dotcu_release_plan(plan);
     }
@@ -256,11 +272,7 @@ PyObject *dotcu_call(Plans *self, Argument *arguments, int state, PyObject *fall
         has_tensor = true;
     }
     if (!has_tensor) return PyObject_Call(fallback, args, kwargs);
-    if (!reads_hold(self)) {
-        PyObject *done = PyObject_CallFunctionObjArgs(self->on_stale, NULL);
-        Py_XDECREF(done);
-        if (!done) return NULL;
-    }
+    if (!refresh(self)) return NULL;
     if (records && state == STATE_RECORDS && dotcu_grad_enabled()) return recorded(self, arguments);
     Plan *plan = fitting(self, arguments, values);
     if (PyErr_Occurred()) PyErr_Clear();
@@ -362,7 +374,8 @@ static PyObject *plans_run(PyObject *object, PyObject *given) {
     for (int i = 0; i < self->argument_count; ++i)
         if (arguments[i].kind == KIND_TENSOR && !dotcu_read_memory(arguments[i].value, &arguments[i].tensor))
             return PyErr_Format(PyExc_TypeError, "argument %d has no memory", i + 1);
-    Plan *plan = reads_hold(self) ? fitting(self, arguments, values) : NULL;
+    if (!refresh(self)) return NULL;
+    Plan *plan = fitting(self, arguments, values);
     PyErr_Clear();
     return compute(self, arguments, plan, values);
 }

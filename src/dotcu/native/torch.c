@@ -1,5 +1,5 @@
 /* What torch is asked for. Its C functions (aoti_torch_*) are the ABI that torch keeps stable; the
- * rest is found, and tried on known tensors, by replay/layout.py before anything here runs. */
+ * rest is found, and tried on known tensors, by kernel/layout.py before anything here runs. */
 #define _GNU_SOURCE
 #include "native.h"
 
@@ -34,6 +34,7 @@ static struct {
 } torch_;
 
 int dotcu_held = 0;
+bool dotcu_replays = true;
 PyTypeObject *dotcu_strided_type, *dotcu_map_type;
 
 static int words(PyObject *values, const char *name, uint64_t *into, int most) {
@@ -59,7 +60,7 @@ static PyObject *object(PyObject *values, const char *name) {
     return value;
 }
 
-/* Takes addresses, offsets and objects by name; see Layout in replay/layout.py. Gives -1 with an error set. */
+/* Takes addresses, offsets and objects by name; see Layout in kernel/layout.py. Gives -1 with an error set. */
 int dotcu_configure(PyObject *values) {
     const struct {
         const char *name;

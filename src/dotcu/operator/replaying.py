@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
 
 from dotcu import settings
 from dotcu.errors import ReplayMismatch
@@ -77,13 +76,15 @@ class Replays:
         self._operator = operator
         self._path = "not called on a GPU yet"
         self._kept: list[Plan] = []
+        self._compared: list[Plan] = []
         self._reasons: dict[str, None] = {}
 
     # What the operator asks.
 
     def report(self) -> Replay:
         """How calls are replayed so far."""
-        return Replay(path=self._path, plans=len(self._kept), reasons=tuple(self._reasons))
+        off = () if settings.current().replay else ("DOTCU_REPLAY=0",)
+        return Replay(path=self._path, plans=len(self._kept), reasons=(*self._reasons, *off))
 
     def open(self) -> Plans:
         """Let native code call the body, and keep plans of it."""
@@ -94,7 +95,6 @@ class Replays:
             self.plans = native.plans(self.arguments, self, returns=self.signature.returns)
             self._call.below = self.plans.run
             self.stale()
-            _opened.add(self)
         return self.plans
 
     def refuse(self, reason: str) -> None:
@@ -113,7 +113,7 @@ class Replays:
         followed = self._follow(values)
         if followed.effects is None:
             return followed.result
-        for plan in self._kept:
+        for plan in (*self._kept, *self._compared):
             prepared = evaluate(plan, values) if matches(plan, values) else None
             difference = compare(prepared, followed.effects) if prepared is not None else None
             if difference is not None:
@@ -122,8 +122,8 @@ class Replays:
                     "The body must depend on nothing but its arguments; where it must, keep it from being "
                     f'replayed.\nType: @dotcu.op("{self.signature.packet_name}", ..., replay=False)'
                 )
-        if isinstance(followed.plan, Plan) and followed.plan not in self._kept:
-            self._kept.append(followed.plan)
+        if isinstance(followed.plan, Plan) and followed.plan not in self._compared:
+            self._compared.append(followed.plan)
         return followed.result
 
     def _follow(self, values: tuple[Any, ...]) -> Followed:
@@ -168,6 +168,7 @@ class Replays:
         """Drop every plan, and look anew at what the body reads beside its arguments."""
         assert self.plans is not None
         self._kept.clear()
+        self._compared.clear()
         found = self._rows()
         if isinstance(found, Unfollowed):
             self._reasons.setdefault(str(found))
@@ -178,8 +179,6 @@ class Replays:
     def _rows(self) -> tuple[Row, ...] | Unfollowed:
         if not self.wanted:
             return Unfollowed(reason="replay=False", always=True)
-        if not settings.current().replay:
-            return Unfollowed(reason="DOTCU_REPLAY=0", always=True)
         found = reads(self.body)
         try:
             return found if isinstance(found, Unfollowed) else rows(found)
@@ -194,15 +193,3 @@ class Replays:
     def error(self, error: BaseException) -> None:
         """Raise what a fault that torch found in the body means; return where there is no more to say."""
         execution.explain(self._name, error)
-
-
-_opened: WeakSet[Replays] = WeakSet()
-
-
-def _follow_settings(before: settings.Settings, after: settings.Settings) -> None:
-    if before.replay != after.replay:
-        for replays in tuple(_opened):
-            replays.stale()
-
-
-settings.watch(_follow_settings)

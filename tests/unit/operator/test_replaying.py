@@ -714,6 +714,53 @@ def test_a_dtype_by_default_reaches_a_body_that_is_followed(driver: Driver, bodi
         assert torch.equal(op(a, b, torch.float32), a + b)
 
 
+def shaped(a: Tensor, sizes: list[int], scale: float = 1.0) -> Tensor:
+    out = torch.empty(sizes, dtype=a.dtype, device=a.device)
+    kernels.scale_add(a, a, scale, out, a.numel(), grid=dotcu.cdiv(a.numel(), 32), block=32)
+    return out
+
+
+def test_a_list_of_ints_is_replayed_for_just_those(
+    driver: Driver, bodies: list[str], dispatched: list[str]
+) -> None:
+    op, a = make(shaped), pair(12)[0]
+    for _ in range(3):
+        for sizes in ([3, 4], [2, 6], [12], (3, 4)):
+            assert torch.equal(op(a, sizes), (a + a).reshape(sizes))
+    assert len(bodies) == op.replay.plans == 3
+    assert dispatched == []
+
+
+def test_a_shape_of_a_tensor_is_replayed_as_a_list_of_its_sizes(driver: Driver, bodies: list[str]) -> None:
+    op, a = make(shaped), pair(12)[0]
+    for _ in range(4):
+        assert torch.equal(op(a, a.reshape(3, 4).shape), (a + a).reshape(3, 4))
+    assert len(bodies) == op.replay.plans == 1
+
+
+def test_a_list_of_ints_has_no_gradient(driver: Driver, dispatched: list[str]) -> None:
+    op, given = make(shaped), []
+    op.backward(lambda ctx, grad: (2 * grad.reshape(-1), None, None))
+    op.setup_context(lambda ctx, inputs, output: given.append(inputs[1]))
+    for sizes in ([3, 4], (2, 6), [3, 4]):
+        a = pair(12)[0].requires_grad_()
+        op(a, sizes).sum().backward()
+        assert torch.equal(a.grad, torch.full((12,), 2.0))
+    assert given == [[3, 4], [2, 6], [3, 4]]
+    assert dispatched == []
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400], ids=["2^63", "-2^63 - 1", "10^400"])
+def test_an_int_that_torch_refuses_is_refused(driver: Driver, number: int) -> None:
+    def filled(a: Tensor, n: int) -> Tensor:
+        return torch.zeros_like(a)
+
+    fresh, taken, (a, _) = dotcu.op(next(_names))(filled), make(filled), pair()
+    for op in (fresh, taken):
+        with pytest.raises(RuntimeError, match="Expected a value of type 'int' for argument 'n'"):
+            op(a, number)
+
+
 def doubled(a: Tensor, b: Tensor) -> float:
     return 2.0
 
@@ -818,14 +865,15 @@ def test_the_native_part_can_be_turned_off_for_a_while(
 def test_a_torch_that_is_too_new_is_named_and_every_call_takes_the_dispatcher(
     driver: Driver, bodies: list[str], dispatched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newest = ".".join(map(str, native.NEWEST_TORCH))
     monkeypatch.setattr(torch, "__version__", "99.1.0+cu999")
     op, (a, b) = dotcu.op(next(_names))(scale_add), pair()
     op.take_calls(torch.device("cpu"))
     for _ in range(3):
         assert torch.equal(op(a, b), a + b)
     assert len(bodies) == len(dispatched) == 3
-    reason = f"torch 99.1.0+cu999 is newer than {newest}, the newest that the native part was tried on"
+    reason = native.missing()
+    assert "tried on torch up to" in reason
+    assert "this is torch 99.1.0+cu999" in reason
     assert op.replay.path == reason
     assert str(op.replay) == f"0 plans, {reason}"
 
@@ -880,6 +928,15 @@ def test_the_debug_mode_compares_plan_and_body(driver: Driver) -> None:
         drift(*pair())
         with pytest.raises(errors.ReplayMismatch, match=r"grid .*replay=False|replay=False"):
             drift(*pair())
+
+
+def test_the_plans_that_are_told_of_are_those_that_are_kept(driver: Driver) -> None:
+    op = make()
+    with settings.override(check_replay=True):
+        op(*pair())
+    for _ in range(2):
+        op(*pair())
+    assert op.replay.plans == len(op._replays.plans) == 1
 
 
 def test_a_launch_that_the_driver_refuses_names_operator_and_kernel(

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from replays import Devices, Driver, configured
+from replays import Devices, Driver, configured, configured_anew
+
+
+@pytest.fixture(autouse=True)
+def _configured_anew() -> Iterator[None]:
+    """What is configured here is for one test alone."""
+    yield
+    configured_anew()
 
 
 @pytest.fixture

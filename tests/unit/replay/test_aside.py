@@ -270,7 +270,8 @@ PASSED_BY = (
 @pytest.mark.parametrize("where", BELOW)
 def test_layers_that_are_passed_by_do_not_matter(double: Operator, key: str, where: str) -> None:
     """As inside a kernel that torch calls for one of those layers."""
-    x, leaf, keys = torch.ones(3), torch.ones(3, requires_grad=True), DispatchKeySet(getattr(DispatchKey, key))
+    keys = DispatchKeySet(getattr(DispatchKey, key))
+    x, leaf = torch.ones(3), torch.ones(3, requires_grad=True)
     with BELOW[where](), torch._C._ExcludeDispatchKeyGuard(keys):
         assert double(x).shape == (3,)
         with torch.inference_mode():
@@ -291,7 +292,7 @@ def test_a_layer_that_is_included_watches(double: Operator, key: str, where: str
 
 
 @pytest.mark.parametrize("key", ["AutogradFunctionality", "AutogradOther"])
-def test_where_only_some_of_autograds_layers_are_passed_by_torch_is_called(double: Operator, key: str) -> None:
+def test_where_only_some_of_autograds_layers_are_out_torch_is_called(double: Operator, key: str) -> None:
     x = torch.ones(3)
     with torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(getattr(DispatchKey, key))):
         answer = double(x)

@@ -186,6 +186,9 @@ def test_a_tensor_of_inference_mode_has_no_version_to_count(writer: Operator) ->
     y = torch.ones(2)
     assert writer(x, y) is None
     assert y._version == 1
+    with torch.inference_mode():
+        assert writer(x, y) is None
+    assert y._version == 2, "that of an ordinary tensor is counted there too"
 
 
 def test_nothing_is_counted_of_a_body_that_raises(driver: Driver) -> None:
@@ -198,6 +201,18 @@ def test_nothing_is_counted_of_a_body_that_raises(driver: Driver) -> None:
     with pytest.raises(ValueError, match="no"):
         operator(x)
     assert x._version == 0
+
+
+def test_what_launches_wrote_before_one_was_refused_is_counted(driver: Driver) -> None:
+    """As where the body launches them."""
+    steps, written = Steps(), Argument(name="x", kinds=Kinds.TENSOR, written=True)
+    launches = tuple(launch(steps, function=FUNCTION + i) for i in range(2))
+    made, x = plan([VECTOR], steps, launches=launches), torch.ones(2)
+    operator = Operator(driver, [written], made, returns=0)
+    driver.statuses = [0, 701]
+    with pytest.raises(RuntimeError, match="launch 1 of plan 0: 701"):
+        operator(x)
+    assert x._version == 1
 
 
 def test_memory_that_cannot_be_had_is_left_to_the_body(driver: Driver) -> None:

@@ -96,9 +96,9 @@ def test_what_the_body_reads_must_be_the_same_object(driver: Driver) -> None:
     assert double(x).shape == (2,)
     before = names["SCALE"]
     names["SCALE"] = object()
-    assert double.plans.run((x,)) == "body", "it takes no plan, and leaves them to the next call"
+    assert double.plans.run((x,)) == "body", "it takes no plan"
     assert double(x) == "body"
-    assert double.asked == ["body", "stale", "body"]
+    assert double.asked == ["stale", "body", "body"]
     names["SCALE"] = before
     double.again()
     assert double(x).shape == double.plans.run((x,)).shape == (2,)
@@ -107,7 +107,7 @@ def test_what_the_body_reads_must_be_the_same_object(driver: Driver) -> None:
     double.again()
     del names["SCALE"]
     assert double(x) == "body"
-    assert double.asked == ["body"] + ["stale", "body"] * 3
+    assert double.asked == ["stale", "body", "body"] + ["stale", "body"] * 2
 
 
 def test_a_function_must_have_the_code_and_the_defaults_that_it_had(driver: Driver) -> None:

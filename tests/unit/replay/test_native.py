@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,10 +13,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dotcu import settings
-from dotcu.kernel import native
+from dotcu.compile import torch_build
+from dotcu.kernel import layout, native
 from dotcu.replay import native as replay
 from dotcu.replay.plan import NumberKey
-from replays import CPU, INT, TENSOR, X, Caller, Driver, Operator, Steps, configured, doubling, launch, plan
+from replays import CPU, INT, TENSOR, Caller, Driver, Operator, Steps, X, configured, doubling, launch, plan
 
 
 @pytest.fixture
@@ -26,14 +28,13 @@ def there() -> Iterator[None]:
 
 
 def test_the_native_part_serves_this_torch() -> None:
-    """Without this, replay would fall aside on a torch that is laid out in another way, and every test skip."""
+    """On a torch that is laid out in another way nothing is replayed, and all other tests of it skip."""
     if isinstance(native.library(), str):
         pytest.skip(native.library())
-    if native.torch_version() > native.NEWEST_TORCH:
-        pytest.skip(native.missing())
+    if torch_build.untried(torch.__version__):
+        pytest.skip(torch_build.untried(torch.__version__))
     assert native.missing() == ""
     assert native.prepare(CPU) == ""
-    native._prepared.clear()
 
 
 def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,18 +50,17 @@ def test_it_can_be_turned_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "read", "newer"),
-    [("2.11.0", (2, 11), False), ("2.13.1+cu130", (2, 13), False), ("2.14.0a0+git5a4a", (2, 14), True)]
-    + [("3.0.0", (3, 0), True), ("10.1", (10, 1), True)],
+    ("version", "is_newer"),
+    [("2.11.0", False), ("2.13.1+cu130", False), ("2.14.0a0+git5a4a", True), ("3.0.0", True), ("10.1", True)],
 )
 def test_a_torch_that_it_was_not_tried_on_is_named(
-    monkeypatch: pytest.MonkeyPatch, version: str, read: tuple[int, int], newer: bool
+    monkeypatch: pytest.MonkeyPatch, version: str, is_newer: bool
 ) -> None:
+    monkeypatch.setattr(torch_build, "NEWEST_TRIED", (2, 13))
     monkeypatch.setattr(torch, "__version__", version)
-    monkeypatch.setattr(native, "NEWEST_TORCH", (2, 13))
-    assert native.torch_version() == read
-    said = f"torch {version} is newer than 2.13, the newest that the native part was tried on"
-    assert (native.missing() == said) == (native.prepare(CPU) == said) == newer
+    said = "dotcu's native part is not used: it was tried on torch up to 2.13, and this is torch " + version
+    assert (native.missing() == said) == is_newer
+    assert (native.prepare(CPU) == said) == is_newer
 
 
 @pytest.mark.usefixtures("there")
@@ -165,4 +165,30 @@ def test_a_call_in_a_trace_is_traced_where_the_first_call_was_in_one_too() -> No
 
     torch.jit.trace(body, torch.ones(2), check_trace=False)
     assert seen == ["torch"]
+    assert replay.entry([plans], lambda x: "torch", autocasts=False)(X) == "body"
+
+
+@pytest.mark.usefixtures("there")
+def test_threads_that_prepare_it_at_once_leave_it_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    native._found.cache_clear()
+    native._prepared.clear()
+    symbols, order = layout.symbols, iter(range(9))
+    inside, done, reasons = threading.Event(), threading.Event(), []
+
+    def slow_for_the_first(*args: Any) -> Any:
+        if next(order) == 0:
+            inside.set()
+            done.wait(2)
+        return symbols(*args)
+
+    monkeypatch.setattr(layout, "symbols", slow_for_the_first)
+    thread = threading.Thread(target=lambda: reasons.append(native.prepare(CPU)))
+    thread.start()
+    inside.wait(10)
+    other = threading.Thread(target=lambda: (reasons.append(native.prepare(CPU)), done.set()))
+    other.start()
+    for each in (thread, other):
+        each.join()
+    assert reasons == ["", ""]
+    plans = replay.plans([TENSOR], Caller(), returns=1)
     assert replay.entry([plans], lambda x: "torch", autocasts=False)(X) == "body"

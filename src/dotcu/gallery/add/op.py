@@ -38,7 +38,7 @@ def add(a: Tensor, b: Tensor, *, block_size: int = 128) -> Tensor:
     """
     a, b = _operands(a, b)
     out = torch.empty_like(a)
-    _launch(kernels.add, (a.dtype,), a, b, out, block_size)
+    _launch(a, b, out, block_size)
     return out
 
 
@@ -48,7 +48,7 @@ def add_out(a: Tensor, b: Tensor, *, block_size: int = 128, out: Tensor) -> None
     a, b = _operands(a, b)
     _require_like(out, a)
     whole = _contiguous_like(out)
-    _launch(kernels.add, (a.dtype,), a, b, whole, block_size)
+    _launch(a, b, whole, block_size)
     if whole is not out:
         out.copy_(whole)
 
@@ -58,7 +58,7 @@ def add_number(a: Tensor, b: Number, *, block_size: int = 128) -> Tensor:
     """Add a number; an integer tensor and a fraction give a floating-point tensor, as in torch."""
     a = _promoted(a, b)
     out = torch.empty_like(a)
-    _launch(kernels.add_number, (a.dtype, _wide(a.dtype)), a, b, out, block_size)
+    _launch(a, b, out, block_size)
     return out
 
 
@@ -68,25 +68,28 @@ def add_number_out(a: Tensor, b: Number, *, block_size: int = 128, out: Tensor) 
     a = _promoted(a, b)
     _require_like(out, a)
     whole = _contiguous_like(out)
-    _launch(kernels.add_number, (a.dtype, _wide(a.dtype)), a, b, whole, block_size)
+    _launch(a, b, whole, block_size)
     if whole is not out:
         out.copy_(whole)
 
 
-def _launch(
-    kernel: dotcu.Kernel,
-    types: tuple[torch.dtype, ...],
-    a: Tensor,
-    b: Tensor | Number,
-    out: Tensor,
-    block_size: int,
-) -> None:
+def _launch(a: Tensor, b: Tensor | Number, out: Tensor, block_size: int) -> None:
     block_size = _block(block_size)
-    starts = (a, b, out) if isinstance(b, Tensor) else (a, out)
-    lanes, share = _lanes(starts, block_size), THREAD_BYTES // out.element_size()
+    tensors = (a, b, out) if isinstance(b, Tensor) else (a, out)
+    kernel, n, grid = _choose(block_size, *tensors)
+    kernel(a, b, out, n, grid=grid, block=block_size)
+
+
+@dotcu.by_layout
+def _choose(block_size: int, *tensors: Tensor) -> tuple[dotcu.Kernel, int, int]:
+    """The kernel, for two tensors or for one and a number, and out; elements, and blocks."""
+    out = tensors[-1]
+    lanes, share = _lanes(tensors, block_size), THREAD_BYTES // out.element_size()
     n, tile = out.numel(), share * block_size
-    instance = (*types, lanes, share // lanes, bool(n % tile == 0))
-    kernel[instance](a, b, out, n, grid=dotcu.cdiv(n, tile), block=block_size)
+    steps, exact, grid = share // lanes, bool(n % tile == 0), dotcu.cdiv(n, tile)
+    if len(tensors) == 3:
+        return kernels.add[out.dtype, lanes, steps, exact], n, grid
+    return kernels.add_number[out.dtype, _wide(out.dtype), lanes, steps, exact], n, grid
 
 
 def _lanes(starts: tuple[Tensor, ...], block_size: int) -> int:
@@ -161,12 +164,13 @@ def _(a: Tensor, b: Any, **launch: int) -> Tensor:
 
 @add.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
-    ctx.shapes = [tensor.shape for tensor in inputs]
+    ctx.shapes = inputs[0].shape, inputs[1].shape
 
 
 @add.backward
 def _(ctx: Any, grad: Tensor) -> Any:
-    return tuple(grad if grad.shape == shape else grad.sum_to_size(shape) for shape in ctx.shapes)
+    a, b = ctx.shapes
+    return (grad, grad) if a == b else (grad.sum_to_size(a), grad.sum_to_size(b))
 
 
 @add_number.backward

@@ -100,11 +100,7 @@ def _results(logits: Tensor, target: Tensor, reduction: str) -> tuple[Tensor, Te
 def _launch(
     logits: Tensor, target: Tensor, loss: Tensor, lse: Tensor, ignore_index: int, reduction: str
 ) -> None:
-    rows, n = target.numel(), logits.shape[-1]
-    threads, width, steps = _shape(READERS, logits)
-    kernel = kernels.cross_entropy[logits.dtype, width, steps, threads]
-    resident = kernel.occupancy(BLOCK) * dotcu.sm_count(logits)
-    grid = torch.sym_min(dotcu.cdiv(rows, BLOCK // threads), resident)
+    kernel, rows, n, grid = _choose(logits, target)
     if reduction == "none":
         kernel(logits, target, lse, loss, None, None, rows, n, ignore_index, grid=grid, block=BLOCK)
         return
@@ -124,16 +120,33 @@ def _launch_backward(
     ignore_index: int,
     reduction: str,
 ) -> None:
-    rows, n, mean = target.numel(), logits.shape[-1], reduction == "mean"
+    kernel, rows, n, parts, grid = _choose_backward(logits, target, out)
+    mean = reduction == "mean"
     count = target.new_empty((1,)) if mean else None
     if mean:
         backward_kernels.cross_entropy_count(target, rows, ignore_index, count, grid=1, block=COUNT_BLOCK)
-    threads, width, steps = _shape(WRITERS, logits, out)
-    parts = dotcu.cdiv(n, threads * width * steps)
-    grid = dotcu.cdiv(rows, BLOCK // threads) * parts
-    kernel = backward_kernels.cross_entropy_backward[logits.dtype, width, steps, threads]
     arguments = (gradients[0], reduction == "none", gradients[1], logits, target, lse, count, out)
     kernel(*arguments, rows, n, parts, ignore_index, grid=grid, block=BLOCK, programmatic=mean)
+
+
+@dotcu.by_layout
+def _choose(logits: Tensor, target: Tensor) -> tuple[dotcu.Kernel, int, int, int]:
+    """The kernel, rows, elements of a row, and blocks."""
+    rows, n = target.numel(), logits.shape[-1]
+    threads, width, steps = _shape(READERS, logits)
+    kernel = kernels.cross_entropy[logits.dtype, width, steps, threads]
+    resident = kernel.occupancy(BLOCK) * dotcu.sm_count(logits)
+    return kernel, rows, n, torch.sym_min(dotcu.cdiv(rows, BLOCK // threads), resident)
+
+
+@dotcu.by_layout
+def _choose_backward(logits: Tensor, target: Tensor, out: Tensor) -> tuple[dotcu.Kernel, int, int, int, int]:
+    """The kernel, rows, elements of a row, parts of a row, and blocks."""
+    rows, n = target.numel(), logits.shape[-1]
+    threads, width, steps = _shape(WRITERS, logits, out)
+    kernel = backward_kernels.cross_entropy_backward[logits.dtype, width, steps, threads]
+    parts = dotcu.cdiv(n, threads * width * steps)
+    return kernel, rows, n, parts, dotcu.cdiv(rows, BLOCK // threads) * parts
 
 
 def _shape(table: tuple[tuple[int, int, int], ...], *tensors: Tensor) -> tuple[int, int, int]:

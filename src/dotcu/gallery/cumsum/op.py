@@ -66,6 +66,10 @@ COLUMN_BLOCKS = (32, 64, 128, 256)
 COLUMN_LANES, COLUMN_ROWS, AHEAD = 8, 8, 8
 """Vectors side by side in a warp, where there are many rows; rows of a thread; as in look_back.cuh."""
 
+Chosen = tuple[dotcu.Kernel, tuple[int | None, ...], int | None, int, int, int | None]
+"""A kernel, the numbers that it takes after x and out, how many sums its tiles tell each other, if it has
+such, grid, block and cluster."""
+
 TOLERANCE = {torch.float64: 1e-12}
 """The reference adds one element after another, and in float64 that is the less exact of the two."""
 
@@ -97,46 +101,47 @@ def _scan(x: Tensor, dim: int, reverse: bool) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x, dtype=_result_type(x.dtype))
     if x.numel() > 0:
-        outer, n, inner = _sizes(x, dim)
-        if inner == 1:
-            _scan_rows(x, out, outer, n, reverse)
-        else:
-            _scan_columns(x, out, outer, n, inner, reverse)
+        kernel, numbers, places, grid, block, cluster = _choose(x, out, dim, reverse)
+        told = () if places is None else (_told(x, places),)
+        kernel(x, out, *numbers, *told, grid=grid, block=block, cluster=cluster, programmatic=bool(told))
     return out
 
 
-def _scan_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> None:
+@dotcu.by_layout
+def _choose(x: Tensor, out: Tensor, dim: int, reverse: bool) -> Chosen:
+    outer, n, inner = _sizes(x, dim)
+    if inner == 1:
+        return _choose_rows(x, out, outer, n, reverse)
+    return _choose_columns(x, out, outer, n, inner, reverse)
+
+
+def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Chosen:
     width = _width(x, out, 0 if rows == 1 else n)
     types = (x.dtype, out.dtype, _sum_type(x.dtype), width)
     length = dotcu.cdiv(n, width)
     for longest, lanes, vectors, batch in LANES:
         if length <= longest:
-            grid = dotcu.cdiv(rows, LANES_BLOCK // lanes * batch)
             way: tuple[Any, ...] = (*types, vectors, LANES_BLOCK, lanes, batch, reverse)
-            kernels.cumsum_rows[way](x, out, n, rows, grid=grid, block=LANES_BLOCK)
-            return
+            grid = dotcu.cdiv(rows, LANES_BLOCK // lanes * batch)
+            return kernels.cumsum_rows[way], (n, rows), None, grid, LANES_BLOCK, None
     for longest, threads, vectors in BLOCKS:
         if length <= longest:
             way = (*types, vectors, threads, 1, reverse)
-            kernels.cumsum[way](x, out, n, grid=rows, block=threads)
-            return
+            return kernels.cumsum[way], (n,), None, rows, threads, None
     if _has_clusters(x):
         for longest, blocks, threads, vectors in CLUSTERS if rows * length >= MUCH else SPREAD_CLUSTERS:
             if length <= longest:
-                way, grid = (*types, vectors, threads, blocks, reverse), rows * blocks
-                kernels.cumsum[way](x, out, n, grid=grid, block=threads, cluster=blocks)
-                return
+                way = (*types, vectors, threads, blocks, reverse)
+                return kernels.cumsum[way], (n,), None, rows * blocks, threads, blocks
     threads, vectors = next(tile for most, *tile in TILES if rows * length < most)
     tiles = dotcu.cdiv(length, threads * vectors)
-    told = _told(x, rows * 2 * tiles)
     way = (*types, vectors, threads, False, reverse)
     if tile_kernels.cumsum_tiles[way].occupancy(threads) * dotcu.sm_count(x) < TOGETHER:
         way = (*types, vectors, threads, True, reverse)
-    kernel, grid = tile_kernels.cumsum_tiles[way], rows * (tiles + 1)
-    kernel(x, out, n, tiles, told, grid=grid, block=threads, programmatic=True)
+    return tile_kernels.cumsum_tiles[way], (n, tiles), rows * 2 * tiles, rows * (tiles + 1), threads, None
 
 
-def _scan_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> None:
+def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen:
     width = _width(x, out, inner)
     lanes = _column_lanes(n, dotcu.cdiv(inner, width))
     across = dotcu.cdiv(inner, lanes * width)
@@ -144,16 +149,14 @@ def _scan_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, revers
     for threads in COLUMN_BLOCKS:
         if n * lanes <= threads * COLUMN_ROWS:
             way = (*types, threads, lanes, False, reverse)
-            grid = outer * across
-            column_kernels.cumsum_columns[way](x, out, n, inner, across, 1, None, grid=grid, block=threads)
-            return
+            numbers = (n, inner, across, 1, None)
+            return column_kernels.cumsum_columns[way], numbers, None, outer * across, threads, None
     block = COLUMN_BLOCKS[-1]
     tiles = dotcu.cdiv(n * lanes, block * COLUMN_ROWS)
     group = AHEAD * (block // (lanes * width))
-    told = _told(x, outer * across * (tiles + tiles // group + 1) * lanes * width)
+    places = outer * across * (tiles + tiles // group + 1) * lanes * width
     way, grid = (*types, block, lanes, True, reverse), outer * across * tiles
-    kernel = column_kernels.cumsum_columns[way]
-    kernel(x, out, n, inner, across, tiles, told, grid=grid, block=block, programmatic=True)
+    return column_kernels.cumsum_columns[way], (n, inner, across, tiles), places, grid, block, None
 
 
 def _column_lanes(n: int, vectors: int) -> int:

@@ -62,11 +62,20 @@ def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int 
 
 
 def _launch(a: Tensor, b: Tensor, out: Tensor, block_size: int, grid_size: int) -> None:
-    n, block_size = out.numel(), _block(block_size)
-    lanes, share = _lanes((a, b, out), block_size), THREAD_BYTES // out.element_size()
+    block_size = _block(block_size)
+    kernel, n, grid = _choose(a, b, out, block_size, grid_size)
+    kernel(a, b, out, n, grid=grid, block=block_size)
+
+
+@dotcu.by_layout
+def _choose(
+    a: Tensor, b: Tensor, out: Tensor, block_size: int, grid_size: int
+) -> tuple[dotcu.Kernel, int, int]:
+    """The kernel, elements, and blocks."""
+    n, lanes, share = out.numel(), _lanes((a, b, out), block_size), THREAD_BYTES // out.element_size()
     tile = share * block_size
     grid, exact = _grid(dotcu.cdiv(n, tile), grid_size), grid_size == -1 and bool(n % tile == 0)
-    kernels.fast_add[out.dtype, lanes, share // lanes, exact](a, b, out, n, grid=grid, block=block_size)
+    return kernels.fast_add[out.dtype, lanes, share // lanes, exact], n, grid
 
 
 def _lanes(tensors: tuple[Tensor, ...], block_size: int) -> int:
@@ -122,12 +131,13 @@ def _(a: Tensor, b: Tensor, **launch: int) -> Tensor:
 
 @fast_add.setup_context
 def _(ctx: Any, inputs: Any, output: Tensor, keyword_only_inputs: Any) -> None:
-    ctx.shapes = [tensor.shape for tensor in inputs]
+    ctx.shapes = inputs[0].shape, inputs[1].shape
 
 
 @fast_add.backward
 def _(ctx: Any, grad: Tensor) -> Any:
-    return tuple(grad if grad.shape == shape else grad.sum_to_size(shape) for shape in ctx.shapes)
+    a, b = ctx.shapes
+    return (grad, grad) if a == b else (grad.sum_to_size(a), grad.sum_to_size(b))
 
 
 @fast_add.samples

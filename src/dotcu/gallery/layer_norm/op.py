@@ -45,6 +45,11 @@ STAGES, MOST_RESIDENT = 3, 3
 PART_COLUMNS, PART_THREADS = 16, 512
 ROW_THREADS = 512
 
+Numbers = tuple[int, int, float]
+"""Rows, elements of a row, and the share that each has in the row's mean."""
+
+Pair = tuple[int, int]
+
 
 @dotcu.op("dotcu::layer_norm", dtypes=FLOATS)
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
@@ -61,26 +66,8 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     _require_like(weight, bias, "bias")
     x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
     out = torch.empty_like(x)
-    n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
-    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
-    width = _width(n, x, weight, bias)
-    choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * WARP * width else FORWARD_VECTORS
-    if n >= 2 * WARP * LONG_VECTORS * width:
-        choices = LONG_VECTORS, *choices
-    blocks = 1
-    if _has_clusters(x, sums):
-        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * choices[0] * width:
-            blocks *= 2
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
-    rows_of_block = 128 // lanes if lanes <= WARP else 1
-    exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
-    kernel = kernels.layer_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact]
-    kernel(
-        *(x, weight, bias, out, rows, n, 1 / max(n, 1), eps),
-        grid=(dotcu.cdiv(rows, rows_of_block), blocks),
-        block=rows_of_block * lanes,
-        cluster=(1, blocks) if blocks > 1 else None,
-    )
+    kernel, numbers, grid, block, cluster = _choose(x, weight, bias)
+    kernel(x, weight, bias, out, *numbers, eps, grid=grid, block=block, cluster=cluster)
     return out
 
 
@@ -102,8 +89,55 @@ def layer_norm_backward(
     _require_like(x, grad, "grad")
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
-    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
+    chosen = _choose_backward(grad, x, weight)
+    (row_sums, kernel, sum_parts), numbers, grid, block, smem_bytes, cluster = chosen
+    (rows, n, share), sums, of_rows = numbers, _sum_type(x.dtype), None
+    if row_sums is not None:
+        of_rows = torch.empty((rows, 4), dtype=sums, device=x.device)
+        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=ROW_THREADS)
+    parts = torch.empty((2, grid[0], n), dtype=sums, device=x.device)
+    kernel(
+        *(grad, x, weight, of_rows, grad_x, parts, rows, n, share, eps),
+        grid=grid,
+        block=block,
+        smem_bytes=smem_bytes,
+        cluster=cluster,
+    )
+    sum_parts(
+        *(parts, grad_weight, grad_bias, grid[0], n),
+        grid=(dotcu.cdiv(n, PART_COLUMNS), 2),
+        block=PART_THREADS,
+        programmatic=True,
+    )
+    return grad_x, grad_weight, grad_bias
+
+
+@dotcu.by_layout
+def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[dotcu.Kernel, Numbers, Pair, int, Pair | None]:
+    """The kernel, its numbers, grid, block and cluster."""
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), _sum_type(x.dtype)
+    width = _width(n, x, weight, bias)
+    choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * WARP * width else FORWARD_VECTORS
+    if n >= 2 * WARP * LONG_VECTORS * width:
+        choices = LONG_VECTORS, *choices
+    blocks = 1
+    if _has_clusters(x, sums):
+        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * choices[0] * width:
+            blocks *= 2
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
+    rows_of_block = 128 // lanes if lanes <= WARP else 1
+    exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
+    kernel = kernels.layer_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact]
+    grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
+    return kernel, (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
+
+
+@dotcu.by_layout
+def _choose_backward(
+    grad: Tensor, x: Tensor, weight: Tensor
+) -> tuple[tuple[dotcu.Kernel | None, dotcu.Kernel, dotcu.Kernel], Numbers, Pair, int, int, Pair | None]:
+    """The three kernels, and of the second one numbers, grid, block, shared memory and cluster."""
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), _sum_type(x.dtype)
     width = _width(n, x, weight, grad)
     blocks = 1
     if _has_clusters(x, sums):
@@ -123,33 +157,20 @@ def layer_norm_backward(
     kernel = backward_kernels.layer_norm_backward[
         x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, given
     ]
+    row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS] if given else None
+    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
     block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
     # Not every multiprocessor has a place in a cluster; and no grid is larger than what runs at once.
     resident = min(kernel.occupancy(block, smem_bytes), MOST_RESIDENT) * dotcu.sm_count(x)
     resident = max(1, (resident * 7 // 8 if blocks > 1 else resident) // blocks)
     turns = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), resident)
-    grid = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), torch.sym_max(turns, 1))
-    share, of_rows = 1 / max(n, 1), None
-    if given:
-        of_rows = torch.empty((rows, 4), dtype=sums, device=x.device)
-        row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS]
-        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=ROW_THREADS)
-    parts = torch.empty((2, grid, n), dtype=sums, device=x.device)
-    kernel(
-        *(grad, x, weight, of_rows, grad_x, parts, rows, n, share, eps),
-        grid=(grid, blocks),
-        block=block,
-        smem_bytes=smem_bytes,
-        cluster=(1, blocks) if blocks > 1 and not given else None,
-    )
-    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
-    sum_parts(
-        *(parts, grad_weight, grad_bias, grid, n),
-        grid=(dotcu.cdiv(n, PART_COLUMNS), 2),
-        block=PART_THREADS,
-        programmatic=True,
-    )
-    return grad_x, grad_weight, grad_bias
+    grid = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), torch.sym_max(turns, 1)), blocks
+    cluster = (1, blocks) if blocks > 1 and not given else None
+    return (row_sums, kernel, sum_parts), (rows, n, 1 / max(n, 1)), grid, block, smem_bytes, cluster
+
+
+def _sum_type(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _width(n: int, x: Tensor, weight: Tensor, *others: Tensor | None) -> int:

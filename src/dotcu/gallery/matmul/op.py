@@ -59,12 +59,18 @@ def _launch(a: Tensor, b: Tensor, out: Tensor, tiled: bool, block_size: int) -> 
             "Type: matmul(a, b, block_size=16)"
         )
     block_size = int(block_size)  # the tile is compiled in, so torch.compile must know it too
-    sum_type = torch.float64 if a.dtype == torch.float64 else torch.float32
-    kernel = (kernels.matmul_tiled if tiled else kernels.matmul_naive)[a.dtype, sum_type, block_size]
-    block = (block_size, block_size)
+    kernel, grid = _choose(out, tiled, block_size)
+    kernel(a, b, out, grid=grid, block=(block_size, block_size))
+
+
+@dotcu.by_layout
+def _choose(out: Tensor, tiled: bool, block_size: int) -> tuple[dotcu.Kernel, int]:
+    """The kernel, and as many blocks as there are tiles, or as run at once."""
+    sum_type = torch.float64 if out.dtype == torch.float64 else torch.float32
+    kernel = (kernels.matmul_tiled if tiled else kernels.matmul_naive)[out.dtype, sum_type, block_size]
     tiles = dotcu.cdiv(out.shape[0], block_size) * dotcu.cdiv(out.shape[1], block_size)
-    resident = kernel.occupancy(block) * dotcu.sm_count(out)
-    kernel(a, b, out, grid=torch.sym_min(tiles, resident), block=block)
+    resident = kernel.occupancy((block_size, block_size)) * dotcu.sm_count(out)
+    return kernel, torch.sym_min(tiles, resident)
 
 
 def _require_factors(a: Tensor, b: Tensor) -> None:

@@ -60,11 +60,14 @@ def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
         return values, torch.ones((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     scales = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     rows = x if x.dim() == 2 and x.stride(1) == 1 else x.contiguous().reshape(scales.numel(), n)
-    _launch(rows, values, scales)
+    kernel, grid, block, cluster = _choose(rows)
+    kernel(rows, values, scales, grid=grid, block=block, cluster=cluster)
     return values, scales
 
 
-def _launch(x: Tensor, values: Tensor, scales: Tensor) -> None:
+@dotcu.by_layout
+def _choose(x: Tensor) -> tuple[dotcu.Kernel, int, int, int | None]:
+    """The kernel, grid, block and cluster."""
     width = _width(x)
     rows, pieces = x.shape[0], x.shape[1] // width
     deepest = _at_most(MANY * (VECTOR_BYTES // x.element_size()) // width, MOST_VECTORS)
@@ -73,7 +76,7 @@ def _launch(x: Tensor, values: Tensor, scales: Tensor) -> None:
     threads = lanes if lanes > WARP else SMALL_BLOCK
     kernel = kernels.quantize_fp8[x.dtype, width, vectors, lanes, threads, blocks]
     grid = dotcu.cdiv(rows, threads // lanes) * blocks
-    kernel(x, values, scales, grid=grid, block=threads, cluster=blocks if blocks > 1 else None)
+    return kernel, grid, threads, blocks if blocks > 1 else None
 
 
 def _width(x: Tensor) -> int:

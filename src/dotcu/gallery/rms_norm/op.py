@@ -44,6 +44,11 @@ STAGES, MOST_RESIDENT = 3, 2
 PART_COLUMNS, PART_THREADS = 16, 512
 ROW_THREADS = 512
 
+Numbers = tuple[int, int, float]
+"""Rows, elements of a row, and the share that each has in the row's mean."""
+
+Pair = tuple[int, int]
+
 
 @dotcu.op("dotcu::rms_norm", dtypes=FLOATS)
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
@@ -58,7 +63,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     _require(x, weight)
     x, weight = x.contiguous(), weight.contiguous()
     out = torch.empty_like(x)
-    _forward(x, None, weight, None, out, eps)
+    kernel, numbers, grid, block, cluster = _choose(x, None, weight)
+    kernel(x, None, weight, None, out, *numbers, eps, grid=grid, block=block, cluster=cluster)
     return out
 
 
@@ -76,7 +82,8 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
     _require_like(x, residual, "residual")
     x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
     sum, out = torch.empty_like(x), torch.empty_like(x)
-    _forward(x, residual, weight, sum, out, eps)
+    kernel, numbers, grid, block, cluster = _choose(x, residual, weight)
+    kernel(x, residual, weight, sum, out, *numbers, eps, grid=grid, block=block, cluster=cluster)
     return out, sum
 
 
@@ -102,15 +109,35 @@ def rms_norm_backward(
         added = added.contiguous()
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
-    _backward(grad, x, weight, added, grad_x, grad_weight, eps)
+    chosen = _choose_backward(grad, x, weight, added)
+    (row_sums, kernel, sum_parts), numbers, grid, block, smem_bytes, cluster = chosen
+    (rows, n, share), sums, of_rows = numbers, _sum_type(x.dtype), None
+    if row_sums is not None:
+        of_rows = torch.empty((rows, 2), dtype=sums, device=x.device)
+        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=ROW_THREADS)
+    parts = torch.empty((grid[0], n), dtype=sums, device=x.device)
+    kernel(
+        *(grad, x, weight, added, of_rows, grad_x, parts, rows, n, share, eps),
+        grid=grid,
+        block=block,
+        smem_bytes=smem_bytes,
+        cluster=cluster,
+    )
+    sum_parts(
+        *(parts, grad_weight, grid[0], n),
+        grid=dotcu.cdiv(n, PART_COLUMNS),
+        block=PART_THREADS,
+        programmatic=True,
+    )
     return grad_x, grad_weight
 
 
-def _forward(
-    x: Tensor, residual: Tensor | None, weight: Tensor, sum: Tensor | None, out: Tensor, eps: float
-) -> None:
-    n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
-    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
+@dotcu.by_layout
+def _choose(
+    x: Tensor, residual: Tensor | None, weight: Tensor
+) -> tuple[dotcu.Kernel, Numbers, Pair, int, Pair | None]:
+    """The kernel, its numbers, grid, block and cluster."""
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), _sum_type(x.dtype)
     width = _width(n, x, weight, residual)
     long = residual is None and n >= 2 * WARP * LONG_VECTORS * width
     choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
@@ -122,25 +149,16 @@ def _forward(
     rows_of_block = 128 // lanes if lanes <= WARP else 1
     exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     kernel = kernels.rms_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact, residual is not None]
-    kernel(
-        *(x, residual, weight, sum, out, rows, n, 1 / max(n, 1), eps),
-        grid=(dotcu.cdiv(rows, rows_of_block), blocks),
-        block=rows_of_block * lanes,
-        cluster=(1, blocks) if blocks > 1 else None,
-    )
+    grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
+    return kernel, (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
 
 
-def _backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    added: Tensor | None,
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    eps: float,
-) -> None:
-    n, rows = int(x.shape[-1]), math.prod(x.shape[:-1])
-    sums = torch.float64 if x.dtype == torch.float64 else torch.float32
+@dotcu.by_layout
+def _choose_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | None
+) -> tuple[tuple[dotcu.Kernel | None, dotcu.Kernel, dotcu.Kernel], Numbers, Pair, int, int, Pair | None]:
+    """The three kernels, and of the second one numbers, grid, block, shared memory and cluster."""
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), _sum_type(x.dtype)
     width = _width(n, x, weight, grad, added)
     blocks = 1
     if _has_clusters(x, sums):
@@ -154,38 +172,25 @@ def _backward(
         blocks = dotcu.cdiv(n, columns)
     rows_of_block = 256 // lanes if lanes <= WARP else 1
     stage_bytes = (2 if added is None else 3) * rows_of_block * columns * x.element_size()
-    shared = SHARED_BYTES * _quarters(sums)
-    stages = max(1, min(STAGES, shared // stage_bytes))
+    stages = max(1, min(STAGES, SHARED_BYTES * _quarters(sums) // stage_bytes))
     exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     kernel = backward_kernels.rms_norm_backward[
         x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, added is not None, given
     ]
+    row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS] if given else None
+    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
     block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
     # Not every multiprocessor has a place in a cluster; and no grid is larger than what runs at once.
     resident = min(kernel.occupancy(block, smem_bytes), MOST_RESIDENT) * dotcu.sm_count(x)
     resident = max(1, (resident * 7 // 8 if blocks > 1 else resident) // blocks)
     turns = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), resident)
-    grid = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), torch.sym_max(turns, 1))
-    of_rows = None
-    if given:
-        of_rows = torch.empty((rows, 2), dtype=sums, device=x.device)
-        row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS]
-        row_sums(grad, x, weight, of_rows, n, 1 / max(n, 1), eps, grid=rows, block=ROW_THREADS)
-    parts = torch.empty((grid, n), dtype=sums, device=x.device)
-    kernel(
-        *(grad, x, weight, added, of_rows, grad_x, parts, rows, n, 1 / max(n, 1), eps),
-        grid=(grid, blocks),
-        block=block,
-        smem_bytes=smem_bytes,
-        cluster=(1, blocks) if blocks > 1 and not given else None,
-    )
-    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
-    sum_parts(
-        *(parts, grad_weight, grid, n),
-        grid=dotcu.cdiv(n, PART_COLUMNS),
-        block=PART_THREADS,
-        programmatic=True,
-    )
+    grid = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), torch.sym_max(turns, 1)), blocks
+    cluster = (1, blocks) if blocks > 1 and not given else None
+    return (row_sums, kernel, sum_parts), (rows, n, 1 / max(n, 1)), grid, block, smem_bytes, cluster
+
+
+def _sum_type(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _width(n: int, x: Tensor, weight: Tensor, *others: Tensor | None) -> int:

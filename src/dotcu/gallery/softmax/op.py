@@ -40,6 +40,9 @@ MOST_STEPS = 32
 
 Held = tuple[int, int, int, int]
 
+Chosen = tuple[dotcu.Kernel, tuple[int, ...], int, int, int | None]
+"""A kernel, the numbers that it takes after the tensors, grid, block and cluster."""
+
 
 @dotcu.op("dotcu::softmax", dtypes=FLOATS)
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
@@ -53,7 +56,8 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     rows = _innermost(x, dim)
     out = torch.empty_like(rows)
     if out.numel() != 0:
-        _launch(rows, out)
+        kernel, numbers, grid, block, cluster = _choose(rows, out)
+        kernel(rows, out, *numbers, grid=grid, block=block, cluster=cluster)
     return _as_before(out, dim)
 
 
@@ -70,7 +74,8 @@ def softmax_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     grad, y = _innermost(grad, dim), _innermost(y, dim)
     out = torch.empty_like(y)
     if out.numel() != 0:
-        _launch_backward(grad, y, out)
+        kernel, numbers, grid, block, cluster = _choose_backward(grad, y, out)
+        kernel(grad, y, out, *numbers, grid=grid, block=block, cluster=cluster)
     return _as_before(out, dim)
 
 
@@ -87,35 +92,33 @@ def _is_last(x: Tensor, dim: int) -> bool:
     return x.dim() == 0 or dim == -1 or dim == x.dim() - 1
 
 
-def _launch(x: Tensor, out: Tensor) -> None:
+@dotcu.by_layout
+def _choose(x: Tensor, out: Tensor) -> Chosen:
     n = x.shape[-1] if x.dim() > 0 else 1
     rows, access = x.numel() // n, _access(n, x, out)
     width, held = access // x.element_size(), _held(HOLDERS, n * x.element_size(), access, x)
     if held is None:
         threads, share = LONG
-        kernel = kernels.softmax_long[x.dtype, width, share // access, threads]
-        kernel(x, out, n, grid=rows, block=threads)
-        return
+        return kernels.softmax_long[x.dtype, width, share // access, threads], (n,), rows, threads, None
     threads, steps, blocks, rows_of_block = held
     kernel = kernels.softmax[x.dtype, width, steps, threads, blocks]
     grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
-    kernel(x, out, rows, n, grid=grid, block=block, cluster=blocks if blocks > 1 else None)
+    return kernel, (rows, n), grid, block, blocks if blocks > 1 else None
 
 
-def _launch_backward(grad: Tensor, y: Tensor, out: Tensor) -> None:
+@dotcu.by_layout
+def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
     n = y.shape[-1] if y.dim() > 0 else 1
     rows, access = y.numel() // n, _access(n, grad, y, out)
-    row_bytes = n * y.element_size()
-    width, held = access // y.element_size(), _held(BACKWARD_HOLDERS, row_bytes, access, y)
+    width, held = access // y.element_size(), _held(BACKWARD_HOLDERS, n * y.element_size(), access, y)
     if held is None:
         threads, share = LONG
         kernel = backward_kernels.softmax_backward_long[y.dtype, width, share // 2 // access, threads]
-        kernel(grad, y, out, n, grid=rows, block=threads)
-        return
+        return kernel, (n,), rows, threads, None
     threads, steps, blocks, rows_of_block = held
     kernel = backward_kernels.softmax_backward[y.dtype, width, steps, threads, blocks]
     grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
-    kernel(grad, y, out, rows, n, grid=grid, block=block, cluster=blocks if blocks > 1 else None)
+    return kernel, (rows, n), grid, block, blocks if blocks > 1 else None
 
 
 def _access(n: int, *tensors: Tensor) -> int:

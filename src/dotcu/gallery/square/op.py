@@ -55,11 +55,16 @@ def square_out(x: Tensor, *, block_size: int = 128, out: Tensor) -> None:
 
 
 def _launch(x: Tensor, out: Tensor, block_size: int) -> None:
-    n, size, block_size = out.numel(), out.element_size(), _block(block_size)
-    lanes = _lanes(x, out, block_size)
-    share = THREAD_BYTES // size
-    grid = dotcu.cdiv(n, share * block_size)
-    kernels.square[x.dtype, lanes, share // lanes](x, out, n, grid=grid, block=block_size)
+    block_size = _block(block_size)
+    kernel, n, grid = _choose(x, out, block_size)
+    kernel(x, out, n, grid=grid, block=block_size)
+
+
+@dotcu.by_layout
+def _choose(x: Tensor, out: Tensor, block_size: int) -> tuple[dotcu.Kernel, int, int]:
+    """The kernel, elements, and blocks."""
+    n, lanes, share = out.numel(), _lanes(x, out, block_size), THREAD_BYTES // out.element_size()
+    return kernels.square[x.dtype, lanes, share // lanes], n, dotcu.cdiv(n, share * block_size)
 
 
 def _lanes(x: Tensor, out: Tensor, block_size: int) -> int:

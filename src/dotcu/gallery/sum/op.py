@@ -55,6 +55,12 @@ ACROSS, ACROSS_FEW = 32, 8
 
 TALL = 1024
 
+Launch = tuple[dotcu.Kernel, tuple[int, ...], Any, Any, int]
+"""A kernel, the numbers that it takes after its tensors, grid, block and shared memory."""
+
+Chosen = tuple[tuple[int, ...], Launch, Launch | None]
+"""The shape of the sums of parts, if there are several, and the one launch or both."""
+
 
 @dotcu.op("dotcu::sum", dtypes=REAL)
 def sum(x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size: int = 256) -> Tensor:
@@ -103,20 +109,20 @@ def sum_out(
 
 
 def _add_up(x: Tensor, out: Tensor, dim: int | None, block_size: int) -> None:
-    """Look at x as [outer, n, inner], of which n goes away."""
+    """Launch one kernel, or two: for the parts of each sum, and for their sums."""
     if out.numel() == 0:
         return
     order = _order(x, dim)
     x = x.permute(order).contiguous()
-    if dim is None or not order:
-        _add_rows(x, out, 1, x.numel(), block_size)
+    place = None if dim is None or not order else order.index(dim % x.dim())
+    parts, (kernel, numbers, grid, block, smem_bytes), last = _choose(x, out, place, block_size)
+    if last is None:
+        kernel(x, out, *numbers, grid=grid, block=block, smem_bytes=smem_bytes)
         return
-    place = order.index(dim % x.dim())
-    n, inner = x.shape[place], math.prod(x.shape[place + 1 :])
-    if inner == 1:
-        _add_rows(x, out, out.numel(), n, block_size)
-    else:
-        _add_columns(x, out, n, inner, block_size)
+    of_part = x.new_empty(parts, dtype=_sum_type(x.dtype))
+    kernel(x, of_part, *numbers, grid=grid, block=block, smem_bytes=smem_bytes)
+    kernel, numbers, grid, block, smem_bytes = last
+    kernel(of_part, out, *numbers, grid=grid, block=block, smem_bytes=smem_bytes, programmatic=True)
 
 
 def _order(x: Tensor, dim: int | None) -> list[int]:
@@ -130,25 +136,33 @@ def _order(x: Tensor, dim: int | None) -> list[int]:
     return order if serves else given
 
 
-def _add_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> None:
+@dotcu.by_layout
+def _choose(x: Tensor, out: Tensor, place: int | None, block_size: int) -> Chosen:
+    """Look at x as [outer, n, inner], of which n goes away: the dimension at a place, or all."""
+    if place is None:
+        return _choose_rows(x, out, 1, x.numel(), block_size)
+    n, inner = x.shape[place], math.prod(x.shape[place + 1 :])
+    if inner == 1:
+        return _choose_rows(x, out, out.numel(), n, block_size)
+    return _choose_columns(x, out, n, inner, block_size)
+
+
+def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> Chosen:
     """Add up contiguous rows; few long ones in two launches."""
     vectors, block = dotcu.cdiv(n * x.element_size(), VECTOR_BYTES), _power_up_to(block_size)
     most = MOST_THREADS // 2 if x.dtype in SMALL_INTEGERS else MOST_THREADS  # these need 69 registers
     team, parts = _team(vectors, rows, block, most, dotcu.sm_count(x)), 1
-    threads = min(block_size, SHORT_ROWS_THREADS) if team <= WARP else team
+    threads, sum_type = min(block_size, SHORT_ROWS_THREADS) if team <= WARP else team, _sum_type(x.dtype)
     if vectors > LONG_ROW:
-        kernel = _rows_kernel(x.dtype, _sum_type(x.dtype), team, PART_BATCH)
+        kernel = _rows_kernel(x.dtype, sum_type, team, PART_BATCH)
         resident = kernel.occupancy(threads) * dotcu.sm_count(x)
         busy = torch.sym_min(resident // rows, vectors // (PART_BATCH * team))
         parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // PART, MOST_PARTS))
     if parts > 1:
-        of_part = x.new_empty((rows, parts), dtype=_sum_type(x.dtype))
-        kernel(x, of_part, rows, n, grid=(rows, parts), block=threads)
-        kernel = _rows_kernel(of_part.dtype, out.dtype, LAST_TEAM)
-        kernel(of_part, out, rows, parts, grid=rows, block=LAST_TEAM, programmatic=True)
-    else:
-        kernel = _rows_kernel(x.dtype, out.dtype, team)
-        kernel(x, out, rows, n, grid=dotcu.cdiv(rows, threads // team), block=threads)
+        last = _rows_kernel(sum_type, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM, 0
+        return (rows, parts), (kernel, (rows, n), (rows, parts), threads, 0), last
+    kernel = _rows_kernel(x.dtype, out.dtype, team)
+    return (), (kernel, (rows, n), dotcu.cdiv(rows, threads // team), threads, 0), None
 
 
 def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) -> int:
@@ -169,38 +183,38 @@ def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int, batch: int 
     return kernels.sum_rows[dtype, _part_type(dtype), _sum_type(dtype), result, team, batch]
 
 
-def _add_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> None:
+def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> Chosen:
     """Add up columns; few long ones in two launches."""
     lanes, multiprocessors, parts = _lanes(x, inner), dotcu.sm_count(x), 1
-    vectors = out.numel() // lanes
+    columns, sum_type = out.numel(), _sum_type(x.dtype)
+    vectors = columns // lanes
     block = _columns_block(vectors, n, inner // lanes, block_size, multiprocessors)
     worthwhile = n // (2 * COLUMN_BATCH * block[1])
     if worthwhile > 1:
-        kernel = _columns_kernel(x.dtype, _sum_type(x.dtype), lanes)
+        kernel = _columns_kernel(x.dtype, sum_type, lanes)
         resident = kernel.occupancy(block, _smem_bytes(x.dtype, lanes, block)) * multiprocessors
         across = dotcu.cdiv(vectors, block[0])
         parts = torch.sym_max(1, torch.sym_min(resident // across, worthwhile))
     if parts > 1:
-        of_part = x.new_empty((out.numel() // inner, parts, inner), dtype=_sum_type(x.dtype))
-        _launch_columns(x, of_part, n, inner, parts, lanes, block)
-        lanes = min(lanes, VECTOR_BYTES // of_part.element_size())
-        block = _columns_block(out.numel() // lanes, parts, inner // lanes, block_size, multiprocessors)
-        _launch_columns(of_part, out, parts, inner, 1, lanes, block, programmatic=True)
-    else:
-        _launch_columns(x, out, n, inner, 1, lanes, block)
+        first = _columns(x.dtype, sum_type, (columns, n, inner), parts, lanes, block)
+        lanes = min(lanes, VECTOR_BYTES // sum_type.itemsize)
+        block = _columns_block(columns // lanes, parts, inner // lanes, block_size, multiprocessors)
+        last = _columns(sum_type, out.dtype, (columns, parts, inner), 1, lanes, block)
+        return (columns // inner, parts, inner), first, last
+    return (), _columns(x.dtype, out.dtype, (columns, n, inner), 1, lanes, block), None
 
 
-def _launch_columns(
-    x: Tensor, out: Tensor, n: int, inner: int, parts: int, lanes: int, block: tuple[int, int], **how: bool
-) -> None:
-    columns = out.numel() // parts
-    _columns_kernel(x.dtype, out.dtype, lanes)(
-        *(x, out, columns, n, inner),
-        grid=(dotcu.cdiv(columns // lanes, block[0]), parts),
-        block=block,
-        smem_bytes=_smem_bytes(x.dtype, lanes, block),
-        **how,
-    )
+def _columns(
+    dtype: torch.dtype,
+    result: torch.dtype,
+    numbers: tuple[int, int, int],
+    parts: int,
+    lanes: int,
+    block: tuple[int, int],
+) -> Launch:
+    grid = dotcu.cdiv(numbers[0] // lanes, block[0]), parts
+    smem_bytes = _smem_bytes(dtype, lanes, block)
+    return _columns_kernel(dtype, result, lanes), numbers, grid, block, smem_bytes
 
 
 def _lanes(x: Tensor, inner: int) -> int:

@@ -37,7 +37,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """
     gate, up = _alike(gate, up)
     out = torch.empty_like(gate)
-    _launch(kernels.swiglu, (gate, up, out))
+    _launch(gate, up, out)
     return out
 
 
@@ -52,16 +52,22 @@ def swiglu_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Ten
     """
     grad, gate, up = _alike(grad, gate, up)
     grad_gate, grad_up = torch.empty_like(gate), torch.empty_like(up)
-    _launch(kernels.swiglu_backward, (grad, gate, up, grad_gate, grad_up))
+    _launch(grad, gate, up, grad_gate, grad_up)
     return grad_gate, grad_up
 
 
-def _launch(kernel: dotcu.Kernel, tensors: tuple[Tensor, ...]) -> None:
-    first = tensors[0]
+def _launch(*tensors: Tensor) -> None:
+    kernel, n, grid = _choose(*tensors)
+    kernel(*tensors, n, grid=grid, block=BLOCK)
+
+
+@dotcu.by_layout
+def _choose(*tensors: Tensor) -> tuple[dotcu.Kernel, int, int]:
+    """The kernel, for three tensors or for the five of the backward; elements, and blocks."""
+    kernel, first = kernels.swiglu if len(tensors) == 3 else kernels.swiglu_backward, tensors[0]
     n, lanes, share = first.numel(), _lanes(tensors), THREAD_BYTES // first.element_size()
     wide = torch.float64 if first.dtype == torch.float64 else torch.float32
-    grid = dotcu.cdiv(n, share * BLOCK)
-    kernel[first.dtype, wide, lanes, share // lanes](*tensors, n, grid=grid, block=BLOCK)
+    return kernel[first.dtype, wide, lanes, share // lanes], n, dotcu.cdiv(n, share * BLOCK)
 
 
 def _lanes(tensors: tuple[Tensor, ...]) -> int:

@@ -38,6 +38,9 @@ T = TypeVar("T")
 Dim = tuple[int, int, int]
 """A dimension's size, and its strides in the tensor and in the result."""
 
+Chosen = tuple[dotcu.Kernel, tuple[int, ...], tuple[int, ...], int, int]
+"""A kernel, the numbers that it takes before the view and after it, grid and block."""
+
 
 @dotcu.op("dotcu::transpose", dtypes=DTYPES)
 def transpose(x: Tensor, dim0: int = -2, dim1: int = -1) -> Tensor:
@@ -65,13 +68,18 @@ def permute_copy(x: Tensor, dims: list[int]) -> Tensor:
 def _copy(view: Tensor) -> Tensor:
     """The elements of a view, in order."""
     out = torch.empty(view.shape, dtype=view.dtype, device=view.device)
+    kernel, matrix, rest, grid, block = _choose(view, out)
+    kernel(out, *matrix, dotcu.strided(view), *rest, grid=grid, block=block)
+    return out
+
+
+@dotcu.by_layout
+def _choose(view: Tensor, out: Tensor) -> Chosen:
     dims = _merged(view)
     nearest = _nearest(dims)
     if _suits_tiles(dims, nearest, view.element_size()):
-        _transpose_tiles(view, out, dims, nearest)
-    else:
-        _copy_rows(view, out, dims)
-    return out
+        return _choose_tiles(view, out, dims, nearest)
+    return _choose_rows(view, dims)
 
 
 def _suits_tiles(dims: tuple[Dim, ...], nearest: int, size: int) -> bool:
@@ -106,8 +114,8 @@ def _nearest(dims: tuple[Dim, ...]) -> int:
     return nearest
 
 
-def _transpose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int) -> None:
-    """Launch the kernel for neighbours that are to be torn apart."""
+def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
+    """For neighbours that are to be torn apart."""
     size = view.element_size()
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
     rest = dims[:nearest] + dims[nearest + 1 : -1]
@@ -121,13 +129,11 @@ def _transpose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: 
     arguments = (_of_bytes(WORDS, size), load, store, side, threads, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, side) * dotcu.cdiv(columns, side) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
-    kernels.transpose[arguments](
-        out, *matrix, dotcu.strided(view), *_flat(rest, size), grid=tiles, block=threads
-    )
+    return kernels.transpose[arguments], matrix, _flat(rest, size), tiles, threads
 
 
-def _copy_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> None:
-    """Launch the kernel for neighbours that stay neighbours, or that no tile suits."""
+def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
+    """For neighbours that stay neighbours, or that no tile suits."""
     size = view.element_size()
     if dims[-1][1] == 1:
         numbers = (dims[-1][0], *(stride for _, stride, _ in dims[:-1]))
@@ -141,7 +147,7 @@ def _copy_rows(view: Tensor, out: Tensor, dims: tuple[Dim, ...]) -> None:
     arguments = (_of_bytes(WORDS, size), width, THREADS, view.dim(), *_types(view, rest))
     tiles = dotcu.cdiv(rows, 4 * THREADS // width) * dotcu.cdiv(columns, width) * _count(rest)
     matrix = (pitch * size, rows, columns, row * size, column * size)
-    kernels.copy[arguments](out, *matrix, dotcu.strided(view), *_flat(rest, size), grid=tiles, block=THREADS)
+    return kernels.copy[arguments], matrix, _flat(rest, size), tiles, THREADS
 
 
 def _in_words(dims: tuple[Dim, ...], word: int) -> tuple[Dim, ...]:
@@ -229,7 +235,7 @@ def _(ctx: Any, inputs: Any, output: Tensor) -> None:
 
 @transpose.backward
 def _(ctx: Any, grad: Tensor) -> Any:
-    return transpose(grad, *ctx.dims), None, None
+    return grad.transpose(*ctx.dims), None, None
 
 
 @permute_copy.setup_context
@@ -241,7 +247,7 @@ def _(ctx: Any, inputs: Any, output: Tensor) -> None:
 def _(ctx: Any, grad: Tensor) -> Any:
     rank = grad.dim()
     order = [dim % rank for dim in ctx.dims]
-    return permute_copy(grad, [order.index(dim) for dim in range(rank)]), None
+    return grad.permute([order.index(dim) for dim in range(rank)]), None
 
 
 @transpose.vmap

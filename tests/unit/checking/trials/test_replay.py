@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu import settings
 from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
 from dotcu.checking.subject import Subject
 from dotcu.checking.trials import replay
 from dotcu.operator import Operator
+from fake_launch import fake_launch
 
 kernels = dotcu.load_inline("""
 __global__ void twice(const float* x, float* out, long long n) {
@@ -71,3 +73,28 @@ def test_a_call_that_fails_anyway_is_no_fault_of_a_plan() -> None:
 
     fails.samples(lambda device, dtype: [dotcu.Sample(torch.ones(2))])
     assert outcome_of(fails) == Skipped(why="a call fails: not today")
+
+
+launched = dotcu.load_inline("""
+__global__ void scale_add(const float* a, const float* b, float alpha, float* out, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] + alpha * b[i];
+}
+""")
+
+
+def test_what_is_compared_with_the_body_are_calls_by_plan() -> None:
+    @dotcu.op(next(_names))
+    def doubled(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        n = x.numel()
+        launched.scale_add(x, x, 1.0, out, n, grid=dotcu.cdiv(n, 32), block=32)
+        return out
+
+    doubled.samples(lambda device, dtype: [dotcu.Sample(torch.ones(n)) for n in (3, 40)])
+    subject = Subject(overload=doubled, device=torch.device("cpu"))
+    with fake_launch() as driver, settings.override(simulate=True):
+        doubled.take_calls(torch.device("cpu"))
+        cases = subject.given(torch.float32)
+        assert replay._repeated(subject, cases) == Held()
+    assert driver.launches >= (replay.CALLS - 1) * len(cases)
