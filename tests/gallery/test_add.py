@@ -77,6 +77,26 @@ def test_the_gradient_by_a_tensor_with_a_number_is_one(device: torch.device) -> 
     assert torch.autograd.gradcheck(lambda x: add(x, 1.5), a)
 
 
+def test_the_gradient_of_tensors_of_one_shape_is_handed_on(device: torch.device) -> None:
+    a, b = (torch.randn(4, 3, device=device, requires_grad=True) for _ in range(2))
+    grad = torch.randn(4, 3, device=device)
+    for got in torch.autograd.grad(add(a, b), (a, b), grad):
+        assert got.data_ptr() == grad.data_ptr()
+        assert torch.equal(got, grad)
+
+
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"), [((4, 3), (3,)), ((), (5,)), ((2, 1), (1, 4)), ((3,), (2, 4, 3)), ((0, 3), (3,))]
+)
+def test_the_gradient_of_what_was_broadcast_is_summed(
+    a_shape: tuple[int, ...], b_shape: tuple[int, ...], device: torch.device
+) -> None:
+    a, b = (torch.randn(shape, device=device, requires_grad=True) for shape in (a_shape, b_shape))
+    grad = torch.randn(torch.broadcast_shapes(a_shape, b_shape), device=device)
+    wanted = torch.autograd.grad(a + b, (a, b), grad)
+    torch.testing.assert_close(torch.autograd.grad(add(a, b), (a, b), grad), wanted)
+
+
 def test_two_dtypes_are_refused_by_name(device: torch.device) -> None:
     with pytest.raises(TypeError, match=r"float32 and torch.int64.*\n.*b.to\(a.dtype\)"):
         add(torch.ones(3, device=device), torch.ones(3, dtype=torch.int64, device=device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,16 +70,24 @@ def test_tiles_beyond_the_conductors_first_round_are_right(dtype: torch.dtype, d
     assert_exact_but_for_rounding(cumsum(x), exact)
 
 
+@pytest.fixture
+def other_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Sets what launches are chosen by; kept choices are forgotten before and after."""
+    module._choose.forget()
+    yield monkeypatch
+    module._choose.forget()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64], ids=str)
 @pytest.mark.parametrize("fits", [0, 10**6], ids=["by 32", "in order"])
 def test_tiles_of_several_rows_are_right(
-    dtype: torch.dtype, fits: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, fits: int, device: torch.device, other_tables: pytest.MonkeyPatch
 ) -> None:
     """With blocks of 5 warps, of which a round is 160 tiles; and where it is said that fewer than 33 fit."""
-    monkeypatch.setattr(module, "TILES", ((2**63, 160, 1),))
-    monkeypatch.setattr(module, "CLUSTERS", ())
-    monkeypatch.setattr(module, "SPREAD_CLUSTERS", ())
-    monkeypatch.setattr(module, "TOGETHER", fits)
+    other_tables.setattr(module, "TILES", ((2**63, 160, 1),))
+    other_tables.setattr(module, "CLUSTERS", ())
+    other_tables.setattr(module, "SPREAD_CLUSTERS", ())
+    other_tables.setattr(module, "TOGETHER", fits)
     x = make_tensor((2, 320 * 165 + 2), device=device, dtype=dtype, low=0, high=9).floor()
     assert torch.equal(cumsum(x), x.cumsum(1))
 

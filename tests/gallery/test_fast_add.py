@@ -126,6 +126,26 @@ def test_more_elements_than_threads_are_all_added(device: torch.device) -> None:
         assert torch.equal(fast_add(a[1:], b[1:], block_size=32), a[1:] + b[1:])
 
 
+def test_the_gradient_of_tensors_of_one_shape_is_handed_on(device: torch.device) -> None:
+    a, b = (torch.randn(4, 3, device=device, requires_grad=True) for _ in range(2))
+    grad = torch.randn(4, 3, device=device)
+    for got in torch.autograd.grad(fast_add(a, b), (a, b), grad):
+        assert got.data_ptr() == grad.data_ptr()
+        assert torch.equal(got, grad)
+
+
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"), [((4, 3), (3,)), ((), (5,)), ((2, 1), (1, 4)), ((3,), (2, 4, 3)), ((0, 3), (3,))]
+)
+def test_the_gradient_of_what_was_broadcast_is_summed(
+    a_shape: tuple[int, ...], b_shape: tuple[int, ...], device: torch.device
+) -> None:
+    a, b = (torch.randn(shape, device=device, requires_grad=True) for shape in (a_shape, b_shape))
+    grad = torch.randn(torch.broadcast_shapes(a_shape, b_shape), device=device)
+    wanted = torch.autograd.grad(a + b, (a, b), grad)
+    torch.testing.assert_close(torch.autograd.grad(fast_add(a, b), (a, b), grad), wanted)
+
+
 def test_two_dtypes_are_refused_by_name(device: torch.device) -> None:
     with pytest.raises(TypeError, match=r"float32 and torch.float64"):
         fast_add(torch.ones(3, device=device), torch.ones(3, dtype=torch.float64, device=device))

@@ -18,6 +18,7 @@ from dotcu import gallery
 from dotcu.checking import numerics
 from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
+from dotcu.kernel import context, layout, native, queries
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
 CASES = [
@@ -218,6 +219,34 @@ def test_gradients_are_the_same_under_compile(name: str, inputs: list[Tensor]) -
     eager = torch.autograd.grad(several(operator(*inputs))[0].cos().sum(), inputs)
     compiled = torch.autograd.grad(several(call(*inputs))[0].cos().sum(), inputs)
     torch.testing.assert_close(compiled, eager)
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | None]]:
+    """By what choices are kept, while native code reads CPU tensors as it else reads CUDA tensors."""
+    if native.missing():
+        pytest.skip(native.missing())
+    values = native._found().values | layout.in_a_calm_thread(lambda: layout.plain_keys(torch.device("cpu")))
+    native.library().configure(values)
+    native._prepared["cuda"] = ""
+    asked: list[bytes | None] = []
+    look = queries._layout_key
+    monkeypatch.setattr(queries, "_layout_key", lambda args: asked.append(look(args)) or asked[-1])
+    yield asked
+    native._prepared.clear()
+    if torch.cuda.is_available():
+        native.prepare(torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_what_is_launched_is_chosen_once_for_each_layout(name: str, keys: list[bytes | None]) -> None:
+    overloads = [each for each in OPERATORS[name].overloads.values() if not each.signature.mutates]
+    with context.entering(context.Place.SKIP):
+        for overload in overloads:
+            for sample in samples_of(overload, torch.device("cpu"), torch.float32):
+                overload.body(*sample.args, **sample.kwargs)
+    assert len(keys) >= 4 * len(overloads)
+    assert None not in keys
 
 
 @pytest.mark.parametrize("name", WITH_OUT)

@@ -7,6 +7,7 @@ from itertools import permutations
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import make_tensor
 
 import dotcu
@@ -111,6 +112,29 @@ def test_gradients_go_the_way_back(device: torch.device) -> None:
     weight = torch.randn(5, 3, 4, dtype=torch.float64, device=device)
     (permute_copy(x, [-1, 0, 1]) * weight).sum().backward()
     torch.testing.assert_close(x.grad, weight.permute(1, 2, 0))
+
+
+def test_the_gradient_is_a_view_and_launches_nothing(device: torch.device) -> None:
+    x = torch.randn(3, 4, 5, device=device, requires_grad=True)
+    for result, wanted in (
+        (transpose(x, 0, -1), lambda grad: grad.transpose(0, -1)),
+        (permute_copy(x, [-1, 0, 1]), lambda grad: grad.permute(1, 2, 0)),
+    ):
+        grad = torch.randn(result.shape, device=device)
+        with dotcu.kernel.context.watching() as seen:
+            (got,) = torch.autograd.grad(result, x, grad)
+        assert not seen
+        assert (got.data_ptr(), got.stride()) == (grad.data_ptr(), wanted(grad).stride())
+        assert torch.equal(got, wanted(grad))
+
+
+def test_gradients_of_a_permutation_are_right_twice(device: torch.device) -> None:
+    x = torch.randn(2, 3, 2, dtype=torch.float64, device=device, requires_grad=True)
+    assert gradgradcheck(lambda t: permute_copy(t, [-1, 0, 1]) ** 2, x)
+    assert gradgradcheck(lambda t: transpose(t, 0, -1) ** 2, x)
+    number = torch.randn((), dtype=torch.float64, device=device, requires_grad=True)
+    assert gradcheck(lambda t: transpose(t, 0, -1), number)
+    assert gradcheck(lambda t: permute_copy(t, []), number)
 
 
 def test_vmap_leaves_the_batch_where_it_is(device: torch.device) -> None:

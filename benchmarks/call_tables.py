@@ -1,0 +1,106 @@
+"""Write what calls cost into README.md and docs/calling.md, from the committed results.
+
+    python benchmarks/call_tables.py [--check]
+
+Reads benchmarks/results/call_overhead_h200.json and training_h200.json, which call_overhead.py and
+training.py have saved, and rewrites what stands between the marks of each page. With --check nothing is
+written. Exit codes: 0 the pages have the figures, 1 one had others.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+BEGIN, END = "<!-- figures of calls -->", "<!-- end of figures of calls -->"
+
+# What it is, dotcu's contender; and whether the README has the row, too.
+CALLS = (
+    ("operator, replayed", "dotcu, torch.ops", True),
+    ("operator, body each time", "dotcu, body each time, torch.ops", True),
+    ("the same, eight launches", "dotcu, body each time, 8 launches, torch.ops", True),
+    ("operator that clones an argument, then launches", "dotcu, clone and launch, torch.ops", False),
+    ("operator that reads a value, then launches", "dotcu, read a value and launch, torch.ops", False),
+    ("operator that records a gradient", "dotcu recording, torch.ops", True),
+    ("operator inside `torch.compile`, eleven of them", "torch.compile of 11 x dotcu, torch.ops", False),
+    ("bare launch, four arguments", "dotcu, bare launch", True),
+    ("launch from `torch.library.custom_op`", "dotcu, launch from custom_op", True),
+)
+IN_README = ("add", "softmax", "layer_norm", "cross_entropy", "swiglu", "matmul")
+STEPS = (("eager", True), ("torch.compile", True), ("CUDA graph", False))
+MODEL = "step of a small transformer, bf16"
+
+Row = Mapping[str, Any]
+
+
+def read(name: str) -> dict[str, Row]:
+    """The results of a benchmark by the names of their contenders."""
+    document = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return {row["name"]: row for row in document["results"]}
+
+
+def line(what: str, rows: Mapping[str, Row], name: str) -> str:
+    """A row of the table: dotcu, what it is compared with, and the ratio."""
+    own, base = rows[name], rows[rows[name]["base"]]
+    median, other, ratio = own["us"]["median"], base["us"]["median"], own["ratio"]["median"]
+    beside = base["name"].removesuffix(", bare launch on raw pointers")
+    beside = "torch eager" if beside.endswith("torch eager") else beside
+    beside = "torch's layers" if beside.startswith("step, ") else beside
+    return f"| {what} | {figure(median)} | {beside} | {figure(other)} | {ratio:.2f} |"
+
+
+def figure(us: float) -> str:
+    return f"{us:.1f}" if us < 1000 else f"{us:,.0f}"
+
+
+def table(*, short: bool) -> str:
+    """The table of a page."""
+    calls, training = read("call_overhead_h200.json"), read("training_h200.json")
+    lines = ["| host time | dotcu, µs | beside | µs | ratio |", "| --- | ---: | --- | ---: | ---: |"]
+    lines += [line(what, calls, name) for what, name, is_short in CALLS if is_short or not short]
+    for name in training:
+        operator, _, way = name.partition(", ")
+        wanted = operator in IN_README if short else not operator.startswith("step")
+        if way == "dotcu" and wanted:
+            lines.append(line(f"{operator}, forward and backward", training, name))
+        elif way == "torch.autograd.Function" and not short:
+            lines.append(line(f"{operator}, in a `torch.autograd.Function`", training, name))
+    for mode, is_short in STEPS:
+        if is_short or not short:
+            lines.append(line(f"{MODEL}, {mode}", training, f"step, {mode}, dotcu"))
+    return "\n".join(lines)
+
+
+def page(path: Path, *, short: bool) -> tuple[str, str]:
+    """A page as it is, and as it should be."""
+    text = path.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return text, f"{before}{BEGIN}\n\n{table(short=short)}\n\n{END}{after}"
+
+
+PAGES = ((ROOT / "README.md", True), (ROOT / "docs" / "calling.md", False))
+
+
+def main() -> int:
+    """Write the pages, or compare them."""
+    stale = []
+    for path, short in PAGES:
+        now, wanted = page(path, short=short)
+        if now != wanted:
+            stale.append(path.name)
+            if "--check" not in sys.argv:
+                path.write_text(wanted, encoding="utf-8")
+    if stale and "--check" in sys.argv:
+        print(f"{', '.join(stale)}: other figures. Type: python benchmarks/call_tables.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
