@@ -23,7 +23,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all gpu lint format docs clean
+.PHONY: help install demo test test-all gpu figures lint format docs clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -56,6 +56,13 @@ test-all: lint docs  ## every test, the slow ones and a clean installation of th
 gpu: $(STAMP)  ## what only a GPU can show: its tests, and the gallery's full check
 	@$(BIN)/python -m pytest -p no:benchmark $(PYTEST_FLAGS) tests/gpu tests/gallery tests/unit/include tests/right tests/wrong
 	@$(BIN)/dotcu check dotcu.gallery --full
+
+figures: $(STAMP)  ## measure on an H200 what calls and training cost, and write the tables (some 3 minutes)
+	@for name in call_overhead replay_worth training; do \
+		$(BIN)/python benchmarks/$$name.py --save benchmarks/results/$${name}_h200.json || \
+			test $$? -eq 1 || exit 3; done  # 1: a goal was missed
+	@$(BIN)/python benchmarks/import_count.py
+	@$(BIN)/python benchmarks/call_tables.py
 
 lint: $(STAMP)  ## ruff, mypy, import-linter, clang-format
 	@$(BIN)/ruff check --quiet .

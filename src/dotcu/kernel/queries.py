@@ -124,7 +124,8 @@ def by_layout(function: Callable[Given, Choice]) -> ByLayout[Given, Choice]:
 
     Note:
         Choices are kept for plain CUDA tensors that are given by position, where the native part is in use.
-        In every other call, with symbolic sizes say, the function runs.
+        In every other call, with symbolic sizes say, the function runs. Constants that it reads must stay what
+        they are; where a test replaces one, call `.forget()`.
 
     Example:
         @dotcu.by_layout

@@ -154,6 +154,7 @@ static PyObject *layout_key(PyObject *module, PyObject *args) {
     int64_t words[MAX_WORDS];
     int count = 0;
     bool has_tensor = false;
+    if (dotcu_held) Py_RETURN_NONE; /* who must see every call, must see what a choice asks, too */
     for (Py_ssize_t i = 0; i < PyTuple_Size(args); ++i) {
         PyObject *value = PyTuple_GetItem(args, i);
         const int written = count + 4 > MAX_WORDS ? 0 : layout_words(value, words + count, MAX_WORDS - count);
