@@ -203,7 +203,7 @@ class Drawer:
         if self.random.random() < 0.2:
             config["smem_bytes"] = self.one([0, 16, 49152, -1, 1 << 20, 1.0, None, True, np.int64(8)])
         if self.random.random() < 0.1:
-            config["cluster"] = self.one([None, 1, (1, 1, 1), 17, 0, 3, "1", 1.5])
+            config["cluster"] = self.one([None, 1, (1, 1, 1), 17, 0, (0, 0, 0), (0, 1, 1), 3, "1", 1.5])
         if self.random.random() < 0.1:
             config["cooperative"] = self.one([False, True, 0, 1])
         if self.random.random() < 0.1:

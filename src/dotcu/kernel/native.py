@@ -50,7 +50,7 @@ def missing() -> str:
 
 
 class _Found:
-    """What was found of torch, or why not."""
+    """The addresses and places that were found in torch, or why not."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -112,7 +112,10 @@ def prepare(device: torch.device) -> str:
             if missing():
                 return missing()
             if device.type not in _prepared:
-                _prepared[device.type] = _configure(device)
+                try:
+                    _prepared[device.type] = _configure(device)
+                except RuntimeError as error:  # the interpreter ends: there are no new threads
+                    return f"dotcu's native part cannot be prepared: {error}"
     return missing() or _prepared[device.type]
 
 
@@ -132,7 +135,7 @@ def _configure(device: torch.device) -> str:
 
 
 def is_ready(device_type: str) -> bool:
-    """Whether native code takes launches and calls on tensors of a device's type already."""
+    """Return whether native code takes launches and calls on tensors of a device's type already."""
     return _prepared.get(device_type) == "" and settings.current().native
 
 

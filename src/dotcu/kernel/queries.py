@@ -99,16 +99,16 @@ class ByLayout(Generic[Given, Choice]):
         _choices.add(self)
 
     def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Choice:
-        key = None if kwargs or context.current().recorder is not None else _layout_key(args)
+        scope = context.current()  # only a body knows the GPU that `occupancy` is to answer for
+        key = _layout_key(args) if scope.gpu is not None and scope.recorder is None and not kwargs else None
         if key is None:
             return self.function(*args, **kwargs)
-        try:
-            return self._kept[key]
-        except KeyError:
+        found = self._kept.get(key)
+        if found is None:
             if len(self._kept) >= MOST_LAYOUTS:
                 self._kept.clear()
             found = self._kept[key] = self.function(*args, **kwargs)
-            return found
+        return found
 
     def forget(self) -> None:
         """Choose anew: a constant that the function reads has changed."""
@@ -123,9 +123,10 @@ def by_layout(function: Callable[Given, Choice]) -> ByLayout[Given, Choice]:
     beside them, on `kernel.occupancy` and on `sm_count`; not on values or addresses.
 
     Note:
-        Choices are kept for plain CUDA tensors that are given by position, where the native part is in use.
-        In every other call, with symbolic sizes say, the function runs. Constants that it reads must stay what
-        they are; where a test replaces one, call `.forget()`.
+        Choices are kept in the body of an operator, for plain CUDA tensors that are given by position, where
+        the native part is in use. In every other call, with symbolic sizes say, the function runs. What it
+        returns is shared by later calls. Constants that it reads must not change: where a test replaces one,
+        call `.forget()`.
 
     Example:
         @dotcu.by_layout
@@ -146,7 +147,7 @@ settings.watch(_choose_anew)
 
 
 def _layout_key(args: tuple[Any, ...]) -> bytes | None:
-    """What tells arguments apart in all but values; None where native code cannot."""
+    """Return a key that tells arguments apart in all but values; None where native code has none."""
     if not native.is_ready("cuda"):
         return None
     found: bytes | None = native.library().layout_key(*args)

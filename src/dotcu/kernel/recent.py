@@ -33,7 +33,7 @@ class Launched(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a stage says of its launches: `config` has the grid of the first."""
+    """A stage's launches, for messages: `config` has the grid of the first."""
 
     kernel: str
     config: LaunchConfig

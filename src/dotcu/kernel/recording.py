@@ -71,4 +71,4 @@ class Recorder(Protocol):
         """How many multiprocessors the device of the call has, for the body to reckon with."""
 
     def asked_device(self) -> None:
-        """Hear that an answer hangs on which GPU is the current one."""
+        """Hear that an answer depends on which GPU is asked."""

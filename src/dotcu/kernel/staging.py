@@ -1,4 +1,4 @@
-"""What of a launch does not change from call to call: checked and prepared once, and kept.
+"""Staged launches: what does not change from call to call is checked and prepared once, and kept.
 
 A `Stage` follows from kernel, device, block, shared memory, cluster and flags. The first such launch
 makes it. Launches that find one are left with the grid and the arguments. Where the native part can be
@@ -44,6 +44,7 @@ class Stage:
         code: What runs.
         plan: How the arguments are packed.
         most_blocks: The largest cooperative grid; 0 where there is no such limit.
+        settings: In force when it was made.
     """
 
     code: Code
@@ -52,7 +53,10 @@ class Stage:
     arch: ArchLimits
     multiprocessors: int
     most_blocks: int
+    settings: settings.Settings
 
+
+MOST_STAGES = 1024
 
 Shape = tuple[Any, Any, Any, bool, bool]
 """Block, dynamic shared memory, cluster, cooperative, programmatic."""
@@ -72,7 +76,7 @@ class Stages:
         self._native_plan: arguments.Plan | None = None
         self._configs: dict[Shape, LaunchConfig] = {}
         self._stages: dict[tuple[object, Shape], Stage] = {}
-        self._kept: set[tuple[Any, ...]] = set()
+        self._is_refused = False
         _all.add(self)
 
     def config(self, kernel: str, grid: Any, shape: Shape) -> LaunchConfig:
@@ -95,6 +99,7 @@ class Stages:
             programmatic=programmatic,
         )
         if _is_plain(shape):
+            _bound(self._configs)
             self._configs[shape] = config
         return config
 
@@ -125,27 +130,24 @@ class Stages:
             arch=arch,
             multiprocessors=count,
             most_blocks=most_blocks(config, needs, arch, multiprocessors=count),
+            settings=settings.current(),
         )
         if _is_plain(shape):
+            _bound(self._stages)
             self._stages[key] = made
         return made
 
     def keep_native(self, kernel: str, place: OnCuda, config: LaunchConfig, stage: Stage) -> None:
         """Let native code take launches like one that has just been made, if it can."""
-        key = (
-            place.index,
-            config.block,
-            config.smem_bytes,
-            config.cluster,
-            config.cooperative,
-            config.programmatic,
-        )
-        if key in self._kept or native.prepare(torch.device("cuda", place.index)):
+        if self._is_refused or native.prepare(torch.device("cuda", place.index)):
             return
+        if stage.settings is not settings.current():
+            return  # what is compiled may depend on them
         if self._launcher is None:
             self._launcher = _launcher(stage.plan)
             self._native_plan = stage.plan
         if self._launcher is None or self._native_plan != stage.plan:
+            self._is_refused = True
             return
         function = stage.code.library().kernel(stage.code.symbol(kernel), place.index)
         own = config.cluster or stage.needs.cluster or (1, 1, 1)
@@ -168,13 +170,11 @@ class Stages:
             made.programmatic,
             Shown(kernel, config, place.index),
         )
-        self._kept.add(key)
         self.native = self._launcher.launch
 
     def forget(self) -> None:
         """Prepare every launch anew: the settings have changed, and with them what is compiled."""
         self._stages.clear()
-        self._kept.clear()
         if self._launcher is not None:
             self._launcher.forget()
 
@@ -182,12 +182,23 @@ class Stages:
 _all: WeakSet[Stages] = WeakSet()
 
 
+_ASKED_AT_EACH_CALL = ("simulate", "replay", "check_replay", "native", "launch_blocking", "debug")
+
+
 def _forget_all(before: settings.Settings, after: settings.Settings) -> None:
-    for stages in tuple(_all):
-        stages.forget()
+    asked = {name: getattr(before, name) for name in _ASKED_AT_EACH_CALL}
+    if replace(after, **asked) != before:
+        for stages in tuple(_all):
+            stages.forget()
 
 
 settings.watch(_forget_all)
+
+
+def _bound(kept: dict[Any, Any]) -> None:
+    """Begin anew where a shape of its own for each call would grow without end."""
+    if len(kept) >= MOST_STAGES:
+        kept.clear()
 
 
 def _never(*launch: Any) -> bool:
@@ -195,7 +206,7 @@ def _never(*launch: Any) -> bool:
 
 
 def _is_plain(shape: Shape) -> bool:
-    """Whether a shape is made of plain ints, which compare as they are checked."""
+    """Return whether a shape is made of plain ints, which compare as they are checked."""
     block, smem_bytes, cluster, _, _ = shape
     return _are_ints(block) and type(smem_bytes) is int and (cluster is None or _are_ints(cluster))
 
@@ -204,7 +215,7 @@ def _are_ints(value: Any) -> bool:
     return type(value) is int or (type(value) is tuple and all(type(size) is int for size in value))
 
 
-# What native/launch.c calls the kinds of parameters, and what it is told of one.
+# The kinds of parameters and their flags in native/launch.c.
 _POINTER, _VIEW, _INTEGER, _BOOLEAN, _FLOATING, _MAP, _BYTES = range(7)
 _WRITTEN, _SIGNED, _EITHER = 1, 2, 4
 _ROW = struct.Struct("<8i")
@@ -212,7 +223,7 @@ _ANY_DTYPE = (-1, -1)
 
 
 def _launcher(plan: arguments.Plan) -> Any:
-    """What native code launches a kernel with; None where its parameters are too large for it."""
+    """Make the native launcher of a kernel; None where its parameters are too large for it."""
     rows, packs, offset = [], [], 0
     for parameter, packer in zip(plan.signature.parameters, plan.packers, strict=True):
         rows.append(_row(packer, offset, parameter.size))

@@ -99,8 +99,10 @@ static PyObject *configure(PyObject *module, PyObject *values) {
 }
 
 static PyObject *hold(PyObject *module, PyObject *by) {
-    dotcu_held += (int)PyLong_AsLong(by);
-    return PyErr_Occurred() ? NULL : PyLong_FromLong(dotcu_held);
+    const long change = PyLong_AsLong(by);
+    if (PyErr_Occurred()) return NULL;
+    dotcu_held += (int)change;
+    return PyLong_FromLong(dotcu_held);
 }
 
 static PyObject *tls_words(PyObject *module, PyObject *unused) { return dotcu_tls_words(); }

@@ -18,7 +18,7 @@ typedef struct {
     int cooperative, programmatic, device_index;
 } Shape;
 
-/* Kept until its launcher goes: a launch that is under way, without the GIL, points into it. */
+/* Freed when nobody uses it: a launch that is under way, without the GIL, points into it. */
 typedef struct Stage {
     Shape shape;
     void *function, *context;
@@ -27,9 +27,11 @@ typedef struct Stage {
     LaunchAttribute attributes[3];
     uint32_t attribute_count;
     PyObject *shown;
-    bool in_force;
+    int users; /* its launcher being one */
     struct Stage *next;
 } Stage;
+
+enum { MOST_STAGES = 64 };
 
 typedef struct {
     PyObject_HEAD
@@ -63,18 +65,38 @@ static bool dimensions(PyObject *value, int64_t *into) {
 static bool read_shape(PyObject *const *given, Shape *shape) {
     memset(shape, 0, sizeof *shape);
     if (!dimensions(given[0], shape->block) || !dotcu_whole(given[1], &shape->smem_bytes)) return false;
-    if (given[2] != Py_None && !dimensions(given[2], shape->cluster)) return false;
+    if (given[2] != Py_None) { /* zeros stand for none */
+        if (!dimensions(given[2], shape->cluster)) return false;
+        if (shape->cluster[0] < 1 || shape->cluster[1] < 1 || shape->cluster[2] < 1) return false;
+    }
     if (!PyBool_Check(given[3]) || !PyBool_Check(given[4])) return false;
     shape->cooperative = given[3] == Py_True;
     shape->programmatic = given[4] == Py_True;
     return true;
 }
 
+static void release(Stage *stage) {
+    if (--stage->users > 0) return;
+    Py_XDECREF(stage->shown);
+    PyMem_Free(stage);
+}
+
+/* Drops the stages from a place in the list on. */
+static void drop(Stage **from) {
+    Stage *stage = *from;
+    *from = NULL;
+    while (stage) {
+        Stage *next = stage->next;
+        release(stage);
+        stage = next;
+    }
+}
+
 /* A launch of another shape moves its stage to the front. */
-static const Stage *find(Launcher *self, const Shape *shape) {
+static Stage *find(Launcher *self, const Shape *shape) {
     for (Stage **at = &self->stages; *at; at = &(*at)->next) {
         Stage *stage = *at;
-        if (!stage->in_force || memcmp(&stage->shape, shape, sizeof *shape)) continue;
+        if (memcmp(&stage->shape, shape, sizeof *shape)) continue;
         *at = stage->next;
         stage->next = self->stages;
         self->stages = stage;
@@ -170,7 +192,7 @@ static bool pack_bytes(Packed *packed, const Parameter *parameter, PyObject *mad
     const bool fits = made && PyBytes_Check(made) && PyBytes_Size(made) == parameter->size;
     if (fits) memcpy(packed->bytes + parameter->offset, PyBytes_AsString(made), (size_t)parameter->size);
     Py_XDECREF(made);
-    PyErr_Clear();
+    dotcu_forgive();
     return fits;
 }
 
@@ -182,7 +204,7 @@ static bool pack_map(Packed *packed, const Parameter *parameter, PyObject *pack,
                       pack_bytes(packed, parameter, PyObject_CallFunction(pack, "Oi", value, packed->device_index));
     if (fits) note_write(packed, parameter, &tensor);
     Py_XDECREF(inner);
-    PyErr_Clear();
+    dotcu_forgive();
     return fits;
 }
 
@@ -256,9 +278,9 @@ static int run(const Stage *stage, const int64_t *grid, Packed *packed) {
     }
     for (int i = 0; i < packed->of->parameter_count; ++i) pointers[i] = packed->bytes + parameters[i].offset;
     PyThreadState *thread = PyEval_SaveThread();
-    config.stream = dotcu_stream(packed->device_index);
+    int status = dotcu_stream(packed->device_index, &config.stream);
     const bool entered = !dotcu_context_is(stage->context) && dotcu_enter_context(stage->context);
-    const int status = dotcu_launch(&config, stage->function, pointers);
+    if (!status) status = dotcu_launch(&config, stage->function, pointers);
     if (entered) dotcu_leave_context();
     PyEval_RestoreThread(thread);
     return status;
@@ -266,20 +288,26 @@ static int run(const Stage *stage, const int64_t *grid, Packed *packed) {
 
 static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t count) {
     Launcher *self = (Launcher *)object;
-    Packed packed = {.of = self, .device_index = NO_DEVICE};
+    Packed packed; /* its bytes are written, not cleared */
     Shape shape;
     int64_t grid[3];
     if (count != 8) return PyErr_Format(PyExc_TypeError, "launch takes 8 arguments, got %zd", count);
     PyObject *operator = NULL;
     const int place = self->stages && given[7] == Py_None ? dotcu_place(&operator) : PLACE_OTHER;
+    packed.of = self;
+    packed.written_count = 0;
+    packed.device_index = NO_DEVICE;
     packed.outside = place == PLACE_OUTSIDE;
-    const Stage *stage = NULL;
+    Stage *stage = NULL;
     if (place != PLACE_OTHER && dimensions(given[1], grid) && read_shape(given + 2, &shape) && pack_all(&packed, given[0])) {
         shape.device_index = packed.device_index;
         stage = find(self, &shape);
     }
     PyObject *result = NULL;
-    PyErr_Clear();
+    if (!dotcu_forgive()) {
+        Py_XDECREF(operator);
+        return NULL;
+    }
     if (!stage || !grid_fits(stage, grid)) {
         result = Py_False;
         Py_INCREF(result);
@@ -287,6 +315,7 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
         result = Py_True;
         Py_INCREF(result);
     } else {
+        ++stage->users;
         const int status = run(stage, grid, &packed);
         const uint32_t sizes[] = {(uint32_t)grid[0], (uint32_t)grid[1], (uint32_t)grid[2]};
         if (status) {
@@ -298,6 +327,7 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
             result = Py_True;
             Py_INCREF(result);
         }
+        release(stage);
     }
     Py_XDECREF(operator);
     return result;
@@ -333,16 +363,24 @@ static PyObject *stage(PyObject *object, PyObject *packed) {
     made->context = (void *)(uintptr_t)context;
     made->most_blocks = most_blocks;
     made->attribute_count = dotcu_attributes(made->attributes, with_cluster, with_cooperative, with_programmatic);
-    made->in_force = true;
+    Stage *before = find(self, &shape);
+    if (before) {
+        self->stages = before->next;
+        release(before);
+    }
+    made->users = 1;
     Py_INCREF(shown);
     made->shown = shown;
     made->next = self->stages;
     self->stages = made;
+    Stage **last = &self->stages;
+    for (int i = 0; i < MOST_STAGES && *last; ++i) last = &(*last)->next;
+    drop(last);
     Py_RETURN_NONE;
 }
 
 static PyObject *forget(PyObject *object, PyObject *unused) {
-    for (Stage *stage = ((Launcher *)object)->stages; stage; stage = stage->next) stage->in_force = false;
+    drop(&((Launcher *)object)->stages);
     Py_RETURN_NONE;
 }
 
@@ -379,15 +417,7 @@ static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
 }
 
 static int launcher_clear(PyObject *object) {
-    Launcher *self = (Launcher *)object;
-    Stage *stage = self->stages;
-    self->stages = NULL;
-    while (stage) {
-        Stage *next = stage->next;
-        Py_XDECREF(stage->shown);
-        PyMem_Free(stage);
-        stage = next;
-    }
+    drop(&((Launcher *)object)->stages);
     return 0;
 }
 

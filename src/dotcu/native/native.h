@@ -98,7 +98,7 @@ typedef struct {
 typedef struct {
     void *function;
     PyObject *parameters, *offsets, *fields; /* bytes */
-    PyObject *note; /* what is told of it, once the driver has taken it */
+    PyObject *note; /* kept among the last launches, once the driver has taken it */
     int32_t parameter_bytes, offset_count, field_count;
     int32_t grid[3]; /* steps */
     uint32_t block[3], smem_bytes, attribute_count;
@@ -118,7 +118,7 @@ typedef struct {
 } Plan;
 
 /* torch.c */
-enum { NO_DEVICE = -1000 };
+enum { NO_DEVICE = -1000, UNKNOWN_FAILURE = 999 }; /* CUDA_ERROR_UNKNOWN */
 int dotcu_configure(PyObject *values);
 enum { STATE_WATCHED, STATE_RECORDS, STATE_BELOW };
 int dotcu_state(bool autocasts);
@@ -128,6 +128,7 @@ int dotcu_place(PyObject **operator);
 PyObject *dotcu_enter_scope(PyObject *scope);
 void dotcu_leave_scope(PyObject *token);
 PyObject *dotcu_explain(PyObject *on_error);
+bool dotcu_forgive(void);
 int dotcu_kind(PyObject *value);
 bool dotcu_whole(PyObject *value, int64_t *into);
 enum { READ_PLAIN, READ_RECORDED, READ_STRANGE };
@@ -137,7 +138,7 @@ int64_t dotcu_numel(PyObject *value);
 bool dotcu_grad_enabled(void);
 bool dotcu_is_contiguous(const Tensor *tensor);
 bool dotcu_zero(const Tensor *tensor);
-void *dotcu_stream(int32_t device_index);
+int dotcu_stream(int32_t device_index, void **stream);
 bool dotcu_context_is(void *context);
 bool dotcu_enter_context(void *context);
 void dotcu_leave_context(void);

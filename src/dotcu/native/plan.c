@@ -152,14 +152,23 @@ void dotcu_release_plan(Plan *plan) {
 
 /* ---------------------------------------------------------------- fitting */
 
-static bool same(PyObject *value, PyObject *constant) {
+static PyObject *item(PyObject *values, Py_ssize_t i) {
+    return PyTuple_Check(values) ? PyTuple_GetItem(values, i) : PyList_GetItem(values, i);
+}
+
+/* Two lists or tuples of ints, of 64 bits each. */
+static bool same_ints(PyObject *a, PyObject *b) {
+    const Py_ssize_t count = PyTuple_Size(b);
+    if ((PyTuple_Check(a) ? PyTuple_Size(a) : PyList_Size(a)) != count) return false;
+    for (Py_ssize_t i = 0; i < count; ++i)
+        if (PyLong_AsLongLong(item(a, i)) != PyLong_AsLongLong(item(b, i))) return false;
+    return true;
+}
+
+static bool same(const Argument *given, PyObject *constant) {
+    PyObject *value = given->value;
     if (value == constant) return true;
-    if (PyTuple_CheckExact(constant) && (PyList_CheckExact(value) || (PyTuple_Check(value) && !PyTuple_CheckExact(value)))) {
-        PyObject *as_tuple = PySequence_Tuple(value);
-        const bool equal = as_tuple && same(as_tuple, constant);
-        Py_XDECREF(as_tuple);
-        return equal;
-    }
+    if (given->kind == KIND_INTS) return PyTuple_CheckExact(constant) && same_ints(value, constant);
     if (Py_TYPE(value) != Py_TYPE(constant)) return false;
     const int equal = PyObject_RichCompareBool(value, constant, Py_EQ);
     if (equal < 0) PyErr_Clear();
@@ -180,7 +189,7 @@ static bool keys_match(const Plan *plan, const Argument *arguments, const bool *
         case KEY_INT: fits = given->kind == KIND_INT && !floats[i]; break;
         case KEY_FLOAT: fits = given->kind == KIND_FLOAT || (given->kind == KIND_INT && floats[i]); break;
         case KEY_CONSTANT:
-            fits = given->kind != KIND_TENSOR && same(given->value, PyTuple_GetItem(plan->constants, i));
+            fits = given->kind != KIND_TENSOR && same(given, PyTuple_GetItem(plan->constants, i));
         }
         if (!fits) return false;
     }

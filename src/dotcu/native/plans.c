@@ -19,13 +19,17 @@ static bool set(const Plans *self, Argument *arguments, int index, PyObject *val
     arguments[index].value = value;
     arguments[index].kind = kind;
     if (kind == KIND_INT && !fits_torch(value, self->floats[index])) return false;
+    if (kind == KIND_STR && !PyUnicode_AsUTF8AndSize(value, NULL)) {
+        PyErr_Clear();
+        return false;
+    }
     return (self->kinds[index] & kind) != 0;
 }
 
 static int index_of(const Plans *self, PyObject *name) {
     for (int i = 0; i < self->argument_count; ++i) {
         PyObject *known = PyTuple_GetItem(self->names, i);
-        if (known == name || PyUnicode_Compare(known, name) == 0) return i;
+        if (known == name || (PyUnicode_Check(name) && PyUnicode_Compare(known, name) == 0)) return i;
     }
     return -1;
 }
@@ -70,10 +74,22 @@ static bool take(const Plans *self, PyObject *values, Argument *arguments) {
 
 /* ---------------------------------------------------------------- a call */
 
-/* A value as torch passes it on: a list of ints, and a float where the schema makes one of an int. */
+static PyObject *list_of(PyObject *values) {
+    if (PyList_Check(values)) return PyList_GetSlice(values, 0, PyList_Size(values));
+    const Py_ssize_t count = PyTuple_Size(values);
+    PyObject *made = PyList_New(count);
+    for (Py_ssize_t i = 0; made && i < count; ++i) {
+        PyObject *item = PyTuple_GetItem(values, i);
+        Py_INCREF(item);
+        if (PyList_SetItem(made, i, item)) Py_CLEAR(made);
+    }
+    return made;
+}
+
+/* A value as torch passes it on: a list of its own for ints, and a float where the schema makes one of an int. */
 static PyObject *passed_on(const Plans *self, const Argument *arguments, int i) {
     PyObject *value = arguments[i].value;
-    if (arguments[i].kind == KIND_INTS && PyTuple_Check(value)) return PySequence_List(value);
+    if (arguments[i].kind == KIND_INTS) return list_of(value);
     if (arguments[i].kind == KIND_INT && self->floats[i]) return PyNumber_Float(value);
     Py_INCREF(value);
     return value;
@@ -139,7 +155,7 @@ static bool may_follow(Plans *self, const Argument *arguments) {
 /* Whether a body returned as many tensors of new memory as the schema says. Where it is in doubt, Python looks. */
 static bool is_as_promised(const Plans *self, const Argument *arguments, PyObject *result) {
     PyObject *results[MAX_RESULTS];
-    if (self->returns > MAX_RESULTS) return false;
+    if (self->returns > MAX_RESULTS || self->returns < 0) return false;
     if (self->returns == 0) return result == Py_None;
     if (self->returns == 1) return dotcu_new_memory(&result, 1, arguments, self->argument_count);
     if (!PyTuple_CheckExact(result) || PyTuple_Size(result) != self->returns) return false;
@@ -228,6 +244,7 @@ static PyObject *compute(Plans *self, const Argument *arguments, Plan *plan, con
 static __thread struct {
     const Plans *of;
     Plan *plan;
+    PyObject *given; /* the values that were handed to autograd; borrowed, while the call lasts */
     Argument arguments[MAX_ARGUMENTS];
     Value values[MAX_STEPS];
 } found;
@@ -242,7 +259,7 @@ static void forget(void) {
 static bool is_found(const Plans *self, PyObject *given) {
     if (found.of != self || !found.plan || PyTuple_Size(given) != self->argument_count) return false;
     for (int i = 0; i < self->argument_count; ++i)
-        if (found.arguments[i].value != PyTuple_GetItem(given, i)) return false;
+        if (PyTuple_GetItem(found.given, i) != PyTuple_GetItem(given, i)) return false;
     return true;
 }
 
@@ -251,9 +268,10 @@ static PyObject *recorded(Plans *self, const Argument *arguments) {
     forget();
     memcpy(found.arguments, arguments, sizeof *arguments * (size_t)self->argument_count);
     found.plan = fitting(self, found.arguments, found.values);
-    if (PyErr_Occurred()) PyErr_Clear();
+    PyErr_Clear();
     if (found.plan) ++found.plan->users;
-    found.of = self;
+    found.of = given ? self : NULL;
+    found.given = given;
     if (given) result = PyObject_CallObject(self->on_record, given);
     forget();
     Py_XDECREF(given);
@@ -263,10 +281,11 @@ static PyObject *recorded(Plans *self, const Argument *arguments) {
 PyObject *dotcu_call(Plans *self, Argument *arguments, int state, PyObject *fallback, PyObject *args, PyObject *kwargs) {
     Value values[MAX_STEPS];
     bool records = false, has_tensor = false;
+    if (!self->body) return PyObject_Call(fallback, args, kwargs); /* it is being taken apart */
     for (int i = 0; i < self->argument_count; ++i) {
         if (arguments[i].kind != KIND_TENSOR) continue;
         const int how = dotcu_read(&arguments[i]);
-        if (PyErr_Occurred()) PyErr_Clear();
+        PyErr_Clear();
         if (how == READ_STRANGE) return PyObject_Call(fallback, args, kwargs);
         records |= how == READ_RECORDED;
         has_tensor = true;
@@ -275,7 +294,7 @@ PyObject *dotcu_call(Plans *self, Argument *arguments, int state, PyObject *fall
     if (!refresh(self)) return NULL;
     if (records && state == STATE_RECORDS && dotcu_grad_enabled()) return recorded(self, arguments);
     Plan *plan = fitting(self, arguments, values);
-    if (PyErr_Occurred()) PyErr_Clear();
+    PyErr_Clear();
     return compute(self, arguments, plan, values);
 }
 
@@ -294,7 +313,8 @@ static int plans_init(PyObject *object, PyObject *args, PyObject *kwargs) {
                             "on_follow", "on_check", "on_record", "on_stale", "on_failure", "on_error", NULL};
     Plans *self = (Plans *)object;
     PyObject *kinds, *floats, *defaults, *written, *given, *calls[CALLBACKS];
-    if (self->names || !PyArg_ParseTupleAndKeywords(
+    if (self->names) return PyErr_SetString(PyExc_TypeError, "these plans were made already"), -1;
+    if (!PyArg_ParseTupleAndKeywords(
             args, kwargs, "O!O!O!O!O!iiOOOOOOOO", names, &PyTuple_Type, &given, &PyTuple_Type, &kinds, &PyTuple_Type,
             &floats, &PyTuple_Type, &defaults, &PyTuple_Type, &written, &self->positional_count, &self->returns,
             &calls[0], &calls[1], &calls[2], &calls[3], &calls[4], &calls[5], &calls[6], &calls[7]))
@@ -368,7 +388,7 @@ static PyObject *plans_run(PyObject *object, PyObject *given) {
     Plans *self = (Plans *)object;
     Argument arguments[MAX_ARGUMENTS];
     Value values[MAX_STEPS];
-    if (!PyTuple_Check(given) || !take(self, given, arguments))
+    if (!self->body || !PyTuple_Check(given) || !take(self, given, arguments))
         return PyErr_Format(PyExc_TypeError, "run takes a value for each argument, as the call had them");
     if (is_found(self, given)) return compute_found(self, arguments, values);
     for (int i = 0; i < self->argument_count; ++i)
@@ -397,6 +417,7 @@ static int plans_tp_clear(PyObject *object) {
     Plans *self = (Plans *)object;
     drop_plans(self);
     for (int i = 0; i < CALLBACKS; ++i) Py_CLEAR(*callbacks(self, i));
+    Py_CLEAR(self->scope);
     return 0;
 }
 
@@ -408,7 +429,6 @@ static void plans_dealloc(PyObject *object) {
     Py_CLEAR(self->names);
     Py_CLEAR(self->defaults);
     Py_CLEAR(self->reads);
-    Py_CLEAR(self->scope);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

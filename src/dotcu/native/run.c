@@ -95,10 +95,11 @@ static int launch(const Run *run, const Launch *launch, void *stream) {
 
 static bool launch_all(const Run *run, Outcome *outcome) {
     PyThreadState *thread = PyEval_SaveThread();
-    void *stream = dotcu_stream(run->plan->device_index);
+    void *stream;
     /* On a thread that is new to CUDA no context is current. */
     const bool entered = !dotcu_context_is(run->plan->context) && dotcu_enter_context(run->plan->context);
-    outcome->status = 0;
+    outcome->launch = 0;
+    outcome->status = dotcu_stream(run->plan->device_index, &stream);
     for (int i = 0; i < run->plan->launch_count && !outcome->status; ++i) {
         outcome->launch = i;
         outcome->status = launch(run, &run->plan->launches[i], stream);
@@ -119,7 +120,8 @@ static PyObject *results(const Run *run) {
         PyObject *made = run->made[which[i]];
         Py_INCREF(made);
         if (plan->single) return made;
-        if (!tuple || PyTuple_SetItem(tuple, i, made)) return NULL;
+        if (!tuple) Py_DECREF(made);
+        else if (PyTuple_SetItem(tuple, i, made)) Py_CLEAR(tuple);
     }
     return tuple;
 }
@@ -132,14 +134,13 @@ int dotcu_run(const Plan *plan, const Argument *arguments, const Value *values, 
     int how = RUN_ASIDE;
     bool allocated = allocate_all(&run);
     if (!allocated && run.elsewhere) { /* another device is torch's current one */
-        PyErr_Clear();
         release(&run);
         run.elsewhere = false;
         guard = dotcu_enter_device(plan->device_index);
         allocated = guard && allocate_all(&run);
     }
     if (!allocated) {
-        PyErr_Clear(); /* out of memory, say: the body meets it too */
+        how = dotcu_forgive() ? RUN_ASIDE : RUN_RAISED; /* out of memory, say: the body meets it too */
     } else if (launch_all(&run, outcome)) {
         outcome->result = results(&run);
         how = outcome->result ? RUN_DONE : RUN_RAISED;

@@ -184,8 +184,11 @@ int dotcu_place(PyObject **operator) {
 static bool are_ints(PyObject *values) {
     const bool is_tuple = PyTuple_Check(values);
     const Py_ssize_t count = is_tuple ? PyTuple_Size(values) : PyList_Size(values);
-    for (Py_ssize_t i = 0; i < count; ++i)
-        if (!PyLong_CheckExact(is_tuple ? PyTuple_GetItem(values, i) : PyList_GetItem(values, i))) return false;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject *item = is_tuple ? PyTuple_GetItem(values, i) : PyList_GetItem(values, i);
+        int64_t number;
+        if (!PyLong_CheckExact(item) || !dotcu_whole(item, &number)) return false;
+    }
     return true;
 }
 
@@ -215,12 +218,21 @@ void dotcu_leave_scope(PyObject *token) {
     PyErr_Restore(type, value, traceback);
 }
 
+/* Clears an error, but one that ends the program, such as KeyboardInterrupt. Whether none is left. */
+bool dotcu_forgive(void) {
+    if (!PyErr_Occurred()) return true;
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+    PyErr_Clear();
+    return true;
+}
+
 /* Lets Python say more of an error that is set, where it is a fault of the GPU. Gives NULL. */
 PyObject *dotcu_explain(PyObject *on_error) {
     PyObject *type, *value, *traceback;
     if (!PyErr_Occurred() || !PyErr_ExceptionMatches(torch_.fault)) return NULL;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
+    if (value && traceback) PyException_SetTraceback(value, traceback);
     PyObject *raised = value ? PyObject_CallFunctionObjArgs(on_error, value, NULL) : NULL;
     if (!PyErr_Occurred()) {
         PyErr_Restore(type, value, traceback);
@@ -299,10 +311,10 @@ bool dotcu_is_contiguous(const Tensor *tensor) {
 
 bool dotcu_zero(const Tensor *tensor) { return !torch_.zero(tensor->handle); }
 
-void *dotcu_stream(int32_t device_index) {
-    void *stream = NULL;
-    if (torch_.stream) torch_.stream(device_index, &stream);
-    return stream;
+/* Gives a status: 0, or what the driver gives for a failure that nobody knows. */
+int dotcu_stream(int32_t device_index, void **stream) {
+    *stream = NULL;
+    return torch_.stream && torch_.stream(device_index, stream) ? UNKNOWN_FAILURE : 0;
 }
 
 bool dotcu_context_is(void *context) {
@@ -331,6 +343,11 @@ void dotcu_count_write(void *handle) {
     if (keys != torch_.inference_keys) torch_.bump_version(handle);
 }
 
+static bool is_plain(PyObject *tensor) {
+    const uint64_t keys = *(const uint64_t *)(*(const char **)((char *)tensor + torch_.impl) + torch_.key_set);
+    return keys == torch_.plain_keys || keys == torch_.inference_keys;
+}
+
 static const void *storage(PyObject *tensor) {
     const char *impl = *(const char **)((char *)tensor + torch_.impl);
     return *(const void *const *)(impl + torch_.storage);
@@ -339,7 +356,7 @@ static const void *storage(PyObject *tensor) {
 /* Whether results are plain tensors, each of memory that neither an argument nor another result has. */
 bool dotcu_new_memory(PyObject *const *results, int count, const Argument *arguments, int argument_count) {
     for (int i = 0; i < count; ++i) {
-        if (dotcu_kind(results[i]) != KIND_TENSOR) return false;
+        if (dotcu_kind(results[i]) != KIND_TENSOR || !is_plain(results[i])) return false;
         for (int j = 0; j < argument_count; ++j)
             if (arguments[j].kind == KIND_TENSOR && storage(results[i]) == storage(arguments[j].value)) return false;
         for (int j = 0; j < i; ++j)

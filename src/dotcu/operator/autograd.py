@@ -212,7 +212,7 @@ class _Rules:
         return _flat_grads(self.signature, result, call)
 
     def gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """What the overload's own backward gives. It must not launch: no second derivative would see that."""
+        """Call the overload's own backward. It must not launch: no second derivative would see that."""
         token = scope.set(self.in_backward)
         try:
             result = (self.derivative().backward or self.refuse)(ctx, *grads)
@@ -264,7 +264,7 @@ def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Reco
 
 
 def _record_whole(rules: _Rules, call: WholeCall) -> Callable[..., Any]:
-    """What records whole calls: they share what `call` says, so that only their values are handed on.
+    """Make the function that records whole calls: they share `call`, so that only their values are handed on.
 
     Autograd calls `backward` on another thread, where every line of Python costs three times as much: so
     the node's own `apply` is replaced, which would look for it.

@@ -146,22 +146,31 @@ def require_one_place(signature: Signature, args: Sequence[Any], kwargs: dict[st
 
 
 def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Pass on what a body returned, if its schema promised that.
+    """Pass on what a body returned, if its schema promised that; several values as a plain tuple.
 
     Raises:
         BodyError: It returned another number of tensors, something else, or memory that is not new.
     """
-    values = result if isinstance(result, tuple) else () if result is None else (result,)
-    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    if len(values) != signature.returns or not all(isinstance(v, torch.Tensor) for v in flat):
-        got = ", ".join(type(value).__name__ for value in values) or "nothing"
+    several = signature.returns > 1 and isinstance(result, (tuple, list))
+    values = tuple(result) if several else () if result is None else (result,)
+    fits = len(values) == signature.returns and all(map(_fits, values, signature.lists))
+    if not fits:
+        shown = result if isinstance(result, tuple) else values
+        got = ", ".join(type(value).__name__ for value in shown) or "nothing"
         raise BodyError(
             f"the body of {signature} returned {got}.\n"
             f"Its schema promises {signature.returns or 'no'} tensor(s): "
             + ("end it with `return out`." if signature.returns else "end it without a value.")
         )
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
     _require_new(signature, flat, [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)])
-    return result
+    return values if several else result
+
+
+def _fits(value: Any, is_list: bool) -> bool:
+    if is_list:
+        return isinstance(value, list) and all(isinstance(item, torch.Tensor) for item in value)
+    return isinstance(value, torch.Tensor)
 
 
 def _require_new(signature: Signature, results: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""How a call of an operator that launches reaches its plan or its body.
+"""The way of a call to its plan or its body, for operators that launch.
 
 The first call on a CUDA tensor puts an `entry` before what torch calls for the operator. The entry is
 native code. Where nothing watches or transforms the call, it replays a plan that fits, or runs the
@@ -15,6 +15,7 @@ from typing import Any
 from dotcu import settings
 from dotcu.errors import ReplayMismatch
 from dotcu.kernel import context, cuda
+from dotcu.kernel.locks import ForkSafeLock
 from dotcu.operator import execution
 from dotcu.operator.autograd import Recorder, WholeCall
 from dotcu.operator.schema import Body, Signature
@@ -70,11 +71,12 @@ class Replays:
         self.wanted = wanted
         self.body = body
         self._name = signature.qualified_name
-        self.record: Callable[..., Any] = self._refuse_gradient
+        self.record: Callable[..., Any] = self._call_as_torch_does
         self._recorder = recorder
         self._call = WholeCall(signature)
         self._operator = operator
         self._path = "not called on a GPU yet"
+        self._lock = ForkSafeLock()
         self._kept: list[Plan] = []
         self._compared: list[Plan] = []
         self._reasons: dict[str, None] = {}
@@ -90,9 +92,11 @@ class Replays:
         """Let native code call the body, and keep plans of it."""
         if self.plans is None:
             self._path = "native"
-            if not self.signature.mutates:
+            if not (self.signature.mutates or any(self.signature.lists)):
                 self.record = self._recorder.whole(self._call)
-            self.plans = native.plans(self.arguments, self, returns=self.signature.returns)
+            self.plans = native.plans(
+                self.arguments, self, returns=-1 if any(self.signature.lists) else self.signature.returns
+            )
             self._call.below = self.plans.run
             self.stale()
         return self.plans
@@ -150,15 +154,16 @@ class Replays:
 
     def _keep(self, plan: Plan) -> None:
         current = cuda.primary_context(plan.device.index) if plan.device.type == "cuda" else 0
-        if self.plans is not None and native.add(self.plans, plan, self._name, current):
-            self._kept.append(plan)
+        with self._lock:  # a plan's number is its place among those that are kept
+            if self.plans is not None and native.add(self.plans, plan, self._name, current):
+                self._kept.append(plan)
 
     def check(self, result: Any, given: tuple[Any, ...]) -> Any:
         """Return what the body returned, if that is what the schema promises."""
         return execution.checked(self.signature, result, *self._call.given(given))
 
-    def _refuse_gradient(self, *values: Any) -> Any:
-        """Call the ordinary way, which refuses to write what has a gradient."""
+    def _call_as_torch_does(self, *values: Any) -> Any:
+        """Call through the dispatcher, which refuses to write what has a gradient, and records lists."""
         called = self._operator()._op
         called = getattr(called, "fallback", called)
         args, kwargs = self._call.given(values)

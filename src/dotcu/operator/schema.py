@@ -32,6 +32,7 @@ class Signature:
         mutates: The names of the arguments that a call writes, in the schema's order.
         keyword_only: The names of the arguments that are given by keyword only, in order.
         returns: How many values a call gives, beside what it wrote.
+        lists: For each of them, whether it is a list of tensors.
     """
 
     namespace: str
@@ -42,6 +43,7 @@ class Signature:
     mutates: tuple[str, ...]
     keyword_only: tuple[str, ...]
     returns: int
+    lists: tuple[bool, ...]
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -125,6 +127,7 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
 
 def _signature(names: tuple[str, str, str], text: str, parsed: Any) -> Signature:
     namespace, name, overload = names
+    returned = [value for value in parsed.returns if not _is_written(value)]
     return Signature(
         namespace=namespace,
         name=name,
@@ -133,7 +136,8 @@ def _signature(names: tuple[str, str, str], text: str, parsed: Any) -> Signature
         arguments=tuple(a.name for a in parsed.arguments),
         mutates=tuple(a.name for a in parsed.arguments if _is_written(a)),
         keyword_only=tuple(a.name for a in parsed.arguments if a.kwarg_only),
-        returns=sum(not _is_written(value) for value in parsed.returns),
+        returns=len(returned),
+        lists=tuple(str(value.type).startswith("List") or "[" in str(value.type) for value in returned),
     )
 
 

@@ -85,7 +85,7 @@ def _read(argument: Any, default: Any) -> Argument:
 
 
 class Caller(Protocol):
-    """What a call asks of its overload. `values` has one for each argument of the schema."""
+    """An overload, as its calls need it. `values` has one for each argument of the schema."""
 
     body: Callable[..., Any]
     """The body."""

@@ -44,7 +44,7 @@ class Followed:
         plan: What it did, for other calls too; or why that cannot be said.
         effects: What it did in this call, as seen; None where it was not followed to its end.
         units: Where the kernel of each launch of the plan is compiled.
-        occupancy: Whether the plan hangs on how many blocks the GPU holds.
+        occupancy: Whether the plan depends on how many blocks the GPU holds.
     """
 
     result: Any
@@ -209,7 +209,7 @@ class _Follower(TorchFunctionMode):
         return count if self.runs else self.tracer.multiprocessors(count)
 
     def asked_device(self) -> None:
-        """Refuse an answer that hangs on the current GPU, where GPUs differ."""
+        """Refuse an answer that depends on which GPU is asked, where GPUs differ."""
         self.occupancy = True
         if self.tracer.device.type == "cuda" and _gpus_differ():
             self.refuse("it asks about the current GPU, and the GPUs here differ")

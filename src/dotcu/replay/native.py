@@ -14,7 +14,7 @@ def plans(arguments: Sequence[Argument], caller: Caller, *, returns: int) -> Pla
     """Make what keeps the plans of an overload and calls it.
 
     Args:
-        returns: How many values the schema promises.
+        returns: How many tensors the schema promises; -1 where some are in lists, which Python looks at.
     """
     made: Plans = native.library().Plans(
         names=tuple(argument.name for argument in arguments),

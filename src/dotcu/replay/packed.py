@@ -77,6 +77,6 @@ def _launch(launch: Launch, operator: str) -> tuple[object, ...]:
 
 
 def _replayed(launch: Launch, operator: str) -> Launched:
-    """What a fault is told of a launch that was replayed: its grid is not kept."""
+    """A replayed launch, for messages about faults: its grid is not kept."""
     device = launch.device.index or 0
     return Launched(operator, launch.kernel, f"block={launch.block}, replayed from a plan", device)

@@ -80,13 +80,14 @@ def test_multiprocessors_of_no_device_are_refused(device: Any) -> None:
 
 @pytest.fixture
 def ready() -> Iterator[None]:
-    """Native code that reads CPU tensors, as it else reads CUDA tensors."""
+    """Native code that reads CPU tensors, as it else reads CUDA tensors, in the body of an operator."""
     if native.missing():
         pytest.skip(native.missing())
     values = native._found().values | layout.in_a_calm_thread(lambda: layout.plain_keys(torch.device("cpu")))
     native.library().configure(values)
     native._prepared["cuda"] = ""
-    yield
+    with entering(Place.BODY, gpu=0):
+        yield
     native._prepared.clear()
     if torch.cuda.is_available():
         native.prepare(torch.device("cuda", 0))
@@ -237,7 +238,7 @@ def test_a_body_that_is_followed_sees_each_choice(choosing: Choosing) -> None:
     assert choosing.choice(x) == 1
     with entering(Place.BODY, recorder=cast(Recorder, object())):
         assert [choosing.choice(x), choosing.choice(x)] == [2, 3]
-    with entering(Place.BODY):
+    with entering(Place.BODY, gpu=0):
         assert choosing.choice(x) == 1
 
 
@@ -321,3 +322,19 @@ def test_a_choice_is_called_and_described_as_its_function() -> None:
     assert tile(at(0, 8), 4) == tile.function(at(0, 8), 4) == (4, 4)
     assert vars(tile)["__name__"] == "tile"
     assert tile.__doc__ == "The sides of a tile."
+
+
+def test_outside_a_body_nothing_is_kept(choosing: Choosing) -> None:
+    """Nothing there knows the GPU that `occupancy` answers for."""
+    with entering(Place.OUTSIDE):
+        assert not choosing.is_kept(at(0, 4))
+    assert choosing.is_kept(at(0, 4))
+
+
+def test_an_error_of_the_choice_is_the_callers_alone(ready: None) -> None:
+    def refuse(x: Tensor) -> int:
+        raise ValueError("too narrow")
+
+    with pytest.raises(ValueError, match="too narrow") as caught:
+        by_layout(refuse)(at(0, 4))
+    assert caught.value.__context__ is None

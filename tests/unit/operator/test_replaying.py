@@ -983,3 +983,85 @@ def test_what_torch_hashes_and_asks_of_an_operator_is_unchanged(driver: Driver) 
     op._take()
     assert (hash(packet), hash(overload), packet.__module__, str(overload), packet.overloads()) == before
     assert {overload: 1}[op.torch_op] == 1
+
+
+# A body that runs natively gives, takes and records what it does by way of torch's dispatcher.
+
+
+def pieces(x: Tensor) -> list[Tensor]:
+    return [x * 2, x * 3]
+
+
+def test_a_list_of_results_has_gradients(driver: Driver) -> None:
+    op = make(pieces, replay=False)
+    op.backward(lambda ctx, grads: 2 * grads[0] + 3 * grads[1])
+    x = torch.ones(4, requires_grad=True)
+    first, second = op(x)
+    (first + second).sum().backward()
+    assert torch.equal(x.grad, torch.full((4,), 5.0))
+
+
+Returned = tuple[Callable[..., Any], Any]
+WRONG: dict[str, Returned] = {
+    "a tuple of one": (lambda x: (x.clone(),), Tensor),
+    "a list of one": (lambda x: [x.clone()], Tensor),
+    "no list": (lambda x: x.clone(), list[Tensor]),
+    "a list in a tuple": (lambda x: ([x.clone()], x.clone()), tuple[Tensor, Tensor]),
+    "too few": (lambda x: x.clone(), tuple[Tensor, Tensor]),
+    "a text": (lambda x: "text", Tensor),
+}
+
+
+@pytest.mark.parametrize(("returned", "promised"), WRONG.values(), ids=list(WRONG))
+@pytest.mark.parametrize("natively", [False, True])
+def test_a_result_that_is_not_as_promised_is_an_error(
+    driver: Driver, returned: Callable[..., Any], promised: Any, natively: bool
+) -> None:
+    def body(x: Tensor) -> Any:
+        return returned(x)
+
+    body.__annotations__ = {"x": Tensor, "return": promised}
+    made = dotcu.op(next(_names), replay=False)(body)
+    if natively:
+        made._take()
+    with pytest.raises(errors.BodyError, match="Its schema promises"):
+        made(torch.ones(3))
+
+
+def test_a_list_of_ints_is_the_bodys_own(driver: Driver) -> None:
+    kept: list[list[int]] = []
+
+    def body(x: Tensor, sizes: list[int]) -> Tensor:
+        kept.append(sizes)
+        sizes.append(5)
+        return torch.empty_like(x)
+
+    op, given = make(body, replay=False), [1, 2]
+    op(torch.ones(3), given)
+    assert given == [1, 2]
+    assert kept == [[1, 2, 5]]
+
+
+@pytest.mark.parametrize("sizes", [[2**70], (1, -(2**63) - 1), [1.5], "12"], ids=str)
+def test_a_list_that_torch_refuses_is_refused(driver: Driver, sizes: Any) -> None:
+    def body(x: Tensor, sizes: list[int]) -> Tensor:
+        return torch.empty_like(x)
+
+    with pytest.raises((RuntimeError, TypeError, OverflowError)):
+        make(body, replay=False)(torch.ones(3), sizes)
+
+
+def test_a_fault_that_torch_finds_keeps_the_line_of_the_body(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(x: Tensor) -> Tensor:
+        raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(execution, "fault_story", lambda error: "It may come from these launches.")
+    with pytest.raises(errors.LaunchError, match="could not go on") as caught:
+        make(body, replay=False)(torch.ones(3))
+    cause = caught.value.__cause__
+    assert cause is not None
+    trace = cause.__traceback__
+    assert trace is not None
+    assert trace.tb_frame.f_code.co_name == "body"
