@@ -1,9 +1,9 @@
 """Where a launch may happen: the one piece of state that bodies, traces and launches share.
 
 A launch looks at `current()`. Outside any operator it runs (`Place.OUTSIDE`), if no trace would
-lose it; so it does in a body (`Place.BODY`). Inside a body that dotcu runs only for the shapes it allocates, it is skipped
-(`Place.SKIP`). Inside a backward it is refused (`Place.REFUSE`): a second derivative would
-not see it. The state belongs to the thread and task that set it.
+lose it; so it does in a body (`Place.BODY`). Inside a body that dotcu runs only for the shapes it
+allocates, it is skipped (`Place.SKIP`). Inside a backward it is refused (`Place.REFUSE`): a second
+derivative would not see it. The state belongs to the thread and task that set it.
 """
 
 from __future__ import annotations
