@@ -18,7 +18,7 @@ from dotcu import gallery
 from dotcu.checking import numerics
 from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
-from dotcu.kernel import context, layout, native, queries
+from dotcu.kernel import context, cuda, layout, native, queries, units
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
 CASES = [
@@ -223,7 +223,7 @@ def test_gradients_are_the_same_under_compile(name: str, inputs: list[Tensor]) -
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | None]]:
-    """By what choices are kept, while native code reads CPU tensors as it else reads CUDA tensors."""
+    """The keys of choices, in a body whose CPU tensors native code reads as it else reads CUDA tensors."""
     if native.missing():
         pytest.skip(native.missing())
     values = native._found().values | layout.in_a_calm_thread(lambda: layout.plain_keys(torch.device("cpu")))
@@ -232,7 +232,11 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | None]]:
     asked: list[bytes | None] = []
     look = queries._layout_key
     monkeypatch.setattr(queries, "_layout_key", lambda args: asked.append(look(args)) or asked[-1])
+    monkeypatch.setattr(cuda, "capability", lambda index: (8, 0))
+    monkeypatch.setattr(units, "_targets", {})
+    token = context.scope.set(context.Scope(place=context.Place.SKIP, gpu=0))
     yield asked
+    context.scope.reset(token)
     native._prepared.clear()
     if torch.cuda.is_available():
         native.prepare(torch.device("cuda", 0))
@@ -241,10 +245,9 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | None]]:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_what_is_launched_is_chosen_once_for_each_layout(name: str, keys: list[bytes | None]) -> None:
     overloads = [each for each in OPERATORS[name].overloads.values() if not each.signature.mutates]
-    with context.entering(context.Place.SKIP):
-        for overload in overloads:
-            for sample in samples_of(overload, torch.device("cpu"), torch.float32):
-                overload.body(*sample.args, **sample.kwargs)
+    for overload in overloads:
+        for sample in samples_of(overload, torch.device("cpu"), torch.float32):
+            overload.body(*sample.args, **sample.kwargs)
     assert len(keys) >= 4 * len(overloads)
     assert None not in keys
 
