@@ -341,11 +341,11 @@ def _assembled_target() -> Target:
     run, scope = active_run(), context.current()
     if scope.gpu is not None:
         return _assembled(gpu_target(scope.gpu))
-    if run is None and scope.place is context.Place.OUTSIDE and cuda.available():
-        return _assembled(gpu_target(torch.cuda.current_device()))
-    if run is None and scope.place is not context.Place.OUTSIDE and torch.cuda.is_initialized():
-        return _assembled(gpu_target(torch.cuda.current_device()))  # a body starts no CUDA to ask
-    return _assembled(run.arch if run is not None else DEFAULT_ARCH)
+    if run is not None:
+        return _assembled(run.arch)
+    outside = scope.place is context.Place.OUTSIDE  # elsewhere CUDA is not started to ask
+    in_use = cuda.available() if outside else torch.cuda.is_initialized()
+    return _assembled(gpu_target(torch.cuda.current_device()) if in_use else DEFAULT_ARCH)
 
 
 @functools.cache

@@ -31,7 +31,7 @@ typedef struct Stage {
     struct Stage *next;
 } Stage;
 
-enum { MOST_STAGES = 64 };
+enum { MOST_STAGES = 256 }; /* of one kernel; the one that was not used for longest goes */
 
 typedef struct {
     PyObject_HEAD

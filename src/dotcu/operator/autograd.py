@@ -266,8 +266,7 @@ def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Reco
 def _record_whole(rules: _Rules, call: WholeCall) -> Callable[..., Any]:
     """Make the function that records whole calls: they share `call`, so that only their values are handed on.
 
-    Autograd calls `backward` on another thread, where every line of Python costs three times as much: so
-    the node's own `apply` is replaced, which would look for it.
+    The node's own `apply`, which would look for `backward` at each call, is replaced by it.
     """
     signature, by_position, derivative = rules.signature, call.by_position, rules.derivative
     enter, leave, in_setup, in_backward = scope.set, scope.reset, rules.in_setup, rules.in_backward

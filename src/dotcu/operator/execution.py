@@ -74,30 +74,6 @@ def around_bodies(make: _Make, *, skipped: bool = False) -> Iterator[None]:
         _around_skipped.reset(skipped_token)
 
 
-def run(name: str, body: Body, gpu: int | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body with its launches.
-
-    Args:
-        name: The operator's, qualified.
-        gpu: The number of the GPU that its tensors are on; None or less than 0 on the CPU.
-
-    Raises:
-        LaunchError: torch found in the body that a kernel before it had failed.
-    """
-    token = scope.set(in_body(name, gpu))
-    try:
-        make = _around.get()
-        if make is nullcontext:
-            return body(*args, **kwargs)
-        with make():
-            return body(*args, **kwargs)
-    except torch.AcceleratorError as error:
-        explain(name, error)
-        raise
-    finally:
-        scope.reset(token)
-
-
 def explain(name: str, error: BaseException) -> None:
     """Raise a `LaunchError` for an error that torch found in a body, if a kernel before it failed."""
     story = fault_story(error)
@@ -112,8 +88,17 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
         LaunchError: torch found in the body that a kernel before it had failed.
         BodyError: It returned what its schema does not promise.
     """
-    gpu = device_of(args, kwargs).index
-    return checked(signature, run(signature.qualified_name, body, gpu, args, kwargs), args, kwargs)
+    name = signature.qualified_name
+    token = scope.set(in_body(name, device_of(args, kwargs).index))
+    try:
+        with _around.get()():
+            result = body(*args, **kwargs)
+    except torch.AcceleratorError as error:
+        explain(name, error)
+        raise
+    finally:
+        scope.reset(token)
+    return checked(signature, result, args, kwargs)
 
 
 def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -25,21 +25,11 @@ from dotcu.kernel.recent import Shown
 from dotcu.kernel.staging import Stages, _launcher
 from dotcu.kernel.tensors import count_writes
 from dotcu.kernel.tracing import require_seen
+from fake_launch import Config
 
 CPU = torch.device("cpu")
 FUNCTION, CONTEXT = 0x7F00_1234_5678, 0x5500_0000_1111
 ARCH, NEEDS = limits(9, 0), KernelNeeds(registers=32)
-
-
-class _Config(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("smem_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("attribute_count", ctypes.c_uint),
-    )
 
 
 @dataclass
@@ -81,7 +71,7 @@ class Driver:
         return 0
 
     def _launch(self, config: int, function: int, pointers: Any, extra: int | None) -> int:
-        told = _Config.from_address(config)
+        told = Config.from_address(config)
         assert function == FUNCTION
         assert (self.stack or [self.current])[-1] == CONTEXT
         parameters = tuple(ctypes.string_at(pointers[i], size) for i, size in enumerate(self.sizes))
