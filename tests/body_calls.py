@@ -12,12 +12,12 @@ from torch import Tensor
 
 import bodies
 import dotcu
+from dotcu.call_cache.follow import Followed, follow
 from dotcu.gallery.add.op import add
 from dotcu.gallery.fast_add.op import fast_add
 from dotcu.gallery.matmul.op import matmul
 from dotcu.gallery.square.op import square
 from dotcu.gallery.sum.op import sum as total
-from dotcu.replay.follow import Followed, follow
 
 
 def followed(body: Callable[..., Any], *args: Any, writes: tuple[str, ...] = (), **kwargs: Any) -> Followed:

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dotcu.replay.arguments import Argument
-from dotcu.replay.plan import Field, FieldKind, NumberKey, Op
+from dotcu.call_cache.arguments import Argument
+from dotcu.call_cache.plan import Field, FieldKind, NumberKey, Op
 from replays import FLOAT, INT, Driver, Operator, Steps, launch, plan
 
 LEAST, MOST = -(2**63), 2**63 - 1

@@ -15,10 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.kernel import context, layout, native
-from dotcu.replay import native as replay
-from dotcu.replay.arguments import Argument, Kinds
-from dotcu.replay.plan import (
+from dotcu.call_cache import native as replay
+from dotcu.call_cache.arguments import Argument, Kinds
+from dotcu.call_cache.plan import (
     Allocation,
     Field,
     FieldKind,
@@ -30,7 +29,8 @@ from dotcu.replay.plan import (
     Plan,
     TensorKey,
 )
-from dotcu.replay.rows import Row
+from dotcu.call_cache.rows import Row
+from dotcu.kernel import context, layout, native
 
 CPU = torch.device("cpu")
 VECTOR = TensorKey(dtype=torch.float32, dim=1, device=CPU)

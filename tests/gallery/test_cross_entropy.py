@@ -12,8 +12,8 @@ from torch.nn import functional
 import dotcu
 from body_calls import followed
 from dotcu import settings
+from dotcu.call_cache.plan import Plan
 from dotcu.gallery import cross_entropy, cross_entropy_backward
-from dotcu.replay.plan import Plan
 
 INF = math.inf
 REDUCTIONS = ["mean", "sum", "none"]

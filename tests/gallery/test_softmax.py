@@ -10,8 +10,8 @@ import torch
 import dotcu
 from body_calls import followed
 from dotcu import settings
+from dotcu.call_cache.plan import Plan
 from dotcu.gallery import softmax, softmax_backward
-from dotcu.replay.plan import Plan
 
 INF = math.inf
 HALVES = [torch.float16, torch.bfloat16]

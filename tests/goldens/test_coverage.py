@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dotcu.compile.target import Target
-from dotcu.simulator.ptx.instructions import Instruction
+from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.semantics import catalogue
 from dotcu.simulator.semantics.catalogue import Elementwise
 from dotcu.simulator.semantics.table import form_of

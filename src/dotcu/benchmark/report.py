@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.benchmark import plotting, rendering
 from dotcu.benchmark.measured import Means
 from dotcu.benchmark.protocol import Protocol
@@ -25,7 +25,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchReport(plain.Report):
+class BenchReport(report_base.Report):
     """What `dotcu.bench` found. `str()` of it is a table.
 
     Attributes:
@@ -146,7 +146,7 @@ class BenchReport(plain.Report):
             "sources": self.sources,
             "estimate": None if self.estimate is None else _estimate(self.estimate),
         }
-        return {name: plain.values(value) for name, value in report.items()}
+        return {name: report_base.values(value) for name, value in report.items()}
 
     def __rich__(self) -> RenderableType:
         return rendering.table(self)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.checking import rendering
 from dotcu.checking.catalogue import Level, of_level
 from dotcu.checking.outcome import REFUSED, FellShort, Held, Result, Skipped
@@ -52,7 +52,7 @@ class Derived:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckReport(plain.Report):
+class CheckReport(report_base.Report):
     """What `dotcu.check` found. `str()` of it is a table.
 
     Attributes:
@@ -142,7 +142,7 @@ class CheckReport(plain.Report):
             "overloads": [self._overload(one) for one in self.overloads],
             "results": [result.to_json() for result in self.results],
         }
-        return {name: plain.values(value) for name, value in report.items()}
+        return {name: report_base.values(value) for name, value in report.items()}
 
     def _overload(self, one: Checked) -> dict[str, Any]:
         derived = self.derived(one.name)

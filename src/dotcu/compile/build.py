@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dotcu import phases, settings
+from dotcu import settings, stopwatch
 from dotcu.compile import cache
 from dotcu.compile.cache import Store
 from dotcu.compile.entry import Entry
@@ -67,7 +67,7 @@ def build(
             lines=lines, parted=parted,
         )  # fmt: skip
 
-    with phases.during("build"):
+    with stopwatch.during("build"):
         plan = planned(False)
         try:
             return _look(plan, started)
@@ -139,7 +139,7 @@ def _look(plan: BuildPlan, started: float) -> ObjectCode:
     kept = cache.recollect(store.directory, plan.build_digest)
     if isinstance(kept, Entry):
         return _finish(plan, kept, started, "in memory")
-    with phases.during("cache"):
+    with stopwatch.during("cache"):
         found = store.get(plan.build_digest)
     if found is not None:
         return _finish(plan, found, started, "cache hit", store)
@@ -150,7 +150,7 @@ def _make(plan: BuildPlan, store: Store, started: float) -> ObjectCode:
     """Compile under the key's lock, unless another was faster."""
     if not settings.current().jit:
         raise JitDisabled(_jit_disabled(plan))
-    with phases.during("store"), store.lock(plan.build_digest) as locked:
+    with stopwatch.during("store"), store.lock(plan.build_digest) as locked:
         found = store.get(plan.build_digest, again=True)
         kept = cache.recollect(store.directory, plan.build_digest)
         if found is None and isinstance(kept, Entry):
@@ -187,7 +187,7 @@ def _compile(plan: BuildPlan) -> tuple[Entry, bool]:
 
     seen = _Unseen(plan)
     for _ in range(_RETRIES):
-        with phases.during("compile"):
+        with stopwatch.during("compile"):
             reply = load(plan.compiler.path).compile(_request(seen.plan, seen.aliases))
         if reply.ok:
             return _entry(plan, reply), not seen.by_user

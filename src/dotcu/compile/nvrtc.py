@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dotcu import phases
+from dotcu import stopwatch
 from dotcu.compile.compilers import builtins
 from dotcu.errors import ToolchainError
 
@@ -153,5 +153,5 @@ def _strings(values: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:
 @functools.cache
 def load(path: Path) -> Nvrtc:
     """The library at `path`, loaded once and never unloaded."""
-    with phases.during("nvrtc"):
+    with stopwatch.during("nvrtc"):
         return Nvrtc(path)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from dotcu import phases, settings
+from dotcu import settings, stopwatch
 from dotcu.errors import LaunchError, ToolchainError
 from dotcu.kernel import context, recent
 from dotcu.kernel.config import LaunchConfig
@@ -33,7 +33,7 @@ from dotcu.kernel.recent import Launched
 @functools.cache
 def _driver() -> Any:
     try:
-        with phases.during("bindings"):
+        with stopwatch.during("bindings"):
             from cuda.bindings import driver
     except ImportError as error:
         raise ToolchainError(
@@ -255,7 +255,7 @@ class Library:
         device = _device(index)
         with device.current(), _beside_captures():
             self._open(index)
-            with phases.during("jit" if self._is_ptx else "kernel"):
+            with stopwatch.during("jit" if self._is_ptx else "kernel"):
                 kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
                 _set_attributes(kernel, device, capability(index), doing)
                 return _call("cuKernelGetFunction", kernel, doing=doing)  # loads it now, not at a launch
@@ -263,7 +263,7 @@ class Library:
     def _open(self, index: int) -> None:
         if self._handle is None:
             doing = f"Loading the code of {self.name}"
-            with phases.during("jit" if self._is_ptx else "library"):
+            with stopwatch.during("jit" if self._is_ptx else "library"):
                 self._handle = _call("cuLibraryLoadData", self._data, [], [], 0, [], [], 0, doing=doing)
         if index not in self._devices:
             for symbol, data in self._initial().items():
@@ -333,7 +333,7 @@ def launch(
         if waited is not None:  # a fault after this is the kernel's own
             _call("cuStreamSynchronize", stream, doing=f"Waiting for what comes before {launched}")
         native = native_config(supported(config, capability(index)), stream)
-        with phases.during("launch"):
+        with stopwatch.during("launch"):
             what = native, function, ctypes.addressof(pointers), 0
             _call("cuLaunchKernelEx", *what, doing=doing, waited=waited)
         recent.note(launched)

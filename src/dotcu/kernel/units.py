@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
-from dotcu import phases, settings
+from dotcu import settings, stopwatch
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target, brought
 from dotcu.compile.brought import NOTHING, Missing, Wanted
 from dotcu.errors import JitDisabled, KernelNotFound, LaunchError, SourceError, ToolchainError
@@ -48,7 +48,7 @@ class Code:
     @cached_property
     def outline(self) -> Outline:
         """The headers and variables of the PTX."""
-        with phases.during("ptx"):
+        with stopwatch.during("ptx"):
             return outline(self.object.ptx)
 
     @cached_property
@@ -58,7 +58,7 @@ class Code:
 
         source = self.unit.source
         texts = {source.display: source.text} if source.path is None else {}
-        with phases.during("ptx"):
+        with stopwatch.during("ptx"):
             return Program(self.outline, self.object.files, texts)
 
     def symbol(self, name: str) -> str:
@@ -97,7 +97,7 @@ class Code:
         """How the arguments of a kernel are packed."""
         found = self._plans.get(name)
         if found is None:
-            with phases.during("ptx"):
+            with stopwatch.during("ptx"):
                 found = self._plans[name] = self._planned(name)
         return found
 
@@ -127,7 +127,7 @@ class Code:
         """What a kernel takes of a multiprocessor."""
         found = self._needs.get(name)
         if found is None:
-            with phases.during("ptx"):
+            with stopwatch.during("ptx"):
                 found = self._needs[name] = self._found_needs(name)
         return found
 
@@ -149,7 +149,7 @@ class Code:
         """
         if kernel in self._claimed:
             return
-        with phases.during("ptx"):
+        with stopwatch.during("ptx"):
             names = self._device_variables
             used = state.uses(self.object.ptx, self.symbol(kernel), tuple(names)) if names else {}
         shown = {names[symbol]: writes for symbol, writes in used.items()}
@@ -383,7 +383,7 @@ _targets: dict[int, tuple[settings.Settings, Target]] = {}
 
 
 def _native_target(index: int) -> Target:
-    with phases.during("build"):
+    with stopwatch.during("build"):
         chosen = compiler.toolchain.native_target(cuda.capability(index))
     if isinstance(chosen, compiler.Rejected):
         raise LaunchError(f"Nothing can be compiled for cuda:{index}. {chosen}")

@@ -17,7 +17,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.benchmark.rendering.grid import Grid, Line
 
 _COLOURS = ("red", "green", "yellow", "cyan")
@@ -41,7 +41,7 @@ def render(shown: Any) -> str:
     if isinstance(shown, Grid):
         return _table(_lines(shown))
     inner = getattr(shown, "__rich__", None)
-    return render(inner()) if inner else f"<pre>{html.escape(plain.text(shown))}</pre>"
+    return render(inner()) if inner else f"<pre>{html.escape(report_base.text(shown))}</pre>"
 
 
 def _words(text: str | Text) -> str:

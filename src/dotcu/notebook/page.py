@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dotcu.notebook import markup, pictures
 
 if TYPE_CHECKING:
-    from dotcu.plain import Report
+    from dotcu.report_base import Report
 
 # Notebooks are light or dark and seldom say which: text has the notebook's own colour, and the others are
 # of the middle, with a contrast of 3 to 1 or more against white and against black.

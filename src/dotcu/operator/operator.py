@@ -10,13 +10,13 @@ from weakref import WeakSet
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from dotcu import phases
+from dotcu import stopwatch
+from dotcu.call_cache.native import entry
 from dotcu.kernel import native
 from dotcu.operator import register, warming
 from dotcu.operator.launching import LaunchingOverload
 from dotcu.operator.overload import Overload, Tolerance
 from dotcu.operator.schema import Body
-from dotcu.replay.native import entry
 
 
 class Operator(Overload):
@@ -106,7 +106,7 @@ class LaunchingOperator(LaunchingOverload, Operator):
         if self.taken:
             return
         self.taken = True
-        with phases.during("replay"):
+        with stopwatch.during("replay"):
             reason = native.prepare(device)
             if reason:
                 for overload in self._launching.values():

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from dotcu import settings
+from dotcu.call_cache import native
+from dotcu.call_cache.arguments import Argument, Plans, read_arguments
+from dotcu.call_cache.effects import compare
+from dotcu.call_cache.evaluate import evaluate, matches
+from dotcu.call_cache.follow import Followed, follow
+from dotcu.call_cache.plan import Plan, Unfollowed
+from dotcu.call_cache.purity import reads
+from dotcu.call_cache.rows import NoPlace, Row, rows
 from dotcu.errors import ReplayMismatch
 from dotcu.kernel import context, cuda
 from dotcu.kernel.locks import ForkSafeLock
 from dotcu.operator import execution
 from dotcu.operator.autograd import Recorder, WholeCall
 from dotcu.operator.schema import Body, Signature
-from dotcu.replay import native
-from dotcu.replay.arguments import Argument, Plans, read_arguments
-from dotcu.replay.effects import compare
-from dotcu.replay.evaluate import evaluate, matches
-from dotcu.replay.follow import Followed, follow
-from dotcu.replay.plan import Plan, Unfollowed
-from dotcu.replay.purity import reads
-from dotcu.replay.rows import NoPlace, Row, rows
 
 
 @dataclass(frozen=True, kw_only=True)

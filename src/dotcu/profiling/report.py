@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.profiling import rendering
 from dotcu.profiling.kernel import KernelProfile
 from dotcu.profiling.order import Answer, Timing
@@ -54,7 +54,7 @@ class OperatorProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileReport(plain.Report):
+class ProfileReport(report_base.Report):
     """What `dotcu profile` found. `str()` of it is what the command prints."""
 
     profiles: tuple[OperatorProfile, ...]
@@ -69,7 +69,7 @@ class ProfileReport(plain.Report):
         return {
             "version": VERSION,
             "counted": self.counted,
-            "profiles": [plain.values(_profile(profile)) for profile in self.profiles],
+            "profiles": [report_base.values(_profile(profile)) for profile in self.profiles],
         }
 
     def __rich__(self) -> RenderableType:

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dotcu import plain, process
+from dotcu import process, report_base
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries import BinaryReport
@@ -65,7 +65,7 @@ class Audit:
         return Group(Text(head), Text(_code(self.report)), table, *map(Text, self.notes))
 
     def __str__(self) -> str:
-        return plain.text(self)
+        return report_base.text(self)
 
     def to_json(self) -> dict[str, Any]:
         """The same as values."""

@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dotcu import plain, process
+from dotcu import process, report_base
 from dotcu.compile import torch_build
 from dotcu.errors import ToolchainError, UsageError
 
@@ -63,7 +63,7 @@ class Checked:
         return Group(head, table, Text(said), Text(f"To publish it, type: {self.upload}"))
 
     def __str__(self) -> str:
-        return plain.text(self)
+        return report_base.text(self)
 
     def to_json(self) -> dict[str, Any]:
         """The same as values."""

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.compile import manifest
 from dotcu.compile.manifest import FOLDER, INDEX, Built, Manifest
 
@@ -63,7 +63,7 @@ class Contents:
         ]
 
     def __str__(self) -> str:
-        return plain.text(self)
+        return report_base.text(self)
 
     def to_json(self) -> dict[str, Any]:
         """The same as values."""

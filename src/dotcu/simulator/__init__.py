@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dotcu.ptx.headers import EntryHeader, Outline, Param, entry_headers, outline
     from dotcu.simulator.counting.counters import Counters, Line
     from dotcu.simulator.finding import Finding
     from dotcu.simulator.launching import launch
     from dotcu.simulator.machine.memory import Buffer, Memory
     from dotcu.simulator.program import Entry, Loaded, Program
-    from dotcu.simulator.ptx.headers import EntryHeader, Outline, Param, entry_headers, outline
     from dotcu.simulator.run import Run
     from dotcu.simulator.tensor_map import Map
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dotcu import phases
+from dotcu import stopwatch
 from dotcu.errors import SimulationError
 from dotcu.simulator.finding import Coordinates
 from dotcu.simulator.machine.grid import Grid
@@ -54,7 +54,7 @@ def launch(
     """
     keep_freed_memory()
     program = loaded.program
-    with phases.during("decode"):
+    with stopwatch.during("decode"):
         decoded = program.decoded(entry)
     header = program.headers[entry]
     _check_shape(header.name, grid, block)
@@ -77,7 +77,7 @@ def launch(
     )
     if 0 in grid:
         return
-    with phases.during("simulate"):
+    with stopwatch.during("simulate"):
         try:
             machine.execute()
         finally:

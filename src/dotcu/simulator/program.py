@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotcu.errors import SimulationError
+from dotcu.ptx.headers import EntryHeader, Outline, function_not_found, outline
+from dotcu.ptx.instructions import TYPE_BYTES, Body, Header, Location, Part, Symbol, Variable
+from dotcu.ptx.link import Linked, Placed, Refusal, Unresolved, link
 from dotcu.simulator.decoding.decode import Decoded, decode
 from dotcu.simulator.machine.memory import Buffer, Region, allocate
-from dotcu.simulator.ptx.headers import EntryHeader, Outline, function_not_found, outline
-from dotcu.simulator.ptx.instructions import TYPE_BYTES, Body, Header, Location, Part, Symbol, Variable
-from dotcu.simulator.ptx.link import Linked, Placed, Refusal, Unresolved, link
 from dotcu.simulator.refusal import refusal_error, refused_call, unresolved_call
 from dotcu.simulator.semantics.calls import BUILTINS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dotcu.errors import SimulationError, UnsupportedInstruction
-from dotcu.simulator.ptx.link import Placed, Refusal, Unresolved
+from dotcu.ptx.link import Placed, Refusal, Unresolved
 
 
 def unsupported(

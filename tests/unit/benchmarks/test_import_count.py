@@ -11,7 +11,7 @@ NEEDLESS = (
     "dotcu.compile.failure",
     "dotcu.compile.host_items",
     "dotcu.operator",
-    "dotcu.replay",
+    "dotcu.call_cache",
     "dotcu.simulator.machine",
     "dotcu.simulator.program",
     "dotcu.simulator.sanitizers",

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu import phases, settings
+from dotcu import settings, stopwatch
 from dotcu.errors import LaunchError
 from dotcu.kernel import cuda, recent
 from dotcu.kernel.config import read_config
 from dotcu.kernel.context import Place, entering
-from dotcu.phases import Stopwatch
+from dotcu.stopwatch import Stopwatch
 
 CONFIG = read_config("k", grid=3, block=64)
 ILLEGAL_ADDRESS, OUT_OF_MEMORY = 700, 2
@@ -49,7 +49,7 @@ def test_a_first_launch_tells_its_steps_and_whether_the_driver_compiles(
     driver: Any, data: bytes, steps: list[str]
 ) -> None:
     library, watch = cuda.Library("k.cu", data, dict), Stopwatch("call")
-    with phases.listening(watch):
+    with stopwatch.listening(watch):
         launch(library)
         assert list(watch.times) == ["call", *steps]
         launch(library)

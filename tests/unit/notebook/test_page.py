@@ -14,7 +14,7 @@ from rich.text import Text
 import bench_reports
 import reports
 from dotcu.notebook import markup
-from dotcu.plain import Report
+from dotcu.report_base import Report
 
 
 def words(page: str) -> list[str]:

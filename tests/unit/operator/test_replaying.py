@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dotcu
 from dotcu import errors, settings
+from dotcu.call_cache import native as replay
 from dotcu.kernel import context, cuda, native, recent
 from dotcu.operator import execution
-from dotcu.replay import native as replay
 from fake_launch import Driver, fake_launch
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason=native.missing() or "the native part is there")

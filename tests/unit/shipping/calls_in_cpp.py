@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dotcu.call_cache.effects import Effects
+from dotcu.call_cache.evaluate import evaluate, matches
 from dotcu.kernel import simulate
-from dotcu.replay.effects import Effects
-from dotcu.replay.evaluate import evaluate, matches
 
 LOG = Path(os.environ["DRIVER_LOG"])
 

@@ -25,13 +25,13 @@ import torch
 
 import aoti
 import shipped
+from dotcu.call_cache.arithmetic import INT_MAX, INT_MIN, Inexact, compute, operands
+from dotcu.call_cache.follow import follow
+from dotcu.call_cache.plan import Instruction, Op, Unfollowed
 from dotcu.checking.target import resolve
 from dotcu.compile import Target
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.extension import tools, torch_parts
-from dotcu.replay.arithmetic import INT_MAX, INT_MIN, Inexact, compute, operands
-from dotcu.replay.follow import follow
-from dotcu.replay.plan import Instruction, Op, Unfollowed
 from dotcu.shipping import building, project
 from dotcu.shipping.cpp import planning, steps
 from dotcu.shipping.cpp import project as cpp

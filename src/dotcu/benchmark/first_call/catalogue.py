@@ -1,7 +1,7 @@
 """Every phase of a first call: what takes the time, and what avoids it.
 
 Those of `START` come before the call, in this order; those of `CALL` are in it. A step that tells of itself
-(`dotcu.phases.Step`) is in `CALL`, and may come earlier as well: in a file that compiles when it is imported.
+(`dotcu.stopwatch.Step`) is in `CALL`, and may come earlier: in a file that compiles when it is imported.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import torch
 
-from dotcu import __version__, phases, settings
+from dotcu import __version__, settings, stopwatch
 from dotcu.benchmark.first_call import imports
 from dotcu.benchmark.first_call.catalogue import Stage
 from dotcu.checking.blame import blaming
@@ -30,7 +30,7 @@ from dotcu.checking.target import resolve
 from dotcu.compile import driver
 from dotcu.errors import DotcuError, OperatorError, UsageError
 from dotcu.operator import Operator, Sample
-from dotcu.phases import Stopwatch
+from dotcu.stopwatch import Stopwatch
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -96,7 +96,7 @@ def measure(target: str, start: Stopwatch, tell: Tell) -> None:
     Args:
         start: Has been running since the process began.
     """
-    with phases.listening(start):
+    with stopwatch.listening(start):
         start.switch("target")
         operators = resolve(target)
         device = _begin(start)
@@ -106,7 +106,7 @@ def measure(target: str, start: Stopwatch, tell: Tell) -> None:
     spent, now = start.read()
     call = Stopwatch("call", since=now)
     with subject.place(), _blaming(subject, sample):
-        with phases.listening(call), imports.counted(call, "call", "imports") as imported:
+        with stopwatch.listening(call), imports.counted(call, "call", "imports") as imported:
             subject.overload(*sample.args, **sample.kwargs)
             if subject.on_gpu:
                 call.switch("wait")

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from dotcu.phases import Stopwatch
+from dotcu.stopwatch import Stopwatch
 
 
 @contextmanager

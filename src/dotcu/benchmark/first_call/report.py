@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rich.console import RenderableType
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.benchmark.first_call import rendering
 from dotcu.benchmark.first_call.catalogue import Stage, about
 
@@ -66,7 +66,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstCall(plain.Report):
+class FirstCall(report_base.Report):
     """Where the time of a first call goes. `str()` of it is a table.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.compile.target import Version
 from dotcu.inspection.binaries import rendering, runs_on
 from dotcu.inspection.binaries.elf import Binary
@@ -50,7 +50,7 @@ class Architecture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BinaryReport(plain.Report):
+class BinaryReport(report_base.Report):
     """What a binary holds.
 
     Attributes:

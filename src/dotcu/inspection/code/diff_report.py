@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.inspection.code.diff import CodeDiff, compare
 from dotcu.inspection.code.inspected import InspectedKernel
 from dotcu.inspection.code.report import InspectReport
@@ -26,7 +26,7 @@ _SAME = "the same, but for addresses and the numbers of registers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffReport(plain.Report):
+class DiffReport(report_base.Report):
     """What changed from one report to another. `str()` of it is for people.
 
     Attributes:

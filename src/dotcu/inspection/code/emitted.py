@@ -13,7 +13,7 @@ from dotcu.inspection.code.places import Place, user_place
 from dotcu.inspection.code.ptx import PtxLine
 from dotcu.inspection.code.sass import SPILL, Instruction
 from dotcu.kernel.mangling import shown_name
-from dotcu.simulator.ptx.instructions import TYPE_BYTES
+from dotcu.ptx.instructions import TYPE_BYTES
 
 NEVER = ("@!PT", "@!UPT")
 """Guards of instructions that no lane executes. ptxas places some on purpose, before LDGSTS say."""

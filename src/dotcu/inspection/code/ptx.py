@@ -8,9 +8,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dotcu.inspection.code.places import Chain, Place
-from dotcu.simulator.ptx.headers import Outline, outline
-from dotcu.simulator.ptx.instructions import Location
-from dotcu.simulator.ptx.locations import At, Locations
+from dotcu.ptx.headers import Outline, outline
+from dotcu.ptx.instructions import Location
+from dotcu.ptx.locations import At, Locations
 
 _AT = r"(\d+)\s+(\d+)\s+(\d+)"
 _LOC = re.compile(rf"\.loc\s+{_AT}(?:.*inlined_at\s+{_AT})?")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dotcu import plain
+from dotcu import report_base
 from dotcu.inspection.binaries.report import BinaryReport
 from dotcu.inspection.code import rendering
 from dotcu.inspection.code.emitted import Emitted
@@ -29,7 +29,7 @@ _COUNTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectReport(plain.Report):
+class InspectReport(report_base.Report):
     """What `dotcu.inspect` found in code that it compiled. `str()` of it is a table.
 
     Attributes:

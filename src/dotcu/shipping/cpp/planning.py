@@ -12,6 +12,10 @@ from typing import Any
 
 import torch
 
+from dotcu.call_cache.arguments import Kinds, read_arguments
+from dotcu.call_cache.follow import Followed, follow
+from dotcu.call_cache.plan import ConstantKey, Plan, TensorKey, Unfollowed
+from dotcu.call_cache.purity import asks_device, reads
 from dotcu.checking.cases.given import samples_of
 from dotcu.compile import Target
 from dotcu.errors import DotcuError
@@ -19,10 +23,6 @@ from dotcu.kernel import simulate
 from dotcu.kernel.units import Unit
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.schema import Body
-from dotcu.replay.arguments import Kinds, read_arguments
-from dotcu.replay.follow import Followed, follow
-from dotcu.replay.plan import ConstantKey, Plan, TensorKey, Unfollowed
-from dotcu.replay.purity import asks_device, reads
 from dotcu.shipping.cpp.steps import DTYPES
 
 MOST_TARGETS = 64

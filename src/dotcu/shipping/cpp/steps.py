@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from dotcu.replay.arithmetic import INT_MIN
-from dotcu.replay.plan import (
+from dotcu.call_cache.arithmetic import INT_MIN
+from dotcu.call_cache.plan import (
     Allocation,
     ConstantKey,
     Field,

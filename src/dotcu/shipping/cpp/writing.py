@@ -8,10 +8,10 @@ from importlib.resources import files
 from itertools import chain
 
 from dotcu.__about__ import __version__
+from dotcu.call_cache.plan import Launch, TensorKey
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
 from dotcu.compile.manifest import load_key
 from dotcu.compile.skeleton import without_probes
-from dotcu.replay.plan import Launch, TensorKey
 from dotcu.shipping.cpp import steps
 from dotcu.shipping.cpp.planning import TYPES, Planned, Variant
 

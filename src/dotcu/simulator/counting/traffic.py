@@ -28,8 +28,8 @@ from dotcu.simulator.counting.coalesce import (
 )
 
 if TYPE_CHECKING:
+    from dotcu.ptx.link import Placed
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.ptx.link import Placed
     from dotcu.simulator.semantics.spaces import Access, Part
 
 # Patterns whose costs are remembered: few, since one may be large.

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dotcu.simulator.ptx.instructions import Instruction
+from dotcu.ptx.instructions import Instruction
 
 WARP = 32
 _FLOATS = frozenset({"f32", "f64", "f32x2"})

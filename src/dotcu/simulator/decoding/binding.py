@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.decoding.layout import Frames
-from dotcu.simulator.decoding.provenance import NONE, Origin
-from dotcu.simulator.ptx.instructions import (
+from dotcu.ptx.instructions import (
     TYPE_BYTES,
     Address,
     Immediate,
@@ -21,8 +19,10 @@ from dotcu.simulator.ptx.instructions import (
     Special,
     Symbol,
 )
-from dotcu.simulator.ptx.link import Linked
-from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
+from dotcu.ptx.link import Linked
+from dotcu.ptx.specials import SPECIAL_REGISTERS
+from dotcu.simulator.decoding.layout import Frames
+from dotcu.simulator.decoding.provenance import NONE, Origin
 from dotcu.simulator.semantics.special import CLOCKS, is_kept
 from dotcu.simulator.semantics.table import (
     WIDE,

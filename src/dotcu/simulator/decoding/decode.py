@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dotcu.errors import SimulationError
+from dotcu.ptx.instructions import Instruction, Variable
+from dotcu.ptx.link import Linked, Placed
+from dotcu.ptx.tokens import MAX_BYTES
 from dotcu.simulator.counting.work import work_of
 from dotcu.simulator.decoding.binding import Binding, LaunchConstant
 from dotcu.simulator.decoding.flow import EXIT, BasicBlock, basic_blocks, ends_block
@@ -21,9 +24,6 @@ from dotcu.simulator.decoding.layout import (
     swapped_addresses,
 )
 from dotcu.simulator.decoding.provenance import Extent, trace
-from dotcu.simulator.ptx.instructions import Instruction, Variable
-from dotcu.simulator.ptx.link import Linked, Placed
-from dotcu.simulator.ptx.tokens import MAX_BYTES
 from dotcu.simulator.refusal import unsupported
 from dotcu.simulator.semantics import binders
 from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, table_branch

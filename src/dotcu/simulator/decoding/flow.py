@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dotcu.simulator.ptx.instructions import Instruction
-from dotcu.simulator.ptx.link import Placed
+from dotcu.ptx.instructions import Instruction
+from dotcu.ptx.link import Placed
 
 # Instructions at which lanes wait for each other: each begins a block, where they can wait.
 RENDEZVOUS = frozenset(

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dotcu.ptx.instructions import Address, Register, Symbol, Variable
+from dotcu.ptx.link import Linked
+from dotcu.ptx.names import registers_of
 from dotcu.simulator.decoding.provenance import Extent
-from dotcu.simulator.ptx.instructions import Address, Register, Symbol, Variable
-from dotcu.simulator.ptx.link import Linked
-from dotcu.simulator.ptx.names import registers_of
 
 # Bytes of each lane in which the calls of recursive functions keep their registers and variables.
 STACK_BYTES = 1 << 15

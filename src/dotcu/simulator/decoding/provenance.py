@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from dotcu.simulator.machine.memory import Region
-from dotcu.simulator.ptx.instructions import (
+from dotcu.ptx.instructions import (
     TYPE_BYTES,
     Address,
     Instruction,
@@ -24,7 +23,8 @@ from dotcu.simulator.ptx.instructions import (
     Symbol,
     Vector,
 )
-from dotcu.simulator.ptx.link import Linked
+from dotcu.ptx.link import Linked
+from dotcu.simulator.machine.memory import Region
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.grid import Grid

@@ -14,7 +14,7 @@ import numpy as np
 from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
 
 if TYPE_CHECKING:
-    from dotcu.simulator.ptx.link import Placed
+    from dotcu.ptx.link import Placed
 
 BARRIERS = 16
 Finish = Callable[[Lanes, Array, Array], None]

@@ -20,11 +20,11 @@ from dotcu.simulator.sanitizers.clocks import Clocks, Times
 from dotcu.simulator.sanitizers.shadow import Event
 
 if TYPE_CHECKING:
+    from dotcu.ptx.link import Placed
     from dotcu.simulator.machine.barrier import Barriers
     from dotcu.simulator.machine.callstack import CallStack
     from dotcu.simulator.machine.grid import Grid
     from dotcu.simulator.machine.in_flight import InFlight
-    from dotcu.simulator.ptx.link import Placed
     from dotcu.simulator.semantics.spaces import Access
 
 __all__ = ["WARP", "Array", "Chunk", "Lanes", "Private", "Shape", "pack_bits"]

@@ -11,8 +11,8 @@ import numpy as np
 from dotcu.simulator.machine.chunk import Chunk, Lanes
 
 if TYPE_CHECKING:
+    from dotcu.ptx.link import Placed
     from dotcu.simulator.machine.grid import Grid
-    from dotcu.simulator.ptx.link import Placed
 
 _ADVICE = (
     "Each waits for others that never come: let all threads that a barrier or a mask names reach it, "

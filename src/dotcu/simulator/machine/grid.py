@@ -20,8 +20,8 @@ from dotcu.simulator.sanitizers.shadow import Events, Shadow
 from dotcu.simulator.semantics.special import special_arrays
 
 if TYPE_CHECKING:
+    from dotcu.ptx.link import Placed
     from dotcu.simulator.decoding.decode import Decoded
-    from dotcu.simulator.ptx.link import Placed
     from dotcu.simulator.semantics.spaces import Access
 
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.

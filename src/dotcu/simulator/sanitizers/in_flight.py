@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Location
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.in_flight import Copy
-from dotcu.simulator.ptx.instructions import Location
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.places import place_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from weakref import WeakSet
 
 import numpy as np
 
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.shape import Array, Lanes, Shape
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.clocks import NEVER, Times
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Operand, Sink, Vector
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
-from dotcu.simulator.ptx.instructions import Operand, Sink, Vector
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import check_written, mark_written
 from dotcu.simulator.sanitizers.race import check_atomic

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.atomic import bind_atom
 from dotcu.simulator.semantics.bits import BIT_FIELDS
 from dotcu.simulator.semantics.calls import bind_call

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Immediate
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
 from dotcu.simulator.machine.in_flight import Signal, acting, in_flight
-from dotcu.simulator.ptx.instructions import Immediate
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import mark_written
 from dotcu.simulator.sanitizers.race import check_write

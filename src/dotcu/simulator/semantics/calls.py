@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Arguments, Symbol
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.memory import LOCAL_WINDOW
-from dotcu.simulator.ptx.instructions import Arguments, Symbol
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.enter import places
 from dotcu.simulator.semantics.printf import DIRECTIVE, fill
 from dotcu.simulator.semantics.table import NotExecuted, Step

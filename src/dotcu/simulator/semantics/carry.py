@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Register
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
-from dotcu.simulator.ptx.instructions import Register
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.integer import high64, high64_signed
 from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
 

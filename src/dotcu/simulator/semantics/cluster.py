@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:

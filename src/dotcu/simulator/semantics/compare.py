@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from dotcu.ptx.instructions import Instruction, Pair
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.ptx.instructions import Instruction, Pair
 from dotcu.simulator.semantics.half import ONE, flush_half, on_pairs, widen
 from dotcu.simulator.semantics.rounding import flush, select
 from dotcu.simulator.semantics.table import (

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.link import Placed
 from dotcu.simulator.counting.coalesce import common_warps
 from dotcu.simulator.decoding.flow import EXIT
 from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 import ml_dtypes
 import numpy as np
 
-from dotcu.simulator.ptx.instructions import Instruction
-from dotcu.simulator.ptx.link import Placed
+from dotcu.ptx.instructions import Instruction
+from dotcu.ptx.link import Placed
 from dotcu.simulator.semantics import half
 from dotcu.simulator.semantics.rounding import canonical, directed, flush, narrow, saturate, to_odd
 from dotcu.simulator.semantics.table import (

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Immediate, Negated, Operand, Register
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.in_flight import Signal, acting, in_flight
-from dotcu.simulator.ptx.instructions import Immediate, Negated, Operand, Register
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.semantics.bulk import bind_bulk, bind_reduce
 from dotcu.simulator.semantics.mbarrier_objects import ARRIVES, find_objects, object_access, touch

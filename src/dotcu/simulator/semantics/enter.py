@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.link import Function, Placed
 from dotcu.simulator.decoding.flow import EXIT, BasicBlock
 from dotcu.simulator.decoding.layout import STACK_ALIGNMENT, STACK_BYTES
 from dotcu.simulator.machine.callstack import CallStack
 from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
-from dotcu.simulator.ptx.link import Function, Placed
 from dotcu.simulator.semantics.control import go
 from dotcu.simulator.semantics.table import NotExecuted, Step
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from dotcu.ptx.instructions import Instruction, Pair, Sink
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.ptx.instructions import Instruction, Pair, Sink
 from dotcu.simulator.semantics.bits import logic3
 from dotcu.simulator.semantics.table import (
     Array,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Operand, Sink
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.in_flight import acting
-from dotcu.simulator.ptx.instructions import Operand, Sink
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import WRITTEN
 from dotcu.simulator.semantics.mbarrier_objects import (
     ARRIVES,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Address, Operand
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.in_flight import acting
-from dotcu.simulator.ptx.instructions import Address, Operand
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import WRITTEN
 from dotcu.simulator.sanitizers.race import check_atomic, check_write

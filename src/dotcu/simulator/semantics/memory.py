@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
-from dotcu.simulator.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import check_written, mark_written
 from dotcu.simulator.sanitizers.race import check_overlap, check_read, check_write

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import TYPE_BYTES, Instruction, Sink, Special, Vector
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
-from dotcu.simulator.ptx.instructions import TYPE_BYTES, Instruction, Sink, Special, Vector
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.special import CLOCKS
 from dotcu.simulator.semantics.table import (
     NotExecuted,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dotcu.ptx.link import Placed
 from dotcu.simulator.counting.traffic import count_access
 from dotcu.simulator.decoding.provenance import NONE, Origin
 from dotcu.simulator.machine.chunk import Array, Chunk, Private
@@ -25,7 +26,6 @@ from dotcu.simulator.machine.memory import (
     WINDOW_BYTES,
     Region,
 )
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.shadow import Shadow
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from dotcu.ptx.specials import SPECIAL_REGISTERS
 from dotcu.simulator.machine.chunk import WARP, Array, Chunk
-from dotcu.simulator.ptx.specials import SPECIAL_REGISTERS
 from dotcu.simulator.semantics.table import dtype_of
 
 # What a device is said to have; kernels ask only in order to size or place work.

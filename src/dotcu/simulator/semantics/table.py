@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.simulator.ptx.instructions import Instruction, Operand
+from dotcu.ptx.instructions import Instruction, Operand
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk

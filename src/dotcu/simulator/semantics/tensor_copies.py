@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Operand, Vector
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
 from dotcu.simulator.machine.in_flight import Signal, acting, in_flight
 from dotcu.simulator.machine.memory import Region
-from dotcu.simulator.ptx.instructions import Operand, Vector
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.in_flight import check_in_flight
 from dotcu.simulator.sanitizers.init import check_written, mark_written

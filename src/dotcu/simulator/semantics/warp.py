@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dotcu.ptx.instructions import Operand, Pair, Sink
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import WARP, Array, Chunk, pack_bits
-from dotcu.simulator.ptx.instructions import Operand, Pair, Sink
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.table import Destination, NotExecuted, Source, Step, dtype_of
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Instruction, Operand, Register, Sink, Vector
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Array, Chunk
-from dotcu.simulator.ptx.instructions import Instruction, Operand, Register, Sink, Vector
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers.init import check_written, mark_written
 from dotcu.simulator.sanitizers.race import check_atomic
 from dotcu.simulator.semantics.atomic import grouped, spelled

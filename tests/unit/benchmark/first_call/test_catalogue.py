@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from dotcu.benchmark.first_call.catalogue import CALL, COUNTED, IN_SIMULATOR, START, about
-from dotcu.phases import Step
+from dotcu.stopwatch import Step
 
 
 def test_every_step_that_tells_of_itself_is_known() -> None:

@@ -16,7 +16,7 @@ from dotcu.benchmark.first_call.catalogue import CALL, START
 from dotcu.benchmark.first_call.child import LATER, measure
 from dotcu.compile import cache
 from dotcu.errors import OperatorError, UsageError
-from dotcu.phases import Stopwatch
+from dotcu.stopwatch import Stopwatch
 
 OPS = '''
 import sys

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dotcu.benchmark.first_call.imports import counted
-from dotcu.phases import Stopwatch
+from dotcu.stopwatch import Stopwatch
 
 
 @pytest.fixture(autouse=True)

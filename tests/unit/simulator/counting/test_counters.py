@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dotcu.ptx.instructions import NOWHERE, Instruction
 from dotcu.simulator import Counters
 from dotcu.simulator.counting.work import CLASSES, work_of
-from dotcu.simulator.ptx.instructions import NOWHERE, Instruction
 from dotcu.simulator.semantics import binders
 
 

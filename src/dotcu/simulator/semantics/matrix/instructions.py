@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from dotcu.simulator.ptx.link import Placed
+from dotcu.ptx.link import Placed
 from dotcu.simulator.semantics.matrix.mma import bind_mma
 from dotcu.simulator.semantics.matrix.tiles import bind_ldmatrix, bind_movmatrix, bind_stmatrix
 from dotcu.simulator.semantics.matrix.wmma import bind_wmma

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from dotcu.ptx.instructions import Operand
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.ptx.instructions import Operand
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.matrix.formats import ACCUMULATORS, MULTIPLICANDS
 from dotcu.simulator.semantics.matrix.fragments import (
     Fragment,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Address, Instruction, Operand
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import WARP, Array, Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW
-from dotcu.simulator.ptx.instructions import Address, Instruction, Operand
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.matrix.warps import of_whole_warps, read, sources_of, targets_of, write
 from dotcu.simulator.semantics.memory import load, save
 from dotcu.simulator.semantics.spaces import Access

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Operand, Sink
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import WARP, Array, Chunk, Lanes
-from dotcu.simulator.ptx.instructions import Operand, Sink
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.semantics.memory import elements_of
 from dotcu.simulator.semantics.table import Destination, NotExecuted, Source, Step
 from dotcu.simulator.semantics.warp import Rendezvous

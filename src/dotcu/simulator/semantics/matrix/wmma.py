@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dotcu.ptx.instructions import Address, Operand
+from dotcu.ptx.link import Placed
 from dotcu.simulator.machine.chunk import WARP, Array, Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
-from dotcu.simulator.ptx.instructions import Address, Operand
-from dotcu.simulator.ptx.link import Placed
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.semantics.matrix.lines import Lines, Move, lines_of, moves_of
 from dotcu.simulator.semantics.matrix.mma import Fragments, form_of, multiply_step, sizes_of

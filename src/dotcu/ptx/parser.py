@@ -1,0 +1,377 @@
+"""A function's body to instructions as values.
+
+Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables", "Instruction Operands"
+(chapters 4 to 6), and "Directives" for .loc, .branchtargets and .callprototype.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from dotcu.ptx.instructions import (
+    TYPE_BYTES,
+    Address,
+    Arguments,
+    Body,
+    Guard,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Variable,
+    Vector,
+)
+from dotcu.ptx.locations import At, Locations
+from dotcu.ptx.specials import SPECIAL_REGISTERS
+from dotcu.ptx.tokens import Tokens, tokenize
+
+_MAX_DEPTH = 256  # of nested scopes
+_MAX_DIGITS = 9  # of a register's number in its family
+_PART = re.compile(r"[bh]\d+")  # of a register, in video instructions
+_COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+
+
+@dataclass
+class _Scope:
+    """Names declared between two braces."""
+
+    number: int
+    parent: _Scope | None
+    names: dict[str, Operand] = field(default_factory=dict)
+    families: dict[str, tuple[str, int]] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+
+
+class _BodyParser:
+    def __init__(self, text: str, span: tuple[int, int], params: tuple[Variable, ...]) -> None:
+        self.text = text
+        self.tokens = Tokens(text, *tokenize(text, *span))
+        self.scope = _Scope(0, None)
+        self.scopes = 1
+        self.depth = 0
+        self.locations = Locations()
+        self.variables: dict[str, Variable] = {}
+        self.instructions: list[Instruction] = []
+        self.branches: list[tuple[int, str, _Scope]] = []
+        self.tables: dict[str, tuple[tuple[str, ...], _Scope]] = {}
+        for param in params:
+            self.scope.names[param.name] = Symbol(param.name)
+
+    def parse(self) -> Body:
+        tokens, words = self.tokens, self.tokens.words
+        while tokens.index < len(words):
+            word = words[tokens.index]
+            handler = _STATEMENTS.get(word)
+            if handler is not None:
+                tokens.index += 1
+                handler(self)
+            elif tokens.peek(1) == ":":
+                self._label(word)
+            else:
+                self._instruction()
+        if self.scope.parent is not None:
+            raise tokens.error("the end of a body inside a { block")
+        return self._resolved()
+
+    # Statements
+
+    def _open(self) -> None:
+        self.scope = _Scope(self.scopes, self.scope)
+        self.scopes += 1
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise self.tokens.error(f"more than {_MAX_DEPTH} nested {{ blocks")
+
+    def _close(self) -> None:
+        if self.scope.parent is None:
+            raise self.tokens.error("a } without its {")
+        self.scope = self.scope.parent
+        self.depth -= 1
+
+    def _registers(self) -> None:
+        tokens = self.tokens
+        kind = tokens.type() if tokens.peek() not in (".v2", ".v4") else tokens.take()
+        lanes = 1
+        if kind in (".v2", ".v4"):
+            lanes, kind = int(kind[2:]), tokens.type()
+        while True:
+            name = tokens.take()
+            if tokens.skip("<"):
+                self.scope.families[name] = (kind, tokens.integer())
+                tokens.expect(">")
+            else:
+                self.scope.names[name] = self._declared(name, kind, lanes)
+            if not tokens.skip(","):
+                break
+        tokens.expect(";")
+
+    def _declared(self, name: str, kind: str, lanes: int) -> Operand:
+        unique = self._unique(name, self.scope)
+        if lanes == 1:
+            return Register(unique, kind)
+        return Vector(tuple(Register(f"{unique}.{i}", kind) for i in range(lanes)))
+
+    @staticmethod
+    def _unique(name: str, scope: _Scope) -> str:
+        return name if scope.number == 0 else f"{name}@{scope.number}"
+
+    def _space(self, space: str) -> None:
+        for variable in self.tokens.variables(space):
+            unique = self._unique(variable.name, self.scope)
+            self.variables[unique] = variable._replace(name=unique)
+            self.scope.names[variable.name] = Symbol(unique)
+
+    def _loc(self) -> None:
+        tokens = self.tokens
+        at, outer = self._at(), None
+        while tokens.skip(","):
+            word = tokens.take()
+            if word == "inlined_at":
+                outer = self._at()
+            elif word == "function_name":
+                tokens.take()
+                if tokens.skip("+"):
+                    tokens.integer()
+            else:
+                raise tokens.error(f"{word!r} in a .loc")
+        self.locations.move(at, outer)
+
+    def _at(self) -> At:
+        return self.tokens.integer(), self.tokens.integer(), self.tokens.integer()
+
+    def _nothing(self) -> None:
+        """An empty statement."""
+
+    def _pragma(self) -> None:
+        self.tokens.until(";")
+
+    def _label(self, name: str) -> None:
+        tokens = self.tokens
+        tokens.index += 2
+        if tokens.skip(".branchtargets"):
+            names = [tokens.take()]
+            while tokens.skip(","):
+                names.append(tokens.take())
+            tokens.expect(";")
+            self.tables[name] = (tuple(names), self.scope)
+        elif tokens.peek() in (".callprototype", ".calltargets"):
+            tokens.until(";")
+        else:
+            self.scope.labels[name] = len(self.instructions)
+
+    # Instructions
+
+    def _guard(self) -> Guard | None:
+        tokens = self.tokens
+        if not tokens.skip("@"):
+            return None
+        negated = tokens.skip("!")
+        register = self._name(tokens.take())
+        if not isinstance(register, Register) or register.type != "pred":
+            raise tokens.error("a guard that is no predicate")
+        return Guard(register, negated)
+
+    def _instruction(self) -> None:
+        tokens = self.tokens
+        start = tokens.place()
+        guard = self._guard()
+        word = tokens.take()
+        if not (word[0].isalpha() or word[0] == "_"):
+            tokens.index -= 1
+            raise tokens.error(f"{word!r} where an instruction belongs")
+        opcode, *modifiers = word.split(".")
+        operands: list[Operand] = []
+        while not tokens.skip(";"):
+            operands.append(self._operand())
+            if not tokens.skip(","):
+                tokens.expect(";")
+                break
+        text = " ".join(self.text[start : tokens.places[tokens.index - 1]].split())
+        if opcode == "bra" and operands and isinstance(operands[0], Symbol):
+            self.branches.append((len(self.instructions), operands[0].name, self.scope))
+        self.instructions.append(
+            Instruction(
+                opcode,
+                tuple([m for m in modifiers if m not in TYPE_BYTES]),
+                tuple([m for m in modifiers if m in TYPE_BYTES]),
+                tuple(operands),
+                guard,
+                self.locations.current,
+                text,
+            )
+        )
+
+    def _operand(self) -> Operand:
+        tokens = self.tokens
+        word = tokens.peek()
+        first = word[:1]
+        if first == "[":
+            return self._address()
+        if first == "{":
+            return self._vector()
+        if first == "(":
+            return self._arguments()
+        if first == "!":
+            tokens.take()
+            register = self._name(tokens.take())
+            if not isinstance(register, Register):
+                raise tokens.error("a ! before what is no predicate")
+            return Negated(register)
+        if first == "-" or first.isdigit():
+            return tokens.literal()
+        operand = self._name(tokens.take())
+        if tokens.peek() == "|":
+            tokens.take()
+            return Pair(operand, self._name(tokens.take()))
+        if isinstance(operand, Symbol) and tokens.peek() in ("+", "-"):
+            return operand._replace(offset=self._offset())
+        return operand
+
+    def _offset(self) -> int:
+        offset = 0
+        while self.tokens.peek() in ("+", "-"):
+            self.tokens.skip("+")
+            offset += self.tokens.integer()
+        return offset
+
+    def _address(self) -> Address | Vector:
+        """[base + offset], or with coordinates, as of a tensor map or a texture: [map, {x, y}]."""
+        tokens = self.tokens
+        tokens.expect("[")
+        word = tokens.peek()
+        base: Operand
+        if word == "-" or word[:1].isdigit():
+            base = Immediate(tokens.integer(), "int")
+        else:
+            base = self._name(tokens.take())
+        if not isinstance(base, (Register, Symbol, Immediate)):
+            raise tokens.error("an address that is neither a register nor a variable")
+        address = Address(base, self._offset())
+        coordinates: list[Operand] = []
+        while tokens.skip(","):
+            coordinates.append(self._operand())
+        tokens.expect("]")
+        return Vector((address, *coordinates)) if coordinates else address
+
+    def _vector(self) -> Vector:
+        tokens = self.tokens
+        tokens.expect("{")
+        elements: list[Operand] = []
+        while not tokens.skip("}"):
+            if tokens.peek() == "{":
+                raise tokens.error("a vector in a vector")
+            elements.append(self._operand())
+            tokens.skip(",")
+        return Vector(tuple(elements))
+
+    def _arguments(self) -> Arguments:
+        tokens = self.tokens
+        tokens.expect("(")
+        names: list[str] = []
+        while not tokens.skip(")"):
+            if tokens.peek() == "(":
+                raise tokens.error("a list in a list of arguments")
+            operand = self._operand()
+            if not isinstance(operand, (Symbol, Register)):
+                raise tokens.error("a call whose argument is neither a .param nor a register")
+            names.append(operand.name)
+            tokens.skip(",")
+        return Arguments(tuple(names))
+
+    # Names
+
+    def _name(self, word: str) -> Operand:
+        scope: _Scope | None = self.scope
+        while scope is not None:
+            found = scope.names.get(word)
+            if found is not None:
+                return found
+            if scope.families:
+                found = self._member(word, scope)
+                if found is not None:
+                    return found
+            scope = scope.parent
+        return self._outside(word)
+
+    def _member(self, word: str, scope: _Scope) -> Operand | None:
+        for digits in range(1, min(_MAX_DIGITS, len(word)) + 1):
+            number = word[-digits:]
+            if not ("0" <= number[0] <= "9"):
+                break
+            family = scope.families.get(word[:-digits])
+            if family is not None and int(number) < family[1]:
+                register = Register(self._unique(word, scope), family[0])
+                scope.names[word] = register
+                return register
+        return None
+
+    def _outside(self, word: str) -> Operand:
+        if word == "_":
+            return Sink()
+        if word == "WARP_SZ":
+            return Immediate(32, "int")
+        if word[0] == "%":
+            if word[1:] in SPECIAL_REGISTERS:
+                return Special(word[1:])
+            return self._component(word)
+        if not (word[0].isalpha() or word[0] in "_$"):
+            raise self.tokens.error(f"{word!r} where an operand belongs")
+        return Symbol(word)
+
+    def _component(self, word: str) -> Operand:
+        """%v.x: an element of a vector register."""
+        base, _, component = word.partition(".")
+        whole = self._name(base) if component in _COMPONENTS or _PART.fullmatch(component) else None
+        if isinstance(whole, Vector) and _COMPONENTS.get(component, 4) < len(whole.elements):
+            return whole.elements[_COMPONENTS[component]]
+        if isinstance(whole, Register) and component not in _COMPONENTS:
+            return Symbol(word)  # a byte or half, which only instructions take that are not executed
+        raise self.tokens.error(f"the register {word}, which nothing declares,")
+
+    def _resolved(self) -> Body:
+        for index, name, scope in self.branches:
+            target = self._target(name, scope)
+            self.instructions[index] = self.instructions[index]._replace(target=target)
+        tables = {
+            name: tuple(self._target(label, scope) for label in labels)
+            for name, (labels, scope) in self.tables.items()
+        }
+        return Body(instructions=tuple(self.instructions), variables=self.variables, tables=tables)
+
+    def _target(self, label: str, scope: _Scope | None) -> int:
+        while scope is not None:
+            if label in scope.labels:
+                return scope.labels[label]
+            scope = scope.parent
+        raise self.tokens.error(f"a branch to {label!r}, which is not there,")
+
+
+_STATEMENTS: Mapping[str, Callable[[_BodyParser], None]] = {
+    "{": _BodyParser._open,
+    "}": _BodyParser._close,
+    ";": _BodyParser._nothing,
+    ".reg": _BodyParser._registers,
+    ".loc": _BodyParser._loc,
+    ".pragma": _BodyParser._pragma,
+    ".local": lambda parser: parser._space("local"),
+    ".shared": lambda parser: parser._space("shared"),
+    ".param": lambda parser: parser._space("param"),
+    ".global": lambda parser: parser._space("global"),
+    ".const": lambda parser: parser._space("const"),
+}
+
+
+def parse_body(text: str, span: tuple[int, int], params: tuple[Variable, ...]) -> Body:
+    """Parse the body that stands at `span` of a PTX file.
+
+    Raises:
+        SimulationError: The body is not well formed; names the line of PTX.
+    """
+    return _BodyParser(text, span, params).parse()
