@@ -12,6 +12,7 @@ TORCH_INDEX ?=
 PYTEST_FLAGS ?= -n 2
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CORE_TESTS := $(addprefix tests/unit/,compile kernel ptx operator call_cache checking test_house.py test_public_names.py)
 
 CUDA_FILES = $(shell find src tests $(wildcard examples) benchmarks -name '*.cu' -o -name '*.cuh' | sort)
 
@@ -23,7 +24,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all gpu figures lint format docs clean
+.PHONY: help install demo test quick test-all check gpu figures counts lint format docs clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -44,14 +45,21 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/dotcu/nat
 	@$(BIN)/python hatch_build.py || true
 	@touch $@
 
-demo: $(STAMP)  ## check every operator of the gallery: on the GPU, else in the simulator
-	@$(BIN)/dotcu check dotcu.gallery --quick
+demo: $(STAMP)  ## a tour in half a minute: a race explained by line, operators checked, their bounds
+	@$(BIN)/python examples/demo/demo.py
 
-test: lint docs  ## lint, build the docs, run the tests that are quick
+test: lint docs  ## lint, build the docs, run the quick tests
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow'
+
+quick: $(STAMP)  ## ruff and the core's tests, for after an edit
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow' $(CORE_TESTS)
 
 test-all: lint docs  ## every test, the slow ones and a clean installation of the wheel too
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+check: $(STAMP)  ## check every operator of the gallery: on the GPU, else in the simulator (minutes)
+	@$(BIN)/dotcu check dotcu.gallery --quick
 
 gpu: $(STAMP)  ## what only a GPU can show: its tests, and the gallery's full check
 	@$(BIN)/python -m pytest -p no:benchmark $(PYTEST_FLAGS) tests/gpu tests/gallery tests/unit/include tests/right tests/wrong
@@ -63,6 +71,9 @@ figures: $(STAMP)  ## measure on an H200 what calls and training cost, and write
 			test $$? -eq 1 || exit 3; done  # 1: a goal was missed
 	@$(BIN)/python benchmarks/import_count.py
 	@$(BIN)/python benchmarks/call_tables.py
+
+counts: $(STAMP)  ## how large the code and the docs are: files, lines, classes, duplicate names, pages, words
+	@$(BIN)/python benchmarks/counts.py
 
 lint: $(STAMP)  ## ruff, mypy, import-linter, clang-format
 	@$(BIN)/ruff check --quiet .

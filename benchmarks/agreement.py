@@ -43,9 +43,10 @@ from rich.table import Table
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark import BenchReport, store
-from dotcu.benchmark.comparing import Incomparable, compare
-from dotcu.benchmark.measured import Measured
+from dotcu.benchmark import BenchReport
+from dotcu.benchmark.reports import saved_runs
+from dotcu.benchmark.reports.comparison import compare
+from dotcu.benchmark.results import Measured
 from dotcu.benchmark.statistics import Summary
 
 WITHIN = 0.03
@@ -207,7 +208,7 @@ def save_runs(runs: int, into: Path) -> None:
 def repeated(name: str, processes: Sequence[Sequence[Path]]) -> dict[str, Any]:
     """How runs of the same thing agree with each other, every one with every other."""
     rows = [
-        (process, store.read(path)[0].rows[0])
+        (process, saved_runs.read_runs(path)[0].rows[0])
         for process, paths in enumerate(processes)
         for path in paths
         if path.name.startswith(f"{name.replace(' ', '-')}.")
@@ -238,7 +239,7 @@ def agree(a: Summary, b: Summary) -> bool:
 def verdict(a: Measured, b: Measured) -> str:
     """What `--compare` says of two runs: a verdict, or that they cannot be compared."""
     found = compare(a, b)
-    return INCOMPARABLE if isinstance(found, Incomparable) else found.verdict
+    return INCOMPARABLE if isinstance(found, str) else found.verdict
 
 
 def judge(agreements: list[dict[str, Any]], repeats: list[dict[str, Any]]) -> dict[str, Any]:

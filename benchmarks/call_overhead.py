@@ -137,7 +137,7 @@ def document(
         "elements": ELEMENTS,
         "rounds": options.rounds,
         "calls": options.calls,
-        "dotcu_calls": {name: str(ours.direct(name).replay) for name in ours.OPERATORS},
+        "dotcu_calls": {name: str(ours.direct(name).call_cache) for name in ours.OPERATORS},
         "results": [asdict(result) for result in results],
         "goals": [asdict(verdict) for verdict in verdicts],
     }

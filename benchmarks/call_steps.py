@@ -24,7 +24,7 @@ import torch
 
 from calls import ours
 from calls.host import machine
-from dotcu.kernel import layout, native
+from dotcu.kernel import native
 
 CALLS, ROUNDS = 300, 60
 
@@ -45,8 +45,8 @@ def median_us(call: Callable[[], Any]) -> float:
 def configured(**instead: Any) -> None:
     """Let native code use these in place of torch's allocator and the driver's launch."""
     device = torch.device("cuda", torch.cuda.current_device())
-    values = dict(native._found().values) | layout.cuda_symbols()
-    values |= layout.plain_keys(device) | {"allocate": layout.allocator("cuda")}
+    values = dict(native.torch_layout()) | native.cuda_symbols()
+    values |= native.plain_keys(device) | {"allocate": native.allocator("cuda")}
     native.library().configure(values | instead)
 
 

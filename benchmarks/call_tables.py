@@ -1,4 +1,4 @@
-"""Write what calls cost into README.md and docs/calling.md, from the committed results.
+"""Write what calls cost into README.md and docs/explanation/calling.md, from the committed results.
 
     python benchmarks/call_tables.py [--check]
 
@@ -21,8 +21,8 @@ BEGIN, END = "<!-- figures of calls -->", "<!-- end of figures of calls -->"
 
 # What it is, dotcu's contender; and whether the README has the row, too.
 CALLS = (
-    ("operator, replayed", "dotcu, torch.ops", True),
-    ("operator, body each time", "dotcu, body each time, torch.ops", True),
+    ("operator, cached call", "dotcu, torch.ops", True),
+    ("operator, body at each call", "dotcu, body each time, torch.ops", True),
     ("the same, eight launches", "dotcu, body each time, 8 launches, torch.ops", True),
     ("operator that clones an argument, then launches", "dotcu, clone and launch, torch.ops", False),
     ("operator that reads a value, then launches", "dotcu, read a value and launch, torch.ops", False),
@@ -84,7 +84,7 @@ def page(path: Path, *, short: bool) -> tuple[str, str]:
     return text, f"{before}{BEGIN}\n\n{table(short=short)}\n\n{END}{after}"
 
 
-PAGES = ((ROOT / "README.md", True), (ROOT / "docs" / "calling.md", False))
+PAGES = ((ROOT / "README.md", True), (ROOT / "docs" / "explanation" / "calling.md", False))
 
 
 def main() -> int:

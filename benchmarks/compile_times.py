@@ -19,7 +19,7 @@ from pathlib import Path
 from dotcu import settings
 from dotcu.compile.build import build, build_visible
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source import inline_source
+from dotcu.compile.source.source import inline_source
 from dotcu.compile.target import Target
 from dotcu.shipping import lock
 from dotcu.shipping.assembling import Job, plan

@@ -2,7 +2,7 @@
 
     python benchmarks/gallery.py [OPERATOR ...] [--save FILE] [--write]
 
-All contenders of a case are called by turns, on a cold L2, and device time is what is told: `docs/bench.md`
+Contenders of a case are called alternately, on a cold L2, and device time is reported: `docs/explanation/measuring.md`
 says how. A goal is a share of the limit that was measured for the case's mix of reads and writes, or of a
 copy's for what is differentiated; and that those it is to be ahead of are not faster, at 99 % confidence.
 With operators named, only these are measured, and in FILE theirs are replaced, if it is of the same

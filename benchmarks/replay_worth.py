@@ -2,7 +2,7 @@
 
     python benchmarks/replay_worth.py [--save FILE] [--rounds N] [--calls N] [--only NAME ...]
 
-Two operators are made of every body, alike but for `replay=False`; so both live in one process. They are
+Two operators are made of every body, alike but for `cache_calls=False`; so both live in one process. They are
 called on 64 x 256 elements without gradients, alternating, and compared bit for bit before. A time is of the
 host alone, in microseconds per call; a ratio is the median of the rounds' ratios. The geometric mean is over
 the operators that have a plan; for the others the table has the reason.
@@ -99,12 +99,12 @@ def overloads() -> dict[str, Any]:
     return {each.qualified_name: each for operator in operators for each in operator.overloads.values()}
 
 
-def twin(overload: Any, *, replay: bool) -> Any:
+def twin(overload: Any, *, cache_calls: bool) -> Any:
     """Make an operator of the same body."""
     name = overload.qualified_name.partition("::")[2].replace(".", "_")
-    way = "replayed" if replay else "body"
-    make = dotcu.op(f"replay_worth::{name}_{way}", mutates_args=overload.signature.mutates, replay=replay)
-    return make(overload.body)
+    way = "replayed" if cache_calls else "body"
+    qualified, mutates = f"replay_worth::{name}_{way}", overload.signature.mutates
+    return dotcu.op(qualified, mutates_args=mutates, cache_calls=cache_calls)(overload.body)
 
 
 def compute(operator: Any, sample: dotcu.Sample) -> list[Tensor]:
@@ -120,7 +120,7 @@ def measure_worth(overload: Any, sample: dotcu.Sample, *, rounds: int, calls: in
     """Compare and time both ways of one operator."""
     name = overload.qualified_name
     try:
-        body, replayed = twin(overload, replay=False), twin(overload, replay=True)
+        body, replayed = twin(overload, cache_calls=False), twin(overload, cache_calls=True)
         pairs = zip(compute(body, sample), compute(replayed, sample), strict=True)
         if not all(torch.equal(a, b) for a, b in pairs):
             return Skipped(name=name, reason="the results differ")
@@ -135,13 +135,13 @@ def measure_worth(overload: Any, sample: dotcu.Sample, *, rounds: int, calls: in
         rounds=rounds,
         calls=calls,
     )
-    plans = replayed.replay.plans
+    plans = replayed.call_cache.recorded
     return Worth(
         name=name,
         body_us=spread(times[BODY]),
         replayed_us=spread(times[REPLAYED]),
         ratio=spread(ratios(times, BODY, REPLAYED)) if plans else None,
-        reason="" if plans else "; ".join(map(str, replayed.replay.reasons)),
+        reason="" if plans else "; ".join(map(str, replayed.call_cache.reasons)),
     )
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dotcu.extension import tools, torch_parts
+from dotcu.extension import tools
 
 _SOURCE = Path(__file__).parent / "unit" / "shipping" / "aoti.cpp"
 _EXPORT = """
@@ -37,7 +37,7 @@ def package(root: Path, operator: str, folder: Path, *, device: str) -> Path:
 
 def program(compiler: tools.HostCompiler, folder: Path) -> Path:
     """Compile aoti.cpp against torch's libraries."""
-    parts = torch_parts.find()
+    parts = tools.find_torch()
     library = parts.folder / "lib"
     cuda = ["-ltorch_cuda", "-lc10_cuda"] if (library / "libtorch_cuda.so").exists() else []
     words = [

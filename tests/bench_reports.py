@@ -6,13 +6,10 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from dotcu.benchmark.comparing import Change, Verdict
 from dotcu.benchmark.limits.limit import Limit
-from dotcu.benchmark.measured import Block, Call, Clocks, Measured
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.report import BenchReport
-from dotcu.benchmark.row import Key, Machine, Row
-from dotcu.benchmark.since import Compared
+from dotcu.benchmark.reports.comparison import Change, RowComparison, Verdict
+from dotcu.benchmark.reports.report import BenchReport
+from dotcu.benchmark.results import Block, CallTime, Clocks, Machine, Measured, Protocol, Row, RowKey
 from dotcu.benchmark.statistics import Ratio, Summary
 from dotcu.benchmark.work import Work
 
@@ -82,12 +79,12 @@ def row(
     if limit_us is not None:
         given["limit"] = Limit(time_us=limit_us, what=what, floor_us=limit_us * 0.8, sheet_us=limit_us * 0.9)
         given["percent"] = 100 * limit_us / us if us else None
-    key = Key(op=op, case=case, contender=contender, l2=l2)  # type: ignore[arg-type]
+    key = RowKey(op=op, case=case, contender=contender, l2=l2)  # type: ignore[arg-type]
     return Row(key=key, **given | told)
 
 
 def blocks(*states: Clocks) -> tuple[Block, ...]:
-    return tuple(Block(calls=(Call(time_us=1.0),), before=one, after=one) for one in states)
+    return tuple(Block(calls=(CallTime(time_us=1.0),), before=one, after=one) for one in states)
 
 
 def measured(*states: Clocks, by: str = "cupti", stopped: str = "noise") -> Measured:
@@ -100,8 +97,8 @@ def change(verdict: Verdict, value: float = 1.0, note: str = "") -> Change:
     return Change(verdict=verdict, ratio=near(value, 0.004), confidence=0.99, note=note)
 
 
-def compared(row: Row, change: Change | None, note: str = "", *, lost: bool = False) -> Compared:
-    return Compared(row=row, change=change, note=note, lost=lost)
+def compared(row: Row, change: Change | None, note: str = "", *, lost: bool = False) -> RowComparison:
+    return RowComparison(row=row, change=change, note=note, lost=lost)
 
 
 def report(*rows: Row, **told: Any) -> BenchReport:

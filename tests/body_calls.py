@@ -12,7 +12,7 @@ from torch import Tensor
 
 import bodies
 import dotcu
-from dotcu.call_cache.follow import Followed, follow
+from dotcu.call_cache.trace import Trace, trace
 from dotcu.gallery.add.op import add
 from dotcu.gallery.fast_add.op import fast_add
 from dotcu.gallery.matmul.op import matmul
@@ -20,12 +20,12 @@ from dotcu.gallery.square.op import square
 from dotcu.gallery.sum.op import sum as total
 
 
-def followed(body: Callable[..., Any], *args: Any, writes: tuple[str, ...] = (), **kwargs: Any) -> Followed:
+def traced(body: Callable[..., Any], *args: Any, writes: tuple[str, ...] = (), **kwargs: Any) -> Trace:
     """Follow a body with arguments as a call has them."""
     bound = inspect.signature(body).bind(*args, **kwargs)
     bound.apply_defaults()
     keyword_only = [p.name for p in inspect.signature(body).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return follow(body, bound.arguments, keyword_only=keyword_only, writes=writes)
+    return trace(body, bound.arguments, keyword_only=keyword_only, writes=writes)
 
 
 def values(body: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -34,11 +34,11 @@ def values(body: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
     return list(bound.arguments.values())
 
 
-def attempt(body: Callable[..., Any], call: dict[str, Any]) -> Followed | None:
+def attempt(body: Callable[..., Any], call: dict[str, Any]) -> Trace | None:
     """A body followed; None where it raises."""
     try:
         with dotcu.simulate(on_finding="collect"):
-            return followed(body, writes=("out",) if "out" in call else (), **call)
+            return traced(body, writes=("out",) if "out" in call else (), **call)
     except (ValueError, TypeError, ArithmeticError, RuntimeError, dotcu.errors.DotcuError):
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 
 from dotcu import settings
 from dotcu.compile import cache
+from gpu_lock import holding_gpu
 
 KEPT = {"nvrtc", "cuda_home"}  # these say which toolkit is under test
 
@@ -54,6 +56,16 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+@pytest.fixture(autouse=True)
+def _gpu_with_others(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Share the GPU with tests of other workers, but with none that has it `alone`."""
+    if not torch.cuda.is_available() or "alone" in request.fixturenames:
+        yield
+        return
+    with holding_gpu(exclusive=False):
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none."""
     if torch.cuda.is_available():
@@ -61,3 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device; torch sees none here"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line that counts the skipped tests by reason, where pytest would print one for each place."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in reports)
+    if reasons:
+        counted = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"skipped: {counted}")

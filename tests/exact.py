@@ -8,9 +8,9 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dotcu.call_cache.arguments import Argument
-from dotcu.call_cache.plan import Field, FieldKind, NumberKey, Op
-from replays import FLOAT, INT, Driver, Operator, Steps, launch, plan
+from dotcu.call_cache.native import Argument
+from dotcu.call_cache.record import Field, FieldKind, StepOp
+from recorded_calls import FLOAT, INT, Driver, Operator, Steps, launch, plan
 
 LEAST, MOST = -(2**63), 2**63 - 1
 EXACT = 2**53
@@ -63,62 +63,62 @@ def same(a: float, b: float) -> bool:
     return struct.pack("<d", a) == struct.pack("<d", b)
 
 
-WHOLE: Mapping[Op, Callable[[int, int], int]] = {
-    Op.ADD: python.add,
-    Op.SUB: python.sub,
-    Op.MUL: python.mul,
-    Op.FLOORDIV: python.floordiv,
-    Op.MOD: python.mod,
-    Op.NEG: lambda a, b: -a,
-    Op.ABS: lambda a, b: abs(a),
-    Op.MIN: min,
-    Op.MAX: max,
-    Op.LSHIFT: _shift,
-    Op.RSHIFT: python.rshift,
-    Op.AND: python.and_,
-    Op.OR: python.or_,
-    Op.XOR: python.xor,
-    Op.EQ: python.eq,
-    Op.NE: python.ne,
-    Op.LT: python.lt,
-    Op.LE: python.le,
-    Op.GT: python.gt,
-    Op.GE: python.ge,
+WHOLE: Mapping[StepOp, Callable[[int, int], int]] = {
+    StepOp.ADD: python.add,
+    StepOp.SUB: python.sub,
+    StepOp.MUL: python.mul,
+    StepOp.FLOORDIV: python.floordiv,
+    StepOp.MOD: python.mod,
+    StepOp.NEG: lambda a, b: -a,
+    StepOp.ABS: lambda a, b: abs(a),
+    StepOp.MIN: min,
+    StepOp.MAX: max,
+    StepOp.LSHIFT: _shift,
+    StepOp.RSHIFT: python.rshift,
+    StepOp.AND: python.and_,
+    StepOp.OR: python.or_,
+    StepOp.XOR: python.xor,
+    StepOp.EQ: python.eq,
+    StepOp.NE: python.ne,
+    StepOp.LT: python.lt,
+    StepOp.LE: python.le,
+    StepOp.GT: python.gt,
+    StepOp.GE: python.ge,
 }
-REAL: Mapping[Op, Callable[[float, float], float]] = {
-    Op.FADD: python.add,
-    Op.FSUB: python.sub,
-    Op.FMUL: python.mul,
-    Op.FDIV: python.truediv,
-    Op.FNEG: lambda a, b: -a,
-    Op.FABS: lambda a, b: abs(a),
+REAL: Mapping[StepOp, Callable[[float, float], float]] = {
+    StepOp.FADD: python.add,
+    StepOp.FSUB: python.sub,
+    StepOp.FMUL: python.mul,
+    StepOp.FDIV: python.truediv,
+    StepOp.FNEG: lambda a, b: -a,
+    StepOp.FABS: lambda a, b: abs(a),
 }
-TESTS: Mapping[Op, Callable[[float, float], bool]] = {
-    Op.FEQ: python.eq,
-    Op.FNE: python.ne,
-    Op.FLT: python.lt,
-    Op.FLE: python.le,
-    Op.FGT: python.gt,
-    Op.FGE: python.ge,
-    Op.SAME: same,
+TESTS: Mapping[StepOp, Callable[[float, float], bool]] = {
+    StepOp.FEQ: python.eq,
+    StepOp.FNE: python.ne,
+    StepOp.FLT: python.lt,
+    StepOp.FLE: python.le,
+    StepOp.FGT: python.gt,
+    StepOp.FGE: python.ge,
+    StepOp.SAME: same,
 }
-ROUNDINGS: Mapping[Op, Callable[[float, float], int]] = {
-    Op.TRUNC: lambda a, b: math.trunc(a),
-    Op.FLOOR: lambda a, b: math.floor(a),
-    Op.CEIL: lambda a, b: math.ceil(a),
+ROUNDINGS: Mapping[StepOp, Callable[[float, float], int]] = {
+    StepOp.TRUNC: lambda a, b: math.trunc(a),
+    StepOp.FLOOR: lambda a, b: math.floor(a),
+    StepOp.CEIL: lambda a, b: math.ceil(a),
 }
-FLOATS_OF = {*REAL, Op.TO_FLOAT}
+FLOATS_OF = {*REAL, StepOp.TO_FLOAT}
 """Ops that give doubles."""
 
 
-def compute(op: Op, a: Any, b: Any) -> Any:
+def compute(op: StepOp, a: Any, b: Any) -> Any:
     """What an op gives in numbers without an end.
 
     Raises:
         Unfit: It gives none of 64 bits.
     """
     try:
-        if op is Op.TO_FLOAT:
+        if op is StepOp.TO_FLOAT:
             return _to_float(a)
         if op in REAL:
             return REAL[op](a, b)
@@ -130,7 +130,7 @@ def compute(op: Op, a: Any, b: Any) -> Any:
     return found
 
 
-def written(op: Op, a: Any, b: Any) -> bytes | str:
+def written(op: StepOp, a: Any, b: Any) -> bytes | str:
     """What a launch with the result of one op is to be told."""
     try:
         found = compute(op, a, b)
@@ -144,21 +144,23 @@ def noting(
 ) -> Operator:
     """An operator whose launch is told the value of a step."""
     kind = (
-        FieldKind.FLOAT64 if steps[last].op in {*FLOATS_OF, Op.FLOAT, Op.FLOAT_ARGUMENT} else FieldKind.INT64
+        FieldKind.FLOAT64
+        if steps[last].op in {*FLOATS_OF, StepOp.FLOAT, StepOp.FLOAT_ARGUMENT}
+        else FieldKind.INT64
     )
     launched = launch(steps, Field(offset=0, kind=kind, step=last))
     return Operator(driver, arguments, plan(keys, steps, launches=(launched,)))
 
 
-def of_two(driver: Driver, op: Op, left: Any, right: Any) -> Operator:
+def of_two(driver: Driver, op: StepOp, left: Any, right: Any) -> Operator:
     """An operator of two numbers whose launch is told an op of them, or of a constant in a number's place."""
     steps, is_float = Steps(), op in {*REAL, *TESTS, *ROUNDINGS}
-    constant, leaf = (Op.FLOAT, Op.FLOAT_ARGUMENT) if is_float else (Op.INT, Op.INT_ARGUMENT)
+    constant, leaf = (StepOp.FLOAT, StepOp.FLOAT_ARGUMENT) if is_float else (StepOp.INT, StepOp.INT_ARGUMENT)
     a, b = (
         steps.add(leaf, i) if value is None else steps.add(constant, value=value)
         for i, value in enumerate((left, right))
     )
-    key, argument = NumberKey(is_float=is_float), FLOAT if is_float else INT
+    key, argument = float if is_float else int, FLOAT if is_float else INT
     return noting(driver, [key, key], [argument, argument], steps, steps.add(op, a, b))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from replays import configured
+from recorded_calls import configured
 
 Dim = ctypes.c_uint * 3
 

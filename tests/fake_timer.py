@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dotcu.benchmark.measured import Call, Means
-from dotcu.benchmark.timers import Shot, Timer
+from dotcu.benchmark.results import CallTime, Means
+from dotcu.benchmark.timers import TimedCall, Timer
 
 Us = Callable[[], float]
 
@@ -55,7 +55,7 @@ class FakeTimer(Timer):
         self.us = dict(us or {})
         self.name = name  # type: ignore[misc]
         self.failures = list(failures)
-        self.blocks: list[list[Shot]] = []
+        self.blocks: list[list[TimedCall]] = []
         self.waited = 0
 
     @property
@@ -63,18 +63,18 @@ class FakeTimer(Timer):
         """What was queued so far."""
         return self.helpers.log  # type: ignore[no-any-return]
 
-    def time(self, shots: Sequence[Shot]) -> list[Call]:
-        self.blocks.append(list(shots))
-        calls = [self._call(shot) for shot in shots]
+    def time(self, timed_calls: Sequence[TimedCall]) -> list[CallTime]:
+        self.blocks.append(list(timed_calls))
+        calls = [self._call(timed_call) for timed_call in timed_calls]
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None:
             raise failure
         return calls
 
-    def _call(self, shot: Shot) -> Call:
-        self._take(shot, self.helpers.begin, self.helpers.end)
-        us = self.us.get(shot.name, 10.0)
-        return Call(time_us=us() if callable(us) else us, kernels=1)
+    def _call(self, timed_call: TimedCall) -> CallTime:
+        self._take(timed_call, self.helpers.begin, self.helpers.end)
+        us = self.us.get(timed_call.name, 10.0)
+        return CallTime(time_us=us() if callable(us) else us, kernels=1)
 
     def wait(self) -> None:
         self.waited += 1

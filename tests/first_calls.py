@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotcu.benchmark.first_call.catalogue import START
-from dotcu.benchmark.first_call.report import Cache, FirstCall, Phase, Run
+from dotcu.benchmark.first_call import START, Cache, FirstCall, FirstCallRun, Phase
 
 COMPILED = {"call": 3.0, "imports": 900.0, "compile": 80.0, "store": 5.0, "launch": 0.04}
 CACHED = {"call": 3.0, "imports": 900.0, "cache": 0.5, "launch": 0.04}
 
 
-def run(cache: Cache, call: dict[str, float], **start: float) -> Run:
+def run(cache: Cache, call: dict[str, float], **start: float) -> FirstCallRun:
     """A process, with what its phases took; the stopwatch beside it went on for half a millisecond."""
     spent = {"interpreter": 10.0, "torch": 2000.0, **start}
     assert spent.keys() <= START.keys() | {"compile"}
@@ -22,7 +21,7 @@ def run(cache: Cache, call: dict[str, float], **start: float) -> Run:
     ]
     whole_ms = sum(phase.ms for phase in phases) + 0.5
     later = (1.5, 0.02, 0.011, 0.012, 0.013)
-    return Run(
+    return FirstCallRun(
         cache=cache, phases=tuple(phases), whole_ms=whole_ms, imported=("torch._dynamo",), later_ms=later
     )
 
@@ -33,7 +32,7 @@ def report(**values: Any) -> FirstCall:
         "operator": "mylib::scale_add",
         "sample": "Sample(float32[1])",
         "device": "NVIDIA H200 (cuda:0)",
-        "planned": True,
+        "recorded": True,
         "versions": {"torch": "2.11.0"},
         "runs": (run("empty", COMPILED), run("filled", CACHED)),
     }

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dotcu.inspection.html import (
-    CodeLine,
-    Fact,
-    KernelPane,
-    Metric,
-    Note,
-    Page,
-    SourceFile,
-    SourceLine,
-)
+from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.html.page import CodeLine, Fact, FileLines, KernelPane, Note, Page
 
 SOURCE = (
     "// scale",
@@ -23,45 +15,44 @@ SOURCE = (
     "    x[threadIdx.x] = twice(x[threadIdx.x]);",
     "}",
 )
-LINE, CALL, END = ("scale.cu", 2), ("scale.cu", 4), ("scale.cu", 5)
+LINE, CALL, END = (SourceLocation("scale.cu", number) for number in (2, 4, 5))
 
 
-def source_file(*lines: str, name: str = "scale.cu") -> SourceFile:
-    numbered = tuple(SourceLine(number=number, text=text) for number, text in enumerate(lines, 1))
-    return SourceFile(name=name, lines=numbered)
+def numbered(*lines: str) -> FileLines:
+    return tuple(enumerate(lines, 1))
 
 
 def scale(arch: str = "sm_90", **changes: Any) -> KernelPane:
     """A kernel that doubles its element through a function, which is inlined."""
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "scale",
         "arch": arch,
         "facts": (Fact(name="registers", value="8", note="one less changes nothing", tone="good"),),
-        "notes": (Note(text="loads of 4 bytes", place=CALL),),
-        "source": (source_file(*SOURCE),),
+        "notes": (Note(text="loads of 4 bytes", location=CALL),),
+        "source": {"scale.cu": numbered(*SOURCE)},
         "ptx": (
-            CodeLine(text="\tld.global.f32 \t%f1, [%rd4];", label="20", places=(CALL,)),
-            CodeLine(text="\tadd.f32 \t%f2, %f1, %f1;", label="22", places=(LINE, CALL)),
-            CodeLine(text="\tst.global.f32 \t[%rd4], %f2;", label="24", places=(CALL,)),
-            CodeLine(text="\tret;", label="26", places=(END,)),
+            CodeLine(text="\tld.global.f32 \t%f1, [%rd4];", label="20", chain=(CALL,)),
+            CodeLine(text="\tadd.f32 \t%f2, %f1, %f1;", label="22", chain=(LINE, CALL)),
+            CodeLine(text="\tst.global.f32 \t[%rd4], %f2;", label="24", chain=(CALL,)),
+            CodeLine(text="\tret;", label="26", chain=(END,)),
         ),
         "sass": (
-            CodeLine(text="LDG.E R0, desc[UR4][R2.64]", label="0000", places=(CALL,)),
+            CodeLine(text="LDG.E R0, desc[UR4][R2.64]", label="0000", chain=(CALL,)),
             CodeLine(text=".L_x_0:"),
-            CodeLine(text="FADD R5, R0, R0", label="0010", places=(LINE, CALL)),
-            CodeLine(text="STG.E desc[UR4][R2.64], R5", label="0020", places=(CALL,)),
-            CodeLine(text="EXIT", label="0030", places=(END,)),
+            CodeLine(text="FADD R5, R0, R0", label="0010", chain=(LINE, CALL)),
+            CodeLine(text="STG.E desc[UR4][R2.64], R5", label="0020", chain=(CALL,)),
+            CodeLine(text="EXIT", label="0030", chain=(END,)),
             CodeLine(text="BRA `(.L_x_0)", label="0040"),
         ),
-        "metrics": (
-            Metric(name="lane instructions", told="Once for each lane", counts={LINE: 32, CALL: 12800}),
-            Metric(name="sectors", told="Of 32 bytes", counts={CALL: 8}),
-        ),
+        "metrics": {
+            "lane instructions": ("Once for each lane", {LINE: 32, CALL: 12800}),
+            "sectors": ("Of 32 bytes", {CALL: 8}),
+        },
     }
-    return KernelPane(**{**given, **changes})
+    return KernelPane(**{**fields, **changes})
 
 
-def page_of(*kernels: KernelPane, title: str = "scale.cu") -> Page:
+def page_with(*kernels: KernelPane, title: str = "scale.cu") -> Page:
     return Page(title=title, kernels=kernels or (scale(),), rows=(("compiler", "NVRTC 13.0"),))
 
 

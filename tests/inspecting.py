@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dotcu.compile import CompileOptions, Target, inline_source, toolchain
-from dotcu.inspection.code.assembling import Wanted, assemble
-from dotcu.inspection.code.inspected import InspectedKernel
-from dotcu.inspection.code.sources import kernels_of
+from dotcu.inspection.code.build import BuildRequest, build_all
+from dotcu.inspection.code.report import InspectedKernel
+from dotcu.inspection.code.source_kernels import kernels_in_source
 
 needs_nvdisasm = pytest.mark.skipif(
     toolchain.find_tool("nvdisasm") is None, reason="needs nvdisasm: pip install nvidia-cuda-nvdisasm"
@@ -19,6 +19,13 @@ needs_nvdisasm = pytest.mark.skipif(
 needs_cuobjdump = pytest.mark.skipif(
     toolchain.find_tool("cuobjdump") is None, reason="needs cuobjdump: pip install nvidia-cuda-cuobjdump"
 )
+
+GENERATIONS = [
+    "sm_75",
+    "sm_90a",
+    *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("sm_80", "sm_89", "sm_100a", "sm_120a")),
+]
+"""Architectures whose machine code differs in form; two of them are tried in every run."""
 
 KERNELS = r"""
 #include <cuda_bf16.h>
@@ -201,9 +208,10 @@ def everything(arch: str, *, with_sass: bool = True) -> dict[str, InspectedKerne
     return found if with_sass else {name: replace(one, function=None) for name, one in found.items()}
 
 
+@functools.cache
 def inspected(text: str, arch: str = "sm_90", **options: Any) -> dict[str, InspectedKernel]:
     """The plain kernels of a text, by name."""
-    unit = kernels_of(inline_source(text), CompileOptions(**options)).plain
-    (made,) = assemble([Wanted(unit=unit, target=Target.parse(arch), shapes={})])
-    assert not made.failed, made.failed
-    return {code.name: InspectedKernel(code=code, function=function) for code, function in made.kernels}
+    unit = kernels_in_source(inline_source(text), CompileOptions(**options)).plain
+    built = build_all([BuildRequest(unit=unit, target=Target.parse(arch))])
+    assert not built.failed, built.failed
+    return {code.name: InspectedKernel(code=code, function=function) for code, function in built.kernels}

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from dotcu import settings
 from dotcu.errors import ToolchainError
-from dotcu.extension import making
-from dotcu.extension.tools import HostCompiler, host, nvcc
-from dotcu.extension.torch_parts import TorchParts
-from dotcu.extension.units import Request, Tools
+from dotcu.extension import build
+from dotcu.extension.plan import NativeRequest, NativeTools
+from dotcu.extension.tools import HostCompiler, TorchInstall, host, nvcc
 
 # Compiles by joining a source and the headers that it includes, and writes a depfile, as g++ does.
 FAKE = r"""#!/bin/sh
@@ -90,7 +89,7 @@ class Project:
 
     folder: Path
     fake: Fake
-    torch: TorchParts
+    torch: TorchInstall
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -104,8 +103,8 @@ class Project:
         flags: tuple[str, ...] = (),
         include: tuple[str, ...] = (),
         link_flags: tuple[str, ...] = (),
-    ) -> Request:
-        return Request(
+    ) -> NativeRequest:
+        return NativeRequest(
             name="lib",
             sources=tuple(self.folder / name for name in names),
             flags=flags,
@@ -113,8 +112,8 @@ class Project:
             link_flags=link_flags,
         )
 
-    def tools(self) -> Tools:
-        return Tools(host=self.fake.compiler(), nvcc=None, torch=self.torch)
+    def tools(self) -> NativeTools:
+        return NativeTools(host=self.fake.compiler(), nvcc=None, torch=self.torch)
 
     def build(self, *names: str, **options: tuple[str, ...]) -> bytes:
-        return making.build(self.request(*names, **options), self.tools()).path.read_bytes()
+        return build.build_request(self.request(*names, **options), self.tools()).path.read_bytes()

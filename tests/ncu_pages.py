@@ -121,10 +121,10 @@ elif "--import" in words:
     view = words[words.index("--print-source") + 1] if page == "source" else ""
     sys.stdout.write({pages!r}[page + view])
 else:
-    order = json.loads(words[-2])
+    request = json.loads(words[-2])
     pathlib.Path({log!r}).write_text(json.dumps(words))
     if {answer!r} is not None:
-        pathlib.Path(order["answer"]).write_text(json.dumps({answer!r}))
+        pathlib.Path(request["reply"]).write_text(json.dumps({answer!r}))
     if said:
         sys.stdout.write(said)
     else:

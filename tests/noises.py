@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.benchmark.measured import Block, Call, Clocks, Means, Measured
+from dotcu.benchmark.results import Block, CallTime, Clocks, Means, Measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,9 @@ def measured(
     states = clocks or [Clocks()] * len(blocks)
     kernels = 1 if by == "cupti" else None
     made = tuple(
-        Block(calls=tuple(Call(time_us=float(t), kernels=kernels) for t in block), before=state, after=state)
+        Block(
+            calls=tuple(CallTime(time_us=float(t), kernels=kernels) for t in block), before=state, after=state
+        )
         for block, state in zip(blocks, states, strict=True)
     )
     return Measured(contender=contender, l2="cold", by=by, blocks=made, resolution_us=step_us)

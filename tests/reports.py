@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dotcu.checking.outcome import FellShort, Held, Outcome, Result, Skipped
-from dotcu.checking.report import Checked, CheckReport
+from dotcu.checking.report import CheckedOverload, CheckReport
+from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped
 
 NAME = "mylib::scale"
 
@@ -20,18 +20,18 @@ def named(check: str, outcome: Outcome, case: str) -> Result:
     return Result(overload=NAME, check=check, trial=f"{NAME}/call/{case}", outcome=outcome)
 
 
-def held(check: str, *, cases: int = 1, overload: str = NAME, **told: Any) -> list[Result]:
-    return [result(check, Held(**told), case, overload) for case in range(cases)]
+def passed(check: str, *, cases: int = 1, overload: str = NAME, **told: Any) -> list[Result]:
+    return [result(check, Passed(**told), case, overload) for case in range(cases)]
 
 
-def short(
+def failed(
     check: str, *, cases: int = 1, reason: str = "it is wrong", evidence: str = "", overload: str = NAME
 ) -> list[Result]:
     """Shortfalls; `#` in the reason stands for the number of the case."""
     return [
         result(
             check,
-            FellShort(reason=reason.replace("#", str(case)), evidence=evidence, reproduce=f"again {case}"),
+            Failed(reason=reason.replace("#", str(case)), evidence=evidence, reproduce=f"again {case}"),
             case,
             overload,
         )
@@ -40,7 +40,7 @@ def short(
 
 
 def skipped(check: str, why: str, *, cases: int = 1) -> list[Result]:
-    return [result(check, Skipped(why=why), case) for case in range(cases)]
+    return [result(check, Skipped(reason=why), case) for case in range(cases)]
 
 
 def report(*results: Iterable[Result], **told: Any) -> CheckReport:
@@ -49,6 +49,6 @@ def report(*results: Iterable[Result], **told: Any) -> CheckReport:
         "device": "simulator",
         "level": "quick",
         "seed": 0,
-        "overloads": (Checked(name=NAME, dtypes=("float32",)),),
+        "overloads": (CheckedOverload(name=NAME, dtypes=("float32",)),),
     }
     return CheckReport(results=tuple(one for some in results for one in some), **given | told)

@@ -201,7 +201,9 @@ class Drawer:
         if self.random.random() < 0.1:
             config["block"] = self.one([0, -1, 1025, (32, 33), True, 2.0, (), np.int32(32), [32, 2], None])
         if self.random.random() < 0.2:
-            config["smem_bytes"] = self.one([0, 16, 49152, -1, 1 << 20, 1.0, None, True, np.int64(8)])
+            config["smem_bytes"] = self.one(
+                [0, 16, 4096, 49152, 232448, 232449, -1, 1 << 20, 1.0, None, True, np.int64(8)]
+            )
         if self.random.random() < 0.1:
             config["cluster"] = self.one([None, 1, (1, 1, 1), 17, 0, (0, 0, 0), (0, 1, 1), 3, "1", 1.5])
         if self.random.random() < 0.1:

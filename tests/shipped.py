@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dotcu import settings
 from dotcu.shipping import building, project
-from dotcu.shipping.files import compiled
+from dotcu.shipping.hook import compiled
 
 _number = itertools.count()
 
@@ -106,7 +106,7 @@ def make(
     return made
 
 
-def lock(made: Made) -> building.Plan:
+def lock(made: Made) -> building.WheelPlan:
     """Follow the operators and write the lock, as `dotcu build` does."""
     planned = building.prepare(project.read(made.root))
     building.compile_kernels(planned, lambda _: None)

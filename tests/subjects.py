@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import dotcu
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
 

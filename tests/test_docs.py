@@ -1,21 +1,24 @@
-"""Every code block of README.md, docs/ and the gallery's pages does what its page says it does.
+"""Every code block of README.md, docs/ and the gallery's pages does what its page says.
 
 The blocks of a page are run in order, in an empty folder of its own:
 
     ```cuda title="scale.cu"     any block with a title is written to that file
     ```python                    run, in one namespace for the page
-    ```console                   each `$ line` is run by a shell, and what it prints is compared
+    ```console                   a shell runs each `$ line`, and its output is compared
     ```sh                        not run: lines that install something or need a clone
 
-In expected output `...` stands for any text, and what is measured (a time, a percentage, a number
-below one) for any other. A block under `<!-- needs a GPU -->` is skipped where there is none.
+In expected output `...` matches any text, and a measured value (a time, a percentage, a number below
+one) matches any other. A block under `<!-- needs a GPU -->` is skipped on a machine without one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -27,9 +30,10 @@ from types import ModuleType
 import pytest
 import torch
 
+import dotcu
 from dotcu import errors
 from dotcu.benchmark.limits import limit
-from dotcu.benchmark.protocol import Protocol
+from dotcu.benchmark.results import Protocol
 from dotcu.checking import numerics
 from dotcu.checking.catalogue import CHECKS
 
@@ -41,9 +45,9 @@ PAGES = [
     *sorted((ROOT / "src" / "dotcu" / "gallery").rglob("*.md")),
 ]
 LONG = {
-    *("bench.md", "build.md", "check.md", "cli.md", "everywhere.md", "inspect.md", "mixed.md", "native.md"),
-    *("new.md", "operators.md", "performance.md", "pitfalls.md", "reading_code.md", "simulator.md"),
-    "tutorial.md",
+    *("bench.md", "build.md", "check.md", "commands.md", "everywhere.md", "host_code.md", "inspect.md"),
+    *("launching.md", "native.md", "operators.md", "package.md", "performance.md", "pitfalls.md"),
+    *("project.md", "reading_code.md", "simulator.md"),
 }
 """Pages whose commands take long; `make test-all` runs them."""
 
@@ -52,6 +56,7 @@ BLOCK = re.compile(
     r"(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
+SCRIPT = re.compile(r"python (\w+\.py)")
 COMMAND = re.compile(r"^\$ (?P<line>[^\n]*)\n(?P<output>.*?)(?=^\$ |\Z)", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"\b\d+(\.\d+)? (µs|ms|s)\b|\b\d+%|\b0\.\d+\b")
 NOT_RUN = {"sh", "text", "cuda", "toml", "yaml", "cpp"}
@@ -59,7 +64,7 @@ NOT_RUN = {"sh", "text", "cuda", "toml", "yaml", "cpp"}
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A fenced block: its language, the file that it is, its text, and the line that it starts on."""
+    """A fenced block of a page."""
 
     language: str
     title: str
@@ -92,7 +97,7 @@ def normal(text: str) -> str:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `python` and `dotcu` of the environment under test, whatever PATH has."""
+    """Return a folder with `python` and `dotcu` of the environment under test."""
     folder = tmp_path_factory.mktemp("bin")
     for name, words in {"python": [sys.executable], "dotcu": [sys.executable, "-m", "dotcu"]}.items():
         (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
@@ -101,20 +106,36 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_console(block: Block, page: Path, programs: Path, cache: Path) -> None:
-    path = os.pathsep.join([str(programs), os.environ["PATH"]])
     for command in COMMAND.finditer(block.text):
-        done = subprocess.run(
-            command["line"],
-            shell=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=dict(os.environ) | {"PATH": path, "DOTCU_CACHE_DIR": str(cache)},
-            check=False,
-        )
-        got = done.stdout.replace(f"{Path.cwd()}/", "")
+        script = SCRIPT.fullmatch(command["line"])
+        if script and page.name not in LONG:
+            printed = run_here(script[1])
+        else:
+            printed = run_in_shell(command["line"], programs, cache)
+        got = printed.replace(f"{Path.cwd()}/", "")
         where = f"{page.name}:{block.line}: $ {command['line']}"
         assert matches(command["output"], got), f"{where}\n--- expected\n{command['output']}--- got\n{got}"
+
+
+def run_here(script: str) -> str:
+    """Run a script in this process, which has imported torch, and return what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
+        runpy.run_path(script, run_name="__main__")
+    return printed.getvalue()
+
+
+def run_in_shell(line: str, programs: Path, cache: Path) -> str:
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    done = subprocess.run(
+        line,
+        shell=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=dict(os.environ) | {"PATH": path, "DOTCU_CACHE_DIR": str(cache)},
+        check=False,
+    )
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -140,6 +161,7 @@ def test_page(
         if block.needs_gpu and not torch.cuda.is_available():
             continue
         if block.title:
+            Path(block.title).parent.mkdir(parents=True, exist_ok=True)
             Path(block.title).write_text(block.text)
             sys.modules.pop(Path(block.title).stem, None)  # another page may have a file of that name
         elif block.language == "python":
@@ -178,34 +200,84 @@ def test_output_that_does_not_fit(expected: str, got: str) -> None:
     assert not matches(expected, got)
 
 
-def test_every_error_has_its_line_in_the_docs() -> None:
-    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-    names = [
-        name
-        for name, value in vars(errors).items()
-        if isinstance(value, type) and name in (errors.__doc__ or "")
-    ]
-    assert [name for name in names if f"`{name}`" not in page and f"errors.{name}`" not in page] == []
-
-
 def test_the_table_of_checks_is_the_catalogue() -> None:
-    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (quick|standard|full) \|$", page, re.MULTILINE)
     assert rows == [(check.name, check.finds, check.level.name.lower()) for check in CHECKS.values()]
 
 
 def test_the_bound_in_the_docs_is_the_one_in_force() -> None:
-    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
-    told = re.findall(r"\*\*(\d+) times\*\*", page.partition("## The bound")[2].partition("\n## ")[0])
-    assert told == [f"{numerics.MARGIN:g}", f"{numerics.NORM_MARGIN:g}"]
+    page = (ROOT / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
+    stated = re.findall(r"\*\*(\d+) times\*\*", page.partition("## The bound")[2].partition("\n## ")[0])
+    assert stated == [f"{numerics.MARGIN:g}", f"{numerics.NORM_MARGIN:g}"]
 
 
 def test_the_parameters_of_a_measurement_in_the_docs_are_those_in_force() -> None:
-    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "measuring.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| .* \|$", page, re.MULTILINE)
     assert rows == [(name, str(value)) for name, value in dataclasses.asdict(Protocol()).items()]
-
-
-def test_what_marks_a_row_in_the_docs_is_what_does() -> None:
-    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
     assert f"Above {limit.MARKED_ABOVE:g} % a row is marked" in page
+
+
+def test_every_template_to_come_from_has_the_same_four_sections() -> None:
+    folder = ROOT / "docs" / "coming_from"
+    for page in folder.glob("*.md"):
+        if page.name != "index.md":
+            headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+            assert headings == ["What you have", "What you write now", "What you gain", "What you lose"], page
+
+
+OUTSIDE = [page for page in PAGES if ROOT / "docs" not in page.parents]
+"""Pages that mkdocs does not build, and whose links it does not check."""
+
+
+@pytest.mark.parametrize("page", OUTSIDE, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_outside_of_the_site_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        other = page.parent / target
+        assert other.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w-]", "", h.lower().replace(" ", "-")) for h in headings], anchor
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "dotcu"
+    for name in set(re.findall(r"\b[a-z_]+/[a-z_/]*(?:[a-z_]+\.(?:py|c)|(?<=/))(?=[\s`,:;)])", page)):
+        assert (source / name).exists() or (ROOT / name).exists(), name
+    for file, names in re.findall(r"\b([a-z_]+/[a-z_/]+\.py): ([A-Za-z_.]+)\b", page):
+        text = (source / file).read_text(encoding="utf-8")
+        for name in names.split("."):
+            assert re.search(rf"^ *(?:def|class) {name}\b", text, re.MULTILINE), f"{file}: {name}"
+
+
+TROUBLE = """
+template <typename T> __global__ void scale(T* x) { x[threadIdx.x] *= 2; }
+__global__ void copy(const float* x, float* out, int n) { if (threadIdx.x < n) out[0] = x[0]; }
+__global__ void large(float* out) { __shared__ float t[20000]; t[threadIdx.x] = 1; out[threadIdx.x] = t[0]; }
+__global__ void shared(float* out) { extern __shared__ float s[]; s[threadIdx.x] = 1; *out = s[0]; }
+"""
+
+
+def test_the_messages_of_troubleshooting_are_those_that_are_raised() -> None:
+    page = (ROOT / "docs" / "howto" / "troubleshooting.md").read_text(encoding="utf-8")
+    kernels, x, out = dotcu.load_inline(TROUBLE), torch.ones(4, 4), torch.empty(16)
+    infinity = dotcu.load_inline("__global__ void f(float* x) { *x = INFINITY; }")
+    for message, call, arguments in (
+        ('identifier "INFINITY" is undefined', infinity.f, (x,)),
+        ("is a template and was used without template arguments", kernels.scale, (x,)),
+        ("with strides (1, 4)", kernels.copy, (x.T, out, 16)),
+        ("takes an int from -2147483648 to 2147483647, got", kernels.copy, (x, out, 2**31)),
+        ("takes 3 arguments, got 2. Missing: int n.", kernels.copy, (x, out)),
+        ("got 80000 bytes of static shared memory; the limit is 49152", kernels.large, (out,)),
+        ("was launched on a tensor that requires grad", kernels.copy, (x.clone().requires_grad_(), out, 16)),
+        ("has 0 bytes of shared memory", kernels.shared, (out,)),
+    ):
+        with pytest.raises(errors.DotcuError) as raised:
+            call(*arguments, grid=1, block=32)
+        assert message in " ".join(str(raised.value).split())
+        assert message in page
+    with pytest.raises(errors.LaunchConfigError, match=r"got block\.x=2048; the limit is 1024"):
+        kernels.copy(x, out, 16, grid=1, block=2048)

@@ -60,7 +60,7 @@ def build(folder: Path, **environment: str) -> Path:
 
 WHEEL_BYTES = 1_300_000
 """dotcu's own, with the simulator, the checker and the gallery's sources; compiled code comes beside that,
-see docs/design/0013-code-in-wheels.md."""
+see docs/explanation/decisions.md, "Shipping"."""
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,9 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import Outcome
-from dotcu.checking.running import run
+from dotcu.checking.running import run_here as run
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Outcome, Trial
 from dotcu.operator import Operator
 
 kernels = dotcu.load_inline("""

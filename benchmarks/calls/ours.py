@@ -149,8 +149,8 @@ def define_add(name: str, **options: Any) -> Any:
 
 OPERATORS = {
     "add": Once(partial(define_add, "add")),
-    "add_by_its_body": Once(partial(define_add, "add_by_its_body", replay=False)),
-    "add_eight_times": Once(partial(define, add_eight_times, "add_eight_times", replay=False)),
+    "add_by_its_body": Once(partial(define_add, "add_by_its_body", cache_calls=False)),
+    "add_eight_times": Once(partial(define, add_eight_times, "add_eight_times", cache_calls=False)),
     "add_to_clone": Once(partial(define, add_to_clone, "add_to_clone")),
     "scale_add": Once(partial(define, scale_add, "scale_add")),
     "scale_add_by_tensor": Once(partial(define, scale_add_by_tensor, "scale_add_by_tensor")),

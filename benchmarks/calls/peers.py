@@ -1,6 +1,7 @@
 """The peers in Python. Each is given what an author can make ready before the call.
 
 That is the compiled kernel, and for those who take them the launch configuration and the stream object.
+cuda.core is a package of its own: pip install cuda-core
 Only the C++ contenders and dotcu check what they are called with.
 """
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.row import Row
+from dotcu.benchmark.results import Protocol, Row
 from rivals.cases import Case
 
 EAGER, COMPILED = "torch eager", "torch.compile"

@@ -1,7 +1,7 @@
-"""Writes the documentation for assistants, each time the site is built.
+"""Write the documentation for assistants when the site is built.
 
 llms.txt         every page of the navigation, with its first sentence (https://llmstxt.org)
-llms-full.txt    their whole text; where a page shows an object, its signature and docstring
+llms-full.txt    their text, with the signature and docstring of each object that a page shows
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any
 SHOWN = re.compile(
     r"^::: (?P<path>[\w.]+)$(\n    options:\n      members: \[(?P<members>[\w, ]*)\]$)?", re.MULTILINE
 )
-"""An object that a page shows, and the members that it names; without a list, all that are public."""
+"""An object that a page shows, and the listed members; without a list, all public ones."""
 
 _pages: dict[str, str] = {}
 
 
 def on_config(config: Any) -> None:
-    """Called by MkDocs first: forget the pages of an earlier build."""
+    """Forget the pages of an earlier build; MkDocs calls this first."""
     _pages.clear()
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> None:
-    """Called by MkDocs for each page, after the other hook has filled it in."""
+    """Store a page; MkDocs calls this after the other hook has filled it in."""
     _pages[page.file.src_uri] = markdown
 
 
 def on_post_build(config: Any) -> None:
-    """Called by MkDocs when the site is there."""
+    """Write both files; MkDocs calls this when the site is built."""
     site = Path(config.site_dir)
     head = f"# {config.site_name}\n\n> {config.site_description}\n"
     lines = "\n".join(listed(config.nav, config.site_url or ""))
@@ -47,7 +47,7 @@ def on_post_build(config: Any) -> None:
 
 
 def listed(nav: list[Any], root: str) -> Iterator[str]:
-    """The sections of the navigation, with the pages of each."""
+    """Yield the sections of the navigation with their pages."""
     for entry in nav:
         ((title, below),) = entry.items()
         if isinstance(below, list):
@@ -58,7 +58,7 @@ def listed(nav: list[Any], root: str) -> Iterator[str]:
 
 
 def in_order(nav: list[Any]) -> Iterator[tuple[str, str]]:
-    """Every page as the navigation has it: its title and its file."""
+    """Yield the title and file of every page, in the order of the navigation."""
     for entry in nav:
         if isinstance(entry, str):
             yield re.search(r"^# (.*)$", _pages[entry], re.MULTILINE)[1], entry
@@ -71,7 +71,7 @@ def in_order(nav: list[Any]) -> Iterator[tuple[str, str]]:
 
 
 def first_sentence(markdown: str) -> str:
-    """What a page begins with, without links: its first paragraph as far as the first full stop."""
+    """Return the first sentence of a page, without links."""
     paragraphs = re.split(r"\n\s*\n", re.sub(r"^#.*$|^<!--.*-->$", "", markdown, flags=re.MULTILINE))
     words = " ".join(next(filter(str.strip, paragraphs), "").split())
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.split(r"(?<=\.) (?=[A-Z`])", words)[0])
@@ -81,7 +81,7 @@ def first_sentence(markdown: str) -> str:
 
 
 def described(handler: Any, path: str, members: str | None) -> str:
-    """An object as text: its signature and docstring, and those of its members."""
+    """Return the signature and docstring of an object and its members, as text."""
     shown = handler.collect(path, handler.get_options({}))
     shown = shown.final_target if shown.is_alias else shown
     public = [name for name in shown.members if not name.startswith("_")] if shown.is_class else []

@@ -1,4 +1,4 @@
-"""An extension of Griffe, which reads the docstrings: in the gallery a function has its package's name."""
+"""An extension of Griffe for the gallery, where a function has the name of its package."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import griffe
 
 
 class Functions(griffe.Extension):
-    """Drops the functions that `dotcu.gallery` imports: one named as its module is a cycle to Griffe."""
+    """Drop the functions that `dotcu.gallery` imports: Griffe sees one named like its module as a cycle."""
 
     def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
-        """Called by Griffe for each module, before those below it are read."""
+        """Remove the aliases of a module; Griffe calls this before it reads the submodules."""
         if mod.path.startswith("dotcu.gallery"):
             for name in [name for name, member in mod.members.items() if member.is_alias]:
                 del mod.members[name]

@@ -1,6 +1,6 @@
-"""Writes the reference of commands, errors and variables from the source, each time the site is built.
+"""Generate the reference of commands, errors and variables from the source when the site is built.
 
-A page says where by a line of its own: `<!-- written: commands -->`.
+A page marks the place with a line of its own: `<!-- written: commands -->`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dotcu.cli.main import parser
 
 DOCS = Path(__file__).parent.parent
 MARK = re.compile(r"^<!-- written: (\w+) -->$", re.MULTILINE)
-ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<when>.*) \| (?P<remedy>.*) \|$", re.MULTILINE)
-"""A row of a table of docs/errors.md."""
+ROW = re.compile(r"^\| `(\w+)` \| .+ \| .+ \|$", re.MULTILINE)
+"""A row of a table of docs/reference/errors.md: the error, when it is raised, what to do."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by MkDocs for each page, before it becomes HTML."""
+    """Fill in the marks of a page; MkDocs calls this before the page becomes HTML."""
     return MARK.sub(lambda mark: "\n".join(WRITERS[mark[1]]()), markdown)
 
 
@@ -33,7 +33,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def commands() -> Iterator[str]:
-    """Every command: how it is called, its arguments and options, in the words of its `--help`."""
+    """Yield every command with its usage, arguments and options, as in its `--help`."""
     root: Any = get_command(parser())
     with root.make_context("dotcu", [], resilient_parsing=True) as above:
         yield from command("dotcu", root, above)
@@ -54,11 +54,11 @@ def command(path: str, verb: Any, context: Any) -> Iterator[str]:
 
 
 def variables() -> Iterator[str]:
-    """Every environment variable that dotcu reads."""
+    """Yield every environment variable that dotcu reads."""
     heads = ("variable", "takes; default", "meaning")
     yield from table(heads, map(variable, dataclasses.fields(settings.Settings)))
     read = ", ".join(f"`{name}`" for name in settings.READ_BY_COMPILERS)
-    yield f"Compilers read some themselves, and what they build is kept by those, too: {read}."
+    yield f"Compilers read some variables themselves, and the cache keys cover them: {read}."
 
 
 def variable(setting: Any) -> tuple[str, str, str]:
@@ -72,23 +72,23 @@ def variable(setting: Any) -> tuple[str, str, str]:
 
 
 def every_error() -> Iterator[str]:
-    """Every class of error, with the remedy that docs/errors.md has for it."""
-    remedies = {row["name"]: row for row in ROW.finditer((DOCS / "errors.md").read_text(encoding="utf-8"))}
+    """Yield every error class with its exit code; each needs a row in the tables of the page."""
+    page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+    described = set(ROW.findall(page))
     for error in classes():
-        yield f"::: dotcu.errors.{error.__name__}\n"
         kinds = [f"[`{kind.__name__}`][dotcu.errors.{kind.__name__}]" for kind in error.__subclasses__()]
-        row = remedies.get(error.__name__)
-        if row is None and not kinds:
-            raise PluginError(f"docs/errors.md has no row for {error.__name__}: when, and what to do")
-        if row is not None:
-            yield f"**When:** {moved(row['when'])}.\n\n**What to do:** {moved(row['remedy'])}.\n"
+        if error.__name__ not in described and not kinds:
+            raise PluginError(
+                f"docs/reference/errors.md has no row for {error.__name__}: when, and what to do"
+            )
+        yield f"::: dotcu.errors.{error.__name__}\n"
         if kinds:
-            yield f"**Kinds of it:** {', '.join(kinds)}.\n"
-        yield f"A command that ends by it has exit code {error.exit_code}.\n"
+            yield f"Subclasses: {', '.join(kinds)}.\n"
+        yield f"Exit code of a command: {error.exit_code}.\n"
 
 
 def classes() -> list[type[errors.DotcuError]]:
-    """The errors in the order of the source."""
+    """Return the error classes in the order of the source."""
     return [
         value
         for value in vars(errors).values()
@@ -96,16 +96,11 @@ def classes() -> list[type[errors.DotcuError]]:
     ]
 
 
-def moved(cell: str) -> str:
-    """A cell of docs/errors.md, with links as they are from a folder below."""
-    return re.sub(r"\]\((?=\w)(?!https?:)", "](../", cell).replace("](#", "](../errors.md#")
-
-
 # ---------------------------------------------------------------- Markdown
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """The lines of a table."""
+    """Yield the lines of a table."""
     heads = tuple(heads)
     for cells in (heads, ("---",) * len(heads), *rows):
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -113,7 +108,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def text(plain: str) -> str:
-    """Plain text as Markdown, outside of what it has in backticks."""
+    """Escape plain text for Markdown, except within backticks."""
     parts = re.split(r"(`[^`]*`)", plain)
     return "".join(part if part.startswith("`") else re.sub(r"([*_<>\[\]])", r"\\\1", part) for part in parts)
 

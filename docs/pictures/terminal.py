@@ -1,9 +1,9 @@
-"""Makes `check.svg`, the moving picture of the README: a kernel with a race, what dotcu says, and the cure.
+"""Make `check.svg`, the animation of the README: a kernel with a race, the check that names it, and the fix.
 
     python docs/pictures/terminal.py
 
-Everything in it is what the commands print here and now; `tests/unit/test_picture.py` holds it to that.
-It moves by CSS alone, so it does so on GitHub, too, and it stands still where less motion is asked for.
+It shows what the commands print; `tests/unit/test_picture.py` fails when that changes. CSS alone animates it,
+so that it moves on GitHub too, and it stands still for readers who prefer reduced motion.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ def _(device, dtype):
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A command, and what it printed."""
+    """A command and its output."""
 
     command: str
     output: tuple[Text, ...]
 
 
-# ---------------------------------------------------------------- what is printed
+# ---------------------------------------------------------------- the commands
 
 
 def scenes() -> list[Scene]:
-    """Run the commands in an empty folder."""
+    """Run the commands in an empty folder and return what they print."""
     home = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -98,7 +98,7 @@ def numbered(source: str) -> Iterator[Text]:
 
 
 def checked() -> Scene:
-    """Run the check in this process, as on a wide terminal, and fold the lines to the picture."""
+    """Run the check in this process, as on a wide terminal, and wrap its lines to the picture."""
     out = io.StringIO()
     terminal = {"FORCE_COLOR": "1", "COLUMNS": "1000", "TERM": "xterm"}
     words = ONLY.split()[1:]
@@ -109,11 +109,11 @@ def checked() -> Scene:
     ):
         parser()(words, standalone_mode=False, prog_name="dotcu")
     printed = out.getvalue().replace(f"{Path.cwd()}/", "").splitlines()
-    return Scene(command=ONLY, output=tuple(row for line in printed for row in folded(Text.from_ansi(line))))
+    return Scene(command=ONLY, output=tuple(row for line in printed for row in wrapped(Text.from_ansi(line))))
 
 
-def folded(line: Text) -> Iterator[Text]:
-    """A line in as many rows as it takes, each indented as the first."""
+def wrapped(line: Text) -> Iterator[Text]:
+    """Wrap a line into rows with the indentation of the first."""
     line.rstrip()
     indent = len(line.plain) - len(line.plain.lstrip())
     words = line[indent:] if line else line
@@ -127,13 +127,13 @@ def folded(line: Text) -> Iterator[Text]:
 COLUMNS, ROWS = 84, 29
 CHARACTER, LINE = 8.4, 19  # pixels
 LEFT, TOP = 16, 40
-TOLD = "dotcu check names a race in a kernel by its two lines, and holds once it is cured"
+LABEL = "dotcu check names the two lines of a kernel that race, and passes once the barrier is there"
 
 CLASSES = {"bold": "bold", "dim": "dim", "green": "green", "color(1)": "red"}
-"""How parts of Rich's styles are called in the picture."""
+"""The CSS class for each part of a Rich style."""
 
 TYPED_S, READ_S = 1.2, {0: 1.5, 1: 9.0, 2: 0.8, 3: 5.0}
-"""How long a command is typed; how long each scene's output stands before the next command."""
+"""Seconds to type a command, and to show each scene's output before the next command."""
 
 STYLE = """
 svg { --back: #f6f8fa; --front: #1f2328; --red: #cf222e; --dim: #59636e; --green: #116329; --edge: #d1d9e0 }
@@ -147,26 +147,26 @@ text, .prompt { fill: var(--front) }
 
 
 def picture(shown: list[Scene]) -> str:
-    """The scenes as an SVG that moves. The first stands from the start, for those who see no motion."""
+    """Return the scenes as an animated SVG. The first one is visible without animation."""
     seconds = sum(TYPED_S + READ_S[index] for index in range(len(shown)))
     style, body, scrolls, time, row = [STYLE], [], [], 0.0, 0
     for index, scene in enumerate(shown):
         typed, stands = 100 * time / seconds, 100 * (time + TYPED_S) / seconds
         if index:
-            style.append(moving(index, len(scene.command), typed, stands, seconds))
+            style.append(typing_rules(index, len(scene.command), typed, stands, seconds))
         prompt = Text.assemble(("$ ", "green"), scene.command)
-        body.append(f'<g class="t{index}">{written(prompt, row)}</g>')
-        rows = [written(line, row + 1 + offset) for offset, line in enumerate(scene.output) if line]
+        body.append(f'<g class="t{index}">{text_row(prompt, row)}</g>')
+        rows = [text_row(line, row + 1 + offset) for offset, line in enumerate(scene.output) if line]
         body.append(f'<g class="o{index}">' + "\n".join(rows) + "</g>")
         scrolls += [(typed, row + 1), (stands, row + 1 + len(scene.output))]
         row += 1 + len(scene.output)
         time += TYPED_S + READ_S[index]
-    style.append(scrolling([*scrolls, (100.0, row)], seconds))
-    return framed("".join(style), "\n".join(body))
+    style.append(scrolling_rules([*scrolls, (100.0, row)], seconds))
+    return in_frame("".join(style), "\n".join(body))
 
 
-def moving(index: int, letters: int, typed: float, stands: float, seconds: float) -> str:
-    """The rules by which a command is typed, and its output stands afterwards; in percent."""
+def typing_rules(index: int, letters: int, typed: float, stands: float, seconds: float) -> str:
+    """Return the CSS rules that type a command and then show its output; times in percent."""
     return (
         f"@keyframes t{index} {{ 0%, {typed:.2f}% {{ clip-path: inset(0 100% 0 0); "
         f"animation-timing-function: steps({letters}) }} "
@@ -178,8 +178,8 @@ def moving(index: int, letters: int, typed: float, stands: float, seconds: float
     )
 
 
-def scrolling(moments: list[tuple[float, int]], seconds: float) -> str:
-    """The rules by which rows leave at the top where the next ones would not fit."""
+def scrolling_rules(moments: list[tuple[float, int]], seconds: float) -> str:
+    """Return the CSS rules that scroll rows out at the top when the next ones do not fit."""
     steps = [f"{at:.2f}% {{ transform: translateY({-LINE * max(0, row - ROWS)}px) }}" for at, row in moments]
     return (
         f"@keyframes scroll {{ {' '.join(steps)} }}\n"
@@ -188,12 +188,12 @@ def scrolling(moments: list[tuple[float, int]], seconds: float) -> str:
     )
 
 
-def framed(style: str, body: str) -> str:
+def in_frame(style: str, body: str) -> str:
     width, height = round(LEFT * 2 + CHARACTER * COLUMNS), TOP + LINE * ROWS + 12
     dots = "".join(f'<circle cx="{20 + 18 * n}" cy="18" r="5.5" fill="var(--edge)"/>' for n in range(3))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" role="img" aria-label="{TOLD}">\n'
+        f'width="{width}" height="{height}" role="img" aria-label="{LABEL}">\n'
         f"<style>{style}</style>\n"
         f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" fill="var(--back)" '
         f'stroke="var(--edge)"/>\n{dots}\n'
@@ -202,8 +202,8 @@ def framed(style: str, body: str) -> str:
     )
 
 
-def written(line: Text, row: int) -> str:
-    """A row of text; its length is fixed, so that it fits whichever font there is."""
+def text_row(line: Text, row: int) -> str:
+    """Return a row of text with a fixed length, so that it fits in any font."""
     spans = []
     for span in line.render(Console(), end=""):
         style = str(span.style or "")

@@ -12,72 +12,45 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dotcu import errors
+from dotcu import errors as errors
 from dotcu.__about__ import __version__ as __version__
 
-if TYPE_CHECKING:
-    from dotcu.benchmark import bench
-    from dotcu.checking import check
-    from dotcu.extension import NativeLibrary, load_native
-    from dotcu.inspection import inspect
-    from dotcu.kernel import (
-        Kernel,
-        Module,
-        by_layout,
-        cdiv,
-        is_aligned,
-        load,
-        load_inline,
-        simulate,
-        sm_count,
-        strided,
-        tensor_map,
-    )
-    from dotcu.operator import Sample, op
+if TYPE_CHECKING:  # the names of `_PUBLIC`, for type checkers; a test compares the two
+    from dotcu.benchmark import bench as bench
+    from dotcu.checking import check as check
+    from dotcu.extension import NativeLibrary as NativeLibrary
+    from dotcu.extension import load_native as load_native
+    from dotcu.inspection import inspect as inspect
+    from dotcu.kernel import Kernel as Kernel
+    from dotcu.kernel import Module as Module
+    from dotcu.kernel import by_layout as by_layout
+    from dotcu.kernel import cdiv as cdiv
+    from dotcu.kernel import is_aligned as is_aligned
+    from dotcu.kernel import load as load
+    from dotcu.kernel import load_inline as load_inline
+    from dotcu.kernel import simulate as simulate
+    from dotcu.kernel import sm_count as sm_count
+    from dotcu.kernel import strided as strided
+    from dotcu.kernel import tensor_map as tensor_map
+    from dotcu.operator import Sample as Sample
+    from dotcu.operator import op as op
 
-__all__ = [
-    "Kernel",
-    "Module",
-    "NativeLibrary",
-    "Sample",
-    "bench",
-    "by_layout",
-    "cdiv",
-    "check",
-    "errors",
-    "inspect",
-    "is_aligned",
-    "load",
-    "load_inline",
-    "load_native",
-    "op",
-    "simulate",
-    "sm_count",
-    "strided",
-    "tensor_map",
-]
+_PUBLIC = {
+    "dotcu.benchmark": ("bench",),
+    "dotcu.checking": ("check",),
+    "dotcu.extension": ("NativeLibrary", "load_native"),
+    "dotcu.inspection": ("inspect",),
+    "dotcu.kernel": (
+        "Kernel", "Module", "by_layout", "cdiv", "is_aligned", "load", "load_inline", "simulate", "sm_count",
+        "strided", "tensor_map",
+    ),
+    "dotcu.operator": ("Sample", "op"),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 
-_HOMES = {  # and what IPython's `%load_ext dotcu` asks for
-    "Kernel": "dotcu.kernel",
-    "Module": "dotcu.kernel",
-    "NativeLibrary": "dotcu.extension",
-    "Sample": "dotcu.operator",
-    "bench": "dotcu.benchmark",
-    "by_layout": "dotcu.kernel",
-    "cdiv": "dotcu.kernel",
-    "check": "dotcu.checking",
-    "inspect": "dotcu.inspection",
-    "is_aligned": "dotcu.kernel",
-    "load": "dotcu.kernel",
-    "load_inline": "dotcu.kernel",
-    "load_ipython_extension": "dotcu.notebook.extension",
-    "load_native": "dotcu.extension",
-    "op": "dotcu.operator",
-    "simulate": "dotcu.kernel",
-    "sm_count": "dotcu.kernel",
-    "strided": "dotcu.kernel",
-    "tensor_map": "dotcu.kernel",
-}
+__all__ = sorted(["errors", *_HOMES])
+
+_HOMES["load_ipython_extension"] = "dotcu.notebook.magic"  # what IPython's `%load_ext dotcu` asks for
 
 
 def __getattr__(name: str) -> Any:

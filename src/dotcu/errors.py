@@ -16,7 +16,7 @@
     │   ├── BodyError            a body that breaks its contract            (also TypeError)
     │   ├── DuplicateOperator    the name is taken by another file          (also ValueError)
     │   ├── ReferenceMismatch    reference and body differ in shape or dtype (also ValueError)
-    │   ├── ReplayMismatch       a plan differs from the body it was made from (also RuntimeError)
+    │   ├── CallCacheMismatch    a cached call differs from the body     (also RuntimeError)
     │   └── GradientError        a derivative that does not exist           (also RuntimeError)
     ├── SimulationError          the simulator stopped                      (also RuntimeError)
     │   ├── FindingError         a finding was raised; .finding
@@ -27,7 +27,7 @@
         ├── ToolchainError       no compiler, or parts that do not fit
         ├── UnsupportedPlatform  no compiler is published for this platform
         ├── CacheError           the cache cannot be used
-        ├── BroughtCodeError     code that a wheel brought is damaged, or of a later format
+        ├── PrebuiltCodeError    the code in a wheel is damaged, or of a later format
         └── JitDisabled          code is not there and DOTCU_JIT=0 forbids to make it
 
 Catch `DotcuError` for all of them. Bad input is always a ValueError or a TypeError as
@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
-    from dotcu.simulator.finding import Finding
+    from dotcu.simulator.run import Finding
 
 EXIT_HELD = 0
 EXIT_FELL_SHORT = 1
@@ -59,7 +59,7 @@ class DotcuError(Exception):
     exit_code = EXIT_FELL_SHORT
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it: the user's own lines and the message, none of dotcu's lines."""
+        """Return what IPython shows: the user's own lines and the message, none of dotcu's lines."""
         shown: list[str] = import_module("dotcu.notebook.traceback").lines(self)
         return shown
 
@@ -80,7 +80,7 @@ class CompileError(SourceError):
     """The compiler refused the source.
 
     Attributes:
-        diagnostics: What the compiler said, parsed, in its order; user files by their real path.
+        diagnostics: The compiler's messages, parsed, in its order; user files by their real path.
         log: The compiler's whole output.
         command: The options as a command line that can be pasted.
     """
@@ -145,8 +145,8 @@ class ReferenceMismatch(OperatorError, ValueError):
     """A reference's result has another shape or dtype than the body's."""
 
 
-class ReplayMismatch(OperatorError, RuntimeError):
-    """A plan says another thing than the body that it was made from; DOTCU_CHECK_REPLAY=1 compares them."""
+class CallCacheMismatch(OperatorError, RuntimeError):
+    """A recorded call differs from its body; DOTCU_CHECK_REPLAY=1 compares them."""
 
 
 class GradientError(OperatorError, RuntimeError):
@@ -201,8 +201,8 @@ class CacheError(EnvironmentFault):
     """The cache directory cannot be used."""
 
 
-class BroughtCodeError(EnvironmentFault):
-    """Compiled code that an installed wheel brought is not what it held, or of a format of a later dotcu."""
+class PrebuiltCodeError(EnvironmentFault):
+    """The compiled code of an installed wheel was changed, or is of the format of a later dotcu."""
 
 
 class JitDisabled(EnvironmentFault):

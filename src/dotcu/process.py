@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import shlex
@@ -93,8 +94,8 @@ def hand_over(command: Sequence[str | Path]) -> int:
     return status if status >= 0 else 128 - status
 
 
-LAST_LINES = 40
-"""How much is kept of what a child writes to stderr."""
+STDERR_LINES = 40
+"""So many of the last lines that a child writes to stderr are kept."""
 
 _LOOK_S = 0.2
 _GOING_S = 10.0
@@ -127,7 +128,7 @@ class Child:
         except OSError as error:
             raise ToolchainError(f"{command[0]} could not be started: {error.strerror}.") from error
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self._tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._ended = False
         self._readers = [
             threading.Thread(target=work, daemon=True) for work in (self._read_stdout, self._read_stderr)
@@ -146,28 +147,31 @@ class Child:
         assert self._process.stderr is not None
         with suppress(ValueError, OSError):
             for line in self._process.stderr:
-                self._last.append(line.rstrip("\n"))
+                self._tail.append(line.rstrip("\n"))
 
-    def tell(self, line: str) -> None:
-        """Write a line to its stdin. That it is dead already shows when it is listened to."""
+    def write_line(self, line: str) -> None:
+        """Write a line to its stdin. If it has ended already, `read_line` shows it."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
-    def hush(self) -> None:
-        """Close its stdin: no more will be told."""
+    def close_stdin(self) -> None:
+        """Close its stdin: it gets no more lines."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.close()
 
-    def line(self, timeout_s: float) -> str | None:
-        """The next line of its stdout; None once it has ended.
+    def read_line(self, timeout_s: float | None = None) -> str | None:
+        """Return the next line of its stdout; None once it has ended.
+
+        Args:
+            timeout_s: In seconds; None waits as long as it takes.
 
         Raises:
             TimeoutError: None came in time.
         """
-        until = time.monotonic() + timeout_s
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not self._ended:
             dead = self._process.poll() is not None
             try:
@@ -182,16 +186,16 @@ class Child:
         return None
 
     def status(self) -> int | None:
-        """How it ended: its exit status, or minus the signal; None where it closed its stdout, and lives."""
+        """Return its exit status, or minus the signal that ended it; None if it lives on without a stdout."""
         try:
             return self._process.wait(timeout=_GOING_S)
         except subprocess.TimeoutExpired:
             return None
 
-    def last_words(self) -> str:
-        """The last lines of its stderr; all of them once it has ended."""
+    def stderr_tail(self) -> str:
+        """Return the last lines of its stderr, to the very last once it has ended."""
         self._readers[1].join(timeout=1.0 if self._process.poll() is not None else 0.0)
-        return "\n".join(self._last)
+        return "\n".join(self._tail)
 
     def kill(self) -> None:
         """Kill it, and all that it has started and that has not left its process group."""
@@ -203,7 +207,7 @@ class Child:
         self.kill()
         with suppress(subprocess.TimeoutExpired):  # the driver may hold on to it for a while
             self._process.wait(timeout=_GOING_S)
-        self.hush()
+        self.close_stdin()
         for reader, pipe in zip(self._readers, (self._process.stdout, self._process.stderr), strict=True):
             reader.join(timeout=1.0)
             if pipe is not None and not reader.is_alive():

@@ -17,7 +17,7 @@ FILE = "pyproject.toml"
 
 
 def enclosing(folder: Path) -> Path | None:
-    """The nearest folder, this one or around it, whose pyproject.toml has [tool.dotcu]."""
+    """Return the nearest folder, this one or around it, whose pyproject.toml has [tool.dotcu]."""
     for each in (folder, *folder.parents):
         if (each / FILE).is_file() and section(each / FILE) is not None:
             return each

@@ -1,20 +1,18 @@
-"""Reports for those who see no terminal: a string of what is shown, and values that JSON has.
+"""The base of reports: each has a `__rich__`, and from that its text and its form in a notebook.
 
-A report itself knows only what it shows, as `__rich__` gives it; what follows from that is here.
+Its JSON form is `to_json`, which begins from `dotcu.serialize.plain`.
 """
 
 from __future__ import annotations
 
 import io
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from rich.console import Console, RenderableType
 
-_WIDE = 100_000  # characters: no line of a report is folded where it is made a string
+_WIDE = 100_000  # characters: no line of a report is folded in its text
 
 
 class Report(ABC):
@@ -27,17 +25,17 @@ class Report(ABC):
         return text(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
+        """Return the HTML that a notebook shows."""
         page: str = import_module("dotcu.notebook.page").html(self)
         return page
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """What IPython shows of it in a terminal, in place of a dataclass's repr."""
+        """Return the text that IPython shows in a terminal, in place of a dataclass's repr."""
         return {"text/plain": str(self)}
 
 
 def text(renderable: RenderableType) -> str:
-    """What is shown, without colours, nothing folded, no blanks at the ends of lines."""
+    """Return the text that is shown, without colours, nothing folded, no blanks at the ends of lines."""
     console = Console(
         file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, emoji=False,
         force_jupyter=False,
@@ -45,14 +43,3 @@ def text(renderable: RenderableType) -> str:
     with console.capture() as captured:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
-
-
-def values(value: Any) -> Any:
-    """A value, however nested, with None for every number that is not finite, and lists for tuples."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): values(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [values(item) for item in value]
-    return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,12 +28,12 @@ def _variable(name: str, meaning: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the environment says. Each field's metadata names its variable and meaning."""
+    """The settings in the environment. Each field's metadata names its variable and meaning."""
 
     cache_dir: Path | None = field(
         default=None,
         metadata=_variable(
-            "DOTCU_CACHE_DIR", "where compiled code is kept; default: the user's cache directory"
+            "DOTCU_CACHE_DIR", "the folder of compiled code; default: the user's cache directory"
         ),
     )
     cache_bytes: int = field(
@@ -50,17 +51,21 @@ class Settings:
     )
     replay: bool = field(
         default=True,
-        metadata=_variable("DOTCU_REPLAY", "0: every call of an operator runs its body, none is replayed"),
+        metadata=_variable(
+            "DOTCU_REPLAY", "0: every call of an operator runs its body, none uses the call cache"
+        ),
     )
     check_replay: bool = field(
         default=False,
         metadata=_variable(
-            "DOTCU_CHECK_REPLAY", "1: every call runs its body, and is compared with what a plan would do"
+            "DOTCU_CHECK_REPLAY", "1: every call runs its body, and is compared with the recorded calls"
         ),
     )
     native: bool = field(
         default=True,
-        metadata=_variable("DOTCU_NATIVE", "0: the native part is not used, so that no call is replayed"),
+        metadata=_variable(
+            "DOTCU_NATIVE", "0: the native part is not used, nor the call cache, which needs it"
+        ),
     )
     launch_blocking: bool = field(
         default=False,
@@ -145,7 +150,7 @@ def _parse(variable: str, kind: str, text: str) -> Any:
 
 
 def with_variables(more: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment and some variables more, for a program that is started."""
+    """Return this process's environment with some variables added, for a program that is started."""
     return {**os.environ, **more}
 
 
@@ -157,41 +162,68 @@ READ_BY_COMPILERS = (
 
 
 def of_compilers() -> dict[str, str]:
-    """The variables that host compilers and nvcc read by themselves, where they are set."""
+    """Return the variables that host compilers and nvcc read by themselves, where they are set."""
     return {name: os.environ[name] for name in READ_BY_COMPILERS if name in os.environ}
 
 
+_base: Settings | None = None
 _current: Settings | None = None
+_overrides: list[dict[str, Any]] = []
 _watchers: list[Callable[[Settings, Settings], None]] = []
+_lock = threading.RLock()
 
 
 def watch(watcher: Callable[[Settings, Settings], None]) -> None:
-    """Tell of each change, by the settings before and after it."""
+    """Call a function at each change, with the settings before and after it."""
     _watchers.append(watcher)
 
 
 def current() -> Settings:
-    """The settings in force, read from the environment by the first call."""
-    global _current
+    """Return the settings in force, read from the environment by the first call."""
+    global _base, _current
     if _current is None:
-        _current = read(os.environ)
+        with _lock:
+            if _current is None:
+                _base = _current = read(os.environ)
     return _current
 
 
 @contextmanager
 def override(**changes: Any) -> Iterator[Settings]:
-    """Replace some settings, for every thread, until the block ends."""
-    before = current()
-    changed = dataclasses.replace(before, **changes)
-    _put(changed)
+    """Replace some settings, for every thread, until the block ends.
+
+    Blocks of several threads may overlap: the settings of those that have not ended are in force, the last
+    begun before the others.
+    """
+    dataclasses.replace(current(), **changes)  # refuses a setting that does not exist
+    with _lock:
+        _overrides.append(changes)
+        changed = _update()
     try:
         yield changed
     finally:
-        _put(before)
+        with _lock:
+            _overrides[:] = [each for each in _overrides if each is not changes]
+            _update()
 
 
-def _put(changed: Settings) -> None:
+def _update() -> Settings:
+    """Put the overrides in force, and call the watchers."""
     global _current
-    before, _current = current(), changed
+    before = current()
+    assert _base is not None
+    changes = {name: value for each in _overrides for name, value in each.items()}
+    _current = dataclasses.replace(_base, **changes) if changes else _base
     for watcher in _watchers:
-        watcher(before, changed)
+        watcher(before, _current)
+    return _current
+
+
+def _after_fork() -> None:
+    """Make a new lock: one that another thread held at the fork would never be released in the child."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

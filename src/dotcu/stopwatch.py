@@ -1,4 +1,4 @@
-"""Where time goes: steps tell whoever listens when they begin and end; nearly free while nobody does."""
+"""Time by step: a step reports its beginning and end to a stopwatch; without one it is nearly free."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Step = Literal[
     "build", "cache", "nvrtc", "compile", "store", "ptx", "bindings", "library", "kernel", "jit", "launch",
     "replay", "decode", "simulate",
 ]  # fmt: skip
-"""What tells of itself. But for `launch` and `simulate`, a process, a source or a kernel has it once."""
+"""The steps that are reported. All but `launch` and `simulate` occur once per process, source or kernel."""
 
 
 class Stopwatch:
-    """Time by phase. It is always in one phase alone, so phases are disjoint and add up to all of its time.
+    """Time by phase. Phases are disjoint and add up to the whole time.
 
     Args:
-        phase: What it begins in, and returns to from every step.
-        since: When that began, by `time.perf_counter`; now, where it is left out.
+        phase: The first one, to which it returns from every step.
+        since: The time when that began, by `time.perf_counter`; by default now.
 
     Attributes:
-        phase: What it is in.
-        times: How often it has come to each phase.
+        phase: The present one.
+        times: The number of times that it has entered each phase.
     """
 
     def __init__(self, phase: str, since: float | None = None) -> None:
@@ -35,13 +35,13 @@ class Stopwatch:
         self._since = time.perf_counter() if since is None else since
 
     def switch(self, phase: str, at: float | None = None) -> None:
-        """Go on in another phase, from now or from a moment that has been."""
+        """Enter another phase, now or at an earlier time."""
         self.times[phase] += phase != self.phase
         self._count(phase, time.perf_counter() if at is None else at)
 
     @contextmanager
     def within(self, step: str) -> Iterator[None]:
-        """Count the block's time to a step, but for that of the steps inside of it."""
+        """Count the block's time as that of a step, without the steps inside of it."""
         before = self.phase
         self.switch(step)
         try:
@@ -50,7 +50,7 @@ class Stopwatch:
             self._count(before, time.perf_counter())
 
     def read(self) -> tuple[dict[str, float], float]:
-        """The seconds of each phase until now, and the moment that this now is."""
+        """Return the seconds of each phase until now, and the present time."""
         now = time.perf_counter()
         self._count(self.phase, now)
         return dict(self._seconds), now
@@ -62,12 +62,12 @@ class Stopwatch:
 
 
 _listening: ContextVar[Stopwatch | None] = ContextVar("dotcu_stopwatch", default=None)
-_NOBODY = nullcontext()
+_NO_WATCH = nullcontext()
 
 
 @contextmanager
 def listening(watch: Stopwatch) -> Iterator[None]:
-    """Let this thread's steps tell of themselves until the block ends."""
+    """Report this thread's steps to a stopwatch until the block ends."""
     token = _listening.set(watch)
     try:
         yield
@@ -76,6 +76,6 @@ def listening(watch: Stopwatch) -> Iterator[None]:
 
 
 def during(step: Step) -> AbstractContextManager[None]:
-    """Tell that the block is a step, where somebody listens on this thread."""
+    """Report the block as a step to the stopwatch that listens on this thread, if any."""
     watch = _listening.get()
-    return _NOBODY if watch is None else watch.within(step)
+    return _NO_WATCH if watch is None else watch.within(step)

@@ -9,6 +9,7 @@ from torch.testing import make_tensor
 import dotcu
 from dotcu.errors import DotcuError
 from dotcu.gallery import add
+from quick import quick_pairs
 
 REAL = add.dtypes
 
@@ -47,8 +48,11 @@ def test_shapes_that_do_not_broadcast_are_refused(device: torch.device) -> None:
         add(torch.ones(3, device=device), torch.ones(4, device=device))
 
 
-@pytest.mark.parametrize("dtype", REAL, ids=str)
-@pytest.mark.parametrize("number", [3, 2.5])
+QUICK = {(dtype, 2.5 if dtype.is_floating_point else 3) for dtype in REAL}
+QUICK |= {(torch.int32, 2.5), (torch.float32, 3)}
+
+
+@pytest.mark.parametrize(("dtype", "number"), quick_pairs(QUICK, REAL, [3, 2.5]))
 def test_a_number_is_added_as_torch_adds_it(dtype: torch.dtype, number: float, device: torch.device) -> None:
     a = random(device, dtype, 41, 3)
     got = add(a, number)

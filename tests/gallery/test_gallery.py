@@ -18,16 +18,23 @@ from dotcu import gallery
 from dotcu.checking import numerics
 from dotcu.checking.subject import Subject
 from dotcu.errors import GradientError, LaunchConfigError
-from dotcu.kernel import context, cuda, layout, native, queries, units
+from dotcu.kernel import compiled, native, shape_queries
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.scope import LaunchPolicy, Scope, scope_variable
+from quick import quick
 
 OPERATORS: dict[str, Any] = {name: getattr(gallery, name) for name in gallery.__all__}
+DERIVED = [name for name in OPERATORS if name.endswith("backward")] + ["reverse_cumsum", "add_rms_norm"]
+"""Operators with tests of their own on every way through their kernels."""
+MAIN = [name for name in OPERATORS if name not in DERIVED]
 CASES = [
     pytest.param(
         operator,
         overload,
         dtype,
         id=f"{name}.{key or 'default'}-{str(dtype)[6:]}",
-        marks=() if dtype == torch.bfloat16 else pytest.mark.slow,  # `dotcu check` has them all
+        # `dotcu check` tries every dtype.
+        marks=() if dtype == torch.bfloat16 and name in MAIN else pytest.mark.slow,
     )
     for name, operator in OPERATORS.items()
     for key, overload in operator.overloads.items()
@@ -88,7 +95,7 @@ WITH_BLOCK_SIZE = [
 ]
 
 
-@pytest.fixture(params=FACTORS)
+@pytest.fixture(params=quick(MAIN, FACTORS))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -118,7 +125,7 @@ def test_every_sample_agrees_with_the_reference(
         got = operator(*sample.args, **sample.kwargs)
         assert all(one.device.type == device.type for one in several(got))
         judged = numerics.judge(got, numerics.oracle(overload.reference_function, sample, tolerance))
-        assert judged.held, f"{sample}: {judged}"
+        assert judged.passed, f"{sample}: {judged}"
         cases += 1
     assert cases >= 5
 
@@ -163,8 +170,8 @@ def test_second_gradients_are_right(name: str, inputs: list[Tensor]) -> None:
     assert gradgradcheck(OPERATORS[name], inputs)
 
 
-@pytest.mark.parametrize("name", BY_SIZE)
-def test_five_sizes_compile_once(name: str, device: torch.device) -> None:
+@pytest.mark.parametrize("name", quick(MAIN, BY_SIZE))
+def test_a_graph_serves_every_size(name: str, device: torch.device) -> None:
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     operator = OPERATORS[name]
@@ -183,7 +190,7 @@ def test_five_sizes_compile_once(name: str, device: torch.device) -> None:
         run(n)
     compiled = counter.frame_count
     assert compiled >= 1
-    for n in (7, 20, 33, 270, 18):
+    for n in (7, 33, 270):
         run(n)
     assert counter.frame_count == compiled
 
@@ -202,7 +209,7 @@ def test_inductor_compiles_all_operators_once(device: torch.device) -> None:
 
     call = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
     settled = 0
-    for count, n in enumerate((5, 12, 7, 20, 33, 70, 18)):
+    for count, n in enumerate((5, 12, 33, 70)):
         a, b = torch.randn(n, n + 1, device=device), torch.randn(n + 1, n + 2, device=device)
         torch.testing.assert_close(call(a, b), model(a, b), rtol=1e-4, atol=1e-3)
         settled = counter.frame_count if count < 2 else settled
@@ -226,23 +233,23 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | None]]:
     """The keys of choices, in a body whose CPU tensors native code reads as it else reads CUDA tensors."""
     if native.missing():
         pytest.skip(native.missing())
-    values = native._found().values | layout.in_a_calm_thread(lambda: layout.plain_keys(torch.device("cpu")))
+    values = native.torch_layout() | native.in_new_thread(lambda: native.plain_keys(torch.device("cpu")))
     native.library().configure(values)
     native._prepared["cuda"] = ""
     asked: list[bytes | None] = []
-    look = queries._layout_key
-    monkeypatch.setattr(queries, "_layout_key", lambda args: asked.append(look(args)) or asked[-1])
+    look = shape_queries._layout_key
+    monkeypatch.setattr(shape_queries, "_layout_key", lambda args: asked.append(look(args)) or asked[-1])
     monkeypatch.setattr(cuda, "capability", lambda index: (8, 0))
-    monkeypatch.setattr(units, "_targets", {})
-    token = context.scope.set(context.Scope(place=context.Place.SKIP, gpu=0))
+    monkeypatch.setattr(compiled, "_targets", {})
+    token = scope_variable.set(Scope(policy=LaunchPolicy.SKIP, gpu=0))
     yield asked
-    context.scope.reset(token)
+    scope_variable.reset(token)
     native._prepared.clear()
     if torch.cuda.is_available():
         native.prepare(torch.device("cuda", 0))
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", quick([*MAIN, "layer_norm_backward"], OPERATORS))
 def test_what_is_launched_is_chosen_once_for_each_layout(name: str, keys: list[bytes | None]) -> None:
     overloads = [each for each in OPERATORS[name].overloads.values() if not each.signature.mutates]
     for overload in overloads:

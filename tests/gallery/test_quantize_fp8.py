@@ -8,6 +8,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.gallery import quantize_fp8
+from quick import quick_pairs
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 NAN, INF = float("nan"), float("inf")
@@ -30,8 +31,11 @@ def assert_as_defined(x: Tensor) -> None:
     assert torch.equal(values.view(torch.uint8)[number], expected.view(torch.uint8)[number])
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("n", [1, 7, 8, 32, 100, 257, 1024, 4100, 9000])
+LENGTHS = [1, 7, 8, 32, 100, 257, 1024, 4100, 9000]
+QUICK = {(n, FLOATS[index % len(FLOATS)]) for index, n in enumerate(LENGTHS)}
+
+
+@pytest.mark.parametrize(("n", "dtype"), quick_pairs(QUICK, LENGTHS, FLOATS))
 def test_rows_of_every_length_are_as_defined(n: int, dtype: torch.dtype, device: torch.device) -> None:
     assert_as_defined(torch.randn(5, n, device=device).to(dtype))
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+import golden_rows
 from dotcu.compile.target import Target
 from dotcu.ptx.instructions import Instruction
-from dotcu.simulator.semantics import catalogue
-from dotcu.simulator.semantics.catalogue import Elementwise
 from dotcu.simulator.semantics.table import form_of
 from golden_cases import CASES
 from golden_launch import kernel
+from golden_rows import Elementwise
 
 # What stays without a golden, and why. "No such PTX": the row's types or modifiers are wider than
 # PTX's syntax, so that ptxas refuses the spelling; the simulator never meets it.
@@ -40,9 +40,9 @@ def instructions() -> tuple[Instruction, ...]:
     """What the golden kernels' PTX for compute capability 9.0 holds, each spelling once."""
     found: dict[Any, Instruction] = {}
     for case in CASES:
-        program = kernel(case).unit.code(Target.parse("compute_90"), simulated=True).program
-        for name in program.outlined.bodies:
-            for instruction in program.body(name).instructions:
+        module = kernel(case).unit.code(Target.parse("compute_90"), simulated=True).outline
+        for name in module.bodies:
+            for instruction in module.body(name).instructions:
                 found[instruction.opcode, instruction.flags, instruction.types] = instruction
     return tuple(found.values())
 
@@ -51,11 +51,11 @@ def instructions() -> tuple[Instruction, ...]:
 def held() -> Mapping[tuple[str, int], tuple[Instruction, ...]]:
     """For each elementwise row the instructions that it executes."""
     rows: dict[tuple[str, int], list[Instruction]] = {}
-    special = catalogue.other_opcodes()
+    special = golden_rows.other_opcodes()
     for instruction in instructions():
         if instruction.opcode in special or "cc" in instruction.flags or not instruction.types:
             continue
-        entry = catalogue.row_of(form_of(instruction))
+        entry = golden_rows.row_of(form_of(instruction))
         if entry is not None:
             rows.setdefault((entry.opcode, entry.number), []).append(instruction)
     return {key: tuple(found) for key, found in rows.items()}
@@ -77,14 +77,14 @@ def missing(entry: Elementwise) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "entry", list(catalogue.elementwise()), ids=lambda e: f"{e.opcode}-{e.number}-{e.row.section}"
+    "entry", list(golden_rows.elementwise()), ids=lambda e: f"{e.opcode}-{e.number}-{e.row.section}"
 )
 def test_every_type_and_modifier_of_a_row_is_in_a_golden(entry: Elementwise) -> None:
     lacking = {part for part in missing(entry) if (entry.row.section, part) not in LEFT_OUT}
     assert not lacking, f"{entry.opcode} {entry.row.section}"
 
 
-@pytest.mark.parametrize("opcode", sorted(catalogue.other_opcodes()))
+@pytest.mark.parametrize("opcode", sorted(golden_rows.other_opcodes()))
 def test_every_other_opcode_is_in_a_golden(opcode: str) -> None:
     if (opcode, "") not in LEFT_OUT:
         assert any(spellings(opcode)), opcode
@@ -92,12 +92,12 @@ def test_every_other_opcode_is_in_a_golden(opcode: str) -> None:
 
 def test_every_conversion_is_in_a_golden() -> None:
     have = {i.types for i in spellings("cvt")}
-    wanted = {pair for pair in catalogue.conversions() if ("cvt", ".".join(pair)) not in LEFT_OUT}
+    wanted = {pair for pair in golden_rows.conversions() if ("cvt", ".".join(pair)) not in LEFT_OUT}
     assert sorted(wanted - have) == []
 
 
 def test_every_comparison_of_setp_is_in_a_golden() -> None:
-    whole, real, joined = catalogue.comparisons()
+    whole, real, joined = golden_rows.comparisons()
     floats = {"f16", "bf16", "f32", "f64"}
     have = {(i.types[-1] in floats, flag) for i in spellings("setp") for flag in i.flags}
     wanted = {(False, name) for name in whole} | {(True, name) for name in real}
@@ -107,7 +107,7 @@ def test_every_comparison_of_setp_is_in_a_golden() -> None:
 
 @pytest.mark.parametrize("opcode", ["atom", "red"])
 def test_every_atomic_operation_is_in_a_golden(opcode: str) -> None:
-    whole, real = catalogue.atomic_operations()
+    whole, real = golden_rows.atomic_operations()
     floats = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"}
     have = {(i.types[-1] in floats, flag) for i in spellings(opcode) for flag in i.flags}
     wanted = {(False, name) for name in whole} | {(True, name) for name in real}
@@ -117,16 +117,16 @@ def test_every_atomic_operation_is_in_a_golden(opcode: str) -> None:
     assert sorted(lacking) == []
 
 
-@pytest.mark.parametrize("opcode", sorted(catalogue.warp_modes()))
+@pytest.mark.parametrize("opcode", sorted(golden_rows.warp_modes()))
 def test_every_mode_of_a_warp_instruction_is_in_a_golden(opcode: str) -> None:
     have = {flag for i in spellings(opcode) for flag in i.flags}
-    assert catalogue.warp_modes()[opcode] <= have
+    assert golden_rows.warp_modes()[opcode] <= have
 
 
 def test_nothing_is_left_out_that_a_golden_has() -> None:
     unneeded = [
         (entry.row.section, f".{part}")
-        for entry in catalogue.elementwise()
+        for entry in golden_rows.elementwise()
         for part in entry.row.types | entry.row.flags
         if (entry.row.section, f".{part}") in LEFT_OUT and f".{part}" not in set(missing(entry))
     ]
@@ -134,6 +134,6 @@ def test_nothing_is_left_out_that_a_golden_has() -> None:
 
 
 def test_a_row_without_a_golden_is_seen() -> None:
-    entry = next(e for e in catalogue.elementwise() if e.opcode == "add")
+    entry = next(e for e in golden_rows.elementwise() if e.opcode == "add")
     stranger = entry._replace(row=entry.row._replace(types=entry.row.types | {"u128"}))
     assert ".u128" in set(missing(stranger))

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.benchmark.limits import arithmetic, ceilings, streams
-from dotcu.benchmark.limits.ceilings import Ceilings
+from dotcu.benchmark.limits import ceilings
+from dotcu.benchmark.limits.ceilings import MIXES, Ceilings
 from dotcu.benchmark.limits.datasheet import Sheet, find, of_device, theoretical_bandwidth
-from dotcu.benchmark.limits.rates import Rate
-from dotcu.benchmark.limits.streams import MIXES
-from dotcu.kernel.cuda import capability
+from dotcu.kernel.driver.cuda import capability
 
 pytestmark = pytest.mark.gpu
 
@@ -41,7 +39,7 @@ def gpu() -> torch.device:
 
 @pytest.fixture(scope="module")
 def measured(gpu: torch.device) -> Ceilings:
-    return ceilings.measure(gpu, time_cold=by_events, time_warm=by_events)
+    return ceilings.measure_bandwidths(gpu, time_cold=by_events, time_warm=by_events)
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +67,25 @@ def test_l2_is_faster_than_memory(measured: Ceilings) -> None:
 
 
 @pytest.fixture(scope="module")
-def on(gpu: torch.device) -> Iterator[streams.Buffers]:
+def on(gpu: torch.device) -> Iterator[ceilings.Buffers]:
     free, _ = torch.cuda.mem_get_info(gpu)
     l2_bytes = torch.cuda.get_device_properties(gpu).L2_cache_size
-    yield streams.make_buffers(ceilings.array_bytes(free, l2_bytes), gpu, keep=False)
+    yield ceilings.make_buffers(ceilings.array_bytes(free, l2_bytes), gpu, keep=False)
     torch.cuda.empty_cache()
 
 
 @pytest.mark.parametrize("name", MIXES)
-def test_kernels_reach_what_torch_reaches(name: str, on: streams.Buffers) -> None:
+def test_kernels_reach_what_torch_reaches(name: str, on: ceilings.Buffers) -> None:
     mix = MIXES[name]
-    times = [by_events(run) for _, run in streams.contenders(mix, on)]
+    times = [by_events(run) for _, run in ceilings.candidates(mix, on)]
     by_torch, by_kernels = min(times[: len(mix.torch)]), min(times[len(mix.torch) :])
     assert by_kernels < 1.05 * by_torch
 
 
-def test_kernels_compute_the_same_on_large_arrays(on: streams.Buffers) -> None:
-    streams.launch(MIXES["copy"], on, 4, resident=True)
+def test_kernels_compute_the_same_on_large_arrays(on: ceilings.Buffers) -> None:
+    ceilings.launch(MIXES["copy"], on, 4, resident=True)
     assert on.out.equal(on.a)
-    streams.launch(MIXES["two_to_one"], on, 8, resident=False)
+    ceilings.launch(MIXES["two_to_one"], on, 8, resident=False)
     assert on.out.equal(on.a + on.b)
 
 
@@ -96,7 +94,7 @@ def test_products_reach_a_rate_that_tensor_cores_allow(name: str, gpu: torch.dev
     allowed = sheet.matrix_tflops.get(name)
     if allowed is None:
         pytest.skip(f"{sheet.name} has no matrix rate for {name}, as far as is known")
-    reached = arithmetic.measure(Rate("matrix", name), gpu, by_events)
+    reached = ceilings.measure_rate(("matrix", name), gpu, by_events)
     assert reached is not None
     assert 0.3 * allowed < reached < allowed
 
@@ -106,7 +104,7 @@ def test_registers_reach_most_of_the_plain_rate(name: str, gpu: torch.device, sh
     allowed = sheet.plain_tflops.get(name)
     if allowed is None:
         pytest.skip(f"no plain rate of {sheet.name} is known")
-    reached = arithmetic.measure(Rate("plain", name), gpu, by_events)
+    reached = ceilings.measure_rate(("plain", name), gpu, by_events)
     assert reached is not None
     assert 0.6 * allowed < reached < allowed
 

@@ -14,15 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark import clocks
-from dotcu.benchmark.measured import Call, Means
+from dotcu.benchmark import device
 from dotcu.benchmark.measuring import measure
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.timers import NotCapturable, Shot, Timer, choose, host_times_us
+from dotcu.benchmark.results import CallTime, Means, Protocol
+from dotcu.benchmark.timers import NotCapturable, TimedCall, Timer, choose, host_times_us
 from dotcu.kernel import Module, load_inline
 from dotcu.operator import Sample
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("alone")]
 
 LARGE = 1 << 28
 """Elements of float32 whose copy takes some 500 us on an H200."""
@@ -62,10 +61,12 @@ def taken(
     probe: Callable[[Any], Any] | None = None,
     calls: int = 10,
     hold_us: float = 500.0,
-) -> list[Call]:
+) -> list[CallTime]:
     """Time a call some times, after it was called and timed before."""
     run()
-    shots = [Shot(name="it", run=run, prepare=prepare, probe=probe, hold_us=hold_us) for _ in range(calls)]
+    shots = [
+        TimedCall(name="it", run=run, prepare=prepare, probe=probe, hold_us=hold_us) for _ in range(calls)
+    ]
     timer.time(shots)
     return timer.time(shots)
 
@@ -128,7 +129,7 @@ def test_what_looks_at_a_result_is_not_counted(
 def test_a_look_sees_the_result_of_its_own_call(cupti: Timer, gpu: torch.device) -> None:
     counter, seen = torch.zeros(1, device=gpu), list[Tensor]()
     shots = [
-        Shot(name="it", run=lambda: counter.add_(1), probe=lambda out: seen.append(out.clone()))
+        TimedCall(name="it", run=lambda: counter.add_(1), probe=lambda out: seen.append(out.clone()))
         for _ in range(5)
     ]
     cupti.time(shots)
@@ -183,7 +184,7 @@ def test_a_fill_and_a_copy_are_counted(cupti: Timer, gpu: torch.device) -> None:
 
 
 def test_a_call_without_kernels_takes_no_time(cupti: Timer) -> None:
-    assert taken(cupti, lambda: None, calls=3) == [Call(time_us=0.0, kernels=0)] * 3
+    assert taken(cupti, lambda: None, calls=3) == [CallTime(time_us=0.0, kernels=0)] * 3
 
 
 def test_work_that_is_left_behind_on_another_stream_is_seen(cupti: Timer, x: Tensor) -> None:
@@ -265,7 +266,7 @@ def test_work_by_a_thread_after_the_return_is_stray(
 
     run()
     after(None)
-    calls = cupti.time([Shot(name="it", run=run, probe=after) for _ in range(5)])
+    calls = cupti.time([TimedCall(name="it", run=run, probe=after) for _ in range(5)])
     assert [(call.kernels, call.stray) for call in calls] == [(0, 1)] * 5
 
 
@@ -321,9 +322,9 @@ def test_what_cannot_be_captured_is_refused_and_leaves_torch_as_it_was(
 
 
 def test_clocks_of_a_gpu_are_told(gpu: torch.device) -> None:
-    if clocks.why_not():
-        pytest.skip(clocks.why_not())
-    state, most = clocks.read(gpu), clocks.highest(gpu)
+    if device.nvml_missing():
+        pytest.skip(device.nvml_missing())
+    state, most = device.read_clocks(gpu), device.highest_clocks(gpu)
     assert state.sm_mhz is not None
     assert state.temperature_c is not None
     assert 0 < state.sm_mhz <= most["sm"]

@@ -9,17 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.probes import Probes
-from dotcu.benchmark.referee import OverloadReferee
-from dotcu.benchmark.row import OWN
-from dotcu.benchmark.verify import Verdict, verify
-from dotcu.benchmark.workloads import memory
-from dotcu.benchmark.workloads.contenders import contenders, prepare
-from dotcu.benchmark.workloads.refresh import Refresh
-from dotcu.benchmark.workloads.shapes import parse
-from dotcu.benchmark.workloads.workload import Unfit, Workload, workloads
-from dotcu.checking.closeness import difference
+from dotcu.benchmark.results import OWN
+from dotcu.benchmark.targets import OperatorTarget, contenders, prepare_calls
+from dotcu.benchmark.verify import TimedResults, Verdict, verify
+from dotcu.benchmark.workloads import workload
+from dotcu.benchmark.workloads.input_values import InputValues
+from dotcu.benchmark.workloads.shapes import parse_shapes
+from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
 from dotcu.checking.memory import same_bits
+from dotcu.checking.numerics import difference
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator
 from trying import squaring
@@ -32,13 +30,14 @@ GIB = 2**30
 
 def ready(
     operator: Operator, shapes: str, *against: Any, sets: int = 1
-) -> tuple[OverloadReferee, Refresh, list[Any], dict[str, Any]]:
+) -> tuple[OperatorTarget, InputValues, list[Any], dict[str, Any]]:
     subject = Subject(overload=operator, device=DEVICE)
-    (case,) = workloads(subject, shapes=parse(shapes))
+    (case,) = workloads(subject, shapes=parse_shapes(shapes))
     assert isinstance(case, Workload)
     samples = case.sets(sets, 0, DEVICE)
-    calls = dict(prepare(contenders(subject, against)).calls)
-    return OverloadReferee(subject=subject, dtype=case.dtype), Refresh(subject, samples), samples, calls
+    calls, _ = prepare_calls(contenders(subject, against))
+    target = OperatorTarget(subject, case.dtype)
+    return target, target.input_values(samples), samples, calls
 
 
 def wrong_at_one_place(x: Tensor) -> Tensor:
@@ -49,34 +48,34 @@ def wrong_at_one_place(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("shapes", ["3", "1000x33", "2^20", "2^26"])
 def test_right_and_wrong_are_told_apart_at_every_size(shapes: str) -> None:
-    referee, refresh, (sample,), calls = ready(squaring(), shapes, "eager", wrong_at_one_place)
-    found = verify(referee, calls, sample, refresh)
+    target, values, (sample,), calls = ready(squaring(), shapes, "eager", wrong_at_one_place)
+    found = verify(target, calls, sample, values)
     assert found[OWN] == found["eager"] == Verdict()
     if sample.tensors[0].numel() > 5:
         assert found["wrong_at_one_place"].status == "wrong"
 
 
 def test_four_contenders_at_2_to_the_28_take_a_few_seconds() -> None:
-    if memory.free_bytes(DEVICE) < 60 * GIB:
+    if workload.free_bytes(DEVICE) < 60 * GIB:
         pytest.skip("needs 60 GiB of free memory")
-    referee, refresh, (sample,), calls = ready(squaring(), "2^28", "eager", torch.square, wrong_at_one_place)
-    verify(referee, {OWN: calls[OWN]}, sample, refresh)
+    target, values, (sample,), calls = ready(squaring(), "2^28", "eager", torch.square, wrong_at_one_place)
+    verify(target, {OWN: calls[OWN]}, sample, values)
     torch.cuda.synchronize()
     start = time.perf_counter()
-    found = verify(referee, calls, sample, refresh)
+    found = verify(target, calls, sample, values)
     torch.cuda.synchronize()
     assert time.perf_counter() - start < 5
     assert [verdict.status for verdict in found.values()] == ["", "", "", "wrong"]
 
 
 def test_the_oracle_on_the_gpu_bounds_as_the_one_on_the_cpu() -> None:
-    referee, _, (sample,), calls = ready(squaring(dtypes=(torch.bfloat16,)), "500x70")
+    target, _, (sample,), calls = ready(squaring(dtypes=(torch.bfloat16,)), "500x70")
     x = sample.tensors[0]
     off = (x * x).clone()
     off[7, 3] *= 2
     for inputs in (sample, sample.map_tensors(Tensor.cpu)):
         results = {"right": (calls[OWN](sample),), "off": (off,)}
-        found = referee.judge(
+        found = target.find_errors(
             inputs, {k: tuple(t.to(inputs.tensors[0].device) for t in v) for k, v in results.items()}
         )
         assert found["right"] == ""
@@ -84,23 +83,23 @@ def test_the_oracle_on_the_gpu_bounds_as_the_one_on_the_cpu() -> None:
 
 
 def test_where_float64_does_not_fit_the_operators_dtype_judges() -> None:
-    referee, refresh, (sample,), calls = ready(squaring(), "2^20", "eager", wrong_at_one_place)
+    target, values, (sample,), calls = ready(squaring(), "2^20", "eager", wrong_at_one_place)
 
     def in_float32_alone(x: Tensor) -> Tensor:
         if x.dtype == torch.float64:
             torch.empty(2**50, dtype=torch.uint8, device=DEVICE)
         return x * x
 
-    referee.subject.overload.reference(in_float32_alone)
-    found = verify(referee, calls, sample, refresh)
+    target.subject.overload.reference(in_float32_alone)
+    found = verify(target, calls, sample, values)
     assert [found[name].status for name in (OWN, "eager", "wrong_at_one_place")] == ["", "", "wrong"]
 
 
 def test_a_case_that_no_memory_holds_is_skipped_before_it_is_allocated() -> None:
     subject = Subject(overload=squaring(), device=DEVICE)
     held = torch.cuda.memory_allocated(DEVICE)
-    unfit, fit = workloads(subject, shapes=parse("2^40,2^10"))
-    assert isinstance(unfit, Unfit)
+    unfit, fit = workloads(subject, shapes=parse_shapes("2^40,2^10"))
+    assert isinstance(unfit, UntimedCase)
     assert unfit.status == "skipped"
     assert "GiB of memory on the GPU" in unfit.reason
     assert isinstance(fit, Workload)
@@ -108,33 +107,33 @@ def test_a_case_that_no_memory_holds_is_skipped_before_it_is_allocated() -> None
 
 
 def test_new_values_cost_a_copy_and_reach_every_set() -> None:
-    _, refresh, sets, _ = ready(squaring(), "2^26", sets=3)
+    _, values, sets, _ = ready(squaring(), "2^26", sets=3)
     for sample in sets:
-        refresh(sample, 5)
-    assert all(same_bits(sample.tensors, refresh.inputs(5).tensors) for sample in sets)
+        values(sample, 5)
+    assert all(same_bits(sample.tensors, values.inputs(5).tensors) for sample in sets)
     assert len({sample.tensors[0].data_ptr() for sample in sets}) == 3
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for turn in range(10):
-        refresh(sets[0], turn)
+        values(sets[0], turn)
     end.record()
     end.synchronize()
     slow_ms = 10 * 2 * sets[0].tensors[0].nbytes / 0.2e12 * 1e3  # at 0.2 TB/s
     assert start.elapsed_time(end) < slow_ms
 
 
-def test_probes_judge_what_was_there_on_the_stream_when_they_were_taken() -> None:
-    referee, refresh, sets, calls = ready(squaring(), "2^20", sets=2)
-    probes = Probes(referee, refresh)
+def test_results_are_those_on_the_stream_when_they_were_copied() -> None:
+    target, values, sets, calls = ready(squaring(), "2^20", sets=2)
+    timed = TimedResults(target, values)
     for turn in range(6):
         sample = sets[turn % 2]
-        refresh(sample, turn)
+        values(sample, turn)
         result = calls[OWN](sample)
-        probes.take(OWN, sample, result)
-        probes.take("stale", sample, result if turn < 3 else torch.zeros_like(result))
+        timed.take(OWN, sample, result)
+        timed.take("stale", sample, result if turn < 3 else torch.zeros_like(result))
         result.zero_()
-    assert not probes.missed
-    found = probes.judge()
+    assert not timed.mark(OWN)
+    found = timed.verify()
     assert set(found) == {"stale"}
 
 
@@ -146,22 +145,22 @@ def test_work_on_a_stream_that_nobody_waits_for_is_wrong() -> None:
             torch.mul(x, x, out=out)
         return out
 
-    referee, refresh, (sample,), calls = ready(squaring(), "2^20", elsewhere)
-    found = verify(referee, calls, sample, refresh)
+    target, values, (sample,), calls = ready(squaring(), "2^20", elsewhere)
+    found = verify(target, calls, sample, values)
     assert found[OWN] == Verdict()
     assert found["elsewhere"].status == "wrong"
 
 
 def test_what_leaves_its_result_unwritten_finds_nothing_right_in_old_memory() -> None:
-    referee, refresh, (sample,), calls = ready(squaring(), "2^22", "eager", torch.empty_like)
-    found = verify(referee, calls, sample, refresh)
+    target, values, (sample,), calls = ready(squaring(), "2^22", "eager", torch.empty_like)
+    found = verify(target, calls, sample, values)
     assert found["empty_like"].status == "wrong"
 
 
 def test_a_compiled_reference_is_a_contender() -> None:
     pytest.importorskip("triton")
-    referee, refresh, (sample,), calls = ready(squaring(), "2^20", "compile", "max-autotune")
-    found = verify(referee, calls, sample, refresh)
+    target, values, (sample,), calls = ready(squaring(), "2^20", "compile", "max-autotune")
+    found = verify(target, calls, sample, values)
     for name in ("compile", "max-autotune"):
         assert found[name].status in ("", "failed"), found[name]
         if found[name].status == "failed":

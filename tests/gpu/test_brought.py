@@ -10,7 +10,7 @@ import torch
 import dotcu
 import shipped
 from dotcu.errors import DotcuError
-from dotcu.kernel import cuda
+from dotcu.kernel.driver import cuda
 
 pytestmark = pytest.mark.gpu
 

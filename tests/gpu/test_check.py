@@ -9,7 +9,7 @@ import torch
 
 import dotcu
 from dotcu import gallery
-from dotcu.checking.outcome import FellShort, Skipped
+from dotcu.checking.trial import Failed, Skipped
 from dotcu.checking.trials import gpu
 
 pytestmark = pytest.mark.gpu
@@ -22,7 +22,7 @@ def test_an_operator_of_the_gallery_holds_on_streams_in_graphs_and_by_plan(name:
     operator = getattr(gallery, name)
     only = [f"{each.qualified_name}/{kind}" for each in operator.overloads.values() for kind in ON_A_GPU]
     report = dotcu.check(operator, device="cuda", only=only)
-    assert report.held, str(report)
+    assert report.passed, str(report)
     looked = {r.check for r in report.results if not isinstance(r.outcome, Skipped)}
     assert looked == set(ON_A_GPU)
 
@@ -33,7 +33,7 @@ def test_an_operator_of_the_gallery_takes_more_elements_than_32_bits_count(name:
     start = time.perf_counter()
     report = dotcu.check(operator, device="cuda", level="full", only=f"{operator.qualified_name}/large")
     (result,) = report.results
-    assert not isinstance(result.outcome, FellShort), str(report)
+    assert not isinstance(result.outcome, Failed), str(report)
     if torch.cuda.mem_get_info()[0] > 60 * 2**30:
         assert not isinstance(result.outcome, Skipped), result.outcome
     assert result.seconds < 10
@@ -42,8 +42,8 @@ def test_an_operator_of_the_gallery_takes_more_elements_than_32_bits_count(name:
 
 def test_no_check_is_left_out_for_want_of_a_gpu() -> None:
     report = dotcu.check(gallery.square, device="cuda", level="standard")
-    assert report.held, str(report)
-    whys = [result.outcome.why for result in report.results if isinstance(result.outcome, Skipped)]
+    assert report.passed, str(report)
+    whys = [result.outcome.reason for result in report.results if isinstance(result.outcome, Skipped)]
     assert gpu.NEEDS_GPU not in whys
 
 

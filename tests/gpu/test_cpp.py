@@ -15,7 +15,7 @@ from dotcu.compile import Target
 from dotcu.errors import ToolchainError
 from dotcu.extension import tools
 from dotcu.shipping import building, project
-from dotcu.shipping.cpp import project as cpp
+from dotcu.shipping.cpp import library as cpp
 
 pytestmark = pytest.mark.gpu
 
@@ -74,7 +74,9 @@ def library(
 ) -> Path:
     compiled = building.compile_kernels(building.prepare(project.read(made.root)), lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
-    written = cpp.source(made.name, operators, compiled, [Target.parse("sm_80"), Target.parse("sm_90")])
+    written = cpp.written_source(
+        made.name, operators, compiled, [Target.parse("sm_80"), Target.parse("sm_90")]
+    )
     cpp.save(written, made.root / "out")
     return cpp.library(made.root / "out", made.name)
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.protocol import Protocol
-from dotcu.checking.outcome import Held, Skipped
+from dotcu.benchmark.results import Protocol
 from dotcu.checking.report import CheckReport
+from dotcu.checking.trial import Passed, Skipped
 from dotcu.operator import ExistingOperator
 from foreign import foreign, scaled
 from native_projects import missing_nvcc
@@ -107,10 +107,10 @@ def short(report: CheckReport) -> set[str]:
 
 def test_a_right_operator_holds_and_the_simulator_is_not_asked() -> None:
     report = dotcu.check(described(foreign(CPU=scaled, CUDA=scaled)))
-    assert report.held, str(report)
+    assert report.passed, str(report)
     assert report.device.startswith("cuda")
     by_check = {result.check: result.outcome for result in report.results}
-    assert isinstance(by_check["stream"], Held)
+    assert isinstance(by_check["stream"], Passed)
     assert isinstance(by_check["sanitizer-race"], Skipped)
 
 
@@ -173,4 +173,4 @@ def test_a_fault_of_a_kernel_is_found_and_ends_no_check(project: Path) -> None:
         [sys.executable, "-m", "dotcu", *words], cwd=project, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1, done.stderr
-    assert "FELL SHORT: 1 of 1 overload" in done.stdout
+    assert "FAILED: 1 of 1 overload" in done.stdout

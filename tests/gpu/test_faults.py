@@ -80,7 +80,7 @@ SAID = {
     "a misaligned address": "used a misaligned address",
 }
 FAILED = "fail of faults::poke on cuda:0 with grid=(2, 1, 1), block=(1, 1, 1)"
-REPLAYED = "fail of faults::poke on cuda:0 with block=(1, 1, 1), replayed from a plan"
+REPLAYED = "fail of faults::poke on cuda:0 with block=(1, 1, 1), from the call cache"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,10 @@
-"""A first call on a GPU: its phases come in the right processes, and later calls are by plan."""
+"""A first call on a GPU: its phases occur in the right processes, and later calls are cached."""
 
 from __future__ import annotations
 
 import pytest
 
-from dotcu.benchmark.first_call import FirstCall, first_call
-from dotcu.benchmark.first_call.report import Run
+from dotcu.benchmark.first_call import FirstCall, FirstCallRun, first_call
 
 pytestmark = pytest.mark.gpu
 
@@ -15,7 +14,7 @@ def found() -> FirstCall:
     return first_call("dotcu.gallery", "add")
 
 
-def ms(run: Run, stage: str, name: str) -> float:
+def ms(run: FirstCallRun, stage: str, name: str) -> float:
     phase = run.find(stage, name)  # type: ignore[arg-type]
     assert phase is not None, f"{name} is not among {[each.name for each in run.phases]}"
     return phase.ms
@@ -51,8 +50,8 @@ def test_the_phases_account_for_the_whole(found: FirstCall) -> None:
         assert abs(run.remainder_ms) < 0.02 * run.whole_ms
 
 
-def test_later_calls_are_replayed(found: FirstCall) -> None:
-    assert found.planned
+def test_later_calls_are_cached(found: FirstCall) -> None:
+    assert found.recorded
     for run in found.runs:
         assert min(run.later_ms[2:]) < run.later_ms[0] < run.stage_ms("call")
-    assert "replayed by the plan" in str(found)
+    assert "made by the call cache" in str(found)

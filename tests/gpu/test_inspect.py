@@ -1,4 +1,4 @@
-"""What inspect tells without a GPU, beside what the driver says of the same code."""
+"""The report of inspect, which needs no GPU, beside what the driver says of the same code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 from dotcu import gallery
 from dotcu.inspection import InspectReport, inspect
-from dotcu.inspection.code.inspected import InspectedKernel
-from dotcu.inspection.code.occupancy import held
-from dotcu.inspection.code.units import Shape
-from dotcu.kernel import cuda
+from dotcu.inspection.code.build import LaunchShape
+from dotcu.inspection.code.occupancy import kernel_occupancy
+from dotcu.inspection.code.report import InspectedKernel
+from dotcu.kernel.driver import cuda
 
 pytestmark = pytest.mark.gpu
 
@@ -54,8 +54,8 @@ def test_occupancy_of_the_gallery_is_the_drivers(name: str) -> None:
     kernels = functions(name)
     assert kernels
     for one, function in kernels:
-        assert one.held
-        for each in one.held:
+        assert one.occupancy
+        for each in one.occupancy:
             assert each.blocks == blocks(function, each.shape.threads, each.shape.smem_bytes), one.code.name
 
 
@@ -65,9 +65,9 @@ def test_occupancy_of_the_gallery_is_the_drivers(name: str) -> None:
 def test_occupancy_of_other_shapes_is_the_drivers(name: str, threads: int, smem_bytes: int) -> None:
     for one, function in functions(name):
         bound = one.code.launch_bounds[0] or 1024
-        shape = Shape(block=(min(threads, bound), 1, 1), smem_bytes=smem_bytes)
-        (told,) = held(one.code, shape)
-        assert told.blocks == blocks(function, shape.threads, smem_bytes), one.code.name
+        shape = LaunchShape(block=(min(threads, bound), 1, 1), smem_bytes=smem_bytes)
+        (found,) = kernel_occupancy(one.code, shape)
+        assert found.blocks == blocks(function, shape.threads, smem_bytes), one.code.name
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -85,11 +85,11 @@ def test_resources_of_the_gallery_are_the_drivers(name: str) -> None:
             assert one.code.resources.smem_bytes == asked("SHARED_SIZE_BYTES"), one.code.name
 
 
-def test_a_step_that_is_told_lets_more_in_by_the_drivers_own_word() -> None:
-    """Shared memory, which a launch can change: what is told is enough, and one byte more is not."""
+def test_a_step_lets_more_blocks_in_by_the_drivers_own_count() -> None:
+    """Shared memory, which a launch can change: the step is enough, and one byte more is not."""
     (one, function), *_ = functions("square")
-    shape = Shape(block=(256, 1, 1), smem_bytes=40_000)
-    (told,) = held(one.code, shape)
-    (step,) = [step for step in told.steps if step.resource == "shared memory"]
-    assert blocks(function, 256, step.need) == step.blocks > told.blocks
+    shape = LaunchShape(block=(256, 1, 1), smem_bytes=40_000)
+    (found,) = kernel_occupancy(one.code, shape)
+    (step,) = [step for step in found.steps if step.resource == "shared memory"]
+    assert blocks(function, 256, step.need) == step.blocks > found.blocks
     assert blocks(function, 256, step.need + 1) < step.blocks

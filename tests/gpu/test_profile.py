@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from dotcu.profiling import profile, tool
+from dotcu.profiling import ncu, profile
 from dotcu.profiling.kernel import KernelProfile
-from dotcu.profiling.profiler import Wanted
 from dotcu.profiling.report import OperatorProfile
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.usefixtures("alone")]
 
 CASES = {"square": "2^26", "sum": "2^26", "matmul": "1024x1024:1024x1024"}
 KERNELS = Path(__file__).parents[2] / "src" / "dotcu" / "gallery"
@@ -44,7 +43,7 @@ LIMITS = {
 
 
 def profiled(name: str, folder: Path) -> OperatorProfile:
-    report = profile(f"dotcu.gallery:{name}", Wanted(shapes=CASES[name], folder=folder))
+    report = profile(f"dotcu.gallery:{name}", shapes=CASES[name], folder=folder)
     (found,) = report.profiles
     json.dumps(report.to_json())
     return found
@@ -53,12 +52,14 @@ def profiled(name: str, folder: Path) -> OperatorProfile:
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OperatorProfile]:
     """The profile of each operator; skipped where counters cannot be read."""
-    if tool.find() is None:
+    if ncu.find() is None:
         pytest.skip("Nsight Compute is not installed")
     folder = tmp_path_factory.mktemp("reports")
     found = {name: profiled(name, folder) for name in CASES}
     refusals = {
-        each.refusal.what for each in found.values() if each.refusal and each.refusal.why == "refused"
+        each.missing_counters.reason
+        for each in found.values()
+        if each.missing_counters and each.missing_counters.kind == "refused"
     }
     if refusals:
         pytest.skip(f"counters are refused: {refusals}")
@@ -74,9 +75,9 @@ def own(found: OperatorProfile) -> KernelProfile:
 
 def details(found: OperatorProfile) -> dict[str, dict[tuple[str, str], float]]:
     """What another reading of the report says, by the launch's number, section and label."""
-    ncu = tool.find()
-    assert ncu is not None
-    words = [ncu.path, "--import", found.report, "--csv", "--page", "details", "--print-units", "base"]
+    tool = ncu.find()
+    assert tool is not None
+    words = [tool.path, "--import", found.report, "--csv", "--page", "details", "--print-units", "base"]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     lines = [line for line in said.splitlines() if not line.startswith("==")]
     values: dict[str, dict[tuple[str, str], float]] = {}
@@ -90,7 +91,7 @@ def details(found: OperatorProfile) -> dict[str, dict[tuple[str, str], float]]:
 @pytest.mark.parametrize("name", CASES)
 def test_figures_are_those_of_another_reading(counted: dict[str, OperatorProfile], name: str) -> None:
     found = counted[name]
-    assert found.refusal is None, found.refusal
+    assert found.missing_counters is None, found.missing_counters
     said = list(details(found).values())
     assert len(said) == len(found.kernels) > 0
     for kernel, values in zip(found.kernels, said, strict=True):
@@ -159,17 +160,17 @@ def test_clocks_are_left_alone(counted: dict[str, OperatorProfile], tmp_path: Pa
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if ncu were not installed."""
-    monkeypatch.setattr(tool, "find", lambda: None)
+    monkeypatch.setattr(ncu, "find", lambda: None)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_without_counters_there_are_times_and_a_trace(name: str, tmp_path: Path, without: None) -> None:
     found = profiled(name, tmp_path)
-    assert found.refusal is not None
-    assert found.refusal.why == "missing"
+    assert found.missing_counters is not None
+    assert found.missing_counters.kind == "missing"
     kernels = [each for each in found.timings if name in each.name]
     assert kernels
-    assert all(0 < each.least_us <= each.median_us <= each.most_us for each in kernels)
-    assert all(each.times == int(each.times) for each in kernels), "records are missing"
+    assert all(0 < each.min_us <= each.median_us <= each.max_us for each in kernels)
+    assert all(each.per_call == int(each.per_call) for each in kernels), "records are missing"
     trace = json.loads(Path(found.trace).read_text())
     assert any(name in str(event.get("name", "")) for event in trace["traceEvents"])

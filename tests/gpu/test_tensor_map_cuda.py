@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.kernel import Module, encoding, load, tensor_map
-from dotcu.kernel.tensor_maps import DTYPES, tiled
+from dotcu.kernel import Module, load, tensor_map
+from dotcu.kernel.arguments.tensor_map import DTYPES, tiled
+from dotcu.kernel.driver import cuda
 
 pytestmark = pytest.mark.gpu
 
@@ -35,7 +36,7 @@ def dumped(module: Module, x: Any, rank: int, count: int, at: tuple[int, ...]) -
 def test_the_driver_takes_every_element_type(module: Module, dtype: torch.dtype, l2_promotion: int) -> None:
     x = torch.zeros(64, 256, dtype=torch.uint8, device="cuda").view(dtype)
     made = tensor_map(x, box=(8, 128 // dtype.itemsize), swizzle=128, l2_promotion=l2_promotion)
-    assert encoding.encode(tiled(made), x.data_ptr(), 0) != bytes(128)
+    assert cuda.encode_tensor_map(tiled(made), x.data_ptr(), 0) != bytes(128)
 
 
 def test_the_driver_takes_what_is_just_within_the_limits(module: Module) -> None:
@@ -46,11 +47,11 @@ def test_the_driver_takes_what_is_just_within_the_limits(module: Module) -> None
         {"box": (64, 4), "element_strides": (8, 1)},
         {"box": (256, 4), "fill": "nan"},
     ):
-        encoding.encode(tiled(tensor_map(x, **given)), x.data_ptr(), 0)  # type: ignore[arg-type]
+        cuda.encode_tensor_map(tiled(tensor_map(x, **given)), x.data_ptr(), 0)  # type: ignore[arg-type]
     row = x[:1, :7].as_strided((1, 1, 7), (3, 5, 1))
-    encoding.encode(tiled(tensor_map(row, box=(1, 1, 4))), x.data_ptr(), 0)
+    cuda.encode_tensor_map(tiled(tensor_map(row, box=(1, 1, 4))), x.data_ptr(), 0)
     line = torch.zeros(1000, device="cuda")
-    encoding.encode(tiled(tensor_map(line, box=256)), line.data_ptr(), 0)
+    cuda.encode_tensor_map(tiled(tensor_map(line, box=256)), line.data_ptr(), 0)
 
 
 def test_what_lies_outside_can_be_nan(module: Module) -> None:
@@ -69,7 +70,7 @@ def test_what_l2_fetches_changes_no_value(module: Module, l2_promotion: int) -> 
 
 def test_bytes_that_the_caller_encoded_are_a_map_too(module: Module) -> None:
     x = torch.randn(64, device="cuda")
-    own = encoding.encode(tiled(tensor_map(x, box=64)), x.data_ptr(), 0)
+    own = cuda.encode_tensor_map(tiled(tensor_map(x, box=64)), x.data_ptr(), 0)
     assert torch.equal(dumped(module, own, 1, 64, (0,)), x)
 
 

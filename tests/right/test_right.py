@@ -9,7 +9,7 @@ import pytest
 from right.cases import CORPUS
 
 HERE = Path(__file__).parent
-SEEDS = (None, 0, 1, 2, 3, 4)
+SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

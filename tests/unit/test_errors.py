@@ -8,7 +8,7 @@ import re
 import pytest
 
 from dotcu import errors
-from dotcu.simulator.finding import Finding
+from dotcu.simulator.run import Finding
 
 TREE = {
     name: value
@@ -39,7 +39,7 @@ def test_the_drawing_names_the_builtin_bases() -> None:
         assert also == builtin - {"Exception"}, name
 
 
-def test_the_drawing_hangs_each_error_under_its_base() -> None:
+def test_the_drawing_has_each_error_under_its_base() -> None:
     branch: list[str] = []
     for name, (depth, _) in drawn().items():
         branch[depth - 1 :] = [name]

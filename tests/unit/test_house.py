@@ -1,13 +1,15 @@
-"""The doors of the house: who may print, start programs, read the environment, touch the dispatcher.
+"""Rules for the source that no linter checks: who may print, start programs, read the environment or touch
+the dispatcher; how docstrings begin; that a class name means one thing.
 
-What linters check elsewhere (the direction of imports) is not repeated here. Every rule is also
-shown a line that breaks it, so that none of them can pass by seeing nothing.
+Import directions are import-linter's. Each rule is also shown a line that breaks it.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ OS_STARTERS = {"system", "popen", "fork", "forkpty", "posix_spawn"} | {
 }
 
 Rule = Callable[[ast.AST], bool]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
 
 
 def name_of(node: ast.AST) -> str:
@@ -65,8 +77,8 @@ def touches_the_dispatcher(node: ast.AST) -> bool:
 
 
 DOORS: dict[str, tuple[Rule, tuple[str, ...], str]] = {
-    # kernel/simulated.py passes on what a kernel's own printf says, as the driver does on a GPU
-    "only cli prints": (prints, ("cli/", "kernel/simulated.py"), "print('x')"),
+    # kernel/simulation.py passes on what a kernel's own printf says, as the driver does on a GPU
+    "only cli prints": (prints, ("cli/", "kernel/simulation.py"), "print('x')"),
     "only process.py starts programs": (starts_a_program, ("process.py",), "import subprocess"),
     "only settings.py reads the environment": (reads_the_environment, ("settings.py",), "os.environ['HOME']"),
     "only operator/register.py touches the dispatcher": (
@@ -82,7 +94,7 @@ def breaches(rule: Rule, doors: tuple[str, ...]) -> Iterator[str]:
         relative = path.relative_to(PACKAGE).as_posix()
         if relative.startswith(doors):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if rule(node):
                 yield f"{relative}:{getattr(node, 'lineno', 0)}"
 
@@ -103,9 +115,7 @@ def test_the_rule_sees_a_line_that_breaks_it(promise: str) -> None:
 def test_the_door_itself_is_used(promise: str) -> None:
     rule, doors, _ = DOORS[promise]
     behind = [path for path in MODULES if path.relative_to(PACKAGE).as_posix().startswith(doors)]
-    assert any(
-        rule(node) for path in behind for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    )
+    assert any(rule(node) for path in behind for node in nodes(path))
 
 
 def private_imports(text: str) -> list[str]:
@@ -146,7 +156,7 @@ def imports_at_the_top(tree: ast.Module) -> Iterator[str]:
 
 def test_the_compiler_package_imports_without_torch() -> None:
     for path in (PACKAGE / "compile").rglob("*.py"):
-        names = imports_at_the_top(ast.parse(path.read_text(encoding="utf-8")))
+        names = imports_at_the_top(parsed(path))
         assert not any(name.split(".")[0] == "torch" for name in names), path
 
 
@@ -155,10 +165,59 @@ def test_verbs_import_heavy_packages_only_when_they_run() -> None:
         f"dotcu.{part}" for part in ("benchmark", "checking", "operator", "kernel", "profiling", "simulator")
     }
     for path in (PACKAGE / "cli").rglob("*.py"):
-        names = imports_at_the_top(ast.parse(path.read_text(encoding="utf-8")))
+        names = imports_at_the_top(parsed(path))
         assert not any(name == part or name.startswith(f"{part}.") for name in names for part in heavy), path
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [path for path in MODULES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
-    assert silent == []
+    assert [path for path in MODULES if not ast.get_docstring(parsed(path))] == []
+
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+QUESTIONS = {"How", "What", "When", "Where", "Whether", "Which", "Who", "Why"}
+
+
+def begins_with_a_question(node: ast.AST) -> bool:
+    """True for a docstring that begins neither with a verb nor with a name for what it documents."""
+    text = ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None
+    return bool(text) and text.split()[0] in QUESTIONS
+
+
+def test_a_docstring_begins_with_a_verb_or_names_the_thing() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 1)}"
+        for path in MODULES
+        for node in nodes(path)
+        if begins_with_a_question(node)
+    ]
+    assert wrong == []
+    assert begins_with_a_question(ast.parse('"""What a launch takes."""'))
+
+
+def lacks_args(node: ast.AST) -> bool:
+    """True for a public function of three parameters or more whose docstring does not list them."""
+    if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+        return False
+    names = {each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    text = ast.get_docstring(node)
+    return len(names - {"self", "cls"}) >= 3 and text is not None and "Args:" not in text
+
+
+def test_a_public_function_of_three_parameters_lists_them() -> None:
+    public = [path for path in MODULES if "cli" not in path.parts]  # a command's options have help texts
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{function.lineno}: {function.name}"
+        for path in public
+        for scope in [parsed(path), *(n for n in parsed(path).body if isinstance(n, ast.ClassDef))]
+        if not getattr(scope, "name", "").startswith("_")
+        for function in scope.body
+        if lacks_args(function)
+    ]
+    assert wrong == []
+    (function,) = ast.parse('def f(a, b, c):\n    """Do it."""').body
+    assert lacks_args(function)
+
+
+def test_a_class_name_means_one_thing() -> None:
+    classes = [n.name for path in MODULES for n in parsed(path).body if isinstance(n, ast.ClassDef)]
+    assert [name for name, count in Counter(classes).items() if count > 1] == []

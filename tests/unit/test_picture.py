@@ -36,7 +36,7 @@ def test_the_picture_shows_what_the_commands_print(terminal: ModuleType) -> None
     shown = rows(terminal.PICTURE.read_text(encoding="utf-8"))
     assert shown == rows(terminal.picture(terminal.scenes())), "type: python docs/pictures/terminal.py"
     assert any("writes at line 5, and nothing orders the two" in row for row in shown)
-    assert any(row.startswith("held: 1 overload") for row in shown)
+    assert any(row.startswith("passed: 1 overload") for row in shown)
 
 
 def test_the_picture_needs_nothing_but_itself(terminal: ModuleType) -> None:

@@ -58,39 +58,39 @@ ECHO = "import sys\nfor line in sys.stdin: print('heard', line.strip(), flush=Tr
 def test_a_started_program_is_talked_with_by_lines() -> None:
     with process.started([sys.executable, "-c", ECHO]) as child:
         for word in ("one", "two"):
-            child.tell(word)
-            assert child.line(20) == f"heard {word}"
-        child.hush()
-        assert child.line(20) is None
-        assert child.line(20) is None, "it stays ended"
+            child.write_line(word)
+            assert child.read_line(20) == f"heard {word}"
+        child.close_stdin()
+        assert child.read_line(20) is None
+        assert child.read_line(20) is None, "it stays ended"
         assert child.status() == 0
 
 
 def test_a_line_that_does_not_come_is_waited_for_no_longer_than_said() -> None:
     with process.started([sys.executable, "-c", ECHO]) as child, pytest.raises(TimeoutError, match=r"0\.1 s"):
-        child.line(0.1)
+        child.read_line(0.1)
 
 
 def test_how_a_program_died_and_what_it_said_last_is_known() -> None:
     script = "import os, sys; print('oh', file=sys.stderr, flush=True); os.kill(os.getpid(), 11)"
     with process.started([sys.executable, "-c", script]) as child:
-        assert child.line(20) is None
+        assert child.read_line(20) is None
         assert child.status() == -11
-        assert child.last_words() == "oh"
-        child.tell("too late")  # is no error
+        assert child.stderr_tail() == "oh"
+        child.write_line("too late")  # is no error
 
 
 def test_what_holds_the_output_open_does_not_keep_its_parents_death_a_secret() -> None:
     script = "import os, time\nif os.fork() == 0: time.sleep(60)\nos._exit(3)"
     with process.started([sys.executable, "-c", script]) as child:
-        assert child.line(20) is None
+        assert child.read_line(20) is None
         assert child.status() == 3
 
 
 def test_at_the_blocks_end_a_program_and_what_it_has_started_are_gone() -> None:
     script = "import os, time\npid = os.fork()\nif pid: print(pid, flush=True)\ntime.sleep(60)"
     with process.started([sys.executable, "-c", script]) as child:
-        grandchild = child.line(20)
+        grandchild = child.read_line(20)
     assert grandchild is not None
     assert not is_running(int(grandchild))
     assert child.status() == -9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,13 @@ def python(script: str, **environment: str) -> str:
 
 def test_all_is_sorted() -> None:
     assert dotcu.__all__ == sorted(dotcu.__all__)
+
+
+def test_type_checkers_see_the_names_that_there_are_at_run_time() -> None:
+    block = Path(dotcu.__file__).read_text().partition("if TYPE_CHECKING:")[2].partition("\n_PUBLIC")[0]
+    imported = re.findall(r"^    from ([\w.]+) import (\w+) as \2$", block, re.MULTILINE)
+    expected = [(module, name) for module, names in dotcu._PUBLIC.items() for name in names]
+    assert sorted(imported) == sorted(expected)
 
 
 def test_all_is_what_is_visible() -> None:

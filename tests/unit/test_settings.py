@@ -58,14 +58,25 @@ def test_an_override_holds_inside_its_block() -> None:
     with settings.override(simulate=not before.simulate) as changed:
         assert settings.current() is changed
         assert changed.simulate is not before.simulate
-    assert settings.current() is before
+    assert settings.current() == before
+
+
+def test_overrides_that_overlap_end_each_with_its_own_block() -> None:
+    before = settings.current()
+    one, other = settings.override(simulate=not before.simulate), settings.override(jit=not before.jit)
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert settings.current() == dataclasses.replace(before, jit=not before.jit)
+    other.__exit__(None, None, None)
+    assert settings.current() == before
 
 
 def test_an_override_ends_with_its_block_even_when_it_raises() -> None:
     before = settings.current()
     with pytest.raises(ZeroDivisionError), settings.override(simulate=True):
         raise ZeroDivisionError
-    assert settings.current() is before
+    assert settings.current() == before
 
 
 def test_a_setting_that_does_not_exist_cannot_be_overridden() -> None:

@@ -115,7 +115,7 @@ def test_every_step_is_one_that_the_source_tells() -> None:
         step
         for step in get_args(stopwatch.Step)
         if not any(
-            f'"{step}"' in line for text in texts for line in text.splitlines() if "phases.during(" in line
+            f'"{step}"' in line for text in texts for line in text.splitlines() if "stopwatch.during(" in line
         )
     ]
     assert silent == []

@@ -11,21 +11,18 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.benchmark.probes import Probes
-from dotcu.benchmark.referee import OverloadReferee
-from dotcu.benchmark.row import OWN
-from dotcu.benchmark.verify import verify
-from dotcu.benchmark.workloads.contenders import contenders, prepare
-from dotcu.benchmark.workloads.refresh import Refresh
+from dotcu.benchmark.results import OWN
+from dotcu.benchmark.targets import OperatorTarget, contenders, prepare_calls
+from dotcu.benchmark.verify import TimedResults, verify
 from dotcu.benchmark.workloads.workload import Workload, workloads
-from dotcu.checking import target
+from dotcu.checking import target as targets
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator
 from trying import device
 
 FILE = Path(__file__).parent / "operators" / "bench.py"
-SHOTS = 8
-PROBED = (2, 5)
+CALLS = 8
+COPIED = (2, 5)
 
 BEFORE = {
     # by name: caught before anything is timed, and what is said
@@ -50,38 +47,38 @@ ON_A_GPU = ("on_another_stream", "turns_the_clock_back")
 
 @pytest.fixture(scope="module")
 def operators() -> Iterator[dict[str, Operator]]:
-    found = dict(target.resolve(str(FILE)))
+    found = dict(targets.resolve(str(FILE)))
     yield found
     for thread in _module().threads:
         thread.join()
 
 
 def _module() -> ModuleType:
-    loaded = target._loaded(FILE)
+    loaded = targets._loaded(FILE)
     assert loaded is not None
     return loaded
 
 
 def timed(operator: Operator) -> tuple[str, str]:
-    """What is said of an operator before it is timed, and what after calls as a timer makes them."""
+    """Return the error found before an operator is timed, and that found in calls as a timer makes them."""
     subject = Subject(overload=operator, device=device())
     (workload,) = workloads(subject)
     assert isinstance(workload, Workload)
     sets = workload.sets(2, 0, subject.device)
-    refresh = Refresh(subject, sets)
-    referee = OverloadReferee(subject=subject, dtype=workload.dtype)
-    call = prepare(contenders(subject)).calls[OWN]
-    verdict = verify(referee, {OWN: call}, sets[0], refresh)[OWN]
-    probes = Probes(referee, refresh)
+    target = OperatorTarget(subject, workload.dtype)
+    values = target.input_values(sets)
+    calls, _ = prepare_calls(contenders(subject))
+    verdict = verify(target, calls, sets[0], values)[OWN]
+    results = TimedResults(target, values)
     alive: list[Any] = []
-    for shot in range(SHOTS):
-        sample = sets[shot % len(sets)]
-        refresh(sample, shot)
-        with referee.place():
-            alive.append(call(sample))
-            if shot in PROBED:
-                probes.take(OWN, sample, alive[-1])
-    return verdict.reason, probes.judge().get(OWN, "")
+    for turn in range(CALLS):
+        sample = sets[turn % len(sets)]
+        values(sample, turn)
+        with target.context():
+            alive.append(calls[OWN](sample))
+            if turn in COPIED:
+                results.take(OWN, sample, alive[-1])
+    return verdict.reason, results.verify().get(OWN, "")
 
 
 def test_every_operator_has_its_row(operators: dict[str, Operator]) -> None:
@@ -120,7 +117,7 @@ def test_none_of_them_gets_a_figure(name: str, operators: dict[str, Operator]) -
     rows = [row for row in report.rows if row.key.contender == OWN]
     assert rows
     assert {row.status for row in rows} <= {"wrong", "refused"}, str(report)
-    assert not report.held
+    assert not report.passed
 
 
 @pytest.mark.gpu

@@ -9,8 +9,8 @@ import torch
 
 import dotcu
 from dotcu.checking import CheckReport
-from dotcu.checking.outcome import FellShort, Held, Skipped
 from dotcu.checking.target import resolve
+from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.compile import toolchain
 from dotcu.operator import Operator
 
@@ -36,7 +36,7 @@ def fallen(report: CheckReport) -> set[str]:
 
 def words(report: CheckReport) -> str:
     """What is said of every failure."""
-    outcomes = [r.outcome for r in report.failures if isinstance(r.outcome, FellShort)]
+    outcomes = [r.outcome for r in report.failures if isinstance(r.outcome, Failed)]
     return "\n".join(f"{outcome.reason}\n{outcome.evidence}" for outcome in outcomes)
 
 
@@ -61,14 +61,14 @@ def test_it_is_caught_by_the_check_of_its_fault(name: str, operators: dict[str, 
 @pytest.mark.parametrize("kind", ["stream", "graph", "replay", "call", "simulated"])
 def test_the_sound_one_holds(kind: str, operators: dict[str, Operator]) -> None:
     report = check(operators["sound"], kind)
-    assert report.held, str(report)
-    assert any(isinstance(result.outcome, Held) for result in report.results)
+    assert report.passed, str(report)
+    assert any(isinstance(result.outcome, Passed) for result in report.results)
 
 
 def test_an_index_of_64_bits_reaches_every_element(operators: dict[str, Operator]) -> None:
     report = check(operators["index_of_64_bits"], "large")
     (result,) = report.results
-    assert isinstance(result.outcome, Held), str(report)
+    assert isinstance(result.outcome, Passed), str(report)
     assert "2147483681 for" in result.outcome.note
 
 
@@ -83,7 +83,7 @@ def test_faults_of_another_kind_are_not_blamed_on_it(
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_a_result_on_the_current_device_is_on_the_wrong_one(operators: dict[str, Operator]) -> None:
     assert fallen(check(operators["current_device"], "devices")) == {"devices"}
-    assert check(operators["sound"], "devices").held
+    assert check(operators["sound"], "devices").passed
 
 
 def test_an_illegal_address_is_told_and_every_other_operator_is_checked(
@@ -104,8 +104,8 @@ def test_an_illegal_address_is_told_and_every_other_operator_is_checked(
 
 def test_what_an_overload_that_ends_its_process_has_left_is_skipped(operators: dict[str, Operator]) -> None:
     report = dotcu.check(operators["illegal_address"], device="cuda", level="standard")
-    assert not report.held
-    rest = [r for r in report.results if isinstance(r.outcome, Skipped) and "3 times" in r.outcome.why]
+    assert not report.passed
+    rest = [r for r in report.results if isinstance(r.outcome, Skipped) and "3 times" in r.outcome.reason]
     assert rest, str(report)
 
 
@@ -128,7 +128,7 @@ def test_compute_sanitizers_tools_find_each_its_own(operators: dict[str, Operato
     found = {r.trial.removeprefix("wrong_gpu::"): r.outcome for r in report.results}
     for name, (tool, said) in FOUND_BY.items():
         outcome = found[f"{name}/{tool}"]
-        assert isinstance(outcome, FellShort), (name, tool, outcome)
+        assert isinstance(outcome, Failed), (name, tool, outcome)
         assert said in f"{outcome.reason}\n{outcome.evidence}"
     for name in (*(f"sound/{tool}" for tool in TOOLS), *others):
-        assert isinstance(found[name], Held), (name, found[name])
+        assert isinstance(found[name], Passed), (name, found[name])

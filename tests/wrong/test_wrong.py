@@ -12,7 +12,7 @@ from corpus import Marks, read_marks
 from wrong.cases import CORPUS
 
 HERE = Path(__file__).parent
-SEEDS = (None, 0, 1)
+SEEDS = (None, 0, pytest.param(1, marks=pytest.mark.slow))
 
 by_seed = pytest.mark.parametrize("seed", SEEDS)
 every_kernel = pytest.mark.parametrize("name", CORPUS.cases)

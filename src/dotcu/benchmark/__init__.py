@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dotcu.benchmark.bencher import bench
-    from dotcu.benchmark.protocol import Protocol
-    from dotcu.benchmark.report import BenchReport
+    from dotcu.benchmark.reports.report import BenchReport
+    from dotcu.benchmark.results import Protocol
 
 __all__ = ["BenchReport", "Protocol", "bench"]
 
-_HOMES = {"BenchReport": "report", "Protocol": "protocol", "bench": "bencher"}
+_HOMES = {"BenchReport": "reports.report", "Protocol": "results", "bench": "bencher"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,41 +1,44 @@
-"""`dotcu.bench`: how long operators take, beside others and beside what the GPU can do at best.
+"""`dotcu.bench`: time operators beside baselines and beside what the GPU can do at best.
 
-prepare (what is timed, on what inputs, against whom) -> rows as they are done -> BenchReport
+prepare (targets, inputs, contenders) -> RunPlan -> rows as they are done -> BenchReport
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dotcu.benchmark import sources
-from dotcu.benchmark.estimate import DEFAULT_GPU, estimate
-from dotcu.benchmark.lab import Lab
-from dotcu.benchmark.measured import L2
-from dotcu.benchmark.planned import Bounded, Planned, Untimed
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.report import BenchReport
-from dotcu.benchmark.row import Row
-from dotcu.benchmark.things import BareCalls, OperatorCalls
-from dotcu.benchmark.timing import Timed
+from dotcu.benchmark.device import BenchDevice, describe_machine
+from dotcu.benchmark.estimate import DEFAULT_GPU, Estimate, estimate
+from dotcu.benchmark.reports.report import BenchReport
+from dotcu.benchmark.results import L2, OWN, Protocol, Row, RowKey
+from dotcu.benchmark.targets import (
+    BareTarget,
+    Baseline,
+    Contender,
+    OperatorTarget,
+    bare_contenders,
+    contenders,
+)
+from dotcu.benchmark.timing import TimedCase
 from dotcu.benchmark.work import UNCOUNTED, count_check
-from dotcu.benchmark.workloads.bare import Bare
-from dotcu.benchmark.workloads.contenders import Baseline, contenders
-from dotcu.benchmark.workloads.dtypes import chosen
-from dotcu.benchmark.workloads.shapes import ShapeRow
-from dotcu.benchmark.workloads.shapes import rows as shape_rows
-from dotcu.benchmark.workloads.workload import Unfit, Workload, workloads
-from dotcu.checking.cases.case import short
+from dotcu.benchmark.workloads.shapes import ShapeRow, choose_dtypes, shape_rows
+from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
+from dotcu.checking.cases.samples import short
 from dotcu.checking.checker import operators_of, resolve_device
 from dotcu.checking.subject import Subject
-from dotcu.checking.trials.telling import first_lines
 from dotcu.errors import OperatorError, UsageError
+from dotcu.kernel.scope import watching_launches
 from dotcu.operator import Operator, Overload, Sample
+from dotcu.tracebacks import first_lines
 
 STATES: tuple[L2, ...] = ("cold", "warm")
 AGAINST = ("eager", "compile")
@@ -62,71 +65,135 @@ def bench(
 ) -> BenchReport:
     """Measure how long operators take, beside others, and beside what the GPU can do at best.
 
-    Nothing is timed before it is right on the inputs that it is timed on. `docs/bench.md` tells how.
+    Nothing is timed before it is verified on the inputs that it is timed on:
+    `docs/explanation/measuring.md` explains how.
 
     Args:
         op: An operator, several, or a callable without arguments that makes one call: a bare launch.
-        against: What to compare with: "eager" and "compile" (the reference; these two unless given),
-            "max-autotune", a callable that takes the operator's arguments, or the place of one:
-            "ops.py:fn". For a bare callable nothing unless given.
-        samples: Calls to time, in place of the operator's samples.
+        against: Baselines: "eager" and "compile" (the reference; these two by default), "max-autotune", a
+            callable that takes the operator's arguments, or its location: "ops.py:fn". A bare callable has
+            none by default.
+        samples: Calls to time in place of the operator's samples.
         shapes: Shapes to time on, as `--shapes` takes them: "4096x4096,2^28"; or tuples.
-        dtypes: Of the operator's, those to time; all unless given.
-        l2: What a call finds in L2: "cold", nothing of its own; "warm", its inputs.
-        device: The GPU; "simulator" for what can be told without one.
-        gpu: Without a GPU, the one to give bounds for.
-        name: Of a bare callable, in the report.
-        bytes: That one call of a bare callable moves; half of them count as read.
-        flops: That it does, in `dtype`.
-        reference: Gives what a bare callable is to give. Without it, its results are compared with nothing.
-        outputs: The tensors that a bare callable writes, where it does not return its result.
-        protocol: How long and how often.
+        dtypes: The operator's dtypes to time; all by default.
+        l2: The state of L2 that a call starts with: "cold", without its data; "warm", with its inputs.
+        device: The GPU; "simulator" for an estimate without one.
+        gpu: Without a GPU, the one to estimate bounds for.
+        name: The name of a bare callable in the report.
+        bytes: Bytes that one call of a bare callable moves; half of them count as read.
+        flops: Operations of one call of a bare callable, in `dtype`.
+        dtype: The dtype of these operations.
+        reference: Returns the expected results of a bare callable. Without it, nothing is verified.
+        outputs: The tensors that a bare callable writes, if it does not return its results.
+        protocol: How long and how often to measure.
 
     Raises:
-        UsageError: An argument names something that there is not; says what there is.
-        OperatorError: Without a GPU: no operator has samples that do not fail. On one, that is a row.
+        UsageError: An argument names something that does not exist; says what does.
+        OperatorError: Without a GPU: every operator's samples fail. On a GPU, that is a row.
         EnvironmentFault: Device time cannot be taken here.
 
     Note:
-        Synchronizes, takes memory for several sets of inputs, and gives it back. An interrupt (Ctrl-C) ends
-        the measurement, not the program: the report has what was measured until then, and `.interrupted`.
+        Synchronizes, takes memory for several sets of inputs, and frees it. An interrupt (Ctrl-C) ends
+        the measurement, not the program: the report has everything measured until then, and `.interrupted`.
     """
     states: Sequence[L2] = (l2,) if isinstance(l2, str) else tuple(l2)
-    given: dict[str, Any] = {"samples": tuple(samples), "shapes": shapes, "dtypes": dtypes, "gpu": gpu}
-    of_bare: dict[str, Any] = {
-        "name": name, "bytes": bytes, "flops": flops, "reference": reference, "outputs": tuple(outputs)
-    }  # fmt: skip
+    samples, outputs = tuple(samples), tuple(outputs)
     if callable(op) and not isinstance(op, Overload):
-        _refuse("a callable without arguments has inputs of its own", given)
-        bare = Bare(
+        operator_options = {"samples": samples, "shapes": shapes, "dtypes": dtypes, "gpu": gpu}
+        _refuse("a callable without arguments has inputs of its own", operator_options)
+        bare = BareTarget(
             name=name or getattr(op, "__name__", "kernel").strip("<>"), function=op,
-            device=resolve_device(device), reference=reference, outputs=of_bare["outputs"],
+            device=resolve_device(device), reference=reference, outputs=outputs,
             bytes=bytes, flops=flops, dtype=short(dtype),
         )  # fmt: skip
-        planned: Planned | Bounded = prepare_bare(bare, against=against or (), l2=states, protocol=protocol)
+        plan = prepare_bare(bare, against=against or (), l2=states, protocol=protocol)
     else:
-        _refuse("an operator says by itself what it computes", of_bare)
-        planned = prepare(
-            op, against=AGAINST if against is None else against, samples=given["samples"],
+        bare_options = {
+            "name": name, "bytes": bytes, "flops": flops, "reference": reference, "outputs": outputs
+        }  # fmt: skip
+        _refuse("an operator says by itself what it computes", bare_options)
+        plan = prepare(
+            op, against=AGAINST if against is None else against, samples=samples,
             shapes=shapes, dtypes=dtypes, l2=states, device=device, gpu=gpu, protocol=protocol,
         )  # fmt: skip
     rows: list[Row] = []
     try:
-        rows.extend(planned.run())
+        rows.extend(plan.run())
     except KeyboardInterrupt:
-        return planned.report(rows, interrupted=True)
-    return planned.report(rows)
+        return plan.report(rows, interrupted=True)
+    return plan.report(rows)
 
 
-def _refuse(why: str, given: Mapping[str, Any]) -> None:
-    """Refuse arguments that would mean nothing.
+def _refuse(why: str, options: Mapping[str, Any]) -> None:
+    """Refuse arguments that would have no effect.
 
     Raises:
         UsageError: There is one.
     """
-    named = [name for name, value in given.items() if value]
+    named = [name for name, value in options.items() if value]
     if named:
-        raise UsageError(f"{named[0]}= was given to dotcu.bench, but {why}.\nLeave it out.")
+        raise UsageError(f"{named[0]}= was passed to dotcu.bench, but {why}.\nLeave it out.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunPlan:
+    """The cases of a benchmark, ready to be timed; without a GPU, an estimate.
+
+    Attributes:
+        cases: The cases to time, and rows of those that cannot be timed.
+        sources: The digest of each operator's source, by its name.
+        notes: Remarks on all rows.
+        estimate: Bounds for a GPU that is not here.
+    """
+
+    device: BenchDevice
+    protocol: Protocol
+    states: Sequence[L2] = ()
+    cases: Sequence[TimedCase | Row] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    estimate: Estimate | None = None
+
+    @property
+    def total(self) -> int:
+        """The number of rows to come."""
+        each = (1 if isinstance(c, Row) else len(c.contenders) * len(self.states) for c in self.cases)
+        return sum(each)
+
+    def run(self) -> Iterator[Row]:
+        """Yield the rows once they are done.
+
+        Raises:
+            KeyboardInterrupt: The user interrupted; rows of everything measured come before.
+        """
+        is_ready = False
+        with self.device.current():
+            for case in self.cases:
+                if isinstance(case, Row):
+                    yield case
+                    continue
+                if not is_ready:
+                    self.device.prepare()  # before the first inputs take memory
+                    is_ready = True
+                yield from case.rows()
+
+    def report(self, rows: Sequence[Row], *, interrupted: bool = False) -> BenchReport:
+        """Return the report of some rows."""
+        if self.estimate is not None:
+            return BenchReport(
+                machine=describe_machine(self.device.device), protocol=self.protocol, by="events", rows=(),
+                notes=tuple(self.notes), estimate=self.estimate, interrupted=interrupted,
+            )  # fmt: skip
+        timers = Counter(row.measured.by for row in rows if row.measured is not None)
+        return BenchReport(
+            machine=self.device.machine,
+            protocol=self.protocol,
+            by=timers.most_common(1)[0][0] if timers else self.device.timer.name,
+            rows=tuple(rows),
+            notes=(*self.notes, *self.device.notes),
+            sources=self.sources,
+            interrupted=interrupted,
+        )
 
 
 def prepare(
@@ -140,104 +207,129 @@ def prepare(
     device: str | torch.device | None = None,
     gpu: str = "",
     protocol: Protocol = DEFAULT,
-) -> Planned | Bounded:
-    """Plan what `bench` runs; it has the meaning of the arguments, and what is raised."""
-    place = resolve_device(device)
-    wanted = _Wanted(
-        against=tuple(against), samples=tuple(samples), shapes=tuple(shape_rows(shapes)), dtypes=tuple(dtypes)
-    )
-    subjects = _subjects(op, place, protocol.seed, wanted.samples)
-    if place.type != "cuda":
-        return _bounds(subjects, wanted, gpu or DEFAULT_GPU, protocol)
-    if gpu:
-        raise UsageError(
-            f"gpu={gpu!r}: bounds for a GPU that is not here are given where there is none.\n"
-            "Leave it out to measure on this one, or ask for bounds: device='simulator'"
-        )
-    return _planned(subjects, wanted, l2, Lab(place), protocol)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Wanted:
-    """What was asked for."""
-
-    against: tuple[Baseline, ...]
-    samples: tuple[Sample, ...]
-    shapes: tuple[ShapeRow, ...]
-    dtypes: tuple[str | torch.dtype, ...]
-
-
-def _subjects(
-    op: Overload | Iterable[Operator], device: torch.device, seed: int, samples: Sequence[Sample]
-) -> list[Subject]:
-    """The overloads that have samples of their own; the operator itself in any case."""
-    return [
-        Subject(overload=overload, device=device, seed=seed)
+) -> RunPlan:
+    """Plan a benchmark; arguments and exceptions are those of `bench`."""
+    samples, rows = tuple(samples), tuple(shape_rows(shapes))
+    where = resolve_device(device)
+    subjects = [
+        Subject(overload=overload, device=where, seed=protocol.seed)
         for operator in operators_of(op)
         for overload in operator.overloads.values()
         if overload is operator or (overload.has_samples and not samples)
     ]
+    if where.type == "cuda" and gpu:
+        raise UsageError(
+            f"gpu={gpu!r}: bounds for a GPU that is not here are estimated where there is none.\n"
+            "Leave it out to measure on this one, or ask for bounds: device='simulator'"
+        )
+    cases = [(subject, _cases(subject, samples, rows, dtypes)) for subject in subjects]
+    rivals = {subject.name: contenders(subject, against) for subject in subjects}
+    if where.type != "cuda":
+        return _estimate_plan(cases, gpu or DEFAULT_GPU, protocol)
+    return _run_plan(cases, rivals, l2, BenchDevice(where), protocol)
 
 
-def _cases_or_why(subject: Subject, wanted: _Wanted) -> list[Workload | Unfit]:
-    """The cases of an operator; where it cannot be planned, one that says so: others can be timed.
+_Cases = Sequence[tuple[Subject, Sequence[Workload | UntimedCase]]]
+
+
+def _cases(
+    subject: Subject,
+    samples: Sequence[Sample],
+    shapes: Sequence[ShapeRow],
+    dtypes: Sequence[str | torch.dtype],
+) -> list[Workload | UntimedCase]:
+    """Return the cases of an operator; if its samples fail, one that says so: others can be timed.
 
     Raises:
-        UsageError: It has no such dtype as was asked for.
+        UsageError: It has no dtype of such a name.
     """
-    dtypes = chosen(subject.overload, wanted.dtypes)
+    chosen = choose_dtypes(subject.overload, dtypes)
     try:
-        return workloads(subject, samples=wanted.samples, shapes=wanted.shapes, dtypes=dtypes)
+        return workloads(subject, samples=samples, shapes=shapes, dtypes=chosen)
     except Exception as error:  # samples that fail, or none
-        return [Unfit(name="no case", reason=first_lines(error), status="failed")]
+        return [UntimedCase(name="no case", reason=first_lines(error), status="failed")]
 
 
-def _planned(
-    subjects: Sequence[Subject], wanted: _Wanted, states: Sequence[L2], lab: Lab, protocol: Protocol
-) -> Planned:
-    cases: list[Timed | Untimed] = []
+def _run_plan(
+    cases: _Cases,
+    rivals: Mapping[str, Sequence[Contender]],
+    states: Sequence[L2],
+    device: BenchDevice,
+    protocol: Protocol,
+) -> RunPlan:
+    """Return the plan of measurements on a GPU."""
+    planned: list[TimedCase | Row] = []
     notes: list[str] = []
-    for subject in subjects:
-        rivals = contenders(subject, wanted.against)
-        claim = _claim(subject)
-        notes += [f"{subject.name}: {claim}"] if claim.startswith(UNCOUNTED) else []
-        marks = (claim,) if claim and not claim.startswith(UNCOUNTED) else ()
-        for case in _cases_or_why(subject, wanted):
-            if isinstance(case, Unfit):
-                cases.append(Untimed(op=subject.name, dtype="", unfit=case))
+    for subject, own in cases:
+        claim = _work_check(subject)
+        uncounted = claim.startswith(UNCOUNTED)
+        notes += [f"{subject.name}: {claim}"] if uncounted else []
+        for case in own:
+            if isinstance(case, UntimedCase):
+                key = RowKey(op=subject.name, case=case.name, contender=OWN, l2=states[0])
+                planned.append(Row(key=key, status=case.status, reason=case.reason))
                 continue
             assert case.dtype is not None
-            cases.append(
-                Timed(
-                    op=subject.name, thing=OperatorCalls(subject=subject, dtype=case.dtype),
-                    dtype=short(case.dtype), workload=case, contenders=rivals, states=states, lab=lab,
-                    protocol=protocol, marks=marks,
+            planned.append(
+                TimedCase(
+                    target=OperatorTarget(subject, case.dtype), dtype=short(case.dtype), workload=case,
+                    contenders=rivals[subject.name], states=states, device=device, protocol=protocol,
+                    marks=(claim,) if claim and not uncounted else (),
                 )
             )  # fmt: skip
-    return Planned(
-        lab=lab, protocol=protocol, states=states, cases=cases, notes=notes, sources=_sources(subjects)
+    digests = source_digests(subject for subject, _ in cases)
+    return RunPlan(
+        device=device, protocol=protocol, states=states, cases=planned, notes=notes, sources=digests
     )
 
 
-def prepare_bare(bare: Bare, *, against: Sequence[Baseline], l2: Sequence[L2], protocol: Protocol) -> Planned:
-    """Plan what `bench` runs of a bare callable.
+def prepare_bare(
+    bare: BareTarget, *, against: Sequence[Baseline], l2: Sequence[L2], protocol: Protocol
+) -> RunPlan:
+    """Plan a benchmark of a bare callable.
+
+    Args:
+        bare: The callable.
+        against: Callables to compare with, or their locations.
+        l2: The states of L2.
+        protocol: The parameters of the measurement.
 
     Raises:
         EnvironmentFault: There is no GPU.
         UsageError: A baseline is unknown.
     """
-    lab = Lab(bare.device)
-    lab.require()
-    case = Timed(
-        op=bare.name, thing=BareCalls(bare=bare), dtype="", workload=bare.workload,
-        contenders=bare.contenders(against), states=l2, lab=lab, protocol=protocol,
+    device = BenchDevice(bare.device)
+    device.require()
+    case = TimedCase(
+        target=bare, dtype="", workload=bare.workload, contenders=bare_contenders(bare, against), states=l2,
+        device=device, protocol=protocol,
     )  # fmt: skip
-    digest = sources.source_digest((), bare.function)
-    return Planned(lab=lab, protocol=protocol, states=l2, cases=[case], sources={bare.name: digest})
+    digest = source_digest((), bare.function)
+    return RunPlan(device=device, protocol=protocol, states=l2, cases=[case], sources={bare.name: digest})
 
 
-def _claim(subject: Subject) -> str:
-    """What is wrong with the work that an operator claims, or why nobody can say, by its smallest sample."""
+def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
+    """Return the plan without a GPU, whose estimate is made already.
+
+    Raises:
+        OperatorError: No operator has a case.
+    """
+    calls = []
+    notes = []
+    for subject, own in cases:
+        for case in own:
+            if isinstance(case, UntimedCase):
+                notes.append(f"{subject.name} {case.name}: {case.reason}")
+            else:
+                calls.append((subject.overload, case.name, case.make(protocol.seed)))
+    if notes and not calls:
+        raise OperatorError("\n".join(notes))
+    device = BenchDevice(torch.device("cpu"))
+    return RunPlan(device=device, protocol=protocol, estimate=estimate(calls, gpu), notes=notes)
+
+
+def _work_check(subject: Subject) -> str:
+    """Return why the declared work of the smallest sample is wrong or was not counted; else nothing."""
     try:
         case = subject.smallest(subject.overload.dtypes[0])
         if case is None:
@@ -247,33 +339,50 @@ def _claim(subject: Subject) -> str:
         return ""
 
 
-def _sources(subjects: Sequence[Subject]) -> Mapping[str, str]:
-    """The digest of each overload's library, or kernels and body, as its smallest sample reaches them."""
+# ------------------------------------------------------------------ digests of sources
+
+
+def source_digests(subjects: Iterable[Subject]) -> dict[str, str]:
+    """Return a digest of each overload's library, or of its body and the kernels of its smallest sample."""
     found = {}
     for subject in subjects:
-        if subject.overload.body is None:  # how it is launched, nobody sees: its file has it all
-            if subject.overload.library is not None:
-                found[subject.name] = sources.file_digest(subject.overload.library)
+        overload = subject.overload
+        if overload.body is None:  # its launches are not seen: the file of the library has it all
+            if overload.library is not None:
+                found[subject.name] = hashlib.sha256(overload.library.read_bytes()).hexdigest()
             continue
         with contextlib.suppress(Exception):  # rows say what is wrong with the samples, or the call
-            case = subject.smallest(subject.overload.dtypes[0])
+            case = subject.smallest(overload.dtypes[0])
             if case is not None:
-                kernels = sources.digests(lambda: subject.call(case.make()))  # noqa: B023
-                found[subject.name] = sources.source_digest(kernels, subject.overload.body)
+                kernels = kernel_digests(lambda: subject.call(case.make()))  # noqa: B023
+                found[subject.name] = source_digest(kernels, overload.body)
     return found
 
 
-def _bounds(subjects: Sequence[Subject], wanted: _Wanted, gpu: str, protocol: Protocol) -> Bounded:
-    calls = []
-    notes = []
-    for subject in subjects:
-        contenders(subject, wanted.against)  # an unknown one is told here as well
-        for case in _cases_or_why(subject, wanted):
-            if isinstance(case, Unfit):
-                notes.append(f"{subject.name} {case.name}: {case.reason}")
-            else:
-                calls.append((subject.overload, case.name, case.make(protocol.seed)))
-    if notes and not calls:
-        raise OperatorError("\n".join(notes))
-    lab = Lab(torch.device("cpu"))
-    return Bounded(lab=lab, protocol=protocol, estimate=estimate(calls, gpu), notes=notes)
+def kernel_digests(call: Callable[[], Any]) -> tuple[str, ...]:
+    """Make a call, and return the build digests of the kernels that it launches, each once, in order."""
+    with watching_launches() as launches:
+        call()
+    return tuple(dict.fromkeys(launch.digest for launch in launches))
+
+
+def source_digest(kernels: Sequence[str], body: Callable[..., Any] | None = None) -> str:
+    """Return one digest of kernels and of the Python function that launches them.
+
+    Args:
+        kernels: The build digests of the kernels.
+        body: The function; its code counts if no file has its text.
+    """
+    found = hashlib.sha256()
+    for part in (*kernels, "" if body is None else _text(body)):
+        found.update(f"{len(part)}:{part}".encode("utf-8", "surrogateescape"))
+    return found.hexdigest()
+
+
+def _text(function: Callable[..., Any]) -> str:
+    function = inspect.unwrap(function)
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return "" if code is None else code.co_code.hex()

@@ -1,4 +1,4 @@
-"""Without a GPU: what the simulator counts, and the least time that a named GPU would need for it.
+"""An estimate without a GPU: counts of the simulator, and the least time of a named GPU.
 
 A bound, not a measurement: a kernel may take many times as long.
 """
@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dotcu.benchmark.counted import Counted, counted
 from dotcu.benchmark.limits.datasheet import Sheet, named
-from dotcu.benchmark.limits.rates import tflops
-from dotcu.benchmark.work import Work, work_of
+from dotcu.benchmark.limits.limit import tflops
+from dotcu.benchmark.work import CountedCall, Work, counted, work_of
 from dotcu.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ DTYPES: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiled:
+class CompiledKernel:
     """A kernel that a call launched.
 
     Attributes:
@@ -55,7 +54,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimated:
+class EstimatedCall:
     """One call.
 
     Attributes:
@@ -72,7 +71,7 @@ class Estimated:
     op: str
     case: str
     work: Work
-    kernels: tuple[Compiled, ...] = ()
+    kernels: tuple[CompiledKernel, ...] = ()
     asked_bytes: int | None = None
     sector_efficiency: float | None = None
     operations: Mapping[str, int] = field(default_factory=dict)
@@ -83,16 +82,16 @@ class Estimated:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What can be said of some calls without a GPU: bounds, not measurements.
+    """An estimate of some calls without a GPU: bounds, not measurements.
 
     Attributes:
-        gpu: Whose datasheet the bounds are by.
-        source: That datasheet.
+        gpu: The GPU of the datasheet.
+        source: The datasheet.
     """
 
     gpu: str
     source: str
-    calls: tuple[Estimated, ...]
+    calls: tuple[EstimatedCall, ...]
 
 
 def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_GPU) -> Estimate:
@@ -110,7 +109,7 @@ def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_G
     return Estimate(gpu=sheet.name, source=sheet.source, calls=found)
 
 
-def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> Estimated:
+def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> EstimatedCall:
     found = counted(overload, sample)
     notes = [found] if isinstance(found, str) else []
     try:
@@ -119,7 +118,7 @@ def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> E
         notes.append(str(error).splitlines()[0])
         work = Work(read_bytes=0, written_bytes=0)
     bound_us, what = bound(work, {} if isinstance(found, str) else found.operations, sheet)
-    made = Estimated(
+    made = EstimatedCall(
         op=overload.qualified_name,
         case=case,
         work=work,
@@ -130,14 +129,14 @@ def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> E
     return made if isinstance(found, str) else _with_counts(made, found)
 
 
-def _work(overload: Overload, sample: Sample, found: Counted | str) -> Work:
+def _work(overload: Overload, sample: Sample, found: CountedCall | str) -> Work:
     """The work; where the call did not run, that of its arguments, which is not too much in any case."""
     if isinstance(found, str):
         return work_of(overload, sample, None)
     return work_of(overload, found.sample, found.result)
 
 
-def _with_counts(made: Estimated, found: Counted) -> Estimated:
+def _with_counts(made: EstimatedCall, found: CountedCall) -> EstimatedCall:
     return replace(
         made,
         kernels=_kernels(found),
@@ -147,11 +146,11 @@ def _with_counts(made: Estimated, found: Counted) -> Estimated:
     )
 
 
-def _kernels(found: Counted) -> tuple[Compiled, ...]:
+def _kernels(found: CountedCall) -> tuple[CompiledKernel, ...]:
     names = [launch.kernel for launch in found.launches]
     first = {launch.kernel: launch for launch in reversed(found.launches)}
     return tuple(
-        Compiled(
+        CompiledKernel(
             kernel=name,
             seconds=first[name].compile_s,
             cached=first[name].cached,

@@ -1,18 +1,34 @@
-"""Measure contenders: interleaved, on new values each time, by the best means that works for each."""
+"""Measurement of contenders: interleaved, with new values for each call, by the best timer that works."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import gc
+import math
+import random
+import statistics
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
 
-from dotcu.benchmark.course import Course
-from dotcu.benchmark.measured import L2, Measured
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.timers import MeansFailed, Timer, after
-from dotcu.benchmark.turns import Conditions, Run
+from dotcu.benchmark import device
+from dotcu.benchmark.results import L2, Block, CallTime, Clocks, Measured, Protocol
+from dotcu.benchmark.statistics import LEAST_BLOCKS, summary
+from dotcu.benchmark.timers import (
+    LostRecords,
+    NotCapturable,
+    TimedCall,
+    TimedCallFailed,
+    Timer,
+    TimerFailed,
+    after,
+    host_times_us,
+)
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
 
@@ -20,36 +36,51 @@ OUTGROWN = 3
 """Sizes of L2 that sets of inputs have to fill together, so that each of them is cold after the others."""
 
 
+ContenderCall = Callable[[Sample], Any]
+
+CallTimes = dict[str, tuple[CallTime, ...]]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """What came of measuring some contenders.
+class Conditions:
+    """The conditions that all contenders of a measurement share.
 
     Attributes:
-        measured: Of each contender, by name; without blocks for one that raised. After an interrupt, of
-            those that were begun.
-        errors: What a contender raised while it was called or timed; that no means is left to time it.
-        why: For each means that failed for some contender, why.
+        sets: Sets of inputs, in memory of their own.
+        refresh: Queues the values of a turn into a set's memory; no turn occurs twice.
+        probe: Takes a contender's name, the inputs and the result of some calls, chosen at random.
+        mutates: True if calls change what they read: none is made on what another one left.
+    """
+
+    sets: Sequence[Sample]
+    l2: L2
+    protocol: Protocol
+    refresh: Callable[[Sample, int], None]
+    probe: Callable[[str, Sample, Any], None]
+    device: torch.device
+    mutates: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The measurement of some contenders.
+
+    Attributes:
+        measured: The samples of each contender, by name; without blocks for one that raised. After an
+            interrupt, of those that were begun.
+        errors: The exception of a contender while it was called or timed, or because no timer is left for it.
+        why: For each timer that failed for some contender, why.
+        interrupted: True if the user interrupted it.
     """
 
     measured: Mapping[str, Measured]
     errors: Mapping[str, Exception]
     why: Mapping[str, str]
-
-
-class Interrupted(KeyboardInterrupt):
-    """The user interrupted a measurement.
-
-    Attributes:
-        measurement: What there was of it.
-    """
-
-    def __init__(self, measurement: Measurement) -> None:
-        super().__init__("measuring was interrupted")
-        self.measurement = measurement
+    interrupted: bool = False
 
 
 def measure(
-    contenders: Mapping[str, Run],
+    contenders: Mapping[str, ContenderCall],
     sets: Sequence[Sample],
     *,
     l2: L2,
@@ -62,19 +93,20 @@ def measure(
 ) -> Measurement:
     """Measure contenders on torch's current stream.
 
-    A contender that raises does not end the others. One that the means cannot time, and all of them where
-    it fails, are measured by the next best means, from the start: samples of two means are never mixed.
+    A contender that raises does not end the others. One that the timer cannot time, and all of them if it
+    fails, are measured by the next best timer, from the start: samples of two timers are never mixed.
 
     Args:
-        contenders: Each is called with a set of inputs and returns its result.
-        sets: Equal in form, in memory of their own.
-        refresh: Puts new values into a set's memory; comes before every timed call.
-        probe: Gets a contender's name, the inputs and the result of a timed call in each block, picked by
-            chance, on the stream right behind the call.
-        mutates: Whether calls change what they read, so that each needs inputs that no other one had.
-
-    Raises:
-        Interrupted: By the user; it has what was measured.
+        contenders: The call of each contender, by name.
+        sets: Sets of inputs of the same form, in memory of their own.
+        l2: The state of L2 that calls start with.
+        timer: The timer to begin with.
+        protocol: How long and how often to measure.
+        refresh: Writes the values of a turn into a set's memory; comes before every timed call.
+        probe: Takes a contender's name, the inputs and the result of one timed call in each block, chosen at
+            random, on the stream right after the call.
+        device: The GPU.
+        mutates: True if calls change what they read, so that each needs inputs of its own.
     """
     conditions = Conditions(
         sets=sets, l2=l2, protocol=protocol, refresh=refresh, probe=probe, device=device, mutates=mutates
@@ -85,35 +117,39 @@ def measure(
     left = dict(contenders)
     try:
         while left:
-            if reason := _unfit(timer, conditions):
+            if reason := _unsuitable(timer, conditions):
                 why[timer.name] = reason
                 timer = after(timer, reason)
-            course = Course(left, conditions, timer)
-            refused = course.refused
+            run = MeasurementRun(left, conditions, timer)
+            refused = run.refused
             try:
-                course.run()
-            except MeansFailed as error:
-                refused = {**refused, **dict.fromkeys(course.left, str(error).partition("\n")[0])}
-                course.left.clear()
+                run.run()
+            except TimerFailed as error:
+                refused = {**refused, **dict.fromkeys(run.left, str(error).partition("\n")[0])}
+                run.left.clear()
             except KeyboardInterrupt:
-                course.stopped = "interrupt"
-                kept = Measurement(measured=found | course.measured(), errors=errors | course.errors, why=why)
-                raise Interrupted(kept) from None
-            found |= course.measured()
-            errors |= course.errors
+                run.stopped = "interrupt"
+                return Measurement(
+                    measured=found | run.measured(),
+                    errors=errors | run.errors,
+                    why=why,
+                    interrupted=True,
+                )
+            found |= run.measured()
+            errors |= run.errors
             left = {name: left[name] for name in left if name in refused}
             if left:
                 why[timer.name] = next(iter(refused.values()))
                 timer = after(timer, why[timer.name])
-    except EnvironmentFault as error:  # no means is left; what others measured is kept
+    except EnvironmentFault as error:  # no timer is left
         errors |= dict.fromkeys(left, error)
     return Measurement(
         measured={name: found[name] for name in contenders if name in found}, errors=errors, why=why
     )
 
 
-def _unfit(timer: Timer, conditions: Conditions) -> str:
-    """Why a means cannot give these figures, in words; empty where it can."""
+def _unsuitable(timer: Timer, conditions: Conditions) -> str:
+    """Return why a timer cannot measure under these conditions; empty if it can."""
     if timer.name != "graph":
         return ""
     if conditions.mutates:
@@ -122,3 +158,460 @@ def _unfit(timer: Timer, conditions: Conditions) -> str:
     if conditions.l2 == "cold" and held < OUTGROWN * timer.l2_bytes:
         return "all sets of inputs fit into L2 together, and nothing flushes it inside of a graph"
     return ""
+
+
+# ------------------------------------------------------------------ one measurement
+
+HOST_BATCHES = 20
+HOST_CALLS = 20
+HOST_DEVICE_S = 0.2
+"""Seconds of device time that limit the calls whose host time is taken."""
+
+AHEAD = 500
+"""Launches that the driver accepts ahead of the device."""
+
+
+class MeasurementRun:
+    """The measurement of some contenders by one timer.
+
+    Attributes:
+        left: Contenders that can still be measured.
+        errors: The exceptions of others.
+        refused: Contenders that this timer cannot time, and why.
+        stopped: Why it ended.
+    """
+
+    def __init__(self, contenders: Mapping[str, ContenderCall], conditions: Conditions, timer: Timer) -> None:
+        self.left = dict(contenders)
+        self.errors: dict[str, Exception] = {}
+        self.refused: dict[str, str] = {}
+        self.stopped = ""
+        self._conditions = conditions
+        self._timer = timer
+        self._interleaving = Interleaving(list(contenders), conditions, timer)
+        self._blocks: dict[str, list[Block]] = defaultdict(list)
+        self._warm: CallTimes = {}
+        self._host_us: dict[str, tuple[float, ...]] = {}
+
+    def run(self) -> None:
+        """Make the first calls, warm up, take host times, and measure blocks.
+
+        Raises:
+            TimerFailed: The timer failed for all contenders.
+        """
+        self._call_first()
+        self._warm_up()
+        self._take_host_times()
+        self._take_blocks()
+
+    def measured(self) -> dict[str, Measured]:
+        """Return the samples so far of each contender that is not refused."""
+        return {
+            name: Measured(
+                contender=name,
+                l2=self._conditions.l2,
+                by=self._timer.name,
+                blocks=tuple(self._blocks[name]) if name in self.left else (),
+                host_us=self._host_us.get(name, ()),
+                resolution_us=self._timer.resolution_us,
+                stopped=self.stopped,
+            )
+            for name in (*self.left, *self.errors)
+        }
+
+    # -------------------------------------------------------------- before blocks
+
+    def _call_first(self) -> None:
+        """Call each contender on each set, so that nothing is compiled, loaded or recorded later.
+
+        The shortest call decides how many calls warm-up begins with.
+        """
+        quickest_s: dict[str, float] = {}
+        for name, call in list(self.left.items()):
+            try:
+                for sample in [sample for sample in self._conditions.sets for _ in range(2)]:
+                    began = perf_counter()
+                    self._interleaving.call_untimed(name, call, sample)
+                    quickest_s[name] = min(quickest_s.get(name, math.inf), perf_counter() - began)
+            except Exception as error:
+                self._drop(name, error)
+        turn_s, protocol = sum(quickest_s[name] for name in self.left), self._conditions.protocol
+        self._interleaving.calls = min(protocol.calls, calls_of_block(turn_s=turn_s, protocol=protocol))
+
+    def _warm_up(self) -> None:
+        began = perf_counter()
+        earlier: deque[tuple[float, dict[str, float]]] = deque()
+        while self.left:
+            block_began = perf_counter()
+            self._warm = self._timed(0, probing=False)
+            turn_s = (perf_counter() - block_began) / self._interleaving.calls
+            now = {name: statistics.median(c.time_us for c in calls) for name, calls in self._warm.items()}
+            for name, median_us in now.items():
+                self._interleaving.set_device_us(name, median_us)
+            self._interleaving.calls = calls_of_block(turn_s=turn_s, protocol=self._conditions.protocol)
+            self._interleaving.keep_busy(self.left)
+            elapsed_s = perf_counter() - began
+            before: dict[str, float] = {}
+            while earlier and earlier[0][0] <= elapsed_s - self._conditions.protocol.warmup_s:
+                before = earlier.popleft()[1]
+            if is_warm(
+                before,
+                now,
+                elapsed_s=elapsed_s,
+                resolution_us=self._timer.resolution_us,
+                protocol=self._conditions.protocol,
+            ):
+                return
+            earlier.append((elapsed_s, now))
+
+    def _take_host_times(self) -> None:
+        sample = self._conditions.sets[0]
+        for name, call in list(self.left.items()):
+            calls = 1 if self._conditions.mutates else _host_calls(self._warm[name])
+            refresh_untimed = partial(self._interleaving.refresh_untimed, sample)
+            try:
+                times = host_times_us(
+                    partial(call, sample), HOST_BATCHES, calls, wait=self._timer.wait, prepare=refresh_untimed
+                )
+            except Exception as error:
+                self._drop(name, error)
+            else:
+                self._host_us[name] = tuple(times)
+
+    # -------------------------------------------------------------- blocks
+
+    def _take_blocks(self) -> None:
+        began, before = perf_counter(), device.read_clocks(self._conditions.device)
+        taken = 0
+        while self.left and not self.stopped:
+            looks: list[Clocks] = []
+            calls = self._timed(taken, probing=True, looks=looks)
+            self._interleaving.keep_busy(self.left)
+            after = looks[-1] if looks else before
+            for name, own in calls.items():
+                self._blocks[name].append(Block(calls=own, before=before, after=after))
+            before, taken = after, taken + 1
+            self.stopped = self._why_stop(taken, perf_counter() - began)
+
+    def _why_stop(self, taken: int, elapsed_s: float) -> str:
+        protocol, step = self._conditions.protocol, self._timer.resolution_us
+        noise = float("inf")
+        if taken >= protocol.blocks:  # it takes a while to compute
+            each = (self._blocks[name] for name in self.left)
+            noise = max(
+                (median_noise(own, resolution_us=step, protocol=protocol) for own in each),
+                default=0.0,
+            )
+        return why_stop(blocks=taken, elapsed_s=elapsed_s, noise=noise, protocol=protocol)
+
+    def _timed(self, block: int, *, probing: bool, looks: list[Clocks] | None = None) -> CallTimes:
+        """Time a block at once; again without a contender that fails in it, or if records were lost.
+
+        Args:
+            block: The block's number.
+            probing: True to probe a result of each contender.
+            looks: Takes the clocks when the block is queued.
+        """
+        lost = 0
+        while self.left:
+            timed = self._interleaving.timed_calls(self.left, block, probing=probing)
+            if looks is not None:
+                timed[-1] = replace(timed[-1], probe=partial(self._look, looks, timed[-1].probe))
+            try:
+                with _without_collector():
+                    calls = self._timer.time(timed)
+            except Exception as error:
+                lost += isinstance(error, LostRecords)
+                self._failed(error, again=lost == 1)
+            else:
+                return _by_name(timed, calls)
+        return {}
+
+    def _failed(self, error: Exception, *, again: bool) -> None:
+        """Drop the contender of a failure.
+
+        Raises:
+            TimerFailed: The timer itself failed.
+        """
+        if isinstance(error, TimedCallFailed):
+            cause = error.__cause__
+            self._drop(error.name, cause if isinstance(cause, Exception) else error)
+        elif isinstance(error, NotCapturable):
+            self.refused[error.name] = str(error).partition("\n")[0]
+            del self.left[error.name]
+        elif isinstance(error, LostRecords) and again:
+            return
+        elif isinstance(error, TimerFailed):
+            raise error
+        else:  # a fault of the device: whose is unknown
+            for name in list(self.left):
+                self._drop(name, error)
+
+    def _look(self, looks: list[Clocks], probe: Callable[[Any], None] | None, result: Any) -> None:
+        """Read the clocks as soon as a block is queued: the device may still be busy with it."""
+        if probe is not None:
+            probe(result)
+        looks.append(device.read_clocks(self._conditions.device))
+
+    def _drop(self, name: str, error: Exception) -> None:
+        self.errors[name] = error
+        self.left.pop(name, None)
+
+
+def _host_calls(calls: Sequence[CallTime]) -> int:
+    """Return how many calls of a contender to make without waiting for the device."""
+    kernels = max(call.kernels or 1 for call in calls)
+    device_s = max(1e-6 * statistics.median(call.time_us for call in calls), 1e-6)
+    return max(1, min(HOST_CALLS, AHEAD // kernels, int(HOST_DEVICE_S / HOST_BATCHES / device_s)))
+
+
+def _by_name(timed: Sequence[TimedCall], calls: Sequence[CallTime]) -> CallTimes:
+    found: dict[str, list[CallTime]] = defaultdict(list)
+    for timed_call, call in zip(timed, calls, strict=True):
+        found[timed_call.name].append(call)
+    return {name: tuple(own) for name, own in found.items()}
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Stop Python's garbage collector: a collection takes longer than a stream is held."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+# ------------------------------------------------------------------ interleaving
+
+KEPT_RESULTS = 2
+"""Results of each contender that stay alive: the allocator cannot reuse their memory for the next call."""
+
+MARGIN_US = 100.0
+"""Extra time that the stream is held: the host may be interrupted."""
+
+BETWEEN_US = 5000.0
+"""The time from the end of a block to the first call of the next one, or somewhat more."""
+
+MOST_BETWEEN = 50
+"""Calls of each contender between blocks: where more fit, they draw little power in any case."""
+
+MOST_HOLD_US = 10_000.0
+
+
+class Interleaving:
+    """Makes the timed calls of each block: all contenders, in random order, on one set of inputs."""
+
+    def __init__(self, names: Sequence[str], conditions: Conditions, timer: Timer) -> None:
+        protocol = conditions.protocol
+        self._conditions = conditions
+        self._timer = timer
+        self._order = random.Random(protocol.seed)
+        self._turn = 0
+        self._alive: dict[str, deque[Any]] = {name: deque(maxlen=KEPT_RESULTS) for name in names}
+        self._free_s = dict.fromkeys(names, float("inf"))
+        self._took_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=protocol.calls))
+        self._random = random.SystemRandom()
+        self._device_us = dict.fromkeys(names, 0.0)
+        self._whole_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=protocol.calls))
+        self._lead_s: deque[float] = deque(maxlen=protocol.calls)
+        self._begun: tuple[str, float] | None = None
+        self._prepared = 0.0
+        self._ahead_us = 0.0
+        self.calls = protocol.calls
+
+    def call_untimed(self, name: str, call: ContenderCall, sample: Sample) -> None:
+        """Make an untimed call, and record its host time."""
+        self.refresh_untimed(sample)
+        began = perf_counter()
+        call(sample)
+        self._free_s[name] = min(self._free_s[name], perf_counter() - began)
+        self._timer.wait()
+
+    def refresh_untimed(self, sample: Sample) -> None:
+        """Give inputs new values for an untimed call, if calls change them."""
+        if self._conditions.mutates:
+            self._turn += 1
+            self._conditions.refresh(sample, self._turn)
+
+    def set_device_us(self, name: str, device_us: float) -> None:
+        """Record the device time of a contender's calls."""
+        self._device_us[name] = device_us
+
+    def timed_calls(
+        self, contenders: Mapping[str, ContenderCall], block: int, *, probing: bool
+    ) -> list[TimedCall]:
+        """Return the timed calls of a block.
+
+        Args:
+            contenders: The call of each contender, by name.
+            block: The block's number; its inputs are the next set.
+            probing: True to probe one result of each contender, chosen at random.
+        """
+        names, sets = list(contenders), self._conditions.sets
+        # Nothing flushes L2 inside of a graph: there, cold inputs are those that others have pushed out.
+        rotating = self._timer.name == "graph" and self._conditions.l2 == "cold"
+        probed = {name: self._random_turn() if probing else -1 for name in names}
+        timed = []
+        self._ahead_us, self._begun = 0.0, None
+        for turn in range(self.calls):
+            sample = sets[(block + turn * rotating) % len(sets)]
+            self._order.shuffle(names)
+            for name in names:
+                timed.append(self._timed_call(name, contenders[name], sample, probed=turn == probed[name]))
+        return timed
+
+    def keep_busy(self, contenders: Mapping[str, ContenderCall]) -> None:
+        """Queue untimed calls, interleaved, for as long as it takes to prepare the next block.
+
+        A GPU that rests meanwhile has power to spare. That cannot be avoided if calls change their inputs.
+        """
+        if self._conditions.mutates:
+            return
+        turn_us = sum(self._device_us[name] for name in contenders)
+        for _ in range(min(round(BETWEEN_US / turn_us), MOST_BETWEEN) if turn_us else 0):
+            for name, call in contenders.items():
+                with suppress(Exception):  # in the next block it raises again
+                    self._alive[name].append(call(self._conditions.sets[0]))
+
+    def _random_turn(self) -> int:
+        """Return the turn of a block whose result is probed; no code can foresee it."""
+        return self._random.randrange(self.calls)
+
+    def _timed_call(self, name: str, call: ContenderCall, sample: Sample, *, probed: bool) -> TimedCall:
+        self._turn += 1
+        return TimedCall(
+            name=name,
+            run=partial(self._call, name, call, sample),
+            prepare=partial(self._prepare, name, sample, self._turn),
+            probe=partial(self._conditions.probe, name, sample) if probed else None,
+            hold_us=self._hold_us(name),
+        )
+
+    def _call(self, name: str, call: ContenderCall, sample: Sample) -> Any:
+        began = perf_counter()
+        self._lead_s.append(began - self._prepared)
+        result = call(sample)
+        self._took_s[name].append(perf_counter() - began)
+        self._alive[name].append(result)
+        return result
+
+    def _prepare(self, name: str, sample: Sample, turn: int) -> None:
+        now = perf_counter()
+        if self._begun is not None:
+            before, began = self._begun
+            self._whole_s[before].append(now - began)
+        self._begun = name, now
+        self._conditions.refresh(sample, turn)
+        if self._conditions.l2 == "cold":
+            self._timer.flush()
+        self._prepared = perf_counter()
+
+    def _hold_us(self, name: str) -> float:
+        """Return how long to hold the stream: 0 if the host is ahead of the device anyway.
+
+        A GPU that waits between calls draws less power, and is faster than under load.
+        """
+        needed_us = self._host_us(name)
+        flush_us = self._timer.flush_us if self._conditions.l2 == "cold" else 0.0
+        hold_us = max(0.0, needed_us - self._ahead_us - flush_us)
+        queued_us = self._ahead_us + flush_us + hold_us + self._device_us[name]
+        self._ahead_us = max(0.0, queued_us - max(needed_us, self._whole_us(name)))
+        return hold_us
+
+    def _whole_us(self, name: str) -> float:
+        """Return a little more than the host time of a timed call, from its preparation to its end mark."""
+        took_s = self._whole_s[name]
+        return 1.5e6 * statistics.median(took_s) if took_s else float("inf")
+
+    def _host_us(self, name: str) -> float:
+        """Return a little more than the host time of the hold, the mark and the call while they are traced.
+
+        A call that waits for the device waits for the hold, too: bounded by its untimed host time, the
+        hold does not grow by its own length from block to block.
+        """
+        free_us = 1e6 * self._free_s[name]
+        took_us = 1e6 * max(self._took_s[name], default=2 * self._free_s[name])
+        lead_us = 1e6 * max(self._lead_s, default=0.0)
+        call_us = min(1.3 * took_us + MARGIN_US, 4 * (free_us + MARGIN_US))
+        return min(call_us + 1.3 * lead_us, MOST_HOLD_US)
+
+
+# ------------------------------------------------------------------ stopping
+
+STEPS = 2.5
+"""Steps of the clock by which equal medians may differ; half a step is for rounding."""
+
+
+def is_warm(
+    before: Mapping[str, float],
+    now: Mapping[str, float],
+    *,
+    elapsed_s: float,
+    resolution_us: float,
+    protocol: Protocol,
+) -> bool:
+    """Return True if warm-up is over.
+
+    Args:
+        before: The medians of a block `warmup_s` earlier, by contender, in us; empty if there is none.
+        now: The medians of the last block.
+        elapsed_s: The time since warm-up began.
+        resolution_us: The step of the clock.
+        protocol: The limits of warm-up.
+    """
+    if elapsed_s >= protocol.warmup_most_s:
+        return True
+    if elapsed_s < protocol.warmup_s or before.keys() != now.keys():
+        return False
+    return all(
+        abs(now[name] - before[name]) <= max(protocol.stable * before[name], STEPS * resolution_us)
+        for name in now
+    )
+
+
+def calls_of_block(*, turn_s: float, protocol: Protocol) -> int:
+    """Return the calls of each contender in a block; fewer than `calls` if `most_s` is short.
+
+    Intervals come from the spread of blocks, so many short blocks are better than few long ones.
+
+    Args:
+        turn_s: The time of one call of all contenders.
+        protocol: The limits of a block.
+    """
+    if turn_s <= 0:
+        return protocol.most_calls
+    wanted = max(protocol.calls, min(math.ceil(protocol.block_s / turn_s), protocol.most_calls))
+    return max(1, min(wanted, int(protocol.most_s / protocol.blocks / turn_s)))
+
+
+def why_stop(*, blocks: int, elapsed_s: float, noise: float, protocol: Protocol) -> str:
+    """Return why a measurement ends now: "noise", "time" or "blocks"; empty if it goes on.
+
+    Three blocks are measured in any case: fewer cannot be compared with another run's.
+
+    Args:
+        blocks: The number of blocks so far.
+        elapsed_s: The time since the first of them began.
+        noise: The highest noise among the contenders.
+        protocol: The limits of a measurement.
+    """
+    if blocks < LEAST_BLOCKS:
+        return ""
+    enough = blocks >= protocol.blocks and elapsed_s >= protocol.least_s
+    if enough and noise <= protocol.noise:
+        return "noise"
+    if elapsed_s >= protocol.most_s:
+        return "time"
+    return "blocks" if blocks >= protocol.most_blocks else ""
+
+
+def median_noise(blocks: Sequence[Block], *, resolution_us: float, protocol: Protocol) -> float:
+    """Return half the interval of the median over the median; 0.0 if the calls take no device time."""
+    samples = [block.times_us for block in blocks]
+    if not any(map(any, samples)):
+        return 0.0
+    found = summary(samples, confidence=protocol.confidence, resolution_us=resolution_us, seed=protocol.seed)
+    return found.noise if found.median_us > 0 else 0.0

@@ -1,16 +1,196 @@
-"""Samples as figures: medians with their interval, and ratios of two contenders."""
+"""Statistics of samples in blocks: medians with confidence intervals, and ratios.
+
+Samples of a block are correlated: they share inputs, memory and a moment. So a block is the unit, and the
+standard error is that of a bootstrap over whole blocks. It assumes nothing about the distribution of samples:
+a heavy tail or an outlier weighs no more than it does in the median. Added to it:
+
+- Few blocks. Their own spread is too small by (n - 1) / n, which is corrected, and known from few values:
+  intervals widen by Student's t with n - 1 degrees of freedom.
+- Differences between processes. Blocks differ since they use other memory and since heat and clocks drift;
+  there is little such memory and drift is slow, so more blocks do not reduce that part of the error. The
+  share of the variance that lies between blocks counts as if there were `_INDEPENDENT` of them. (It is the
+  variance of the blocks' shares above the common median, beyond that of independent samples: ranks, so
+  outliers neither hide nor feign it.) If blocks rise or fall by a trend that chance rarely gives, it counts
+  as if there were one: the next run may fall where this one rose.
+- The clock's step. Each sample is spread over its step at random, since its position in the step is unknown.
+  If noise is wider than a step, the median then uses all samples; else intervals are at least a step wide.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dotcu.benchmark import medians
-from dotcu.benchmark.medians import Blocks
+_LARGEST = 1e6  # beyond any quantile that is asked for: t of one degree at 99.99 % is 6366
 
-_LEAST_BLOCKS = 2  # of fewer, nobody can say how much blocks differ
+
+@lru_cache(maxsize=1024)
+def t_quantile(confidence: float, freedom: int) -> float:
+    """Return the quantile of Student's t: the standard errors to each side that hold `confidence`.
+
+    Args:
+        freedom: Degrees of freedom, 1 or more: a fraction is rounded down by callers, which widens.
+    """
+    low, high = 0.0, _LARGEST
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_probability(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def t_probability(t: float, freedom: int) -> float:
+    """The share of the distribution within t standard errors of its middle.
+
+    Source: Abramowitz and Stegun, 26.7.3 and 26.7.4: exact for whole degrees of freedom.
+    """
+    angle = math.atan(t / math.sqrt(freedom))
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= (k - 1) / k * math.cos(angle) ** 2
+        total += term
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total
+
+
+# ------------------------------------------------------------------ medians
+
+
+Blocks: TypeAlias = Sequence[Sequence[float]]
+"""Samples in microseconds: by block, in the order in which blocks were taken."""
+
+Floats: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = NDArray[np.float32]  # whole numbers, as floats: matrices of those multiply fast
+
+_RESAMPLES = 400  # the standard error is then itself known to 3.5 %
+
+_INDEPENDENT = 4  # as many as there are sets of inputs, by default
+
+_TREND = 0.99  # chance gives a trend in the other hundredth of runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianEstimate:
+    """A figure and how sure it is.
+
+    Attributes:
+        variance: Of the figure, over runs.
+        freedom: Degrees of freedom that the variance is known with.
+    """
+
+    value: float
+    variance: float
+    freedom: int
+
+    def reach(self, confidence: float) -> float:
+        """Half the interval."""
+        return t_quantile(confidence, self.freedom) * math.sqrt(self.variance)
+
+
+def median_estimate(blocks: Blocks, *, resolution_us: float, seed: int) -> MedianEstimate:
+    """The median of all samples, in us.
+
+    Args:
+        blocks: Two at least, none of them empty.
+    """
+    samples = _Samples(blocks, resolution_us, seed)
+    drawn = samples.medians(_drawn(len(blocks), seed))
+    return _estimate(samples.median, drawn, samples.above, _chance(blocks))
+
+
+def log_ratio(a: Blocks, b: Blocks, *, resolution_us: float, seed: int) -> MedianEstimate:
+    """The logarithm of the ratio of two medians, of interleaved blocks.
+
+    A draw takes the same blocks of both: what both met at the same time cancels.
+
+    Args:
+        a: Two blocks at least, none of them empty, of times that are more than 0.
+        b: As many.
+    """
+    first, second = _Samples(a, resolution_us, seed), _Samples(b, resolution_us, seed + 1)
+    counts = _drawn(len(a), seed)
+    drawn = np.log(first.medians(counts) / second.medians(counts))
+    value = math.log(first.median / second.median)
+    return _estimate(value, drawn, first.above - second.above, _chance(a) + _chance(b))
+
+
+class _Samples:
+    """Samples in ascending order, spread over the clock's step.
+
+    Attributes:
+        above: The share of each block's samples that lies above the median of all.
+    """
+
+    def __init__(self, blocks: Blocks, resolution_us: float, seed: int) -> None:
+        values = np.concatenate([np.asarray(block, np.float64) for block in blocks])
+        # A time of less than a step stays a time: half a step below it may be nothing, or less.
+        step = np.minimum(resolution_us, np.abs(values))
+        values = values + step * np.random.default_rng(seed).uniform(-0.5, 0.5, values.size)
+        owners = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
+        order = np.argsort(values, kind="stable")
+        self._values: Floats = values[order]
+        self.median = float(np.median(values))
+        of_block = (owners[order] == np.arange(len(blocks))[:, None]).astype(np.float32)
+        self._upto = np.cumsum(of_block, axis=1)  # how many of a block are among the first of all
+        above = (self._values > self.median) + 0.5 * (self._values == self.median)
+        self.above: Floats = of_block @ above / self._upto[:, -1]
+
+    def medians(self, counts: Counts) -> Floats:
+        """The median of each draw; a row of `counts` says how often each block is in it."""
+        upto: Counts = counts @ self._upto
+        half = upto[:, -1:] / 2
+        low, high = (upto >= half).argmax(axis=1), (upto > half).argmax(axis=1)
+        middles: Floats = (self._values[low] + self._values[high]) / 2
+        return middles
+
+
+@lru_cache(maxsize=128)
+def _drawn(blocks: int, seed: int) -> Counts:
+    """Return how often each block is in each bootstrap resample of all blocks."""
+    picks = np.random.default_rng(seed).integers(blocks, size=(_RESAMPLES, blocks))
+    counts: Counts = (picks[:, :, None] == np.arange(blocks)).sum(axis=1, dtype=np.float32)
+    return counts
+
+
+def _chance(blocks: Blocks) -> float:
+    """Return the variance of the shares above the median if all samples are independent."""
+    return float(np.mean([0.25 / len(block) for block in blocks]))
+
+
+def _estimate(value: float, drawn: Floats, above: Floats, chance: float) -> MedianEstimate:
+    blocks = above.size
+    seen = max(float(np.var(above, ddof=1)), chance)
+    fewer = 1 + (1 - chance / seen) * max(0.0, blocks / _independent(above) - 1)
+    variance = float(np.var(drawn)) * blocks / (blocks - 1) * fewer
+    return MedianEstimate(value=value, variance=variance, freedom=blocks - 1)
+
+
+def _independent(above: Floats) -> int:
+    """Return how many blocks count as independent in the variance between blocks."""
+    blocks = above.size
+    place = np.arange(blocks) - (blocks - 1) / 2
+    all_of_it = float(np.sum((above - above.mean()) ** 2))
+    by_trend = float(place @ above) ** 2 / float(place @ place)
+    if blocks <= _INDEPENDENT or not all_of_it:
+        return _INDEPENDENT
+    t = math.sqrt(by_trend * (blocks - 2) / max(all_of_it - by_trend, 1e-12))
+    return 1 if t > t_quantile(_TREND, blocks - 2) else _INDEPENDENT
+
+
+# ------------------------------------------------------------------ summaries and ratios
+
+
+LEAST_BLOCKS = 3
+"""Blocks that two runs need to be compared. Of fewer, the spread is a guess: t of one degree is 64."""
+
+_LEAST_BLOCKS = 2  # of fewer, the spread of blocks is unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +222,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """How many times as long one takes as another, with the ends of its interval."""
+    """A ratio of two times, with the ends of its confidence interval."""
 
     value: float
     low: float
@@ -61,7 +241,7 @@ def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, se
     p5, p25, p50, p75, p95 = (float(value) for value in np.percentile(samples, (5, 25, 50, 75, 95)))
     low, high, reach = float(samples.min()), float(samples.max()), resolution_us / 2
     if len(filled) >= _LEAST_BLOCKS:
-        estimate = medians.median(filled, resolution_us=resolution_us, seed=seed)
+        estimate = median_estimate(filled, resolution_us=resolution_us, seed=seed)
         low, high = min(p50, estimate.value), max(p50, estimate.value)
         reach = max(reach, estimate.reach(confidence))
     return Summary(
@@ -80,16 +260,16 @@ def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, se
 def ratio(
     a_blocks: Blocks, b_blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, seed: int = 0
 ) -> Ratio | None:
-    """How many times as long `a` takes as `b`; None where a time is not above 0, or of fewer than two blocks.
+    """Return the ratio of the times of `a` and `b`; None for times of 0, or fewer than two blocks.
 
-    Block i of both was taken by turns, as `throttling.kept` gives them. What drifts, drifts for both, so the
-    interval is that of the ratio within blocks: narrower than what two medians alone would allow.
+    Block i of both was interleaved (see `device.steady_samples`). What drifts, drifts for both, so the
+    interval is that of the ratio within blocks: narrower than the intervals of two medians.
     """
     paired = [(a, b) for a, b in zip(a_blocks, b_blocks, strict=True) if len(a) and len(b)]
     a_kept, b_kept = [a for a, _ in paired], [b for _, b in paired]
     if len(paired) < _LEAST_BLOCKS or min(min(map(min, a_kept)), min(map(min, b_kept))) <= 0:
         return None
-    estimate = medians.log_ratio(a_kept, b_kept, resolution_us=resolution_us, seed=seed)
+    estimate = log_ratio(a_kept, b_kept, resolution_us=resolution_us, seed=seed)
     steps = [resolution_us / float(np.median(np.concatenate(each))) for each in (a_kept, b_kept)]
     return around(estimate.value, max(math.hypot(*steps) / 2, estimate.reach(confidence)))
 

@@ -1,156 +1,147 @@
-"""One case from its inputs to its rows: verified, measured, verified where it was measured, judged."""
+"""One case from its inputs to its rows: verified, measured, verified where it was measured, and judged."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from statistics import median
 
 import torch
 
-from dotcu.benchmark.judging import Bench, judged
-from dotcu.benchmark.lab import Lab
-from dotcu.benchmark.limits.limit import Limit
-from dotcu.benchmark.measured import L2, Measured
-from dotcu.benchmark.measuring import Interrupted, Measurement, measure
-from dotcu.benchmark.probes import Probes
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.row import OWN, Key, Row, Status
-from dotcu.benchmark.things import Thing
-from dotcu.benchmark.verify import Verdict, verify
+from dotcu.benchmark import statistics
+from dotcu.benchmark.device import BenchDevice, steady_samples, throttled_blocks, throttling_notes
+from dotcu.benchmark.limits.limit import Limit, judge
+from dotcu.benchmark.measuring import Measurement, measure
+from dotcu.benchmark.results import L2, OWN, CallTime, Measured, Protocol, Row, RowKey, Status
+from dotcu.benchmark.statistics import Ratio, Summary, summary
+from dotcu.benchmark.targets import BenchTarget, Contender, prepare_calls
+from dotcu.benchmark.targets import Call as CallFunction
+from dotcu.benchmark.verify import TimedResults, Verdict, verify
 from dotcu.benchmark.work import Work
-from dotcu.benchmark.workloads.contenders import Compute, Contender, prepare
-from dotcu.benchmark.workloads.refresh import Refreshing
+from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.workload import Workload
-from dotcu.checking.trials.telling import first_lines
 from dotcu.operator import Sample
+from dotcu.tracebacks import first_lines
 
-UNVARIED = "its inputs do not vary, so a kept result could not be told"
+CONSTANT_INPUTS = "its inputs do not vary, so a remembered result could not be detected"
 
-UNJUDGED = "not verified while it was timed: interrupted"
-
-Limiting = Callable[[Work, L2], Limit | None]
+NOT_VERIFIED = "not verified while it was timed: interrupted"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _State:
-    """A case in one state of L2: what is known of it once it is measured.
+    """A case in one state of L2, as far as it is known once it is measured.
 
     Attributes:
-        verdicts: On each contender, before it was timed.
-        work: Of a call, or why that cannot be told.
-        varies: Whether inputs differ from call to call.
-        unjudged: Why results of timed calls were not judged, in words; empty where they were.
+        verdicts: The verification of each contender before it was timed.
+        work: The work of a call, or why it is unknown.
+        timed: Results of timed calls, and their verification.
+        unverified: Why results of timed calls were not verified; empty where they were.
     """
 
     l2: L2
-    calls: Mapping[str, Compute]
     verdicts: Mapping[str, Verdict]
     work: Work | str | None
-    probes: Probes
+    timed: TimedResults
     varies: bool
-    unjudged: str = ""
+    unverified: str = ""
 
     def verdict(self, name: str) -> Verdict:
-        """The last one on a contender."""
-        what = self.probes.wrong.get(name)
-        return Verdict(status="wrong", reason=what) if what else self.verdicts[name]
+        """Return the latest verdict on a contender."""
+        error = self.timed.wrong.get(name)
+        return Verdict(status="wrong", reason=error) if error else self.verdicts[name]
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """What a reader has to know of how a contender was verified, and of its work."""
-        own = (self.work if isinstance(self.work, str) else "", "" if self.varies else UNVARIED)
-        looked = self.verdicts[name].mark, self.unjudged, self.probes.mark(name)
-        return tuple(filter(None, (*looked, *(own if name == OWN else ()))))
+        """Return remarks on how a contender was verified, and on the work."""
+        own = (self.work if isinstance(self.work, str) else "", "" if self.varies else CONSTANT_INPUTS)
+        verified = self.verdicts[name].mark, self.unverified, self.timed.mark(name)
+        return tuple(filter(None, (*verified, *(own if name == OWN else ()))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Timed:
-    """One case, with all that timing it takes.
+class TimedCase:
+    """One case to time.
 
     Attributes:
-        op: The qualified name of what is timed.
-        thing: The same, as timing needs it.
-        dtype: Its name, for the rows.
-        states: Of L2, in which it is timed.
-        marks: What a reader has to know of every row of the operator's own.
+        target: What is timed, with the oracle of its results.
+        dtype: The dtype's name, for the rows; empty for a bare callable.
+        states: The states of L2 to time it in.
+        marks: Remarks for every row of the operator's own.
     """
 
-    op: str
-    thing: Thing
+    target: BenchTarget
     dtype: str
     workload: Workload
     contenders: Sequence[Contender]
     states: Sequence[L2]
-    lab: Lab
+    device: BenchDevice
     protocol: Protocol
     marks: tuple[str, ...] = ()
 
     def rows(self) -> Iterator[Row]:
-        """The rows of every contender and state of L2, as they are done.
+        """Yield the rows of every contender and state of L2 once they are done.
 
         Raises:
-            KeyboardInterrupt: The user's; the rows of what was measured until then came before.
+            KeyboardInterrupt: The user interrupted; rows of everything measured come before.
         """
         left = [(l2, contender.name) for l2 in self.states for contender in self.contenders]
         status: Status = "failed"
         reason = ""
         try:
-            for row in self._of_sets():
+            for row in self._measured_rows():
                 left.remove((row.key.l2, row.key.contender))
                 yield row
         except torch.OutOfMemoryError as error:
             status, reason = "skipped", f"the GPU has too little memory: {first_lines(error)}"
-        except Exception as error:  # the author's samples, say, or no means of taking time is left
+        except Exception as error:  # the author's samples failed, say, or no timer is left
             reason = first_lines(error) or type(error).__name__
-        # What was raised is let go by now, and with it all memory of the case.
-        with suppress(Exception):  # after a fault the GPU is unusable: rows to come say so
+        # The exception is released by now, and with it all memory of the case.
+        with suppress(Exception):  # after a fault the GPU is unusable: later rows say so
             gc.collect()
             torch.cuda.empty_cache()
-        yield from (replace(self._empty(name, l2), status=status, reason=reason) for l2, name in left)
+        yield from (replace(self._empty_row(name, l2), status=status, reason=reason) for l2, name in left)
 
-    def _of_sets(self) -> Iterator[Row]:
-        sets = self.workload.sets(self.protocol.sets, self.protocol.seed, self.lab.device)
-        referee, refresh = self.thing.referee, self.thing.refresh(sets)
-        prepared = prepare(self.contenders)
-        failed = {name: Verdict(status="failed", reason=why) for name, why in prepared.failed.items()}
-        verdicts = failed | verify(referee, prepared.calls, sets[0], refresh)
-        calls = {name: call for name, call in prepared.calls.items() if not verdicts[name].status}
-        work = self._work(calls, sets[0], refresh)
+    def _measured_rows(self) -> Iterator[Row]:
+        sets = self.workload.sets(self.protocol.sets, self.protocol.seed, self.device.device)
+        values = self.target.input_values(sets)
+        calls, errors = prepare_calls(self.contenders)
+        failed = {name: Verdict(status="failed", reason=why) for name, why in errors.items()}
+        verdicts = failed | verify(self.target, calls, sets[0], values)
+        calls = {name: call for name, call in calls.items() if not verdicts[name].status}
+        work = self._work(calls, sets[0], values)
         for l2 in self.states:
             state = _State(
-                l2=l2, calls=calls, verdicts=verdicts, work=work, probes=Probes(referee, refresh),
-                varies=refresh.changes,
+                l2=l2, verdicts=verdicts, work=work, timed=TimedResults(self.target, values),
+                varies=values.vary,
             )  # fmt: skip
-            yield from self._in_state(state, sets, refresh)
+            yield from self._state_rows(state, calls, sets, values)
 
-    def _in_state(self, state: _State, sets: Sequence[Sample], refresh: Refreshing) -> Iterator[Row]:
-        interrupted = False
-        try:
-            found = measure(
-                state.calls, sets, l2=state.l2, timer=self.lab.timer, protocol=self.protocol,
-                refresh=refresh, probe=state.probes.take, device=self.lab.device, mutates=self.thing.mutates,
-            )  # fmt: skip
-        except Interrupted as error:
-            found, interrupted = error.measurement, True
-        try:
-            state.probes.judge()
-        except KeyboardInterrupt:
-            state, interrupted = replace(state, unjudged=UNJUDGED), True
-        yield from self._judged(state, found, interrupted)
-
-    def _judged(self, state: _State, found: Measurement, interrupted: bool) -> Iterator[Row]:
-        """The rows of what was measured, the operator's own first.
+    def _state_rows(
+        self, state: _State, calls: Mapping[str, CallFunction], sets: Sequence[Sample], values: InputValues
+    ) -> Iterator[Row]:
+        """Yield the rows of one state of L2, the operator's own first.
 
         Raises:
-            KeyboardInterrupt: The user interrupted here or before, once the rows were given.
+            KeyboardInterrupt: The user interrupted, after the rows of everything measured.
         """
-        limit, own = self.lab.limit, None
+        found = measure(
+            calls, sets, l2=state.l2, timer=self.device.timer, protocol=self.protocol, refresh=values,
+            probe=state.timed.take, device=self.device.device, mutates=self.target.mutates,
+        )  # fmt: skip
+        interrupted = found.interrupted
+        try:
+            state.timed.verify()
+        except KeyboardInterrupt:
+            state, interrupted = replace(state, unverified=NOT_VERIFIED), True
+        limit: Callable[[Work, L2], Limit | None] = self.device.limit
+        own: Row | None = None
         for contender in self.contenders:
             try:
                 row = self._row(contender.name, state, found, own, limit)
-            except KeyboardInterrupt:  # it took the user too long to measure what the limit needs
-                limit, interrupted = _unlimited, True
+            except KeyboardInterrupt:  # while the rates that the limit needs were measured
+                limit, interrupted = lambda work, l2: None, True
                 row = self._row(contender.name, state, found, own, limit)
             own = row if contender.name == OWN else own
             if row is not None:
@@ -158,49 +149,256 @@ class Timed:
         if interrupted:
             raise KeyboardInterrupt
 
+    def _work(
+        self, calls: Mapping[str, CallFunction], sample: Sample, values: InputValues
+    ) -> Work | str | None:
+        """Return the work of a call, or why it is unknown."""
+        call = calls.get(OWN) or next(iter(calls.values()), None)
+        if call is None:
+            return None
+        try:
+            values(sample, 0)
+            return self.target.work(sample, call(sample))
+        except Exception as error:
+            return first_lines(error)
+
+    def _empty_row(self, name: str, l2: L2) -> Row:
+        return Row(
+            key=RowKey(op=self.target.name, case=self.workload.name, contender=name, l2=l2), dtype=self.dtype,
+            elements=self.workload.elements, bytes=self.workload.bytes,
+        )  # fmt: skip
+
+    # -------------------------------------------------------------- from samples to a row
+
     def _row(
-        self, name: str, state: _State, found: Measurement, own: Row | None, limit: Limiting
+        self,
+        name: str,
+        state: _State,
+        found: Measurement,
+        own: Row | None,
+        limit: Callable[[Work, L2], Limit | None],
     ) -> Row | None:
-        """A contender's row; None where it was not begun when the user interrupted."""
-        row, verdict = self._empty(name, state.l2), state.verdict(name)
+        """Return a contender's row; None if it was not begun when the user interrupted."""
+        row, verdict = self._empty_row(name, state.l2), state.verdict(name)
         if verdict.status:
             return replace(row, status=verdict.status, reason=verdict.reason)
         if name in found.errors:
             return replace(row, status="failed", reason=first_lines(found.errors[name]))
         if name not in found.measured:
             return None
-        bench = Bench(
-            protocol=self.protocol,
-            limit=limit,
-            work=None if isinstance(state.work, str) else state.work,
-            marks={name: (*state.marks(name), *(self.marks if name == OWN else ()))},
-            own=own,
+        work = None if isinstance(state.work, str) else state.work
+        marks = (*state.marks(name), *(self.marks if name == OWN else ()))
+        row = replace(row, work=work, marks=marks)
+        return figures_of(row, found.measured, own=own, limit=limit, protocol=self.protocol)
+
+
+def figures_of(
+    row: Row,
+    measured: Mapping[str, Measured],
+    *,
+    own: Row | None,
+    limit: Callable[[Work, L2], Limit | None],
+    protocol: Protocol,
+) -> Row:
+    """Return a row with the figures of its samples, or with the reason why there are none.
+
+    Args:
+        row: The row without figures; its work is that of a call, its marks come first.
+        measured: The samples of all contenders, interleaved.
+        own: The operator's own row; other contenders' times are divided by its time.
+        limit: Returns the least time of some work in a state of L2.
+        protocol: Gives the confidence of intervals.
+    """
+    samples = measured[row.key.contender]
+    lost = throttled_blocks(samples.blocks)
+    blocks = [block for at, block in enumerate(samples.blocks) if at not in lost]
+    row = replace(row, measured=samples, dropped=sum(len(samples.blocks[at].calls) for at in lost))
+    if not any(block.calls for block in blocks):
+        if not lost:
+            return replace(row, status="skipped", reason="interrupted before a sample was taken")
+        reason = f"every sample was dropped: {next(iter(lost.values()))}"
+        return replace(row, status="throttled", reason=reason)
+    others = [other for name, other in measured.items() if name != row.key.contender and other.blocks]
+    if reason := implausibility(samples, others):
+        return replace(row, status="refused", reason=reason)
+    step = samples.resolution_us
+    times = [block.times_us for block in blocks]
+    time = summary(times, confidence=protocol.confidence, resolution_us=step)
+    marks = [*row.marks, *throttling_notes(samples.blocks)]
+    least = None if row.work is None else limit(row.work, row.key.l2)
+    percent = None
+    if least is not None and row.work is not None:
+        percent, mark, refusal = judge(time.median_us, least, row.work, resolution_us=step)
+        if refusal:
+            return replace(row, status="refused", reason=refusal, limit=least)
+        marks = [mark, *marks] if mark else marks
+    if time.noise > 4 * protocol.noise:
+        marks.append(f"noisy: its median is known to {time.noise:.1%}")
+    return replace(
+        row, time=time, host=host_summary(samples, protocol), limit=least, percent=percent,
+        ratio=_ratio(row, own, protocol), marks=tuple(marks),
+    )  # fmt: skip
+
+
+def _ratio(row: Row, own_row: Row | None, protocol: Protocol) -> Ratio | None:
+    """Return the contender's time over the operator's own, by the blocks that both have."""
+    if row.key.contender == OWN or own_row is None or own_row.status != "measured":
+        return None
+    own, other = own_row.measured, row.measured
+    if own is None or other is None or own.by != other.by:
+        return None
+    theirs, ours = steady_samples(other.blocks, own.blocks)
+    step = max(own.resolution_us, other.resolution_us)
+    return statistics.ratio(theirs, ours, confidence=protocol.confidence, resolution_us=step)
+
+
+def host_summary(measured: Measured, protocol: Protocol) -> Summary | None:
+    """Return the host time of a call; None where it was not taken."""
+    if not measured.host_us:
+        return None
+    return summary([[time] for time in measured.host_us], confidence=protocol.confidence)
+
+
+# ------------------------------------------------------------------ implausible samples
+
+# Some calls may be odd in any measurement: a record that the tracer lost, a search that a library makes once.
+# What is rarer than _RARE does not move the median, so it is ignored.
+_RARE = 0.02  # of the calls, or of the kernels
+
+_HEAVY = 3  # a call is heavy that has so many times the median's kernels, and more
+_DEFERRED = 0.25  # of the median's kernels: what heavy calls have beyond it, spread over all calls
+
+_FLOOR_US = 2.0
+"""Two events with a kernel between them are never closer. Source: measured: H200, CUDA 13.0, 2026-11: a queue
+of the smallest kernels drains at 2 us each."""
+
+_GAP = 3  # two groups of times are apart where the next longer is so many times as long
+_GROUP = 0.1  # of the calls: less is a tail, no group
+
+
+def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
+    """Why a contender's figures cannot be believed, and what to do, in words; empty where nothing is wrong.
+
+    Args:
+        others: The other contenders, in the same case and state of L2.
+    """
+    calls = _calls(measured)
+    if not calls:
+        return ""
+    if any(call.kernels is None for call in calls):
+        return _skipping(calls)
+    return (
+        _strays(calls)
+        or _elsewhere(calls)
+        or _early(calls)
+        or _late(calls)
+        or _empty(calls, others)
+        or _uneven(calls)
+    )
+
+
+def _strays(calls: Sequence[CallTime]) -> str:
+    strays = sum(call.stray for call in calls)
+    if strays <= _RARE * (strays + sum(_kernels(call) for call in calls)):
+        return ""
+    return (
+        f"{strays} kernels began outside of the {len(calls)} calls that were timed: another thread does "
+        "their work, or a later call. Launch all of it before the call returns."
+    )
+
+
+def _elsewhere(calls: Sequence[CallTime]) -> str:
+    elsewhere = sum(call.elsewhere > 0 for call in calls)
+    if elsewhere <= _RARE * len(calls):
+        return ""
+    return (
+        f"in {elsewhere} of {len(calls)} calls a kernel ran on another GPU than the caller's, where nothing "
+        "says when a call begins and ends. Do the work of a call on the GPU of its inputs."
+    )
+
+
+def _early(calls: Sequence[CallTime]) -> str:
+    early = sum(call.early > 0 for call in calls)
+    if early <= _RARE * len(calls):
+        return ""
+    return (
+        f"in {early} of {len(calls)} calls a kernel began before the caller's stream came to the call: it is "
+        "on another stream, which does not wait for what the caller queued, its inputs among it. Let that "
+        "wait first: side.wait_stream(torch.cuda.current_stream())."
+    )
+
+
+def _late(calls: Sequence[CallTime]) -> str:
+    late = sum(call.late > 0 for call in calls)
+    if late <= _RARE * len(calls):
+        return ""
+    return (
+        f"in {late} of {len(calls)} calls a kernel still ran when the caller's stream was done: it is on "
+        "another stream, for which the caller does not wait. Join that before returning: "
+        "torch.cuda.current_stream().wait_stream(side)."
+    )
+
+
+def _empty(calls: Sequence[CallTime], others: Iterable[Measured]) -> str:
+    empty = sum(call.kernels == 0 for call in calls)
+    if empty <= _RARE * len(calls):
+        return ""
+    if empty < len(calls):
+        found = f"{empty} of {len(calls)} calls ran no kernel, and the others did"
+        return f"{found}: results are remembered, or calls are batched. {_EVERY_CALL}"
+    busy = [f"{other.contender} ran {most}" for other in others if (most := _most(other))]
+    if busy:
+        return (
+            f"none of {len(calls)} calls ran a kernel, where {busy[0]}: results are remembered. {_EVERY_CALL}"
         )
-        return judged(row, found.measured[name], _believed(found.measured), bench)
-
-    def _work(self, calls: Mapping[str, Compute], sample: Sample, refresh: Refreshing) -> Work | str | None:
-        """The work of a call, or why that cannot be told."""
-        call = calls.get(OWN) or next(iter(calls.values()), None)
-        if call is None:
-            return None
-        try:
-            refresh(sample, 0)
-            return self.thing.work(sample, call(sample))
-        except Exception as error:
-            return first_lines(error)
-
-    def _empty(self, name: str, l2: L2) -> Row:
-        return Row(
-            key=Key(op=self.op, case=self.workload.name, contender=name, l2=l2),
-            dtype=self.dtype,
-            elements=self.workload.elements,
-            bytes=self.workload.bytes,
-        )
+    return (
+        f"none of {len(calls)} calls ran a kernel, so there is no device time. "
+        "Time what works on CUDA tensors, and does more than make views of them."
+    )
 
 
-def _believed(measured: Mapping[str, Measured]) -> Mapping[str, Measured]:
-    return {name: one for name, one in measured.items() if one.blocks}
+_EVERY_CALL = "Do the work of a call in that call, every time."
 
 
-def _unlimited(work: Work, l2: L2) -> None:
-    """No limit is looked for any more."""
+def _uneven(calls: Sequence[CallTime]) -> str:
+    """Calls whose kernels other calls run: what is put off makes some of them far heavier than the median."""
+    counts = [_kernels(call) for call in calls]
+    usual = median(counts)
+    heavy = [count for count in counts if count > _HEAVY * usual]
+    if sum(heavy) - usual * len(heavy) <= _DEFERRED * usual * len(counts):
+        return ""
+    return (
+        f"{len(heavy)} of {len(calls)} calls ran up to {max(heavy)} kernels and half of them no more than "
+        f"{usual:g}: calls are batched, or their work is put off. {_EVERY_CALL}"
+    )
+
+
+def _skipping(calls: Sequence[CallTime]) -> str:
+    """Calls that are too short to have run a kernel, beside others that did; by their times alone.
+
+    Where all are as short, times alone say nothing: the limit of the work then does.
+    """
+    times = sorted(call.time_us for call in calls)
+    short = [time for time in times if time < _FLOOR_US]
+    rest = times[len(short) :]
+    if len(short) <= _RARE * len(times) or len(rest) < _GROUP * len(times):
+        return ""
+    # A twentieth of either may lie between the two.
+    if rest[len(rest) // 20] < _GAP * short[-1 - len(short) // 20]:
+        return ""
+    return (
+        f"{len(short)} of {len(times)} calls took {median(short):.2g} us, less than a launch does, and the "
+        f"others {median(rest):.3g} us: results are remembered, or calls are batched. {_EVERY_CALL}"
+    )
+
+
+def _calls(measured: Measured) -> list[CallTime]:
+    return [call for block in measured.blocks for call in block.calls]
+
+
+def _kernels(call: CallTime) -> int:
+    return call.kernels or 0
+
+
+def _most(measured: Measured) -> int:
+    return max(map(_kernels, _calls(measured)), default=0)

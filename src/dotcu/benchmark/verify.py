@@ -1,52 +1,63 @@
-"""Nothing is timed before it is right, on the very inputs that are timed.
+"""Verification of contenders on the inputs that they are timed on: before they are timed, and while they are.
 
-Each contender is called twice on one set of inputs, with other values in the same memory the second time,
-so that what was kept from the first call is wrong. Copies of the results are taken on torch's current
-stream right after the call; the second time all other streams sleep, so that work on them comes too late.
-The operator is called before its reference computes: no memory holds the right answer yet. Nor does it
-for the next contender: what a call returned is overwritten once it is copied.
+Before: each contender is called twice on one set of inputs, with other values in the same memory the second
+time, so that a remembered result is wrong. The second time all other streams sleep, so that work on them
+comes too late. The operator is called before its reference computes, and each result is overwritten once it
+is copied: no memory holds the right answer for a later call.
+
+While timed: results of a few calls, chosen at random, are copied, and verified once the timing is done.
 """
 
 from __future__ import annotations
 
+import random
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.referee import Referee, Results
-from dotcu.benchmark.row import OWN
-from dotcu.benchmark.workloads.contenders import Compute
-from dotcu.benchmark.workloads.refresh import Refreshing
+from dotcu.benchmark.results import OWN
+from dotcu.benchmark.targets import BenchTarget, Call, Results
+from dotcu.benchmark.workloads.input_values import InputValues
+from dotcu.benchmark.workloads.workload import free_bytes
 from dotcu.checking import streams
-from dotcu.checking.memory import same_bits, snapshot, span
-from dotcu.checking.returned import opaque, require_memory, shared
-from dotcu.checking.trials.telling import first_lines
+from dotcu.checking.memory import opaque, require_memory, same_bits, shared, snapshot, span
 from dotcu.errors import BodyError
 from dotcu.operator import Sample
+from dotcu.tracebacks import first_lines
 
-NAP = 20_000_000
-"""Clocks that other streams sleep: some 10 ms. A call that was made before takes its thread less than one."""
+SLEEP_CLOCKS = 20_000_000
+"""Clocks that other streams sleep: some 10 ms. Queueing a call that was made before takes less than one."""
 
 BLOCKS = 3
-"""So many blocks of memory of each size are overwritten: what a call left may be in any of them."""
+"""Blocks of memory of each size that are overwritten: the result of a call may be in any of them."""
 
-_POISON = 0xFF
+POISON = 0xFF
 """A byte that makes NaN of every floating-point type."""
+
+SPARE = 4
+"""Times a result's bytes that must be free before it is copied: the timed calls need memory, too."""
+
+COPIES = 4
+"""Copies of a contender's results, the latest among them; the others are a random choice."""
+
+LARGE = 2**24
+"""Elements of results above which only two copies are made: to verify one takes a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether a contender may be timed.
+    """The verification of a contender.
 
     Attributes:
-        status: As a row has it: "failed" where it raised, "wrong" where its result is; empty where neither.
-        reason: Of that.
-        mark: What a reader has to know of one that may be timed.
+        status: The status of its row: "failed" if it raised, "wrong" if its result is; empty if it passed.
+        reason: The reason of that status.
+        mark: A remark on a contender that passed.
     """
 
     status: Literal["", "failed", "wrong"] = ""
@@ -55,112 +66,111 @@ class Verdict:
 
 
 def verify(
-    referee: Referee, calls: Mapping[str, Compute], sample: Sample, refresh: Refreshing
+    target: BenchTarget, calls: Mapping[str, Call], sample: Sample, values: InputValues
 ) -> dict[str, Verdict]:
-    """What may be said of each contender before it is timed, by name.
+    """Verify contenders before they are timed, and return a verdict for each.
 
     Args:
-        calls: The operator itself first.
-        sample: One of the sets of inputs that are timed; it has other values afterwards.
+        target: The target, with its oracle.
+        calls: The calls of contenders by name, the operator's first.
+        sample: One of the timed sets of inputs; its values change.
+        values: Writes new values into it.
 
     Note:
-        Synchronizes. The first call of each is made here, so this is where torch.compile compiles.
+        Synchronizes. Makes the first call of each contender, so torch.compile compiles here.
     """
     verdicts: dict[str, Verdict] = {}
-    for turn, when in enumerate(("", _AGAIN), 1):
-        left = {name: call for name, call in calls.items() if name not in verdicts}
-        verdicts |= _Turn(referee=referee, sample=sample, refresh=refresh, number=turn).verdicts(left, when)
-    held = Verdict(mark=referee.why_not or referee.told)
-    return {name: verdicts.get(name, held) for name in calls}
+    again = ", called again with other values in the same memory, after it was right at first"
+    for turn, when in enumerate(("", again), 1):
+        remaining = {name: call for name, call in calls.items() if name not in verdicts}
+        verdicts |= _verify_turn(target, remaining, sample, values, turn, when)
+    passed = Verdict(mark=target.unverified or target.caveat)
+    return {name: verdicts.get(name, passed) for name in calls}
 
 
-_AGAIN = ", called again with other values in the same memory, after it was right at first"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Turn:
-    """A call of each contender with the same values."""
-
-    referee: Referee
-    sample: Sample
-    refresh: Refreshing
-    number: int
-
-    def verdicts(self, calls: Mapping[str, Compute], when: str) -> dict[str, Verdict]:
-        """Those on contenders that fail or are wrong."""
+def _verify_turn(
+    target: BenchTarget, calls: Mapping[str, Call], sample: Sample, values: InputValues, turn: int, when: str
+) -> dict[str, Verdict]:
+    """Return the verdicts on contenders that fail or are wrong with the values of a turn."""
+    try:
+        inputs = values.inputs(turn)
+    except Exception as error:  # too little memory, or a kernel left the GPU unusable
+        failed = Verdict(status="failed", reason=f"no inputs could be made: {first_lines(error)}")
+        return dict.fromkeys(calls, failed)
+    verdicts: dict[str, Verdict] = {}
+    results: dict[str, Results] = {}
+    for name, call in calls.items():
         try:
-            inputs = self.refresh.inputs(self.number)
-        except Exception as error:  # too little memory, or a kernel has left the GPU unusable
-            failed = Verdict(status="failed", reason=f"no inputs could be made: {first_lines(error)}")
-            return dict.fromkeys(calls, failed)
-        given = {name: self._called(name, call, inputs) for name, call in calls.items()}
-        made = {name: one for name, one in given.items() if not isinstance(one, Verdict)}
-        sizes = [tensor.nbytes for results in made.values() for tensor in results]
-        found = {name: one for name, one in given.items() if isinstance(one, Verdict)}
-        found |= self._judged(made, inputs, when)
-        del inputs, given, made
-        _overwrite(sizes, self.referee.device)
-        return found
-
-    def _called(self, name: str, call: Compute, inputs: Sample) -> Results | Verdict:
-        """What a call gives, as torch's current stream has it, or what is wrong with how it gives that."""
-        referee, sample = self.referee, self.sample
-        try:
-            self.refresh(sample, self.number)
-            with _on(referee.device, asleep=self.number > 1), referee.place(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's compiler gives advice
-                result = call(sample)
-                got = referee.results(sample, result)
-                what = unreadable(referee, got)
-                copies = () if what else tuple(map(snapshot, got))
-            if referee.device.type == "cuda":
-                torch.cuda.synchronize(referee.device)  # a fault of the kernel shows here
-            what = what or _misused(referee, name, got, sample, inputs)
+            values(sample, turn)
+            results[name] = _call(target, name, call, sample, inputs, others_asleep=turn > 1)
+        except _WrongResult as error:
+            verdicts[name] = Verdict(status="wrong", reason=str(error))
         except (Exception, SystemExit) as error:
-            return Verdict(status="failed", reason=first_lines(error))
-        del result, got
-        _overwrite([copy.nbytes for copy in copies], referee.device)
-        return Verdict(status="wrong", reason=what) if what else copies
-
-    def _judged(self, made: Mapping[str, Results], inputs: Sample, when: str) -> dict[str, Verdict]:
-        """The verdicts on those that are wrong."""
-        if self.referee.why_not or not made:
-            return {}
+            verdicts[name] = Verdict(status="failed", reason=first_lines(error))
+    if results and not target.unverified:
         try:
-            found = self.referee.judge(inputs, made)
+            found = target.find_errors(inputs, results)
         except Exception as error:
             reason = f"the reference fails, so nothing can be verified: {first_lines(error)}"
-            return dict.fromkeys(made, Verdict(status="failed", reason=reason))
-        wrong = {name: f"is wrong{when}: {what}" for name, what in found.items() if what}
-        return {name: Verdict(status="wrong", reason=reason) for name, reason in wrong.items()}
+            verdicts |= dict.fromkeys(results, Verdict(status="failed", reason=reason))
+        else:
+            wrong = {name: f"is wrong{when}: {what}" for name, what in found.items() if what}
+            verdicts |= {name: Verdict(status="wrong", reason=reason) for name, reason in wrong.items()}
+    sizes = [tensor.nbytes for own in results.values() for tensor in own]
+    del inputs, results
+    _overwrite_free_memory(sizes, target.device)
+    return verdicts
+
+
+class _WrongResult(Exception):
+    """A result cannot be read, or a call changed memory that is not its own."""
+
+
+def _call(
+    target: BenchTarget, name: str, call: Call, sample: Sample, inputs: Sample, *, others_asleep: bool
+) -> Results:
+    """Make a call, and return copies of its results as torch's current stream sees them."""
+    with _on(target.device, others_asleep), target.context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice of torch's compiler
+        result = call(sample)
+        got = target.results(sample, result)
+        error = unreadable(target, got)
+        copies = () if error else tuple(map(snapshot, got))
+    if target.device.type == "cuda":
+        torch.cuda.synchronize(target.device)  # raises the faults of the kernel
+    if error := error or _misuse(target, name, got, sample, inputs):
+        raise _WrongResult(error)
+    del result, got
+    _overwrite_free_memory([copy.nbytes for copy in copies], target.device)
+    return copies
 
 
 @contextmanager
-def _on(device: torch.device, asleep: bool) -> Iterator[None]:
-    """Make a GPU the current one, and let all of its side streams sleep."""
+def _on(device: torch.device, others_asleep: bool) -> Iterator[None]:
+    """Make a GPU the current one, and let all of its other streams sleep."""
     if device.type != "cuda":
         yield
         return
     with torch.cuda.device(device):
-        if asleep:
+        if others_asleep:
             torch.cuda.synchronize()
             here = torch.cuda.current_stream()
-            streams.sleep([stream for stream in streams.pool() if stream != here], NAP)
+            streams.sleep([stream for stream in streams.pool() if stream != here], SLEEP_CLOCKS)
         yield
 
 
-def unreadable(referee: Referee, got: Sequence[Tensor]) -> str:
-    """Why results cannot be read as what they seem to be, in words; empty where they can."""
+def unreadable(target: BenchTarget, got: Sequence[Tensor]) -> str:
+    """Return why results cannot be read as ordinary tensors of the device; empty where they can."""
     try:
         require_memory(got)
     except BodyError as error:
         return str(error)
-    return "; ".join(opaque(got, referee.device))
+    return "; ".join(opaque(got, target.device))
 
 
-def _misused(referee: Referee, name: str, got: Sequence[Tensor], sample: Sample, inputs: Sample) -> str:
-    """What a call did to memory that is not its own, in words; empty where nothing."""
-    may_change = {id(tensor) for tensor in referee.written(sample)}
+def _misuse(target: BenchTarget, name: str, got: Sequence[Tensor], sample: Sample, inputs: Sample) -> str:
+    """Return what a call did to memory that is not its own; empty where nothing."""
+    may_change = {id(tensor) for tensor in target.written(sample)}
     for i, (now, before) in enumerate(zip(sample.tensors, inputs.tensors, strict=True)):
         if id(now) not in may_change and not same_bits([now], [before]):
             return f"changes tensor {i} of its arguments, which it must not"
@@ -170,16 +180,120 @@ def _misused(referee: Referee, name: str, got: Sequence[Tensor], sample: Sample,
     return "; ".join(shared(got, taken)) if sample.tensors else ""
 
 
-def _overwrite(sizes: Sequence[int], device: torch.device) -> None:
-    """Leave nothing right in memory that torch's allocator could hand out for tensors of some sizes."""
+def _overwrite_free_memory(sizes: Sequence[int], device: torch.device) -> None:
+    """Poison the memory that torch's allocator could return for tensors of some sizes."""
     if device.type != "cuda":
         return
     try:
         blocks = [
-            torch.empty(size, dtype=torch.uint8, device=device).fill_(_POISON)
+            torch.empty(size, dtype=torch.uint8, device=device).fill_(POISON)
             for size in sizes
             for _ in range(BLOCKS)
         ]
-    except RuntimeError:  # too little memory; or the GPU is unusable, which the next call tells
+    except RuntimeError:  # too little memory; or the GPU is unusable, which the next call shows
         return
     del blocks
+
+
+# ------------------------------------------------------------------ while they are timed
+
+
+class TimedResults:
+    """Copies of results of timed calls, verified once the timing is done.
+
+    Attributes:
+        wrong: Errors of contenders by name, as far as they are verified: after an interrupt, too.
+    """
+
+    def __init__(self, target: BenchTarget, values: InputValues) -> None:
+        self._target, self._values = target, values
+        self._random = random.SystemRandom()
+        self._copies: defaultdict[str, list[tuple[int, Results]]] = defaultdict(list)  # with their turns
+        self._seen: Counter[str] = Counter()
+        self._missed: Counter[str] = Counter()
+        self._copied: Counter[str] = Counter()
+        self.wrong: dict[str, str] = {}
+
+    def take(self, name: str, sample: Sample, result: Any) -> None:
+        """Copy the result of a call, on torch's current stream; does not synchronize.
+
+        Args:
+            name: The contender.
+            sample: The set of inputs of the call.
+            result: What it returned.
+        """
+        if self._target.unverified:
+            return
+        try:
+            got = self._target.results(sample, result)
+            error = unreadable(self._target, got)
+        except Exception as failure:  # of this contender alone: a timer would blame the device
+            error = first_lines(failure)
+        if error:
+            self.wrong.setdefault(name, f"cannot be read where it is timed: {error}")
+        elif (copies := self._copy(name, got)) is None:
+            self._missed[name] += 1
+        else:
+            self._copied[name] += 1
+            self._copies[name].append((self._values.turn_of(sample), copies))
+
+    def _copy(self, name: str, got: Results) -> Results | None:
+        """Return copies of results; None where memory is too short.
+
+        The latest copy always stays, each earlier one with the same probability.
+        """
+        earlier = self._copies[name]
+        self._seen[name] += 1
+        most = COPIES if sum(tensor.numel() for tensor in got) <= LARGE else 2
+        needed = SPARE * sum(tensor.nbytes for tensor in got)
+        while len(earlier) >= most or free_bytes(self._target.device) < needed:
+            if not earlier:
+                return None
+            at = self._random.randrange(self._seen[name])
+            earlier.pop(at if at < len(earlier) - 1 else -1)
+        try:
+            return tuple(map(snapshot, got))
+        except torch.OutOfMemoryError:
+            return None
+
+    def verify(self) -> dict[str, str]:
+        """Return the errors of contenders by name; one that is right is not in it.
+
+        Note:
+            Synchronizes, and frees the copies.
+        """
+        turns: defaultdict[int, list[tuple[str, Results]]] = defaultdict(list)
+        for name, copies in self._copies.items():
+            for turn, results in copies:
+                turns[turn].append((name, results))
+        self._copies.clear()
+        for turn in sorted(turns):
+            self._verify_turn(turn, turns.pop(turn))
+        return self.wrong
+
+    def _verify_turn(self, turn: int, taken: list[tuple[str, Results]]) -> None:
+        """Verify the results of one turn with one run of the oracle."""
+        numbered = {f"{i} {name}": results for i, (name, results) in enumerate(taken)}
+        try:
+            found = self._target.find_errors(self._values.inputs(turn), numbered)
+        except torch.OutOfMemoryError:
+            for name, _ in taken:
+                self._copied[name] -= 1
+                self._missed[name] += 1
+            return
+        except Exception as error:
+            reason = f"could not be verified where it is timed: {first_lines(error)}"
+            for name, _ in taken:
+                self.wrong.setdefault(name, reason)
+            return
+        for key, what in found.items():
+            if what:
+                name = key.partition(" ")[2]
+                self.wrong.setdefault(name, f"was right at first, and is wrong where it is timed: {what}")
+
+    def mark(self, name: str) -> str:
+        """Return a remark on results that could not be verified; empty where all were."""
+        if not self._missed[name]:
+            return ""
+        how = "verified only in part" if self._copied[name] else "not verified"
+        return f"{how} while it was timed: too little memory"

@@ -1,11 +1,18 @@
-"""What a call has to do: the bytes that it moves and the operations on them."""
+"""The work of a call: the bytes that it moves and the operations on them, declared and counted."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dotcu.checking.memory import fresh
+from dotcu.kernel import simulate
+from dotcu.kernel.scope import LaunchRecord, watching_launches
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,10 +25,10 @@ class Work:
     """The work of one call.
 
     Attributes:
-        flops: Operations on numbers; 0 where nobody says.
-        dtype: In which they are done: `float32`.
-        declared: Whether the operator's `work` says so; else every tensor counts once.
-        note: What is wrong with the claim, in words; empty where nothing is.
+        flops: Operations on numbers; 0 if unknown.
+        dtype: Their dtype: `float32`.
+        declared: True if the operator's `work` declares it; else every tensor counts once.
+        note: Why the claim is wrong; empty if it is not.
     """
 
     read_bytes: int
@@ -87,7 +94,7 @@ def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int
 
 
 def _touched(overload: Overload, sample: Sample, result: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """What a call reads and what it writes, each memory once."""
+    """Return the tensors that a call reads and those that it writes, each memory once."""
     signature = overload.signature
     mutated = _tensors(signature.written(sample.args, sample.kwargs))
     only_written = _tensors(sample.kwargs.get(name) for name in signature.outs)
@@ -111,7 +118,7 @@ def _tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 def _memory(tensor: Tensor) -> tuple[Any, ...]:
-    """What tells tensors apart: two of the same elements are the same."""
+    """Return the identity of a tensor's memory and layout."""
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
 
 
@@ -121,7 +128,7 @@ def _once(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _bytes(tensor: Tensor) -> int:
     """The bytes of a tensor's elements; those of an expanded one lie in the same memory, and count once."""
-    from dotcu.kernel.allocations import extent
+    from dotcu.kernel.simulation import extent
 
     return min(tensor.numel(), extent(tensor)) * tensor.element_size()
 
@@ -152,11 +159,11 @@ LEEWAY = 1.02
 """A claim may be so much more than what was counted."""
 
 UNCOUNTED = "its work was not counted"
-"""How it begins where a claim could not be checked: that is no fault of the claim."""
+"""The beginning of a text that says why a claim could not be checked."""
 
 
 def count_check(overload: Overload, sample: Sample) -> str:
-    """Hold the claimed work of a call against what the simulator counts in its kernels.
+    """Compare the claimed work of a call with the simulator's counts of its kernels.
 
     A claim of less is fine: kernels read some bytes again. A claim of more would make its figures look better
     than they are. Where nothing is declared, nothing is claimed; nor is a claim held against kernels alone
@@ -171,8 +178,6 @@ def count_check(overload: Overload, sample: Sample) -> str:
     Raises:
         OperatorError: `work` failed, or returned something else than two counts.
     """
-    from dotcu.benchmark.counted import counted, moving_operations
-
     if not overload.declares_work:
         return ""
     found = counted(overload, sample)
@@ -191,3 +196,107 @@ def count_check(overload: Overload, sample: Sample) -> str:
     if notes and (others := moving_operations(overload, sample)):
         return f"{UNCOUNTED}: it also calls {', '.join(others)}"
     return f"on {sample!r} {'; '.join(notes)}" if notes else ""
+
+
+# ------------------------------------------------------------------ counts of the simulator
+
+
+MOST_ELEMENTS = 1 << 22
+"""A call with more elements than this is not simulated: it would take minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedCall:
+    """The counts of the kernels of one call.
+
+    Attributes:
+        sample: The arguments that it was called with, copies of what was given.
+        result: What the call returned.
+        launches: In order; their compile times are those of the simulator's code, PTX.
+        bytes: That lanes asked global memory for, also where several asked for the same, or again.
+        sectors: Of 32 bytes of global memory that these accesses touched.
+        ideal_sectors: That would have held the same bytes side by side.
+        operations: Arithmetic operations by PTX type: `f32`, `bf16`, `s8`.
+        lane_instructions: Instructions, once for each lane.
+    """
+
+    sample: Sample
+    result: Any
+    launches: tuple[LaunchRecord, ...]
+    bytes: int
+    sectors: int
+    ideal_sectors: int
+    operations: Mapping[str, int]
+    lane_instructions: int
+
+
+def counted(overload: Overload, sample: Sample) -> CountedCall | str:
+    """Run a call in the simulator, and return its counts; or why it cannot be run.
+
+    Args:
+        sample: CPU tensors; they stay as they are.
+    """
+    if overload.body is None:
+        return "a library computes it, and the simulator runs bodies alone"
+    elements = sum(tensor.numel() for tensor in sample.tensors)
+    if elements > MOST_ELEMENTS:
+        return f"its {elements} elements are more than the {MOST_ELEMENTS} that are simulated"
+    ours = fresh(sample)
+    try:
+        with torch.no_grad(), watching_launches() as launches, simulate(checks=()) as run:
+            result = overload(*ours.args, **ours.kwargs)
+    except Exception as error:  # clusters, say, or code that is only for newer GPUs; or a fault of its own
+        return _unable(error)
+    counters = run.counters
+    return CountedCall(
+        sample=ours,
+        result=result,
+        launches=tuple(launches),
+        bytes=counters.global_bytes,
+        sectors=counters.global_sectors,
+        ideal_sectors=counters.ideal_sectors,
+        operations=dict(counters.operations),
+        lane_instructions=counters.lane_instructions,
+    )
+
+
+def moving_operations(overload: Overload, sample: Sample) -> tuple[str, ...]:
+    """The torch operations in a call's body that move data, which the simulator does not count.
+
+    Args:
+        sample: CPU tensors, of a call that can be simulated; they stay as they are.
+    """
+    assert overload.body is not None
+    ours = fresh(sample)
+    with torch.no_grad(), simulate(checks=()), _DataMoveRecorder() as seen:
+        overload.body(*ours.args, **ours.kwargs)
+    return tuple(seen.names)
+
+
+_ALLOCATE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+
+
+class _DataMoveRecorder(TorchDispatchMode):
+    """Notes operations that move data, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: dict[str, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        if not _is_view(func) and name.removeprefix("aten::") not in _ALLOCATE:
+            self.names[name] = None
+        return func(*args, **(kwargs or {}))
+
+
+def _is_view(func: Any) -> bool:
+    """Return True if an operation only returns views of its arguments."""
+    aliases = [one.alias_info for one in func._schema.returns]
+    is_unsafe = func._schema.name == "aten::_unsafe_view"  # of memory that nobody else has
+    return is_unsafe or (bool(aliases) and all(one is not None and not one.is_write for one in aliases))
+
+
+def _unable(error: Exception) -> str:
+    told = str(error).strip() or type(error).__name__
+    return f"the simulator cannot run it: {told.splitlines()[0]}"

@@ -1,1 +1,1 @@
-"""Replay: a body that only allocates and launches, followed once and from then on replayed from a plan."""
+"""The call cache: a body that only allocates and launches is traced once; later calls run its recording."""

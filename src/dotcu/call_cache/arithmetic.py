@@ -1,7 +1,7 @@
-"""What each step computes: Python's numbers, cut off where a plan cannot be exact.
+"""The arithmetic of steps: Python's numbers, where 64 bits are exact, and the builder of a trace's steps.
 
-The table is the meaning of `plan.Op` for the follower, which folds constants with it, and for
-`evaluate.py`; native code does the same.
+The tables define `record.Op` for tracing, which folds constants with them, and for `evaluate.py`; native
+code does the same.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from dotcu.call_cache.plan import Instruction, Op
+from dotcu.call_cache.record import RecordedStep, Step, StepOp
 
 Number = int | float
 
@@ -20,7 +21,7 @@ EXACT_DOUBLE = 2**53
 
 
 class Inexact(ArithmeticError):
-    """A step has no value: Python has another than 64 bits hold, or raises."""
+    """A step has no value: Python's does not fit 64 bits, or Python raises."""
 
 
 def _to_float(a: int) -> float:
@@ -30,73 +31,82 @@ def _to_float(a: int) -> float:
 
 
 def bits(number: float) -> bytes:
-    """A double's bits: they tell zeros and NaNs apart."""
+    """Return a double's bits, which differ between zeros and between NaNs."""
     return struct.pack("<d", number)
 
 
-# More than 64 places always overflow to the left, and always leave the sign to the right.
+# Shifts by more than 64 bits always overflow to the left, and leave only the sign to the right.
 _SHIFTS = 64
 
-_UNARY: Mapping[Op, Callable[[Number], Number]] = {
-    Op.NEG: operator.neg,
-    Op.ABS: abs,
-    Op.TO_FLOAT: _to_float,  # type: ignore[dict-item]
-    Op.FNEG: operator.neg,
-    Op.FABS: abs,
-    Op.TRUNC: math.trunc,
-    Op.FLOOR: math.floor,
-    Op.CEIL: math.ceil,
+_UNARY: Mapping[StepOp, Callable[[Number], Number]] = {
+    StepOp.NEG: operator.neg,
+    StepOp.ABS: abs,
+    StepOp.TO_FLOAT: _to_float,  # type: ignore[dict-item]
+    StepOp.FNEG: operator.neg,
+    StepOp.FABS: abs,
+    StepOp.TRUNC: math.trunc,
+    StepOp.FLOOR: math.floor,
+    StepOp.CEIL: math.ceil,
 }
 
-_BINARY: Mapping[Op, Callable[[Number, Number], Number]] = {
-    Op.ADD: operator.add,
-    Op.SUB: operator.sub,
-    Op.MUL: operator.mul,
-    Op.FLOORDIV: operator.floordiv,
-    Op.MOD: operator.mod,
-    Op.MIN: min,
-    Op.MAX: max,
-    Op.LSHIFT: lambda a, b: operator.lshift(a, b if b <= _SHIFTS or not a else _SHIFTS),
-    Op.RSHIFT: lambda a, b: operator.rshift(a, min(b, _SHIFTS)),
-    Op.AND: operator.and_,
-    Op.OR: operator.or_,
-    Op.XOR: operator.xor,
-    Op.EQ: operator.eq,
-    Op.NE: operator.ne,
-    Op.LT: operator.lt,
-    Op.LE: operator.le,
-    Op.GT: operator.gt,
-    Op.GE: operator.ge,
-    Op.FADD: operator.add,
-    Op.FSUB: operator.sub,
-    Op.FMUL: operator.mul,
-    Op.FDIV: operator.truediv,
-    Op.FEQ: operator.eq,
-    Op.FNE: operator.ne,
-    Op.FLT: operator.lt,
-    Op.FLE: operator.le,
-    Op.FGT: operator.gt,
-    Op.FGE: operator.ge,
-    Op.SAME: lambda a, b: bits(a) == bits(b),
+_BINARY: Mapping[StepOp, Callable[[Number, Number], Number]] = {
+    StepOp.ADD: operator.add,
+    StepOp.SUB: operator.sub,
+    StepOp.MUL: operator.mul,
+    StepOp.FLOORDIV: operator.floordiv,
+    StepOp.MOD: operator.mod,
+    StepOp.MIN: min,
+    StepOp.MAX: max,
+    StepOp.LSHIFT: lambda a, b: operator.lshift(a, b if b <= _SHIFTS or not a else _SHIFTS),
+    StepOp.RSHIFT: lambda a, b: operator.rshift(a, min(b, _SHIFTS)),
+    StepOp.AND: operator.and_,
+    StepOp.OR: operator.or_,
+    StepOp.XOR: operator.xor,
+    StepOp.EQ: operator.eq,
+    StepOp.NE: operator.ne,
+    StepOp.LT: operator.lt,
+    StepOp.LE: operator.le,
+    StepOp.GT: operator.gt,
+    StepOp.GE: operator.ge,
+    StepOp.FADD: operator.add,
+    StepOp.FSUB: operator.sub,
+    StepOp.FMUL: operator.mul,
+    StepOp.FDIV: operator.truediv,
+    StepOp.FEQ: operator.eq,
+    StepOp.FNE: operator.ne,
+    StepOp.FLT: operator.lt,
+    StepOp.FLE: operator.le,
+    StepOp.FGT: operator.gt,
+    StepOp.FGE: operator.ge,
+    StepOp.SAME: lambda a, b: bits(a) == bits(b),
 }
 
-_MAY_RAISE = {Op.FLOORDIV, Op.MOD, Op.FDIV, Op.LSHIFT, Op.RSHIFT, Op.TRUNC, Op.FLOOR, Op.CEIL}
+_MAY_RAISE = {
+    StepOp.FLOORDIV,
+    StepOp.MOD,
+    StepOp.FDIV,
+    StepOp.LSHIFT,
+    StepOp.RSHIFT,
+    StepOp.TRUNC,
+    StepOp.FLOOR,
+    StepOp.CEIL,
+}
 
 
-def operands(instruction: Instruction) -> tuple[int, ...]:
-    """The steps that a step is computed of."""
+def operands(instruction: RecordedStep) -> tuple[int, ...]:
+    """Return the steps that a step is computed from."""
     if instruction.op in _UNARY:
         return (instruction.a,)
     return (instruction.a, instruction.b) if instruction.op in _BINARY else ()
 
 
-def may_raise(op: Op) -> bool:
-    """Whether Python raises for some values of the operands, other than for their size."""
+def may_raise(op: StepOp) -> bool:
+    """Return True if Python raises for some values of the operands, other than for their size."""
     return op in _MAY_RAISE
 
 
-def compute(op: Op, *values: Number) -> Number:
-    """The value of a step that is computed of others.
+def compute(op: StepOp, *values: Number) -> Number:
+    """Return the value of a step that is computed from others.
 
     Raises:
         Inexact: It has none.
@@ -110,3 +120,186 @@ def compute(op: Op, *values: Number) -> Number:
     if not INT_MIN <= found <= INT_MAX:
         raise Inexact
     return int(found)
+
+
+# Python's operators: the step on integers, the step on doubles, and the function where there is no step.
+ARITHMETIC: dict[str, tuple[StepOp | None, StepOp | None, Callable[[Any, Any], Any]]] = {
+    "add": (StepOp.ADD, StepOp.FADD, operator.add),
+    "sub": (StepOp.SUB, StepOp.FSUB, operator.sub),
+    "mul": (StepOp.MUL, StepOp.FMUL, operator.mul),
+    "floordiv": (StepOp.FLOORDIV, None, operator.floordiv),
+    "mod": (StepOp.MOD, None, operator.mod),
+    "truediv": (None, StepOp.FDIV, operator.truediv),
+    "lshift": (StepOp.LSHIFT, None, operator.lshift),
+    "rshift": (StepOp.RSHIFT, None, operator.rshift),
+    "and": (StepOp.AND, None, operator.and_),
+    "or": (StepOp.OR, None, operator.or_),
+    "xor": (StepOp.XOR, None, operator.xor),
+}
+
+# Comparisons by few steps, so that a branch on `>` shares its guard with one on `<`: for integers and for
+# doubles the step, True to swap the operands, True to negate the outcome; and Python's function.
+COMPARISONS: dict[
+    str, tuple[tuple[StepOp, bool, bool], tuple[StepOp, bool, bool], Callable[[Any, Any], Any]]
+] = {
+    "eq": ((StepOp.EQ, False, False), (StepOp.FEQ, False, False), operator.eq),
+    "ne": ((StepOp.EQ, False, True), (StepOp.FEQ, False, True), operator.ne),
+    "lt": ((StepOp.LT, False, False), (StepOp.FLT, False, False), operator.lt),
+    "gt": ((StepOp.LT, True, False), (StepOp.FLT, True, False), operator.gt),
+    "le": ((StepOp.LT, True, True), (StepOp.FLE, False, False), operator.le),
+    "ge": ((StepOp.LT, False, True), (StepOp.FLE, True, False), operator.ge),
+}
+
+SIGNS: dict[str, tuple[StepOp, StepOp, Callable[[Any], Any]]] = {
+    "neg": (StepOp.NEG, StepOp.FNEG, operator.neg),
+    "abs": (StepOp.ABS, StepOp.FABS, abs),
+}
+
+# Methods that read the number itself.
+LOOKS: dict[str, Callable[..., Any]] = {
+    "__index__": operator.index,
+    "__int__": int,
+    "__float__": float,
+    "__hash__": hash,
+    "__repr__": repr,
+    "__str__": str,
+    "__format__": format,
+    "__round__": round,
+}
+
+
+_COMMUTES = {
+    StepOp.ADD,
+    StepOp.MUL,
+    StepOp.MIN,
+    StepOp.MAX,
+    StepOp.AND,
+    StepOp.OR,
+    StepOp.XOR,
+    StepOp.EQ,
+    StepOp.FEQ,
+    StepOp.SAME,
+}
+_IDEMPOTENT = {StepOp.MIN, StepOp.MAX}
+_DIVISIONS = {StepOp.FLOORDIV, StepOp.MOD, StepOp.FDIV}
+_KEEPS_SIGN = {StepOp.ADD, StepOp.MUL, StepOp.FLOORDIV, StepOp.MOD, StepOp.MIN, StepOp.MAX, StepOp.ABS}
+_COUNTS = {
+    StepOp.SIZE,
+    StepOp.STRIDE,
+    StepOp.NUMEL,
+    StepOp.MULTIPROCESSORS,
+}  # torch has no strides below zero
+_NEUTRAL = {StepOp.ADD: 0, StepOp.SUB: 0, StepOp.MUL: 1, StepOp.FLOORDIV: 1}
+
+
+class Builder:
+    """The steps of a trace, each once with its value in the traced call, and the guards on them."""
+
+    def __init__(self) -> None:
+        self.steps: list[RecordedStep] = []
+        self.values: list[Number] = []
+        self.guards: dict[Step, int] = {}
+        self._found: dict[Any, Step] = {}
+
+    def _append(self, key: Any, instruction: RecordedStep, value: Number) -> Step:
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = len(self.steps)
+            self.steps.append(instruction)
+            self.values.append(value)
+        return found
+
+    def leaf(self, op: StepOp, argument: int, dimension: int, value: Number) -> Step:
+        """Return the step of a property of an argument, with its value in this call.
+
+        Args:
+            op: The property.
+            argument: The index of the argument.
+            dimension: The dimension of a size or stride; else 0.
+            value: Its value in this call.
+        """
+        instruction = RecordedStep(op, argument, dimension)
+        return self._append(instruction, instruction, value)
+
+    def constant(self, value: Number) -> Step:
+        """Return the step of a constant.
+
+        Raises:
+            Inexact: It is beyond 64 bits.
+        """
+        if isinstance(value, float):
+            return self._append((StepOp.FLOAT, bits(value)), RecordedStep(StepOp.FLOAT, value=value), value)
+        if not INT_MIN <= value <= INT_MAX:
+            raise Inexact
+        return self._append((StepOp.INT, int(value)), RecordedStep(StepOp.INT, value=int(value)), int(value))
+
+    def is_constant(self, step: Step) -> bool:
+        """Return True if a step is the same number in every call."""
+        return self.steps[step].op in (StepOp.INT, StepOp.FLOAT)
+
+    def compute(self, op: StepOp, *steps: Step) -> Step:
+        """Return the step of an operation on others.
+
+        Raises:
+            Inexact: It has no value in this call.
+        """
+        if op in _COMMUTES:
+            steps = tuple(sorted(steps))
+        value = compute(op, *(self.values[step] for step in steps))
+        if all(map(self.is_constant, steps)) or (op in (StepOp.EQ, StepOp.LT) and steps[0] == steps[1]):
+            return self.constant(value)
+        unchanged = self._unchanged(op, steps)
+        if unchanged is not None:
+            return unchanged
+        instruction = RecordedStep(op, *steps)
+        return self._append(instruction, instruction, value)
+
+    def _unchanged(self, op: StepOp, steps: tuple[Step, ...]) -> Step | None:
+        """Return the operand that an operation returns unchanged; None if there is none."""
+        if op in _IDEMPOTENT and steps[0] == steps[1]:
+            return steps[0]
+        if op not in _NEUTRAL:
+            return None
+        neutral = self._found.get((StepOp.INT, _NEUTRAL[op]))
+        if neutral == steps[1]:
+            return steps[0]
+        return steps[1] if neutral == steps[0] and op in _COMMUTES else None
+
+    def guard(self, step: Step) -> Number:
+        """Return the value of an integer step, and guard it."""
+        value = self.values[step]
+        if not self.is_constant(step):
+            self.guards[step] = int(value)
+        return value
+
+    def pin(self, step: Step) -> Number:
+        """Return the value of a step, and guard it: of a double the same bits."""
+        value = self.values[step]
+        op = StepOp.SAME if isinstance(value, float) else StepOp.EQ
+        self.guard(self.compute(op, step, self.constant(value)))
+        return value
+
+    def never_negative(self, step: Step) -> bool:
+        """Return True if a step is a size, or computed from sizes in a way that cannot be negative."""
+        instruction = self.steps[step]
+        if instruction.op in _COUNTS:
+            return True
+        if instruction.op is StepOp.INT:
+            return instruction.value >= 0
+        return instruction.op in _KEEPS_SIGN and all(map(self.never_negative, operands(instruction)))
+
+    def live(self, roots: set[Step]) -> list[Step]:
+        """Return the steps that guards or `roots` need, or that can raise, in order."""
+        needed = {*roots, *self.guards}
+        for step in range(len(self.steps) - 1, -1, -1):
+            if step in needed or self._may_raise(self.steps[step]):
+                needed.add(step)
+                needed.update(operands(self.steps[step]))
+        return sorted(needed)
+
+    def _may_raise(self, instruction: RecordedStep) -> bool:
+        """Return True if Python raises for some values, so that a step counts even if unused."""
+        if not may_raise(instruction.op):
+            return False
+        divides_by = self.values[instruction.b] if self.is_constant(instruction.b) else 0
+        return instruction.op not in _DIVISIONS or divides_by == 0

@@ -1,42 +1,52 @@
-"""A plan in Python: what native code does with it, and what the debug mode compares with the body."""
+"""Recorded calls in Python: as native code runs them, and as the debug mode compares them with the body."""
 
 from __future__ import annotations
 
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from torch import Tensor
 
 from dotcu.call_cache.arithmetic import Inexact, Number, compute, operands
-from dotcu.call_cache.effects import Address, Effects, Made, Ran
-from dotcu.call_cache.plan import (
+from dotcu.call_cache.record import (
     Allocation,
+    ConstantKey,
     Field,
     FieldKind,
-    Instruction,
     Key,
     Launch,
-    NumberKey,
-    Op,
-    Plan,
+    RecordedCall,
+    RecordedStep,
+    StepOp,
     TensorKey,
 )
 from dotcu.kernel import sm_count
-from dotcu.kernel.occupancy import MAX_GRID
-from dotcu.kernel.tensors import is_plain
+from dotcu.kernel.arguments.pack import is_plain
+from dotcu.kernel.config import MAX_GRID
 
-_LEAVES: Mapping[Op, Callable[[Any, int], Number]] = {
-    Op.SIZE: lambda value, dim: int(value.shape[dim]),
-    Op.STRIDE: lambda value, dim: int(value.stride(dim)),
-    Op.NUMEL: lambda value, _: int(value.numel()),
-    Op.OFFSET: lambda value, _: int(value.storage_offset()),
-    Op.ADDRESS: lambda value, _: int(value.data_ptr()),
-    Op.CONTIGUOUS: lambda value, _: int(value.is_contiguous()),
-    Op.MULTIPROCESSORS: lambda value, _: sm_count(value),
-    Op.INT_ARGUMENT: lambda value, _: int(value),
-    Op.FLOAT_ARGUMENT: lambda value, _: float(value),
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """The effects of one call, in numbers instead of steps. `results` are indices of allocations."""
+
+    allocations: tuple[Allocation, ...]
+    launches: tuple[Launch, ...]
+    results: tuple[int, ...]
+
+
+_LEAVES: Mapping[StepOp, Callable[[Any, int], Number]] = {
+    StepOp.SIZE: lambda value, dim: int(value.shape[dim]),
+    StepOp.STRIDE: lambda value, dim: int(value.stride(dim)),
+    StepOp.NUMEL: lambda value, _: int(value.numel()),
+    StepOp.OFFSET: lambda value, _: int(value.storage_offset()),
+    StepOp.ADDRESS: lambda value, _: int(value.data_ptr()),
+    StepOp.CONTIGUOUS: lambda value, _: int(value.is_contiguous()),
+    StepOp.MULTIPROCESSORS: lambda value, _: sm_count(value),
+    StepOp.INT_ARGUMENT: lambda value, _: int(value),
+    StepOp.FLOAT_ARGUMENT: lambda value, _: float(value),
 }
 
 _FORMATS: Mapping[FieldKind, str] = {
@@ -53,12 +63,12 @@ _FORMATS: Mapping[FieldKind, str] = {
 }
 
 
-def matches(plan: Plan, args: Sequence[Any]) -> bool:
-    """Whether arguments are of the types that a plan is for; its guards are not asked."""
-    if len(args) != len(plan.keys) or not all(map(_fits, plan.keys, args)):
+def matches(recorded: RecordedCall, args: Sequence[Any]) -> bool:
+    """Compare the arguments' types with those of a recorded call; its guards are not evaluated."""
+    if len(args) != len(recorded.keys) or not all(map(_fits, recorded.keys, args)):
         return False
-    given = [id(value) for value in args if isinstance(value, Tensor)]
-    return not plan.distinct or len(set(given)) == len(given)
+    tensors = [id(value) for value in args if isinstance(value, Tensor)]
+    return not recorded.distinct or len(set(tensors)) == len(tensors)
 
 
 def _fits(key: Key, value: Any) -> bool:
@@ -68,33 +78,34 @@ def _fits(key: Key, value: Any) -> bool:
             and is_plain(value)
             and (value.dtype, value.dim(), value.device) == (key.dtype, key.dim, key.device)
         )
-    if isinstance(key, NumberKey):
-        return type(value) is (float if key.is_float else int)
-    value = tuple(value) if type(value) is list else value
-    return type(value) is type(key.value) and value == key.value
+    if isinstance(key, ConstantKey):
+        value = tuple(value) if type(value) is list else value
+        return type(value) is type(key.value) and value == key.value
+    return type(value) is key
 
 
-def evaluate(plan: Plan, args: Sequence[Any]) -> Effects | None:
-    """What a call with these arguments does; None where the plan does not fit it.
+def evaluate(recorded: RecordedCall, args: Sequence[Any]) -> Effects | None:
+    """Return the effects of a call with these arguments; None if the recorded call does not fit.
 
     Args:
-        args: One for each argument of the schema, of types that match the plan.
+        recorded: The recorded call.
+        args: One for each argument of the schema, of types that match it.
     """
     try:
-        values = _values(plan.steps, args)
-        if any(values[step] != wanted for step, wanted in plan.guards):
+        values = _values(recorded.steps, args)
+        if any(values[step] != wanted for step, wanted in recorded.guards):
             return None
-        made = tuple(_made(allocation, values) for allocation in plan.allocations)
-        launches = tuple(_ran(launch, values, args, made) for launch in plan.launches)
+        allocations = tuple(_allocation(allocation, values) for allocation in recorded.allocations)
+        launches = tuple(_launch(launch, values, args, allocations) for launch in recorded.launches)
     except Inexact:
         return None
-    return Effects(allocations=made, launches=launches, results=plan.results)
+    return Effects(allocations=allocations, launches=launches, results=recorded.results)
 
 
-def _values(steps: Sequence[Instruction], args: Sequence[Any]) -> list[Number]:
+def _values(steps: Sequence[RecordedStep], args: Sequence[Any]) -> list[Number]:
     values: list[Number] = []
     for step in steps:
-        if step.op in (Op.INT, Op.FLOAT):
+        if step.op in (StepOp.INT, StepOp.FLOAT):
             values.append(step.value)
         elif step.op in _LEAVES:
             values.append(_LEAVES[step.op](args[step.a], step.b))
@@ -107,15 +118,17 @@ def _numbers(steps: Sequence[int], values: Sequence[Number]) -> tuple[int, ...]:
     return tuple(int(values[step]) for step in steps)
 
 
-def _made(allocation: Allocation, values: Sequence[Number]) -> Made:
+def _allocation(allocation: Allocation, values: Sequence[Number]) -> Allocation:
     sizes, strides = _numbers(allocation.sizes, values), _numbers(allocation.strides, values)
     if min((*sizes, *strides), default=0) < 0:
         raise Inexact
-    return Made(dtype=allocation.dtype, sizes=sizes, strides=strides, zeroed=allocation.zeroed)
+    return replace(allocation, sizes=sizes, strides=strides)
 
 
-def _ran(launch: Launch, values: Sequence[Number], args: Sequence[Any], made: Sequence[Made]) -> Ran:
-    grid = _numbers(launch.grid, values)
+def _launch(
+    launch: Launch, values: Sequence[Number], args: Sequence[Any], allocations: Sequence[Allocation]
+) -> Launch:
+    x, y, z = grid = _numbers(launch.grid, values)
     if any(not 0 <= size <= most for size, most in zip(grid, MAX_GRID, strict=True)):
         raise Inexact
     if launch.most_blocks and math.prod(grid) > launch.most_blocks:
@@ -125,19 +138,9 @@ def _ran(launch: Launch, values: Sequence[Number], args: Sequence[Any], made: Se
         if field.kind in _FORMATS:
             packed = _packed(field.kind, values[field.step])
             data[field.offset : field.offset + len(packed)] = packed
-        elif _has_elements(field, args, made):
-            addresses.append(_address(field, values))
-    return Ran(
-        kernel=launch.kernel,
-        grid=grid,
-        block=launch.block,
-        smem_bytes=launch.smem_bytes,
-        cluster=launch.cluster,
-        cooperative=launch.cooperative,
-        programmatic=launch.programmatic,
-        parameters=bytes(data),
-        addresses=tuple(addresses),
-    )
+        elif _has_elements(field, args, allocations):
+            addresses.append(replace(field, step=0 if field.step < 0 else int(values[field.step])))
+    return replace(launch, grid=(x, y, z), parameters=bytes(data), fields=tuple(addresses))
 
 
 def _packed(kind: FieldKind, value: Number) -> bytes:
@@ -147,17 +150,32 @@ def _packed(kind: FieldKind, value: Number) -> bytes:
         raise Inexact from error
 
 
-def _has_elements(field: Field, args: Sequence[Any], made: Sequence[Made]) -> bool:
-    """Whether an address is one: memory without elements has none."""
+def _has_elements(field: Field, args: Sequence[Any], allocations: Sequence[Allocation]) -> bool:
+    """Return False for memory without elements: it has no address."""
     if field.kind is FieldKind.ARGUMENT_ADDRESS:
         return bool(args[field.source].numel())
-    return math.prod(made[field.source].sizes) > 0
+    return math.prod(allocations[field.source].sizes) > 0
 
 
-def _address(field: Field, values: Sequence[Number]) -> Address:
-    return Address(
-        offset=field.offset,
-        argument=field.kind is FieldKind.ARGUMENT_ADDRESS,
-        source=field.source,
-        bytes=0 if field.step < 0 else int(values[field.step]),
+_PARTS = {"allocations": "allocation", "launches": "launch", "results": "result"}
+
+
+def compare(recorded: Effects, real: Effects) -> str | None:
+    """Return the first difference between a recorded call and the body; None if there is none."""
+    for part, one in _PARTS.items():
+        expected, found = getattr(recorded, part), getattr(real, part)
+        if len(expected) != len(found):
+            return f"the recorded call has {len(expected)} {part}, the body {len(found)}"
+        for index, (a, b) in enumerate(zip(expected, found, strict=True)):
+            if a != b:
+                return f"{one} {index}: {_difference(a, b)}"
+    return None
+
+
+def _difference(recorded: Any, real: Any) -> str:
+    if isinstance(recorded, int):
+        return f"the recorded call has {recorded}, the body {real}"
+    name = next(
+        f.name for f in fields(recorded) if f.compare and getattr(recorded, f.name) != getattr(real, f.name)
     )
+    return f"{name} is {getattr(recorded, name)!r} in the recorded call, {getattr(real, name)!r} in the body"

@@ -1,28 +1,25 @@
-"""Launches as a plan has them: parameters in one piece of memory, with places to fill in."""
+"""Launches of a recorded call: the parameters in one block of memory, with fields to fill in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from dotcu.call_cache.effects import Address, Ran
 from dotcu.call_cache.layouts import is_empty
-from dotcu.call_cache.plan import Field, FieldKind, Launch
-from dotcu.call_cache.symbols import as_float, identical, is_symbol, step_of
-from dotcu.call_cache.tracer import Known, Tracer, Untold
-from dotcu.call_cache.values import pinned, plain
-from dotcu.kernel.arguments import PointerPacker, Strided, TensorPacker, pack
-from dotcu.kernel.packers import FloatPacker, IntPacker
-from dotcu.kernel.recording import Launched
-from dotcu.kernel.tensor_maps import TensorMap
+from dotcu.call_cache.record import Field, FieldKind, Launch, Unsupported
+from dotcu.call_cache.state import TracedTensor, TraceState
+from dotcu.call_cache.symbols import as_float, identical, is_symbol, pinned, plain, step_of
+from dotcu.kernel.arguments.pack import PointerPacker, Strided, TensorPacker, pack
+from dotcu.kernel.arguments.tensor_map import TensorMap
+from dotcu.kernel.arguments.values import FloatPacker, IntPacker
+from dotcu.kernel.scope import RecordedLaunch
 
 PARAMETER_ALIGNMENT = 16
-SURE_ALIGNMENT = 16
-"""What every allocator of torch's gives, in bytes; that of CUDA gives more."""
+ALLOCATOR_ALIGNMENT = 16
+"""The alignment of new memory that every allocator of torch guarantees, in bytes."""
 
 _INTEGERS = {
     (1, True): FieldKind.INT8, (2, True): FieldKind.INT16,
@@ -35,9 +32,9 @@ _FLOATS = {"<f": FieldKind.FLOAT32, "<d": FieldKind.FLOAT64}
 
 @dataclass
 class _Parameters:
-    """The parameters of one launch, as they are put together."""
+    """The parameters of one launch while they are put together."""
 
-    tracer: Tracer
+    state: TraceState
     data: bytearray = field(default_factory=bytearray)
     offsets: list[int] = field(default_factory=list)
     fields: list[Field] = field(default_factory=list)
@@ -45,16 +42,15 @@ class _Parameters:
     def add(self, packer: Any, value: Any) -> None:
         """Add a parameter, on a boundary of 16 bytes."""
         self.offsets.append(len(self.data))
+        is_pointer = isinstance(packer, (PointerPacker, TensorPacker))
         if isinstance(value, TensorMap):
-            raise Untold("it passes a tensor map, which the driver encodes anew for each address")
-        if isinstance(packer, (PointerPacker, TensorPacker)) and value is not None:
+            raise Unsupported("it passes a tensor map, which the driver encodes again for each address")
+        if is_pointer and value is not None:
             self._tensor(packer, value)
         elif is_symbol(value) and isinstance(packer, (IntPacker, FloatPacker)):
             self._number(packer, value)
         else:
-            is_pointer = isinstance(packer, (PointerPacker, TensorPacker))
-            constant = packer.pack(None, _no_address) if is_pointer else packer.pack(pinned(value))
-            self.data += constant
+            self.data += packer.pack(None, _no_address) if is_pointer else packer.pack(pinned(value))
         self.data += bytes(-len(self.data) % PARAMETER_ALIGNMENT)
 
     def _put(self, kind: FieldKind, size: int, **more: Any) -> None:
@@ -62,7 +58,7 @@ class _Parameters:
         self.data += bytes(size)
 
     def _step(self, number: Any) -> int:
-        return step_of(self.tracer.builder, number)
+        return step_of(self.state.builder, number)
 
     def _number(self, packer: IntPacker | FloatPacker, value: Any) -> None:
         if isinstance(packer, FloatPacker):
@@ -77,25 +73,23 @@ class _Parameters:
             self._put(kind, size, step=self._step(number))
 
     def _tensor(self, packer: PointerPacker | TensorPacker, value: Any) -> None:
-        tensor = value.tensor if isinstance(value, Strided) else value
-        known = self.tracer.known(tensor)
-        self._demand(packer, known, any_layout=isinstance(value, Strided))
+        known = self.state.known(value.tensor if isinstance(value, Strided) else value)
+        if isinstance(packer, PointerPacker):
+            self._guard_layout(packer, known, any_layout=isinstance(value, Strided))
         self._address(known)
         if isinstance(packer, TensorPacker):
             for number in (*known.layout.sizes, *known.layout.strides):
                 self._put(FieldKind.INT64, 8, step=self._step(number))
 
-    def _demand(self, packer: PointerPacker | TensorPacker, known: Known, *, any_layout: bool) -> None:
-        """Guard what the packer has found good of this call's tensor."""
-        if not isinstance(packer, PointerPacker):
-            return
-        if not any_layout and not self.tracer.is_contiguous(known):
-            raise Untold("it launches on a tensor that is not contiguous")
+    def _guard_layout(self, packer: PointerPacker, known: TracedTensor, *, any_layout: bool) -> None:
+        """Guard what the packer has accepted of this call's tensor."""
+        if not any_layout and not self.state.is_contiguous(known):
+            raise Unsupported("it launches on a tensor that is not contiguous")
         if packer.element is not None and packer.element.alignment > 1:
-            is_aligned(self.tracer, known, packer.element.alignment)
+            is_aligned(self.state, known, packer.element.alignment)
 
-    def _address(self, known: Known) -> None:
-        """An address; null for a part without elements of memory that has some."""
+    def _address(self, known: TracedTensor) -> None:
+        """Add an address; null for an empty part of memory that has elements."""
         if not known.whole and is_empty(known.layout.sizes):
             self.data += bytes(8)
             return
@@ -105,18 +99,23 @@ class _Parameters:
         self._put(kind, 8, source=known.source, step=step)
 
 
-def is_aligned(tracer: Tracer, known: Known, bytes: int) -> bool:
-    """Whether a tensor's first element lies at an address divisible by `bytes`, as a guard.
+def is_aligned(state: TraceState, known: TracedTensor, bytes: int) -> bool:
+    """Ask if a tensor's first element is aligned to `bytes`, and guard the answer.
+
+    Args:
+        state: The state of the trace.
+        known: The tensor.
+        bytes: The alignment.
 
     Raises:
-        Untold: It is memory of the body's own, whose address may be aligned so or not.
+        Unsupported: It is an allocation of the body, whose address may have that alignment or not.
     """
     if not known.whole and is_empty(known.layout.sizes):
         return True
     if known.argument:
-        return tracer.is_aligned(known, bytes)
-    if SURE_ALIGNMENT % bytes:
-        raise Untold(f"it asks whether new memory is aligned to {bytes} bytes")
+        return state.is_aligned(known, bytes)
+    if ALLOCATOR_ALIGNMENT % bytes:
+        raise Unsupported(f"it asks whether new memory is aligned to {bytes} bytes")
     return bool(known.layout.offset * known.tensor.itemsize % bytes == 0)
 
 
@@ -125,19 +124,19 @@ def _no_address(tensor: Tensor, name: str, writable: bool) -> int:
 
 
 def _no_map(tiled: Any, address: int) -> bytes:
-    raise AssertionError("a launch with a tensor map has no plan")
+    raise AssertionError("a launch with a tensor map is never recorded")
 
 
-def planned(tracer: Tracer, launch: Launched, device: torch.device) -> Launch:
-    """A launch in the steps of the call.
+def symbolic_launch(state: TraceState, launch: RecordedLaunch) -> Launch:
+    """Express a launch in the steps of the call.
 
     Raises:
-        Untold: A plan cannot say it.
+        Unsupported: That is not possible.
     """
     if not any(isinstance(value, (Tensor, Strided)) for value in launch.args):
-        raise Untold(f"{launch.kernel} is launched without a tensor, so on the GPU that is the current one")
-    parameters = _Parameters(tracer)
-    values = _expanded(tracer, launch.args)
+        raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
+    parameters = _Parameters(state)
+    values = _with_strides(state, launch.args)
     for packer, value in zip(launch.plan.packers, values, strict=True):
         parameters.add(packer, value)
     config = launch.config
@@ -145,11 +144,11 @@ def planned(tracer: Tracer, launch: Launched, device: torch.device) -> Launch:
     return Launch(
         kernel=launch.kernel,
         function=launch.function,
-        device=device,
+        device=state.device,
         parameters=bytes(parameters.data),
         offsets=tuple(parameters.offsets),
         fields=tuple(parameters.fields),
-        grid=_grid(tracer, launch),
+        grid=_grid(state, launch),
         block=config.block,
         smem_bytes=config.smem_bytes,
         cluster=config.cluster,
@@ -159,60 +158,59 @@ def planned(tracer: Tracer, launch: Launched, device: torch.device) -> Launch:
     )
 
 
-def _expanded(tracer: Tracer, args: Sequence[Any]) -> list[Any]:
-    """The arguments with the strides of each `dotcu.strided`."""
+def _with_strides(state: TraceState, args: Sequence[Any]) -> list[Any]:
+    """Return the arguments, with the strides of each `dotcu.strided` after it."""
     values: list[Any] = []
     for value in args:
         values.append(value)
         if isinstance(value, Strided):
-            values.extend(tracer.known(value.tensor).layout.strides)
+            values.extend(state.known(value.tensor).layout.strides)
     return values
 
 
-def _grid(tracer: Tracer, launch: Launched) -> tuple[int, int, int]:
-    given = tuple(launch.grid) if isinstance(launch.grid, (tuple, list)) else (launch.grid,)
-    sizes = (*given, 1, 1)[:3]
+def _grid(state: TraceState, launch: RecordedLaunch) -> tuple[int, int, int]:
+    blocks = tuple(launch.grid) if isinstance(launch.grid, (tuple, list)) else (launch.grid,)
+    sizes = (*blocks, 1, 1)[:3]
     if launch.config.cluster is not None:
-        for blocks, each in zip(sizes, launch.config.cluster, strict=True):
-            if blocks % each != 0:
-                raise Untold("its grid is no multiple of its cluster")
-    x, y, z = (step_of(tracer.builder, size) for size in sizes)
+        for size, each in zip(sizes, launch.config.cluster, strict=True):
+            if size % each != 0:
+                raise Unsupported("its grid is no multiple of its cluster")
+    x, y, z = (step_of(state.builder, size) for size in sizes)
     return x, y, z
 
 
-def ran(tracer: Tracer, launch: Launched) -> Ran:
-    """The same launch as it was, in this call."""
-    addresses: list[Tensor] = []
+def concrete_launch(state: TraceState, launch: RecordedLaunch, symbolic: Launch) -> Launch:
+    """Return a launch as it was in this call, as `evaluate` gives it of the symbolic one.
 
-    def address(tensor: Tensor, name: str, writable: bool) -> int:
-        addresses.append(tensor)
+    Args:
+        state: The state of the trace.
+        launch: The launch that happened.
+        symbolic: The same launch in steps.
+    """
+    tensors: list[Tensor] = []
+
+    def note(tensor: Tensor, name: str, writable: bool) -> int:
+        tensors.append(tensor)
         return 0
 
-    packed = pack(launch.plan, plain(list(launch.args)), address, _no_map)
-    data, places = b"", []
+    packed = pack(launch.plan, plain(list(launch.args)), note, _no_map)
+    data, fields = b"", []
     for packer, parameter, value in zip(
-        launch.plan.packers, packed.parameters, _expanded(tracer, launch.args), strict=True
+        launch.plan.packers, packed.parameters, _with_strides(state, launch.args), strict=True
     ):
         if isinstance(packer, (PointerPacker, TensorPacker)) and value is not None:
-            places.append(_place(tracer, len(data), addresses.pop(0)))
+            tensor = tensors.pop(0)
+            if tensor.data_ptr():
+                fields.append(_concrete_address(state, len(data), tensor))
         data += parameter + bytes(-len(parameter) % PARAMETER_ALIGNMENT)
-    config = launch.config
-    return Ran(
-        kernel=launch.kernel,
-        grid=config.grid,
-        block=config.block,
-        smem_bytes=config.smem_bytes,
-        cluster=config.cluster,
-        cooperative=config.cooperative,
-        programmatic=config.programmatic,
-        parameters=data,
-        addresses=tuple(place for place in places if place.source >= 0),
+    return replace(symbolic, grid=launch.config.grid, parameters=data, fields=tuple(fields))
+
+
+def _concrete_address(state: TraceState, offset: int, tensor: Tensor) -> Field:
+    known = state.known(tensor)
+    return Field(
+        offset=offset,
+        kind=FieldKind.ARGUMENT_ADDRESS if known.argument else FieldKind.ALLOCATION_ADDRESS,
+        source=known.source,
+        step=tensor.data_ptr() - state.base(known).data_ptr(),
     )
-
-
-def _place(tracer: Tracer, offset: int, tensor: Tensor) -> Address:
-    known, start = tracer.known(tensor), tensor.data_ptr()
-    if not start:
-        return Address(offset=offset, argument=True, source=-1, bytes=0)
-    base = tracer.base(known).data_ptr()
-    return Address(offset=offset, argument=known.argument, source=known.source, bytes=start - base)

@@ -1,7 +1,7 @@
-"""Sizes and strides of symbols: what torch makes of them, said so that it holds for other sizes too.
+"""Layouts in symbols: sizes and strides as torch computes them, in a form that holds for other sizes too.
 
-A comparison of symbols puts its own guard, so each function here reads as it would for plain
-numbers, and what it decides holds for every call that passes the guards it put.
+A comparison of symbols adds its own guard. So each function here reads as it would for plain numbers, and
+its result holds for every call that passes the guards it added.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dotcu.call_cache.symbols import identical, is_negative, sym_max
-from dotcu.call_cache.values import plain
+from dotcu.call_cache.symbols import identical, is_negative, plain, sym_max
 
 
 class Layout(NamedTuple):
-    """Where a tensor's elements lie, in elements from the first one of its memory."""
+    """Sizes, strides and offset of a tensor in elements, from the first one of its memory."""
 
     sizes: tuple[Any, ...]
     strides: tuple[Any, ...]
@@ -23,7 +22,7 @@ class Layout(NamedTuple):
 
 
 def in_order(sizes: Sequence[Any]) -> Layout:
-    """The layout that torch gives to new memory."""
+    """Return the layout of new memory."""
     strides: list[Any] = []
     stride: Any = 1
     for size in reversed(sizes):
@@ -32,13 +31,20 @@ def in_order(sizes: Sequence[Any]) -> Layout:
     return Layout(tuple(sizes), tuple(strides))
 
 
+def inserted(layout: Layout, dim: int) -> Layout:
+    """Return a layout with another dimension of one element, as `unsqueeze` gives it."""
+    sizes, strides, offset = layout
+    stride = sizes[dim] * strides[dim] if dim < len(sizes) else 1
+    return Layout((*sizes[:dim], 1, *sizes[dim:]), (*strides[:dim], stride, *strides[dim:]), offset)
+
+
 def all_identical(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Whether numbers are the same in every call; puts no guard."""
+    """Return True if numbers are equal in every call; adds no guard."""
     return len(left) == len(right) and all(identical(a, b) for a, b in zip(left, right, strict=True))
 
 
 def is_empty(sizes: Sequence[Any]) -> bool:
-    """Whether there are no elements."""
+    """Ask if there are no elements."""
     empty = [size for size in sizes if plain(size) == 0]
     if empty:
         return bool(empty[0] == 0)
@@ -46,7 +52,7 @@ def is_empty(sizes: Sequence[Any]) -> bool:
 
 
 def is_contiguous(layout: Layout) -> bool:
-    """What torch says of it: strides of dimensions of one element do not count."""
+    """Ask as torch does: strides of dimensions of one element do not count."""
     sizes, strides, _ = layout
     if all_identical(strides, in_order(sizes).strides):
         return True
@@ -64,13 +70,13 @@ def is_contiguous(layout: Layout) -> bool:
 
 
 def is_in_order(layout: Layout) -> bool:
-    """Whether the strides are those of new memory, also of dimensions that hold one element or none."""
+    """Ask if the strides are those of new memory, also in dimensions of one element or none."""
     expected = in_order(layout.sizes).strides
     return all(bool(a == b) for a, b in zip(layout.strides, expected, strict=True))
 
 
 def is_dense(layout: Layout) -> bool:
-    """Whether a permutation of the dimensions is in order, without gaps; False for sizes below two."""
+    """Ask if a permutation of the dimensions is in order, without gaps; False for sizes below two."""
     rows = sorted(zip(layout.strides, layout.sizes, strict=True), key=lambda row: plain(row[0]))
     expected: Any = 1
     for stride, size in rows:
@@ -81,7 +87,7 @@ def is_dense(layout: Layout) -> bool:
 
 
 def expanded(layout: Layout, sizes: Sequence[Any]) -> Layout:
-    """The layout that `expand` gives; -1 keeps a size.
+    """Return the layout that `expand` gives; -1 keeps a size.
 
     Raises:
         ValueError: The sizes do not allow it.
@@ -91,20 +97,20 @@ def expanded(layout: Layout, sizes: Sequence[Any]) -> Layout:
         raise ValueError("fewer dimensions")
     if not layout.sizes:
         return Layout(tuple(sizes), (0,) * len(sizes), layout.offset)
-    kept: list[Any] = []
+    found_sizes: list[Any] = []
     strides: list[Any] = []
-    for place in reversed(range(len(sizes))):
-        old = place - new
+    for dim in reversed(range(len(sizes))):
+        old = dim - new
         size = layout.sizes[old] if old >= 0 else 1
-        stride = layout.strides[old] if old >= 0 else kept[0] * strides[0]
-        found, step = _widened(size, stride, sizes[place], may_keep=old >= 0)
-        kept.insert(0, found)
+        stride = layout.strides[old] if old >= 0 else found_sizes[0] * strides[0]
+        found, step = _widened(size, stride, sizes[dim], may_keep=old >= 0)
+        found_sizes.insert(0, found)
         strides.insert(0, step)
-    return Layout(tuple(kept), tuple(strides), layout.offset)
+    return Layout(tuple(found_sizes), tuple(strides), layout.offset)
 
 
 def _widened(size: Any, stride: Any, wanted: Any, *, may_keep: bool) -> tuple[Any, Any]:
-    """The size and stride of one dimension of an expanded tensor."""
+    """Return the size and stride of one dimension of an expanded tensor."""
     if is_negative(wanted):
         if wanted != -1 or not may_keep:
             raise ValueError("a size below zero")
@@ -117,7 +123,7 @@ def _widened(size: Any, stride: Any, wanted: Any, *, may_keep: bool) -> tuple[An
 
 
 def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    """The shape that several have in common.
+    """Return the shape that several broadcast to.
 
     Raises:
         ValueError: There is none.
@@ -125,8 +131,8 @@ def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     rank = max((len(shape) for shape in shapes), default=0)
     common: list[Any] = [None] * rank
     for shape in shapes:
-        for place, size in enumerate(shape, rank - len(shape)):
-            common[place] = size if common[place] is None else _common(common[place], size)
+        for dim, size in enumerate(shape, rank - len(shape)):
+            common[dim] = size if common[dim] is None else _common(common[dim], size)
     return tuple(common)
 
 
@@ -139,15 +145,15 @@ def _common(a: Any, b: Any) -> Any:
 
 
 def reshaped(sizes: Sequence[Any], numel: Any) -> tuple[Any, ...]:
-    """A shape with its -1 filled in.
+    """Return a shape with its -1 filled in.
 
     Raises:
         ValueError: It has another number of elements.
     """
-    unknown = [place for place, size in enumerate(sizes) if is_negative(size)]
-    if any(sizes[place] != -1 for place in unknown) or len(unknown) > 1:
+    unknown = [dim for dim, size in enumerate(sizes) if is_negative(size)]
+    if any(sizes[dim] != -1 for dim in unknown) or len(unknown) > 1:
         raise ValueError("a size below zero")
-    known = math.prod(size for place, size in enumerate(sizes) if place not in unknown)
+    known = math.prod(size for dim, size in enumerate(sizes) if dim not in unknown)
     found = list(sizes)
     if unknown:
         if known == 0 or numel % known != 0:

@@ -1,55 +1,279 @@
-"""Plans in native code: calls that are replayed without Python in between."""
+"""The call cache in native code: its arguments, its callbacks, and recorded calls in its format."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+import inspect
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from dotcu.call_cache.arguments import Argument, Caller, Fallback, Plans, positional
-from dotcu.call_cache.packed import pack
-from dotcu.call_cache.plan import Plan
+from dotcu.call_cache.purity import DependencyGuard
+from dotcu.call_cache.record import (
+    Allocation,
+    ConstantKey,
+    Key,
+    Launch,
+    RecordedCall,
+    RecordedStep,
+    StepOp,
+    TensorKey,
+)
 from dotcu.kernel import native
+from dotcu.kernel.driver.errors import LaunchLabel
+
+Fallback = Callable[..., Any]
+"""torch's own function for the operator: it parses the arguments and dispatches."""
 
 
-def plans(arguments: Sequence[Argument], caller: Caller, *, returns: int) -> Plans:
-    """Make what keeps the plans of an overload and calls it.
+class ArgumentKind(enum.IntFlag):
+    """The types of value that an argument takes. Native code has the same numbers."""
+
+    TENSOR = 1
+    NONE = 2
+    INT = 4
+    FLOAT = 8
+    BOOL = 16
+    STR = 32
+    DTYPE = 64
+    DEVICE = 128
+    INTS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument of a schema.
+
+    Attributes:
+        kinds: The types taken without conversion; empty if torch converts every value.
+        makes_float: True if torch converts an int to a float.
+        written: True if the operator writes it.
+        default: Empty, or the one default.
+    """
+
+    name: str
+    kinds: ArgumentKind
+    makes_float: bool = False
+    written: bool = False
+    keyword_only: bool = False
+    default: tuple[Any, ...] = ()
+
+
+_KINDS = {
+    "Tensor": ArgumentKind.TENSOR,
+    "int": ArgumentKind.INT,
+    "float": ArgumentKind.FLOAT | ArgumentKind.INT,
+    "number": ArgumentKind.FLOAT | ArgumentKind.INT,
+    "bool": ArgumentKind.BOOL,
+    "str": ArgumentKind.STR,
+    "ScalarType": ArgumentKind.DTYPE,
+    "Device": ArgumentKind.DEVICE,
+    "List[int]": ArgumentKind.INTS,
+}
+
+
+def read_arguments(schema: Any, body: Callable[..., Any]) -> tuple[Argument, ...]:
+    """Return the arguments of a `torch._C.FunctionSchema`, with the defaults of its body.
+
+    The schema has a dtype's default as a number, which Python does not take for a dtype.
+    """
+    parameters = inspect.signature(body).parameters
+    return tuple(_read(argument, parameters[argument.name].default) for argument in schema.arguments)
+
+
+def _read(argument: Any, default: Any) -> Argument:
+    text = str(argument.real_type)
+    optional = text.startswith("Optional[")
+    kind = text.removeprefix("Optional[").removesuffix("]") if optional else text
+    kinds = _KINDS.get(kind, ArgumentKind(0))
+    return Argument(
+        name=argument.name,
+        kinds=kinds | ArgumentKind.NONE if optional and kinds else kinds,
+        makes_float=kind == "float",
+        written=argument.alias_info is not None and argument.alias_info.is_write,
+        keyword_only=argument.kwarg_only,
+        default=(default,) if argument.has_default_value() else (),
+    )
+
+
+class Callbacks(Protocol):
+    """The functions of an overload that native code calls. `values` has one for each schema argument."""
+
+    body: Callable[..., Any]
+    """The body."""
+
+    def scope(self, gpu: int) -> object:
+        """Return the scope of the body on tensors of a GPU; of the CPU where the number is less than 0."""
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body and record what it does."""
+
+    def check(self, result: Any, values: tuple[Any, ...]) -> Any:
+        """Return the body's result, if the schema promises it."""
+
+    def record(self, *values: Any) -> Any:
+        """Call, and record the call for autograd."""
+
+    def stale(self) -> None:
+        """Drop every recorded call: something that the body reads has changed."""
+
+    def failure(self, number: int, launch: int, status: int) -> None:
+        """Raise what the driver's status means for a launch of the recorded call of that number.
+
+        Args:
+            number: The recorded call's index.
+            launch: The index of its launch.
+            status: The driver's CUresult.
+        """
+
+    def error(self, error: BaseException) -> None:
+        """Raise what a fault that torch found in the body means; return if there is no more to say."""
+
+
+class NativeCallCache(Protocol):
+    """The recorded calls of one overload, in native code."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, packed: Any, /) -> bool:
+        """Keep a recorded call; False if there are too many."""
+
+    def clear(self, guards: tuple[DependencyGuard, ...], traces: bool, /) -> None:
+        """Drop every recorded call; take the guards of later ones, and whether to make any."""
+
+    def run(self, values: tuple[Any, ...], /) -> Any:
+        """Compute below autograd with a value for each argument, by a recorded call or by the body."""
+
+
+def make(arguments: Sequence[Argument], callbacks: Callbacks, *, returns: int) -> NativeCallCache:
+    """Make the native cache of an overload.
 
     Args:
-        returns: How many tensors the schema promises; -1 where some are in lists, which Python looks at.
+        arguments: The arguments of its schema.
+        callbacks: The functions that native code calls.
+        returns: The number of tensors that the schema promises; -1 if some are in lists, which Python checks.
     """
-    made: Plans = native.library().Plans(
+    cache: NativeCallCache = native.library().Plans(
         names=tuple(argument.name for argument in arguments),
         kinds=tuple(int(argument.kinds) for argument in arguments),
         floats=tuple(argument.makes_float for argument in arguments),
         defaults=tuple(argument.default for argument in arguments),
         written=tuple(argument.written for argument in arguments),
-        positional=positional(arguments),
+        positional=sum(not argument.keyword_only for argument in arguments),
         returns=returns,
-        body=caller.body,
-        on_scope=caller.scope,
-        on_follow=caller.follow,
-        on_check=caller.check,
-        on_record=caller.record,
-        on_stale=caller.stale,
-        on_failure=caller.failure,
-        on_error=caller.error,
+        body=callbacks.body,
+        on_scope=callbacks.scope,
+        on_follow=callbacks.trace,
+        on_check=callbacks.check,
+        on_record=callbacks.record,
+        on_stale=callbacks.stale,
+        on_failure=callbacks.failure,
+        on_error=callbacks.error,
     )
-    return made
+    return cache
 
 
-def entry(plans: Sequence[Plans], fallback: Fallback, *, autocasts: bool) -> Fallback:
-    """Make what calls an operator: by a plan where one fits, by its body, or as torch does.
+def entry(caches: Sequence[NativeCallCache], fallback: Fallback, *, autocasts: bool) -> Fallback:
+    """Make the function that calls an operator: by a recorded call that fits, by its body, or as torch does.
 
     Args:
-        plans: Those of each overload that the call chooses among.
-        autocasts: Whether the operator has a rule for autocast, which only torch applies.
+        caches: One of each overload that the call chooses among.
+        fallback: torch's own function for the operator.
+        autocasts: True if the operator has a rule for autocast, which only torch applies.
     """
-    made: Fallback = native.library().Entry(tuple(plans), fallback, autocasts)
-    return made
+    function: Fallback = native.library().Entry(tuple(caches), fallback, autocasts)
+    return function
 
 
-def add(plans: Plans, plan: Plan, operator: str, context: int) -> bool:
-    """Keep a plan of an operator, whose launches need a CUcontext; False where there are too many."""
+def add(cache: NativeCallCache, recorded: RecordedCall, operator: str, context: int) -> bool:
+    """Add a recorded call to a cache; return False if there are too many, or it is too large.
+
+    Args:
+        cache: The overload's cache.
+        recorded: The call.
+        operator: The overload's qualified name, for messages.
+        context: The CUcontext that its launches need; 0 for none.
+    """
     try:
-        return plans.add(pack(plan, operator, native.codes(), context))
+        return cache.add(pack(recorded, operator, native.codes(), context))
     except (ValueError, KeyError):
         return False
+
+
+# Recorded calls as native code reads them: tuples, and arrays of the structs in native/native.h.
+
+_KEY_TENSOR, _KEY_INT, _KEY_FLOAT, _KEY_CONSTANT = range(4)
+Codes = Mapping[object, int]
+"""torch's own numbers of dtypes (by dtype) and device types (by name)."""
+
+
+def pack(recorded: RecordedCall, operator: str, codes: Codes, context: int) -> tuple[object, ...]:
+    """Return a recorded call as `NativeCallCache.add` takes it.
+
+    Args:
+        recorded: The call.
+        operator: The overload's qualified name.
+        codes: torch's numbers of dtypes and devices.
+        context: The CUcontext that its launches need; 0 for none.
+    """
+    return (
+        b"".join(_key(key, codes) for key in recorded.keys),
+        tuple(key.value if isinstance(key, ConstantKey) else None for key in recorded.keys),
+        b"".join(map(_step, recorded.steps)),
+        b"".join(struct.pack("<iiq", step, 0, value) for step, value in recorded.guards),
+        tuple(map(_allocation, recorded.allocations)),
+        tuple(_launch(launch, operator) for launch in recorded.launches),
+        _ints(recorded.results),
+        recorded.single,
+        recorded.distinct,
+        context,
+        recorded.device.index or 0,
+    )
+
+
+def _ints(values: Iterable[int]) -> bytes:
+    return array("i", values).tobytes()
+
+
+def _key(key: Key, codes: Codes) -> bytes:
+    if isinstance(key, ConstantKey):
+        return struct.pack("<5i", _KEY_CONSTANT, 0, 0, 0, 0)
+    if isinstance(key, TensorKey):
+        index = key.device.index if key.device.type == "cuda" else -1
+        return struct.pack("<5i", _KEY_TENSOR, codes[key.dtype], key.dim, codes[key.device.type], index)
+    return struct.pack("<5i", _KEY_FLOAT if key is float else _KEY_INT, 0, 0, 0, 0)
+
+
+def _step(step: RecordedStep) -> bytes:
+    layout = "<4id" if step.op is StepOp.FLOAT else "<4iq"
+    return struct.pack(layout, step.op, step.a, step.b, 0, step.value)
+
+
+def _allocation(allocation: Allocation) -> tuple[object, ...]:
+    steps = _ints((*allocation.sizes, *allocation.strides))
+    return allocation.dtype, len(allocation.sizes), int(allocation.zeroed), steps
+
+
+def _launch(launch: Launch, operator: str) -> tuple[object, ...]:
+    return (
+        launch.function,
+        launch.parameters,
+        _ints(launch.offsets),
+        b"".join(struct.pack("<4i", f.offset, f.kind, f.source, f.step) for f in launch.fields),
+        _for_messages(launch, operator),
+        launch.grid,
+        launch.block,
+        launch.smem_bytes,
+        launch.cluster or (0, 0, 0),
+        int(launch.cooperative),
+        int(launch.programmatic),
+        launch.most_blocks,
+    )
+
+
+def _for_messages(launch: Launch, operator: str) -> LaunchLabel:
+    """Return a launch of a recorded call as messages about faults name it: without its grid."""
+    device = launch.device.index or 0
+    return LaunchLabel(operator, launch.kernel, f"block={launch.block}, from the call cache", device)

@@ -1,96 +1,113 @@
-"""Whether a body can be followed at all: it must read nothing but its arguments and what never changes.
+"""Purity: a body can be traced if it reads nothing but its arguments and what never changes.
 
-What a body is made of is looked at before it runs: its bytecode, and that of the functions that it
-reaches. A name from outside must stand for something that carries no state from one call to the
-next. What could be bound to something else later is given back, for the caller to check that it
-still is the same.
+This looks at a body before it runs: at its bytecode, and at that of the functions that it reaches. A name
+from outside must stand for something that carries no state from one call to the next. What could be bound
+to something else later is a dependency: each recorded call is guarded by it.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator, Mapping
-from types import CellType, CodeType, FunctionType, ModuleType
+import ctypes
+import dis
+import enum
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.overrides import get_overridable_functions
 
-from dotcu.call_cache.allowed import attributes, is_allowed, is_constant
-from dotcu.call_cache.bytecode import Load, facts
-from dotcu.call_cache.plan import Read, Unfollowed
-from dotcu.kernel import Kernel, Module
-from dotcu.kernel.queries import ByLayout
+from dotcu.call_cache.record import Unsupported
+from dotcu.kernel import Kernel, Module, cdiv, is_aligned, sm_count, strided
+from dotcu.kernel.shape_queries import ByLayout
 
 _NEVER_REBOUND = ("torch", "dotcu", "math")
 _MODULES = (*_NEVER_REBOUND, "dotcu.errors")
 
 
-class _Refused(Exception):
-    """Why a body is refused."""
+@dataclass(frozen=True, kw_only=True)
+class Dependency:
+    """Something besides its arguments that a body reads: while it is the same object, recordings hold.
 
-
-def reads(body: Callable[..., Any]) -> tuple[Read, ...] | Unfollowed:
-    """What a body reads from outside; or why it cannot be followed, whatever its arguments.
-
-    While each of the reads still gives the same object, the answer stands.
+    Attributes:
+        holder: The dict that it is looked up in (a function's globals), a closure's cell, or a function.
+        name: Its name there; "" for a cell; an attribute of a function.
+        value: The object.
     """
-    reader = _Reader()
-    try:
-        reader.function(body)
-    except _Refused as reason:
-        return Unfollowed(reason=f"{reason}.", always=True)
-    return tuple(reader.found.values())
+
+    holder: object
+    name: str
+    value: object
 
 
-def tells_tensors_apart(body: Callable[..., Any]) -> bool:
-    """Whether a body may behave otherwise where two of its arguments are the same tensor."""
-    reader = _Reader()
+def dependencies(body: Callable[..., Any]) -> tuple[Dependency, ...]:
+    """Return everything that a body reads besides its arguments.
+
+    Raises:
+        Unsupported: It cannot be traced, whatever its arguments.
+    """
+    return tuple(_read(body).found.values())
+
+
+def compares_tensors(body: Callable[..., Any]) -> bool:
+    """Return True if a body may behave differently where two of its arguments are the same tensor."""
     try:
-        reader.function(body)
-    except _Refused:
+        return _read(body).compares
+    except Unsupported:
         return True
-    return reader.compares
 
 
 _OF_DEVICES = {"is_cuda", "is_cpu", "get_device", "type", "index"}
 
 
-def asks_device(body: Callable[..., Any]) -> str:
-    """What a body asks that may tell it which device it is on; empty where it asks nothing such."""
-    reader = _Reader()
+def device_query(body: Callable[..., Any]) -> str:
+    """Return a query of a body that may reveal the device it runs on; empty if it makes none."""
     try:
-        reader.function(body)
-    except _Refused as reason:
+        reader = _read(body)
+    except Unsupported as reason:
         return str(reason)
     if any(read.value is torch.cuda.get_device_capability for read in reader.found.values()):
         return "get_device_capability"
     return next((f".{name}" for name in sorted(reader.attributes & _OF_DEVICES)), "")
 
 
+def _read(body: Callable[..., Any]) -> _Reader:
+    reader = _Reader()
+    try:
+        reader.function(body)
+    except Unsupported as reason:
+        raise Unsupported(f"{reason}.") from None
+    return reader
+
+
 class _Reader:
-    """Goes through a body and the functions that it reaches.
+    """Reads the code of a body and of the functions that it reaches.
 
     Attributes:
-        found: What they read, by where it is.
-        compares: Whether they may compare tensors by identity.
-        attributes: What they read of values that come about in them.
+        found: Their dependencies, by holder and name.
+        compares: True if they may compare tensors by identity.
+        attributes: The names of attributes that they read of computed values.
     """
 
     def __init__(self) -> None:
-        self.found: dict[tuple[int, str], Read] = {}
+        self.found: dict[tuple[int, str], Dependency] = {}
         self.compares = False
         self.attributes: set[str] = set()
         self._seen: set[int] = set()
 
     def function(self, function: Any) -> None:
-        """Go through a function, once."""
+        """Read a function, once."""
         if not isinstance(function, FunctionType):
-            raise _Refused(f"it is {_describe(function)}, not a plain function")
+            raise Unsupported(f"it is {_describe(function)}, not a plain function")
         if id(function) in self._seen:
             return
         self._seen.add(id(function))
-        for part in ("__code__", "__defaults__"):  # what a tool that reloads modules in place puts anew
-            self._read(function, part, getattr(function, part))
+        for part in ("__code__", "__defaults__"):  # a tool that reloads modules in place replaces these
+            self._add(function, part, getattr(function, part))
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._value(default, f"a default of {function.__name__}", ())
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -98,14 +115,14 @@ class _Reader:
             self._code(code, function, cells)
 
     def _code(self, code: CodeType, function: FunctionType, cells: Mapping[str, CellType]) -> None:
-        found = facts(code)
+        found = _facts(code)
         if found.refusal is not None:
-            raise _Refused(found.refusal)
+            raise Unsupported(found.refusal)
         self.compares |= found.compares
         self.attributes.update(found.attributes)
         for name in found.stores:
             if name in cells:
-                raise _Refused(f"it sets {name}, which outlives the call")
+                raise Unsupported(f"it sets {name}, which outlives the call")
         for load in found.loads:
             if load.is_global:
                 self._global(load, function)
@@ -122,78 +139,78 @@ class _Reader:
         if load.name in names:
             value = names[load.name]
             if not (isinstance(value, ModuleType) and value.__name__ in _NEVER_REBOUND):
-                self._read(names, load.name, value)
+                self._add(names, load.name, value)
         elif hasattr(builtins, load.name):
             value = getattr(builtins, load.name)
             self.compares |= value is dict
         else:
-            raise _Refused(f"it reads {load.name}, which is not there")
+            raise Unsupported(f"it reads {load.name}, which does not exist")
         self._value(value, load.name, load.attributes)
 
     def _cell(self, load: Load, cell: CellType) -> None:
         try:
             value = cell.cell_contents
         except ValueError:
-            raise _Refused(f"it reads {load.name}, which is not there") from None
-        self._read(cell, "", value)
+            raise Unsupported(f"it reads {load.name}, which does not exist") from None
+        self._add(cell, "", value)
         self._value(value, load.name, load.attributes)
 
-    def _read(self, names: object, name: str, value: object) -> None:
-        self.found[id(names), name] = Read(names=names, name=name, value=value)
+    def _add(self, holder: object, name: str, value: object) -> None:
+        self.found[id(holder), name] = Dependency(holder=holder, name=name, value=value)
 
     def _value(self, value: Any, name: str, chain: tuple[str, ...]) -> None:
-        """Judge what a name stands for, and the attributes that are read of it."""
+        """Judge the value of a name, and the attributes that are read of it."""
         if isinstance(value, ModuleType):
             self._module(value, name, chain)
             return
         if type(value) is Module and chain:
             self._kernel_of(value, name, chain)
             return
-        if isinstance(value, ByLayout):  # which runs the function where a body is followed
+        if isinstance(value, ByLayout):  # a traced body runs its function
             value = value.function
-        if isinstance(value, FunctionType) and not is_allowed(value) and not _is_torchs(value):
+        if isinstance(value, FunctionType) and not _is_allowed(value) and not _is_torchs(value):
             self.function(value)
             if chain:
-                raise _Refused(f"it reads {name}.{chain[0]}, which can change")
+                raise Unsupported(f"it reads {name}.{chain[0]}, which can change")
             return
-        if not (is_allowed(value) or is_constant(value) or type(value) in (Kernel, Module)):
-            raise _Refused(_why(value, name))
+        if not (_is_allowed(value) or _is_constant(value) or type(value) in (Kernel, Module)):
+            raise Unsupported(_why(value, name))
         if isinstance(value, type) and chain:
-            raise _Refused(f"it reads {name}.{chain[0]}, of a class")
+            raise Unsupported(f"it reads {name}.{chain[0]}, of a class")
         for attribute in chain:
             _require_attribute(attribute, name)
 
     def _module(self, module: ModuleType, name: str, chain: tuple[str, ...]) -> None:
         if not chain:
-            raise _Refused(f"it passes the module {name} around")
+            raise Unsupported(f"it passes the module {name} around")
         known = module.__name__ in _MODULES
         try:
             value = getattr(module, chain[0]) if known else vars(module)[chain[0]]
         except (AttributeError, KeyError):
-            raise _Refused(f"it reads {name}.{chain[0]}, which is not there") from None
+            raise Unsupported(f"it reads {name}.{chain[0]}, which does not exist") from None
         if not known:
-            self._read(vars(module), chain[0], value)
+            self._add(vars(module), chain[0], value)
         if isinstance(value, ModuleType) and known and value.__name__ not in _MODULES:
-            raise _Refused(f"it reads {'.'.join((name, *chain))}, which may hang on more than the call")
+            raise Unsupported(f"it reads {'.'.join((name, *chain))}, which may depend on more than the call")
         self._value(value, f"{name}.{chain[0]}", chain[1:])
 
     def _kernel_of(self, module: Module, name: str, chain: tuple[str, ...]) -> None:
         """Judge `kernels.add`, which is a kernel, and `kernels.kernels[...]`."""
         if chain[0] != "kernels" and chain[0] not in module.kernels:
-            raise _Refused(f"it uses {name}.{chain[0]}, which is no kernel")
+            raise Unsupported(f"it uses {name}.{chain[0]}, which is no kernel")
         for attribute in chain[1:]:
             _require_attribute(attribute, f"{name}.{chain[0]}")
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for inner in facts(code).inner:
+    for inner in _facts(code).inner:
         yield from _codes(inner)
 
 
 def _require_attribute(name: str, of: str) -> None:
-    if name not in attributes():
-        raise _Refused(f"it reads .{name} of {of}, which may hang on more than the call")
+    if name not in _allowed_attributes():
+        raise Unsupported(f"it reads .{name} of {of}, which may depend on more than the call")
 
 
 def _is_torchs(function: FunctionType) -> bool:
@@ -206,11 +223,274 @@ def _describe(value: Any) -> str:
 
 
 def _why(value: Any, name: str) -> str:
-    """Why a value from outside is refused, and what to do about it."""
+    """Return why a value from outside is refused, and the remedy."""
     if hasattr(type(value), "torch_op") or type(value).__module__ == "torch._ops":
-        return f"it calls the operator {name}, and a plan holds launches alone"
+        return f"it calls the operator {name}, and only launches can be recorded"
     if isinstance(value, (list, dict, set, bytearray)):
         return f"it reads the {type(value).__name__} {name}, which can change; make it a tuple"
     if callable(value):
         return f"it uses {name}, which may do or read more than its arguments say"
     return f"it reads {name}, {_describe(value)}, which can change; pass it as an argument"
+
+
+# What a body may use: values that carry no state from one call to the next.
+
+
+_BUILTINS: tuple[Any, ...] = (
+    min, max, len, isinstance, abs, range, zip, enumerate, all, any, sum, reversed, sorted, divmod, pow,
+    round, map, filter, slice, int, float, bool, complex, str, bytes, tuple, list, dict, iter, next,
+    AssertionError, NotImplemented,
+)  # fmt: skip
+
+_DOTCU: tuple[Any, ...] = (cdiv, is_aligned, sm_count, strided, Kernel, Module)
+
+# Of torch: what a function mode sees, and what depends on its arguments alone.
+_TORCH: tuple[Any, ...] = (
+    torch.Tensor, torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo,
+    torch.iinfo, torch.is_tensor, torch.empty, torch.empty_strided, torch.zeros, torch.ones, torch.full,
+    torch.arange, torch.tensor, torch.promote_types, torch.can_cast, torch.result_type,
+    torch.broadcast_shapes, torch.cuda.get_device_capability,
+)  # fmt: skip
+
+_CONSTANTS = (
+    int, float, bool, complex, str, bytes, type(None), type(...), torch.dtype, torch.device,
+    torch.memory_format, torch.layout, range,
+)  # fmt: skip
+
+_UNSEEN = {"eig", "lstsq", "reinforce", "solve", "symeig", "to_sparse_coo", "format", "format_map"}
+"""Methods that no function mode sees, or that read attributes by names in a string."""
+
+_OTHER_ATTRIBUTES = {
+    "occupancy", "name", "index", "type", "eps", "tiny", "smallest_normal", "resolution", "itemsize",
+    "is_signed", "to_complex", "to_real",
+}  # fmt: skip
+
+
+@functools.cache
+def _identities() -> frozenset[int]:
+    """Return the ids of everything allowed by name; these objects live as long as Python does."""
+    functions = [
+        function
+        for function in get_overridable_functions()[torch]
+        if isinstance(function, (BuiltinFunctionType, FunctionType))
+    ]
+    mathematics = [value for name, value in vars(math).items() if callable(value) and name[0] != "_"]
+    return frozenset(map(id, (*_BUILTINS, *_DOTCU, *_TORCH, *functions, *mathematics)))
+
+
+def _is_allowed(value: Any) -> bool:
+    """Return True for the functions and types of the tables."""
+    return id(value) in _identities()
+
+
+def _is_constant(value: Any) -> bool:
+    """Return True for a value that never changes: a number, str, dtype, tuple of these, exception type."""
+    if isinstance(value, (tuple, frozenset)) and type(value) in (tuple, frozenset, torch.Size):
+        return all(_is_constant(item) or _is_allowed(item) for item in value)
+    if isinstance(value, type):
+        return issubclass(value, BaseException)
+    return type(value) in _CONSTANTS or isinstance(value, enum.Enum)
+
+
+@functools.cache
+def _allowed_attributes() -> frozenset[str]:
+    """Return the names of attributes that a body may read of computed values."""
+    kinds: Iterable[Any] = (torch.Tensor, torch.Size, str, tuple, list, dict, int, float, range)
+    names = {name for kind in kinds for name in dir(kind) if not name.startswith("_")}
+    names |= {name for info in (torch.finfo, torch.iinfo) for name in dir(info) if not name.startswith("_")}
+    return frozenset((names | _OTHER_ATTRIBUTES) - _UNSEEN)
+
+
+# Bytecode. Instructions are allowed by name, so one that a later Python adds is refused.
+
+
+# Python 3.10 to 3.13.
+_NAMES = """
+NOP CACHE RESUME EXTENDED_ARG PUSH_NULL PRECALL KW_NAMES POP_TOP COPY SWAP DUP_TOP DUP_TOP_TWO
+ROT_TWO ROT_THREE ROT_FOUR ROT_N LOAD_CONST
+LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST STORE_FAST_LOAD_FAST
+STORE_FAST_STORE_FAST STORE_FAST_MAYBE_NULL DELETE_FAST LOAD_CLOSURE LOAD_DEREF STORE_DEREF MAKE_CELL
+COPY_FREE_VARS LOAD_GLOBAL LOAD_ATTR LOAD_METHOD
+BINARY_ADD BINARY_AND BINARY_FLOOR_DIVIDE BINARY_LSHIFT BINARY_MATRIX_MULTIPLY BINARY_MODULO
+BINARY_MULTIPLY BINARY_OR BINARY_POWER BINARY_RSHIFT BINARY_SUBTRACT BINARY_TRUE_DIVIDE BINARY_XOR
+INPLACE_ADD INPLACE_AND INPLACE_FLOOR_DIVIDE INPLACE_LSHIFT INPLACE_MATRIX_MULTIPLY INPLACE_MODULO
+INPLACE_MULTIPLY INPLACE_OR INPLACE_POWER INPLACE_RSHIFT INPLACE_SUBTRACT INPLACE_TRUE_DIVIDE INPLACE_XOR
+BINARY_OP BINARY_SUBSCR BINARY_SLICE STORE_SUBSCR STORE_SLICE DELETE_SUBSCR
+UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE TO_BOOL COMPARE_OP IS_OP CONTAINS_OP
+BUILD_TUPLE BUILD_LIST BUILD_MAP BUILD_CONST_KEY_MAP BUILD_SLICE BUILD_STRING LIST_APPEND LIST_EXTEND
+LIST_TO_TUPLE MAP_ADD DICT_MERGE DICT_UPDATE FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE
+UNPACK_SEQUENCE UNPACK_EX GET_ITER FOR_ITER END_FOR GET_LEN
+JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_ABSOLUTE JUMP_IF_FALSE_OR_POP
+JUMP_IF_TRUE_OR_POP POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE
+POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE
+POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_NONE
+POP_JUMP_BACKWARD_IF_NOT_NONE
+CALL CALL_KW CALL_FUNCTION CALL_FUNCTION_KW CALL_FUNCTION_EX CALL_METHOD CALL_INTRINSIC_1 MAKE_FUNCTION
+SET_FUNCTION_ATTRIBUTE RETURN_VALUE RETURN_CONST RETURN_GENERATOR GEN_START YIELD_VALUE
+LOAD_ASSERTION_ERROR RAISE_VARARGS RERAISE
+"""
+_ALLOWED = frozenset(_NAMES.split())
+
+_INTRINSICS = {3, 5, 6}
+"""StopIteration in a generator, unary plus, a list to a tuple; not print and not import *."""
+
+_WHY = {
+    "STORE_GLOBAL": "it sets the global {0}",
+    "DELETE_GLOBAL": "it deletes the global {0}",
+    "STORE_ATTR": "it sets the attribute {0} of something",
+    "DELETE_ATTR": "it deletes the attribute {0} of something",
+    "IMPORT_NAME": "it imports {0}; import it at the top of the file",
+    "LOAD_BUILD_CLASS": "it defines a class",
+    "BUILD_SET": "it builds a set, whose order is not fixed",
+    "SET_ADD": "it builds a set, whose order is not fixed",
+    "PUSH_EXC_INFO": "it has a try or a with block",
+    "SETUP_FINALLY": "it has a try block",
+    "SETUP_WITH": "it has a with block",
+    "BEFORE_WITH": "it has a with block",
+}
+
+_LOADS = ("LOAD_GLOBAL", "LOAD_DEREF")
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+_BY_KEY = ("MAP_ADD", "STORE_SUBSCR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """A load of a name from outside, and the attributes that are read of it at once."""
+
+    name: str
+    attributes: tuple[str, ...]
+    is_global: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeFacts:
+    """Properties of one code object.
+
+    Attributes:
+        refusal: Why nothing that runs it can be traced; None if it can.
+        attributes: The names of attributes that it reads of computed values.
+        stores: Variables that it shares with functions inside or around it, and sets.
+        compares: True if it may compare tensors by identity.
+        inner: The functions and comprehensions that are written inside.
+    """
+
+    refusal: str | None
+    loads: tuple[Load, ...]
+    attributes: tuple[str, ...]
+    stores: tuple[str, ...]
+    compares: bool
+    inner: tuple[CodeType, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def _facts(code: CodeType) -> CodeFacts:
+    """Return the properties of a code object."""
+    rows = [row for row in dis.get_instructions(code) if row.opname not in ("EXTENDED_ARG", "CACHE")]
+    loads = tuple(_loads(rows))
+    attributes = [row.argval for row in rows if row.opname in _ATTRIBUTES]
+    for load in loads:
+        for name in load.attributes:
+            attributes.remove(name)
+    return CodeFacts(
+        refusal=next(filter(None, (_refusal(row, code) for row in rows)), None),
+        loads=loads,
+        attributes=tuple(attributes),
+        stores=tuple(row.argval for row in rows if row.opname == "STORE_DEREF"),
+        compares=any(_compares(rows, index) for index in range(len(rows))),
+        inner=tuple(constant for constant in code.co_consts if isinstance(constant, CodeType)),
+    )
+
+
+def _refusal(row: dis.Instruction, code: CodeType) -> str | None:
+    line = f" ({code.co_name} in {code.co_filename.rpartition('/')[2]})"
+    if row.opname == "YIELD_VALUE" and code.co_name != "<genexpr>":
+        return "it is a generator" + line
+    if row.opname == "CALL_INTRINSIC_1" and row.arg not in _INTRINSICS:
+        return f"it uses the instruction {row.opname} {row.arg}" + line
+    if row.opname in _ALLOWED:
+        return None
+    return _WHY.get(row.opname, f"it uses the instruction {row.opname}").format(row.argval) + line
+
+
+def _loads(rows: Sequence[dis.Instruction]) -> Iterator[Load]:
+    for index, row in enumerate(rows):
+        if row.opname in _LOADS:
+            names = tuple(rows[after].argval for after in _chain(rows, index))
+            yield Load(name=row.argval, attributes=names, is_global=row.opname == "LOAD_GLOBAL")
+
+
+def _chain(rows: Sequence[dis.Instruction], index: int) -> range:
+    """Return the indices of the instructions after a load that read attributes of the loaded value."""
+    end = index + 1
+    while end < len(rows) and rows[end].opname in _ATTRIBUTES and not rows[end].is_jump_target:
+        end += 1
+    return range(index + 1, end)
+
+
+def _compares(rows: Sequence[dis.Instruction], index: int) -> bool:
+    """Return True if an instruction may compare tensors by identity."""
+    row = rows[index]
+    if row.opname == "IS_OP":
+        return not _is_fixed(rows, index)
+    return row.opname in _BY_KEY or (row.opname == "BUILD_MAP" and bool(row.arg))
+
+
+def _is_fixed(rows: Sequence[dis.Instruction], end: int) -> bool:
+    """Return True if the operand before an instruction is a constant or a global."""
+    start = end - 1
+    while start > 0 and rows[start].opname in _ATTRIBUTES:
+        start -= 1
+    if any(row.is_jump_target for row in rows[start + 1 : end + 1]):
+        return False
+    return rows[start].opname == "LOAD_GLOBAL" or (rows[start].opname == "LOAD_CONST" and start == end - 1)
+
+
+# Guards: a dict is asked for a name. A reference of a function or a closure's cell is a word of memory, since
+# asking Python for a function's code raises an audit event, which can take as long as the rest of a call.
+
+DependencyGuard = tuple[object, object, object]
+"""(dict, name, value), or (address, word, object to keep alive)."""
+
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+
+
+def guards_on(found: Sequence[Dependency]) -> tuple[DependencyGuard, ...]:
+    """Return guards on dependencies, for native code.
+
+    Raises:
+        Unsupported: This Python does not store one of them where it can be found.
+    """
+    return tuple(map(_guard, found))
+
+
+def _guard(dependency: Dependency) -> DependencyGuard:
+    holder: Any = dependency.holder
+    if isinstance(holder, dict):
+        return holder, dependency.name, dependency.value
+    is_null = dependency.value is None and dependency.name == "__defaults__"
+    address = id(holder) + _offset(isinstance(holder, CellType), dependency.name)
+    return address, 0 if is_null else id(dependency.value), (holder, dependency.value)
+
+
+@functools.cache
+def _offset(is_cell: bool, name: str) -> int:
+    """Return the offset, in bytes, at which a cell or a function refers to a named part of it."""
+    samples = [_sample(is_cell, name) for _ in range(3)]
+    words = range(0, type(samples[0][0]).__basicsize__, _WORD)
+    found = [at for at in words if all(_word(id(holder) + at) == id(value) for holder, value in samples)]
+    if len(found) != 1:
+        raise Unsupported(f"{name or 'the content of a cell'} is found at {len(found)} offsets in memory.")
+    return found[0]
+
+
+def _word(address: int) -> int:
+    return ctypes.c_size_t.from_address(address).value
+
+
+def _sample(is_cell: bool, name: str) -> tuple[Any, Any]:
+    if is_cell:
+        value = object()
+        return CellType(value), value
+    function = FunctionType((lambda: None).__code__.replace(), {}, argdefs=(object(),))
+    return function, getattr(function, name)

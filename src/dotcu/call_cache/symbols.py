@@ -1,11 +1,11 @@
-"""Numbers that remember how they came about: what a body computes with while it is followed.
+"""Symbols: numbers of a traced body that carry the step that computes them.
 
-A symbol has a concrete value, and the step of a plan that gives it. Arithmetic on symbols gives
-symbols. Whatever else looks at one (a branch, an index, a text) sees the concrete value, and the
-plan is from then on guarded: it holds only where that look would show the same.
+A symbol has a concrete value, and a step of the recorded call. Arithmetic on symbols gives symbols. Any other
+use (a branch, an index, a string) sees the concrete value and adds a guard: the recorded call holds only
+where that use would see the same.
 
-A symbol is a `torch.SymInt` or `SymFloat`, because torch hands those to a function mode without
-reading them; for `isinstance` it is an int or a float, as it would be were nobody following.
+A symbol is a `torch.SymInt` or `SymFloat`, because torch passes those to a function mode without
+reading them; for `isinstance` it is an int or a float, as in an untraced body.
 """
 
 from __future__ import annotations
@@ -13,32 +13,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from dotcu.call_cache.arithmetic import Inexact
-from dotcu.call_cache.builder import Builder
-from dotcu.call_cache.operators import ARITHMETIC, COMPARISONS, LOOKS, SIGNS
-from dotcu.call_cache.plan import Op, Step
+from dotcu.call_cache.arithmetic import ARITHMETIC, COMPARISONS, LOOKS, SIGNS, Builder, Inexact
+from dotcu.call_cache.record import Step, StepOp
+
+# All that torch's own Python asks of a SymInt's node, in `torch.broadcast_shapes`.
+_NODE = SimpleNamespace(is_nested_int=lambda: False)
 
 
-class _Node:
-    """What torch's own Python asks of a SymInt's node, in `torch.broadcast_shapes`."""
-
-    def is_nested_int(self) -> bool:
-        return False
-
-
-_NODE = _Node()
-
-
-class Symbol:
-    """What both kinds share.
+class SymbolicNumber:
+    """The base of both kinds.
 
     Attributes:
-        builder: Where its step is.
-        step: What gives it in every call.
+        builder: The builder that its step belongs to.
+        step: The step that computes it in every call.
     """
 
     def __init__(self, builder: Builder, step: Step) -> None:
@@ -47,11 +39,11 @@ class Symbol:
 
     @property
     def value(self) -> Any:
-        """The number in this call. The plan does not learn that somebody looked."""
+        """The number in this call; adds no guard."""
         return self.builder.values[self.step]
 
     def pinned(self) -> Any:
-        """The number in this call, which the plan from now on demands."""
+        """Return the number in this call, and guard it."""
         return self.builder.pin(self.step)
 
     def __getattr__(self, name: str) -> Any:
@@ -74,7 +66,7 @@ class Symbol:
         return other // self, other % self
 
     def __pow__(self, exponent: Any, modulus: Any = None) -> Any:
-        if type(self) is IntSymbol and type(exponent) is int and 1 <= exponent <= 4 and modulus is None:
+        if type(self) is SymbolicInt and type(exponent) is int and 1 <= exponent <= 4 and modulus is None:
             return math.prod([self] * exponent)
         return pow(self.pinned(), _pinned(exponent), _pinned(modulus))
 
@@ -82,7 +74,7 @@ class Symbol:
         return pow(base, self.pinned(), _pinned(modulus))
 
 
-class IntSymbol(Symbol, torch.SymInt):
+class SymbolicInt(SymbolicNumber, torch.SymInt):
     """An int."""
 
     __class__ = property(lambda self: int)
@@ -96,7 +88,7 @@ class IntSymbol(Symbol, torch.SymInt):
     __floor__ = __ceil__ = __trunc__
 
 
-class FloatSymbol(Symbol, torch.SymFloat):
+class SymbolicFloat(SymbolicNumber, torch.SymFloat):
     """A float."""
 
     __class__ = property(lambda self: float)
@@ -105,34 +97,34 @@ class FloatSymbol(Symbol, torch.SymFloat):
         return int(_pinned(self.__trunc__()))
 
     def __trunc__(self) -> Any:
-        return _apply(Op.TRUNC, math.trunc, self)
+        return _apply(StepOp.TRUNC, math.trunc, self)
 
     def __floor__(self) -> Any:
-        return _apply(Op.FLOOR, math.floor, self)
+        return _apply(StepOp.FLOOR, math.floor, self)
 
     def __ceil__(self) -> Any:
-        return _apply(Op.CEIL, math.ceil, self)
+        return _apply(StepOp.CEIL, math.ceil, self)
 
 
-_SYMBOLS = frozenset({IntSymbol, FloatSymbol})
-_FLOATS = frozenset({float, FloatSymbol})
-_NUMBERS = frozenset({int, bool, float, IntSymbol, FloatSymbol})
+_SYMBOLS = frozenset({SymbolicInt, SymbolicFloat})
+_FLOATS = frozenset({float, SymbolicFloat})
+_NUMBERS = frozenset({int, bool, float, SymbolicInt, SymbolicFloat})
 
 
 def is_symbol(value: Any) -> bool:
-    """Whether it is a number that remembers."""
+    """Return True for a symbol."""
     return type(value) in _SYMBOLS
 
 
 def symbol(builder: Builder, step: Step) -> Any:
-    """The number of a step: a plain one where it is constant."""
+    """Return the symbol of a step; a plain number if the step is constant."""
     if builder.is_constant(step):
         return builder.values[step]
-    return (FloatSymbol if isinstance(builder.values[step], float) else IntSymbol)(builder, step)
+    return (SymbolicFloat if isinstance(builder.values[step], float) else SymbolicInt)(builder, step)
 
 
 def step_of(builder: Builder, number: Any) -> Step:
-    """The step of a symbol, or of a plain number.
+    """Return the step of a symbol, or of a plain number.
 
     Raises:
         Inexact: It is beyond 64 bits.
@@ -141,32 +133,32 @@ def step_of(builder: Builder, number: Any) -> Step:
 
 
 def identical(a: Any, b: Any) -> bool:
-    """Whether two numbers are the same in every call, as far as the steps tell; puts no guard."""
+    """Return True if two numbers are equal in every call, by their steps; adds no guard."""
     if type(a) in _SYMBOLS or type(b) in _SYMBOLS:
         return type(a) is type(b) and a.step == b.step
     return bool(a == b)
 
 
 def is_negative(number: Any) -> bool:
-    """Whether a number is below zero; puts no guard where it never is."""
+    """Ask if a number is below zero; adds no guard if it never is."""
     if type(number) in _SYMBOLS and number.builder.never_negative(number.step):
         return False
     return bool(number < 0)
 
 
 def sym_min(a: Any, b: Any) -> Any:
-    """The smaller of two integers, without a guard on which one that is."""
-    return _choose(Op.MIN, min, a, b)
+    """Return the smaller of two integers, without a guard on which one that is."""
+    return _choose(StepOp.MIN, min, a, b)
 
 
 def sym_max(a: Any, b: Any) -> Any:
-    """The larger of two integers, without a guard on which one that is."""
-    return _choose(Op.MAX, max, a, b)
+    """Return the larger of two integers, without a guard on which one that is."""
+    return _choose(StepOp.MAX, max, a, b)
 
 
 def as_float(number: Any) -> Any:
-    """An integer as a double; pinned where a plan cannot convert it."""
-    return number if type(number) is FloatSymbol else _apply(Op.TO_FLOAT, float, number)
+    """Return an integer as a double; pinned if no step converts it."""
+    return number if type(number) is SymbolicFloat else _apply(StepOp.TO_FLOAT, float, number)
 
 
 def _pinned(value: Any) -> Any:
@@ -177,8 +169,8 @@ def _builder(*numbers: Any) -> Builder | None:
     return next((number.builder for number in numbers if type(number) in _SYMBOLS), None)
 
 
-def _apply(op: Op, python: Callable[..., Any], *numbers: Any) -> Any:
-    """An operation; on pinned numbers, as Python has it, where no step can say it."""
+def _apply(op: StepOp, python: Callable[..., Any], *numbers: Any) -> Any:
+    """Apply an operation; where there is no step, Python's on pinned numbers."""
     builder = _builder(*numbers)
     try:
         if builder is not None:
@@ -188,17 +180,17 @@ def _apply(op: Op, python: Callable[..., Any], *numbers: Any) -> Any:
     return python(*map(_pinned, numbers))
 
 
-def _choose(op: Op, python: Callable[..., Any], a: Any, b: Any) -> Any:
+def _choose(op: StepOp, python: Callable[..., Any], a: Any, b: Any) -> Any:
     if type(a) in _FLOATS or type(b) in _FLOATS:
         return float(python(_pinned(a), _pinned(b)))
     return _apply(op, python, a, b)
 
 
-def _both(integer: Op | None, floating: Op | None, a: Any, b: Any) -> tuple[Builder, Step]:
-    """An operation on two numbers: that on integers, or on doubles where one of them is.
+def _both(integer: StepOp | None, floating: StepOp | None, a: Any, b: Any) -> tuple[Builder, Step]:
+    """Apply an operation on two numbers: that on integers, or on doubles if one of them is one.
 
     Raises:
-        Inexact: No step says it.
+        Inexact: There is no step for it.
     """
     builder = _builder(a, b)
     op = floating if integer is None or type(a) in _FLOATS or type(b) in _FLOATS else integer
@@ -211,7 +203,7 @@ def _both(integer: Op | None, floating: Op | None, a: Any, b: Any) -> tuple[Buil
 
 
 def _double(builder: Builder, step: Step) -> Step:
-    return step if isinstance(builder.values[step], float) else builder.compute(Op.TO_FLOAT, step)
+    return step if isinstance(builder.values[step], float) else builder.compute(StepOp.TO_FLOAT, step)
 
 
 def _arithmetic(name: str, a: Any, b: Any) -> Any:
@@ -238,7 +230,7 @@ def _comparison(name: str, a: Any, b: Any) -> Any:
 
 
 def _foreign(python: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    """An operation with something that is not quite a number: an enum's member, say."""
+    """Apply an operation to a number of another type: an enum's member, say."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return python(_pinned(a), _pinned(b))
     return NotImplemented
@@ -246,7 +238,7 @@ def _foreign(python: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
 
 def _sign(name: str, a: Any) -> Any:
     integer, floating, python = SIGNS[name]
-    return _apply(floating if type(a) is FloatSymbol else integer, python, a)
+    return _apply(floating if type(a) is SymbolicFloat else integer, python, a)
 
 
 def _look(python: Callable[..., Any], a: Any, *args: Any) -> Any:
@@ -262,7 +254,7 @@ def _method(function: Callable[..., Any], first: Any, *, reflected: bool = False
 
 
 def _methods(kind: type) -> dict[str, Any]:
-    """The special methods of a kind, from the tables."""
+    """Return the special methods of a kind, from the tables."""
     found: dict[str, Any] = {name: _method(_look, python) for name, python in LOOKS.items()}
     found |= {f"__{name}__": _method(_sign, name) for name in SIGNS}
     found |= {f"__{name}__": _method(_comparison, name) for name in COMPARISONS}
@@ -272,19 +264,47 @@ def _methods(kind: type) -> dict[str, Any]:
 
 
 def _own(name: str) -> Any:
-    """Something of an int or a float that torch's class has in its own way: that of the number."""
+    """Return a property that reads the number instead of what torch's class has by that name."""
     return property(lambda self: getattr(self.pinned(), name))
 
 
 def _complete(kind: type) -> None:
-    """Give a kind its special methods; what torch's class has besides is that of the number."""
+    """Give a kind its special methods; let everything else of torch's class read the number."""
     methods, base = _methods(kind), kind.__mro__[2]
     own = {name for name, value in vars(base).items() if callable(value) or isinstance(value, property)}
-    for name in own - set(methods) - set(vars(kind)) - set(vars(Symbol)) - set(vars(object)):
+    for name in own - set(methods) - set(vars(kind)) - set(vars(SymbolicNumber)) - set(vars(object)):
         setattr(kind, name, _own(name))
     for name, method in methods.items():
         setattr(kind, name, method)
 
 
-_complete(IntSymbol)
-_complete(FloatSymbol)
+_complete(SymbolicInt)
+_complete(SymbolicFloat)
+
+
+# Symbols inside of other values: shapes, arguments of a call, slices.
+
+
+def plain(value: Any) -> Any:
+    """Return a value with its symbols, also those in tuples, lists, dicts and slices, as plain numbers."""
+    return _mapped(value, lambda number: number.value)
+
+
+def pinned(value: Any) -> Any:
+    """Return the same, and guard these numbers."""
+    return _mapped(value, lambda number: number.pinned())
+
+
+def _mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
+    kind = type(value)
+    if is_symbol(value):
+        return convert(value)
+    if kind is tuple or kind is list:
+        return kind([_mapped(item, convert) for item in value])
+    if kind is torch.Size:
+        return torch.Size([_mapped(item, convert) for item in value])
+    if kind is dict:
+        return {key: _mapped(item, convert) for key, item in value.items()}
+    if kind is slice:
+        return slice(*(_mapped(item, convert) for item in (value.start, value.stop, value.step)))
+    return value

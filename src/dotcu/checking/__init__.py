@@ -1,4 +1,11 @@
-"""One command that says whether an operator is right."""
+"""Checks of operators: `dotcu check` and `dotcu.check`.
+
+    target -> subjects -> running.plan -> trials -> running.run, here or in workers -> results -> report
+
+Benchmark, inspection, shipping and watching also use `target` (find operators), `subject` (an overload on
+a device), `cases` (its samples, and calls derived from them), `numerics` (the oracle, bounds, closeness),
+`memory` (guarded copies, poison, bits, plain results), `streams`, `running` (trials, here and in workers).
+"""
 
 from __future__ import annotations
 
@@ -12,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckReport", "check", "checks"]
 
-_HOMES = {"CheckReport": "report", "check": "checker", "checks": "pytest_plugin"}
+_MODULES = {"CheckReport": "report", "check": "checker", "checks": "pytest_plugin"}
 
 
 def __getattr__(name: str) -> Any:
-    """Fetch a name from its home when it is first used: pytest loads the plugin, and is to load no torch."""
-    if name not in _HOMES:
+    """Import a name's module when it is first used: pytest loads the plugin, and is to load no torch."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

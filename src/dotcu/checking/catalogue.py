@@ -1,6 +1,6 @@
 """Every check: its name, what fault it finds, and from which level on it runs.
 
-docs/check.md tells of each at length, and tests/wrong has at least one operator for each that it must catch.
+docs/reference/checks.md describes each; tests/wrong has at least one operator for each that it must catch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class Level(enum.IntEnum):
-    """How much is tried."""
+    """The amount of checks and cases."""
 
     QUICK = 0
     STANDARD = 1

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
-from dotcu.checking.cases.case import Case, short
+from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.catalogue import Level
-from dotcu.checking.contained import run
-from dotcu.checking.outcome import FellShort, Result
-from dotcu.checking.planning import plan
-from dotcu.checking.report import Checked, CheckReport
-from dotcu.checking.reproduce import Reproduce, Rerun, by_call
+from dotcu.checking.report import CheckedOverload, CheckReport
+from dotcu.checking.running import plan, run
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Result, Trial
 from dotcu.errors import UsageError
 from dotcu.operator import Operator
 
@@ -45,7 +44,7 @@ def check(
         only: The names of trials, or the beginnings of some: `mylib::scale_add/call/float32-s0`.
 
     Returns:
-        A report that prints itself; `report.held` says whether everything held.
+        A report that prints itself; `report.passed` says whether everything passed.
 
     Raises:
         UsageError: `op` is no operator, `device` names none that is here, no trial has a name of `only`.
@@ -63,7 +62,7 @@ def check(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Planned:
+class CheckPlan:
     """Trials that are ready to run.
 
     Attributes:
@@ -84,7 +83,13 @@ class Planned:
     def report(
         self, results: Sequence[Result], *, seconds: float = 0.0, interrupted: bool = False
     ) -> CheckReport:
-        """What the results say together, in the order of the plan."""
+        """Return a report of results, in the order of the plan.
+
+        Args:
+            results: Of trials, in any order.
+            seconds: From the first trial to the last.
+            interrupted: Whether trials are left.
+        """
         places = {trial.name: place for place, trial in enumerate(self.trials)}
         left = len(places.keys() - {result.trial for result in results})
         # where the simulator ran any, it is what a reader has to know
@@ -102,19 +107,11 @@ class Planned:
 
     def reproducible(self, result: Result) -> Result:
         """A result, a shortfall with the line that shows it again."""
-        if not isinstance(result.outcome, FellShort):
+        if not isinstance(result.outcome, Failed):
             return result
         subject = next(subject for subject in self.subjects if subject.name == result.overload)
-        line = self.reproduce(
-            Rerun(
-                operator=self.operators[result.overload],
-                device=subject.where,
-                level=subject.level,
-                seed=subject.seed,
-                trial=result.trial,
-            )
-        )
-        return dataclasses.replace(result, outcome=dataclasses.replace(result.outcome, reproduce=line))
+        line = self.reproduce(self.operators[result.overload], subject, result.trial)
+        return dataclasses.replace(result, outcome=msgspec.structs.replace(result.outcome, reproduce=line))
 
 
 def prepare(
@@ -124,12 +121,12 @@ def prepare(
     level: str = "standard",
     seed: int = 0,
     only: str | Sequence[str] = (),
-    reproduce: Reproduce = by_call,
-) -> Planned:
+    reproduce: Reproduce | None = None,
+) -> CheckPlan:
     """Plan what `check` runs; it has the meaning of the arguments, and what is raised.
 
     Args:
-        reproduce: Makes the line that runs a trial again.
+        reproduce: Makes the line that runs a trial again; by default a call of `check`.
     """
     operators = {o.qualified_name: each for each in operators_of(op) for o in each.overloads.values()}
     subjects = subjects_of(op, device=device, level=level, seed=seed)
@@ -137,13 +134,21 @@ def prepare(
     trials = select([trial for subject in subjects for trial in plan(subject)], names)
     if names:
         subjects = [subject for subject in subjects if any(t.overload == subject.name for t in trials)]
-    return Planned(operators=operators, subjects=subjects, trials=trials, only=names, reproduce=reproduce)
+    return CheckPlan(
+        operators=operators, subjects=subjects, trials=trials, only=names, reproduce=reproduce or by_call
+    )
 
 
 def subjects_of(
     op: Operator | Iterable[Operator], *, device: str | torch.device | None, level: str, seed: int
 ) -> list[Subject]:
     """Every overload of operators, with what it is checked under.
+
+    Args:
+        op: An operator or several.
+        device: Where their tensors are.
+        level: The name of a level.
+        seed: What random numbers start from.
 
     Raises:
         UsageError: As `check`.
@@ -156,9 +161,9 @@ def subjects_of(
     ]
 
 
-def _checked(subject: Subject) -> Checked:
+def _checked(subject: Subject) -> CheckedOverload:
     told = subject.overload.tolerance
-    return Checked(
+    return CheckedOverload(
         name=subject.name,
         dtypes=tuple(map(short, subject.overload.dtypes)),
         tolerance={short(d): value for d, value in told.items()} if isinstance(told, Mapping) else told,
@@ -202,7 +207,7 @@ def resolve_level(level: str) -> Level:
 
 
 def resolve_device(device: str | torch.device | None) -> torch.device:
-    """Where kernels run: the GPU where there is one, or what was asked for.
+    """Return the device that kernels run on: the GPU where there is one, or the one asked for.
 
     Raises:
         UsageError: That is not here, or is none that kernels run on.
@@ -233,7 +238,7 @@ def resolve_device(device: str | torch.device | None) -> torch.device:
 
 
 def operators_of(op: Any) -> list[Operator]:
-    """What `check` was given, as a list of at least one operator, each once.
+    """Return the argument of `check` as a list of at least one operator, each once.
 
     Raises:
         UsageError: It is something else.
@@ -250,3 +255,49 @@ def operators_of(op: Any) -> list[Operator]:
         "A function becomes an operator with @dotcu.op; one that a library registered is taken by "
         f'dotcu.op.existing("ns::name").{hint}'
     )
+
+
+# ---------------------------------------------------------------- the line that runs one trial again
+
+Reproduce = Callable[[Operator, Subject, str], str]
+"""Makes the line, of an operator, the subject that a trial was of, and the trial's name."""
+
+
+def by_call(operator: Operator, subject: Subject, trial: str) -> str:
+    """Return a call of `dotcu.check`, the operator under its Python name.
+
+    Args:
+        operator: That was checked.
+        subject: The overload under check.
+        trial: The name of the trial.
+    """
+    level = subject.level.name.lower()
+    return (
+        f'dotcu.check({operator.__name__}, device="{subject.where}", level="{level}", '
+        f'seed={subject.seed}, only="{trial}")'
+    )
+
+
+def by_command(target: str, found: Sequence[tuple[str, Operator]]) -> Reproduce:
+    """Return what makes a `dotcu check` of one operator of a TARGET.
+
+    Args:
+        target: As the command was given it, with `:name` or without.
+        found: The operators that it names, with their Python names.
+    """
+    place = target.partition(":")[0]
+    names = {operator.qualified_name: name for name, operator in found}
+
+    def line(operator: Operator, subject: Subject, trial: str) -> str:
+        words = ["dotcu", "check", f"{place}:{names[operator.qualified_name]}"]
+        words += ["--device", subject.where]
+        words += [] if subject.level is Level.STANDARD else [f"--{subject.level.name.lower()}"]
+        return shlex.join([*words, "--seed", str(subject.seed), "--only", trial])
+
+    return line
+
+
+def by_node(node: str, options: Mapping[str, object]) -> str:
+    """Return a run of one test by pytest, with the options that were given."""
+    given = [word for name, value in options.items() for word in (name, str(value))]
+    return shlex.join(["pytest", *given, node])

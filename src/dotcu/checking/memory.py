@@ -22,7 +22,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dotcu.kernel.allocations import ALLOCATE, extent
+from dotcu.errors import BodyError
+from dotcu.kernel.arguments.pack import is_plain
+from dotcu.kernel.simulation import ALLOCATE, extent
 from dotcu.operator import Sample
 from dotcu.operator.execution import around_bodies
 
@@ -36,7 +38,7 @@ _BAND_BYTE = 0xC3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarded:
+class GuardedTensor:
     """A tensor between two bands."""
 
     tensor: Tensor
@@ -44,7 +46,7 @@ class Guarded:
     before: Tensor
 
     def changed(self) -> tuple[bool, bool]:
-        """Whether a byte of the tensor's elements is not what it was, and whether one beside them."""
+        """Return whether a byte of the tensor's elements is not what it was, and whether one beside them."""
         if torch.equal(self.buffer, self.before):
             return False, False
         differs = self.buffer != self.before
@@ -66,14 +68,14 @@ def fresh(sample: Sample) -> Sample:
     return sample.map_tensors(replace)
 
 
-def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Sample, list[Guarded]]:
+def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Sample, list[GuardedTensor]]:
     """The same call on guarded tensors, which require no gradient.
 
     Args:
         poison: The arguments by keyword whose elements are to be a byte's pattern instead, unless the
             call has the same tensor in another place too, and so may read it.
     """
-    made: dict[int, Guarded] = {}
+    made: dict[int, GuardedTensor] = {}
     uses = Counter(map(id, sample.tensors))
     named = {id(sample.kwargs.get(name)): byte for name, byte in (poison or {}).items()}
     bytes_of = {key: byte for key, byte in named.items() if uses[key] == 1}
@@ -87,13 +89,13 @@ def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Samp
     return replaced, list(made.values())
 
 
-def _guarded(tensor: Tensor, byte: int | None) -> Guarded:
+def _guarded(tensor: Tensor, byte: int | None) -> GuardedTensor:
     copy, buffer = _placed(tensor)
     if byte is None:
         without_repeats(copy).copy_(without_repeats(_plain(tensor)))
     elif copy.numel():
         _elements(buffer, copy).fill_(byte)
-    return Guarded(tensor=copy, buffer=buffer, before=buffer.clone())
+    return GuardedTensor(tensor=copy, buffer=buffer, before=buffer.clone())
 
 
 def _placed(like: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,13 +135,13 @@ def _elements(of_bytes: Tensor, like: Tensor) -> Tensor:
 
 
 @dataclass
-class Allocated:
-    """What bodies allocated under `poisoning`, with the bands around it."""
+class PoisonedBuffers:
+    """The memory that bodies allocated under `poisoning`, with the bands around it."""
 
     buffers: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def beside(self) -> list[str]:
-        """Where bands were written to, in words."""
+        """Say where bands were written to."""
         return [words for buffer, size in self.buffers for words in _band_damage(buffer, size)]
 
 
@@ -153,13 +155,13 @@ def _band_damage(buffer: Tensor, size: int) -> Iterator[str]:
 
 
 @contextmanager
-def poisoning(byte: int, native: Any = None) -> Iterator[Allocated]:
+def poisoning(byte: int, native: Any = None) -> Iterator[PoisonedBuffers]:
     """Fill what the bodies of operators allocate with a byte, until the block ends.
 
     Args:
         native: An OpOverload that a library computes. What that allocates of torch is filled as well.
     """
-    allocated = Allocated()
+    allocated = PoisonedBuffers()
     with around_bodies(lambda: _Poison(byte, allocated)), ExitStack() as stack:
         if native is not None:
             stack.enter_context(_PoisonNative(native, _Poison(byte, allocated, banded=("cpu", "cuda"))))
@@ -196,7 +198,7 @@ def _backend(values: Sequence[Any]) -> Any:
 class _Poison(TorchDispatchMode):
     supports_higher_order_operators = True
 
-    def __init__(self, byte: int, allocated: Allocated, *, banded: Sequence[str] = ("cuda",)) -> None:
+    def __init__(self, byte: int, allocated: PoisonedBuffers, *, banded: Sequence[str] = ("cuda",)) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._byte, self._allocated, self._with_bands = byte, allocated, banded
 
@@ -245,13 +247,13 @@ def snapshot(tensor: Tensor) -> Tensor:
 
 
 def _as_stored(tensor: Tensor) -> Tensor:
-    """What a copy leaves as it is: where a bool is no plain 0 or 1, a copy of it would be."""
+    """Return a view that copies keep to the bit: a bool that is neither 0 nor 1 would become one of them."""
     plain = _plain(tensor)
     return plain.view(torch.uint8) if plain.dtype is torch.bool else plain
 
 
 def same_bits(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
-    """Whether tensors have the same shapes, dtypes and bits."""
+    """Return whether tensors have the same shapes, dtypes and bits."""
     alike = len(a) == len(b) and all(
         x.shape == y.shape and x.dtype == y.dtype for x, y in zip(a, b, strict=True)
     )
@@ -265,5 +267,62 @@ def span(tensor: Tensor) -> range:
 
 
 def meet(a: range, b: range) -> bool:
-    """Whether two spans have an address in common."""
+    """Return whether two spans have an address in common."""
     return max(a.start, b.start) < min(a.stop, b.stop)
+
+
+# -------------------------------- whether what a call returned is plain memory of its own, each element of it
+
+
+def opaque(tensors: Sequence[Tensor], device: torch.device) -> list[str]:
+    """Name the outputs that are not plain tensors on the device, with the reason."""
+    found = ((i, _why(tensor, device)) for i, tensor in enumerate(tensors))
+    return [f"output {i} {why}" for i, why in found if why]
+
+
+def _why(tensor: Tensor, device: torch.device) -> str:
+    if type(tensor) is not Tensor:
+        return f"is a {type(tensor).__name__}, not a torch.Tensor"
+    if tensor.device.type != device.type:
+        return f"is on {tensor.device}, its inputs on {device}"
+    return "" if tensor.layout is torch.strided else f"has the layout {tensor.layout}, not torch.strided"
+
+
+def require_memory(tensors: Sequence[Tensor]) -> None:
+    """Refuse outputs whose memory is smaller than they say: whoever reads one ends the process.
+
+    Raises:
+        BodyError: There is one.
+    """
+    for i, tensor in enumerate(tensors):
+        if not is_plain(tensor) or tensor.numel() == 0:
+            continue
+        needed = (tensor.storage_offset() + extent(tensor)) * tensor.itemsize
+        held = tensor.untyped_storage().nbytes()
+        if held < needed:
+            raise BodyError(
+                f"output {i} needs {needed} bytes of memory, and has {held}.\n"
+                "An operator's result has memory for each element: return what torch.empty gave."
+            )
+
+
+def shared(tensors: Sequence[Tensor], taken: Sequence[tuple[range, str]]) -> Iterator[str]:
+    """Name the outputs that share memory with other tensors, or among their own elements.
+
+    Args:
+        taken: Spans of addresses, and whose they are.
+    """
+    owned = list(taken)
+    for i, tensor in enumerate(tensors):
+        if _repeats(tensor):
+            yield f"output {i} has elements that share memory: its strides are {list(tensor.stride())}"
+        others = (owner for area, owner in owned if meet(area, span(tensor)))
+        yield from (f"output {i} is memory of {owner}" for owner in others)
+        owned.append((span(tensor), f"output {i}"))
+
+
+def _repeats(tensor: Tensor) -> bool:
+    """Return whether some of a tensor's elements are known to lie in the same memory."""
+    spread = zip(tensor.shape, tensor.stride(), strict=True)
+    still = any(size > 1 and stride == 0 for size, stride in spread)
+    return tensor.numel() > 0 and (still or extent(tensor) < tensor.numel())

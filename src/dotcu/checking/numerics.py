@@ -1,4 +1,4 @@
-"""How wrong a result is, and how wrong it may be.
+"""The error of a result, and its bound.
 
 The oracle is the reference computed in float64. A result may differ from it by what its own dtype
 forces: by a unit in its last place, by what a change of the inputs in their last place does to the
@@ -19,34 +19,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from dotcu.checking.precision import (
-    TRIALS,
-    beside_zero,
-    is_whole,
-    move,
-    noises,
-    real,
-    to_double,
-    to_single,
-)
 from dotcu.operator import Sample
 
 MARGIN = 8.0
-"""How many times the error of torch's own operator is allowed, in units of what is unavoidable."""
+"""The error may be so many times that of torch's own operator, in units of what is unavoidable."""
 
 NORM_MARGIN = 4.0
-"""How many times the error of torch's own operator the whole of many elements may have, in the 2-norm."""
+"""The error of many elements may be so many times that of torch's own operator, in the 2-norm."""
 
 MOST = 0.25
-"""How much of an element those units may be: 8 of them are the whole of it in 8 bits."""
+"""Those units may be so much of an element: 8 of them are the whole of it in 8 bits."""
+
+TRIALS = 8
+"""Each input's elements are moved at random so often, after all were moved up and all down:
+no element of many then stays where it is by chance."""
 
 Reference = Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Oracle:
-    """What a result should be, and how far from that it may be.
+    """The expected result, and how far from it a result may be.
 
     Attributes:
         values: In float64.
@@ -64,7 +59,7 @@ class Oracle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Error:
+class NumericError:
     """The worst of a result.
 
     Attributes:
@@ -81,8 +76,8 @@ class Error:
     where: str = ""
 
     @property
-    def held(self) -> bool:
-        """Whether the result is right; false for NaN."""
+    def passed(self) -> bool:
+        """Return whether the result is right; false for NaN."""
         return self.ratio <= 1.0
 
 
@@ -113,7 +108,7 @@ def oracle(
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
     exact = _compute(reference, sample.map_tensors(to_double), plain)
-    changes = [_Change(own, value) for own, value in zip(plain, exact, strict=True)]
+    changes = [_OutputSpread(own, value) for own, value in zip(plain, exact, strict=True)]
     for noise in noises(trials):
         moved = _compute(reference, sample.map_tensors(functools.partial(move, noise=noise)), plain)
         for change, other in zip(changes, moved, strict=True):
@@ -162,7 +157,7 @@ def _within_single(values: torch.Tensor) -> torch.Tensor:
 def _signed_zeros(
     reference: Reference, sample: Sample, plain: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Where the sign of a zero means something: where the result comes to it from that side.
+    """Return where the sign of a zero means something: where the result comes to it from that side.
 
     -x is such a case, and x + 0 is; max(x, 0) is none, nor is a sum that begins with 0 in torch itself.
     """
@@ -182,8 +177,8 @@ def _zero_from_a_side(own: torch.Tensor, value: torch.Tensor, near: torch.Tensor
     return (own == 0) & (value == 0) & (near != 0) & (own.signbit() == side) & (value.signbit() == side)
 
 
-class _Change:
-    """What moved inputs did to one output so far: one tensor is kept of all that they gave, or two."""
+class _OutputSpread:
+    """The spread of one output under moved inputs so far: one tensor is kept of all results, or two."""
 
     def __init__(self, own: torch.Tensor, exact: torch.Tensor) -> None:
         self._exact = exact
@@ -203,13 +198,13 @@ class _Change:
 
 
 Limits = tuple[torch.Tensor, torch.Tensor, float]
-"""What a result should be, how far each element may be from that, and the whole."""
+"""The expected result, how far each element may be from it, and the whole."""
 
 
 def _limits(
     own: torch.Tensor,
     exact: torch.Tensor,
-    change: _Change,
+    change: _OutputSpread,
     tolerance: float | None,
     floor: float,
     in_single: torch.Tensor | None,
@@ -228,7 +223,7 @@ def _limits(
 def _limits_of_floating(
     own: torch.Tensor, exact: torch.Tensor, change: torch.Tensor | None, in_single: torch.Tensor | None
 ) -> tuple[torch.Tensor, float]:
-    """How far each element may be, and the whole: some multiple of the error that it cannot avoid.
+    """Return how far each element may be, and the whole: a multiple of the error that it cannot avoid.
 
     That error is a unit in its last place, and what the last places of the inputs do to it. The
     multiple is what torch's own operator needs at its worst element, so a large element's error
@@ -268,7 +263,7 @@ def _rms(values: torch.Tensor) -> float:
     return norm(values) / math.sqrt(max(values.numel(), 1))
 
 
-def judge(result: Any, expected: Oracle) -> Error:
+def judge(result: Any, expected: Oracle) -> NumericError:
     """The worst error of a result, over all its outputs.
 
     An integer or bool must be equal, where the inputs' last places do not decide it. Where torch's own
@@ -278,8 +273,8 @@ def judge(result: Any, expected: Oracle) -> Error:
     actual = [tensor.to(device) for tensor in outputs(result)]
     what = mismatch(actual, expected.plain)
     if what:
-        return Error(absolute=math.nan, ratio=math.nan, what=what)
-    worst = Error(absolute=0.0, ratio=0.0)
+        return NumericError(absolute=math.nan, ratio=math.nan, what=what)
+    worst = NumericError(absolute=0.0, ratio=0.0)
     for position, got in enumerate(actual):
         error = _judge_one(got, expected, position)
         if math.isnan(error.ratio):
@@ -304,26 +299,26 @@ def describe(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def _judge_one(got: torch.Tensor, expected: Oracle, position: int) -> Error:
+def _judge_one(got: torch.Tensor, expected: Oracle, position: int) -> NumericError:
     if not got.numel():
-        return Error(absolute=0.0, ratio=0.0)
+        return NumericError(absolute=0.0, ratio=0.0)
     look = _judge_whole if is_whole(got) else _judge_floating
     return look(real(got), expected, position)
 
 
-def _judge_whole(got: torch.Tensor, expected: Oracle, position: int) -> Error:
+def _judge_whole(got: torch.Tensor, expected: Oracle, position: int) -> NumericError:
     plain, bound = expected.plain[position], expected.bounds[position]
     distance = (got.double() - expected.values[position]).abs()
     wrong = (got != plain) & ~((bound > 0) & (distance <= bound))
     if not bool(wrong.any()):
-        return Error(absolute=0.0, ratio=0.0)
+        return NumericError(absolute=0.0, ratio=0.0)
     flat = int(torch.where(wrong, distance, -1.0).argmax())
     what = f"{int(wrong.sum())} of {got.numel()} elements are wrong"
     where = _where(got, plain, flat, position)
-    return Error(absolute=float(distance.flatten()[flat]), ratio=math.inf, what=what, where=where)
+    return NumericError(absolute=float(distance.flatten()[flat]), ratio=math.inf, what=what, where=where)
 
 
-def _judge_floating(got: torch.Tensor, expected: Oracle, position: int) -> Error:
+def _judge_floating(got: torch.Tensor, expected: Oracle, position: int) -> NumericError:
     dtype, bound, value = torch.finfo(got.dtype), expected.bounds[position], expected.values[position]
     got, plain = got.double(), real(expected.plain[position]).double()
     wrong = _not_finite_alike(got, plain, value, bound, dtype.max)
@@ -331,12 +326,12 @@ def _judge_floating(got: torch.Tensor, expected: Oracle, position: int) -> Error
         where = _where(got, value, int(wrong.flatten().int().argmax()), position)
         count = f"{int(wrong.sum())} of {got.numel()} elements"
         what = f"{count} are not finite where they must be, or finite where not"
-        return Error(absolute=math.nan, ratio=math.nan, what=what, where=where)
+        return NumericError(absolute=math.nan, ratio=math.nan, what=what, where=where)
     lost = expected.zeros[position] & (got == 0) & (got.signbit() != plain.signbit())
     if bool(lost.any()):
         where = _where(got, value, int(lost.flatten().int().argmax()), position)
         what = f"{int(lost.sum())} of {got.numel()} elements are zero with the wrong sign"
-        return Error(absolute=0.0, ratio=math.nan, what=what, where=where)
+        return NumericError(absolute=0.0, ratio=math.nan, what=what, where=where)
     distance = (got - value).abs()
     ratio = torch.where(distance == 0, 0.0, distance / bound)
     ratio = torch.where(~got.isfinite() | (~value.isfinite() & (got == plain)), 0.0, ratio)
@@ -347,12 +342,12 @@ def _judge_floating(got: torch.Tensor, expected: Oracle, position: int) -> Error
     if not element <= 1.0:
         count = f"{int((~(ratio <= 1.0)).sum())} of {got.numel()} elements"
         what = f"{count} are wrong, the worst by {element:.3g} times the bound"
-        return Error(absolute=absolute, ratio=element, what=what, where=where)
+        return NumericError(absolute=absolute, ratio=element, what=what, where=where)
     whole = _ratio(norm(finite), expected.norms[position])
     if not whole <= 1.0:
         what = f"output {position} as a whole is wrong by {whole:.3g} times the bound, in the 2-norm"
-        return Error(absolute=absolute, ratio=whole, what=what, where=where)
-    return Error(absolute=absolute, ratio=max(element, whole))
+        return NumericError(absolute=absolute, ratio=whole, what=what, where=where)
+    return NumericError(absolute=absolute, ratio=max(element, whole))
 
 
 def _ratio(error: float, bound: float) -> float:
@@ -364,7 +359,7 @@ def _ratio(error: float, bound: float) -> float:
 def _not_finite_alike(
     got: torch.Tensor, plain: torch.Tensor, value: torch.Tensor, bound: torch.Tensor, largest: float
 ) -> torch.Tensor:
-    """Where a result is NaN or infinite and must not be, or the other way round.
+    """Find where a result is NaN or infinite and must not be, or the other way round.
 
     It may be what torch's own is or what the oracle is. Beside the largest number of its dtype, either
     side of it may be right.
@@ -397,3 +392,123 @@ def _compute(reference: Reference, sample: Sample, plain: Sequence[torch.Tensor]
 
 def _call(reference: Reference, sample: Sample) -> Any:
     return reference(*sample.args, **sample.kwargs)
+
+
+# -------------------------------- tensors in float64: as they are, moved in their last place, and beside zero
+
+Noise = Callable[[torch.Tensor], torch.Tensor | float]
+"""Numbers from -1 to 1, one for each element of a tensor, on its device; or one for all."""
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Return whether it holds integers or bools."""
+    return not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor; a complex one as real numbers, with a last dimension for both parts."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def to_double(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the tensor in float64; of a complex one, in complex128."""
+    if is_whole(tensor):
+        return tensor.clone()
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64, copy=True)
+
+
+def to_single(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the tensor with its float64 numbers rounded to float32, and so for complex ones."""
+    narrower = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+    return tensor.to(narrower.get(tensor.dtype, tensor.dtype), copy=True)
+
+
+def noises(trials: int = TRIALS) -> list[Noise]:
+    """Return functions that move inputs: all up, all down, then some times each element at random."""
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def random(like: torch.Tensor) -> torch.Tensor:
+        if like.device not in generators:
+            generators[like.device] = torch.Generator(like.device).manual_seed(0)
+        generator = generators[like.device]
+        numbers = torch.rand(like.shape, dtype=torch.float64, device=like.device, generator=generator)
+        return numbers.mul_(2).sub_(1)
+
+    return [lambda like: 1.0, lambda like: -1.0, *[random] * trials]
+
+
+def move(tensor: torch.Tensor, noise: Noise) -> torch.Tensor:
+    """The tensor in float64, each element moved by up to one unit in the last place of its own dtype."""
+    if is_whole(tensor):
+        return tensor.clone()
+    parts = real(to_double(tensor))
+    moved = parts * (1 + torch.finfo(tensor.dtype).eps * noise(parts))
+    return torch.view_as_complex(moved) if tensor.is_complex() else moved
+
+
+def beside_zero(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in float64, each zero a hair on its own side of it: squares of that are zero again."""
+    if is_whole(tensor):
+        return tensor.clone()
+    parts = real(to_double(tensor))
+    beside = torch.where(parts == 0, torch.full_like(parts, 1e-300).copysign(parts), parts)
+    return torch.view_as_complex(beside) if tensor.is_complex() else beside
+
+
+# ------ whether results too large for an oracle are near enough to what the reference gives in the same dtype
+
+CHUNK = 2**27
+"""So many elements are compared at once."""
+
+UNITS = 8.0
+"""In the last place: how far a floating-point number may be off."""
+
+
+def difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], added: int) -> str:
+    """The first difference, in words; empty where there is none.
+
+    Args:
+        added: How many numbers there are that may have been added up, over all elements.
+    """
+    if len(got) != len(expected):
+        return f"it gives {len(got)} tensors, its reference {len(expected)}"
+    for position, (a, b) in enumerate(zip(got, expected, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return (
+                f"output {position} is {a.dtype}{list(a.shape)}, its reference gives {b.dtype}{list(b.shape)}"
+            )
+        found = first_difference(a, b, added)
+        if found is not None:
+            index = [int(i) for i in torch.unravel_index(torch.tensor(found), a.shape)]
+            values = a.reshape(-1)[found].item(), b.reshape(-1)[found].item()
+            return f"output {position}{index}: got {values[0]}, expected {values[1]}"
+    return ""
+
+
+def first_difference(got: Tensor, expected: Tensor, added: int) -> int | None:
+    """The flat index of the first element that is wrong.
+
+    Args:
+        added: How many numbers there are that may have been added up, over all elements.
+    """
+    terms = max(1, added // max(got.numel(), 1))
+    start = 0
+    for a, b in zip(got.reshape(-1).split(CHUNK), expected.reshape(-1).split(CHUNK), strict=True):
+        wrong = a != b if is_whole(a) else ~_close(real(a), real(b), terms)
+        if a.is_complex():
+            wrong = wrong.any(-1)
+        if bool(wrong.any()):
+            return start + int(wrong.int().argmax())
+        start += a.numel()
+    return None
+
+
+def _close(got: Tensor, expected: Tensor, terms: int) -> Tensor:
+    """Return where numbers are near enough, or both NaN. Infinity counts as next to the largest number."""
+    wide = torch.float64 if got.dtype == torch.float64 else torch.float32
+    largest = torch.finfo(got.dtype).max
+    a, b = got.to(wide).clamp(-largest, largest), expected.to(wide).clamp(-largest, largest)
+    finite = expected.to(wide).nan_to_num(0, 0, 0)
+    scale = b.nan_to_num(0).abs() + finite.double().square().mean().sqrt().to(wide)
+    lost = UNITS * torch.finfo(got.dtype).eps + math.sqrt(terms) * torch.finfo(wide).eps
+    return ((a - b).abs() <= lost * scale) | (a == b) | (a.isnan() & b.isnan())

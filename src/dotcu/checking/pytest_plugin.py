@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,35 +22,15 @@ from dotcu.checking.catalogue import Level
 from dotcu.errors import DotcuError, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.checking.contained import OneByOne
-    from dotcu.checking.outcome import Outcome, Result
+    from dotcu.checking.running import TrialWorker
     from dotcu.checking.subject import Subject
-    from dotcu.checking.trial import Trial
+    from dotcu.checking.trial import Outcome, Result, Trial
     from dotcu.operator import Operator
 
+    Work = tuple[Subject, Trial] | DotcuError  # of one test: a trial and its subject, or why there is none
+
 _OPTIONS = ("device", "level", "seed")
-_WORKER: pytest.StashKey[OneByOne] = pytest.StashKey()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a test function made by `checks` is to check, and under what."""
-
-    operators: list[Operator]
-    options: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One test.
-
-    Attributes:
-        name: What stands in the brackets of the test's name.
-        work: The trial, and of what it is; or why there is none.
-    """
-
-    name: str
-    work: tuple[Subject, Trial] | DotcuError
+_WORKER: pytest.StashKey[TrialWorker] = pytest.StashKey()
 
 
 def checks(
@@ -74,12 +54,12 @@ def checks(
     from dotcu.checking.checker import resolve_level
 
     resolve_level(level)
-    asked = Asked(operators=_operators(target), options={"device": device, "level": level, "seed": seed})
+    operators, options = _operators(target), {"device": device, "level": level, "seed": seed}
 
-    def test(dotcu_case: Case, request: pytest.FixtureRequest) -> None:
+    def test(dotcu_case: Any, request: pytest.FixtureRequest) -> None:
         _test(dotcu_case, request.node)
 
-    test.dotcu_asked = asked  # type: ignore[attr-defined]
+    test.dotcu_checks = (operators, options)  # type: ignore[attr-defined]
     test.place_as = _placed(sys._getframe(1))  # type: ignore[attr-defined]  # where pytest says that it is
     return test
 
@@ -119,10 +99,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test for each trial."""
-    asked = getattr(metafunc.function, "dotcu_asked", None)
-    if isinstance(asked, Asked):
-        cases = list(_cases(asked.operators, asked.options | _given(metafunc.config)))
-        metafunc.parametrize("dotcu_case", cases, ids=[case.name for case in cases])
+    found = getattr(metafunc.function, "dotcu_checks", None)
+    if found is not None:
+        operators, options = found
+        cases = list(_cases(operators, options | _given(metafunc.config)))
+        metafunc.parametrize("dotcu_case", [work for _, work in cases], ids=[name for name, _ in cases])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -139,29 +120,31 @@ def _given(config: pytest.Config) -> dict[str, Any]:
 # ------------------------------------------------------------------ the tests
 
 
-def _cases(operators: list[Operator], options: dict[str, Any]) -> Iterator[Case]:
-    """A case for each trial; where something prevents them, one that fails with it."""
+def _cases(operators: list[Operator], options: dict[str, Any]) -> Iterator[tuple[str, Work]]:
+    """Yield the name and the work of a test for each trial; where there can be none, of one that fails."""
     from dotcu.checking.checker import subjects_of
 
     try:
         subjects = subjects_of(operators, **options)
     except DotcuError as error:
-        yield Case(name="plan", work=error)
+        yield "plan", error
         return
     for subject in subjects:
         yield from _cases_of(subject)
 
 
-def _cases_of(subject: Subject) -> Iterator[Case]:
-    from dotcu.checking.planning import plan
-    from dotcu.checking.rendering import untried
+def _cases_of(subject: Subject) -> Iterator[tuple[str, Work]]:
+    from dotcu.checking.report import nothing_tried
+    from dotcu.checking.running import plan
 
     try:
-        cases = [Case(name=_test_name(trial.name), work=(subject, trial)) for trial in plan(subject)]
+        cases: list[tuple[str, Work]] = [
+            (_test_name(trial.name), (subject, trial)) for trial in plan(subject)
+        ]
         if not any(map(subject.given, subject.overload.dtypes)):
-            raise UsageError(f"{subject.name}: {untried(subject.name)}")
+            raise UsageError(f"{subject.name}: {nothing_tried(subject.name)}")
     except DotcuError as error:
-        cases = [Case(name=_test_name(f"{subject.name}/plan"), work=error)]
+        cases = [(_test_name(f"{subject.name}/plan"), error)]
     yield from cases
 
 
@@ -170,10 +153,10 @@ def _test_name(trial: str) -> str:
     return trial.replace("::", ".").replace("/", ".")
 
 
-def _test(case: Case, item: pytest.Item) -> None:
-    if isinstance(case.work, DotcuError):
-        pytest.fail(str(case.work), pytrace=False)
-    subject, trial = case.work
+def _test(work: Work, item: pytest.Item) -> None:
+    if isinstance(work, DotcuError):
+        pytest.fail(str(work), pytrace=False)
+    subject, trial = work
     try:
         results = _worker(item.config).run(subject, trial)
     except DotcuError as error:  # the machine lacks something, say
@@ -183,40 +166,42 @@ def _test(case: Case, item: pytest.Item) -> None:
     _judge(results, item)
 
 
-def _worker(config: pytest.Config) -> OneByOne:
-    """What runs the trials of this session."""
-    from dotcu.checking.contained import OneByOne
+def _worker(config: pytest.Config) -> TrialWorker:
+    """Return the worker for the trials of this session."""
+    from dotcu.checking.running import TrialWorker
 
-    return config.stash.setdefault(_WORKER, OneByOne())
+    return config.stash.setdefault(_WORKER, TrialWorker())
 
 
 def _judge(results: list[Result], item: pytest.Item) -> None:
     """Let the test fail or be skipped, if the results say so."""
-    from dotcu.checking.outcome import FellShort, Held, Skipped
-    from dotcu.checking.rendering import shortfall
-    from dotcu.checking.reproduce import by_node
+    import msgspec
+
+    from dotcu.checking.checker import by_node
+    from dotcu.checking.report import failure_text
+    from dotcu.checking.trial import Failed, Passed, Skipped
 
     options = {f"--dotcu-{name}": value for name, value in _given(item.config).items()}
     again = by_node(item.nodeid, options)
     short = [
-        shortfall(replace(result, outcome=replace(result.outcome, reproduce=again)))
+        failure_text(replace(result, outcome=msgspec.structs.replace(result.outcome, reproduce=again)))
         for result in results
-        if isinstance(result.outcome, FellShort)
+        if isinstance(result.outcome, Failed)
     ]
     if short:
         pytest.fail("\n".join(short), pytrace=False)
-    if not any(isinstance(result.outcome, Held) for result in results):
-        why = [f"{r.check}: {r.outcome.why}" for r in results if isinstance(r.outcome, Skipped)]
+    if not any(isinstance(result.outcome, Passed) for result in results):
+        why = [f"{r.check}: {r.outcome.reason}" for r in results if isinstance(r.outcome, Skipped)]
         pytest.skip("; ".join(why) or "it looked at nothing")
 
 
 def _told(outcome: Outcome) -> str:
     """An outcome in a line, for JUnit."""
-    from dotcu.checking.outcome import FellShort, Held
+    from dotcu.checking.trial import Failed, Passed
 
-    if isinstance(outcome, FellShort):
-        return f"fell short: {outcome.reason}"
-    if isinstance(outcome, Held):
+    if isinstance(outcome, Failed):
+        return f"failed: {outcome.reason}"
+    if isinstance(outcome, Passed):
         ratio = "" if outcome.ratio is None else f"at {outcome.ratio:.2g} of its bound"
-        return ", ".join(filter(None, ("held", ratio, outcome.note)))
-    return f"skipped: {outcome.why}"
+        return ", ".join(filter(None, ("passed", ratio, outcome.note)))
+    return f"skipped: {outcome.reason}"

@@ -1,28 +1,33 @@
-"""What a check found: a value that prints itself, and has a plain form for programs."""
+"""The report of a check: prints itself, and has a JSON form for programs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from dotcu import report_base
-from dotcu.checking import rendering
-from dotcu.checking.catalogue import Level, of_level
-from dotcu.checking.outcome import REFUSED, FellShort, Held, Result, Skipped
+from dotcu.checking.catalogue import CHECKS, Level, of_level
+from dotcu.checking.trial import REFUSED, Failed, Passed, Result, Skipped
+from dotcu.serialize import plain
 
-VERSION = 2
-"""Of the JSON form; docs/check.md has its keys."""
+VERSION = 3
+"""Of the JSON form; docs/reference/reports.md has its keys."""
 
 _COMPARING = {"numerics", "written"}  # the checks of a call that look at its values
 _DERIVED = re.compile(r"\w+-s\d+-")  # how the name of a case begins that is no sample itself
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class CheckedOverload:
     """An overload that was checked.
 
     Attributes:
@@ -39,21 +44,21 @@ class Checked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Derived:
-    """Of the calls of an overload that dotcu derived, how many were tried, and how many it refused.
+class DerivedCalls:
+    """The number of derived calls of an overload that were tried, and of those that it refused.
 
     Attributes:
-        words: How it refused the first.
+        refusal: The message of the first refusal.
     """
 
     tried: int
     refused: int
-    words: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport(report_base.Report):
-    """What `dotcu.check` found. `str()` of it is a table.
+    """The result of `dotcu.check`. `str()` of it is a table.
 
     Attributes:
         device: Where kernels ran: `simulator`, `cuda:0`.
@@ -70,56 +75,58 @@ class CheckReport(report_base.Report):
     level: str
     seed: int
     only: tuple[str, ...] = ()
-    overloads: tuple[Checked, ...]
+    overloads: tuple[CheckedOverload, ...]
     results: tuple[Result, ...]
     unfinished: int = 0
     seconds: float = 0.0
 
     @property
-    def held(self) -> bool:
-        """Whether nothing fell short, of each overload something was looked at, and nothing is left to do."""
-        held = all(self.held_by(overload.name) for overload in self.overloads)
-        return bool(self.overloads) and held and not self.unfinished
+    def passed(self) -> bool:
+        """True if nothing failed, something of each overload was tried, and nothing is left to do."""
+        passed = all(self.passed_by(overload.name) for overload in self.overloads)
+        return bool(self.overloads) and passed and not self.unfinished
 
     @property
     def failures(self) -> tuple[Result, ...]:
-        """What fell short."""
-        return tuple(result for result in self.results if isinstance(result.outcome, FellShort))
+        """The results that failed."""
+        return tuple(result for result in self.results if isinstance(result.outcome, Failed))
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The names of the checks that the level holds."""
+        """The names of the checks of the level."""
         return of_level(Level[self.level.upper()])
 
-    def held_by(self, overload: str) -> bool:
-        """Whether an overload was looked at, in each of its dtypes, and nothing of it fell short."""
+    def passed_by(self, overload: str) -> bool:
+        """Return whether an overload was tried in each of its dtypes, and nothing of it failed."""
         outcomes = [result.outcome for result in self.results if result.overload == overload]
-        looked = any(not isinstance(outcome, Skipped) for outcome in outcomes) and not self.untried(overload)
-        return looked and not any(isinstance(outcome, FellShort) for outcome in outcomes)
+        looked = any(not isinstance(outcome, Skipped) for outcome in outcomes) and not self.not_tried(
+            overload
+        )
+        return looked and not any(isinstance(outcome, Failed) for outcome in outcomes)
 
-    def untried(self, overload: str) -> dict[str, str]:
-        """Which dtypes of an overload no call was compared in, and why; none where `only` picked trials."""
+    def not_tried(self, overload: str) -> dict[str, str]:
+        """The dtypes of an overload in which no call was compared, and why; none where `only` is given."""
         (one,) = (each for each in self.overloads if each.name == overload)
-        return {} if self.only else {d: why for d in one.dtypes if (why := self._untried(one, d))}
+        return {} if self.only else {d: why for d in one.dtypes if (why := self._not_tried(one, d))}
 
-    def _untried(self, overload: Checked, dtype: str) -> str:
+    def _not_tried(self, overload: CheckedOverload, dtype: str) -> str:
         if dtype in overload.empty:
             return "every sample is empty"
         calls = [r for r in self._calls(overload.name) if _case(r).startswith(f"{dtype}-")]
-        short = any(isinstance(r.outcome, FellShort) for r in calls)
-        if short or any(r.check in _COMPARING and isinstance(r.outcome, Held) for r in calls):
+        short = any(isinstance(r.outcome, Failed) for r in calls)
+        if short or any(r.check in _COMPARING and isinstance(r.outcome, Passed) for r in calls):
             return ""
         return "nothing of it was compared" if calls else "no sample of it"
 
-    def derived(self, overload: str) -> Derived:
-        """How an overload took the calls that dotcu derived of its samples."""
-        outcomes: dict[str, list[Held | FellShort]] = {}
+    def derived(self, overload: str) -> DerivedCalls:
+        """Count the calls that dotcu derived of an overload's samples, and those that it refused."""
+        outcomes: dict[str, list[Passed | Failed]] = {}
         for result in self._calls(overload):
             if _DERIVED.match(_case(result)) and not isinstance(result.outcome, Skipped):
                 outcomes.setdefault(result.trial, []).append(result.outcome)
-        told = [one.note for some in outcomes.values() for one in some if isinstance(one, Held)]
-        refused = [note.removeprefix(REFUSED) for note in told if note.startswith(REFUSED)]
-        return Derived(tried=len(outcomes), refused=len(refused), words=next(iter(refused), ""))
+        notes = [one.note for some in outcomes.values() for one in some if isinstance(one, Passed)]
+        refused = [note.removeprefix(REFUSED) for note in notes if note.startswith(REFUSED)]
+        return DerivedCalls(tried=len(outcomes), refused=len(refused), refusal=next(iter(refused), ""))
 
     def _calls(self, overload: str) -> list[Result]:
         return [result for result in self.results if result.trial.startswith(f"{overload}/call/")]
@@ -131,7 +138,7 @@ class CheckReport(report_base.Report):
         """
         report = {
             "version": VERSION,
-            "held": self.held,
+            "passed": self.passed,
             "device": self.device,
             "level": self.level,
             "seed": self.seed,
@@ -140,24 +147,229 @@ class CheckReport(report_base.Report):
             "unfinished": self.unfinished,
             "seconds": round(self.seconds, 6),
             "overloads": [self._overload(one) for one in self.overloads],
-            "results": [result.to_json() for result in self.results],
+            "results": list(map(result_json, self.results)),
         }
-        return {name: report_base.values(value) for name, value in report.items()}
+        found: dict[str, Any] = plain(report)
+        return found
 
-    def _overload(self, one: Checked) -> dict[str, Any]:
+    def _overload(self, one: CheckedOverload) -> dict[str, Any]:
         derived = self.derived(one.name)
         return {
             "name": one.name,
             "dtypes": one.dtypes,
             "tolerance": one.tolerance,
-            "held": self.held_by(one.name),
-            "untried": self.untried(one.name),
+            "passed": self.passed_by(one.name),
+            "not_tried": self.not_tried(one.name),
             "derived": {"tried": derived.tried, "refused": derived.refused},
         }
 
     def __rich__(self) -> RenderableType:
-        return rendering.table(self)
+        return table(self)
+
+
+def result_json(result: Result) -> dict[str, Any]:
+    """Return a result as the JSON form of a report has it: its outcome's keys beside its own."""
+    named = {"overload": result.overload, "check": result.check, "trial": result.trial}
+    return {**named, **plain(result.outcome), "seconds": round(result.seconds, 6)}
 
 
 def _case(result: Result) -> str:
     return result.trial.rpartition("/")[2]
+
+
+# ---------------------------------------------------------------- as text
+
+SHOWN = 3
+"""So many failures of one check of one overload are shown, and so many notes."""
+
+TOO_FEW_ACCEPTED = 5
+"""The report warns of an overload that refuses all of so many derived calls, or more."""
+
+EVIDENCE_LINES = 20
+"""So many lines of the evidence of a failure are shown."""
+
+_FOLD = 110  # characters: where the list of checks goes on in a new line, wherever it is printed
+_LABEL = 9  # characters of the narrowest first column, so that the tables of overloads mostly line up
+
+
+ReportRow = tuple[str, str, str]
+"""A line of an overload's table: its label, its text and its style."""
+
+
+def table(report: CheckReport) -> RenderableType:
+    """Return the whole report."""
+    parts = [*_head(report)]
+    for overload in report.overloads:
+        head = Text.assemble((overload.name, "bold"), _declared(overload))
+        parts += [Text(), head, _grid(report, overload)]
+    for text in _failures(report):
+        parts += [Text(), text]
+    return Group(*parts, Text(), _conclusion(report))
+
+
+def failure_text(result: Result) -> str:
+    """Return a failure as text: the trial, the check, the reason, the evidence, the line to run again."""
+    assert isinstance(result.outcome, Failed)
+    lines = result.outcome.evidence.splitlines()
+    rest = len(lines) - EVIDENCE_LINES
+    shown = lines if rest <= 0 else [*lines[:EVIDENCE_LINES], f"... and {_count(rest, 'line')} more"]
+    again = [f"again: {result.outcome.reproduce}"] if result.outcome.reproduce else []
+    head = f"{result.trial} FAILED {result.check}: {result.outcome.reason}"
+    return "\n".join([head, *(f"    {line}".rstrip() for line in (*shown, *again))])
+
+
+def nothing_tried(overload: str) -> str:
+    """Say what to do about an overload of which nothing was tried."""
+    name = overload.rpartition("::")[2].partition(".")[0]
+    return f"nothing of it was tried: give the operator samples, with @{name}.samples"
+
+
+# ------------------------------------------------------------------ what was checked
+
+
+def _head(report: CheckReport) -> Iterator[RenderableType]:
+    checks = report.checks
+    yield Text(f"{report.level} on {report.device}, seed {report.seed}, {len(checks)} checks:")
+    yield Constrain(Padding(Text(", ".join(checks)), (0, 0, 0, 4)), _FOLD)
+
+
+def _declared(overload: CheckedOverload) -> str:
+    tolerance = overload.tolerance
+    if isinstance(tolerance, Mapping):
+        told = ", ".join(f"{value:g} for {dtype}" for dtype, value in tolerance.items())
+    else:
+        told = "" if tolerance is None else f"{tolerance:g}"
+    return f"  {', '.join(overload.dtypes)}" + (f"; tolerance {told} (declared)" if told else "")
+
+
+def _grid(report: CheckReport, overload: CheckedOverload) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=_LABEL)
+    grid.add_column(overflow="fold")
+    for label, text, style in (*_rows(report, overload.name), *_unseen(report, overload.name)):
+        grid.add_row(Text(label), Text(text, style=style))
+    return Padding(grid, (0, 0, 0, 2))
+
+
+# ------------------------------------------------------------------ what came of it
+
+
+def _rows(report: CheckReport, overload: str) -> Iterator[ReportRow]:
+    results = [result for result in report.results if result.overload == overload]
+    by_check = {name: [r for r in results if r.check == name] for name in CHECKS}
+    found = {name: some for name, some in by_check.items() if some}
+    for name, some in found.items():
+        short = sum(isinstance(r.outcome, Failed) for r in some)
+        if short:
+            yield name, f"FAILED in {short} of {_count(len(some), 'case')}", "bold red"
+    passed = {name: some for name, some in found.items() if _passed(some)}
+    if passed:
+        compared = any(not isinstance(r.outcome, Skipped) for r in by_check["numerics"])
+        yield "passed", _passed_text(passed, by_name=not compared), ""
+    skipped = _skipped_text(found)
+    if skipped:
+        yield "skipped", skipped, "dim"
+    idle = [name for name in report.checks if name not in found]
+    if idle and results and not report.only and not report.unfinished:
+        yield "not applicable", ", ".join(idle), "dim"
+
+
+def _unseen(report: CheckReport, overload: str) -> Iterator[ReportRow]:
+    """Yield what was not tried, or only in name."""
+    outcomes = [result.outcome for result in report.results if result.overload == overload]
+    if report.only or report.unfinished:
+        return
+    if all(isinstance(outcome, Skipped) for outcome in outcomes):
+        yield "not tried", nothing_tried(overload), "bold red"
+        return
+    for dtype, why in report.not_tried(overload).items():
+        yield "dtype not tried", f"{dtype}: {why}", "bold red"
+    derived = report.derived(overload)
+    if derived.refused == derived.tried >= TOO_FEW_ACCEPTED:
+        refused = f"took none of {derived.tried} derived calls: {derived.refusal}"
+        remedy = "give samples of what it takes, or widen the body"
+        yield "too few inputs accepted", f"{refused}; {remedy}", "yellow"
+
+
+def _passed(results: Iterable[Result]) -> bool:
+    outcomes = [result.outcome for result in results]
+    looked = any(isinstance(outcome, Passed) for outcome in outcomes)
+    return looked and not any(isinstance(outcome, Failed) for outcome in outcomes)
+
+
+def _passed_text(found: Mapping[str, Sequence[Result]], *, by_name: bool) -> str:
+    """Say how many checks passed in how many cases; by name, where values were compared with nothing."""
+    cases = {r.trial for some in found.values() for r in some if isinstance(r.outcome, Passed)}
+    checks = ", ".join(found) if by_name else _count(len(found), "check")
+    ratios = [
+        f"{name} at {ratio:.2g} of its bound"
+        for name, some in found.items()
+        if (ratio := _worst(some)) is not None
+    ]
+    notes = [f"{name}: {told}" for name, some in found.items() if (told := _notes(some))]
+    return "; ".join([f"{checks} in {_count(len(cases), 'case')}", *ratios, *notes])
+
+
+def _worst(results: Iterable[Result]) -> float | None:
+    ratios = (result.outcome.ratio for result in results if isinstance(result.outcome, Passed))
+    return max((ratio for ratio in ratios if ratio is not None), default=None)
+
+
+def _notes(results: Iterable[Result]) -> str:
+    """Return the notes of cases that passed: how many calls were refused, and other notes, each once."""
+    notes = [r.outcome.note for r in results if isinstance(r.outcome, Passed) and r.outcome.note]
+    refused = sum(note.startswith(REFUSED) for note in notes)
+    others = list(dict.fromkeys(note for note in notes if not note.startswith(REFUSED)))
+    if len(others) > 1:
+        others = list(dict.fromkeys(note.partition(":")[0] for note in others))
+    shown = others if len(others) <= SHOWN else [*others[:SHOWN], "..."]
+    return ", ".join([f"{refused} refused"] * bool(refused) + shown)
+
+
+def _skipped_text(found: Mapping[str, Sequence[Result]]) -> str:
+    """Return checks by the reason for which they were skipped, in all cases or in some."""
+    reasons: dict[str, list[str]] = {}
+    for name, some in found.items():
+        why = Counter(r.outcome.reason for r in some if isinstance(r.outcome, Skipped))
+        for reason, count in why.items():
+            part = "" if count == len(some) else f" in {count} of {_count(len(some), 'case')}"
+            reasons.setdefault(reason, []).append(name + part)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+
+def _failures(report: CheckReport) -> Iterator[Text]:
+    """Yield of each check of each overload the first few failures that differ."""
+    groups: dict[tuple[str, str], list[Result]] = {
+        (overload.name, check): [] for overload in report.overloads for check in CHECKS
+    }
+    for result in report.failures:
+        groups[result.overload, result.check].append(result)
+    for (overload, check), some in groups.items():
+        unlike: dict[tuple[str, str], Result] = {}
+        for result in some:
+            assert isinstance(result.outcome, Failed)
+            unlike.setdefault((result.outcome.reason, result.outcome.evidence), result)
+        shown = list(unlike.values())[:SHOWN]
+        for result in shown:
+            head, _, rest = failure_text(result).partition("\n")
+            yield Text.assemble((head, "bold"), f"\n{rest}" if rest else "")
+        more = len(some) - len(shown)
+        if more:
+            told = f"... and {more} more of {overload} failed {check}"
+            yield Text(f"{told}: --json and report.failures have them all")
+
+
+def _conclusion(report: CheckReport) -> Text:
+    cases = _count(len({result.trial for result in report.results}), "case")
+    took = f"{cases}, {report.seconds:.1f} s"
+    if report.unfinished:
+        return Text(f"interrupted: {report.unfinished} more to try; {took}", style="bold red")
+    if report.passed:
+        return Text(f"passed: {_count(len(report.overloads), 'overload')}, {took}", style="bold green")
+    wrong = [one.name for one in report.overloads if not report.passed_by(one.name)]
+    of_all = f"{len(wrong)} of {_count(len(report.overloads), 'overload')}"
+    return Text(f"{'FAILED' if report.failures else 'NOT TRIED'}: {of_all}; {took}", style="bold red")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

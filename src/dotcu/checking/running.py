@@ -1,20 +1,86 @@
-"""Running trials, one after the other, in this process."""
+"""Trials: planned for an overload, and run, in this process or in workers.
+
+An illegal address ends CUDA for its process, a wrong pointer on the CPU ends the process, and a loop
+without end never gives it back. So trials run in workers, where a fresh process can find the operator. A
+trial that ends its worker has failed, and another worker goes on.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from dotcu.checking.blame import located
-from dotcu.checking.outcome import FellShort, Result, Skipped, Verdict
-from dotcu.checking.subject import ReferenceCalls
-from dotcu.checking.trial import Trial
+import torch
+
+from dotcu import workers
+from dotcu.checking import compute_sanitizer
+from dotcu.checking.cases.derived import choose
+from dotcu.checking.catalogue import Level, of_level
+from dotcu.checking.subject import ReferenceCalls, Subject
+from dotcu.checking.target import WORKER, TrialRequest, request_for, resolve
+from dotcu.checking.trial import START_S, Failed, Outcome, Result, Skipped, Trial, Verdict, limit_s
+from dotcu.checking.trials import (
+    call,
+    compiled,
+    errors,
+    fake,
+    fresh_values,
+    gpu,
+    gradients,
+    large,
+    reference,
+    registration,
+    replay,
+    vmap,
+)
 from dotcu.errors import CompileError, EnvironmentFault, UsageError
-from dotcu.kernel.cuda import fault_story
+from dotcu.kernel.driver.cuda import fault_story
+from dotcu.operator import Overload
+from dotcu.serialize import from_plain
+from dotcu.tracebacks import describe
+from dotcu.workers import Channel, Worker, WorkerCrash
+
+_PLANS = (
+    reference.plan,
+    lambda subject: call.plan(subject, choose(subject)),
+    errors.plan,
+    fake.plan,
+    fresh_values.plan,
+    call.plan_simulated,
+    registration.plan,
+    gradients.plan,
+    vmap.plan,
+    compiled.plan,
+    replay.plan,
+    gpu.plan_streams,
+    gpu.plan_graph,
+    gpu.plan_devices,
+    large.plan,
+    compute_sanitizer.plan,
+)
 
 
-def run(trials: Iterable[Trial]) -> Iterator[Result]:
-    """The results of trials, as they come.
+def plan(subject: Subject) -> Iterator[Trial]:
+    """Yield every trial of an overload, the most informative first. Runs no kernel.
+
+    Raises:
+        OperatorError: The `samples` function failed, or gave something else.
+    """
+    wanted = set(of_level(subject.level))
+    for plan_kind in _PLANS:
+        yield from (trial for trial in plan_kind(subject) if wanted & set(trial.checks))
+
+
+# ---------------------------------------------------------------- in this process
+
+
+def run_here(trials: Iterable[Trial]) -> Iterator[Result]:
+    """Run trials in this process, and yield their results as they come.
 
     Raises:
         UsageError, EnvironmentFault: No trial can make sense: it was raised, or caused what was.
@@ -25,7 +91,7 @@ def run(trials: Iterable[Trial]) -> Iterator[Result]:
 
 
 class Runner:
-    """Runs trials, and those no more whose kernel did not compile for one before: one shortfall tells it.
+    """Runs trials; skips those whose kernel did not compile in an earlier one, which has failed for it.
 
     A kernel is compiled for each dtype: one that is wrong for float16 may be tried in float32.
     """
@@ -34,22 +100,17 @@ class Runner:
         self._broken: set[tuple[str, str]] = set()
 
     def run(self, trial: Trial) -> list[Result]:
-        """The results of one trial.
+        """Return the results of one trial.
 
         Raises:
             UsageError, EnvironmentFault: No trial can make sense.
         """
-        of = trial.overload, trial.case.partition("-")[0]  # float32, of float32-s0-n33
-        if of in self._broken:
-            why = Skipped(why="its kernel does not compile")
-            return [
-                Result(overload=trial.overload, check=check, trial=trial.name, outcome=why)
-                for check in trial.checks
-            ]
+        dtype = trial.case.partition("-")[0]  # float32, of float32-s0-n33
+        if (trial.overload, dtype) in self._broken:
+            return _all_skipped(trial, "its kernel does not compile")
         results = run_one(trial)
-        outcomes = [result.outcome for result in results]
-        if any(isinstance(one, FellShort) and one.reason == _NO_CODE for one in outcomes):
-            self._broken.add(of)
+        if any(isinstance(r.outcome, Failed) and r.outcome.reason == _NO_CODE for r in results):
+            self._broken.add((trial.overload, dtype))
         return results
 
 
@@ -57,14 +118,11 @@ _NO_CODE = "a kernel does not compile"
 
 
 def run_one(trial: Trial) -> list[Result]:
-    """The results of one trial; what it raises is one."""
+    """Return the results of one trial; an error that it raises is one."""
     start = time.perf_counter()
     verdicts = _verdicts(trial)
     seconds = time.perf_counter() - start
-    return [
-        Result(overload=trial.overload, check=check, trial=trial.name, outcome=outcome, seconds=seconds)
-        for check, outcome in verdicts
-    ]
+    return [_result(trial, check, outcome, seconds) for check, outcome in verdicts]
 
 
 def _verdicts(trial: Trial) -> list[Verdict]:
@@ -81,17 +139,290 @@ def _verdicts(trial: Trial) -> list[Verdict]:
 
 def _raised(trial: Trial, error: BaseException) -> Verdict:
     story = fault_story(error)
-    evidence = f"{located(error)}\n{story}" if story else located(error)
+    evidence = f"{describe(error)}\n{story}" if story else describe(error)
     causes = list(_causes(error))
     if any(isinstance(cause, ReferenceCalls) for cause in causes):
-        return "reference", FellShort(reason="the reference calls an operator of dotcu", evidence=evidence)
+        return "reference", Failed(reason="the reference calls an operator of dotcu", evidence=evidence)
     compiles = not any(isinstance(cause, CompileError) for cause in causes)
     reason = f"it raises {type(error).__name__}" if compiles else _NO_CODE
-    return trial.checks[0], FellShort(reason=reason, evidence=evidence)
+    return trial.checks[0], Failed(reason=reason, evidence=evidence)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was raised from: torch wraps some of what it catches."""
+    """Yield an error and those that it was raised from: torch wraps some of what it catches."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _result(trial: Trial, check: str, outcome: Outcome, seconds: float = 0.0) -> Result:
+    return Result(overload=trial.overload, check=check, trial=trial.name, outcome=outcome, seconds=seconds)
+
+
+def _all_skipped(trial: Trial, reason: str) -> list[Result]:
+    return [_result(trial, check, Skipped(reason=reason)) for check in trial.checks]
+
+
+# ---------------------------------------------------------------- in workers
+
+MOST_WORKERS = 4
+"""At once. On a GPU each has a context of half a gigabyte."""
+
+WORTH_WORKERS = {"cpu": 300, "cuda": 0}
+"""With more trials than that workers are started, by the device's type: each takes seconds to get ready."""
+
+TRIALS_PER_WORKER = 75
+"""So many make another worker worth its start."""
+
+TASKS_PER_WORKER = 4
+"""So that no worker is left with much when the others have nothing more to do."""
+
+MOST_CRASHES = 3
+"""So many workers an overload may end; the remainder of its trials is skipped."""
+
+ALONE = {"large"}
+"""Kinds of trials that take most of a GPU: they come after the others, one by one."""
+
+Task = tuple[TrialRequest, list[Trial]]
+"""Trials of one overload for one worker, and the request without their names."""
+
+
+def run(subjects: Sequence[Subject], trials: Sequence[Trial], jobs: int | None = None) -> Iterator[Result]:
+    """Run trials, in workers where that is possible and worth it, and yield their results as they come.
+
+    Args:
+        subjects: The overloads that the trials are of.
+        trials: What `plan` gave for them.
+        jobs: How many workers run at once, 0 for none; by default what the machine and the work suggest.
+
+    Raises:
+        UsageError, EnvironmentFault: No trial can make sense.
+    """
+    requests = {subject.name: request for subject in subjects if (request := request_for(subject))}
+    movable = [trial for trial in trials if trial.overload in requests]
+    native = any(not subject.has_body and subject.name in requests for subject in subjects)
+    begin_here = jobs is None and not native
+    if jobs is None:
+        jobs = jobs_for(subjects[0].device, len(movable), native=native) if subjects else 0
+    if not jobs:
+        yield from run_here(trials)
+        return
+    tools = [trial for trial in movable if trial.kind in compute_sanitizer.TOOLS]
+    on_gpu = subjects[0].on_gpu
+    alone = [trial for trial in movable if trial.kind in ALONE and on_gpu]
+    others = [trial for trial in movable if trial not in alone and trial not in tools]
+    threads = max(1, torch.get_num_threads() // jobs)
+    shared = {name: replace(request, threads=threads) for name, request in requests.items()}
+    yield from run_in_workers(split(shared, others, jobs), jobs, begin_here=begin_here and not on_gpu)
+    yield from run_in_workers(split(requests, alone, 1), 1)
+    yield from compute_sanitizer.run(requests, tools) if on_gpu else run_here(tools)
+    yield from run_here(trial for trial in trials if trial.overload not in requests)
+
+
+def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
+    """Return how many workers run so many trials on a device; 0 where this process does so itself.
+
+    Args:
+        device: Where kernels run.
+        count: How many trials a fresh process can find.
+        native: A library computes some, and a fault of it may end its process.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not native and (count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2)):
+        return 0
+    return min(MOST_WORKERS, cores, 1 + count // TRIALS_PER_WORKER)
+
+
+def split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
+    """Return trials as tasks: by overload, and in several parts where there are several workers.
+
+    Args:
+        requests: By overload.
+        trials: Of any of them.
+        jobs: How many workers take them.
+    """
+    most = max(1, len(trials) if jobs == 1 else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
+    by_overload: dict[str, list[Trial]] = {}
+    for trial in trials:
+        by_overload.setdefault(trial.overload, []).append(trial)
+    return [
+        (requests[name], own[start : start + most])
+        for name, own in by_overload.items()
+        for start in range(0, len(own), most)
+    ]
+
+
+def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False) -> Iterator[Result]:
+    """Run tasks in several workers, and yield the results in the order in which they come.
+
+    Args:
+        tasks: What `split` returns.
+        jobs: How many workers.
+        begin_here: Run trials in this process until a worker is ready.
+    """
+    queued = deque(tasks)
+    pool = [Worker(WORKER) for _ in range(min(jobs, len(queued)))]
+    crashes: Counter[str] = Counter()
+    try:
+        if begin_here:
+            yield from _begin_here(queued, pool)
+        left = iter(lambda: queued.popleft() if queued else None, None)
+        yield from workers.run_pool(pool, left, functools.partial(_run_task, crashes=crashes))
+    finally:
+        for worker in pool:
+            worker.close()
+
+
+def _begin_here(queued: deque[Task], pool: Sequence[Worker]) -> Iterator[Result]:
+    for worker in pool:
+        worker.start()
+    runner = Runner()
+    while queued and not any(worker.is_ready() for worker in pool):
+        request, trials = queued.popleft()
+        yield from runner.run(trials[0])
+        if trials[1:]:
+            queued.appendleft((request, trials[1:]))
+
+
+def _run_task(worker: Worker, task: Task, crashes: Counter[str]) -> Iterator[Result]:
+    """Have a worker run trials, again after each that ends it, and yield their results."""
+    request, trials = task
+    waiting = {trial.name: trial for trial in trials}
+    while waiting:
+        if crashes[request.overload] >= MOST_CRASHES:
+            yield from _skip(waiting, f"other trials of it ended their process {MOST_CRASHES} times")
+            return
+        yield from _ask(worker, request, waiting, crashes)
+
+
+def _ask(
+    worker: Worker, request: TrialRequest, waiting: dict[str, Trial], crashes: Counter[str]
+) -> Iterator[Result]:
+    """Ask a worker for the trials that wait, and take out of these what was begun."""
+    trial, failed, start = None, False, time.perf_counter()
+    planned = dict(waiting)
+    try:
+        worker.send(replace(request, trials=tuple(waiting)))
+        while (reply := worker.receive(START_S if trial is None else limit_s(trial.kind))) is not None:
+            if "begin" in reply:
+                trial, failed, start = planned[reply["begin"]], False, time.perf_counter()
+                waiting.pop(trial.name, None)
+            elif "result" in reply:
+                result = from_plain(Result, reply["result"])
+                failed = failed or isinstance(result.outcome, Failed)
+                yield result
+            else:
+                trial = None
+    except WorkerCrash as crash:
+        if worker.closed:
+            waiting.clear()
+            return
+        crashes[request.overload] += 1
+        if not failed:
+            trial = trial or waiting.pop(next(iter(waiting)))  # it died over the plan, or between two trials
+            outcome = Failed(reason=crash.reason, evidence=crash.evidence)
+            yield _result(trial, trial.checks[0], outcome, time.perf_counter() - start)
+    else:
+        reason = "another process plans no such trial: samples must be the same whenever torch's seed is"
+        yield from _skip(waiting, reason)
+
+
+def _skip(waiting: dict[str, Trial], reason: str) -> Iterator[Result]:
+    for trial in waiting.values():
+        yield from _all_skipped(trial, reason)
+    waiting.clear()
+
+
+class TrialWorker:
+    """Runs trials one at a time, for pytest: in a worker, but in this process in the simulator."""
+
+    def __init__(self) -> None:
+        self._worker = Worker(WORKER)
+        self._crashes: Counter[str] = Counter()
+
+    def run(self, subject: Subject, trial: Trial) -> list[Result]:
+        """Return the results of one trial.
+
+        Raises:
+            UsageError, EnvironmentFault: No trial can make sense.
+        """
+        request = None if subject.simulated else request_for(subject)
+        if request is None:
+            return run_one(trial)
+        return list(_run_task(self._worker, (request, [trial]), self._crashes))
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        self._worker.close()
+
+
+# ---------------------------------------------------------------- inside a worker
+
+
+def serve(request: Any, channel: Channel) -> None:
+    """Run the trials of a request.
+
+    Replies `{"begin": name}`, `{"result": ...}` for each verdict and `{"end": name}`, trial by trial.
+    """
+    wanted = from_plain(TrialRequest, request)
+    torch.set_num_threads(wanted.threads)
+    runner = Runner()
+    for trial in _planned(wanted):
+        with channel.step(trial.name, limit_s(trial.kind)):
+            channel.reply({"begin": trial.name})
+            for result in runner.run(trial):
+                channel.reply({"result": result})
+        require_usable(torch.device(wanted.device))
+        channel.reply({"end": trial.name})
+
+
+def _planned(request: TrialRequest) -> list[Trial]:
+    every = _plan_once(replace(request, trials=(), threads=0))
+    return [trial for trial in every if request.bare or trial.name in request.trials]
+
+
+@functools.lru_cache(maxsize=4)  # samples on the GPU stay in memory while their plan does
+def _plan_once(request: TrialRequest) -> tuple[Trial, ...]:
+    subject = Subject(
+        overload=_overload(request.target, request.overload),
+        device=torch.device(request.device),
+        level=Level(request.level),
+        seed=request.seed,
+    )
+    return tuple((compute_sanitizer.bare if request.bare else plan)(subject))
+
+
+def _overload(target: str, name: str) -> Overload:
+    for operator in _operators(target):
+        for overload in operator.overloads.values():
+            if overload.qualified_name == name:
+                return overload  # type: ignore[no-any-return]
+    raise UsageError(
+        f"{target} has no overload {name!r} in a fresh process, where trials run.\n"
+        "Define operators whenever their file is imported, whatever the program does."
+    )
+
+
+@functools.cache
+def _operators(target: str) -> list[Any]:
+    return [operator for _, operator in resolve(target)]
+
+
+def require_usable(device: torch.device) -> None:
+    """Refuse to go on where no more work can be done on a device in this process.
+
+    A kernel's fault ends CUDA for its process. A capture that failed may leave torch's generator in its
+    hands, which a random number shows.
+
+    Raises:
+        workers.Unusable: It cannot; the message says why.
+    """
+    if device.type != "cuda":
+        return
+    try:
+        torch.cuda.synchronize(device)
+        torch.empty(1, device=device).uniform_()
+        torch.cuda.synchronize(device)
+    except RuntimeError as error:  # torch.AcceleratorError is one
+        reason = fault_story(error) or f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        raise workers.Unusable(reason) from error

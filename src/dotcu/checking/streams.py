@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 POOL = 32
-"""How many streams torch hands out, in turns."""
+"""The number of streams that torch hands out, one after the other."""
 
 
 def pool() -> list[torch.cuda.Stream]:

@@ -1,4 +1,4 @@
-"""What is checked: one overload, on one device, at one level, from one seed."""
+"""The subject of a check: one overload, on one device, at one level, from one seed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dotcu.checking.cases.case import Case, seed_of, short
-from dotcu.checking.cases.given import samples_of
+from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
 from dotcu.checking.catalogue import Level
-from dotcu.checking.memory import Allocated, poisoning
+from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory
 from dotcu.checking.numerics import outputs
-from dotcu.checking.returned import require_memory
 from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
-from dotcu.kernel.context import current
+from dotcu.kernel.scope import current_scope
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies
 
@@ -27,7 +25,7 @@ NO_BODY = "a library computes it, so there is no body to run in the simulator"
 """Why the simulator finds nothing in it."""
 
 REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
-"""How an operator refuses a call that its reference would take."""
+"""The errors by which an operator may refuse a call that its reference would take."""
 
 
 class ReferenceCalls(OperatorError):
@@ -37,11 +35,11 @@ class ReferenceCalls(OperatorError):
 def _calls(judged: str, called: str) -> ReferenceCalls:
     return ReferenceCalls(
         f"the reference of {judged} calls the operator {called}.\n"
-        "An oracle must not hang on what it judges: compute by torch alone."
+        "An oracle must not depend on what it judges: compute by torch alone."
     )
 
 
-class _Without(TorchFunctionMode):
+class _RefusedOperator(TorchFunctionMode):
     """Refuse calls of an operator that a library computes: no body tells of them."""
 
     def __init__(self, overload: Overload) -> None:
@@ -79,17 +77,17 @@ class Subject:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether kernels run on a GPU."""
+        """Return whether kernels run on a GPU."""
         return self.device.type == "cuda"
 
     @property
     def has_body(self) -> bool:
-        """Whether a body computes it, which dotcu can look into, and not a library."""
+        """Return whether a body computes it, which dotcu can look into, and not a library."""
         return self.overload.body is not None
 
     @property
     def simulated(self) -> bool:
-        """Whether calls run in the simulator."""
+        """Return whether calls run in the simulator."""
         return self.has_body and not self.on_gpu
 
     @property
@@ -108,18 +106,18 @@ class Subject:
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether the same arguments give the same bits, as far as its author says."""
+        """Return whether the same arguments give the same bits, as far as its author says."""
         return not (
             self.declares(torch.Tag.nondeterministic_bitwise)
             or self.declares(torch.Tag.nondeterministic_seeded)
         )
 
     def declares(self, tag: torch.Tag) -> bool:
-        """Whether the author gave the operator one of torch's tags."""
+        """Return whether the author gave the operator one of torch's tags."""
         return tag in self.overload.tags
 
     def tolerance(self, dtype: torch.dtype) -> float | None:
-        """What the author declared for a dtype, None where the bounds are dotcu's."""
+        """Return the tolerance that the author declared for a dtype; None where the bounds are dotcu's."""
         declared = self.overload.tolerance
         return declared.get(dtype) if isinstance(declared, Mapping) else declared
 
@@ -145,18 +143,18 @@ class Subject:
         return min(cases, key=lambda case: sum(t.numel() for t in case.sample.tensors), default=None)
 
     def refuses(self, error: BaseException) -> bool:
-        """Whether an error is how the operator refuses a call; a library's checks raise RuntimeError."""
+        """Return whether the operator refuses a call by an error; a library's checks raise RuntimeError."""
         return isinstance(error, REFUSALS) or (not self.has_body and type(error) is RuntimeError)
 
     def place(self, seed: int | None = None) -> AbstractContextManager[object]:
-        """What calls are made in: the simulator, for CPU tensors.
+        """Return the context in which calls are made: the simulator, for CPU tensors.
 
         Args:
             seed: Shuffles warps and colliding atomics of the simulator.
         """
         return simulate(seed=seed) if self.simulated else nullcontext()
 
-    def poisoning(self, byte: int) -> AbstractContextManager[Allocated]:
+    def poisoning(self, byte: int) -> AbstractContextManager[PoisonedBuffers]:
         """Fill with a byte what the operator allocates of torch, until the block ends."""
         return poisoning(byte, None if self.has_body else self.overload.torch_op)
 
@@ -177,9 +175,14 @@ class Subject:
     def gives(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> tuple[torch.Tensor, ...]:
-        """What a call that was made gives: what it returned, and what it wrote of its arguments, in one row.
+        """Return the tensors that a call returned, and the arguments that it wrote, in one row.
 
         The result may be that of anything that is called as the operator is: of a reference, say.
+
+        Args:
+            args: Positional arguments of the call.
+            kwargs: Its arguments by keyword.
+            result: What it returned.
         """
         signature = self.overload.signature
         if self.overload.functional is not None or not signature.mutates:
@@ -200,7 +203,7 @@ class Subject:
             yield
 
     def for_reference(self, sample: Sample) -> Sample:
-        """What the reference takes: copies on the CPU, without what the call only writes."""
+        """Return the inputs of the reference: copies on the CPU, without what the call only writes."""
         return self.inputs(sample).map_tensors(lambda tensor: tensor.detach().clone().cpu())
 
     def inputs(self, sample: Sample) -> Sample:
@@ -211,7 +214,7 @@ class Subject:
         return Sample(*sample.args, **{name: v for name, v in sample.kwargs.items() if name not in outs})
 
     def reference_error(self, sample: Sample) -> Exception | None:
-        """What the reference raises on a call; None where it computes, or there is none.
+        """Return the error that the reference raises on a call; None where it computes, or there is none.
 
         Raises:
             ReferenceCalls: It has an operator compute, and so says nothing of the call.
@@ -228,11 +231,11 @@ class Subject:
 
     def _without_bodies(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def refuse() -> AbstractContextManager[object]:
-            raise _calls(self.name, current().operator)
+            raise _calls(self.name, current_scope().operator)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with around_bodies(refuse), _Without(self.overload):
+            with around_bodies(refuse), _RefusedOperator(self.overload):
                 return function(*args, **kwargs)
 
         return call

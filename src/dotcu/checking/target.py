@@ -8,13 +8,18 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from dotcu.checking.blame import blaming
+import torch
+
+from dotcu.checking.subject import Subject
 from dotcu.errors import UsageError
-from dotcu.operator import Operator
+from dotcu.operator import Operator, Overload
+from dotcu.tracebacks import as_user_error
 
 _PREFIX = "_dotcu_target_"
 """Before a file's name, to make its module's: json.py must not meet the real json."""
@@ -91,7 +96,7 @@ def _module(place: str) -> ModuleType:
     path = Path(place)
     if path.suffix == ".py" or path.is_file():
         return _from_file(path)
-    with blaming(UsageError, *_cannot_be_imported(place)):
+    with as_user_error(UsageError, *_cannot_be_imported(place)):
         if not _exists(place):
             raise UsageError(
                 f"there is no file and no importable module {place!r}.\n"
@@ -101,7 +106,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _exists(name: str) -> bool:
-    """Whether there is a module of that name. Imports the packages that it is in, which may fail."""
+    """Return whether there is a module of that name. Imports the packages that it is in, which may fail."""
     if not all(part.isidentifier() for part in name.split(".")):
         return False
     try:
@@ -113,7 +118,7 @@ def _exists(name: str) -> bool:
 
 
 def _cannot_be_imported(place: object) -> tuple[str, str]:
-    """What happened, and what to do."""
+    """Return the first line of the error, and the last."""
     return f"{place} cannot be imported", "For the whole traceback, run the command again with DOTCU_DEBUG=1."
 
 
@@ -129,7 +134,7 @@ def _from_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with blaming(UsageError, *_cannot_be_imported(path)), _registered(module), _searching(path.parent):
+    with as_user_error(UsageError, *_cannot_be_imported(path)), _registered(module), _searching(path.parent):
         spec.loader.exec_module(module)
     return module
 
@@ -161,3 +166,99 @@ def _nearest(path: Path) -> str:
     names: Sequence[str] = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"\nDid you mean {path.parent / close[0]}?" if close else ""
+
+
+# ---------------------------------- where another process finds an operator: the other direction of target.py
+
+
+def target_of(overload: Overload) -> str | None:
+    """A target that gives the operator of an overload in a fresh process with this one's `sys.path`.
+
+    Returns:
+        `package.module:name` or `/path/ops.py:name`. None where there is none: the operator is of
+        `__main__`, was made in a function, or is not what its module has by that name any more.
+    """
+    module = sys.modules.get(overload.__module__)
+    place = None if module is None else _place(module)
+    if module is None or place is None:
+        return None
+    for name, operator in operators(module):
+        if any(one is overload for one in operator.overloads.values()):
+            return f"{place}:{name}"
+    return None
+
+
+def _place(module: ModuleType) -> str | None:
+    file = getattr(module, "__file__", None)
+    if module.__name__ == "__main__" or not file or not Path(file).is_file():
+        return None
+    if module.__name__.startswith(_PREFIX):
+        return None if ":" in file else file
+    return module.__name__ if _is_imported_from(module.__name__, Path(file)) else None
+
+
+def _is_imported_from(name: str, file: Path) -> bool:
+    """Return whether an import by that name, where nothing is imported yet, reaches that file."""
+    spec: ModuleSpec | None = None
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        inside = None if spec is None else spec.submodule_search_locations
+        if spec is not None and inside is None:
+            return False
+        spec = _find(".".join(parts[:end]), inside)
+        if spec is None:
+            return False
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file.resolve()
+
+
+def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Ask the finders for a spec; `importlib.util.find_spec` would return what is imported already."""
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = None if find is None else find(name, path)
+        if isinstance(spec, ModuleSpec):
+            return spec
+    return None
+
+
+WORKER = "dotcu.checking.running:serve"
+"""The function that takes requests in a worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRequest:
+    """Trials of one overload, for a worker.
+
+    Attributes:
+        target: Where a fresh process finds the overload's operator: `ops.py:scale_add`.
+        overload: Its qualified name.
+        level: A `Level`, as its number.
+        trials: Names; they are run in the order of the plan.
+        threads: How many threads torch may use on the CPU.
+        bare: Make one bare call instead, for compute-sanitizer to watch.
+    """
+
+    target: str
+    overload: str
+    device: str
+    level: int
+    seed: int
+    trials: tuple[str, ...]
+    threads: int
+    bare: bool = False
+
+
+def request_for(subject: Subject) -> TrialRequest | None:
+    """Return a request for trials of a subject, as yet none; None where a fresh process cannot find it."""
+    target = target_of(subject.overload)
+    if target is None:
+        return None
+    return TrialRequest(
+        target=target,
+        overload=subject.name,
+        device=str(subject.device),
+        level=int(subject.level),
+        seed=subject.seed,
+        trials=(),
+        threads=torch.get_num_threads(),
+    )

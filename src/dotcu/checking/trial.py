@@ -1,27 +1,88 @@
-"""Trials: the pieces of work that a check consists of.
-
-A trial runs by itself, alone or after others, in this process or in another, and finds the same each
-time: planning makes trials with names, running one needs no other.
-"""
+"""Trials, the pieces of work of a check, and their outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from dotcu.checking.outcome import Verdict
+import msgspec
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True, tag_field="outcome", tag="passed"):
+    """The check found nothing wrong.
+
+    Attributes:
+        note: What a reader should know all the same: "refused: ArgumentError: ...".
+        ratio: The worst error over its bound, where there is one.
+    """
+
+    note: str = ""
+    ratio: float | None = None
+
+    @staticmethod
+    def refused(error: BaseException) -> Passed:
+        """Return the outcome of a call that may be refused, and was, by an error that says so."""
+        message = str(error).strip().partition("\n")[0]
+        return Passed(note=f"{REFUSED}{type(error).__name__}: {message}")
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag_field="outcome", tag="failed"):
+    """The check found something wrong.
+
+    Attributes:
+        reason: What is wrong, in one line.
+        evidence: The values that show it, on lines of their own; may be empty.
+        reproduce: The line that runs this case again; whoever runs the plan fills it in.
+    """
+
+    reason: str
+    evidence: str = ""
+    reproduce: str = ""
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag_field="outcome", tag="skipped"):
+    """The check did not run, for a reason."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Passed | Failed | Skipped
+REFUSED = "refused: "
+"""Begins the note of a call that passed because it was refused with a clear error."""
+
+Verdict: TypeAlias = tuple[str, Outcome]
+"""A check's name, and its outcome."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A verdict, and the trial that gave it.
+
+    Attributes:
+        overload: The qualified name: `mylib::scale_add.out`.
+        check: A name out of `catalogue.CHECKS`.
+        trial: The trial's name; `--only` takes it.
+        seconds: The duration of the whole trial.
+    """
+
+    overload: str
+    check: str
+    trial: str
+    outcome: Outcome
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One piece of work.
+    """A piece of work.
 
     Attributes:
         overload: The qualified name: `mylib::scale_add.out`.
         kind: What is done: `call`, or the name of the check.
         case: With what; a case's name, say.
-        checks: The checks that it speaks of. What it raises itself counts against the first.
-        run: Does the work. Gives at most one verdict for each check.
+        checks: The checks that it gives verdicts on. An error that it raises counts against the first.
+        run: Does the work. Yields at most one verdict for each check.
     """
 
     overload: str
@@ -32,5 +93,22 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name that `--only` takes: `mylib::scale_add.out/call/float32-s0-n33`."""
+        """Return the name that `--only` takes: `mylib::scale_add.out/call/float32-s0-n33`."""
         return "/".join(filter(None, (self.overload, self.kind, self.case)))
+
+
+# ---------------------------------------------------------------- how long a trial may take, in a worker
+
+START_S = 300.0
+"""Within which a worker has imported the target and planned its trials: files may compile when imported."""
+
+LIMIT_S = 120.0
+"""Of one trial, unless its kind is in the table."""
+
+LIMITS_S = {"compile": 300.0, "large": 180.0}
+"""By kind: torch's compiler takes its time, and so do gigabytes."""
+
+
+def limit_s(kind: str) -> float:
+    """Return the seconds within which a trial of a kind must end."""
+    return LIMITS_S.get(kind, LIMIT_S)

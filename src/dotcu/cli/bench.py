@@ -14,9 +14,9 @@ from dotcu.cli import console, progress
 from dotcu.errors import EXIT_FELL_SHORT, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.benchmark.measured import L2
-    from dotcu.benchmark.planned import Bounded, Planned
-    from dotcu.benchmark.report import BenchReport
+    from dotcu.benchmark.bencher import RunPlan
+    from dotcu.benchmark.reports.report import BenchReport
+    from dotcu.benchmark.results import L2
 
 _Words = Optional[str]  # noqa: UP045  (typer reads annotations at run time, also on Python 3.10)
 _File = Optional[Path]  # noqa: UP045
@@ -75,7 +75,7 @@ def command(
     _look_ahead(save=save, compare=compare, plot=plot)
     states: tuple[L2, ...] = ("cold",) if cold else ("warm",) if warm else ("cold", "warm")
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
-        planned = _plan(
+        plan = _plan(
             target,
             against=_names(against),
             shapes=shapes,
@@ -84,7 +84,7 @@ def command(
             device=device,
             gpu=gpu,
         )
-        report = _run(planned)
+        report = _run(plan)
     if report.estimate is not None:
         _refuse_without_figures({"--save": save, "--compare": compare, "--plot": plot})
     if compare is not None and report.rows:
@@ -99,7 +99,7 @@ def command(
         report.plot(plot)
     if report.interrupted:
         raise KeyboardInterrupt
-    if not report.held:
+    if not report.passed:
         raise typer.Exit(EXIT_FELL_SHORT)
 
 
@@ -125,10 +125,10 @@ def _show_first_call(target: str, *, as_json: bool) -> None:
 
 def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -> None:
     """Refuse now what would fail when everything is measured."""
-    from dotcu.benchmark import plotting, store
+    from dotcu.benchmark.reports import plotting, saved_runs
 
     if compare is not None:
-        store.read(compare)
+        saved_runs.read_runs(compare)
     if plot is not None:
         plotting.require(plot)
     if save is not None and (save.is_dir() or not save.parent.is_dir()):
@@ -137,7 +137,7 @@ def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -
         raise UsageError(f"the report cannot be saved: {what}.\nType: --save {example}")
 
 
-def _plan(target: str, **wanted: Any) -> Planned | Bounded:
+def _plan(target: str, **wanted: Any) -> RunPlan:
     """Plan the target's operators; what was not asked for is as `prepare` has it."""
     from dotcu.benchmark.bencher import prepare
     from dotcu.checking.target import resolve
@@ -151,15 +151,15 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _run(planned: Planned | Bounded) -> BenchReport:
+def _run(plan: RunPlan) -> BenchReport:
     """Run what is planned, to its end or to an interrupt."""
     rows, interrupted = [], True
-    with contextlib.suppress(KeyboardInterrupt), progress.measuring(planned.total) as tell:
-        for row in planned.run():
+    with contextlib.suppress(KeyboardInterrupt), progress.measuring(plan.total) as tell:
+        for row in plan.run():
             rows.append(row)
             tell(row)
         interrupted = False
-    return planned.report(rows, interrupted=interrupted)
+    return plan.report(rows, interrupted=interrupted)
 
 
 def _refuse_without_figures(files: Mapping[str, Path | None]) -> None:

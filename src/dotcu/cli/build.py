@@ -1,21 +1,104 @@
-"""`dotcu build`: one wheel for every Python and torch; of kernels alone, for every CPU too."""
+"""`dotcu build` of a project with native code: one wheel for every Python and torch of a platform."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from dotcu import settings
-from dotcu.cli import console, native_build, progress
-from dotcu.errors import EXIT_FELL_SHORT
+from dotcu.cli import console, progress
+from dotcu.errors import EXIT_FELL_SHORT, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.shipping.building import Plan
-    from dotcu.shipping.clean import Checked
+    from dotcu.shipping.building import WheelPlan
+    from dotcu.shipping.clean import CleanRun
     from dotcu.shipping.contents import Contents
+    from dotcu.shipping.native_wheel import NativeWheel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of `dotcu build` for native code."""
+
+    out: Path
+    arch: str | None
+    isolated: bool
+    check: bool
+    cpu_only: bool
+
+
+def refuse(given: Mapping[str, bool], what: str) -> None:
+    """Refuse options that a project has no use for.
+
+    Raises:
+        UsageError: One of them was given.
+    """
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} is not for {what}.\nLeave it out: dotcu build")
+
+
+def build_native(folder: Path, options: Options, *, as_json: bool) -> None:
+    """Compile, make the wheel, audit it, and print what was found.
+
+    Args:
+        folder: The project's.
+        options: As the command line gives them.
+        as_json: Whether to print JSON.
+    """
+    with ExitStack() as asked:
+        if options.arch is not None:
+            asked.enter_context(settings.override(arch_list=options.arch))
+        if options.cpu_only:
+            asked.enter_context(settings.override(use_cuda=False))
+        made = _make_native(folder, options)
+        checked = _check_native(made) if options.check and made.audit.passed else None
+    if as_json:
+        values = {"compiled_with": made.compiled_with, **made.audit.to_json()}
+        console.as_json({**values, "checked": checked.to_json() if checked else None})
+    else:
+        _show_native(made, checked)
+    if not made.audit.passed or (checked is not None and not checked.passed):
+        raise typer.Exit(EXIT_FELL_SHORT)
+
+
+def _make_native(folder: Path, options: Options) -> NativeWheel:
+    from dotcu.shipping import building, native_library, native_wheel, project
+    from dotcu.shipping.audit import require_tools
+
+    described = project.find(folder.absolute())
+    require_tools()
+    planned = native_library.prepare(described)
+    out = described.root / options.out
+    with building.folder_for(out):
+        built = native_library.build(planned)
+        return native_wheel.make(planned, built, out, isolated=options.isolated)
+
+
+def _check_native(made: NativeWheel) -> CleanRun:
+    from dotcu.shipping.clean import check_by_tests
+
+    return check_by_tests(made.audit.wheel, made.planned.project.root)
+
+
+def _show_native(made: NativeWheel, checked: CleanRun | None) -> None:
+    console.say(made.compiled_with)
+    console.show(made.audit)
+    if not made.audit.passed:
+        console.complain("the audit refuses this wheel, and it is not kept.")
+    elif checked is not None:
+        console.show(checked)
+    else:
+        console.say(f"{made.audit.wheel}\nTo try it as its users will, type: dotcu build --check")
+        console.say(f"To publish it, type: {made.audit.upload}")
+
+
+# `dotcu build`: one wheel for every Python and torch; of kernels alone, for every CPU too.
 
 
 def command(
@@ -57,13 +140,11 @@ def command(
     if described.native is not None:
         given = {"--nvrtc": nvrtc is not None, "--locked": locked, "--cubins": cubins is not None}
         given["--cpp"] = cpp
-        native_build.refuse(given, "a project with native code, whose wheel holds a library")
-        options = native_build.Options(
-            out=out, arch=arch_list, isolated=isolation, check=check, cpu_only=cpu_only
-        )
-        native_build.run(folder, options, as_json=as_json)
+        refuse(given, "a project with native code, whose wheel holds a library")
+        options = Options(out=out, arch=arch_list, isolated=isolation, check=check, cpu_only=cpu_only)
+        build_native(folder, options, as_json=as_json)
         return
-    native_build.refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
+    refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
     with ExitStack() as asked:
         if arch_list is not None:
             asked.enter_context(settings.override(arch_list=arch_list))
@@ -75,15 +156,15 @@ def command(
         console.as_json(_values(planned, made, checked))
     else:
         _show(planned, made, checked)
-    if checked is not None and not checked.held:
+    if checked is not None and not checked.passed:
         raise typer.Exit(EXIT_FELL_SHORT)
 
 
 def _make(
     folder: Path, out: Path, cubins: Path | None, *, cpp: bool, locked: bool, isolated: bool
-) -> tuple[Plan, Contents]:
-    from dotcu.shipping import building, exporting, project
-    from dotcu.shipping.cpp import wheel
+) -> tuple[WheelPlan, Contents]:
+    from dotcu.shipping import assembling, building, project
+    from dotcu.shipping.cpp import library
 
     described = project.find(folder.absolute())
     building.require_folder(described.root / out)
@@ -91,22 +172,22 @@ def _make(
     with progress.counting(len(planned.jobs), "compiling") as tell:
         made = building.compile_kernels(planned, tell)
     if cubins is not None:
-        exporting.export(made, cubins)
+        assembling.export(made, cubins)
     if not cpp:
         return planned, building.make_wheel(planned, described.root / out, isolated=isolated)
-    written = wheel.write(planned, made)
+    written = library.write(planned, made)
     for note in written.notes:
         console.note(note)
-    return planned, wheel.make(planned, written, described.root / out, isolated=isolated)
+    return planned, library.make(planned, written, described.root / out, isolated=isolated)
 
 
-def _check(wheel: Path, planned: Plan) -> Checked:
+def _check(wheel: Path, planned: WheelPlan) -> CleanRun:
     from dotcu.shipping.clean import check
 
     return check(wheel, planned.project.modules)
 
 
-def _values(planned: Plan, made: Contents, checked: Checked | None) -> dict[str, object]:
+def _values(planned: WheelPlan, made: Contents, checked: CleanRun | None) -> dict[str, object]:
     return {
         "version": 1,
         "operators": [operator.qualified_name for operator in planned.operators],
@@ -117,7 +198,7 @@ def _values(planned: Plan, made: Contents, checked: Checked | None) -> dict[str,
     }
 
 
-def _show(planned: Plan, made: Contents, checked: Checked | None) -> None:
+def _show(planned: WheelPlan, made: Contents, checked: CleanRun | None) -> None:
     for note in planned.notes:
         console.note(note)
     console.say(planned.change)

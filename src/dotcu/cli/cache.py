@@ -15,7 +15,7 @@ from dotcu.cli import console
 from dotcu.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.compile.cache import Listed
+    from dotcu.compile.cache import CachedBuild
 
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))  # seconds, unit
 
@@ -82,7 +82,7 @@ def _show_totals(report: dict[str, Any]) -> None:
     console.say(f"{report['directory']}: {_entries(report['entries'])}, {used} of at most {limit}")
 
 
-def _show_list(entries: Sequence[Listed]) -> None:
+def _show_list(entries: Sequence[CachedBuild]) -> None:
     if not entries:
         return
     columns = ("source", "target", "size", "used", "names")
@@ -100,7 +100,7 @@ def _show_list(entries: Sequence[Listed]) -> None:
     console.say()
 
 
-def _plain(entry: Listed) -> dict[str, Any]:
+def _plain(entry: CachedBuild) -> dict[str, Any]:
     return {
         "digest": entry.digest,
         "path": str(entry.path),
@@ -115,7 +115,7 @@ def _entries(count: int) -> str:
 
 
 def _age(seconds: float) -> str:
-    """How long ago, in the largest unit that fits: `5 min ago`."""
+    """Return how long ago, in the largest unit that fits: `5 min ago`."""
     for length, unit in _AGES:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit} ago"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from dotcu import workers
 from dotcu.cli import console, progress
 from dotcu.errors import EXIT_FELL_SHORT, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.checking.checker import Planned
+    from dotcu.checking.checker import CheckPlan
     from dotcu.checking.report import CheckReport
 
 
@@ -36,7 +38,7 @@ def command(
     if quick and full:
         raise UsageError("--quick and --full were given together; give one of them, or neither.")
     level = "quick" if quick else "full" if full else "standard"
-    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
+    with _worker_started_early(device), contextlib.redirect_stdout(sys.stderr):  # stdout has the report alone
         planned = _plan(target, device=device, level=level, seed=seed, only=tuple(only or ()))
         report = _run(planned)
     if as_json:
@@ -45,13 +47,20 @@ def command(
         console.show(report)
     if report.unfinished:
         raise KeyboardInterrupt
-    if not report.held:
+    if not report.passed:
         raise typer.Exit(EXIT_FELL_SHORT)
 
 
-def _plan(target: str, *, device: str | None, level: str, seed: int, only: tuple[str, ...]) -> Planned:
-    from dotcu.checking.checker import prepare
-    from dotcu.checking.reproduce import by_command
+def _worker_started_early(device: str | None) -> contextlib.AbstractContextManager[None]:
+    """Start a worker before this process imports torch, where there is a GPU: trials on it run in workers."""
+    on_gpu = device != "simulator" and device != "cpu"
+    if on_gpu and any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg")):
+        return workers.started_early("dotcu.checking.running:serve")
+    return contextlib.nullcontext()
+
+
+def _plan(target: str, *, device: str | None, level: str, seed: int, only: tuple[str, ...]) -> CheckPlan:
+    from dotcu.checking.checker import by_command, prepare
     from dotcu.checking.target import resolve
 
     found = resolve(target)
@@ -65,7 +74,7 @@ def _plan(target: str, *, device: str | None, level: str, seed: int, only: tuple
     )
 
 
-def _run(planned: Planned) -> CheckReport:
+def _run(planned: CheckPlan) -> CheckReport:
     """Run what is planned, to its end or to an interrupt."""
     results, interrupted, start = [], True, time.perf_counter()
     with contextlib.suppress(KeyboardInterrupt), progress.following(planned.trials) as tell:

@@ -1,4 +1,4 @@
-"""How the commands print: tables that look right on a terminal and in a pipe.
+"""Printing: tables that look right on a terminal and in a pipe.
 
 On a terminal a table folds what does not fit; in a pipe or a file nothing is coloured,
 wrapped or cut, one row a line.
@@ -88,7 +88,7 @@ def as_json(report: Mapping[str, Any]) -> None:
 
 def as_json_line(event: Mapping[str, Any]) -> None:
     """Print one of many events as a line of JSON, with the version of its form first."""
-    sys.stdout.write(json.dumps({"version": 1, **event}) + "\n")
+    sys.stdout.write(json.dumps({"version": 2, **event}) + "\n")
     sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dotcu.compile import toolchain
     from dotcu.compile.driver import Gpu
     from dotcu.compile.target import Version
-    from dotcu.compile.torch_build import TorchBuild
+    from dotcu.compile.toolchain import TorchBuild
 
 FINE, ABSENT, FAULT = "fine", "absent", "fault"
 """What a part can be. Something `absent` is not needed, or not for everything; a `fault` has to be mended."""
@@ -28,7 +28,7 @@ OLDEST_TORCH = (2, 11)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Component:
     """A part of the machine, judged.
 
     Attributes:
@@ -61,21 +61,21 @@ def command(
         raise typer.Exit(errors.EXIT_ENVIRONMENT)
 
 
-def examine() -> list[Part]:
+def examine() -> list[Component]:
     """Look at this machine. Initializes the driver where there is one; makes no context, imports no torch."""
-    from dotcu.compile import driver, toolchain, torch_build
+    from dotcu.compile import driver, toolchain
 
     wrong = misdirected(settings.current())
     with settings.override(**dict.fromkeys(wrong)):  # what there is without them
         rows = toolchain.report()
     gpus = driver.gpus()
-    torch = torch_build.find()
+    torch = toolchain.find_torch()
     misfit = None if torch is None else judge_torch(torch, driver.version(), gpus)
     judged = [misfit if misfit and row.name == "torch" else judge(row, rows) for row in rows]
-    return [*wrong.values(), *judged, native_part(torch_build.untried(torch.version) if torch else "")]
+    return [*wrong.values(), *judged, native_part(toolchain.untested_torch(torch.version) if torch else "")]
 
 
-def native_part(untried: str = "") -> Part:
+def native_part(untried: str = "") -> Component:
     """Look for the native part, which launches and replays; without it calls cost more, and that is all.
 
     Args:
@@ -85,11 +85,11 @@ def native_part(untried: str = "") -> Part:
     if found is None or untried:
         note = f"{untried}; {costs}" if found and untried else costs
         remedy = "pip install --upgrade dotcu" if found else "pip install --force-reinstall dotcu"
-        return Part(name="native part", state=ABSENT, note=note, remedy=remedy)
-    return Part(name="native part", state=FINE, version=__version__, path=found.origin or "")
+        return Component(name="native part", state=ABSENT, note=note, remedy=remedy)
+    return Component(name="native part", state=FINE, version=__version__, path=found.origin or "")
 
 
-def misdirected(now: settings.Settings) -> dict[str, Part]:
+def misdirected(now: settings.Settings) -> dict[str, Component]:
     """The settings that point to something else than they should, by field, each as a fault."""
     faults = {}
     if now.nvrtc is not None:
@@ -100,12 +100,12 @@ def misdirected(now: settings.Settings) -> dict[str, Part]:
     return {name: part for name, part in faults.items() if part is not None}
 
 
-def _misdirected(variable: str, path: Path, reason: str) -> Part:
-    return Part(name=variable, state=FAULT, path=str(path), note=reason, remedy=f"unset {variable}")
+def _misdirected(variable: str, path: Path, reason: str) -> Component:
+    return Component(name=variable, state=FAULT, path=str(path), note=reason, remedy=f"unset {variable}")
 
 
 def _no_nvrtc(path: Path) -> str:
-    """Why what lies at a path is no NVRTC, "" where it is one. Loads it."""
+    """Return why the file at a path is no NVRTC, "" where it is one. Loads it."""
     from dotcu.compile import nvrtc
 
     if not path.is_file():
@@ -117,7 +117,7 @@ def _no_nvrtc(path: Path) -> str:
     return ""
 
 
-def judge(row: toolchain.Row, rows: Sequence[toolchain.Row]) -> Part:
+def judge(row: toolchain.ToolchainRow, rows: Sequence[toolchain.ToolchainRow]) -> Component:
     """Say what a row of the toolchain's report means for dotcu, beside the other rows. Pure."""
     from dotcu.compile.toolchain import TOOLS
 
@@ -125,7 +125,7 @@ def judge(row: toolchain.Row, rows: Sequence[toolchain.Row]) -> Part:
     state = FINE if row.fits else ABSENT if row.name in TOOLS or another_serves else FAULT
     if row.fits and row.name == "driver" and not row.version:
         state = ABSENT
-    return Part(
+    return Component(
         name=row.name,
         state=state,
         version=row.version,
@@ -135,8 +135,14 @@ def judge(row: toolchain.Row, rows: Sequence[toolchain.Row]) -> Part:
     )
 
 
-def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) -> Part | None:
-    """Say why a torch does not fit dotcu or the driver; None where it fits. Pure."""
+def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) -> Component | None:
+    """Say why a torch does not fit dotcu or the driver; None where it fits. Pure.
+
+    Args:
+        torch: The installed build.
+        driver: The CUDA version that the driver supports, None without one.
+        gpus: The GPUs of the machine.
+    """
     numbers = [int(number) for number in re.findall(r"\d+", torch.version)[:2]]
     if tuple(numbers) < OLDEST_TORCH:
         note, remedy = "dotcu needs torch 2.11 or later", "pip install --upgrade torch"
@@ -152,10 +158,10 @@ def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) 
         )
     else:
         return None
-    return Part(name="torch", state=FAULT, version=torch.version, note=note, remedy=remedy)
+    return Component(name="torch", state=FAULT, version=torch.version, note=note, remedy=remedy)
 
 
-def _show(parts: Sequence[Part]) -> None:
+def _show(parts: Sequence[Component]) -> None:
     console.say(f"dotcu {__version__}, Python {platform.python_version()}")
     console.say()
     rows = [(part.name, part.state, part.version, part.note, part.path) for part in parts]

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from dotcu.inspection.code.report import InspectReport
 
 COMPILED_HERE = (".cu", ".cuh", ".py")
-"""The endings of files that dotcu compiles; what another file holds is told by its bytes."""
+"""The endings of files that dotcu compiles; any other file is recognized by its bytes."""
 
 BINARIES = (".so", ".cubin", ".ptx", ".fatbin", ".whl")
-"""The endings of binaries, also of those that are not there: a missing one is told as such."""
+"""The endings of binaries, also of those that are not there: a missing one is reported as such."""
 
 _APART = (
     ("--emit", ("--html", "--diff", "--lines", "--json")),
@@ -48,7 +48,7 @@ def command(
         _Words, typer.Option(metavar="KERNEL", help="of a template in a .cu: scale[float32,256]; repeatable")
     ] = None,
     block: Annotated[
-        _Number, typer.Option(metavar="THREADS", help="the block that occupancy is told for")
+        _Number, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
     ] = None,
     smem_bytes: Annotated[
         int, typer.Option(metavar="BYTES", help="the dynamic shared memory that goes with it")
@@ -158,16 +158,15 @@ def _complain(reports: Iterable[InspectReport]) -> None:
 
 
 def _page(report: InspectReport, other: InspectReport | None) -> str:
-    from dotcu.inspection.code.diff_report import diff
-    from dotcu.inspection.html import render
-    from dotcu.inspection.html.filling import page
+    from dotcu.inspection.code.diff import diff
+    from dotcu.inspection.html.page import page_of, render
 
     if not report.kernels and not report.failed:
         raise UsageError(
             f"{report.target} has no kernel to show on a page.\n"
             f"See what it has: dotcu inspect {report.target}"
         )
-    return render(page(report, None if other is None else diff(other, report)))
+    return render(page_of(report, None if other is None else diff(other, report)))
 
 
 def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
@@ -183,7 +182,7 @@ def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
 
 
 def _show_diff(before: InspectReport, after: InspectReport, as_json: bool) -> None:
-    from dotcu.inspection.code.diff_report import diff
+    from dotcu.inspection.code.diff import diff
 
     found = diff(before, after)
     if as_json:

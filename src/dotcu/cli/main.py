@@ -1,6 +1,6 @@
 """The command `dotcu`: builds the parser, and turns errors into a message and an exit code.
 
-Exit codes: 0 held, 1 the thing checked fell short, 2 the command was used wrongly, 3 the
+Exit codes: 0 passed, 1 what was checked failed, 2 the command was used wrongly, 3 the
 environment lacks something. As shells have it, 130 after an interrupt, and 141 where the
 reader of a pipe has left.
 """
@@ -132,7 +132,7 @@ def _explain(error: Exception) -> int:
 
 
 def _explain_as_json(kind: str, message: str) -> None:
-    """Where JSON was asked for, print an error as such, too: the parser has ended, so look at its words."""
+    """Print an error as JSON, too, if that was asked for: the parser has ended, so look at its words."""
     if "--json" in sys.argv[1:]:
         with contextlib.suppress(OSError):
             console.as_json({"error": {"type": kind, "message": message}})

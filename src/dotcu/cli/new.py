@@ -44,8 +44,8 @@ def project(
     lacking = {} if find_spec("pytest") else {"pip install pytest": "which is not here, and runs the tests"}
     after = {f"cd {folder}": "", **lacking, **then, "dotcu new-op NAME": "another operator"}
     if as_json:
-        told = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
-        console.as_json({"project": told, "files": list(plan.files), "changed": [], "next": list(after)})
+        about = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
+        console.as_json({"project": about, "files": list(plan.files), "changed": [], "next": list(after)})
         return
     console.say(f"made {folder}, {len(plan.files)} files, the package {plan.package} among them:")
     _show(plan.files, (), after)
@@ -65,9 +65,9 @@ def operator(
     watch = {f"dotcu watch {_short(plan.folder / module)}": "edit kernel and Python; each save is checked"}
     after = test if any(path.endswith(".cpp") for path in plan.files) else watch | test
     if as_json:
-        told = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
+        about = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
         listed = {"files": list(plan.files), "changed": list(plan.changed), "next": list(after)}
-        console.as_json({"operator": told, **listed})
+        console.as_json({"operator": about, **listed})
         return
     console.say(f"added {plan.package}.{name}, which computes a + alpha * b until you change it:")
     _show(plan.files, plan.changed, after)

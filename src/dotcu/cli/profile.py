@@ -51,9 +51,7 @@ def _run(
     target: str, *, shapes: str | None, dtype: str | None, device: str | None, output: Path | None
 ) -> ProfileReport:
     from dotcu.profiling import profile
-    from dotcu.profiling.profiler import Wanted
 
-    wanted = Wanted(shapes=shapes or "", dtype=dtype or "", device=device, folder=output or Path())
     err = console.err()
     with err.status(f"profiling {target}") if err.is_terminal else contextlib.nullcontext():
-        return profile(target, wanted)
+        return profile(target, shapes=shapes or "", dtype=dtype or "", device=device, folder=output)

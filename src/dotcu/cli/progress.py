@@ -1,4 +1,4 @@
-"""How far a command has come, on standard error while it runs; in a pipe or a file, nothing."""
+"""Progress bars on standard error while a command runs; in a pipe or a file, nothing."""
 
 from __future__ import annotations
 
@@ -6,30 +6,40 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dotcu.cli import console
 
 if TYPE_CHECKING:
-    from dotcu.benchmark.row import Row
-    from dotcu.checking.outcome import Result
-    from dotcu.checking.trial import Trial
+    from dotcu.benchmark.results import Row
+    from dotcu.checking.trial import Result, Trial
 
 
 @contextmanager
 def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
-    """Show which trial is not done, how many are and how many fell short; gives what to tell each result."""
-    from dotcu.checking.outcome import FellShort
+    """Show which trial is not done, how many are and how many failed; print a check's first failure at once.
+
+    Yields a function that takes each result.
+    """
+    from dotcu.checking.trial import Failed
 
     left = {trial.name: f"{trial.overload} {trial.kind}" for trial in trials}
-    with _bar(len(trials), next(iter(left.values()), "")) as show:
+    printed: set[tuple[str, str]] = set()
+    err = console.err()
+    with _bar(len(trials), next(iter(left.values()), ""), err=err) as show:
         failures = 0
 
         def tell(result: Result) -> None:
             nonlocal failures
-            failures += isinstance(result.outcome, FellShort)
+            if isinstance(result.outcome, Failed):
+                failures += 1
+                if (result.overload, result.check) not in printed:
+                    printed.add((result.overload, result.check))
+                    text = f"{result.trial} FAILED {result.check}: {result.outcome.reason}"
+                    err.print(text, style="bold red", markup=False, highlight=False, soft_wrap=True)
             left.pop(result.trial, None)
-            short = f"{failures} fell short" if failures else ""
+            short = f"{failures} failed" if failures else ""
             show(len(trials) - len(left), next(iter(left.values()), ""), short)
 
         yield tell
@@ -69,11 +79,14 @@ def measuring(total: int) -> Iterator[Callable[[Row], None]]:
 
 
 @contextmanager
-def _bar(total: int, first: str, *, beside: bool = True) -> Iterator[Callable[[int, str, str], None]]:
+def _bar(
+    total: int, first: str, *, beside: bool = True, err: Console | None = None
+) -> Iterator[Callable[[int, str, str], None]]:
     """A bar; gives what sets how many are done, the words before it and those, in red, behind it.
 
     Args:
         beside: Whether a thread keeps the time up to date.
+        err: Where it is drawn; by default a new console on standard error.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -82,7 +95,7 @@ def _bar(total: int, first: str, *, beside: bool = True) -> Iterator[Callable[[i
         TextColumn("{task.fields[short]}", style="bold red"),
         TimeElapsedColumn(),
     )
-    err = console.err()
+    err = err or console.err()
     with Progress(
         *columns, console=err, transient=True, disable=not err.is_terminal, auto_refresh=beside
     ) as bar:

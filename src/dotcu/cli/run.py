@@ -38,7 +38,7 @@ def command(
 
     The exit code is the program's own; 3 where it needs a GPU and there is none.
     """
-    from dotcu.extension import compile_program, run
+    from dotcu.extension import compile_program, run_program
 
     words = arguments or []
     program = compile_program(source, include=include or (), flags=flag or (), arch=arch, debug=debug)
@@ -47,4 +47,4 @@ def command(
         return
     if debug:
         console.err().print(f"cuda-gdb --args {shlex.join([str(program.path), *words])}", soft_wrap=True)
-    raise typer.Exit(run(program, words))
+    raise typer.Exit(run_program(program, words))

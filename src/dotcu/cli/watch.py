@@ -1,4 +1,4 @@
-"""`dotcu watch TARGET`: at each save, whether it holds, and what it changed."""
+"""`dotcu watch TARGET`: at each save, check it and show what it changed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from dotcu.cli import console
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dotcu.watching.state import State
-    from dotcu.watching.watcher import Step
+    from dotcu.watching.state import Event, WatchState
 
 _REFRESH = 10  # times a second
 
@@ -37,14 +36,14 @@ def command(
     """Check a target at each save, until Ctrl-C."""
     if importlib.util.find_spec("torch") is None:
         raise _without_torch("dotcu watch")
-    from dotcu.watching.state import State
+    from dotcu.watching.state import WatchState
     from dotcu.watching.watcher import watch
 
     with _interrupted_once(), contextlib.closing(watch(target, device=device, seed=seed)) as steps:
         if as_json:
             _as_json(steps)
         elif console.out().is_terminal:
-            _live(State(target=target, begun=time.time()), steps)
+            _live(WatchState(target=target, begun=time.time()), steps)
         else:
             _lines(steps)
 
@@ -67,33 +66,34 @@ def _interrupted_once() -> Iterator[None]:
         raise
 
 
-def _as_json(steps: Iterator[Step]) -> None:
-    for step in steps:
-        console.as_json_line(step.event.to_json())
+def _as_json(steps: Iterator[tuple[Event, WatchState]]) -> None:
+    from dotcu.watching.display import event_json
+
+    for event, _ in steps:
+        console.as_json_line(event_json(event))
 
 
-def _lines(steps: Iterator[Step]) -> None:
-    from dotcu.watching.lines import told
+def _lines(steps: Iterator[tuple[Event, WatchState]]) -> None:
+    from dotcu.watching.display import lines
 
-    for step in steps:
-        for line in told(step.event, step.state, time.time()):
+    for event, state in steps:
+        for line in lines(event, state, time.time()):
             console.say(line)
 
 
-def _live(first: State, steps: Iterator[Step]) -> None:
+def _live(first: WatchState, steps: Iterator[tuple[Event, WatchState]]) -> None:
     """Show the page on a screen of its own, and leave the last one behind."""
-    from dotcu.watching.page import Fitted, page
+    from dotcu.watching.display import FittedPage, page
 
     state = first
 
     def shown() -> RenderableType:
-        return Fitted(page=page(state, time.time()))
+        return FittedPage(page=page(state, time.time()))
 
     out = console.out()
     try:
         with Live(get_renderable=shown, console=out, screen=True, refresh_per_second=_REFRESH) as live:
-            for step in steps:
-                state = step.state
+            for _, state in steps:  # noqa: B007  (`shown` reads it)
                 live.refresh()
     finally:
         out.print(page(state, time.time()))

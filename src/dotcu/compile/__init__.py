@@ -1,6 +1,6 @@
 """CUDA C++ text to object code.
 
-    source -> closure -> plan (options, digests) -> cache, or NVRTC -> ObjectCode
+    source -> include graph -> plan (options, digests) -> cache, or NVRTC -> ObjectCode
 
 `build()` is the whole way; the rest are its nouns, each usable alone.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dotcu.compile import brought, cache, driver, toolchain
-from dotcu.compile.build import build, build_visible
-from dotcu.compile.declarations import Declaration, kernels, shared_variables, variables
-from dotcu.compile.host_code import HostLine, host_code
-from dotcu.compile.objects import ObjectCode, Resources
+from dotcu.compile import cache, driver, prebuilt, toolchain
+from dotcu.compile.build import BuildPlan, build, build_visible, plan_build
+from dotcu.compile.host_split.detect import HostLine, host_code
+from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.plan import BuildPlan, plan_build, source_digest
-from dotcu.compile.source import Source, inline_source, read_source
+from dotcu.compile.source.declarations import Declaration, kernels, shared_variables, variables
+from dotcu.compile.source.source import Source, inline_source, read_source
 from dotcu.compile.target import Rejected, Target, plan_target
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ __all__ = [
     "Resources",
     "Source",
     "Target",
-    "brought",
     "build",
     "build_visible",
     "cache",
@@ -44,9 +42,9 @@ __all__ = [
     "kernels",
     "plan_build",
     "plan_target",
+    "prebuilt",
     "read_source",
     "shared_variables",
-    "source_digest",
     "toolchain",
     "variables",
 ]

@@ -1,36 +1,189 @@
-"""From a source to object code: memory, cache, or the compiler, in that order."""
+"""From a source to object code: memory, cache, or the compiler, in that order.
+
+A build is planned first, with nothing compiled: the headers that the source reaches, the compiler, its
+options, and a digest of all that decides the code. That digest is the cache's key; it holds no path of this
+machine. The parts of it that differ from an earlier build are the reason why a source is compiled again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, stopwatch
-from dotcu.compile import cache
-from dotcu.compile.cache import Store
-from dotcu.compile.entry import Entry
-from dotcu.compile.objects import ObjectCode, is_kernel, parse_resources, probe_of, with_probe, with_probes
-from dotcu.compile.options import CompileOptions
-from dotcu.compile.plan import BuildPlan, plan_build, remembered_as, why_built
-from dotcu.compile.source import Source, printable
+from dotcu.compile import cache, toolchain
+from dotcu.compile.cache import CacheEntry, Store
+from dotcu.compile.object_code import (
+    ObjectCode,
+    is_kernel,
+    parse_resources,
+    probe_of,
+    with_probe,
+    with_probes,
+)
+from dotcu.compile.options import CompileOptions, arguments, command_line
+from dotcu.compile.source.includes import (
+    IncludeGraph,
+    SystemHeaders,
+    bundled_headers_identity,
+    include_graph,
+    system_headers,
+)
+from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
+from dotcu.compile.toolchain import Compiler
 from dotcu.errors import CompileError, JitDisabled, KernelNotFound, SourceError
 
 if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
-    from dotcu.compile.nvrtc import Reply, Request
+    from dotcu.compile.nvrtc import CompileReply, CompileRequest
 
 _log = logging.getLogger("dotcu")
 
+FORMAT = "dotcu build 2"
+"""Changed when the same inputs come to give other code: when the probe or the virtual names change."""
+
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 _RETRIES = 16
-"""How many headers whose names macros put together a source may have."""
+"""The number of headers with macro-made names that a source may include."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildInputs:
+    """The object code that is wanted.
+
+    Attributes:
+        names: Name expressions: kernels, `scale_add<float>` or `ns::plain`, and addresses of
+            `__constant__` and `__device__` variables, `&table`.
+        simulated: Compile for the simulator: `DOTCU_SIMULATED` is defined to be 1.
+        probed: Get the kernels' signatures too, by a probe beside each; else the code holds nothing but
+            the source's own.
+        lines: Let the code name source lines.
+    """
+
+    source: Source
+    options: CompileOptions
+    target: Target
+    names: tuple[str, ...]
+    simulated: bool = False
+    probed: bool = True
+    lines: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan(BuildInputs):
+    """A build, decided.
+
+    Attributes:
+        includes: The headers that the source reaches.
+        arguments: NVRTC's options.
+        build_digest: The digest of all that decides the code: the cache's key.
+        ingredients: All that the build depends on, by a name to show.
+    """
+
+    compiler: Compiler
+    system_headers: SystemHeaders
+    includes: IncludeGraph
+    arguments: tuple[str, ...]
+    build_digest: str
+    ingredients: Mapping[str, str]
+
+    @property
+    def display(self) -> str:
+        """The source as messages call it."""
+        return self.source.display
+
+    @property
+    def command(self) -> str:
+        """The options as a command line."""
+        folders = tuple(str(folder) for folder in self.source.include)
+        return command_line(self.display, self.arguments, folders)
+
+    @property
+    def shown_files(self) -> dict[str, str]:
+        """The path, or the name to show, of each of the user's files, by its virtual name."""
+        return {file.virtual: str(file.path or self.display) for file in self.includes.files}
+
+
+def plan_build(source: Source, *, options: CompileOptions, target: Target, names: Sequence[str]) -> BuildPlan:
+    """Read the headers that a source reaches and decide its build; compile nothing.
+
+    Args:
+        source: The text.
+        options: What the user asks of the compiler.
+        target: The architecture.
+        names: Name expressions, as in `BuildInputs`.
+
+    Raises:
+        ToolchainError: There is no compiler that fits.
+        SourceNotFound: A header cannot be read.
+    """
+    return _plan(BuildInputs(source=source, options=options, target=target, names=tuple(names)))
+
+
+def _plan(
+    request: BuildInputs,
+    *,
+    extra: Mapping[str, tuple[str, ...]] | None = None,
+    always_split: bool = False,
+) -> BuildPlan:
+    """Decide a build.
+
+    Args:
+        request: What is wanted.
+        extra: Names that a file includes and no scan can see, by its virtual name.
+        always_split: Look for host code even where no sign of it is seen.
+    """
+    compiler = toolchain.nvrtc()
+    headers = system_headers(compiler.include)
+    names = tuple(sorted(set(request.names)))
+    graph = include_graph(request.source, headers, extra, options=request.options, always_split=always_split)
+    ingredients = {
+        "source": graph.digest,
+        "options": repr(request.options.key),
+        "names": repr(names),
+        "simulated": repr(request.simulated),
+        "compiler": toolchain.identity(compiler),
+        "headers": _headers_identity(graph, compiler),
+        "target": str(request.target),
+        **({} if request.probed else {"probe": "none"}),
+        **({} if request.lines else {"lines": "none"}),
+    }
+    wanted = {field.name: getattr(request, field.name) for field in dataclasses.fields(BuildInputs)}
+    return BuildPlan(
+        **{**wanted, "names": names}, compiler=compiler, system_headers=headers, includes=graph,
+        arguments=arguments(
+            request.options, request.target, simulated=request.simulated, lines=request.lines
+        ),
+        build_digest=_digest(ingredients),
+        ingredients={
+            **{f"file {file.virtual}": _text_digest(file.text)[:16] for file in graph.files}, **ingredients,
+        },
+    )  # fmt: skip
+
+
+def _digest(parts: Mapping[str, str]) -> str:
+    return _text_digest(repr((FORMAT, sorted(parts.items()))))
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _headers_identity(graph: IncludeGraph, compiler: Compiler) -> str:
+    """Return what the headers of dotcu and the toolkit add to the key: nothing where none is reached."""
+    if not graph.system:
+        return ""
+    # dotcu's stand-ins lead to the toolkit's headers as well
+    parts = [*graph.system, bundled_headers_identity(), toolchain.headers_identity(compiler)]
+    return _digest({"system": repr(parts)})
 
 
 def build(
@@ -43,39 +196,43 @@ def build(
     probed: bool = True,
     lines: bool = True,
 ) -> ObjectCode:
-    """Give a source's object code for a target: from memory, from the cache, or compiled.
+    """Return a source's object code for a target: from memory, from the cache, or compiled.
 
     Args:
-        names: Name expressions: kernels, `scale_add<float>` or `ns::plain`, and addresses of
-            `__constant__` and `__device__` variables, `&table`.
-        simulated: Compile for the simulator: `DOTCU_SIMULATED` is defined to be 1.
-        probed: Learn the kernels' signatures too; else the code holds nothing but the source's own.
+        source: The text.
+        options: What the user asks of the compiler.
+        target: The architecture.
+        names: Name expressions, as in `BuildInputs`; so are the others.
+        simulated: Compile for the simulator.
+        probed: Get the kernels' signatures too.
         lines: Let the code name source lines.
 
     Raises:
         CompileError: The compiler refused the source, or an instantiation.
-        HostCodeError: There is host code in it.
+        HostCodeError: Its host code and its device code cannot be separated.
         KernelNotFound: One of the names is not there.
         JitDisabled: It would have to be compiled and `DOTCU_JIT=0` forbids that.
         ToolchainError: There is no compiler that fits.
     """
+    return _build(
+        BuildInputs(
+            source=source, options=options, target=target, names=tuple(names), simulated=simulated,
+            probed=probed, lines=lines,
+        )
+    )  # fmt: skip
+
+
+def _build(request: BuildInputs) -> ObjectCode:
     started = time.perf_counter()
-
-    def planned(parted: bool) -> BuildPlan:
-        return plan_build(
-            source, options=options, target=target, names=names, simulated=simulated, probed=probed,
-            lines=lines, parted=parted,
-        )  # fmt: skip
-
     with stopwatch.during("build"):
-        plan = planned(False)
+        plan = _plan(request)
         try:
-            return _look(plan, started)
+            return _get_or_compile(plan, started)
         except (SourceError, JitDisabled):
-            again = planned(True)  # there may be a host part without a sign of it
-            if again.build_digest == plan.build_digest:
+            split = _plan(request, always_split=True)  # there may be host code without a sign of it
+            if split.build_digest == plan.build_digest:
                 raise
-        return _look(again, started)
+        return _get_or_compile(split, started)
 
 
 def build_visible(
@@ -88,84 +245,91 @@ def build_visible(
     probed: bool = True,
     lines: bool = True,
 ) -> ObjectCode:
-    """Give a source's object code, leaving out plain names that the preprocessor has hidden.
+    """Return a source's object code, leaving out plain names that the preprocessor has hidden.
 
     Args:
-        names, simulated, probed, lines: As `build` takes them.
+        source: The text.
+        options: What the user asks of the compiler.
+        target: The architecture.
+        names: As `build` takes them; so are the others.
+        simulated: Compile for the simulator.
+        probed: Get the kernels' signatures too.
+        lines: Let the code name source lines.
 
     Raises:
         SourceError: The source does not compile, or an instantiation is not possible.
     """
-
-    def made(some: Sequence[str]) -> ObjectCode:
-        return build(
-            source, options=options, target=target, names=some, simulated=simulated, probed=probed,
-            lines=lines,
-        )  # fmt: skip
-
-    def sees(name: str) -> bool:
-        try:
-            made((name,))
-        except (KernelNotFound, CompileError):
-            if "<" in name:
-                raise
-            return False
-        return True
-
+    request = BuildInputs(
+        source=source, options=options, target=target, names=tuple(names), simulated=simulated,
+        probed=probed, lines=lines,
+    )  # fmt: skip
     try:
-        return made(names)
+        return _build(request)
     except SourceError as error:
-        blamed = _blamed(error, names)
+        blamed = _blamed(error, request.names)
         if blamed:
             with suppress(SourceError):
-                return made([name for name in names if name not in blamed])
-        made(())  # where the source itself is at fault, this says how
-        seen = [name for name in names if sees(name)]
-        if len(seen) == len(names):
+                return _build_some(request, [name for name in names if name not in blamed])
+        _build_some(request, ())  # raises where the source itself is at fault
+        visible = [name for name in names if _is_visible(request, name)]
+        if len(visible) == len(names):
             raise
-        return made(seen)
+        return _build_some(request, visible)
+
+
+def _build_some(request: BuildInputs, names: Sequence[str]) -> ObjectCode:
+    return _build(dataclasses.replace(request, names=tuple(names)))
+
+
+def _is_visible(request: BuildInputs, name: str) -> bool:
+    try:
+        _build_some(request, (name,))
+    except (KernelNotFound, CompileError):
+        if "<" in name:
+            raise
+        return False
+    return True
 
 
 def _blamed(error: SourceError, names: Sequence[str]) -> set[str]:
-    """The plain names that the compiler complains of by name."""
-    from dotcu.compile.failure import is_about
+    """Return the plain names that the compiler complains of by name."""
+    from dotcu.compile.diagnostics import is_about
 
     found = error.diagnostics if isinstance(error, CompileError) else ()
     return {name for name in names if "<" not in name and any(is_about(name, one) for one in found)}
 
 
-def _look(plan: BuildPlan, started: float) -> ObjectCode:
+def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     store = Store(cache.location())
-    kept = cache.recollect(store.directory, plan.build_digest)
-    if isinstance(kept, Entry):
-        return _finish(plan, kept, started, "in memory")
+    entry = cache.get_from_memory(store.directory, plan.build_digest)
+    if entry is not None:
+        return _finish(plan, entry, started, "in memory")
     with stopwatch.during("cache"):
-        found = store.get(plan.build_digest)
-    if found is not None:
-        return _finish(plan, found, started, "cache hit", store)
-    return _make(plan, store, started)
+        entry = store.get(plan.build_digest)
+    if entry is not None:
+        return _finish(plan, entry, started, "cache hit", store)
+    return _compile_locked(plan, store, started)
 
 
-def _make(plan: BuildPlan, store: Store, started: float) -> ObjectCode:
-    """Compile under the key's lock, unless another was faster."""
+def _compile_locked(plan: BuildPlan, store: Store, started: float) -> ObjectCode:
+    """Compile under the key's lock, unless another thread or process was faster."""
     if not settings.current().jit:
         raise JitDisabled(_jit_disabled(plan))
     with stopwatch.during("store"), store.lock(plan.build_digest) as locked:
-        found = store.get(plan.build_digest, again=True)
-        kept = cache.recollect(store.directory, plan.build_digest)
-        if found is None and isinstance(kept, Entry):
-            return _finish(plan, kept, started, "in memory")
-        if found is not None:
-            return _finish(plan, found, started, "cache hit, made meanwhile by another", store)
-        why = why_built(plan, store.recall(remembered_as(plan)))
-        made, complete = _compile(plan)
-        if not complete:
-            return _finish(
-                plan, made, started, "compiled, not kept: a macro makes the name of a header", cached=False
-            )
-        store.put(plan.build_digest, made, locked=locked)
-        store.remember(remembered_as(plan), dict(plan.ingredients))
-    return _finish(plan, made, started, f"compiled: {why}", store, cached=False)
+        entry = cache.get_from_memory(store.directory, plan.build_digest)
+        if entry is not None:
+            return _finish(plan, entry, started, "in memory")
+        entry = store.get(plan.build_digest, again=True)
+        if entry is not None:
+            return _finish(plan, entry, started, "cache hit, compiled meanwhile by another", store)
+        reason = rebuild_reason(plan, store.history(_history_key(plan)))
+        entry, is_covered = _compile(plan)
+        if not is_covered:
+            outcome = "compiled, not cached: a macro makes the name of a header"
+            return _finish(plan, entry, started, outcome, cached=False)
+        store.put(plan.build_digest, entry.files(), locked=locked)
+        store.add_history(_history_key(plan), dict(plan.ingredients))
+    return _finish(plan, entry, started, f"compiled: {reason}", store, cached=False)
 
 
 def _jit_disabled(plan: BuildPlan) -> str:
@@ -177,109 +341,144 @@ def _jit_disabled(plan: BuildPlan) -> str:
     )
 
 
-def _compile(plan: BuildPlan) -> tuple[Entry, bool]:
-    """Call the compiler; False where a header came in that the plan's digests do not cover.
+def _history_key(plan: BuildPlan) -> str:
+    """Return the name under which the builds of one source are noted."""
+    return _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
+
+
+# The message for a changed ingredient, in the order in which they are looked for.
+_CHANGES = (
+    ("options", "the options changed"),
+    ("names", "another instantiation"),
+    ("simulated", "for the simulator, or no longer"),
+    ("compiler", "another compiler"),
+    ("headers", "other headers of dotcu or the toolkit"),
+)
+
+
+def rebuild_reason(plan: BuildPlan, records: Sequence[Mapping[str, Any]]) -> str:
+    """Say why a source is compiled: what changed since the earlier build that differs least.
+
+    Args:
+        plan: The build.
+        records: The ingredients of earlier builds.
+    """
+    if not records:
+        return "not seen before"
+    changed = min((_changed(plan.ingredients, record) for record in records), key=len)
+    reasons = [
+        _file_change(plan, name.removeprefix("file "), *values)
+        for name, values in changed.items() if name.startswith("file ")
+    ]  # fmt: skip
+    if "target" in changed:
+        reasons.append(f"new target, last built for {changed['target'][1]}")
+    reasons += [text for name, text in _CHANGES if name in changed]
+    return "; ".join(reasons) or "its entry is no longer in the cache, or a header name leads elsewhere"
+
+
+def _changed(now: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the ingredients that differ, now and before; `source` follows from its files and is left out."""
+    pairs = {name: (now.get(name, ""), str(before.get(name, ""))) for name in {**now, **before}}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and name != "source"}
+
+
+def _file_change(plan: BuildPlan, virtual: str, now: str, before: str) -> str:
+    if virtual == plan.includes.main.virtual:
+        return "new source" if now and before else "another source"
+    name = virtual.partition("/dotcu/")[2] or virtual
+    return f"header {name} " + ("changed" if now and before else "is new" if now else "is gone")
+
+
+def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
+    """Call the compiler.
 
     A header that no scan can see, since macros put its name together, is added when the
     compiler asks for it, and the compile is tried again.
+
+    Returns:
+        The result; False where a user's header came in that the plan's digest does not cover.
     """
     from dotcu.compile.nvrtc import load
 
-    seen = _Unseen(plan)
+    extra: dict[str, tuple[str, ...]] = {}  # by including file, the user's headers that no scan sees
+    aliases: dict[str, bytes] = {}  # by the name that the compiler asks for, what it gets
+    seen = plan
     for _ in range(_RETRIES):
         with stopwatch.during("compile"):
-            reply = load(plan.compiler.path).compile(_request(seen.plan, seen.aliases))
+            reply = load(plan.compiler.path).compile(_request(seen, aliases))
         if reply.ok:
-            return _entry(plan, reply), not seen.by_user
-        from dotcu.compile.failure import explain_failure, unopened
+            return _entry(plan, reply), not extra
+        from dotcu.compile.diagnostics import explain_failure, unopened
 
         missing = unopened(reply.log)
-        if missing is None or not seen.add(*missing):
+        if missing is None or missing[1] in aliases:
             break
-    raise explain_failure(plan, reply.log, _diagnostics(seen.plan, reply.log))
-
-
-class _Unseen:
-    """Headers that the scan did not see and that the compiler asked for."""
-
-    def __init__(self, plan: BuildPlan) -> None:
-        self.plan = plan
-        self.aliases: dict[str, bytes] = {}
-        self.by_user: dict[str, tuple[str, ...]] = {}
-
-    def add(self, including: str, spelled: str) -> bool:
-        """Hand over a header under the name that it was asked for by; False where there is none."""
-        if spelled in self.aliases:
-            return False
-        user = any(file.virtual == including for file in self.plan.closure.files)
-        virtual = self._by_user(including, spelled) if user else self.plan.shelf.find(spelled)
+        including, spelled = missing
+        if including in seen.shown_files:
+            extra[including] = (*extra.get(including, ()), spelled)
+            seen = _plan(plan, extra=extra)
+            edges = {(file, name): leads_to for file, name, leads_to in seen.includes.edges}
+            virtual: str | None = edges[including, spelled]
+        else:
+            virtual = "system"
+        if virtual == "system":
+            virtual = seen.system_headers.find(spelled)
         if virtual is None:
-            return False
-        self.aliases[spelled] = f'#include "{virtual}"\n'.encode("utf-8", "surrogateescape")
-        if virtual not in self.plan.closure.headers:
-            self.aliases |= self.plan.shelf.closure([virtual])
-        return True
-
-    def _by_user(self, including: str, spelled: str) -> str | None:
-        extra = {**self.by_user, including: (*self.by_user.get(including, ()), spelled)}
-        plan = plan_build(
-            self.plan.source, options=self.plan.options, target=self.plan.target, names=self.plan.names,
-            simulated=self.plan.simulated, probed=self.plan.probed, lines=self.plan.lines, extra=extra,
-        )  # fmt: skip
-        edges = {(file, name): leads_to for file, name, leads_to in plan.closure.edges}
-        leads_to = edges[including, spelled]
-        self.plan, self.by_user = plan, extra
-        return plan.shelf.find(spelled) if leads_to == "system" else leads_to
+            break
+        aliases[spelled] = f'#include "{virtual}"\n'.encode("utf-8", "surrogateescape")
+        if virtual not in seen.includes.headers:
+            aliases |= seen.system_headers.reachable([virtual])
+    raise explain_failure(plan, reply.log, _diagnostics(seen, reply.log))
 
 
-def _request(plan: BuildPlan, aliases: Mapping[str, bytes]) -> Request:
-    from dotcu.compile.nvrtc import Request
+def _request(plan: BuildPlan, aliases: Mapping[str, bytes]) -> CompileRequest:
+    from dotcu.compile.nvrtc import CompileRequest
 
-    user = {
-        file.virtual: file.rewritten.encode("utf-8", "surrogateescape")
-        for file in plan.closure.headers.values()
-    }
-    return Request(
-        name=plan.closure.main.virtual,
-        text=with_probe(plan.closure.main.rewritten) if plan.probed else plan.closure.main.rewritten,
-        headers={**plan.shelf.closure(plan.closure.system), **user, **aliases},
+    main, headers = plan.includes.main, plan.includes.headers.values()
+    user = {file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in headers}
+    return CompileRequest(
+        name=main.virtual,
+        text=with_probe(main.rewritten) if plan.probed else main.rewritten,
+        headers={**plan.system_headers.reachable(plan.includes.system), **user, **aliases},
         arguments=plan.arguments,
         expressions=with_probes(plan.names) if plan.probed else plan.names,
     )
 
 
-def _entry(plan: BuildPlan, reply: Reply) -> Entry:
+def _entry(plan: BuildPlan, reply: CompileReply) -> CacheEntry:
     about = {
         "source": plan.source.name,
         "target": str(plan.target),
         "names": ", ".join(plan.names),
         "compiler": "NVRTC {}.{}".format(*plan.compiler.version),
         "arguments": " ".join(plan.arguments),
-        "source_digest": plan.source_digest,
         "build_digest": plan.build_digest,
     }
-    return Entry(about=about, lowered=reply.lowered, ptx=reply.ptx, cubin=reply.cubin, log=reply.log)
+    return CacheEntry(about=about, lowered=reply.lowered, ptx=reply.ptx, cubin=reply.cubin, log=reply.log)
 
 
 def _finish(
     plan: BuildPlan,
-    entry: Entry,
+    entry: CacheEntry,
     started: float,
     outcome: str,
     store: Store | None = None,
     *,
     cached: bool = True,
 ) -> ObjectCode:
+    """Keep an entry in memory, log the build, and return its object code.
+
+    Args:
+        plan: The build.
+        entry: Its result.
+        started: When it began, by `time.perf_counter`.
+        outcome: How it came about, for the log.
+        store: Where it lies on disk; None where it is in memory, or is not to be cached.
+        cached: Nothing was compiled.
+    """
     if store is not None:
-        cache.keep(store.directory, plan.build_digest, entry)
-    made = _object_code(plan, entry, cached)
-    made = dataclasses.replace(made, seconds=time.perf_counter() - started)
-    _log.info("%s for %s: %s, %.3f s: %s", plan.source.name, plan.target, outcome, made.seconds, plan.command)
-    return made
-
-
-def _object_code(plan: BuildPlan, entry: Entry, cached: bool) -> ObjectCode:
-    return ObjectCode(
+        cache.keep_in_memory(store.directory, plan.build_digest, entry)
+    code = ObjectCode(
         target=plan.target,
         ptx=entry.ptx,
         cubin=entry.cubin,
@@ -291,24 +490,23 @@ def _object_code(plan: BuildPlan, entry: Entry, cached: bool) -> ObjectCode:
         warnings=_warnings(plan, entry.log),
         log=entry.log,
         command=plan.command,
-        files=_files(plan, entry.ptx),
-        source_digest=plan.source_digest,
+        files={**_files_in(plan, entry.ptx), **plan.shown_files},
         build_digest=plan.build_digest,
         cached=cached,
         seconds=0.0,
     )
+    code = dataclasses.replace(code, seconds=time.perf_counter() - started)
+    _log.info("%s for %s: %s, %.3f s: %s", plan.source.name, plan.target, outcome, code.seconds, plan.command)
+    return code
 
 
-def _files(plan: BuildPlan, ptx: str) -> dict[str, str]:
-    """Real path, or name to show, of the user's files and of every file that the PTX names."""
-    files = {file.virtual: str(file.path or plan.display) for file in plan.closure.files}
-    for name in _FILE.findall(ptx):
-        files.setdefault(name, str(plan.shelf.path(name) or name))
-    return files
+def _files_in(plan: BuildPlan, ptx: str) -> dict[str, str]:
+    """Return the real path, or the name to show, of every file that the PTX names."""
+    return {name: str(plan.system_headers.path(name) or name) for name in _FILE.findall(ptx)}
 
 
 def _warnings(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
-    """The warnings in a log; most have none, and are not parsed."""
+    """Return the warnings in a log; most have none, and are not parsed."""
     if "warning" not in log:
         return ()
     return tuple(found for found in _diagnostics(plan, log) if found.severity == "warning")
@@ -319,35 +517,16 @@ def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
         return ()
     from dotcu.compile import diagnostics
 
-    files = {file.virtual: file for file in plan.closure.files}
+    files = {file.virtual: file for file in plan.includes.files}
 
     def lines(name: str) -> list[str]:
-        """The user's lines, as many as were compiled."""
+        """Return the user's lines, as many as were compiled."""
         if name not in files:
             return []
         compiled = len(printable(files[name].text).splitlines())
-        return printable(files[name].whole).splitlines()[:compiled]
+        return printable(files[name].original).splitlines()[:compiled]
 
-    return diagnostics.parse(log, _Display(plan), lines, main=plan.closure.main.virtual)
+    def shown(name: str) -> str:
+        return plan.shown_files.get(name) or str(plan.system_headers.path(name) or name)
 
-
-class _Display(Mapping[str, str]):
-    """What to show for each virtual name; made for the names that a log has, not for all."""
-
-    def __init__(self, plan: BuildPlan) -> None:
-        self._plan = plan
-        self._user = _files(plan, "")
-
-    def __getitem__(self, name: str) -> str:
-        if name in self._user:
-            return self._user[name]
-        path: Path | None = self._plan.shelf.path(name)
-        if path is None:
-            raise KeyError(name)
-        return str(path)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._user)
-
-    def __len__(self) -> int:
-        return len(self._user)
+    return diagnostics.parse_log(log, shown, lines, main=plan.includes.main.virtual)

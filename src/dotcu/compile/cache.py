@@ -1,9 +1,12 @@
-"""The content-addressed store of compiled code.
+"""The cache of compiled code: a content-addressed store on disk, and what this process holds in memory.
 
-    <cache>/v1/entries/ab/ab12...    an entry: see `entry.py`
-    <cache>/v1/locks/ab.lock         held while an entry whose key begins with ab is made
-    <cache>/v1/temporary/ab/...      entries being written; whoever holds the lock removes what lies there
+    <cache>/v1/entries/ab/ab12...    an entry: entry.json beside kernel.ptx, kernel.cubin and log.txt
+    <cache>/v1/locks/ab.lock         held while an entry whose key begins with ab is compiled
+    <cache>/v1/temporary/ab/...      entries being written; the holder of the lock removes leftovers
     <cache>/v1/recent/...            what each source was last built from, to say why it is built again
+
+entry.json describes the build and has a sha256 of every other file and of itself. An entry of another
+kind, an object file say, has other files beside the same index.
 
 An entry appears by one rename, whole or not at all. Two that want the same one wait for each
 other and compile once. Everything is checked when it is read. A directory that cannot be
@@ -13,6 +16,7 @@ written, or is full, costs one warning and the reuse, never the result.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -25,43 +29,55 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dotcu import settings
-from dotcu.compile import entry as entries_on_disk
-from dotcu.compile.entry import Damaged, Entry, Writable
 from dotcu.errors import CacheError
 
 _log = logging.getLogger("dotcu")
 
 Found = TypeVar("Found")
 
+FORMAT = 1
 LAYOUT = "v1"
 TRIM_TO = 0.8
 """A cache that is too large is trimmed to this part of its bound, so that not every build has to."""
 
 STALE_S = 3600.0
+MEMORY_BYTES = 64 << 20
+"""The bound of what one process holds in memory, beside the code that its modules have loaded."""
+
+_INDEX = "entry.json"
 _WAIT_S = 0.01
 
 
-def location() -> Path:
-    """The directory that the cache is in, whether or not it is there yet."""
-    configured = settings.current().cache_dir
-    if configured:
-        return configured.absolute()
-    import platformdirs
+@dataclass(frozen=True, kw_only=True)
+class CacheEntry:
+    """The result of a compile.
 
-    return Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
+    Attributes:
+        about: A description for people: source, target, names, compiler.
+        lowered: Symbol of each name expression, probes included.
+    """
 
+    about: Mapping[str, str]
+    lowered: Mapping[str, str]
+    ptx: str
+    cubin: bytes | None
+    log: str
 
-def precompiled_location() -> Path:
-    """The directory of precompiled headers, a cache of its own: each is as large as all else together."""
-    return location() / "precompiled"
+    def files(self) -> dict[str, bytes]:
+        """Return the files of the entry's directory, by name."""
+        files = {"kernel.ptx": self.ptx.encode("utf-8", "surrogateescape"), "log.txt": self.log.encode()}
+        if self.cubin is not None:
+            files["kernel.cubin"] = self.cubin
+        return with_index(files, about=self.about, lowered=self.lowered)
 
-
-def _roots() -> tuple[Path, ...]:
-    return location() / LAYOUT, precompiled_location() / LAYOUT
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes."""
+        return len(self.ptx) + len(self.cubin or b"") + len(self.log)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class CachedBuild:
     """An entry as `dotcu cache list` shows it.
 
     Attributes:
@@ -76,25 +92,39 @@ class Listed:
     about: Mapping[str, str]
 
 
-def entries() -> list[Listed]:
-    """Every entry, last used first."""
+class DamagedEntry(Exception):
+    """A directory is no whole entry."""
+
+
+def location() -> Path:
+    """Return the directory that the cache is in, which need not exist yet."""
+    configured = settings.current().cache_dir
+    if configured:
+        return configured.absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("dotcu", appauthor=False))
+
+
+def precompiled_location() -> Path:
+    """Return the directory of precompiled headers, a cache of its own: each is as large as all else."""
+    return location() / "precompiled"
+
+
+def entries() -> list[CachedBuild]:
+    """Return every entry, last used first."""
     listed = [
-        Listed(
-            digest=path.name,
-            path=path,
-            size_bytes=_size(path),
-            used=used,
-            about=entries_on_disk.read_about(path),
+        CachedBuild(
+            digest=path.name, path=path, size_bytes=_size(path), used=used, about=read_about(path)
         )
-        for root in _roots()
-        for path, used in _folders(root / "entries")
-    ]
+        for path, used in _all_folders()
+    ]  # fmt: skip
     return sorted(listed, key=lambda item: -item.used)
 
 
 def size() -> int:
-    """The bytes that all entries take."""
-    return sum(_size(path) for root in _roots() for path, _ in _folders(root / "entries"))
+    """Return the bytes that all entries take."""
+    return sum(_size(path) for path, _ in _all_folders())
 
 
 def clear() -> int:
@@ -103,28 +133,33 @@ def clear() -> int:
     Raises:
         CacheError: An entry cannot be removed.
     """
-    removed = sum(_clear(Store(directory)) for directory in (location(), precompiled_location()))
+    removed = 0
+    for store in _stores():
+        for path, _ in _folders(store.root / "entries"):
+            try:
+                store.remove(path)
+            except OSError as error:
+                raise CacheError(
+                    f"{path} cannot be removed: {error.strerror}.\nIts owner has to: ls -ld {path}"
+                ) from error
+            removed += 1
+        for notes in ("recent", "logs"):
+            shutil.rmtree(store.root / notes, ignore_errors=True)
     forget()
     return removed
 
 
-def _clear(store: Store) -> int:
-    removed = 0
-    for path, _ in _folders(store.root / "entries"):
-        try:
-            store.remove(path)
-        except OSError as error:
-            raise CacheError(
-                f"{path} cannot be removed: {error.strerror}.\nIts owner has to: ls -ld {path}"
-            ) from error
-        removed += 1
-    for notes in ("recent", "logs"):
-        shutil.rmtree(store.root / notes, ignore_errors=True)
-    return removed
+def _stores() -> tuple[Store, Store]:
+    return Store(location()), Store(precompiled_location())
+
+
+def _all_folders() -> Iterator[tuple[Path, float]]:
+    for store in _stores():
+        yield from _folders(store.root / "entries")
 
 
 def _folders(root: Path) -> Iterator[tuple[Path, float]]:
-    """Each entry's folder, and when it was last used."""
+    """Yield each entry's folder, and when it was last used."""
     with contextlib.suppress(OSError):
         for group in sorted(root.iterdir()):
             with contextlib.suppress(OSError):
@@ -140,12 +175,159 @@ def _size(folder: Path) -> int:
     return total
 
 
+_memory: dict[tuple[Path, str], CacheEntry] = {}
+
+
+def get_from_memory(directory: Path, digest: str) -> CacheEntry | None:
+    """Return the entry that this process has built or read before under a key."""
+    entry = _memory.pop((directory, digest), None)
+    if entry is not None:
+        _memory[directory, digest] = entry  # the last one is the last used
+    return entry
+
+
+def keep_in_memory(directory: Path, digest: str, entry: CacheEntry) -> None:
+    """Hold on to an entry until `MEMORY_BYTES` are needed for later ones.
+
+    Args:
+        directory: The cache's.
+        digest: The entry's key.
+        entry: What was compiled.
+    """
+    _memory.pop((directory, digest), None)
+    _memory[directory, digest] = entry
+    total = sum(each.size_bytes for each in list(_memory.values()))
+    for key, oldest in list(_memory.items())[:-1]:
+        if total <= MEMORY_BYTES:
+            break
+        _memory.pop(key, None)
+        total -= oldest.size_bytes
+
+
+def forget() -> None:
+    """Drop what this process holds in memory; entries on disk stay."""
+    _memory.clear()
+
+
+def with_index(
+    files: Mapping[str, bytes], *, about: Mapping[str, str], **more: Mapping[str, str]
+) -> dict[str, bytes]:
+    """Return an entry's files with the index, by which they prove themselves whole.
+
+    Args:
+        files: The content of each, by name.
+        about: A description for people.
+        more: What else stands in the index.
+    """
+    index: dict[str, Any] = {
+        "format": FORMAT,
+        "about": dict(about),
+        **{name: dict(value) for name, value in more.items()},
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
+    }
+    index["itself"] = _index_digest(index)
+    return {**files, _INDEX: json.dumps(index, indent=1).encode()}
+
+
+def _index_digest(index: Mapping[str, Any]) -> str:
+    body = {key: value for key, value in index.items() if key != "itself"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> int:
+    """Write files into an empty folder, down to the disk, and return their size in bytes."""
+    for name, data in files.items():
+        with (folder / name).open("wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+    _sync_folder(folder)
+    return sum(map(len, files.values()))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a folder's list of names to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_entry(folder: Path) -> CacheEntry | None:
+    """Read an entry of `build()`, None where there is none.
+
+    Raises:
+        DamagedEntry: A file of it is missing or is not what was written.
+        OSError: It cannot be read.
+    """
+    found = open_entry(folder)
+    if found is None:
+        return None
+    index, files = found
+    return CacheEntry(
+        about=index["about"],
+        lowered=index["lowered"],
+        ptx=files["kernel.ptx"].decode("utf-8", "surrogateescape"),
+        cubin=files.get("kernel.cubin"),
+        log=files["log.txt"].decode(),
+    )
+
+
+def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
+    """Return the index and the files of an entry of any kind, None where there is none.
+
+    Raises:
+        DamagedEntry: A file of it is missing or is not what was written.
+        OSError: It cannot be read.
+    """
+    try:
+        raw = (folder / _INDEX).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if folder.is_dir():
+            raise DamagedEntry(f"{_INDEX} is missing") from error
+        return None
+    index = _read_index(raw)
+    return index, {name: _read_file(folder, name, digest) for name, digest in index["sha256"].items()}
+
+
+def read_about(folder: Path) -> Mapping[str, str]:
+    """Return the description of an entry, without its files; empty where it is damaged."""
+    try:
+        about: Mapping[str, str] = _read_index((folder / _INDEX).read_bytes())["about"]
+    except (OSError, DamagedEntry):
+        return {}
+    return about
+
+
+def _read_index(raw: bytes) -> dict[str, Any]:
+    try:
+        index: dict[str, Any] = json.loads(raw)
+        is_whole = index["itself"] == _index_digest(index) and index["format"] == FORMAT
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedEntry(f"{_INDEX} cannot be read") from error
+    if not is_whole:
+        raise DamagedEntry(f"{_INDEX} is not what was written")
+    return index
+
+
+def _read_file(folder: Path, name: str, digest: str) -> bytes:
+    try:
+        data = (folder / name).read_bytes()
+    except FileNotFoundError as error:
+        raise DamagedEntry(f"{name} is missing") from error
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise DamagedEntry(f"{name} is not what was written")
+    return data
+
+
 _warned: set[Path] = set()
-_written: dict[Path, int] = {}
+_measured: dict[Path, int] = {}  # by root, the size when it was last looked at
+_written: dict[Path, int] = {}  # by root, the bytes that this process has written since
 
 
 class Store:
-    """The entries below one directory. Its methods lose nothing where the disk fails: they warn once."""
+    """The entries below one directory. Where the disk fails, its methods warn once and raise nothing."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -154,22 +336,29 @@ class Store:
     def path(self, digest: str) -> Path:
         return self.root / "entries" / digest[:2] / digest
 
-    def get(self, digest: str, *, again: bool = False) -> Entry | None:
-        """The entry of a key, None where there is no whole one; counts as its use.
+    def get(self, digest: str, *, again: bool = False) -> CacheEntry | None:
+        """Return the entry of a key, None where there is no whole one; counts as its use.
 
         Args:
-            again: It was asked for before: do not warn of damage a second time.
+            digest: The key.
+            again: This is the second try: do not warn of damage again.
         """
-        return self.find(digest, entries_on_disk.read, again=again)
+        return self.find(digest, read_entry, again=again)
 
     def find(self, digest: str, read: Callable[[Path], Found | None], *, again: bool = False) -> Found | None:
-        """As `get`, of an entry of any kind, by what reads that kind."""
+        """Return an entry of any kind as `get` does, by the function that reads that kind.
+
+        Args:
+            digest: The key.
+            read: Reads an entry's folder; returns None where there is none.
+            again: As in `get`.
+        """
         folder = self.path(digest)
         try:
             found = read(folder)
-        except Damaged as damage:
+        except DamagedEntry as damage:
             if not again:
-                _log.warning("The cache entry %s is damaged (%s): it is made again.", folder, damage)
+                _log.warning("The cache entry %s is damaged (%s): it is compiled again.", folder, damage)
             return None
         except OSError as error:
             self.warn("read", error)
@@ -179,38 +368,40 @@ class Store:
                 os.utime(folder)
         return found
 
-    def put(self, digest: str, made: Writable, *, locked: bool) -> bool:
+    def put(self, digest: str, files: Mapping[str, bytes], *, locked: bool) -> bool:
         """Publish an entry; False where it could not be written.
 
         Args:
-            locked: What `lock()` gave: only under the lock are leftovers of its group certainly nobody's.
+            digest: The key.
+            files: The entry's files, the index among them: see `with_index`.
+            locked: The result of `lock()`: only under the lock are leftovers of its group certainly unused.
         """
         try:
             if locked:
                 shutil.rmtree(self.root / "temporary" / digest[:2], ignore_errors=True)
-            self._publish(digest, made)
+            self._publish(digest, files)
         except OSError as error:
             self.warn("write", error)
             return False
         self._bound()
         return True
 
-    def _publish(self, digest: str, made: Writable) -> None:
+    def _publish(self, digest: str, files: Mapping[str, bytes]) -> None:
         group, final = self.root / "temporary" / digest[:2], self.path(digest)
         temporary = group / f"{digest}.{_unique(4)}"
         temporary.mkdir(parents=True)
         try:
-            _written[self.root] = _written.get(self.root, 0) + entries_on_disk.write(temporary, made)
+            _written[self.root] = _written.get(self.root, 0) + write_files(temporary, files)
             final.parent.mkdir(parents=True, exist_ok=True)
             self.remove(final)  # a damaged one: a whole one would have been taken
             temporary.rename(final)
-            entries_on_disk.sync(final.parent)
+            _sync_folder(final.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for a compiler to write into; it is gone when the block ends.
+        """Make a folder for a compiler to write into; it is removed when the block ends.
 
         Raises:
             CacheError: The cache cannot be written.
@@ -240,18 +431,20 @@ class Store:
     def lock(self, digest: str) -> Iterator[bool]:
         """Hold the right to make entries of this key's group, against threads and processes.
 
-        The operating system lets go of it when a holder dies. Where the directory takes no lock
-        this gives False and nobody waits: a compile may then be done twice.
+        The operating system releases it when a holder dies. Where the directory takes no lock
+        this gives False and none waits: a compile may then be done twice.
         """
-        import filelock  # twelve modules, which a launch from the cache needs none of
+        import filelock  # twelve modules, none of which a launch from the cache needs
 
         locked = False
-        with contextlib.ExitStack() as held:
-            held.enter_context(_thread_lock(self.path(digest)))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_thread_lock(self.path(digest)))
             path = self.root / "locks" / f"{digest[:2]}.lock"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                held.enter_context(filelock.FileLock(path, thread_local=False).acquire(poll_interval=_WAIT_S))
+                stack.enter_context(
+                    filelock.FileLock(path, thread_local=False).acquire(poll_interval=_WAIT_S)
+                )
                 locked = True
             except (OSError, NotImplementedError) as error:
                 self.warn("lock", error)
@@ -287,18 +480,18 @@ class Store:
                 if time.time() - group.stat().st_mtime > STALE_S:
                     shutil.rmtree(group, ignore_errors=True)
 
-    def remember(self, source: str, record: Mapping[str, Any]) -> None:
+    def add_history(self, source: str, record: Mapping[str, Any]) -> None:
         """Note what a source was built from; nothing depends on it but the reason in the log."""
         folder = self.root / "recent"
         temporary = folder / f"{source}.{_unique(4)}"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            records = [record, *(old for old in self.recall(source) if old != record)][:8]
+            records = [record, *(old for old in self.history(source) if old != record)][:8]
             temporary.write_text(json.dumps(records))
             temporary.replace(folder / source)
 
-    def recall(self, source: str) -> list[Mapping[str, Any]]:
-        """What `remember` noted of a source, newest first."""
+    def history(self, source: str) -> list[Mapping[str, Any]]:
+        """Return what `add_history` noted of a source, newest first."""
         try:
             records = json.loads((self.root / "recent" / source).read_text())
         except (OSError, ValueError):
@@ -306,7 +499,7 @@ class Store:
         return [record for record in records if isinstance(record, dict)] if isinstance(records, list) else []
 
     def warn(self, doing: str, error: BaseException) -> None:
-        """Say once for each directory that it cannot be used, and what to do."""
+        """Warn once for each directory that it cannot be used, and what to do."""
         reason = getattr(error, "strerror", None) or str(error)
         if self.directory not in _warned:
             _warned.add(self.directory)
@@ -318,11 +511,10 @@ class Store:
 
 
 def _unique(size_bytes: int) -> str:
-    """A part of a name that no other writer has."""
+    """Return a part of a name that no other writer has."""
     return os.urandom(size_bytes).hex()
 
 
-_measured: dict[Path, int] = {}
 _guard = threading.Lock()
 _thread_locks: dict[Path, threading.Lock] = {}
 
@@ -333,7 +525,7 @@ def _thread_lock(path: Path) -> threading.Lock:
 
 
 def _after_fork() -> None:
-    """A lock that another thread held at the fork would never be let go in the child."""
+    """Make new locks: one that another thread held at the fork would never be released in the child."""
     global _guard
     _guard = threading.Lock()
     _thread_locks.clear()
@@ -341,20 +533,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-_memory: dict[tuple[Path, str], object] = {}
-
-
-def recollect(directory: Path, digest: str) -> object | None:
-    """What this process has built or read before under a key."""
-    return _memory.get((directory, digest))
-
-
-def keep(directory: Path, digest: str, made: object) -> None:
-    """Hold on to a build for the life of the process."""
-    _memory[directory, digest] = made
-
-
-def forget() -> None:
-    """Drop what this process holds in memory; entries on disk stay."""
-    _memory.clear()

@@ -1,13 +1,34 @@
-"""The compiler's log as values, and as a message that shows the user's own line."""
+"""The compiler's log as values, and the error that explains it best, with the user's own line."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dotcu.compile import toolchain
+from dotcu.compile.host_split.detect import (
+    GUARD_REMEDY,
+    HostLine,
+    host_code,
+    host_code_message,
+    is_host_header,
+    unclear_message,
+)
+from dotcu.compile.object_code import PROBE, is_kernel, probe_of
+from dotcu.compile.source.declarations import base_name, kernels, variables
+from dotcu.errors import CompileError, DotcuError, HostCodeError, KernelNotFound, ToolchainError
+
+if TYPE_CHECKING:
+    from dotcu.compile.build import BuildPlan
+
+Shown = Callable[[str], str]
+"""Returns the name to show for a file's virtual name."""
 
 Lines = Callable[[str], Sequence[str]]
-"""Gives the lines of a file by its virtual name, as the user wrote them; none where unknown."""
+"""Returns the lines of a file by its virtual name, as the user wrote them; none where unknown."""
 
 # cuda/crt front end: `file(line): error: text` and `file(line): warning #177-D: text`.
 _HEAD = re.compile(
@@ -28,6 +49,7 @@ _CARET = re.compile(r"^[ \t]*\^[ \t]*$")
 _AT_LINE = re.compile(r"(?P<before>.*\bat line )(?P<line>\d+)(?: of (?P<file>\S+))?(?P<after>.*)")
 
 
+AT_END = "at the end of the file"
 NAME_MAP = "__nv_name_map"
 """The file that NVRTC says errors in name expressions are in. Source: seen with CUDA 12.8 and 13.0."""
 
@@ -35,9 +57,72 @@ _WIDTH = 160
 """Characters of a line that are shown; of a longer one, those around the caret."""
 
 
+_PROBE_REFUSED = re.compile(rf'^(a template declaration|"template") is not allowed.*{AT_END}$')
+"""The message for dotcu's own text when the source before it has no end."""
+
+_ASSEMBLER = "[ptxas]"
+_HEX = re.compile(r"\b0x[0-9a-f]+\b")
+_SYMBOL = re.compile(r"'([A-Za-z_]\w*)'")
+_NO_BODY = re.compile(r'function ".*" was referenced but not defined')
+_HOST_FUNCTION = "is considered a host function"
+_CANNOT_OPEN = re.compile(
+    r"(?m)^(?P<file>[^\s(][^(\n]*)\(\d+\): catastrophic error: "
+    r'(?:cannot|could not) open source file "(?P<header>[^"]+)"'
+)
+# The pip package that has a header of the toolkit: under CUDA 13 and later, and under CUDA 12.
+PACKAGES = (
+    (r"crt/", "nvidia-cuda-crt", "nvidia-cuda-nvcc-cu12"),
+    (r"(cub|cuda|nv|thrust)/", "nvidia-cuda-cccl", "nvidia-cuda-cccl-cu12"),
+    (r"(cuda_\w+|mma|cooperative_groups|cuComplex)\.h", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
+)
+
+_UNCHOSEN = "cannot determine which instance of function template"
+_UNKNOWN_TARGET = "invalid value for --gpu-architecture"
+_SHOWN_ERRORS = 20
+
+# Names, as a pattern, and their header. Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
+HEADERS_OF_NAMES = (
+    (r"u?int(_fast|_least)?(8|16|32|64)_t|u?int(ptr|max)_t|U?INT(8|16|32|64)_(MAX|MIN|C)", "<cstdint>"),
+    (r"s?size_t|ptrdiff_t|nullptr_t", "<cstddef>"),
+    (r"FLT_\w+|DBL_\w+", "<cfloat>"),
+    (r"(U?(INT|LONG|LLONG|CHAR|SHRT)|SCHAR)_(MAX|MIN)|CHAR_BIT", "<climits>"),
+    (r"M_PI\w*|M_E|M_SQRT\w+|M_LN\w+|INFINITY|NAN|HUGE_VALF?", "<cmath>"),
+    (r"numeric_limits", "<limits>"),
+    (
+        (
+            r"is_same(_v)?|enable_if(_t)?|conditional(_t)?|is_integral(_v)?|is_floating_point(_v)?"
+            r"|remove_(cv|reference|const)\w*|decay(_t)?|integral_constant|true_type|false_type"
+        ),
+        "<type_traits>",
+    ),
+    (r"move|forward|swap|pair", "<utility>"),
+    (r"assert", "<cassert>"),
+    (
+        r"__half2?(_raw)?|half2?|__(float2half|half2float|float22half|hadd|hmul|hfma|low2|high2)\w*",
+        "<cuda_fp16.h>",
+    ),
+    (
+        r"__nv_bfloat16\w*|nv_bfloat16\w*|__(float2bfloat16|bfloat162float|float22bfloat16)\w*",
+        "<cuda_bf16.h>",
+    ),
+    (r"__nv_fp8\w*|__nv_cvt_\w*fp8\w*", "<cuda_fp8.h>"),
+    (r"__nv_fp6\w*", "<cuda_fp6.h>"),
+    (r"__nv_fp4\w*", "<cuda_fp4.h>"),
+    (r"cu\w*Complex\w*", "<cuComplex.h>"),
+    (r"cooperative_groups|cg", "<cooperative_groups.h>"),
+    (r"wmma|nvcuda", "<mma.h>"),
+    (r"__pipeline_\w+", "<cuda_pipeline.h>"),
+    (r"CUtensorMap\w*", "<cuda.h>"),
+    (r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)", "<cuda_runtime.h>"),
+    (r"cub", "<cub/cub.cuh>"),
+)
+_HEADERS = [(re.compile(pattern), header) for pattern, header in HEADERS_OF_NAMES]
+_UNDEFINED = re.compile(r'^identifier "(\w+)" is undefined|(?:has no member) "(\w+)"')
+
+
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """One thing that the compiler said.
+    """A message of the compiler.
 
     Attributes:
         severity: "error", "warning", "remark" or "note".
@@ -45,7 +130,7 @@ class Diagnostic:
         line: Counted from 1; 0 where the compiler named no line.
         column: Counted from 1; 0 where the compiler gave none.
         source: The line as the user wrote it.
-        notes: What the compiler added: the instantiation context, mostly.
+        notes: The lines that the compiler added: the instantiation context, mostly.
     """
 
     severity: str
@@ -68,7 +153,7 @@ class Diagnostic:
 
 
 def _window(source: str, column: int) -> tuple[str, int]:
-    """What of a line is shown, and the column of the caret in that."""
+    """Return the shown part of a line, and the column of the caret in it."""
     if len(source) <= _WIDTH:
         return source, column
     start = max(0, min(column - 1 - _WIDTH // 2, len(source) - _WIDTH))
@@ -82,15 +167,16 @@ def _indent(source: str, column: int) -> str:
     return "".join("\t" if character == "\t" else " " for character in source[: column - 1])
 
 
-def parse(log: str, files: Mapping[str, str], lines: Lines, *, main: str = "") -> tuple[Diagnostic, ...]:
+def parse_log(log: str, shown: Shown, lines: Lines, *, main: str = "") -> tuple[Diagnostic, ...]:
     """Read a compile's log.
 
-    What the compiler says of lines after a file's last, where dotcu's own text stands, is told of
+    A diagnostic of lines after a file's last, where dotcu's own text stands, is reported at
     the file's end; a note joins the diagnostic that it belongs to.
 
     Args:
-        files: What to show for each virtual file name.
-        lines: The text of each, for the line that a diagnostic is about.
+        log: The compiler's output.
+        shown: Returns the name to show for a virtual file name.
+        lines: Returns the lines of a file, for the one that a diagnostic is about.
         main: The virtual name of the source.
     """
     found: list[Diagnostic] = []
@@ -99,9 +185,9 @@ def parse(log: str, files: Mapping[str, str], lines: Lines, *, main: str = "") -
         if tool:
             found.append(_tool(tool))
         elif end:
-            found.append(_end(end, main, files, lines))
+            found.append(_end(end, main, shown, lines))
         else:
-            diagnostic = _front_end(chunk, files, lines)
+            diagnostic = _front_end(chunk, shown, lines)
             if diagnostic.severity == "note" and found:
                 found[-1] = replace(found[-1], notes=(*found[-1].notes, _joined(diagnostic)))
             else:
@@ -116,15 +202,10 @@ def _joined(note: Diagnostic) -> str:
     return f"{message}, at line {note.line} of {note.file}{shown}"
 
 
-def _end(match: re.Match[str], main: str, files: Mapping[str, str], lines: Lines) -> Diagnostic:
+def _end(match: re.Match[str], main: str, shown: Shown, lines: Lines) -> Diagnostic:
     message = match["text"] + (f" [#{match['number']}]" if match["number"] else "")
-    diagnostic = Diagnostic(
-        severity=match["severity"], file=files.get(main, main), line=0, column=0, message=message
-    )
+    diagnostic = Diagnostic(severity=match["severity"], file=shown(main), line=0, column=0, message=message)
     return _at_end(diagnostic, lines(main))
-
-
-AT_END = "at the end of the file"
 
 
 def _at_end(diagnostic: Diagnostic, lines: Sequence[str]) -> Diagnostic:
@@ -166,7 +247,7 @@ def _tool(match: re.Match[str]) -> Diagnostic:
     )  # fmt: skip
 
 
-def _front_end(chunk: list[str], files: Mapping[str, str], lines: Lines) -> Diagnostic:
+def _front_end(chunk: list[str], shown: Shown, lines: Lines) -> Diagnostic:
     head = _HEAD.match(chunk[0])
     assert head is not None
     carets = [index for index, line in enumerate(chunk) if _CARET.match(line)]
@@ -175,22 +256,22 @@ def _front_end(chunk: list[str], files: Mapping[str, str], lines: Lines) -> Diag
     notes = chunk[carets[0] + 1 :] if carets else chunk[1:]
     diagnostic = Diagnostic(
         severity="error" if "error" in head["severity"] else head["severity"],
-        file=files.get(head["file"], head["file"]),
+        file=shown(head["file"]),
         line=int(head["line"]),
         column=column,
-        message=_named(message, files) + (f" [#{head['number']}]" if head["number"] else ""),
-        notes=tuple(_note(note, files, files.get(head["file"], head["file"])) for note in notes),
+        message=_named(message, shown) + (f" [#{head['number']}]" if head["number"] else ""),
+        notes=tuple(_note(note, shown, shown(head["file"])) for note in notes),
     )
     return _with_source(diagnostic, lines(head["file"]), chunk[carets[0] - 1][2:] if carets else "")
 
 
-def _named(message: str, files: Mapping[str, str]) -> str:
-    """A message with the user's names for the files in it."""
-    return _QUOTED.sub(lambda match: f'"{files.get(match[1], match[1])}"', message)
+def _named(message: str, shown: Shown) -> str:
+    """Return a message with the user's names for the files in it."""
+    return _QUOTED.sub(lambda match: f'"{shown(match[1])}"', message)
 
 
 def _column(shown: str, caret: str) -> int:
-    """The caret's column in characters: the compiler indents by two, and counts bytes."""
+    """Return the caret's column in characters: the compiler indents by two, and counts bytes."""
     shown = shown.replace("\ufffd", "?")  # stands for one byte that is not UTF-8
     before = shown.encode("utf-8", "surrogateescape")[: caret.index("^")]
     return len(before.decode("utf-8", "ignore")) - 1
@@ -210,7 +291,7 @@ def _with_source(diagnostic: Diagnostic, lines: Sequence[str], shown: str) -> Di
 
 
 def _is_part(shown: str, source: str) -> bool:
-    """Whether the compiler saw the user's line, or that with some of it blanked."""
+    """Tell whether the compiler saw the user's line, or that with some of it blanked."""
     seen = shown.rstrip()
     return (
         len(seen) <= len(source)
@@ -219,16 +300,288 @@ def _is_part(shown: str, source: str) -> bool:
     )
 
 
-def _note(text: str, files: Mapping[str, str], here: str) -> str:
+def _note(text: str, shown: Shown, here: str) -> str:
     match = _AT_LINE.match(text.strip())
     if match is None:
         return text.strip() if text.strip().endswith(":") else f"  {text.strip()}"
     file = match["file"].strip('"') if match["file"] else here
     if file == NAME_MAP:
         return f"  {match['before'].removesuffix(' at line ')}{match['after']}"
-    return f"  {match['before']}{match['line']} of {files.get(file, file)}{match['after']}"
+    return f"  {match['before']}{match['line']} of {shown(file)}{match['after']}"
 
 
 def count(errors: int) -> str:
-    """`1 error`, `3 errors`."""
+    """Return `1 error`, `3 errors`."""
     return f"{errors} error" if errors == 1 else f"{errors} errors"
+
+
+def explain_failure(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> DotcuError:
+    """Return the error that explains a failed compile best.
+
+    Args:
+        plan: The build.
+        log: What the compiler printed.
+        found: The diagnostics in it.
+    """
+    for explanation in (_unknown_target_error, _unclear_error, _host_code_error, _not_found_error):
+        error = explanation(plan, found)
+        if error is not None:
+            return error
+    return CompileError(_message(plan, log, found), diagnostics=found, log=log, command=plan.command)
+
+
+def unopened(log: str) -> tuple[str, str] | None:
+    """Return the file (its virtual name) and the header that it could not open, if that was the fault."""
+    match = _CANNOT_OPEN.search(log)
+    return (match["file"], match["header"]) if match else None
+
+
+def is_unchosen(error: CompileError) -> bool:
+    """Tell whether a template was requested without its arguments."""
+    return any(_UNCHOSEN in diagnostic.message for diagnostic in error.diagnostics)
+
+
+def _defined(plan: BuildPlan) -> set[str]:
+    return set(plan.options.defined)
+
+
+def _unknown_target_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> ToolchainError | None:
+    if not any(_UNKNOWN_TARGET in diagnostic.message for diagnostic in found):
+        return None
+    known = ", ".join(f"sm_{number}" for number in toolchain.supported(plan.compiler))
+    major, minor = plan.compiler.version
+    return ToolchainError(
+        f"The compiler of CUDA {major}.{minor} makes no code for {plan.target}.\n"
+        f"It knows {known}, and compute_ for each.\n"
+        f'For a newer GPU: pip install -U "dotcu[cu{major}]"\n'
+        f'For an older one: pip install "dotcu[cu{major - 1}]"'
+    )
+
+
+def _unclear_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
+    """Return the error for lines that are neither clearly host code nor clearly device code."""
+    lines = [(plan.shown_files[virtual], line) for virtual, line in plan.includes.unclear]
+    return HostCodeError(unclear_message(plan.display, lines)) if lines else None
+
+
+def _host_code_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
+    """Return the error for host code in the source, by its text and by the compiler's messages."""
+    by_line = {line.line: line for line in host_code(plan.includes.main.text, _defined(plan))}
+    for diagnostic in found:
+        if _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display:
+            by_line.setdefault(
+                diagnostic.line, HostLine(diagnostic.line, diagnostic.source, "a function without __device__")
+            )
+    lines = tuple(by_line[line] for line in sorted(by_line))
+    is_split = plan.includes.main.text != plan.includes.main.original
+    return HostCodeError(host_code_message(plan.display, lines, is_split=is_split)) if lines else None
+
+
+def _not_found_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotFound | None:
+    """Return the error for a name that the compiler does not know and that no file declares."""
+    errors = [diagnostic for diagnostic in found if diagnostic.severity == "error"]
+    if any(diagnostic.file != NAME_MAP for diagnostic in errors):
+        return None
+    refused = [
+        name
+        for name in plan.names
+        if any(is_about(name, d) for d in errors)
+        and not any(is_about(name, d) and _UNCHOSEN in d.message for d in errors)
+    ]
+    known_kernels, known_variables = declared_names(plan)
+    for name in refused:
+        known = known_kernels if is_kernel(name) else known_variables
+        if base_name(name) not in known:
+            return KernelNotFound(not_found_message(plan.display, name, known))
+    return None
+
+
+def declared_names(plan: BuildPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the kernels and of the variables in a source and its user headers."""
+    texts, defined = [file.text for file in plan.includes.files], _defined(plan)
+    return (
+        tuple(dict.fromkeys(kernel.name for text in texts for kernel in kernels(text, defined))),
+        tuple(dict.fromkeys(name for text in texts for name in variables(text, defined))),
+    )
+
+
+def not_found_message(display: str, name: str, known: Sequence[str]) -> str:
+    """Return the message for a name that is not there: the names that are, the nearest first.
+
+    Args:
+        display: The source, as messages call it.
+        name: The name expression that was requested.
+        known: The names that there are.
+    """
+    what = "kernel" if is_kernel(name) else "__constant__ or __device__ variable"
+    if not known:
+        return f"{display} has no {what} {base_name(name)!r}: it has none at all.\nDeclare one there."
+    wanted = base_name(name)
+    ranked = sorted(known, key=lambda other: -_likeness(wanted, other))
+    listed = "\n".join(f"    {other}" for other in ranked)
+    return f"{display} has no {what} {wanted!r}.\nIt has, the nearest first:\n{listed}"
+
+
+def _likeness(wanted: str, other: str) -> float:
+    """Return how similar two names are, with and without their namespaces, from 0 to 1."""
+    ratio: Callable[[str, str], float] = lambda a, b: difflib.SequenceMatcher(None, a, b).ratio()  # noqa: E731
+    return max(ratio(wanted, other), ratio(wanted.split("::")[-1], other.split("::")[-1]))
+
+
+def is_about(name: str, diagnostic: Diagnostic) -> bool:
+    """Tell whether a diagnostic is about a requested name, and not about the source."""
+    expression = diagnostic.source.partition("nv_mangled_name")[2].strip()
+    return expression in (name, probe_of(name))
+
+
+def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
+    errors = _without_echoes([diagnostic for diagnostic in found if diagnostic.severity == "error"])
+    if not errors:
+        return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{_tail(plan)}"
+    what = f"{count(len(errors))}{_instantiated(plan, errors)}"
+    headline = f"{plan.display} does not compile for {plan.target}: {what}."
+    shown = [str(_readable(plan, error)) for error in undefined_first(errors)[:_SHOWN_ERRORS]]
+    rest = (
+        [f"... and {len(errors) - _SHOWN_ERRORS} more, in the exception's .log"]
+        if len(errors) > _SHOWN_ERRORS
+        else []
+    )
+    return "\n\n".join([headline, *shown, *rest, _advice(plan, log, errors) or _tail(plan)])
+
+
+def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """Leave out errors about name expressions that only repeat another error."""
+    real = [error for error in errors if error.file != NAME_MAP]
+    if real:
+        return [error for error in real if not _PROBE_REFUSED.search(error.message)] or real[:1]
+    first: dict[str, Diagnostic] = {}
+    for error in errors:
+        expression = error.source.partition("nv_mangled_name")[2].strip()
+        plain = expression.removeprefix(f"{PROBE}<decltype(&").removesuffix(")>")
+        first.setdefault(plain, error)
+    return list(first.values())
+
+
+def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
+    """Report an error in a name expression at the name, not in NVRTC's own file."""
+    if error.message.endswith(_ASSEMBLER):
+        return _assembled(plan, error)
+    if error.file != NAME_MAP:
+        hint = header_hint(error.message) or _left_out_note(plan, error)
+        return replace(error, notes=(*error.notes, hint)) if hint else error
+    name = next((name for name in plan.names if is_about(name, error)), "")
+    return Diagnostic(
+        severity="error", file=plan.display, line=0, column=0,
+        message=f"{name} cannot be instantiated: {error.message}", notes=error.notes,
+    )  # fmt: skip
+
+
+def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
+    """Say that a name is unknown because its declaration is host code; "" where that is not so."""
+    name, is_called = undefined_name(error.message), bool(_NO_BODY.search(error.message))
+    for virtual, one in plan.includes.removed:
+        is_it = one.line == error.line and one.name in error.message if is_called else one.name == name
+        if is_it and (name or is_called):
+            name = one.name or "It"
+            where = f"at line {one.line} of {plan.shown_files[virtual]}"
+            return (
+                f"{name}, {where}, was left out as host code: {one.what}.\n"
+                f"  If device code needs it, write there: {one.remedy}"
+            )
+    return ""
+
+
+def _assembled(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
+    """Return what ptxas refused, with the kernel's name, and sizes in decimal."""
+    text = _HEX.sub(lambda match: str(int(match[0], 16)), error.message)
+    text = _SYMBOL.sub(lambda match: f"'{_name_of(plan, match[1])}'", text)
+    return replace(error, file=plan.display, message=text)
+
+
+def _name_of(plan: BuildPlan, symbol: str) -> str:
+    """Return the requested name that a symbol must be of; the symbol where there are several."""
+    fits = [name for name in plan.names if _may_be(base_name(name).split("::")[-1], symbol)]
+    return fits[0] if len(fits) == 1 else symbol
+
+
+def _may_be(plain: str, symbol: str) -> bool:
+    return symbol == plain or (symbol.startswith("_Z") and f"{len(plain)}{plain}" in symbol)
+
+
+def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
+    """Name the requested instantiations that caused the errors, where the context says it."""
+    context = "\n".join(note for error in errors for note in error.notes)
+    blamed = [
+        name
+        for name in plan.names
+        if any(is_about(name, error) or _is_assembled(plan, name, error) for error in errors)
+        or re.search(rf"instantiation of \"[^\"]*\b{re.escape(base_name(name))}\(", context)
+    ]
+    return f", instantiating {', '.join(blamed)}" if blamed else ""
+
+
+def _is_assembled(plan: BuildPlan, name: str, error: Diagnostic) -> bool:
+    """Tell whether ptxas refused a template's instantiation; a plain kernel is named in the message."""
+    symbols = _SYMBOL.findall(error.message) if error.message.endswith(_ASSEMBLER) else []
+    return "<" in name and any(_name_of(plan, symbol) == name for symbol in symbols)
+
+
+def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
+    if any("includes itself" in error.message for error in errors):
+        return "Write at the top of each header: #pragma once"
+    if any("uses too much shared data" in error.message for error in errors):
+        return (
+            "Arrays of a fixed size in shared memory have 49152 bytes together.\n"
+            "Write for a larger one: extern __shared__ float s[]; and pass smem_bytes=BYTES at the launch."
+        )
+    missing = unopened(log)
+    if missing is None:
+        return ""
+    not_found = (
+        f"The header {missing[1]!r} was not found: not beside the file that names it, not in "
+        "include=[...], not among the headers of dotcu and of the toolkit.\n"
+    )
+    major, minor = plan.compiler.version
+    for pattern, cuda_13, cuda_12 in PACKAGES:
+        if re.match(pattern, missing[1]):
+            package = cuda_13 if major >= 13 else cuda_12
+            return f'{not_found}It comes with: pip install "{package}=={major}.{minor}.*"'
+    if is_host_header(missing[1]) or plan.includes.removed:
+        return (
+            f"{not_found}If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {GUARD_REMEDY}"
+        )
+    return f"{not_found}If it is yours: load(..., include=[FOLDER])"
+
+
+def _tail(plan: BuildPlan) -> str:
+    return f"Options, as for nvcc: {plan.command.removeprefix('nvcc ')}"
+
+
+def header_hint(message: str) -> str:
+    """Say which `#include` brings the name that a message is about; "" where none is known."""
+    name = undefined_name(message)
+    header = next((header for pattern, header in _HEADERS if pattern.fullmatch(name)), "")
+    return f"{name} comes with: #include {header}" if header else ""
+
+
+def headers_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the headers that bring some names, of those that are known."""
+    found = {header for name in names for pattern, header in _HEADERS if pattern.fullmatch(name)}
+    return frozenset(found)
+
+
+def undefined_name(message: str) -> str:
+    """Return the name that a message says is not known; "" where it is about something else."""
+    match = _UNDEFINED.search(message)
+    return (match[1] or match[2]) if match else ""
+
+
+def undefined_first(errors: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Errors about names that are not known before those that follow from them."""
+    return sorted(errors, key=lambda error: _rank(error.message))
+
+
+def _rank(message: str) -> int:
+    if header_hint(message):
+        return 0
+    return 1 if _UNDEFINED.search(message) else 2

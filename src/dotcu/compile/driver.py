@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of itself and its GPUs, asked without a CUDA context."""
+"""The version of the NVIDIA driver, and its GPUs, found without a CUDA context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def version() -> tuple[int, int] | None:
-    """The CUDA version that the driver supports, None where there is no driver; starts nothing."""
+    """Return the CUDA version that the driver supports, None where there is no driver; starts nothing."""
     library, number = _library(), ctypes.c_int()
     if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None
@@ -36,7 +36,7 @@ def version() -> tuple[int, int] | None:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that this process may use; initializes the driver, makes no context."""
+    """Return the GPUs that this process may use; initializes the driver, makes no context."""
     library, count = _library(), ctypes.c_int()
     if library is None or library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return ()

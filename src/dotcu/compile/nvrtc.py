@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu import stopwatch
-from dotcu.compile.compilers import builtins
+from dotcu.compile.toolchain import builtin_libraries
 from dotcu.errors import ToolchainError
 
 FIRST_WITH_A_CACHE = (12, 9)
@@ -25,7 +25,7 @@ SUCCESS = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class CompileRequest:
     """One compile.
 
     Attributes:
@@ -42,8 +42,8 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
-    """What came of it: code and symbols, or a log that says why not."""
+class CompileReply:
+    """The result of a compile: code and symbols, or a log that says why not."""
 
     ok: bool
     log: str
@@ -59,7 +59,7 @@ class Nvrtc:
         self.path = path
         try:
             # NVRTC opens its builtins by bare name while it compiles: they have to be there by then.
-            self._builtins = [ctypes.CDLL(str(file)) for file in builtins(path)]
+            self._builtins = [ctypes.CDLL(str(file)) for file in builtin_libraries(path)]
             self._library = ctypes.CDLL(str(path))
         except OSError as error:
             raise ToolchainError(
@@ -69,20 +69,20 @@ class Nvrtc:
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     def version(self) -> tuple[int, int]:
-        """The CUDA version of the compiler."""
+        """Return the CUDA version of the compiler."""
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
         return major.value, minor.value
 
     def supported(self) -> tuple[int, ...]:
-        """The architectures that it makes code for: 75, 80, ..."""
+        """Return the architectures that the compiler makes code for: 75, 80, ..."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         archs = (ctypes.c_int * count.value)()
         self._call("nvrtcGetSupportedArchs", archs)
         return tuple(archs)
 
-    def compile(self, request: Request) -> Reply:
+    def compile(self, request: CompileRequest) -> CompileReply:
         """Compile a source held in memory, with headers held in memory."""
         program = ctypes.c_void_p()
         names = _strings([_bytes(name) for name in request.headers])
@@ -96,18 +96,18 @@ class Nvrtc:
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
-    def _compile(self, program: ctypes.c_void_p, request: Request) -> Reply:
+    def _compile(self, program: ctypes.c_void_p, request: CompileRequest) -> CompileReply:
         for expression in request.expressions:
             self._call("nvrtcAddNameExpression", program, _bytes(expression))
         arguments = [*request.arguments, *(WITHOUT_A_CACHE if self.version() >= FIRST_WITH_A_CACHE else ())]
-        given = _strings([_bytes(argument) for argument in arguments])
-        status = self._library.nvrtcCompileProgram(program, len(arguments), given)
-        # A NUL also stands between what the front end and what ptxas said.
+        strings = _strings([_bytes(argument) for argument in arguments])
+        status = self._library.nvrtcCompileProgram(program, len(arguments), strings)
+        # A NUL also stands between the output of the front end and that of ptxas.
         log = self._get(program, "ProgramLog").replace(b"\0", b"").decode(errors="replace")
         if status != SUCCESS:
-            return Reply(ok=False, log=log or self._explain(status), lowered={})
+            return CompileReply(ok=False, log=log or self._explain(status), lowered={})
         cubin = self._get(program, "CUBIN")
-        return Reply(
+        return CompileReply(
             ok=True,
             log=log,
             ptx=self._get(program, "PTX").rstrip(b"\0").decode("utf-8", "surrogateescape"),
@@ -142,7 +142,7 @@ class Nvrtc:
 
 
 def _bytes(text: str) -> bytes:
-    """Text as it was on disk, also where it was not UTF-8."""
+    """Return text as it was on disk, also where it was not UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -152,6 +152,6 @@ def _strings(values: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:
 
 @functools.cache
 def load(path: Path) -> Nvrtc:
-    """The library at `path`, loaded once and never unloaded."""
+    """Return the library at `path`, loaded once and never unloaded."""
     with stopwatch.during("nvrtc"):
         return Nvrtc(path)

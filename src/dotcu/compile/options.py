@@ -1,40 +1,18 @@
-"""How a source is compiled: what a user can ask for, and NVRTC's options for it as a table."""
+"""Compile options: those that a user can give, and NVRTC's options for them as a table."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 
-from dotcu.compile.lexing import DEFINED
+from dotcu.compile.source.lexer import NVRTC_MACROS
 from dotcu.compile.target import Target
 from dotcu.errors import UsageError
 
 Define = str | int | None
-
-
-class FrozenMap(Mapping[str, Define]):
-    """A mapping that can be hashed: the macros of a `CompileOptions`."""
-
-    def __init__(self, items: Mapping[str, Define]) -> None:
-        self._items = dict(items)
-
-    def __getitem__(self, key: str) -> Define:
-        return self._items[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._items.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._items)
 
 
 _DEFAULT_DEVICE = ("-default-device", "--device-as-default-execution-space")
@@ -42,7 +20,7 @@ _DEFAULT_DEVICE = ("-default-device", "--device-as-default-execution-space")
 
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
-    """What a user asks of the compiler.
+    """The options that a user gives to the compiler.
 
     Attributes:
         std: The C++ standard, as nvcc names it.
@@ -58,78 +36,70 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         _require_types(self.std, self.define, self.options)
-        object.__setattr__(self, "define", FrozenMap(self.define))
+        object.__setattr__(self, "define", dict(self.define))
         object.__setattr__(self, "options", tuple(self.options))
         for option in self.options:
             _require_option(option)
             _refuse(option)
 
+    def __hash__(self) -> int:
+        return hash(self.key)
+
     @property
     def defined(self) -> frozenset[str]:
         """The macros that are known to be defined."""
-        return DEFINED | frozenset(self.define)
+        return NVRTC_MACROS | frozenset(self.define)
 
     @property
     def all_is_device(self) -> bool:
-        """Whether a function without annotation is device code, as the user asks by an option of NVRTC."""
+        """True where a function without annotation is device code, by an option of NVRTC."""
         return any(option in _DEFAULT_DEVICE for option in self.options)
 
     @property
     def key(self) -> Hashable:
-        """What of the options decides the code."""
+        """The options that decide the code."""
         return (self.std, tuple(sorted(self.define.items(), key=repr)), self.options, self.debug)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """An option that dotcu always or sometimes gives, and why."""
-
-    option: str
-    when: Callable[[CompileOptions, Target], bool]
-    why: str
-
-
-def _always(options: CompileOptions, target: Target) -> bool:
-    return True
-
+_Applies = Callable[[CompileOptions, Target], bool]
 
 LINES = "-lineinfo"
 
-# Source: NVRTC documentation 13.0, "Supported Compile Options".
-TABLE = (
-    _Row("-arch={target}", _always, "sm_XX gives a cubin and its PTX, compute_XX gives PTX"),
-    _Row("-std={options.std}", _always, "the same for every compiler version"),
-    _Row(LINES, lambda options, _: not options.debug, "findings and profiles name source lines"),
-    _Row("-G", lambda options, _: options.debug, "cuda-gdb; line information is part of it"),
-    _Row("-no-source-include", _always, "only headers that the key covers can be included"),
-    _Row(
-        "--ptxas-options=-v",
-        lambda _, target: target.kind == "sm",
-        "registers, spills and shared memory come with the log",
-    ),
-    _Row(
-        "--ptxas-options=-warn-spills",
-        lambda options, target: target.kind == "sm" and not options.debug,
-        "a spill is a warning; under -G everything is in memory anyway",
-    ),
+# Options that dotcu gives, and when. Source: NVRTC documentation 13.0, "Supported Compile Options".
+TABLE: tuple[tuple[str, _Applies], ...] = (
+    ("-arch={target}", lambda options, target: True),  # sm_XX: a cubin and its PTX; compute_XX: PTX
+    ("-std={options.std}", lambda options, target: True),  # the same for every compiler version
+    (LINES, lambda options, target: not options.debug),  # findings and profiles name source lines
+    ("-G", lambda options, target: options.debug),  # cuda-gdb; line information is part of it
+    ("-no-source-include", lambda options, target: True),  # only headers that the key covers
+    # registers, spills and shared memory come with the log
+    ("--ptxas-options=-v", lambda options, target: target.kind == "sm"),
+    # a spill is a warning; under -G everything is in memory anyway
+    ("--ptxas-options=-warn-spills", lambda options, target: target.kind == "sm" and not options.debug),
 )
 
-# Options that would bring in a file, or leave one, behind the key's back.
+_INCLUDE = "load(..., include=[FOLDER])"
+_PRE_INCLUDE = "#include in the source"
+_ARCH = "module.compile(ARCH)"
+_STD = "load(..., std=STANDARD)"
+_PCH = "nothing: dotcu caches the code that it has compiled"
+_LINK = "one source file that includes the others"
+_TRACE = "dotcu -v, which shows the time of each build"
+
+# Options that bring in or write a file which the cache's key does not cover, or that leave code which has
+# still to be linked; by name, without dashes and value. Source: NVRTC documentation 13.0, "Supported Compile
+# Options"; each spelling tried with NVRTC 13.0.
 REFUSED = {
-    "-I": "load(..., include=[FOLDER])",
-    "--include-path": "load(..., include=[FOLDER])",
-    "-include": "#include in the source",
-    "--pre-include": "#include in the source",
-    "-arch": "module.compile(ARCH)",
-    "--gpu-architecture": "module.compile(ARCH)",
-    "-std": "load(..., std=STANDARD)",
-    "--std": "load(..., std=STANDARD)",
-    "-pch": "nothing: dotcu keeps what it compiled",
-    "--pch": "nothing: dotcu keeps what it compiled",
-    "-rdc=true": "one source file that includes the others",
-    "-dc": "one source file that includes the others",
-    "-dlto": "one source file that includes the others",
-}
+    "I": _INCLUDE, "include-path": _INCLUDE,
+    "include": _PRE_INCLUDE, "pre-include": _PRE_INCLUDE,
+    "arch": _ARCH, "gpu-architecture": _ARCH,
+    "std": _STD,
+    "pch": _PCH, "create-pch": _PCH, "use-pch": _PCH, "pch-dir": _PCH,
+    "rdc": _LINK, "relocatable-device-code": _LINK, "dc": _LINK, "device-c": _LINK,
+    "dlto": _LINK, "dlink-time-opt": _LINK, "gen-opt-lto": _LINK,
+    "optix-ir": "nothing: dotcu compiles to machine code and PTX",
+    "fdevice-time-trace": _TRACE, "time": _TRACE,
+}  # fmt: skip
 
 
 def _require_types(std: object, define: object, options: object) -> None:
@@ -177,26 +147,29 @@ def _require_macro(name: object, value: object) -> None:
 
 
 def _refuse(option: str) -> None:
-    for refused, instead in REFUSED.items():
-        joined = refused == "-I" and option.startswith("-I")
-        if joined or option == refused or option.startswith(refused + "="):
-            raise UsageError(
-                f"The compiler option {option!r} cannot be passed in options.\nUse instead: {instead}"
-            )
+    name, _, value = option.strip().lstrip("-").partition("=")
+    name = "I" if name.startswith("I") else name.split()[0] if name else ""
+    if name in REFUSED and value.strip() != "false":
+        raise UsageError(
+            f"The compiler option {option!r} cannot be passed in options.\nUse instead: {REFUSED[name]}"
+        )
 
 
 def arguments(
     options: CompileOptions, target: Target, *, simulated: bool = False, lines: bool = True
 ) -> tuple[str, ...]:
-    """NVRTC's options for a target, in the order in which they are given.
+    """Return NVRTC's options for a target, in the order in which they are given.
 
     Args:
-        lines: Whether the code names source lines.
+        options: What the user asks for.
+        target: The architecture.
+        simulated: Compile for the simulator.
+        lines: Let the code name source lines.
     """
     rows = tuple(
-        row.option.format(options=options, target=target)
-        for row in TABLE
-        if row.when(options, target) and (lines or row.option != LINES)
+        option.format(options=options, target=target)
+        for option, applies in TABLE
+        if applies(options, target) and (lines or option != LINES)
     )
     macros = tuple(f"-D{name}={_spelled(value)}" for name, value in options.define.items())
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)
@@ -209,7 +182,13 @@ def _spelled(value: Define) -> Define:
 
 
 def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, ...]) -> str:
-    """The compile as a line for a shell: the same options, spelled for nvcc."""
+    """Return the compile as a line for a shell: the same options, spelled for nvcc.
+
+    Args:
+        display_name: The source, as messages call it.
+        given: NVRTC's options.
+        include: The include folders.
+    """
     spelled = (_NVCC.get(option, option) for option in given)
     folders = (f"-I{folder}" for folder in include)
     result = "-ptx" if any(option.startswith("-arch=compute_") for option in given) else "-cubin"

@@ -1,4 +1,4 @@
-"""What code is made for: `sm_90a` is a cubin for one GPU, `compute_80` is PTX for the driver to finish."""
+"""Compile targets: `sm_90a` is a cubin for one GPU, `compute_80` is PTX that the driver assembles."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Rejected:
     """A choice that was refused.
 
     Attributes:
-        reason: What does not fit, with both values.
+        reason: The two values that do not fit each other.
         remedy: The line to type, or "" where there is none.
     """
 

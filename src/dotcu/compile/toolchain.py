@@ -1,17 +1,24 @@
-"""What this machine has to compile and inspect with, and what to do about what does not fit."""
+"""The compilers, headers and tools of this machine, and what to do about what does not fit.
+
+NVRTCs are found on disk, none of them loaded, and one is chosen that fits the driver and torch. The installed
+torch and its CUDA are read without importing it.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.metadata
+import importlib.util
 import platform
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu import process, settings
-from dotcu.compile import compilers, driver, torch_build
-from dotcu.compile.compilers import Compiler, header_identity
+from dotcu.compile import driver
 from dotcu.compile.target import Rejected, Target, Version, plan_target
 from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
 
@@ -34,28 +41,8 @@ TOOLS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of a report on the toolchain.
-
-    Attributes:
-        version: "" where it is unknown or the thing is missing.
-        path: None where it is missing, or has no place.
-        fits: Whether it can be used together with the rest.
-        note: Why not, or what else there is to say.
-        remedy: The line to type, "" where nothing is needed.
-    """
-
-    name: str
-    version: str = ""
-    path: Path | None = None
-    fits: bool = True
-    note: str = ""
-    remedy: str = ""
-
-
 def refuse_platform(system: str, machine: str, hip: str = "") -> Rejected | None:
-    """Why nothing can be compiled on a platform, None if it can.
+    """Return why nothing can be compiled on a platform, None if it can.
 
     Args:
         system, machine: As `platform.system()` and `platform.machine()` name them.
@@ -82,14 +69,14 @@ def require_platform() -> None:
     Raises:
         UnsupportedPlatform: No compiler is published for this platform, or torch is a ROCm build.
     """
-    torch = torch_build.find()
+    torch = find_torch()
     refusal = refuse_platform(platform.system(), platform.machine(), torch.hip if torch else "")
     if refusal is not None:
         raise UnsupportedPlatform(str(refusal))
 
 
 def nvrtc() -> Compiler:
-    """The compiler that is used here.
+    """Return the compiler that is used here.
 
     Raises:
         UnsupportedPlatform: No compiler is published for this platform.
@@ -102,11 +89,11 @@ def nvrtc() -> Compiler:
 @functools.cache
 def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
     require_platform()
-    found = _found(cuda_home)
+    found = _compilers(cuda_home)
     if override is not None:
         return _overridden(override, found)
-    torch = torch_build.find()
-    chosen = compilers.choose(found, torch.cuda if torch else None, driver.version())
+    torch = find_torch()
+    chosen = choose_compiler(found, torch.cuda if torch else None, driver.version())
     if isinstance(chosen, Rejected):
         raise ToolchainError(str(chosen))
     return chosen
@@ -118,18 +105,18 @@ def _overridden(path: Path, found: tuple[Compiler, ...]) -> Compiler:
             f"DOTCU_NVRTC={path} names no file.\n"
             "It takes the path of a libnvrtc.so; to let dotcu choose: unset DOTCU_NVRTC"
         )
-    return compilers.at(path, found)
+    return compiler_at(path, found)
 
 
 def installed() -> tuple[Compiler, ...]:
-    """Every NVRTC of this machine, whether or not it fits."""
-    return _found(settings.current().cuda_home)
+    """Return every NVRTC of this machine, also those that do not fit."""
+    return _compilers(settings.current().cuda_home)
 
 
 @functools.cache
-def _found(cuda_home: Path | None) -> tuple[Compiler, ...]:
+def _compilers(cuda_home: Path | None) -> tuple[Compiler, ...]:
     packages = [Path(entry) for entry in sys.path if entry]
-    return compilers.find(packages, _toolkits(cuda_home))
+    return find_compilers(packages, _toolkits(cuda_home))
 
 
 def _toolkits(cuda_home: Path | None) -> list[tuple[str, Path]]:
@@ -142,19 +129,19 @@ def _toolkits(cuda_home: Path | None) -> list[tuple[str, Path]]:
 
 @functools.cache
 def identity(compiler: Compiler) -> str:
-    """What tells this compiler from another, in any build key."""
+    """Return what distinguishes this compiler from any other build of it, wherever it is installed."""
     return compiler.identity()
 
 
 @functools.cache
 def headers_identity(compiler: Compiler) -> str:
-    """What tells this compiler's toolkit headers from others, in the keys of builds that use them."""
+    """Return what distinguishes this compiler's toolkit headers, in the keys of builds that use them."""
     return header_identity(compiler.include)
 
 
 def supported(compiler: Compiler) -> tuple[int, ...]:
-    """The architectures that a compiler makes code for; loads it only where the table does not know."""
-    known = compilers.ARCHITECTURES.get(compiler.version)
+    """Return the architectures that the compiler makes code for: 75, 80, ..."""
+    known = ARCHITECTURES.get(compiler.version)
     if known:
         return known
     from dotcu.compile.nvrtc import load
@@ -163,13 +150,13 @@ def supported(compiler: Compiler) -> tuple[int, ...]:
 
 
 def native_target(capability: Version) -> Target | Rejected:
-    """What to compile for a GPU of this machine."""
+    """Return the target to compile for on a GPU of this machine."""
     compiler = nvrtc()
     return plan_target(capability, driver.version(), compiler.version, supported(compiler))
 
 
 def find_tool(name: str) -> Path | None:
-    """A program of `TOOLS`: pip's first, then CUDA_HOME's, then PATH's."""
+    """Return the path of a program of `TOOLS`: pip's first, then CUDA_HOME's, then PATH's."""
     inside = ("bin", name)  # compute-sanitizer has a folder of its own
     folders = [
         folder for entry in sys.path if entry for part in inside
@@ -179,7 +166,300 @@ def find_tool(name: str) -> Path | None:
     return process.find(name, [*folders, *([home / "bin"] if home else [])])
 
 
-def report() -> list[Row]:
+_BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
+_SAMPLE_BYTES = 1 << 16
+_CCCL_VERSION = "cuda/std/__cccl/version.h"
+_PARTS = (_CCCL_VERSION, "crt/mma.h")
+"""A file of each set of headers that pip ships apart from the runtime's, and torch does not bring."""
+
+# The architectures that some compilers make code for, so that these need not be loaded to be asked.
+# Source: nvrtcGetSupportedArchs of each.
+ARCHITECTURES: dict[Version, tuple[int, ...]] = {
+    (13, 0): (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """A libnvrtc with its headers.
+
+    Attributes:
+        version: CUDA version, from the name of its builtins; (0, 0) where they are missing.
+        include: The toolkit's include folders that belong to it; empty where there are none.
+        origin: Its source: "pip", "CUDA_HOME", "DOTCU_NVRTC", "nvcc".
+    """
+
+    path: Path
+    version: Version
+    include: tuple[Path, ...]
+    origin: str
+
+    def identity(self) -> str:
+        """Return what distinguishes this compiler from any other build of it, wherever it is installed.
+
+        Sizes, and both ends of the libraries, where build ids and symbol tables are: reading all of
+        a hundred megabytes would cost more than a compile.
+        """
+        files = (self.path, *builtin_libraries(self.path))
+        return " ".join([_dotted(self.version), *(_fingerprint(file) for file in files)])
+
+
+def _fingerprint(file: Path) -> str:
+    size = file.stat().st_size
+    with file.open("rb") as handle:
+        head = handle.read(_SAMPLE_BYTES)
+        handle.seek(max(0, size - _SAMPLE_BYTES))
+        return f"{size}:{hashlib.sha256(head + handle.read()).hexdigest()[:16]}"
+
+
+def builtin_libraries(library: Path) -> tuple[Path, ...]:
+    """Return the library of built-in functions that lies beside a libnvrtc."""
+    return tuple(sorted(library.parent.glob("libnvrtc-builtins.so.*.*")))[:1]
+
+
+def library_version(library: Path) -> Version:
+    """Return the CUDA version of a libnvrtc, found without loading it."""
+    for file in builtin_libraries(library):
+        match = _BUILTINS.match(file.name)
+        if match:
+            return int(match[1]), int(match[2])
+    return 0, 0
+
+
+def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]]) -> tuple[Compiler, ...]:
+    """Return every NVRTC in some site-packages folders and installed toolkits, in order, each once.
+
+    Args:
+        packages: Folders that hold pip's `nvidia` package.
+        toolkits: Name and folder of each installed toolkit.
+    """
+    found: dict[Path, Compiler] = {}
+    for compiler in (*_in_packages(tuple(packages)), *_in_toolkits(toolkits)):
+        found.setdefault(compiler.path.resolve(), compiler)
+    return tuple(_completed(compiler, tuple(found.values())) for compiler in found.values())
+
+
+def _completed(compiler: Compiler, others: Sequence[Compiler]) -> Compiler:
+    """Return the compiler with the header parts that it lacks, from another of its version."""
+    near = [folder for other in others if other.version == compiler.version for folder in other.include]
+    include = list(compiler.include)
+    for part in _PARTS if include else ():
+        if not any((folder / part).is_file() for folder in include):
+            include += [folder for folder in near if (folder / part).is_file()][:1]
+    return replace(compiler, include=tuple(include))
+
+
+def _in_packages(packages: Sequence[Path]) -> Iterator[Compiler]:
+    for package in packages:
+        nvidia = package / "nvidia"
+        for folder in sorted(nvidia.glob("cu[1-9]*"), reverse=True):
+            # pip may have put the headers into another of the folders that Python searches
+            siblings = [p / "nvidia" / folder.name for p in (package, *packages)]
+            include = dict.fromkeys(path for sibling in siblings for path in _include(sibling / "include"))
+            yield from _libraries(folder / "lib", tuple(include), "pip")
+        split = nvidia / "cuda_nvrtc" / "lib"
+        yield from _libraries(split, _include_split(split), "pip")
+
+
+def _in_toolkits(toolkits: Iterable[tuple[str, Path]]) -> Iterator[Compiler]:
+    for origin, home in toolkits:
+        yield from _libraries(home / "lib64", _include(home / "include"), origin)
+
+
+def _libraries(folder: Path, include: tuple[Path, ...], origin: str) -> Iterator[Compiler]:
+    for library in sorted(folder.glob("libnvrtc.so.*")):
+        yield Compiler(path=library, version=library_version(library), include=include, origin=origin)
+
+
+def _include(folder: Path) -> tuple[Path, ...]:
+    return _existing((folder, folder / "cccl"))
+
+
+def _include_split(folder: Path) -> tuple[Path, ...]:
+    """Headers of the pip packages of CUDA 12, which has a folder for each."""
+    nvidia = folder.parent.parent
+    parts = ("cuda_runtime", "cuda_cccl", "cuda_nvcc")  # the last has crt/, which <mma.h> includes
+    return _existing([nvidia / part / "include" for part in parts])
+
+
+def _include_beside(library: Path) -> tuple[Path, ...]:
+    if library.parent.parent.name == "cuda_nvrtc":
+        return _include_split(library.parent)
+    return _include(library.parent.parent / "include")
+
+
+def _existing(folders: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(folder for folder in folders if folder.is_dir())
+
+
+def compiler_at(path: Path, others: Sequence[Compiler]) -> Compiler:
+    """Return the compiler at a path that the user gave, with the headers of one of its version."""
+    version = library_version(path)
+    known = [other.include for other in others if other.path.resolve() == path.resolve()]
+    of_version = [other.include for other in others if other.version == version]
+    include = next((found for found in (*known, _include_beside(path), *of_version) if found), ())
+    return Compiler(path=path, version=version, include=include, origin="DOTCU_NVRTC")
+
+
+def refuse_compiler(
+    compiler: Compiler, torch_cuda: Version | None, driver: Version | None
+) -> Rejected | None:
+    """Return why a compiler cannot be used here, None if it can.
+
+    Args:
+        torch_cuda: The CUDA that torch was built for, None for a CPU build or no torch.
+        driver: The driver's CUDA version, None without a driver.
+    """
+    if compiler.version == (0, 0):
+        return Rejected(
+            f"{compiler.path} lacks its libnvrtc-builtins.",
+            'Install it again: pip install --force-reinstall "nvidia-cuda-nvrtc"',
+        )
+    if driver is not None and compiler.version[0] > driver[0]:
+        return Rejected(
+            f"it is of CUDA {_dotted(compiler.version)} and the driver of CUDA {_dotted(driver)}, "
+            "which loads no code of a later major version",
+            f'Take the driver\'s compiler: pip install "dotcu[cu{driver[0]}]"',
+        )
+    if torch_cuda is not None and compiler.version > torch_cuda:
+        return Rejected(
+            f"it is of CUDA {_dotted(compiler.version)}, newer than torch's CUDA {_dotted(torch_cuda)}",
+            f"Take torch's compiler: pip install {requirement(torch_cuda)}",
+        )
+    return None
+
+
+def requirement(version: Version) -> str:
+    """pip's name for the NVRTC of a CUDA version: CUDA 13 dropped the suffix."""
+    name = "nvidia-cuda-nvrtc" if version[0] >= 13 else f"nvidia-cuda-nvrtc-cu{version[0]}"
+    return f'"{name}=={version[0]}.{version[1]}.*"'
+
+
+def choose_compiler(
+    found: Sequence[Compiler], torch_cuda: Version | None, driver: Version | None
+) -> Compiler | Rejected:
+    """Return the newest compiler whose code the driver loads and that is no newer than torch's CUDA.
+
+    Args:
+        found: The compilers of this machine.
+        torch_cuda: The CUDA that torch was built for, None for a CPU build or no torch.
+        driver: The driver's CUDA version, None without a driver.
+
+    Of two of one version the first found is taken: pip's before an installed toolkit's.
+    """
+    refusals = [(compiler, refuse_compiler(compiler, torch_cuda, driver)) for compiler in found]
+    fitting = [compiler for compiler, refusal in refusals if refusal is None]
+    if fitting:
+        return max(fitting, key=lambda compiler: compiler.version)
+    line = f'pip install "dotcu[cu{driver[0] if driver else 13}]"'
+    if torch_cuda is not None:
+        line = f"pip install {requirement(torch_cuda)}"
+    if not found:
+        return Rejected("No CUDA compiler (NVRTC) was found.", f"Install it: {line}")
+    reasons = "\n".join(f"    {found.path}: {refusal.reason}" for found, refusal in refusals if refusal)
+    return Rejected(f"No CUDA compiler (NVRTC) fits:\n{reasons}", f"Install one that does: {line}")
+
+
+def header_identity(include: Sequence[Path]) -> str:
+    """Return what distinguishes one toolkit's headers from another's, wherever they are installed."""
+    digest = hashlib.sha256()
+    for folder in include:
+        files = (file for file in folder.iterdir() if file.is_file())
+        entries = sorted((file.name, file.stat().st_size) for file in files)
+        digest.update(repr(entries).encode())
+        version = folder / _CCCL_VERSION
+        digest.update(version.read_bytes() if version.is_file() else b"")
+    return digest.hexdigest()[:16]
+
+
+def distribution_version(distribution: str) -> str:
+    """Return the version of a pip distribution, "" where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+NEWEST_TESTED_TORCH: Version = (2, 13)
+"""The newest torch that the native part was tested on; in a newer one its memory layout may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchBuild:
+    """An installed torch.
+
+    Attributes:
+        cuda: The CUDA that it was built for, None for a build without.
+        hip: The ROCm version that it was built for, "" for a build without.
+    """
+
+    version: str
+    cuda: Version | None
+    hip: str
+
+
+_LINE = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
+
+
+def parse_torch_version(text: str) -> TorchBuild:
+    """Read torch's `version.py`."""
+    values = {match[1]: match[2] for match in _LINE.finditer(text)}
+    cuda = re.match(r"(\d+)\.(\d+)", values.get("cuda", ""))
+    return TorchBuild(
+        version=values.get("__version__", ""),
+        cuda=(int(cuda[1]), int(cuda[2])) if cuda else None,
+        hip=values.get("hip", ""),
+    )
+
+
+def untested_torch(version: str) -> str:
+    """Return why the native part is not used with a version of torch; empty where it is."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) <= NEWEST_TESTED_TORCH:
+        return ""
+    newest = ".".join(map(str, NEWEST_TESTED_TORCH))
+    return f"it was tried on torch up to {newest}, and this is torch {version}"
+
+
+def find_torch() -> TorchBuild | None:
+    """Return the torch that an import would give, None where there is none."""
+    try:
+        spec = sys.modules["torch"].__spec__ if "torch" in sys.modules else importlib.util.find_spec("torch")
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return parse_torch_version((Path(spec.origin).parent / "version.py").read_text())
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolchainRow:
+    """One line of a report on the toolchain.
+
+    Attributes:
+        version: "" where it is unknown or the part is missing.
+        path: None where it is missing, or no file.
+        fits: It can be used together with the rest.
+        note: Why not, or what else there is to say.
+        remedy: The line to type, "" where nothing is needed.
+    """
+
+    name: str
+    version: str = ""
+    path: Path | None = None
+    fits: bool = True
+    note: str = ""
+    remedy: str = ""
+
+
+def report() -> list[ToolchainRow]:
     """Everything that compiling and inspecting depend on, one row each; raises nothing."""
     return [
         _platform_row(), *_driver_rows(), _torch_row(), *_compiler_rows(), *_header_rows(),
@@ -187,72 +467,80 @@ def report() -> list[Row]:
     ]  # fmt: skip
 
 
-def _platform_row() -> Row:
-    torch = torch_build.find()
+def _platform_row() -> ToolchainRow:
+    torch = find_torch()
     system, machine = platform.system(), platform.machine()
     refusal = refuse_platform(system, machine, torch.hip if torch else "")
-    return _row(Row(name="platform", version=f"{system} {machine}"), refusal)
+    return _row(ToolchainRow(name="platform", version=f"{system} {machine}"), refusal)
 
 
-def _row(row: Row, refusal: Rejected | None) -> Row:
+def _row(row: ToolchainRow, refusal: Rejected | None) -> ToolchainRow:
     if refusal is None:
         return row
-    return Row(
+    return ToolchainRow(
         name=row.name, version=row.version, path=row.path, fits=False, note=refusal.reason,
         remedy=refusal.remedy,
     )  # fmt: skip
 
 
-def _driver_rows() -> list[Row]:
+def _driver_rows() -> list[ToolchainRow]:
     version = driver.version()
     if version is None:
-        return [Row(name="driver", note="no NVIDIA driver: kernels run in the simulator")]
-    rows = [Row(name="driver", version=f"CUDA {version[0]}.{version[1]}")]
+        return [ToolchainRow(name="driver", note="no NVIDIA driver: kernels run in the simulator")]
+    rows = [ToolchainRow(name="driver", version=f"CUDA {version[0]}.{version[1]}")]
     return rows + [_gpu_row(gpu) for gpu in driver.gpus()]
 
 
-def _gpu_row(gpu: driver.Gpu) -> Row:
+def _gpu_row(gpu: driver.Gpu) -> ToolchainRow:
     major, minor = gpu.capability
-    row = Row(name=f"GPU {gpu.index}", version=f"{major}.{minor}", note=gpu.name)
+    row = ToolchainRow(name=f"GPU {gpu.index}", version=f"{major}.{minor}", note=gpu.name)
     try:
         target = native_target(gpu.capability)
     except DotcuError as error:
         target = Rejected(str(error))
     if isinstance(target, Rejected):
         return _row(row, target)
-    return Row(name=row.name, version=row.version, note=f"{gpu.name}: code for {target}")
+    return ToolchainRow(name=row.name, version=row.version, note=f"{gpu.name}: code for {target}")
 
 
-def _torch_row() -> Row:
-    torch = torch_build.find()
+def _torch_row() -> ToolchainRow:
+    torch = find_torch()
     if torch is None:
-        return Row(name="torch", fits=False, note="not installed", remedy='pip install "dotcu[torch]"')
+        return ToolchainRow(
+            name="torch", fits=False, note="not installed", remedy='pip install "dotcu[torch]"'
+        )
     cuda = f"built for CUDA {torch.cuda[0]}.{torch.cuda[1]}" if torch.cuda else "built without CUDA"
-    return Row(name="torch", version=torch.version, note=cuda)
+    return ToolchainRow(name="torch", version=torch.version, note=cuda)
 
 
-def _compiler_rows() -> list[Row]:
+def _compiler_rows() -> list[ToolchainRow]:
     chosen: Compiler | Rejected
     try:
         chosen = nvrtc()
     except ToolchainError as error:
         chosen = Rejected(*(str(error).rsplit("\n", 1) if "\n" in str(error) else (str(error),)))
-    torch, version = torch_build.find(), driver.version()
-    used = _compiler_row(chosen, "used") if isinstance(chosen, Compiler) else _row(Row(name="NVRTC"), chosen)
+    torch, version = find_torch(), driver.version()
+    used = (
+        _compiler_row(chosen, "used")
+        if isinstance(chosen, Compiler)
+        else _row(ToolchainRow(name="NVRTC"), chosen)
+    )
     rows = [used]
-    for compiler in _found(settings.current().cuda_home):
+    for compiler in _compilers(settings.current().cuda_home):
         if compiler != chosen:
-            refusal = compilers.refuse(compiler, torch.cuda if torch else None, version)
+            refusal = refuse_compiler(compiler, torch.cuda if torch else None, version)
             row = _compiler_row(compiler, "not used")
             rows.append(row if refusal is None else _row(row, Rejected(refusal.reason)))
     return rows
 
 
-def _compiler_row(compiler: Compiler, note: str) -> Row:
+def _compiler_row(compiler: Compiler, note: str) -> ToolchainRow:
     version = f"{compiler.version[0]}.{compiler.version[1]}"
-    pip = compilers.installed(compilers.requirement(compiler.version).strip('"').split("=")[0])
+    pip = distribution_version(requirement(compiler.version).strip('"').split("=")[0])
     exact = pip if compiler.origin == "pip" and pip.startswith(version + ".") else version
-    return Row(name="NVRTC", version=exact, path=compiler.path, note=f"{note}, from {compiler.origin}")
+    return ToolchainRow(
+        name="NVRTC", version=exact, path=compiler.path, note=f"{note}, from {compiler.origin}"
+    )
 
 
 # A file of each set of headers, the macro in it that holds the version, and pip's package.
@@ -262,7 +550,7 @@ _HEADERS = (
 )
 
 
-def _header_rows() -> list[Row]:
+def _header_rows() -> list[ToolchainRow]:
     try:
         compiler = nvrtc()
     except ToolchainError:
@@ -270,14 +558,14 @@ def _header_rows() -> list[Row]:
     return [_header_row(compiler, *row) for row in _HEADERS]
 
 
-def _header_row(compiler: Compiler, name: str, file: str, macro: str, package: str) -> Row:
+def _header_row(compiler: Compiler, name: str, file: str, macro: str, package: str) -> ToolchainRow:
     for folder in compiler.include:
         if (folder / file).is_file():
             match = re.search(rf"#define {macro} +(\d+)", (folder / file).read_text(errors="replace"))
-            return Row(name=name, version=_spelled(int(match[1])) if match else "", path=folder)
+            return ToolchainRow(name=name, version=_spelled(int(match[1])) if match else "", path=folder)
     major, minor = compiler.version
     suffix = "" if major >= 13 else f"-cu{major}"
-    return Row(
+    return ToolchainRow(
         name=name, fits=False, note=f"not found beside {compiler.path}",
         remedy=f'pip install "{package}{suffix}=={major}.{minor}.*"',
     )  # fmt: skip
@@ -293,14 +581,14 @@ def _spelled(number: int) -> str:
 _RELEASE = re.compile(r"(?:release|Version:?|version) ?(\d+\.\d+(?:\.\d+)*)", re.IGNORECASE)
 
 
-def _tool_row(name: str, package: str) -> Row:
+def _tool_row(name: str, package: str) -> ToolchainRow:
     path = find_tool(name)
     if path is None:
         line = f"pip install {package}" if package else "install NVIDIA Nsight Compute"
-        return Row(name=name, fits=False, note="not found; only some commands need it", remedy=line)
+        return ToolchainRow(name=name, fits=False, note="not found; only some commands need it", remedy=line)
     try:
         shown = process.run([path, "--version"], timeout_s=20).stdout
     except ToolchainError as error:
-        return Row(name=name, path=path, fits=False, note=str(error))
+        return ToolchainRow(name=name, path=path, fits=False, note=str(error))
     match = _RELEASE.search(shown)
-    return Row(name=name, version=match[1] if match else "", path=path)
+    return ToolchainRow(name=name, version=match[1] if match else "", path=path)

@@ -1,12 +1,10 @@
 """C++ and CUDA with host code: what needs a host compiler, and nvcc.
 
-    request + tools -> units (commands, keys) -> objects, kept by what the compiler read -> library
+    request + tools -> units (commands, keys) -> objects, cached by what the compiler read -> library
 
 A file of kernels alone needs none of this: `dotcu.load` takes it with NVRTC.
 """
 
-from dotcu.extension.library import NativeLibrary
-from dotcu.extension.load import load_native
-from dotcu.extension.program import Program, compile_program, run
+from dotcu.extension.load import NativeLibrary, NativeProgram, compile_program, load_native, run_program
 
-__all__ = ["NativeLibrary", "Program", "compile_program", "load_native", "run"]
+__all__ = ["NativeLibrary", "NativeProgram", "compile_program", "load_native", "run_program"]

@@ -1,4 +1,4 @@
-"""What an object file was made of, as the compiler itself tells, and whether that is still so.
+"""The files that an object file depends on, by the compiler's depfile, and whether they have changed.
 
 A depfile names every header that was read. The user's are held to their content, those of torch, the
 toolkit and the system to size and time. What a compiler would have read had it been there is noted as
@@ -27,7 +27,7 @@ class Dependencies:
     Attributes:
         user: The digest of the content of each of the user's files.
         system: Size in bytes and time in nanoseconds of each other.
-        absent: What was not there, and would have been read.
+        absent: Files that do not exist and would have been read.
     """
 
     user: Mapping[str, str]
@@ -39,7 +39,7 @@ class Dependencies:
         return (*self.user, *self.system)
 
     def changed(self) -> str:
-        """The first file that is no longer what it was, "" where all are."""
+        """Return the first file that is no longer what it was, "" where all are."""
         for path, digest in self.user.items():
             if content(path) != digest:
                 return path
@@ -49,7 +49,7 @@ class Dependencies:
         return next((path for path in self.absent if Path(path).exists()), "")
 
     def touched_since(self, time_ns: int) -> str:
-        """A user's file that was written since a time, or is gone; "" where there is none."""
+        """Return a user's file that was written since a time, or is gone; "" where there is none."""
         return next((path for path in self.user if _stat(path)[1] >= time_ns or _stat(path)[0] < 0), "")
 
     def to_json(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Dependencies:
 
 
 def content(path: str | Path) -> str:
-    """The digest of a file, "" where it cannot be read."""
+    """Return the digest of a file, "" where it cannot be read."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -77,8 +77,8 @@ def _stat(path: str) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def read(depfile: str) -> tuple[str, ...]:
-    """The files that a depfile names, in its order, each once."""
+def read_depfile(depfile: str) -> tuple[str, ...]:
+    """Return the files that a depfile names, in its order, each once."""
     _, _, after = depfile.replace("\\\n", " ").partition(": ")
     rule = after.partition("\n")[0]
     words = (re.sub(r"\\([\s\\#])", r"\1", word).replace("$$", "$") for word in _WORD.findall(rule))
@@ -103,7 +103,7 @@ def gather(files: Sequence[str], *, folders: Sequence[Path], toolkits: Sequence[
 
 
 def _absent(users: Iterable[str], files: Iterable[str], folders: Sequence[Path]) -> set[str]:
-    """Paths that come before a file that was found, or that `__has_include` asked for, and lead nowhere."""
+    """Paths that come before a file that was found, or that `__has_include` names, and lead nowhere."""
     beside = list(dict.fromkeys(str(Path(file).parent) for file in users))
     searched = list(map(str, folders))
     names = {name for file in users for name in _asked(file)}
@@ -121,7 +121,7 @@ def _asked(file: str) -> list[str]:
 
 
 def _earlier(file: str, beside: Sequence[str], searched: Sequence[str]) -> list[str]:
-    """Where a header that was found below one of the folders could have been found before."""
+    """Return where a header that was found below one of the folders could have been found before."""
     found = next((index for index, place in enumerate(searched) if file.startswith(f"{place}/")), None)
     if found is None:
         return []

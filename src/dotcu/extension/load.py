@@ -1,30 +1,76 @@
-"""`load_native`: C++ and CUDA with host code, compiled, kept, and loaded into torch."""
+"""Load C++ and CUDA with host code into torch, and run programs: compiled by the host compiler and nvcc."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.machinery
+import importlib.util
 import logging
+import re
 import sys
+import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from dotcu import pyproject
+from dotcu import process, pyproject
 from dotcu.compile import driver
 from dotcu.compile.target import Target
-from dotcu.errors import UsageError
-from dotcu.extension import library, making, project, tools, torch_parts
-from dotcu.extension.library import NativeLibrary
-from dotcu.extension.torch_parts import TorchParts
-from dotcu.extension.units import Request, Tools, is_cuda, name_of
+from dotcu.elf import undefined_symbols
+from dotcu.errors import CompileError, DuplicateOperator, EnvironmentFault, UsageError
+from dotcu.extension import tools
+from dotcu.extension.build import build_request
+from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, request_of_project
 
 _log = logging.getLogger("dotcu")
 
 WITHOUT_GPU = ("sm_80", "compute_80")
-"""What `.cu` files are compiled for where there is no GPU: machine code, and PTX that later ones take."""
+"""The targets of `.cu` files where there is no GPU: machine code, and PTX that later GPUs take."""
+
+_NAMESPACE = re.compile(r"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\s*\(\s*(\w+)\s*,", re.MULTILINE)
+_OPERATOR = re.compile(r"\.\s*def\s*\(\s*\"(?:\w+::)?(\w+)")
+_UNDEFINED = re.compile(r"undefined symbol: (\S+)")
+_CALLS = re.compile(r"__cudaLaunchKernel|cuda[A-Z]\w*|cu[A-Z][a-z]\w*")
+"""Functions of the CUDA runtime and driver, but not those that nvcc has every file call, used or not."""
 
 Paths = str | Path | Sequence[str | Path]
 Names = str | Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeLibrary:
+    """A library of operators, loaded.
+
+    Attributes:
+        path: The file.
+        operators: The qualified names that it registered, `ns::name` or `ns::name.overload`.
+        cuda: Its `.cu` files are in it.
+        left_out: The sources that are not, since CUDA was off.
+    """
+
+    path: Path
+    operators: tuple[str, ...]
+    cuda: bool
+    left_out: tuple[Path, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeProgram:
+    """A compiled program.
+
+    Attributes:
+        path: The file, in the cache.
+        uses_cuda: It launches a kernel, or calls the CUDA runtime or driver, anywhere.
+        compiled: It was compiled now.
+    """
+
+    path: Path
+    uses_cuda: bool
+    compiled: bool
+
+    def to_json(self) -> dict[str, object]:
+        return {"program": str(self.path), "uses_cuda": self.uses_cuda, "compiled": self.compiled}
 
 
 def load_native(
@@ -66,8 +112,8 @@ def load_native(
         DuplicateOperator: This process has loaded another build of the same namespace.
     """
     paths = _absolute([sources] if isinstance(sources, str | Path) else sources, _caller_folder())
-    torch = torch_parts.find()
-    asked = Request(
+    torch = tools.find_torch()
+    asked = NativeRequest(
         name=name_of(paths[0]) if paths else "",
         sources=paths,
         include=_absolute(include, _caller_folder()),
@@ -77,19 +123,26 @@ def load_native(
         debug=debug,
     )
     if [path.name for path in paths] == [pyproject.FILE]:
-        asked = project.named_by(asked, torch)
+        asked = request_of_project(asked, torch)
+    has_cuda = any(map(is_cuda, asked.sources))
     request = replace(
         asked,
-        cuda=_wants_cuda(cuda, asked.sources, torch),
-        targets=targets(arch) if any(map(is_cuda, asked.sources)) else (),
+        cuda=cuda if cuda is not None else torch.cuda is not None and has_cuda,
+        targets=targets(arch) if has_cuda else (),
     )
     if request.left_out:
         _log.warning("Without CUDA: %s is left out", ", ".join(path.name for path in request.left_out))
-    return _load(request, Tools(host=tools.host(), nvcc=_nvcc(request, torch), torch=torch))
+    nvcc = tools.nvcc(torch.cuda) if request.cuda else None
+    built = build_request(request, NativeTools(host=tools.host(), nvcc=nvcc, torch=torch))
+    texts = [path.read_text(errors="replace") for path in request.compiled]
+    operators = load_library(built.path, texts)
+    return python_module(built.path, request.name) or NativeLibrary(
+        path=built.path, operators=operators, cuda=request.cuda, left_out=request.left_out
+    )
 
 
 def _caller_folder() -> Path:
-    """The folder of the file that called `load_native`; the working directory where it is in no file."""
+    """Return the folder of the file that called `load_native`, else the working directory."""
     file = sys._getframe(2).f_globals.get("__file__")
     return Path(file).absolute().parent if file else Path.cwd()
 
@@ -98,16 +151,8 @@ def _absolute(paths: Sequence[str | Path], beside: Path) -> tuple[Path, ...]:
     return tuple((beside / Path(path).expanduser()).resolve() for path in paths)
 
 
-def _wants_cuda(cuda: bool | None, paths: Sequence[Path], torch: TorchParts) -> bool:
-    return cuda if cuda is not None else torch.cuda is not None and any(map(is_cuda, paths))
-
-
-def _nvcc(request: Request, torch: TorchParts) -> tools.Nvcc | None:
-    return tools.nvcc(torch.cuda) if request.cuda else None
-
-
 def targets(arch: Names | None) -> tuple[Target, ...]:
-    """What device code is made for.
+    """Return the architectures that device code is compiled for.
 
     Raises:
         UsageError: A name is no architecture's.
@@ -121,11 +166,154 @@ def targets(arch: Names | None) -> tuple[Target, ...]:
     return tuple(Target.parse(name) for name in names or WITHOUT_GPU)
 
 
-def _load(request: Request, with_tools: Tools) -> NativeLibrary | ModuleType:
-    built = making.build(request, with_tools)
-    texts = [path.read_text(errors="replace") for path in request.compiled]
-    operators = library.load(built.path, texts)
-    made = library.module(built.path, request.name)
-    if made is not None:
-        return made
-    return NativeLibrary(path=built.path, operators=operators, cuda=request.cuda, left_out=request.left_out)
+_loaded: dict[Path, tuple[str, ...]] = {}
+_namespaces: dict[str, Path] = {}
+_modules: dict[Path, ModuleType] = {}
+_lock = threading.Lock()
+
+
+def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
+    """Load a library, once, and return the operators that it registered.
+
+    Args:
+        path: The library.
+        texts: Its sources, in which the namespaces that it defines are looked for.
+
+    Raises:
+        DuplicateOperator: This process has a library of the same namespace. Torch never drops one.
+        CompileError: It cannot be loaded: a symbol is defined nowhere.
+    """
+    with _lock:
+        if path not in _loaded:
+            names = {name for text in texts for name in _NAMESPACE.findall(text)}
+            _require_free(path, names)
+            _require_new(path, names, {name for text in texts for name in _OPERATOR.findall(text)})
+            _loaded[path] = _register(path)
+            _namespaces.update(dict.fromkeys(names, path))
+        return _loaded[path]
+
+
+def library_of(operator: str) -> Path | None:
+    """Return the library that registered an operator of this qualified name; None where none did here."""
+    return next((path for path, operators in _loaded.items() if operator in operators), None)
+
+
+def _require_free(path: Path, names: set[str]) -> None:
+    for name in sorted(names & set(_namespaces)):
+        raise DuplicateOperator(
+            f"{path.name} defines the operators of {name!r}, and so does what this process has loaded "
+            f"before:\n    {_namespaces[name]}\n"
+            "Torch takes a namespace from one library, and keeps it until the process ends.\n"
+            "After an edit start Python again: what is compiled already is loaded in a moment"
+        )
+
+
+def _require_new(path: Path, namespaces: set[str], operators: set[str]) -> None:
+    """Refuse what torch would end the process for: it cannot refuse while a library is being loaded."""
+    taken = {name.partition(".")[0] for name in _registered()}
+    for name in sorted({f"{one}::{operator}" for one in namespaces for operator in operators} & taken):
+        raise DuplicateOperator(
+            f"{path.name} defines {name}, which is an operator of this process already.\n"
+            "Give one of them another name, or load only one of them."
+        )
+
+
+def _register(path: Path) -> tuple[str, ...]:
+    import torch
+
+    before = _registered()
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        raise CompileError(_refused(path, str(error.__cause__ or error)), log=str(error)) from error
+    return tuple(sorted(_registered() - before))
+
+
+def _refused(path: Path, reason: str) -> str:
+    match = _UNDEFINED.search(reason)
+    if match is None:
+        return f"{path.name} is compiled, and cannot be loaded: {reason}"
+    return (
+        f"{path.name} is compiled, and cannot be loaded: {match[1]} is used and defined nowhere.\n"
+        "Add the source, or the library by link_flags=['-l...'], that defines it.\n"
+        f"Its name in C++, type: c++filt {match[1]}"
+    )
+
+
+def _registered() -> set[str]:
+    import torch
+
+    return set(torch._C._dispatch_get_all_op_names())
+
+
+def python_module(path: Path, name: str) -> ModuleType | None:
+    """Return the Python module that a loaded library is, None where it is none."""
+    with _lock:
+        if path not in _modules and hasattr(ctypes.CDLL(str(path)), f"PyInit_{name}"):
+            _modules[path] = _import(path, name)
+        return _modules.get(path)
+
+
+def _import(path: Path, name: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def compile_program(
+    source: Path,
+    *,
+    include: Sequence[Path] = (),
+    flags: Sequence[str] = (),
+    arch: str | None = None,
+    debug: bool = False,
+) -> NativeProgram:
+    """Compile a program, `main` and kernels in one `.cu`, with nvcc and without torch, unless it is cached.
+
+    Args:
+        source: The `.cu`.
+        include: Folders for its headers.
+        flags: More flags for nvcc; `-l` and `-L` are for the linker as well.
+        arch: `sm_80,sm_90a`; None for the GPUs of this machine.
+        debug: Compile for gdb and cuda-gdb, without optimization.
+
+    Raises:
+        UsageError: The source is no `.cu`.
+        SourceNotFound: It cannot be read.
+        CompileError: nvcc or the linker refused; the first error, and where the whole output is.
+        ToolchainError: No nvcc, or no host compiler.
+    """
+    if not is_cuda(source):
+        raise UsageError(f"{source.name} is not a .cu file.\nA program to run is one: dotcu run main.cu")
+    request = NativeRequest(
+        name=name_of(source),
+        sources=(source.resolve(),),
+        include=tuple(path.resolve() for path in include),
+        cuda_flags=tuple(flags),
+        link_flags=tuple(flag for flag in flags if flag.startswith(("-l", "-L"))),
+        targets=targets(arch.split(",") if arch else None),
+        debug=debug,
+        cuda=True,
+    )
+    built = build_request(request, NativeTools(host=tools.host(), nvcc=tools.nvcc(None), torch=None))
+    built.path.chmod(0o755)
+    uses_cuda = any(_CALLS.fullmatch(name) for data in built.objects for name in undefined_symbols(data))
+    return NativeProgram(path=built.path, uses_cuda=uses_cuda, compiled=bool(built.compiled))
+
+
+def run_program(program: NativeProgram, arguments: Sequence[str]) -> int:
+    """Run a program on this process's own input and output, and return its exit status.
+
+    Raises:
+        EnvironmentFault: It uses CUDA, and there is no GPU.
+    """
+    if program.uses_cuda and not driver.gpus():
+        raise EnvironmentFault(
+            f"{program.path.name} is compiled, and needs a GPU to run: none is here.\n"
+            f"The program: {program.path}\n"
+            "A kernel alone runs without one: dotcu.load the same file, and call it on CPU tensors"
+        )
+    return process.hand_over([program.path, *arguments])

@@ -1,19 +1,22 @@
-"""The compilers of host code: the host's own, and nvcc with the headers and libraries beside it."""
+"""The tools of native code: the host compiler, nvcc, and torch, none of which is imported or loaded."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import re
 import shlex
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu import process, settings
+from dotcu.compile import toolchain
 from dotcu.compile.target import Rejected, Version
-from dotcu.errors import ToolchainError
+from dotcu.errors import EnvironmentFault, ToolchainError
 
 HOSTS = ("c++", "g++", "clang++")
 """Looked for on PATH in this order, where CXX names none."""
@@ -21,6 +24,13 @@ HOSTS = ("c++", "g++", "clang++")
 LAUNCHERS = {"ccache", "sccache", "distcc"}
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
+STANDARD = "-std=c++20"
+"""The C++ of torch's headers. Source: torch.utils.cpp_extension of torch 2.13."""
+
+# Of two the linker takes those that are used: a library on the stable ABI does not come to need Python.
+_LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
+_CUDA_LIBRARIES = ("c10_cuda", "torch_cuda")
+
 # Where a toolkit and pip's packages have headers and libraries.
 _INCLUDE = ("include", "targets/*/include")
 _LIBRARY = ("lib64", "lib", "targets/*/lib")
@@ -32,9 +42,9 @@ class HostCompiler:
     """A C++ compiler of this machine.
 
     Attributes:
-        words: How it is started: `("ccache", "g++")`, say.
-        version: The first line of what it says of itself.
-        identity: What tells it from any other build of it.
+        words: The command that starts it: `("ccache", "g++")`, say.
+        version: The first line of its version text.
+        identity: Distinguishes it from any other build of it.
     """
 
     words: tuple[str, ...]
@@ -48,7 +58,7 @@ class HostCompiler:
 
     @property
     def is_gcc(self) -> bool:
-        """Whether it takes GCC's precompiled headers."""
+        """True where it takes GCC's precompiled headers."""
         return "clang" not in self.version.lower()
 
 
@@ -61,7 +71,7 @@ class Nvcc:
         home: The toolkit's folder, with all that belongs to it.
         include: Its headers, for sources that the host compiler compiles.
         library: The folder with libcudart, which pip's nvcc does not look into by itself.
-        identity: What tells it from any other build of it.
+        identity: Distinguishes it from any other build of it.
     """
 
     path: Path
@@ -73,7 +83,7 @@ class Nvcc:
 
 
 def host() -> HostCompiler:
-    """The host compiler that is used here.
+    """Return the host compiler that is used here.
 
     Raises:
         ToolchainError: There is none, or CXX names what is none.
@@ -99,9 +109,9 @@ def _host(cxx: str | None) -> HostCompiler:
             f"CXX={shlex.join(words)} names no program.\n"
             "It takes a C++ compiler, such as g++; to let dotcu choose: unset CXX"
         )
-    said = _version((str(path), *words[1:]))
+    text = _version((str(path), *words[1:]))
     return HostCompiler(
-        words=(str(path), *words[1:]), version=said.partition("\n")[0], identity=_identity(path, said)
+        words=(str(path), *words[1:]), version=text.partition("\n")[0], identity=_identity(path, text)
     )
 
 
@@ -112,14 +122,14 @@ def _version(words: tuple[str, ...]) -> str:
     return done.stdout
 
 
-def _identity(path: Path, said: str) -> str:
+def _identity(path: Path, text: str) -> str:
     digest = hashlib.sha256(path.resolve().read_bytes())
-    digest.update(said.encode())
+    digest.update(text.encode())
     return digest.hexdigest()
 
 
 def nvcc(torch_cuda: Version | None) -> Nvcc:
-    """The first nvcc, of pip, CUDA_HOME and PATH, that is whole and of torch's CUDA major.
+    """Return the first nvcc, of pip, CUDA_HOME and PATH, that is whole and of torch's CUDA major.
 
     Args:
         torch_cuda: The CUDA that torch was built for; None where any will do.
@@ -138,7 +148,7 @@ def nvcc(torch_cuda: Version | None) -> Nvcc:
 
 
 def architectures(compiler: Nvcc) -> list[int]:
-    """What an nvcc makes code for: 75, 80, ...
+    """Return the architectures that an nvcc makes code for: 75, 80, ...
 
     Raises:
         ToolchainError: It does not tell.
@@ -146,7 +156,7 @@ def architectures(compiler: Nvcc) -> list[int]:
     done = process.run([compiler.path, "--list-gpu-arch"])
     found = [int(number) for number in re.findall(r"^compute_(\d+)$", done.stdout, re.MULTILINE)]
     if not found:
-        raise ToolchainError(f"{done.line} tells no architecture:\n{(done.stderr or done.stdout).strip()}")
+        raise ToolchainError(f"{done.line} names no architecture:\n{(done.stderr or done.stdout).strip()}")
     return found
 
 
@@ -166,30 +176,30 @@ def _nvccs() -> Iterator[Path]:
 @functools.cache
 def _nvcc(path: Path) -> Nvcc | Rejected:
     try:
-        said = _version((str(path),))
+        text = _version((str(path),))
         top = _top(path)
     except ToolchainError as error:
         return Rejected(str(error))
-    match = _RELEASE.search(said)
+    match = _RELEASE.search(text)
     if match is None:
-        return Rejected("it does not tell its version")
+        return Rejected("it does not show its version")
     if not top.joinpath(*_CICC).is_file():
         return Rejected(f"it lacks {top.joinpath(*_CICC)}, which pip has in nvidia-nvvm")
     return Nvcc(
         path=path, version=(int(match[1]), int(match[2])), home=top,
         include=_with(top, _INCLUDE, "cuda_runtime.h"), library=_with(top, _LIBRARY, "libcudart*"),
-        identity=_identity(path, said),
+        identity=_identity(path, text),
     )  # fmt: skip
 
 
 def _with(top: Path, places: tuple[str, ...], pattern: str) -> Path:
-    """The first of some folders of a toolkit that has a file."""
+    """Return the first of some folders of a toolkit that has a file."""
     folders = [folder for place in places for folder in sorted(top.glob(place))]
     return next((folder for folder in folders if list(folder.glob(pattern))), top / places[0])
 
 
 def _top(path: Path) -> Path:
-    """The toolkit's folder, told by nvcc itself: what is on PATH may be a script that starts another."""
+    """Return the toolkit's folder, from nvcc itself: a script on PATH may start another."""
     shown = process.run([path, "--dryrun", "-x", "cu", "/dev/null", "-c", "-o", "/dev/null"]).stderr
     match = re.search(r"^#\$ TOP=(.+)$", shown, re.MULTILINE)
     return Path(match[1]).resolve() if match else path.resolve().parent.parent
@@ -224,3 +234,73 @@ def _install(torch_cuda: Version | None) -> str:
 
 def _dotted(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchInstall:
+    """An installed torch, as compilers see it.
+
+    Attributes:
+        cuda: The CUDA that it was built for, None for a build without.
+        folder: Of the package.
+        identity: Distinguishes it from any other build.
+    """
+
+    version: str
+    cuda: Version | None
+    folder: Path
+    identity: str
+
+    @property
+    def include(self) -> tuple[Path, ...]:
+        """Its headers' folders, and Python's, which its bindings include."""
+        python = Path(sysconfig.get_paths()["include"])
+        own = self.folder / "include"
+        return own, own / "torch" / "csrc" / "api" / "include", python
+
+    def compile_words(self) -> tuple[str, ...]:
+        """For every source; `-isystem`, so that a user's warnings are of the user's code."""
+        folders = [word for folder in self.include for word in ("-isystem", str(folder))]
+        return (STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H", *folders)
+
+    def link_words(self, *, cuda: bool) -> tuple[str, ...]:
+        """For the library; torch's own libraries are loaded before it, so no path to them is kept."""
+        names = (*_LIBRARIES, *(_CUDA_LIBRARIES if cuda and self.cuda else ()))
+        return (f"-L{self.folder / 'lib'}", *(f"-l{name}" for name in names))
+
+    def portable_link_words(self) -> tuple[str, ...]:
+        """For a library that other builds of torch load, too.
+
+        Of torch it needs `libtorch.so` alone, which leads to all that a build has: with CUDA to
+        `libtorch_cuda.so`, whose functions are weak in the library, so that it loads where there are none.
+        The C++ library comes first: torch's own libraries have copies of some of its functions.
+        """
+        forced = ("--push-state", "--no-as-needed", "-ltorch", "--pop-state")
+        words = (
+            part for word in forced for part in ("-Xlinker", word)
+        )  # nvcc keeps the order of these alone
+        return ("-lstdc++", f"-L{self.folder / 'lib'}", *words)
+
+
+def find_torch() -> TorchInstall:
+    """Return the torch that an import would give.
+
+    Raises:
+        EnvironmentFault: There is none.
+    """
+    build, spec = toolchain.find_torch(), importlib.util.find_spec("torch")
+    if build is None or spec is None or spec.origin is None:
+        raise EnvironmentFault(
+            "Native code is compiled against torch, which is not installed.\n    pip install torch"
+        )
+    folder = Path(spec.origin).parent
+    return TorchInstall(
+        version=build.version, cuda=build.cuda, folder=folder, identity=_torch_identity(folder, build.version)
+    )
+
+
+def _torch_identity(folder: Path, version: str) -> str:
+    """Return the version, the commit that `version.py` names, and the sizes of the libraries."""
+    sizes = sorted((file.name, file.stat().st_size) for file in (folder / "lib").glob("lib*.so"))
+    text = (folder / "version.py").read_text(errors="replace")
+    return hashlib.sha256(repr((version, sizes, text)).encode()).hexdigest()

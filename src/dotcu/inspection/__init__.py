@@ -1,4 +1,4 @@
-"""What code holds: kernels that dotcu compiles, and binaries that anyone built."""
+"""The code in kernels that dotcu compiles, and in binaries that any compiler built."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Object code to something to call.
+"""Kernels to call: from a source to launches.
 
-    load -> Module -> Kernel -> launch -> {cuda, simulated}
+    load -> Module -> Kernel -> Stages -> native code, or launch() in Python -> driver or simulator
 
-A launch happens where its tensors live: on their GPU, or in the simulator.
+A launch happens where its tensors live: on their GPU, or in the simulator. Reading order: module.py,
+kernel.py, staging.py (prepared once), launch.py (the rest, in Python), native.py (the same, without Python).
+Beside them: compiled.py (code for each target), arguments/ (values to bytes), driver/ (CUDA), scope.py (where
+launches are refused, skipped or observed).
 """
 
 from __future__ import annotations
@@ -11,21 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dotcu.kernel.allocations import tracking_allocations
-    from dotcu.kernel.arguments import strided
+    from dotcu.kernel.arguments.pack import strided
+    from dotcu.kernel.arguments.tensor_map import TensorMap, tensor_map
     from dotcu.kernel.kernel import Kernel, KernelAttributes
-    from dotcu.kernel.module import Module, load, load_inline
-    from dotcu.kernel.queries import by_layout, cdiv, is_aligned, sm_count
-    from dotcu.kernel.runs import active_run, simulate
-    from dotcu.kernel.tensor_maps import TensorMap, tensor_map
-    from dotcu.kernel.variable import Variable
+    from dotcu.kernel.module import DeviceVariable, Module, load, load_inline
+    from dotcu.kernel.shape_queries import by_layout, cdiv, is_aligned, sm_count
+    from dotcu.kernel.simulation import active_run, simulate, tracking_allocations
 
 __all__ = [
+    "DeviceVariable",
     "Kernel",
     "KernelAttributes",
     "Module",
     "TensorMap",
-    "Variable",
     "active_run",
     "by_layout",
     "cdiv",
@@ -40,22 +41,22 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DeviceVariable": "module",
     "Kernel": "kernel",
     "KernelAttributes": "kernel",
     "Module": "module",
-    "TensorMap": "tensor_maps",
-    "Variable": "variable",
-    "active_run": "runs",
-    "by_layout": "queries",
-    "cdiv": "queries",
-    "is_aligned": "queries",
+    "TensorMap": "arguments.tensor_map",
+    "active_run": "simulation",
+    "by_layout": "shape_queries",
+    "cdiv": "shape_queries",
+    "is_aligned": "shape_queries",
     "load": "module",
     "load_inline": "module",
-    "simulate": "runs",
-    "sm_count": "queries",
-    "strided": "arguments",
-    "tensor_map": "tensor_maps",
-    "tracking_allocations": "allocations",
+    "simulate": "simulation",
+    "sm_count": "shape_queries",
+    "strided": "arguments.pack",
+    "tensor_map": "arguments.tensor_map",
+    "tracking_allocations": "simulation",
 }
 
 

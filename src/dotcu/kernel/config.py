@@ -1,28 +1,104 @@
-"""Launch configurations, checked against every limit before a driver is asked."""
+"""Launch configurations, checked against every limit before the driver is asked; occupancy.
+
+Occupancy is arithmetic on a table, the same for every caller: no GPU is asked.
+
+Sources: CUDA C++ Programming Guide 13.0, table "Technical Specifications per Compute Capability", and the
+CUDA Occupancy Calculator's data (allocation granularities).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dotcu.errors import LaunchConfigError
-from dotcu.kernel.occupancy import (
-    MAX_BLOCK,
-    MAX_CLUSTER,
-    MAX_GRID,
-    MAX_THREADS_PER_BLOCK,
-    ArchLimits,
-    occupancy,
-)
 
 Dim = tuple[int, int, int]
+
+WARP = 32
+MAX_THREADS_PER_BLOCK = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_CLUSTER = 16
+_KIB = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchLimits:
+    """The resources of a multiprocessor of one compute capability.
+
+    Attributes:
+        smem_bytes: Shared memory of a multiprocessor.
+        smem_block_bytes: The most that a block may use, static and dynamic, after opt-in.
+        smem_reserved_bytes: What the driver keeps of it for itself, per block.
+        multiprocessors: Of the GPU that the simulator stands for.
+    """
+
+    capability: tuple[int, int]
+    warps: int
+    blocks: int
+    smem_bytes: int
+    smem_block_bytes: int
+    smem_reserved_bytes: int
+    multiprocessors: int
+    registers: int = 65536
+    registers_per_block: int = 65536
+    registers_per_thread: int = 255
+    register_unit: int = 256
+    register_warps: int = 4
+    smem_unit: int = 128
+
+
+def _row(
+    capability: tuple[int, int], warps: int, blocks: int, smem: int, block: int, multiprocessors: int
+) -> ArchLimits:
+    return ArchLimits(
+        capability=capability,
+        warps=warps,
+        blocks=blocks,
+        smem_bytes=smem * _KIB,
+        smem_block_bytes=block * _KIB,
+        smem_reserved_bytes=_KIB if capability >= (8, 0) else 0,
+        multiprocessors=multiprocessors,
+        smem_unit=128 if capability >= (8, 0) else 256,
+    )
+
+
+# capability, warps and blocks per multiprocessor, KiB of shared memory of it and of a block,
+# multiprocessors of: V100, T4, A100, A10, Orin, L40S, H100 SXM, B200, B300, Thor, RTX PRO 6000, GB10
+_TABLE = (
+    _row((7, 0), 64, 32, 96, 96, 80),
+    _row((7, 5), 32, 16, 64, 64, 40),
+    _row((8, 0), 64, 32, 164, 163, 108),
+    _row((8, 6), 48, 16, 100, 99, 72),
+    _row((8, 7), 48, 16, 164, 163, 16),
+    _row((8, 9), 48, 24, 100, 99, 142),
+    _row((9, 0), 64, 32, 228, 227, 132),
+    _row((10, 0), 64, 32, 228, 227, 148),
+    _row((10, 3), 64, 32, 228, 227, 148),
+    _row((11, 0), 48, 24, 228, 227, 20),
+    _row((12, 0), 48, 24, 100, 99, 188),
+    _row((12, 1), 48, 24, 100, 99, 48),
+)
+LIMITS = {row.capability: row for row in _TABLE}
+
+
+@functools.cache
+def limits(major: int, minor: int) -> ArchLimits:
+    """Return the limits of a compute capability, or of the nearest one before it that the table has."""
+    before = [row for row in _TABLE if row.capability <= (major, minor)]
+    return before[-1] if before else _TABLE[0]
+
+
+# Configurations
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
-    """How a kernel is launched. `str()` is as a user writes it.
+    """A launch configuration. `str()` gives it as a user writes it.
 
     Attributes:
         grid: In blocks, also where there are clusters.
@@ -65,7 +141,16 @@ def read_config(
     cooperative: bool = False,
     programmatic: bool = False,
 ) -> LaunchConfig:
-    """Turn what a user wrote into a configuration, within the limits that every GPU has.
+    """Turn the values that a user wrote into a configuration, within the limits that every GPU has.
+
+    Args:
+        kernel: Its name, for messages.
+        grid: In blocks; an int or up to three.
+        block: In threads; an int or up to three.
+        smem_bytes: Dynamic shared memory per block.
+        cluster: In blocks; an int or up to three, or None.
+        cooperative: All blocks run at once.
+        programmatic: The kernel may start before the one before it ends.
 
     Raises:
         LaunchConfigError: A size is no whole number, negative, zero (block, cluster) or too large.
@@ -93,7 +178,12 @@ def read_config(
 
 
 def read_grid(kernel: str, grid: Any, checked: LaunchConfig) -> LaunchConfig:
-    """Put another grid into a configuration whose other parts were checked.
+    """Put another grid into a checked configuration.
+
+    Args:
+        kernel: Its name, for messages.
+        grid: As the user wrote it.
+        checked: The configuration.
 
     Raises:
         LaunchConfigError: As `read_config`.
@@ -102,18 +192,16 @@ def read_grid(kernel: str, grid: Any, checked: LaunchConfig) -> LaunchConfig:
     _require_within(kernel, "grid", sizes, MAX_GRID)
     if checked.cluster is not None:
         _require_cluster(kernel, sizes, checked.cluster)
-    return LaunchConfig(
-        grid=sizes,
-        block=checked.block,
-        smem_bytes=checked.smem_bytes,
-        cluster=checked.cluster,
-        cooperative=checked.cooperative,
-        programmatic=checked.programmatic,
-    )
+    return replace(checked, grid=sizes)
 
 
 def read_block(kernel: str, block: Any, smem_bytes: Any) -> tuple[int, int]:
-    """The threads of a block and its dynamic shared memory, as a user wrote them.
+    """Check the size of a block and its dynamic shared memory, and return threads and bytes.
+
+    Args:
+        kernel: Its name, for messages.
+        block: In threads, as the user wrote it.
+        smem_bytes: As the user wrote it.
 
     Raises:
         LaunchConfigError: A size is no whole number, or negative, or there are no threads.
@@ -185,6 +273,87 @@ def _require_cluster(kernel: str, grid: Dim, cluster: Dim) -> None:
         )
 
 
+# Occupancy
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occupancy:
+    """Blocks per multiprocessor by each limit; the smallest holds.
+
+    Attributes:
+        by_registers: None where the kernel's registers set no limit (none are known).
+    """
+
+    by_threads: int
+    by_blocks: int
+    by_smem: int
+    by_registers: int | None
+
+    @property
+    def blocks(self) -> int:
+        registers = self.by_registers if self.by_registers is not None else self.by_blocks
+        return min(self.by_threads, self.by_blocks, self.by_smem, registers)
+
+    @property
+    def limiter(self) -> str:
+        """The name of the smallest limit."""
+        limits = {
+            "shared memory": self.by_smem,
+            "registers": self.by_registers if self.by_registers is not None else self.by_blocks,
+            "threads": self.by_threads,
+            "blocks": self.by_blocks,
+        }
+        return min(limits, key=lambda name: limits[name])
+
+
+def occupancy(
+    arch: ArchLimits, *, threads: int, registers: int, static_smem_bytes: int, smem_bytes: int = 0
+) -> Occupancy:
+    """Return the blocks that a multiprocessor holds, by each limit.
+
+    Args:
+        arch: Its limits.
+        threads: Per block.
+        registers: Per thread; 0 where they are not known.
+        static_smem_bytes: Shared memory that the kernel declares, per block.
+        smem_bytes: Dynamic shared memory per block.
+
+    Raises:
+        LaunchConfigError: A block has no threads, or more than 1024.
+    """
+    if not 0 < threads <= MAX_THREADS_PER_BLOCK:
+        raise LaunchConfigError(
+            f"A block has from 1 to {MAX_THREADS_PER_BLOCK} threads, got {threads}.\n"
+            "Ask with the block that is launched: kernel.occupancy(256)."
+        )
+    warps = -(-threads // WARP)
+    shared = static_smem_bytes + smem_bytes
+    per_block = _up(shared + arch.smem_reserved_bytes, arch.smem_unit)
+    fits = shared <= arch.smem_block_bytes
+    by_smem = (arch.smem_bytes // per_block if per_block else arch.blocks) if fits else 0
+    return Occupancy(
+        by_threads=arch.warps // warps,
+        by_blocks=arch.blocks,
+        by_smem=by_smem,
+        by_registers=_by_registers(arch, warps, registers) if registers else None,
+    )
+
+
+def _by_registers(arch: ArchLimits, warps: int, registers: int) -> int:
+    """Registers go to whole warps, in units of 256, from the quarter that a warp is scheduled by."""
+    per_warp = _up(registers * WARP, arch.register_unit)
+    if per_warp * _up(warps, arch.register_warps) > arch.registers_per_block:
+        return 0
+    per_quarter = arch.registers // arch.register_warps // per_warp
+    return per_quarter * arch.register_warps // warps
+
+
+# Kernels and architectures
+
 MAX_STATIC_SMEM_BYTES = 49152
 """What ptxas takes of `__shared__` arrays of a fixed size, on every architecture.
 
@@ -194,7 +363,7 @@ Source: CUDA Programming Guide, "Shared Memory" of each compute capability: abov
 
 @dataclass(frozen=True, kw_only=True)
 class KernelNeeds:
-    """What one kernel takes of a multiprocessor, as far as it is known.
+    """The resources that one kernel takes of a multiprocessor, as far as they are known.
 
     Attributes:
         registers: Per thread; 0 where nothing was assembled.
@@ -212,6 +381,13 @@ def require_fit(
     kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int
 ) -> None:
     """Refuse a configuration that the kernel, or an architecture, cannot run.
+
+    Args:
+        kernel: Its name, for messages.
+        config: The configuration.
+        needs: The kernel's resources.
+        arch: The architecture.
+        multiprocessors: The GPU's.
 
     Raises:
         LaunchConfigError: Names the limit that is broken, its value, and the value asked for.
@@ -249,8 +425,8 @@ def require_grid(
 ) -> None:
     """Refuse a grid that a kernel cannot run, of a configuration that fits otherwise.
 
-    Raises:
-        LaunchConfigError: As `require_fit`.
+    Args:
+        kernel, config, needs, arch, multiprocessors: As `require_fit` takes them.
     """
     if needs.cluster is not None:
         _require_cluster(kernel, config.grid, needs.cluster)
@@ -280,8 +456,8 @@ def _too_much_static(kernel: str, static: int, most: int, name: str) -> LaunchCo
     )
 
 
-def _held(needs: KernelNeeds, config: LaunchConfig, arch: ArchLimits) -> int:
-    """How many blocks of a launch a multiprocessor holds at once."""
+def _resident_blocks(needs: KernelNeeds, config: LaunchConfig, arch: ArchLimits) -> int:
+    """Return the blocks of a launch that a multiprocessor holds at once."""
     return occupancy(
         arch,
         threads=config.threads,
@@ -292,9 +468,16 @@ def _held(needs: KernelNeeds, config: LaunchConfig, arch: ArchLimits) -> int:
 
 
 def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int) -> int:
-    """How many blocks a cooperative launch may have; 0 for another launch, and where that is not known."""
+    """Return the most blocks of a cooperative launch; 0 for another launch, and where it is not known.
+
+    Args:
+        config: Its configuration.
+        needs: The kernel's resources.
+        arch: The GPU's architecture.
+        multiprocessors: The GPU's.
+    """
     known = config.cooperative and needs.registers
-    return _held(needs, config, arch) * multiprocessors if known else 0
+    return _resident_blocks(needs, config, arch) * multiprocessors if known else 0
 
 
 def _require_resident(
@@ -302,18 +485,19 @@ def _require_resident(
 ) -> None:
     if not needs.registers:
         return
-    held = _held(needs, config, arch)
-    if held == 0:
+    resident = _resident_blocks(needs, config, arch)
+    if resident == 0:
         raise _breach(
             kernel,
             f"{config.threads} threads of {needs.registers} registers each",
             f"a block has {arch.registers_per_block} registers",
             f"Use a smaller block, or write __launch_bounds__({config.threads}) so that registers spill.",
         )
-    if config.cooperative and config.blocks > held * multiprocessors:
+    most = resident * multiprocessors
+    if config.cooperative and config.blocks > most:
         raise _breach(
             kernel,
             f"a cooperative grid of {config.blocks} blocks",
-            f"{held} blocks on each of {multiprocessors} multiprocessors make {held * multiprocessors}",
+            f"{resident} blocks on each of {multiprocessors} multiprocessors make {most}",
             "Size the grid by dotcu.sm_count(t) * kernel.occupancy(block), and loop over the rest.",
         )

@@ -1,4 +1,4 @@
-"""A kernel: something to call."""
+"""A kernel: an object to call, with its attributes and its occupancy."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from dotcu.compile import Declaration, ObjectCode, Target
-from dotcu.errors import ArgumentError, LaunchConfigError, SourceError
-from dotcu.kernel import context, cuda, templates
-from dotcu.kernel.config import read_block, read_config
-from dotcu.kernel.forked import require_own_cuda
+from dotcu.errors import ArgumentError, LaunchConfigError
+from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, gpu_target
+from dotcu.kernel.config import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy, read_block, read_config
+from dotcu.kernel.declarations import instance_name, kernel_access, template_example, template_head
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.driver.fork import require_own_cuda
 from dotcu.kernel.launch import (
     DeviceLike,
-    InSimulator,
-    OnCuda,
+    GpuDevice,
     announce,
-    default_place,
     launch,
     launch_unseen,
+    simulated_device,
 )
-from dotcu.kernel.occupancy import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy
-from dotcu.kernel.runs import DEFAULT_ARCH, active_run
+from dotcu.kernel.scope import LaunchPolicy, current_scope, kernel_listeners, refuse_compiled, refuse_launch
+from dotcu.kernel.simulation import DEFAULT_ARCH, active_run
 from dotcu.kernel.staging import Stages
-from dotcu.kernel.tracing import refuse_compiled, refuse_place
-from dotcu.kernel.units import Code, Unit, gpu_target
 
 if TYPE_CHECKING:
     from dotcu.kernel.module import Module
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelAttributes:
-    """What a kernel takes, as the assembler reports it.
+    """The resources of a kernel, as the assembler reports them.
 
     Attributes:
-        target: What it was assembled for.
+        target: The architecture that it was assembled for.
         registers: Per thread.
         static_smem_bytes: Shared memory that it declares, per block.
         local_bytes: Stack, per thread; spilled registers lie in it.
-        constant_bytes: `__constant__` variables of the code that it stands in.
+        constant_bytes: `__constant__` variables of the code that it is part of.
         max_threads_per_block: By its launch bounds and its registers.
     """
 
@@ -65,31 +64,35 @@ class Kernel:
     """
 
     def __init__(
-        self, module: Module, declaration: Declaration, unit: Unit | None, arguments: tuple[str, ...] = ()
+        self,
+        module: Module,
+        declaration: Declaration,
+        unit: CompilationUnit | None,
+        arguments: tuple[str, ...] = (),
     ) -> None:
         self._module = module
         self._declaration = declaration
         self._unit = unit
         self._arguments = arguments
-        self._held: dict[tuple[int, int, Target], int] = {}
+        self._occupancies: dict[tuple[int, int, Target], int] = {}
         self._by_arguments: dict[Any, Kernel] = {}
         self._stages = Stages()
         instantiated = declaration.template_parameters and unit is not None
-        self.name = templates.instance_name(declaration, arguments) if instantiated else declaration.name
+        self.name = instance_name(declaration, arguments) if instantiated else declaration.name
 
     @property
     def is_template(self) -> bool:
-        """Whether it must be instantiated before it can be called."""
+        """A template, which must be instantiated before it can be called."""
         return self._unit is None
 
     @property
     def declaration(self) -> Declaration:
-        """Where and how the source declares it."""
+        """Its declaration in the source."""
         return self._declaration
 
     @property
-    def unit(self) -> Unit:
-        """What it is compiled with.
+    def unit(self) -> CompilationUnit:
+        """The unit that it is compiled in.
 
         Raises:
             ArgumentError: It is a template without arguments.
@@ -97,8 +100,8 @@ class Kernel:
         if self._unit is None:
             raise ArgumentError(
                 f"{self.name} is a template and was used without template arguments.\n"
-                f"It is declared: {templates.describe(self._declaration)}.\n"
-                f"Instantiate it: {templates.example(self._declaration)}"
+                f"It is declared: {template_head(self._declaration)}.\n"
+                f"Instantiate it: {template_example(self._declaration)}"
             )
         return self._unit
 
@@ -114,7 +117,7 @@ class Kernel:
         """
         if is_dynamo_compiling():
             refuse_compiled(self.name)
-        recorder = context.current().recorder
+        recorder = current_scope().recorder
         if recorder is not None:
             arguments = recorder.pinned(arguments)
         values = arguments if type(arguments) is tuple else (arguments,)
@@ -132,14 +135,14 @@ class Kernel:
             is_instance = bool(self._declaration.template_parameters)
             raise ArgumentError(
                 f"{self.name} is {'instantiated already' if is_instance else 'no template'}, got "
-                f"{list(values)!r}.\nCall it as it is: {self._as_it_is()}(...)"
+                f"{list(values)!r}.\nCall it as it is: {self._python_text()}(...)"
             )
         return self._module.instantiation(self._declaration, values)
 
-    def _as_it_is(self) -> str:
-        """The Python text that gives this kernel."""
+    def _python_text(self) -> str:
+        """Return the Python text that gives this kernel."""
         arguments = ", ".join(f'"{text}"' for text in self._arguments) or "()"
-        found = templates.access(self._declaration.name)
+        found = kernel_access(self._declaration.name)
         return f"{found}[{arguments}]" if self._declaration.template_parameters else found
 
     def __call__(
@@ -186,16 +189,16 @@ class Kernel:
             refuse_compiled(self.name)
         if self._stages.native(args, grid, block, smem_bytes, cluster, cooperative, programmatic, device):
             return
-        scope = context.current()
-        if scope.place is context.Place.SKIP:
-            if context.listeners():
+        scope = current_scope()
+        if scope.policy is LaunchPolicy.SKIP:
+            if kernel_listeners():
                 config = read_config(
                     self.name, grid=grid, block=block, smem_bytes=smem_bytes, cluster=cluster
                 )
                 announce(self.unit, self.name, config)
             return
-        if scope.place is context.Place.REFUSE:
-            refuse_place(self.name, scope.operator, scope.reason)
+        if scope.policy is LaunchPolicy.REFUSE:
+            refuse_launch(self.name, scope)
         run = launch if scope.recorder is None else launch_unseen
         run(
             self.unit,
@@ -223,19 +226,20 @@ class Kernel:
         """
         require_own_cuda(f"Warming {self.name}")
         if not cuda.available():
-            code = InSimulator(run=_run_of_default()).code(self.unit)
+            code = simulated_device().code(self.unit)
             code.plan(self.name)
-            code.loaded()
+            code.program()
             return
         for index in range(torch.cuda.device_count()):
-            code = OnCuda(index=index).code(self.unit)
+            code = GpuDevice(index=index).code(self.unit)
             code.plan(self.name)
             code.library().kernel(code.symbol(self.name), index)
 
     @property
     def attributes(self) -> KernelAttributes:
         """Registers, shared memory, spills and limits, on the architecture in use."""
-        code = self._assembled()
+        announce(self.unit, self.name, None)
+        code = self.unit.code(_assembled_target())
         resources = code.object.resources[code.symbol(self.name)]
         return KernelAttributes(
             target=str(code.object.target),
@@ -249,18 +253,14 @@ class Kernel:
             max_threads_per_block=self._max_threads(code),
         )
 
-    def _max_threads(self, code: Code) -> int:
+    def _max_threads(self, code: CompiledUnit) -> int:
         bound = code.needs(self.name).max_threads or MAX_THREADS_PER_BLOCK
         most = min(bound, MAX_THREADS_PER_BLOCK)
         while most > 32 and self._occupancy(code, most, 0).by_registers == 0:
             most -= 32
         return most
 
-    def _assembled(self) -> Code:
-        announce(self.unit, self.name, None)
-        return self.unit.code(_assembled_target())
-
-    def _occupancy(self, code: Code, threads: int, smem_bytes: int) -> Occupancy:
+    def _occupancy(self, code: CompiledUnit, threads: int, smem_bytes: int) -> Occupancy:
         needs, target = code.needs(self.name), code.object.target
         return occupancy(
             limits(target.major, target.minor),
@@ -271,7 +271,7 @@ class Kernel:
         )
 
     def occupancy(self, block: int | tuple[int, ...], smem_bytes: int = 0) -> int:
-        """How many blocks a multiprocessor holds at once, by registers, shared memory and limits.
+        """Return how many blocks a multiprocessor holds at once, by registers, shared memory and limits.
 
         Args:
             block: In threads; an int or up to three.
@@ -287,7 +287,7 @@ class Kernel:
         Note:
             Arithmetic on what the assembler reports: the same answer for fakes and in the simulator.
         """
-        recorder = context.current().recorder
+        recorder = current_scope().recorder
         if recorder is not None:
             block, smem_bytes = recorder.pinned((block, smem_bytes))
             recorder.asked_device()
@@ -297,22 +297,21 @@ class Kernel:
             threads, smem_bytes = read_block(self.name, block, smem_bytes)
         announce(self.unit, self.name, None)
         target = _assembled_target()
-        found = self._held.get((threads, smem_bytes, target))
-        if found is None:
-            found = self._blocks(self.unit.code(target), threads, smem_bytes)
-            self._held[threads, smem_bytes, target] = found
-        return found
+        key = (threads, smem_bytes, target)
+        if key not in self._occupancies:
+            self._occupancies[key] = self._resident_blocks(self.unit.code(target), threads, smem_bytes)
+        return self._occupancies[key]
 
-    def _blocks(self, code: Code, threads: int, smem_bytes: int) -> int:
+    def _resident_blocks(self, code: CompiledUnit, threads: int, smem_bytes: int) -> int:
         threads, smem_bytes = read_block(self.name, threads, smem_bytes)
-        held = self._occupancy(code, threads, smem_bytes)
-        if held.blocks == 0:
+        resident = self._occupancy(code, threads, smem_bytes)
+        if resident.blocks == 0:
             raise LaunchConfigError(
                 f"{self.name}: no multiprocessor of {code.object.target} holds a block of {threads} threads "
-                f"with {smem_bytes} bytes of dynamic shared memory; {held.limiter} is the limit.\n"
+                f"with {smem_bytes} bytes of dynamic shared memory; {resident.limiter} is the limit.\n"
                 "Use a smaller block or less shared memory; see kernel.attributes."
             )
-        return held.blocks
+        return resident.blocks
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         return self  # like a function: there is one of it
@@ -321,7 +320,7 @@ class Kernel:
         line = f":{self._declaration.line}" if self._declaration.line else ""
         where = f"{self._module.name}{line}"
         if self.is_template:
-            return f"<dotcu.Kernel {templates.describe(self._declaration)}, {where}>"
+            return f"<dotcu.Kernel {template_head(self._declaration)}, {where}>"
         codes = self.unit.codes()
         shown = str(codes[0].plan(self.name).signature) if codes else self.name
         targets = ", ".join(str(code.object.target) for code in codes)
@@ -330,20 +329,14 @@ class Kernel:
         )
 
 
-def _run_of_default() -> Any:
-    place = default_place()
-    assert isinstance(place, InSimulator)
-    return place.run
-
-
 def _assembled_target() -> Target:
-    """The machine code that attributes and occupancy are given for: in a body that of its tensors' GPU."""
-    run, scope = active_run(), context.current()
+    """Return the target of attributes and occupancy: in a body that of its tensors' GPU."""
+    run, scope = active_run(), current_scope()
     if scope.gpu is not None:
         return _assembled(gpu_target(scope.gpu))
     if run is not None:
         return _assembled(run.arch)
-    outside = scope.place is context.Place.OUTSIDE  # elsewhere CUDA is not started to ask
+    outside = scope.policy is LaunchPolicy.OUTSIDE  # elsewhere CUDA is not started to ask
     in_use = cuda.available() if outside else torch.cuda.is_initialized()
     return _assembled(gpu_target(torch.cuda.current_device()) if in_use else DEFAULT_ARCH)
 
@@ -353,12 +346,3 @@ def _assembled(target: Target | str) -> Target:
     if isinstance(target, str):
         target = Target.parse(target)
     return Target("sm", target.major, target.minor, target.suffix)
-
-
-def overloaded(name: str, lines: tuple[int, ...], file: str) -> SourceError:
-    """The refusal of a name that several kernels share."""
-    return SourceError(
-        f"{file} has {len(lines)} kernels named {name}, on lines {', '.join(map(str, lines))}.\n"
-        "A kernel is called by its name, so overloads cannot be told apart.\n"
-        f"Give each its name: {name}_float and {name}_double, say, or make one template of them."
-    )

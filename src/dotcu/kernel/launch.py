@@ -1,7 +1,9 @@
-"""A launch: where its tensors live decides whether the GPU or the simulator runs it.
+"""A launch in Python: the device of its tensors decides whether a GPU or the simulator runs it.
 
-check the place -> read the configuration -> choose where -> compile if need be -> check and pack
-the arguments -> check the limits -> run -> bump version counters
+find the tensors -> refuse what a trace would lose -> check the configuration -> choose the device
+-> find the stage (compile if needed, check the limits) -> pack the arguments and run -> bump version counters
+
+`Kernel.__call__` asks native code first (kernel/staging.py); what that leaves comes here.
 """
 
 from __future__ import annotations
@@ -15,28 +17,34 @@ from torch import Tensor
 
 from dotcu.compile import Target
 from dotcu.errors import ArgumentError, LaunchConfigError
-from dotcu.kernel import context, cuda, ranges
-from dotcu.kernel.arguments import pack, tensors
-from dotcu.kernel.config import LaunchConfig
-from dotcu.kernel.forked import forked_with_cuda, require_own_cuda
-from dotcu.kernel.occupancy import ArchLimits, limits
-from dotcu.kernel.runs import active_run, capability_of
-from dotcu.kernel.staging import Shape, Stage, Stages
-from dotcu.kernel.tensors import count_writes
-from dotcu.kernel.tracing import require_seen
-from dotcu.kernel.units import Code, Unit
+from dotcu.kernel.arguments.pack import PackingPlan, count_writes, pack, require_one_device, tensors_in
+from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.driver.fork import require_own_cuda
+from dotcu.kernel.scope import (
+    KernelRequest,
+    LaunchPolicy,
+    LaunchRecord,
+    RecordedLaunch,
+    current_scope,
+    kernel_listeners,
+    launch_watchers,
+    require_seen,
+)
+from dotcu.kernel.simulation import active_run, capability_of, launch_simulated
+from dotcu.kernel.staging import Shape, Stages
 
 if TYPE_CHECKING:
-    from dotcu.kernel.recording import Launched
-    from dotcu.kernel.tensor_maps import Tiled
+    from dotcu.kernel.arguments.tensor_map import Tiled
+    from dotcu.kernel.compiled import CompilationUnit, CompiledUnit
     from dotcu.simulator import Run
 
 DeviceLike = torch.device | str | int
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnCuda:
-    """A launch on a GPU."""
+class GpuDevice:
+    """A GPU to launch on."""
 
     index: int
 
@@ -45,7 +53,7 @@ class OnCuda:
 
     @property
     def key(self) -> object:
-        """What tells the places apart that stages are made for."""
+        """Tells apart the devices that stages are made for."""
         return self.index
 
     @property
@@ -56,87 +64,121 @@ class OnCuda:
     def multiprocessors(self) -> int:
         return cuda.multiprocessors(self.index)
 
-    def code(self, unit: Unit) -> Code:
+    def code(self, unit: CompilationUnit) -> CompiledUnit:
         return unit.on_gpu(self.index)
 
-    def encode(self, tiled: Tiled, address: int) -> bytes:
-        from dotcu.kernel import encoding
+    def function(self, code: CompiledUnit, kernel: str) -> int:
+        """Return the driver's CUfunction of a kernel, loaded on this GPU."""
+        return int(code.library().kernel(code.symbol(kernel), self.index))
 
-        return encoding.encode(tiled, address, self.index)
+    def run(
+        self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
+    ) -> None:
+        """Pack the arguments and launch on torch's current stream.
+
+        Args:
+            code, kernel, plan, args, config: As `launch_simulated` takes them.
+        """
+        packed = pack(plan, args, lambda tensor, name, writable: tensor.data_ptr(), self._encode)
+        if config.blocks:
+            cuda.launch(code.library(), code.symbol(kernel), self.index, config, packed.parameters, kernel)
+            count_writes(packed.written)
+
+    def _encode(self, tiled: Tiled, address: int) -> bytes:
+        return cuda.encode_tensor_map(tiled, address, self.index)
 
 
 @dataclass(frozen=True, kw_only=True)
-class InSimulator:
-    """A launch in the simulator."""
+class SimulatedDevice:
+    """The simulator, to launch on CPU tensors."""
 
-    run: Run
+    simulation: Run
 
     def __str__(self) -> str:
         return "simulator"
 
     @property
     def key(self) -> object:
-        """What tells the places apart that stages are made for."""
-        return self.run.arch
+        """Tells apart the devices that stages are made for."""
+        return self.simulation.arch
 
     @property
     def arch(self) -> ArchLimits:
-        return limits(*capability_of(self.run.arch))
+        return limits(*capability_of(self.simulation.arch))
 
     @property
     def multiprocessors(self) -> int:
         return self.arch.multiprocessors
 
-    def code(self, unit: Unit) -> Code:
-        return unit.code(Target.parse(self.run.arch).virtual, simulated=True)
+    def code(self, unit: CompilationUnit) -> CompiledUnit:
+        return unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
+
+    def function(self, code: CompiledUnit, kernel: str) -> int:
+        """Return 0: the simulator has no functions of the driver's."""
+        return 0
+
+    def run(
+        self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
+    ) -> None:
+        """Pack the arguments and simulate.
+
+        Args:
+            code, kernel, plan, args, config: As `launch_simulated` takes them.
+        """
+        launch_simulated(code, kernel, plan, args, config, self.simulation)
 
 
-Where = OnCuda | InSimulator
+LaunchDevice = GpuDevice | SimulatedDevice
 
 
-def where(kernel: str, found: Sequence[Tensor], device: DeviceLike | None) -> Where:
-    """Where a launch runs: with its tensors, else on `device`, else where torch would.
+def launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | None) -> LaunchDevice:
+    """Choose the device of a launch: that of its tensors, else `device`, else torch's current one.
+
+    Args:
+        kernel: Its name, for messages.
+        tensors: Those among the arguments; the first one decides.
+        device: As the caller passed it.
 
     Raises:
-        ArgumentError: The tensors are elsewhere than `device` says.
+        ArgumentError: The tensors are on another device than `device`.
         LaunchConfigError: `device` is neither a GPU of this machine nor the CPU.
         LaunchError: It would be a GPU, in a process that was forked after CUDA was up.
     """
     asked = _read_device(kernel, device) if device is not None else None
-    if not found and asked is None and active_run() is None:
-        require_own_cuda(f"Launching {kernel}")
-    if not found:
-        return default_place() if asked is None else _at(asked)
-    here = found[0].device
+    if not tensors:
+        if asked is not None:
+            return _device(asked)
+        if active_run() is None:
+            require_own_cuda(f"Launching {kernel}")
+        return default_device()
+    here = tensors[0].device
     if asked is not None and asked != here:
         raise ArgumentError(
             f"{kernel}: device={str(asked)!r} was asked for, and its tensors are on {here}.\n"
             f'A launch runs where its tensors are: leave device out, or pass t.to("{asked}").'
         )
-    return _at(here)
+    return _device(here)
 
 
-def default_place() -> Where:
-    """Where a kernel without tensors runs: a `simulate()` block, the current GPU, the simulator."""
-    run = active_run()
-    if run is None and cuda.available():
-        return OnCuda(index=torch.cuda.current_device())
-    return InSimulator(run=run if run is not None else _default_run())
+def default_device() -> LaunchDevice:
+    """Return the device of a kernel without tensors: a `simulate()` block, the current GPU, the simulator."""
+    if active_run() is None and cuda.available():
+        return GpuDevice(index=torch.cuda.current_device())
+    return simulated_device()
 
 
-def _default_run() -> Run:
+def simulated_device() -> SimulatedDevice:
+    """Return the run of the `simulate()` block that this thread is in, or a new one."""
     from dotcu.simulator import Run
 
-    return Run()
+    return SimulatedDevice(simulation=active_run() or Run())
 
 
-def _at(device: torch.device) -> Where:
+def _device(device: torch.device) -> LaunchDevice:
     if device.type == "cuda":
-        if forked_with_cuda():
-            require_own_cuda(f"Launching on {device}")
-        return OnCuda(index=_index(device))
-    run = active_run()
-    return InSimulator(run=run if run is not None else _default_run())
+        require_own_cuda(f"Launching on {device}")
+        return GpuDevice(index=_index(device))
+    return simulated_device()
 
 
 def _index(device: torch.device) -> int:
@@ -163,8 +205,8 @@ def _read_device(kernel: str, device: DeviceLike) -> torch.device:
 
 
 def launch(
-    unit: Unit,
-    name: str,
+    unit: CompilationUnit,
+    kernel: str,
     stages: Stages,
     args: Sequence[Any],
     *,
@@ -172,112 +214,84 @@ def launch(
     shape: Shape,
     device: DeviceLike | None,
 ) -> None:
-    """Check a launch and run it."""
-    scope = context.current()
+    """Check a launch and run it.
+
+    Args:
+        unit: The unit that the kernel is compiled in.
+        kernel: Its name.
+        stages: Its stages so far.
+        args: One value for each parameter.
+        grid: In blocks, as the caller passed it.
+        shape: The rest of the configuration, as the caller passed it.
+        device: Where a kernel without tensors runs.
+    """
+    scope = current_scope()
     recorder = scope.recorder
-    given = (args, grid, shape[:3])
+    passed = (args, grid, shape[:3])
     if recorder is not None:
         recorder.launching()
-        args, grid, plain = recorder.plain(given)
+        args, grid, plain = recorder.plain(passed)
         shape = (*plain, *shape[3:])
-    found = tensors(args)
-    if scope.place is context.Place.OUTSIDE:
-        require_seen(name, found)
-    config = stages.config(name, grid, shape)
-    place = where(name, found, device)
-    stage = stages.stage(unit, name, place, config, shape, args)
-    announce(unit, name, config)
+    tensors = tensors_in(args)
+    if scope.policy is LaunchPolicy.OUTSIDE:
+        require_seen(kernel, tensors)
+    config = stages.config(kernel, grid, shape)
+    on = launch_device(kernel, tensors, device)
+    stage = stages.stage(unit, kernel, on, config, shape)
+    code, plan = stage.code, stage.plan
+    require_one_device(plan, args, tensors)
+    announce(unit, kernel, config)
     runs = recorder is None or recorder.runs
-    if runs:
-        _run(place, name, stage, args, config)
+    if runs and cuda.ranges_wanted():
+        with cuda.kernel_range(kernel):
+            on.run(code, kernel, plan, args, config)
+    elif runs:
+        on.run(code, kernel, plan, args, config)
     if recorder is not None:
-        recorder.launched(_launched(name, unit, place, stage, config, given))
+        recorded = RecordedLaunch(
+            kernel=kernel,
+            unit=unit,
+            plan=plan,
+            args=passed[0],
+            grid=passed[1],
+            shape=passed[2],
+            config=cuda.supported(config, stage.arch.capability),
+            function=on.function(code, kernel),
+            most_blocks=stage.most_blocks,
+        )
+        recorder.launched(recorded)
     if not (runs and config.blocks):
         return
-    if recorder is None and isinstance(place, OnCuda):
-        stages.keep_native(name, place, config, stage)
-    for watcher in context.watched():
-        watcher.append(_seen(name, place, stage.code))
-
-
-def announce(unit: Unit, name: str, config: LaunchConfig | None) -> None:
-    """Tell those who listen of a launch that happens next or is skipped, or of a kernel asked after."""
-    for listener in context.listeners():
-        listener(context.Intended(kernel=name, unit=unit, config=config))
+    if recorder is None and isinstance(on, GpuDevice):
+        stages.keep_native(kernel, on.index, config, stage)
+    for watcher in launch_watchers():
+        watcher.append(_record(kernel, on, code))
 
 
 def launch_unseen(*args: Any, **kwargs: Any) -> None:
-    """Launch in a body that is followed: what a launch asks of its tensors, the body did not ask."""
+    """Launch in a body that is recorded: the tensor queries of a launch are not the body's."""
     with torch._C.DisableTorchFunction():
         launch(*args, **kwargs)
 
 
-def _launched(
-    name: str,
-    unit: Unit,
-    place: Where,
-    stage: Stage,
-    config: LaunchConfig,
-    given: tuple[Any, Any, tuple[Any, ...]],
-) -> Launched:
-    from dotcu.kernel.recording import Launched
+def announce(unit: CompilationUnit, kernel: str, config: LaunchConfig | None) -> None:
+    """Call the listeners for a launch that happens next or is skipped, or a kernel that is asked about.
 
-    args, grid, shape = given
-    return Launched(
-        kernel=name,
-        unit=unit,
-        plan=stage.plan,
-        args=args,
-        grid=grid,
-        shape=shape,
-        config=cuda.supported(config, place.arch.capability),
-        function=_function(place, stage.code, name),
-        most_blocks=stage.most_blocks,
-    )
+    Args:
+        unit: The unit that the kernel is compiled in.
+        kernel: Its name.
+        config: None where its attributes or its occupancy are asked for.
+    """
+    for listener in kernel_listeners():
+        listener(KernelRequest(kernel=kernel, unit=unit, config=config))
 
 
-def _function(place: Where, code: Code, name: str) -> int:
-    return int(code.library().kernel(code.symbol(name), place.index)) if isinstance(place, OnCuda) else 0
-
-
-def _seen(name: str, place: Where, code: Code) -> context.Launch:
-    return context.Launch(
-        kernel=name,
-        where=str(place),
+def _record(kernel: str, on: LaunchDevice, code: CompiledUnit) -> LaunchRecord:
+    return LaunchRecord(
+        kernel=kernel,
+        where=str(on),
         digest=code.object.build_digest,
         compile_s=code.object.seconds,
         cached=code.object.cached,
         files=code.object.files,
     )
-
-
-def _run(place: Where, name: str, stage: Stage, args: Sequence[Any], config: LaunchConfig) -> None:
-    """Run, in a range of the kernel's name for profilers that want one."""
-    if ranges.wanted():
-        with ranges.named(name):
-            _run_packed(place, name, stage, args, config)
-    else:
-        _run_packed(place, name, stage, args, config)
-
-
-def _run_packed(place: Where, name: str, stage: Stage, args: Sequence[Any], config: LaunchConfig) -> None:
-    """Pack and run, and count the writes; those too that were made before a finding stopped it."""
-    code, plan = stage.code, stage.plan
-    if isinstance(place, OnCuda):
-        packed = pack(plan, args, _data_ptr, place.encode)
-        if config.blocks:
-            cuda.launch(code.library(), code.symbol(name), place.index, config, packed.parameters, name)
-            count_writes(packed.written)
-        return
-    from dotcu.kernel import simulated
-
-    packed, memory = simulated.pack_simulated(plan, args)
-    if config.blocks:
-        try:
-            simulated.launch(code, name, packed, memory, config, place.run, name)
-        finally:
-            count_writes(packed.written)
-
-
-def _data_ptr(tensor: Tensor, name: str, writable: bool) -> int:
-    return tensor.data_ptr()

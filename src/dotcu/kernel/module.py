@@ -8,34 +8,51 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
-from dotcu.errors import DotcuError, KernelNotFound
-from dotcu.kernel import templates
-from dotcu.kernel.declared import by_name, declared, is_unknown, not_found
-from dotcu.kernel.elements import spell_arguments
-from dotcu.kernel.kernel import Kernel, overloaded
-from dotcu.kernel.launch import default_place
-from dotcu.kernel.locks import ForkSafeLock
-from dotcu.kernel.state import Users
-from dotcu.kernel.tracing import refuse_compiled
-from dotcu.kernel.units import Unit
-
-if TYPE_CHECKING:
-    from dotcu.kernel.variable import Variable
+from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
+from dotcu.kernel.arguments.pack import is_plain, memory_fault
+from dotcu.kernel.arguments.values import describe
+from dotcu.kernel.compiled import CompilationUnit
+from dotcu.kernel.declarations import (
+    CXX_TYPES,
+    instance_name,
+    is_unknown,
+    match_name,
+    not_found,
+    require_argument_count,
+    scan_declarations,
+    template_usage,
+    with_headers,
+)
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.driver.fork import ForkSafeLock
+from dotcu.kernel.kernel import Kernel
+from dotcu.kernel.launch import default_device
+from dotcu.kernel.ptx_uses import VariableUsers
+from dotcu.kernel.scope import (
+    LaunchPolicy,
+    current_scope,
+    refuse_captured_write,
+    refuse_compiled,
+    refuse_write,
+    require_seen,
+)
 
 _log = logging.getLogger("dotcu")
 
 Define = Mapping[str, Any]
 Instantiations = Mapping[str, Sequence[Any]]
 
-made: WeakSet[Module] = WeakSet()
-"""Every module that is still in use, for whoever has to know which files were read."""
+live_modules: WeakSet[Module] = WeakSet()
+"""Every module that is still in use: their files are those that a watcher or a wheel must know."""
 
 
 class Module:
@@ -47,6 +64,7 @@ class Module:
         options: How it is compiled.
         kernels: Every kernel by its qualified name; `module.k` is short for `module.kernels["k"]`.
         instantiate: The instantiations that a wheel must hold, by template.
+        contents: The bytes that were written to variables so far, by name.
     """
 
     def __init__(self, source: Source, options: CompileOptions, instantiate: Instantiations) -> None:
@@ -54,10 +72,10 @@ class Module:
         self.options = options
         self.name = source.shown or source.name
         self._lock = ForkSafeLock()
-        self._contents: dict[str, bytes] = {}
-        self._declared = declared(source, options)
+        self.contents: dict[str, bytes] = {}
+        self._declared = scan_declarations(source, options)
         kernels = self._declared.kernels
-        self._users = Users(self.name)
+        self._users = VariableUsers(self.name)
         self._late: set[str] = set()
         plain = [d for d in kernels if not d.template_parameters]
         templates_by_name = {d.name: d for d in kernels if d.template_parameters}
@@ -69,7 +87,7 @@ class Module:
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in kernels])
         self._warn_of_hidden(kernels)
-        made.add(self)
+        live_modules.add(self)
         self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {
             (name, row): Kernel(self, templates_by_name[name], self._plain, row)
             for name, rows in together.items()
@@ -84,27 +102,18 @@ class Module:
 
     def _unit_of(
         self, plain: Sequence[Declaration], instances: Sequence[tuple[Declaration, tuple[str, ...]]]
-    ) -> Unit:
-        """The plain kernels as one unit, with some instantiations."""
-        names = [d.name for d in plain] + [templates.instance_name(*instance) for instance in instances]
-        source = templates.with_headers(self.source, [text for _, row in instances for text in row])
-        return self._unit([*plain, *(declaration for declaration, _ in instances)], source, names)
-
-    def _unit(
-        self,
-        declarations: Sequence[Declaration],
-        source: Source | None = None,
-        names: Sequence[str] | None = None,
-    ) -> Unit:
-        names = names if names is not None else [d.name for d in declarations]
-        return Unit(
-            source if source is not None else self.source,
+    ) -> CompilationUnit:
+        """Return a unit of plain kernels and instantiations of templates."""
+        names = [d.name for d in plain] + [instance_name(*instance) for instance in instances]
+        declarations = [*plain, *(declaration for declaration, _ in instances)]
+        return CompilationUnit(
+            with_headers(self.source, [text for _, row in instances for text in row]),
             self.options,
             names,
-            parameter_names={name: d.parameter_names for name, d in zip(names, declarations, strict=False)},
+            parameter_names={name: d.parameter_names for name, d in zip(names, declarations, strict=True)},
             variables=self._declared.variables,
             constants=self._declared.constants,
-            contents=self._contents,
+            contents=self.contents,
             users=self._users,
             late=self._late,
         )
@@ -113,24 +122,18 @@ class Module:
         return Kernel(self, declaration, None if declaration.template_parameters else self._plain)
 
     def instantiation(self, declaration: Declaration, values: Sequence[Any]) -> Kernel:
-        """The kernel that a template gives for some arguments."""
+        """Return the instantiation of a template for some arguments."""
         arguments = spell_arguments(declaration, values)
         key = (declaration.name, arguments)
-        found = self._instances.get(key)
-        if found is None:
-            with self._lock:
-                found = self._instances.get(key)
-                if found is None:
-                    found = self._instances[key] = self._instantiate(declaration, arguments)
-        return found
+        with self._lock:
+            if key not in self._instances:
+                unit = self._unit_of([], [(declaration, arguments)])
+                self._units.append(unit)
+                self._instances[key] = Kernel(self, declaration, unit, arguments)
+            return self._instances[key]
 
-    def _instantiate(self, declaration: Declaration, arguments: tuple[str, ...]) -> Kernel:
-        unit = self._unit_of([], [(declaration, arguments)])
-        self._units.append(unit)
-        return Kernel(self, declaration, unit, arguments)
-
-    def units(self) -> tuple[Unit, ...]:
-        """The plain kernels' unit, and one for each instantiation so far."""
+    def units(self) -> tuple[CompilationUnit, ...]:
+        """Return the unit of the plain kernels, and one for each instantiation so far."""
         with self._lock:
             return tuple(self._units)
 
@@ -152,22 +155,22 @@ class Module:
         return f"<dotcu.Module {self.source.display!r}: {', '.join(self.kernels) or 'no kernels'}>"
 
     def missing(self, name: str) -> Kernel:
-        """Look for a kernel that the scan of the text did not find, since a macro makes it, say.
+        """Look for a kernel that the scan of the text did not find: a macro makes it, for example.
 
         Raises:
-            KernelNotFound: There is none; names those that there are, the nearest first.
-            SourceError: The name is that of several kernels.
+            KernelNotFound: There is none; lists the others, the nearest first.
+            SourceError: Several kernels have the name.
         """
         why = ""
         if name in self._declared.overloads:
             self._choose(name)
         elif self._lacks(name):
             why = self._discover(name)
-        found = by_name(name, tuple(self.kernels.found))
+        known = tuple(self.kernels.found)
+        found = match_name(name, known)
         if found is not None:
             return self.kernels.found[found]
-        names = list(self.kernels)
-        raise KernelNotFound(f"{not_found(self.name, name, 'kernel', names)}{why}")
+        raise KernelNotFound(f"{not_found(self.name, name, 'kernel', known)}{why}")
 
     def _choose(self, name: str) -> None:
         """Add the one kernel of a name that the preprocessor leaves, where the text has several.
@@ -175,24 +178,24 @@ class Module:
         Raises:
             SourceError: It leaves several, or one is a template.
         """
-        from dotcu.kernel import discovery
-
         lines = self._declared.overloads[name]
-        found = discovery.kernel(default_place().code(self._plain), name)
+        found = default_device().code(self._plain).find_kernel(name)
         if found is None or found.template_parameters:
-            raise overloaded(name, lines, self.name)
+            raise SourceError(
+                f"{self.name} has {len(lines)} kernels named {name}, on lines {', '.join(map(str, lines))}.\n"
+                "A kernel is called by its name, so overloads are ambiguous.\n"
+                f"Give each its name: {name}_float and {name}_double, say, or make one template of them."
+            )
         self._add(replace(found, line=lines[0]))
 
     def _discover(self, name: str) -> str:
-        """Add the kernels that the compiler sees and the scan does not; why it could not be asked."""
-        from dotcu.kernel import discovery
-
+        """Add the kernels that the compiler sees and the scan does not; return why it could not be asked."""
         try:
-            code = default_place().code(self._plain)
-            for entry in discovery.entries(code):
+            code = default_device().code(self._plain)
+            for entry in code.entry_names():
                 if entry not in self._declared.overloads:
                     self._add(Declaration(entry, (), (), 0))
-            found = discovery.kernel(code, name) if self._lacks(name) else None
+            found = code.find_kernel(name) if self._lacks(name) else None
         except DotcuError as error:
             return f"\nThe compiler could not be asked: {error}"
         if found is not None:
@@ -222,7 +225,7 @@ class Module:
         return self._unit_of(plain, instances).build(Target.parse(arch))
 
     def warm(self) -> None:
-        """Compile and load every kernel, before a graph is captured, say.
+        """Compile and load every kernel, for example before a graph is captured.
 
         Plain kernels that the compiler sees, those named by `instantiate` and all instantiations so far,
         on every visible device; where there is none, in the simulator.
@@ -239,39 +242,30 @@ class Module:
                 with suppress(KernelNotFound):  # the preprocessor hides it: no launch can need it
                     kernel.warm()
 
-    def variable(self, name: str) -> Variable:
-        """A `__constant__` or `__device__` variable, to write.
+    def variable(self, name: str) -> DeviceVariable:
+        """Return a handle on a `__constant__` or `__device__` variable, to write it.
 
         Raises:
-            KernelNotFound: There is none of that name; names those that there are.
+            KernelNotFound: There is none of that name; lists the others.
         """
-        from dotcu.kernel.variable import Variable
-
         late = tuple(name[1:] for name in self._late if name.startswith("&"))
         names = (*self._declared.variables, *late)
-        found = by_name(name, names)
+        found = match_name(name, names)
         if found is None and is_unknown(name, names) and self._has_variable(name):
             found = name
         if found is None:
             raise KernelNotFound(not_found(self.name, name, "variable", names))
-        return Variable(self, found)
+        return DeviceVariable(self, found)
 
     def _has_variable(self, name: str) -> bool:
-        """Whether the compiler sees a variable that the scan does not."""
-        from dotcu.kernel import discovery
-
+        """Return whether the compiler sees a variable that the scan does not."""
         try:
-            found = discovery.variable(default_place().code(self._plain), name)
+            found = default_device().code(self._plain).has_variable(name)
         except DotcuError:
             return False
         if found:
             self._late.add("&" + name)
         return found
-
-    @property
-    def contents(self) -> dict[str, bytes]:
-        """What was written to variables so far."""
-        return self._contents
 
 
 def _read_instantiate(
@@ -281,12 +275,56 @@ def _read_instantiate(
 ) -> dict[str, tuple[tuple[str, ...], ...]]:
     read = {}
     for name, rows in asked.items():
-        qualified = by_name(name, tuple(declarations))
+        qualified = match_name(name, tuple(declarations))
         if qualified is None:
             raise KernelNotFound(not_found(file, name, "template", list(declarations)))
         tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
         read[qualified] = tuple(spell_arguments(declarations[qualified], row) for row in tuples)
     return read
+
+
+SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text in CXX_TYPES.items()}
+
+
+def spelling(dtype: torch.dtype) -> str:
+    """Return the C++ type of a torch dtype.
+
+    Raises:
+        ArgumentError: C++ has no type for it; names those that can be given.
+    """
+    if dtype in SPELLINGS:
+        return SPELLINGS[dtype]
+    if dtype.is_complex:
+        part = str(dtype.to_real()).removeprefix("torch.")
+        remedy = f'Pass torch.view_as_real(t) to a kernel of {part}, or name a C++ type: ["float2"].'
+    else:
+        remedy = f"Use one of {', '.join(str(d) for d in SPELLINGS)}, or name a C++ type as a str."
+    raise ArgumentError(f"{dtype} has no C++ type that a template can be instantiated with.\n{remedy}")
+
+
+def spell_arguments(declaration: Declaration, values: Sequence[Any]) -> tuple[str, ...]:
+    """Return template arguments as C++ text.
+
+    Raises:
+        ArgumentError: Too few or too many, or of a kind that C++ has no text for.
+    """
+    require_argument_count(declaration, values)
+    return tuple(_spell(declaration, value) for value in values)
+
+
+def _spell(declaration: Declaration, value: Any) -> str:
+    if isinstance(value, torch.dtype):
+        return spelling(value)
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    if isinstance(value, str) and value.strip():
+        return " ".join(value.split())
+    raise ArgumentError(
+        f"{declaration.name}: a template argument is a torch dtype, an int, a bool or C++ text as a str, "
+        f"got {type(value).__name__} {value!r}.\n{template_usage(declaration)}"
+    )
 
 
 class Kernels(Mapping[str, Kernel]):
@@ -300,7 +338,7 @@ class Kernels(Mapping[str, Kernel]):
         found = self.found.get(name)
         if found is not None:
             return found
-        qualified = by_name(name, tuple(self.found))
+        qualified = match_name(name, tuple(self.found))
         return self.found[qualified] if qualified is not None else self._module.missing(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -310,7 +348,7 @@ class Kernels(Mapping[str, Kernel]):
         return len(self.found)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and by_name(name, tuple(self.found)) is not None
+        return isinstance(name, str) and match_name(name, tuple(self.found)) is not None
 
     def __repr__(self) -> str:
         return f"<kernels of {self._module.name}: {', '.join(self.found)}>"
@@ -343,7 +381,9 @@ def load(
         SourceNotFound: There is no file that can be read.
         KernelNotFound: `instantiate` names a template that is not there.
     """
-    source = compiler.read_source(path, include, beside=_caller_folder(), is_compiled=compiler.brought.covers)
+    source = compiler.read_source(
+        path, include, beside=_caller_folder(), is_compiled=compiler.prebuilt.is_prebuilt
+    )
     return Module(source, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
 
@@ -357,12 +397,91 @@ def load_inline(
     debug: bool = False,
     instantiate: Instantiations = {},  # noqa: B006 - never changed
 ) -> Module:
-    """Take kernels from a str; otherwise as `load`."""
+    """Take kernels from a str.
+
+    Args:
+        source: The text.
+        include, define, options, std, debug, instantiate: As `load` takes them.
+    """
     text = compiler.inline_source(source, include=include, beside=_caller_folder())
     return Module(text, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
 
 def _caller_folder() -> Path:
-    """The folder of the file that called `load`; the working directory where it is in no file."""
+    """Return the folder of the file that called `load`; the working directory where there is no file."""
     file = sys._getframe(2).f_globals.get("__file__")
     return Path(file).absolute().parent if file else Path.cwd()
+
+
+class DeviceVariable:
+    """A handle on a `__constant__` or `__device__` variable of a module, to write it from a tensor.
+
+    Every unit of compilation, on every device and in the simulator, has its own copy; `write`
+    reaches all of them, also those that are loaded later.
+    """
+
+    def __init__(self, module: Module, name: str) -> None:
+        self._module = module
+        self.name = name
+
+    def write(self, tensor: Tensor) -> None:
+        """Copy a tensor's elements into every copy of the variable.
+
+        Args:
+            tensor: On any device, of as many bytes as the variable; strided is fine. Its dtype must
+                be the variable's: only the size can be checked.
+
+        Raises:
+            ArgumentError: It has another size.
+            TracedLaunchError: A trace would lose the write, or it stands in a backward.
+            CaptureError: A CUDA graph is being captured.
+
+        Note:
+            On a GPU it is ordered on torch's current stream, and waits for the copy. What kernels
+            themselves stored into the variable is overwritten.
+        """
+        scope = current_scope()
+        if scope.policy is LaunchPolicy.SKIP:
+            return
+        if scope.policy is LaunchPolicy.REFUSE:
+            refuse_write(self.name, scope)
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(
+                f"{self.name}: write takes a tensor, got {describe(tensor)}.\nPass torch.tensor(x)."
+            )
+        if scope.policy is LaunchPolicy.OUTSIDE:
+            require_seen(f"the write of {self.name}", [tensor.detach()])
+        if cuda.capturing():
+            refuse_captured_write(self.name, self._module.name)
+        self._write(tensor)
+
+    def _write(self, tensor: Tensor) -> None:
+        mismatch = None if is_plain(tensor) else memory_fault(tensor)
+        if mismatch is not None:
+            raise ArgumentError(f"{self.name}: write got {mismatch.got}.\n{mismatch.remedy}")
+        host = tensor.detach().cpu().contiguous().reshape(-1)
+        data = host.view(torch.uint8).numpy().tobytes() if host.numel() else b""
+        size = self.size()
+        if len(data) != size:
+            raise ArgumentError(
+                f"{self.name} of {self._module.name} has {size} bytes, got {describe(tensor)} of {len(data)} "
+                "bytes.\nPass a tensor of the variable's element type and number of elements."
+            )
+        self._module.contents[self.name] = data
+        for unit in self._module.units():
+            for code in unit.codes():
+                code.write(self.name, data)
+
+    def size(self) -> int:
+        """Return its size in bytes; compiles the module's plain kernels where nothing is compiled yet."""
+        size = default_device().code(self._module.units()[0]).variable_bytes(self.name)
+        if size is None:
+            raise KernelNotFound(
+                f"{self._module.name} declares the variable {self.name}, but the compiler does not see it.\n"
+                "Is it inside an #if? Pass the macro: load(..., define={...})."
+            )
+        return size
+
+    def __repr__(self) -> str:
+        state = "written" if self.name in self._module.contents else "not written"
+        return f"<dotcu variable {self.name} of {self._module.name}, {state}>"

@@ -1,8 +1,14 @@
 """The native part: launches that are staged, and calls that are replayed, without Python in between.
 
-It is one library for every Python, torch and CUDA (`dotcu/_native.abi3.so`), and it may be missing:
-a wheel for another platform, or an installation from source without a C compiler. Then, and where
-torch is not laid out as it is known to be, launches and calls take the same road in Python.
+It is one library for every Python, torch and CUDA (`dotcu/_native.abi3.so`), and it may be missing: a wheel
+for another platform, or an installation from source without a C compiler. It also needs two things that
+torch has no C functions for: a tensor's dispatch keys and a thread's dispatch state. They are never assumed
+to be anywhere: `torch._C._dispatch_keys` gives the keys, and the memory of tensors of many kinds is
+searched for the one offset that holds them in each. Where anything is missing or unexpected, launches and
+calls go through Python.
+
+Source: c10/core/TensorImpl.h, c10/core/impl/LocalDispatchKeySet.h, torch/csrc/autograd/python_variable.h,
+torch/csrc/inductor/aoti_torch/c/shim.h.
 """
 
 from __future__ import annotations
@@ -10,27 +16,71 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import BaseTorchDispatchMode
 
 from dotcu import settings
-from dotcu.compile import torch_build
-from dotcu.kernel import context, layout, ranges, recent
-from dotcu.kernel.elements import ELEMENTS
-from dotcu.kernel.forked import forked_with_cuda
-from dotcu.kernel.layout import NoLayout
-from dotcu.kernel.locks import ForkSafeLock
+from dotcu.compile import toolchain
+from dotcu.kernel.arguments.pack import Strided
+from dotcu.kernel.arguments.tensor_map import TensorMap
+from dotcu.kernel.arguments.values import ELEMENTS
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.driver.errors import use_native_record
+from dotcu.kernel.driver.fork import ForkSafeLock, forked_with_cuda
+from dotcu.kernel.scope import OUTSIDE, LaunchPolicy, current_scope, observers, scope_variable
 
-_DEVICE_TYPES: dict[object, int] = {"cpu": 0, "cuda": 1}  # c10/core/DeviceType.h
+Result = TypeVar("Result")
+
+_TLS_SYMBOL = "_ZN3c104impl26raw_local_dispatch_key_setE"
+
+# The name in native code, and the symbol.
+_TORCH_SYMBOLS = (
+    ("function_mode", "_ZN2at4impl27torch_function_mode_enabledEv"),
+    ("has_callbacks", "_ZN2at12hasCallbacksEv"),
+    ("global_context", "_ZN2at13globalContextEv"),
+    ("deterministic", "_ZNK2at7Context23deterministicAlgorithmsEv"),
+    ("grad_mode", "aoti_torch_grad_mode_is_enabled"),
+    ("data_ptr", "aoti_torch_get_data_ptr"),
+    ("sizes", "aoti_torch_get_sizes"),
+    ("strides", "aoti_torch_get_strides"),
+    ("dim", "aoti_torch_get_dim"),
+    ("numel", "aoti_torch_get_numel"),
+    ("offset", "aoti_torch_get_storage_offset"),
+    ("dtype", "aoti_torch_get_dtype"),
+    ("device_type", "aoti_torch_get_device_type"),
+    ("device_index", "aoti_torch_get_device_index"),
+    ("is_contiguous", "aoti_torch_is_contiguous"),
+    ("zero", "aoti_torch_zero_"),
+    ("bump_version", "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"),
+)
+_CUDA_SYMBOLS = (
+    ("stream", "aoti_torch_get_current_cuda_stream"),
+    ("enter_device", "aoti_torch_create_cuda_guard"),
+    ("leave_device", "aoti_torch_delete_cuda_guard"),
+)
+_DRIVER_SYMBOLS = (
+    ("context", "cuCtxGetCurrent"),
+    ("enter", "cuCtxPushCurrent_v2"),
+    ("leave", "cuCtxPopCurrent_v2"),
+    ("launch", "cuLaunchKernelEx"),
+)
+
+
+_WORD = 8
+_IMPL_OFFSETS = (16, 24, 32)  # after a PyObject's head, with or without a flag and its padding
+_IMPL_WORDS = 26  # a TensorImpl is no smaller on 64-bit machines
 
 
 @functools.cache
 def library() -> Any:
-    """The library, or why there is none."""
+    """Return the library, or why there is none."""
     try:
         from dotcu import _native
     except ImportError as error:
@@ -42,59 +92,13 @@ def missing() -> str:
     """Return why native code cannot be used; empty where it can."""
     if not settings.current().native:
         return "DOTCU_NATIVE=0: the native part is not used"
-    reason = torch_build.untried(torch.__version__)
+    reason = toolchain.untested_torch(torch.__version__)
     if reason:
         return f"dotcu's native part is not used: {reason}"
-    found = library()
-    return found if isinstance(found, str) else _found().reason
-
-
-class _Found:
-    """The addresses and places that were found in torch, or why not."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.codes: dict[object, int] = {**_DEVICE_TYPES}
-        self.reason = ""
-        try:
-            layout.in_a_calm_thread(self._look)
-        except NoLayout as error:
-            self.reason = f"{error} (torch {torch.__version__})"
-
-    def _look(self) -> None:
-        from dotcu.kernel.arguments import Strided
-        from dotcu.kernel.tensor_maps import TensorMap
-
-        found, torch_library = library(), ctypes.CDLL(torch._C.__file__)
-        self.values.update(layout.symbols(torch_library, layout.SYMBOLS))
-        self.values |= {"library": torch_library._handle, "tls_symbol": layout.TLS_SYMBOL}
-        found.configure(self.values)
-        self.values |= layout.locate(found.tls_words)
-        dtypes = {dtype for element in ELEMENTS.values() for dtype in element.dtypes} | set(
-            layout.OTHER_DTYPES
-        )
-        self.codes |= layout.dtype_codes(torch_library, self.values["impl"], dtypes)
-        self.values |= {
-            "tensor_type": torch.Tensor,
-            "parameter_type": torch.nn.Parameter,
-            "dtype_type": torch.dtype,
-            "device_class": torch.device,
-            "whole_number_type": np.integer,
-            "strided_type": Strided,
-            "map_type": TensorMap,
-            "forward_ad": vars(forward_ad),
-            "fault": torch.AcceleratorError,
-            "scope": context.current,
-            "enter_scope": context.scope.set,
-            "leave_scope": context.scope.reset,
-            "outside": context.OUTSIDE,
-            "in_body": context.Place.BODY,
-        }
-
-
-@functools.cache
-def _found() -> _Found:
-    return _Found()
+    for needed in (library, torch_layout):
+        if isinstance(needed(), str):
+            return str(needed())
+    return ""
 
 
 _prepared: dict[str, str] = {}
@@ -102,7 +106,7 @@ _lock = ForkSafeLock()
 
 
 def prepare(device: torch.device) -> str:
-    """Let native code take launches and calls on tensors of a device's type. Asked again, it does nothing.
+    """Let native code take launches and calls on tensors of a device's type; repeated, it does nothing.
 
     Returns:
         Why it cannot; empty where it can.
@@ -120,17 +124,17 @@ def prepare(device: torch.device) -> str:
 
 
 def _configure(device: torch.device) -> str:
-    values = dict(_found().values)
+    values = dict(torch_layout())
     try:
-        values |= layout.in_a_calm_thread(lambda: layout.plain_keys(device))
-        values["allocate"] = layout.allocator(device.type)
+        values |= in_new_thread(lambda: plain_keys(device))
+        values["allocate"] = allocator(device.type)
         if device.type == "cuda":
-            values |= layout.cuda_symbols()
-    except NoLayout as error:
+            values |= cuda_symbols()
+    except UnknownLayout as error:
         return str(error)
     library().configure(values)
-    recent.note_by(library())
-    _hold()
+    use_native_record(library())
+    follow_observers()
     return ""
 
 
@@ -139,42 +143,261 @@ def is_ready(device_type: str) -> bool:
     return _prepared.get(device_type) == "" and settings.current().native
 
 
-def code(value: object) -> int:
-    """torch's number of a dtype or of a device's type."""
-    return _found().codes[value]
-
-
-def codes() -> dict[object, int]:
-    """torch's numbers of dtypes and of devices' types."""
-    return _found().codes
-
-
-def launcher(
-    parameters: bytes, packs: tuple[Callable[..., bytes], ...], size: int, on_failure: Callable[..., None]
-) -> Any:
-    """Make what keeps the stages of one kernel.
-
-    Raises:
-        ValueError: Its parameters are more than native code takes.
-    """
-    return library().Launcher(parameters, packs, size, on_failure)
-
-
 @functools.cache
-def _hold() -> None:
-    """Let Python see every call and launch while a block asks for that, the settings, or a profiler."""
-    hold = library().hold
+def follow_observers() -> None:
+    """Let Python see every call and launch while a block, the settings or a profiler asks for that."""
+    observe = library().observe
     settings.watch(_follow_settings)
-    context.held.change(_must_see(settings.current()))
+    observers.change(_must_see(settings.current()))
     library().replay(settings.current().replay)
-    context.held.follow(hold)
-    os.register_at_fork(after_in_child=lambda: hold(1) if forked_with_cuda() else None)
+    observers.on_change(observe)
+    os.register_at_fork(after_in_child=lambda: observe(1) if forked_with_cuda() else None)
 
 
 def _follow_settings(before: settings.Settings, after: settings.Settings) -> None:
-    context.held.change(_must_see(after) - _must_see(before))
+    observers.change(_must_see(after) - _must_see(before))
     library().replay(after.replay)
 
 
 def _must_see(now: settings.Settings) -> bool:
-    return now.launch_blocking or now.check_replay or not now.native or ranges.attached()
+    return now.launch_blocking or now.check_replay or not now.native or cuda.profiler_attached()
+
+
+# The layout of this process's torch
+
+
+class UnknownLayout(Exception):
+    """torch is laid out as no version that is known; says what was searched for."""
+
+
+@functools.cache
+def torch_layout() -> Any:
+    """Return the addresses and offsets that native code needs, by name; or a str, why there are none."""
+    try:
+        return in_new_thread(_search)
+    except UnknownLayout as error:
+        return f"{error} (torch {torch.__version__})"
+
+
+def _search() -> dict[str, Any]:
+    torch_library = ctypes.CDLL(torch._C.__file__)
+    values: dict[str, Any] = dict(symbols(torch_library, _TORCH_SYMBOLS))
+    values |= {"library": torch_library._handle, "tls_symbol": _TLS_SYMBOL}
+    library().configure(values)
+    return {
+        **values,
+        **locate(library().tls_words),
+        "tensor_type": torch.Tensor,
+        "parameter_type": torch.nn.Parameter,
+        "dtype_type": torch.dtype,
+        "device_class": torch.device,
+        "whole_number_type": np.integer,
+        "strided_type": Strided,
+        "map_type": TensorMap,
+        "forward_ad": vars(forward_ad),
+        "fault": torch.AcceleratorError,
+        "scope": current_scope,
+        "enter_scope": scope_variable.set,
+        "leave_scope": scope_variable.reset,
+        "outside": OUTSIDE,
+        "in_body": LaunchPolicy.BODY,
+    }
+
+
+@functools.cache
+def codes() -> dict[object, int]:
+    """Return torch's numbers of dtypes and of devices' types."""
+    return {"cpu": 0, "cuda": 1, **in_new_thread(_dtype_codes)}  # c10/core/DeviceType.h
+
+
+def _dtype_codes() -> dict[object, int]:
+    torch_library, offset = ctypes.CDLL(torch._C.__file__), torch_layout()["impl"]
+    dtypes = {dtype for element in ELEMENTS.values() for dtype in element.dtypes}
+    found: dict[object, int] = {}
+    for dtype in (*dtypes, torch.complex64, torch.complex128):
+        tensor, code = torch.empty(0, dtype=dtype), ctypes.c_int32()
+        torch_library.aoti_torch_get_dtype(ctypes.c_void_p(id(tensor) + offset), ctypes.byref(code))
+        found[dtype] = code.value
+    return found
+
+
+def symbols(library: ctypes.CDLL, names: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Return the addresses of functions.
+
+    Raises:
+        UnknownLayout: One is not there.
+    """
+    found = {}
+    for name, symbol in names:
+        try:
+            found[name] = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+        except AttributeError as error:
+            raise UnknownLayout(f"torch has no {symbol}") from error
+    return found
+
+
+def _word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _keys(tensor: Tensor) -> int:
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+def _impl_offset(tensors: Iterable[Tensor]) -> int:
+    """Return the offset of the pointer to a tensor's TensorImpl in its Python object."""
+    offsets = [o for o in _IMPL_OFFSETS if all(_word(id(t) + o) == t._cdata for t in tensors)]
+    if len(offsets) != 1:
+        raise UnknownLayout("a tensor's Python object does not hold its TensorImpl where it is known to")
+    return offsets[0]
+
+
+def _tensors_of_every_kind() -> list[Tensor]:
+    """Return tensors whose dispatch keys differ."""
+    with torch.inference_mode():
+        inference = torch.empty(2)
+    plain = torch.empty(2)
+    complex_ = torch.empty(2, dtype=torch.complex64)
+    meta = torch.empty(2, device="meta")
+    return [
+        plain,
+        torch.empty(2, requires_grad=True),
+        inference,
+        complex_.conj(),
+        complex_.conj().imag,
+        meta,
+    ]
+
+
+def _offset_of(what: str, tensors: Sequence[Tensor], wanted: Callable[[Tensor], int]) -> int:
+    """Return the one offset in a TensorImpl that holds the wanted word in each of some tensors."""
+    found = [
+        offset
+        for offset in range(0, _IMPL_WORDS * _WORD, _WORD)
+        if all(_word(t._cdata + offset) == wanted(t) for t in tensors)
+    ]
+    if len(found) != 1:
+        raise UnknownLayout(f"a tensor's {what} found in {len(found)} places")
+    return found[0]
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _autograd_offset() -> int:
+    """Return the offset of a tensor's pointer to its autograd data, null until there is some."""
+    offsets = None
+    for _ in range(3):
+        tensor = torch.empty(2)
+        before = [_word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
+        tensor.requires_grad_()
+        after = [_word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
+        changed = {i * _WORD for i in range(_IMPL_WORDS) if before[i] == 0 and after[i] != 0}
+        offsets = changed if offsets is None else offsets & changed
+    if offsets is None or len(offsets) != 1:
+        raise UnknownLayout("a tensor's autograd data is not found in one place")
+    return offsets.pop()
+
+
+def _state(read: Callable[[], tuple[int, int] | None]) -> dict[str, list[int]]:
+    """Return the dispatch state of a thread at rest, and the bits that modes, autograd and autocast change.
+
+    Raises:
+        UnknownLayout: The state does not change where it must.
+    """
+    rest = read()
+    with torch.inference_mode():
+        inference = read()
+    with torch._C._AutoDispatchBelowAutograd():
+        below = read()
+    cast = _read_under_autocast(read)
+    with BaseTorchDispatchMode():
+        watched = read()
+    if rest is None or inference is None or below is None or cast is None or watched is None:
+        raise UnknownLayout("a thread's dispatch state cannot be read")
+    inference_included, autograd = rest[0] ^ inference[0], below[1] & ~rest[1]
+    changes = inference_included and autograd and below[0] == rest[0] and inference[1] & autograd == autograd
+    if not changes or rest != read():
+        raise UnknownLayout(
+            "a thread's dispatch state does not show inference mode, or what is below autograd"
+        )
+    if not (watched[0] ^ rest[0]) & ~inference_included:
+        raise UnknownLayout("a thread's dispatch state does not show a dispatch mode")
+    return {
+        "rest": [*rest],
+        "inference_included": [inference_included],
+        "autograd_excluded": [autograd],
+        "autocast": [rest[0] ^ cast[0], rest[1] ^ cast[1]],
+    }
+
+
+def _read_under_autocast(read: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
+    before = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
+    try:
+        for device, _ in before:
+            torch.set_autocast_enabled(device, True)
+        return read()
+    finally:
+        for device, enabled in before:
+            torch.set_autocast_enabled(device, enabled)
+
+
+def in_new_thread(function: Callable[[], Result]) -> Result:
+    """Run a function in a new thread: modes, and the keys that a dispatcher excludes, belong to threads."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(function).result()
+
+
+def plain_keys(device: torch.device) -> dict[str, list[int]]:
+    """Return the dispatch keys of an ordinary tensor of a device, and of one made in inference mode."""
+    ordinary = torch.empty(0, device=device)  # takes no memory, so that a graph that is captured sees nothing
+    with torch.inference_mode():
+        inference = torch.empty(0, device=device)
+    return {"plain_keys": [_keys(ordinary)], "inference_keys": [_keys(inference)]}
+
+
+def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
+    """Return the offsets and dispatch keys of this process's torch. To be called in a new thread.
+
+    Args:
+        read_state: Returns the included and excluded dispatch keys of this thread, once `library` and
+            `tls_symbol` are known.
+
+    Raises:
+        UnknownLayout: Something is at no known offset, or at several.
+    """
+    kinds = _tensors_of_every_kind()
+    return {
+        "impl": _impl_offset(kinds),
+        "key_set": _offset_of("dispatch keys are", kinds, _keys),
+        "storage": _offset_of("storage is", kinds, _storage),
+        "autograd_meta": _autograd_offset(),
+        **_state(read_state),
+    }
+
+
+def allocator(device: str) -> Any:
+    """Return the allocator of TorchInductor's own code: (sizes, strides, dtype) on the current device.
+
+    Raises:
+        UnknownLayout: torch has none.
+    """
+    found = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None)
+    if found is None:
+        raise UnknownLayout(f"torch has no _empty_strided_{device}")
+    return found
+
+
+def cuda_symbols() -> dict[str, int]:
+    """Return the addresses of functions that launch, and that give torch's current stream.
+
+    Raises:
+        UnknownLayout: One is not there.
+    """
+    torch_library = ctypes.CDLL(torch._C.__file__)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise UnknownLayout(f"the driver cannot be loaded: {error}") from error
+    return symbols(torch_library, _CUDA_SYMBOLS) | symbols(driver, _DRIVER_SYMBOLS)

@@ -1,8 +1,8 @@
 """Staged launches: what does not change from call to call is checked and prepared once, and kept.
 
-A `Stage` follows from kernel, device, block, shared memory, cluster and flags. The first such launch
-makes it. Launches that find one are left with the grid and the arguments. Where the native part can be
-used, it keeps the stages of GPUs too, and then launches without Python.
+A `Stage` follows from kernel, device, block, shared memory, cluster and flags. The first such launch makes
+it. Launches that find one are left with the grid and the arguments. Where the native part can be used, it
+keeps the stages of GPUs too, each for a range of shared memory, and then launches without Python.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from weakref import WeakSet
 import torch
 
 from dotcu import settings
-from dotcu.kernel import arguments, cuda, native
-from dotcu.kernel.arguments import MapPacker, PointerPacker, TensorPacker
+from dotcu.kernel import native
+from dotcu.kernel.arguments.pack import MapPacker, PackingPlan, PointerPacker, TensorPacker
+from dotcu.kernel.arguments.values import BoolPacker, FloatPacker, IntPacker
 from dotcu.kernel.config import (
+    ArchLimits,
     KernelNeeds,
     LaunchConfig,
     most_blocks,
@@ -27,13 +29,13 @@ from dotcu.kernel.config import (
     require_fit,
     require_grid,
 )
-from dotcu.kernel.occupancy import ArchLimits
-from dotcu.kernel.packers import BoolPacker, FloatPacker, IntPacker
-from dotcu.kernel.recent import Shown
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.driver.errors import LaunchLabel
+from dotcu.kernel.scope import current_scope
 
 if TYPE_CHECKING:
-    from dotcu.kernel.launch import OnCuda, Where
-    from dotcu.kernel.units import Code, Unit
+    from dotcu.kernel.compiled import CompilationUnit, CompiledUnit
+    from dotcu.kernel.launch import LaunchDevice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +43,13 @@ class Stage:
     """A launch that was checked but for its grid and its arguments.
 
     Attributes:
-        code: What runs.
         plan: How the arguments are packed.
         most_blocks: The largest cooperative grid; 0 where there is no such limit.
-        settings: In force when it was made.
+        settings: Those in force when it was made.
     """
 
-    code: Code
-    plan: arguments.Plan
+    code: CompiledUnit
+    plan: PackingPlan
     needs: KernelNeeds
     arch: ArchLimits
     multiprocessors: int
@@ -71,9 +72,9 @@ class Stages:
     """
 
     def __init__(self) -> None:
-        self.native: Callable[..., bool] = _never
+        self.native: Callable[..., bool] = _leave_to_python
         self._launcher: Any = None
-        self._native_plan: arguments.Plan | None = None
+        self._native_plan: PackingPlan | None = None
         self._configs: dict[Shape, LaunchConfig] = {}
         self._stages: dict[tuple[object, Shape], Stage] = {}
         self._is_refused = False
@@ -81,6 +82,11 @@ class Stages:
 
     def config(self, kernel: str, grid: Any, shape: Shape) -> LaunchConfig:
         """Check a configuration within the limits that every GPU has.
+
+        Args:
+            kernel: Its name, for messages.
+            grid: As the caller passed it.
+            shape: The rest, as the caller passed it.
 
         Raises:
             LaunchConfigError: A size is no whole number, negative, zero (block, cluster) or too large.
@@ -99,47 +105,55 @@ class Stages:
             programmatic=programmatic,
         )
         if _is_plain(shape):
-            _bound(self._configs)
-            self._configs[shape] = config
+            _keep(self._configs, shape, config)
         return config
 
     def stage(
-        self, unit: Unit, kernel: str, place: Where, config: LaunchConfig, shape: Shape, args: Any
+        self, unit: CompilationUnit, kernel: str, on: LaunchDevice, config: LaunchConfig, shape: Shape
     ) -> Stage:
         """Return the stage of a launch, whose grid it fits.
 
+        Args:
+            unit: The unit that the kernel is compiled in.
+            kernel: Its name.
+            on: The device of the launch.
+            config: The checked configuration.
+            shape: The configuration as the caller passed it.
+
         Raises:
-            ArgumentError: Tensors are on several devices.
             LaunchConfigError: The kernel, or the architecture, cannot run the configuration.
         """
-        key = (place.key, shape)
-        found = self._stages.get(key) if _is_plain(shape) else None
+        found = self._stages.get((on.key, shape)) if _is_plain(shape) else None
         if found is not None:
-            arguments.require_device(found.plan, args)
             require_grid(kernel, config, found.needs, found.arch, multiprocessors=found.multiprocessors)
             return found
-        code = place.code(unit)
+        code = on.code(unit)
         code.claim(kernel)
-        plan, needs, arch, count = code.plan(kernel), code.needs(kernel), place.arch, place.multiprocessors
-        arguments.require_device(plan, args)
-        require_fit(kernel, config, needs, arch, multiprocessors=count)
-        made = Stage(
+        needs, arch, multiprocessors = code.needs(kernel), on.arch, on.multiprocessors
+        require_fit(kernel, config, needs, arch, multiprocessors=multiprocessors)
+        stage = Stage(
             code=code,
-            plan=plan,
+            plan=code.plan(kernel),
             needs=needs,
             arch=arch,
-            multiprocessors=count,
-            most_blocks=most_blocks(config, needs, arch, multiprocessors=count),
+            multiprocessors=multiprocessors,
+            most_blocks=most_blocks(config, needs, arch, multiprocessors=multiprocessors),
             settings=settings.current(),
         )
         if _is_plain(shape):
-            _bound(self._stages)
-            self._stages[key] = made
-        return made
+            _keep(self._stages, (on.key, shape), stage)
+        return stage
 
-    def keep_native(self, kernel: str, place: OnCuda, config: LaunchConfig, stage: Stage) -> None:
-        """Let native code take launches like one that has just been made, if it can."""
-        if self._is_refused or native.prepare(torch.device("cuda", place.index)):
+    def keep_native(self, kernel: str, index: int, config: LaunchConfig, stage: Stage) -> None:
+        """Let native code take launches like one that has just happened, if it can.
+
+        Args:
+            kernel: Its name.
+            index: Of the GPU.
+            config: Of the launch.
+            stage: Of the launch.
+        """
+        if self._is_refused or native.prepare(torch.device("cuda", index)):
             return
         if stage.settings is not settings.current():
             return  # what is compiled may depend on them
@@ -149,45 +163,50 @@ class Stages:
         if self._launcher is None or self._native_plan != stage.plan:
             self._is_refused = True
             return
-        function = stage.code.library().kernel(stage.code.symbol(kernel), place.index)
-        own = config.cluster or stage.needs.cluster or (1, 1, 1)
-        made = cuda.supported(config, stage.arch.capability)
+        no_cluster = (0, 0, 0)
         self._launcher.stage(
-            (
-                config.block,
-                config.smem_bytes,
-                config.cluster or (0, 0, 0),
-                config.cooperative,
-                config.programmatic,
-                place.index,
-            ),
-            int(function),
-            cuda.primary_context(place.index),
+            (config.block, config.cluster or no_cluster, config.cooperative, config.programmatic, index),
+            smem_range(config, stage.needs, stage.arch),
+            int(stage.code.library().kernel(stage.code.symbol(kernel), index)),
+            cuda.primary_context(index),
             stage.most_blocks,
-            own,
-            config.cluster or (0, 0, 0),
-            made.cooperative,
-            made.programmatic,
-            Shown(kernel, config, place.index),
+            config.cluster or stage.needs.cluster or (1, 1, 1),
+            cuda.supported(config, stage.arch.capability).programmatic,
+            LaunchLabel("", kernel, config, index),
         )
         self.native = self._launcher.launch
 
     def forget(self) -> None:
-        """Prepare every launch anew: the settings have changed, and with them what is compiled."""
+        """Prepare every launch again: the settings have changed, and with them what is compiled."""
         self._stages.clear()
         if self._launcher is not None:
             self._launcher.forget()
 
 
+def smem_range(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> tuple[int, int]:
+    """Return the least and the most dynamic shared memory, in bytes, that a stage holds for.
+
+    Only the limit of a cooperative grid depends on the size; for another launch every size up to the
+    architecture's limit is as good as the one that was checked.
+
+    Args:
+        config: The configuration that was checked.
+        needs: The kernel's resources.
+        arch: The GPU's architecture.
+    """
+    if config.cooperative:
+        return config.smem_bytes, config.smem_bytes
+    return 0, arch.smem_block_bytes - needs.static_smem_bytes
+
+
 _all: WeakSet[Stages] = WeakSet()
 
-
-_ASKED_AT_EACH_CALL = ("simulate", "replay", "check_replay", "native", "launch_blocking", "debug")
+_READ_AT_EACH_CALL = ("simulate", "replay", "check_replay", "native", "launch_blocking", "debug")
 
 
 def _forget_all(before: settings.Settings, after: settings.Settings) -> None:
-    asked = {name: getattr(before, name) for name in _ASKED_AT_EACH_CALL}
-    if replace(after, **asked) != before:
+    unchanged = {name: getattr(before, name) for name in _READ_AT_EACH_CALL}
+    if replace(after, **unchanged) != before:
         for stages in tuple(_all):
             stages.forget()
 
@@ -195,13 +214,14 @@ def _forget_all(before: settings.Settings, after: settings.Settings) -> None:
 settings.watch(_forget_all)
 
 
-def _bound(kept: dict[Any, Any]) -> None:
-    """Begin anew where a shape of its own for each call would grow without end."""
-    if len(kept) >= MOST_STAGES:
-        kept.clear()
+def _keep(rows: dict[Any, Any], key: object, value: object) -> None:
+    """Keep a row; clear the rest where a new shape for each call would make it grow without end."""
+    if len(rows) >= MOST_STAGES:
+        rows.clear()
+    rows[key] = value
 
 
-def _never(*launch: Any) -> bool:
+def _leave_to_python(*launch: Any) -> bool:
     return False
 
 
@@ -222,7 +242,7 @@ _ROW = struct.Struct("<8i")
 _ANY_DTYPE = (-1, -1)
 
 
-def _launcher(plan: arguments.Plan) -> Any:
+def _launcher(plan: PackingPlan) -> Any:
     """Make the native launcher of a kernel; None where its parameters are too large for it."""
     rows, packs, offset = [], [], 0
     for parameter, packer in zip(plan.signature.parameters, plan.packers, strict=True):
@@ -230,7 +250,7 @@ def _launcher(plan: arguments.Plan) -> Any:
         packs.append(_pack_map(packer) if isinstance(packer, MapPacker) else packer.pack)
         offset += -(-parameter.size // 16) * 16
     try:
-        return native.launcher(b"".join(rows), tuple(packs), offset, _fail)
+        return native.library().Launcher(b"".join(rows), tuple(packs), offset, _fail)
     except ValueError:
         return None
 
@@ -239,14 +259,14 @@ def _row(packer: Any, offset: int, size: int) -> bytes:
     """A parameter: kind, offset, size, two dtypes, alignment, rank, flags."""
     kind, dtypes, alignment, rank, flags = _BYTES, _ANY_DTYPE, 1, 0, 0
     if isinstance(packer, PointerPacker):
-        kind, flags = _POINTER, 0 if packer.const else _WRITTEN
+        kind, flags = _POINTER, _WRITTEN * packer.writes
         if packer.element is not None:
             dtypes, alignment = _codes(packer.element.dtypes), packer.element.alignment
     elif isinstance(packer, TensorPacker):
         kind, dtypes, rank = _VIEW, _codes(packer.element.dtypes), packer.rank
-        flags = 0 if packer.const else _WRITTEN
+        flags = _WRITTEN * packer.writes
     elif isinstance(packer, MapPacker):
-        kind, flags = _MAP, _WRITTEN if packer.stored else 0
+        kind, flags = _MAP, _WRITTEN * packer.writes
     elif isinstance(packer, IntPacker) and packer.size <= 8:
         kind, flags = _INTEGER, _SIGNED * packer.signed | _EITHER * packer.either
     elif isinstance(packer, BoolPacker):
@@ -257,24 +277,24 @@ def _row(packer: Any, offset: int, size: int) -> bytes:
 
 
 def _codes(dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
-    first, *others = (native.code(dtype) for dtype in dtypes)
+    first, *others = (native.codes()[dtype] for dtype in dtypes)
     return first, others[0] if others else first
 
 
 def _pack_map(packer: MapPacker) -> Callable[..., bytes]:
-    from dotcu.kernel import encoding
+    """Return the packing of a tensor map for native code: of (value, GPU's index)."""
 
     def pack(value: Any, index: int = 0) -> bytes:
         return packer.pack(
             value,
             lambda tensor, label, writable: tensor.data_ptr(),
-            lambda tiled, address: encoding.encode(tiled, address, index),
+            lambda tiled, address: cuda.encode_tensor_map(tiled, address, index),
         )
 
     return pack
 
 
-def _fail(shown: Shown, grid: tuple[int, int, int], status: int) -> None:
+def _fail(label: LaunchLabel, grid: tuple[int, int, int], smem_bytes: int, status: int) -> None:
     """Raise the driver's refusal of a launch."""
-    config = replace(shown.config, grid=grid)
-    cuda.fail(status, f"Launching {shown.kernel} on cuda:{shown.device} with {config}")
+    launched = label.at(grid, smem_bytes)._replace(operator=current_scope().operator)
+    cuda.fail(status, f"Launching {launched}")

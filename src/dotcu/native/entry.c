@@ -98,11 +98,11 @@ static PyObject *configure(PyObject *module, PyObject *values) {
     Py_RETURN_NONE;
 }
 
-static PyObject *hold(PyObject *module, PyObject *by) {
+static PyObject *observe(PyObject *module, PyObject *by) {
     const long change = PyLong_AsLong(by);
     if (PyErr_Occurred()) return NULL;
-    dotcu_held += (int)change;
-    return PyLong_FromLong(dotcu_held);
+    dotcu_observers += (int)change;
+    return PyLong_FromLong(dotcu_observers);
 }
 
 static PyObject *tls_words(PyObject *module, PyObject *unused) { return dotcu_tls_words(); }
@@ -156,7 +156,7 @@ static PyObject *layout_key(PyObject *module, PyObject *args) {
     int64_t words[MAX_WORDS];
     int count = 0;
     bool has_tensor = false;
-    if (dotcu_held) Py_RETURN_NONE; /* who must see every call, must see what a choice asks, too */
+    if (dotcu_observers) Py_RETURN_NONE; /* an observer of every call must see the queries of a choice, too */
     for (Py_ssize_t i = 0; i < PyTuple_Size(args); ++i) {
         PyObject *value = PyTuple_GetItem(args, i);
         const int written = count + 4 > MAX_WORDS ? 0 : layout_words(value, words + count, MAX_WORDS - count);
@@ -174,9 +174,9 @@ static PyMethodDef methods[] = {
      "What tells these arguments from others in all but values; None where some are no plain tensors or numbers."},
     {"replay", replay, METH_O, "Let calls be replayed and bodies be followed, or let every body run."},
     {"note", note, METH_O, "Keep a launch among the last ones."},
-    {"launches", launches, METH_NOARGS, "The last launches, newest first: what is said of each, operator or None, grid."},
-    {"configure", configure, METH_O, "Take the addresses and offsets that kernel/layout.py found."},
-    {"hold", hold, METH_O, "Count up or down who must see every call and every launch in Python."},
+    {"launches", launches, METH_NOARGS, "The last launches, newest first: launch, operator or None, grid, dynamic shared memory."},
+    {"configure", configure, METH_O, "Take the addresses and offsets that kernel/native.py found."},
+    {"observe", observe, METH_O, "Add to the number of observers, which must see every call and every launch in Python."},
     {"tls_words", tls_words, METH_NOARGS, "The dispatch keys that this thread includes and excludes, as torch has them."},
     {NULL, NULL, 0, NULL},
 };

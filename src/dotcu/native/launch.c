@@ -1,6 +1,7 @@
-/* Launcher: the staged launches of one kernel. What follows from kernel, device, block, shared memory,
- * cluster and flags was checked and prepared by kernel/staging.py; what is left at a call is done here, in
- * one pass over the arguments. A call that does not fit is left to Python, which launches it or says why. */
+/* Launcher: the staged launches of one kernel. What follows from kernel, device, block, cluster and flags was
+ * checked and prepared by kernel/staging.py, with the range of dynamic shared memory that it holds for; what is
+ * left at a call is done here, in one pass over the arguments. A call that does not fit is left to Python, which
+ * launches it or says why. */
 #include "native.h"
 
 #include <math.h>
@@ -14,19 +15,17 @@ enum { POINTER, VIEW, INTEGER, BOOLEAN, FLOATING, MAP, BYTES };
 enum { WRITTEN = 1, SIGNED = 2, EITHER = 4 };
 
 typedef struct {
-    int64_t block[3], smem_bytes, cluster[3]; /* without clusters: zeros */
+    int64_t block[3], cluster[3]; /* without clusters: zeros */
     int cooperative, programmatic, device_index;
 } Shape;
 
 /* Freed when nobody uses it: a launch that is under way, without the GIL, points into it. */
 typedef struct Stage {
     Shape shape;
+    int64_t least_smem_bytes, most_smem_bytes; /* of dynamic shared memory; both the same for a cooperative launch */
     void *function, *context;
-    unsigned long long most_blocks;
-    int64_t multiple[3]; /* of which the grid is one, in each dimension */
-    LaunchAttribute attributes[3];
-    uint32_t attribute_count;
-    PyObject *shown;
+    LaunchTemplate template;
+    PyObject *label;
     int users; /* its launcher being one */
     struct Stage *next;
 } Stage;
@@ -62,9 +61,9 @@ static bool dimensions(PyObject *value, int64_t *into) {
     return true;
 }
 
-static bool read_shape(PyObject *const *given, Shape *shape) {
+static bool read_shape(PyObject *const *given, Shape *shape, int64_t *smem_bytes) {
     memset(shape, 0, sizeof *shape);
-    if (!dimensions(given[0], shape->block) || !dotcu_whole(given[1], &shape->smem_bytes)) return false;
+    if (!dimensions(given[0], shape->block) || !dotcu_whole(given[1], smem_bytes)) return false;
     if (given[2] != Py_None) { /* zeros stand for none */
         if (!dimensions(given[2], shape->cluster)) return false;
         if (shape->cluster[0] < 1 || shape->cluster[1] < 1 || shape->cluster[2] < 1) return false;
@@ -77,7 +76,7 @@ static bool read_shape(PyObject *const *given, Shape *shape) {
 
 static void release(Stage *stage) {
     if (--stage->users > 0) return;
-    Py_XDECREF(stage->shown);
+    Py_XDECREF(stage->label);
     PyMem_Free(stage);
 }
 
@@ -93,10 +92,11 @@ static void drop(Stage **from) {
 }
 
 /* A launch of another shape moves its stage to the front. */
-static Stage *find(Launcher *self, const Shape *shape) {
+static Stage *find(Launcher *self, const Shape *shape, int64_t smem_bytes) {
     for (Stage **at = &self->stages; *at; at = &(*at)->next) {
         Stage *stage = *at;
         if (memcmp(&stage->shape, shape, sizeof *shape)) continue;
+        if (smem_bytes < stage->least_smem_bytes || smem_bytes > stage->most_smem_bytes) continue;
         *at = stage->next;
         stage->next = self->stages;
         self->stages = stage;
@@ -106,14 +106,36 @@ static Stage *find(Launcher *self, const Shape *shape) {
 }
 
 /* Source of the limits: CUDA Programming Guide, "Technical Specifications per Compute Capability". */
-static bool grid_fits(const Stage *stage, const int64_t *grid) {
+bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]) {
     static const int64_t most[] = {INT32_MAX, 65535, 65535};
     uint64_t blocks = 1;
     for (int axis = 0; axis < 3; ++axis) {
-        if (grid[axis] < 0 || grid[axis] > most[axis] || grid[axis] % stage->multiple[axis]) return false;
+        if (grid[axis] < 0 || grid[axis] > most[axis] || grid[axis] % template->multiple[axis]) return false;
         blocks *= (uint64_t)grid[axis]; /* 31 + 16 + 16 bits */
     }
-    return !stage->most_blocks || blocks <= stage->most_blocks;
+    return !template->most_blocks || blocks <= template->most_blocks;
+}
+
+/* CUlaunchAttributeID in cuda.h: CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION. */
+enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
+
+/* Fills what launches have in common; without clusters their sizes are zeros. */
+void dotcu_fill_template(LaunchTemplate *into, const unsigned block[3], unsigned smem_bytes, const unsigned cluster[3],
+                         int cooperative, int programmatic) {
+    LaunchAttribute *next = into->attributes;
+    for (int axis = 0; axis < 3; ++axis) {
+        into->config.block[axis] = block[axis];
+        into->multiple[axis] = cluster[axis] ? cluster[axis] : 1;
+    }
+    if (cluster[0]) {
+        next->id = ATTRIBUTE_CLUSTER;
+        memcpy((next++)->value.cluster, cluster, 3 * sizeof *cluster);
+    }
+    if (cooperative) *next++ = (LaunchAttribute){.id = ATTRIBUTE_COOPERATIVE, .value.flag = 1};
+    if (programmatic) *next++ = (LaunchAttribute){.id = ATTRIBUTE_PROGRAMMATIC, .value.flag = 1};
+    into->config.smem_bytes = smem_bytes;
+    into->config.attributes = into->attributes;
+    into->config.attribute_count = (uint32_t)(next - into->attributes);
 }
 
 /* ---------------------------------------------------------------- arguments */
@@ -266,21 +288,14 @@ static bool pack_all(Packed *packed, PyObject *args) {
 /* ---------------------------------------------------------------- the launch */
 
 /* Needs no GIL while it waits: a full launch queue is emptied by work that may need Python's other threads. */
-static int run(const Stage *stage, const int64_t *grid, Packed *packed) {
+static int run(const Stage *stage, LaunchConfig *config, Packed *packed) {
     const Parameter *parameters = (const Parameter *)PyBytes_AsString(packed->of->parameters);
     void *pointers[MAX_PARAMETERS];
-    LaunchConfig config = {.smem_bytes = (uint32_t)stage->shape.smem_bytes,
-                           .attributes = (LaunchAttribute *)stage->attributes,
-                           .attribute_count = stage->attribute_count};
-    for (int axis = 0; axis < 3; ++axis) {
-        config.grid[axis] = (uint32_t)grid[axis];
-        config.block[axis] = (uint32_t)stage->shape.block[axis];
-    }
     for (int i = 0; i < packed->of->parameter_count; ++i) pointers[i] = packed->bytes + parameters[i].offset;
     PyThreadState *thread = PyEval_SaveThread();
-    int status = dotcu_stream(packed->device_index, &config.stream);
+    int status = dotcu_stream(packed->device_index, &config->stream);
     const bool entered = !dotcu_context_is(stage->context) && dotcu_enter_context(stage->context);
-    if (!status) status = dotcu_launch(&config, stage->function, pointers);
+    if (!status) status = dotcu_launch(config, stage->function, pointers);
     if (entered) dotcu_leave_context();
     PyEval_RestoreThread(thread);
     return status;
@@ -290,25 +305,25 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
     Launcher *self = (Launcher *)object;
     Packed packed; /* its bytes are written, not cleared */
     Shape shape;
-    int64_t grid[3];
+    int64_t grid[3], smem_bytes;
     if (count != 8) return PyErr_Format(PyExc_TypeError, "launch takes 8 arguments, got %zd", count);
     PyObject *operator = NULL;
-    const int place = self->stages && given[7] == Py_None ? dotcu_place(&operator) : PLACE_OTHER;
+    const int policy = self->stages && given[7] == Py_None ? dotcu_launch_policy(&operator) : POLICY_OTHER;
     packed.of = self;
     packed.written_count = 0;
     packed.device_index = NO_DEVICE;
-    packed.outside = place == PLACE_OUTSIDE;
+    packed.outside = policy == POLICY_OUTSIDE;
     Stage *stage = NULL;
-    if (place != PLACE_OTHER && dimensions(given[1], grid) && read_shape(given + 2, &shape) && pack_all(&packed, given[0])) {
+    if (policy != POLICY_OTHER && dimensions(given[1], grid) && read_shape(given + 2, &shape, &smem_bytes) && pack_all(&packed, given[0])) {
         shape.device_index = packed.device_index;
-        stage = find(self, &shape);
+        stage = find(self, &shape, smem_bytes);
     }
     PyObject *result = NULL;
     if (!dotcu_forgive()) {
         Py_XDECREF(operator);
         return NULL;
     }
-    if (!stage || !grid_fits(stage, grid)) {
+    if (!stage || !dotcu_grid_fits(&stage->template, grid)) {
         result = Py_False;
         Py_INCREF(result);
     } else if (!grid[0] || !grid[1] || !grid[2]) {
@@ -316,14 +331,17 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
         Py_INCREF(result);
     } else {
         ++stage->users;
-        const int status = run(stage, grid, &packed);
-        const uint32_t sizes[] = {(uint32_t)grid[0], (uint32_t)grid[1], (uint32_t)grid[2]};
+        LaunchConfig config = stage->template.config;
+        config.smem_bytes = (uint32_t)smem_bytes;
+        for (int axis = 0; axis < 3; ++axis) config.grid[axis] = (uint32_t)grid[axis];
+        const int status = run(stage, &config, &packed);
         if (status) {
-            result = PyObject_CallFunction(self->on_failure, "O(III)i", stage->shown, sizes[0], sizes[1], sizes[2], status);
+            result = PyObject_CallFunction(self->on_failure, "O(III)Ii", stage->label, config.grid[0], config.grid[1],
+                                           config.grid[2], config.smem_bytes, status);
             Py_CLEAR(result); /* it raises */
         } else {
             for (int i = 0; i < packed.written_count; ++i) dotcu_count_write(packed.written[i]);
-            dotcu_note(stage->shown, operator, sizes);
+            dotcu_note(stage->label, operator, &config);
             result = Py_True;
             Py_INCREF(result);
         }
@@ -338,39 +356,39 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
 static PyObject *stage(PyObject *object, PyObject *packed) {
     Launcher *self = (Launcher *)object;
     unsigned long long function, context, most_blocks;
-    PyObject *shown;
+    PyObject *label;
     Shape shape;
-    long long block[3], smem_bytes, cluster[3], multiple[3];
-    unsigned with_cluster[3];
-    int with_cooperative, with_programmatic;
+    unsigned block[3], cluster[3];
+    long long least_smem_bytes, most_smem_bytes, multiple[3];
+    int with_programmatic; /* the attribute: GPUs before sm_90 have none */
     memset(&shape, 0, sizeof shape);
-    if (!PyArg_ParseTuple(packed, "((LLL)L(LLL)ppi)KKK(LLL)(III)ppO", &block[0], &block[1], &block[2], &smem_bytes,
-                          &cluster[0], &cluster[1], &cluster[2], &shape.cooperative, &shape.programmatic,
-                          &shape.device_index, &function, &context, &most_blocks, &multiple[0], &multiple[1],
-                          &multiple[2], &with_cluster[0], &with_cluster[1], &with_cluster[2], &with_cooperative,
-                          &with_programmatic, &shown))
+    if (!PyArg_ParseTuple(packed, "((III)(III)ppi)(LL)KKK(LLL)pO", &block[0], &block[1], &block[2], &cluster[0],
+                          &cluster[1], &cluster[2], &shape.cooperative, &shape.programmatic, &shape.device_index,
+                          &least_smem_bytes, &most_smem_bytes, &function, &context, &most_blocks, &multiple[0],
+                          &multiple[1], &multiple[2], &with_programmatic, &label))
         return NULL;
     Stage *made = PyMem_Calloc(1, sizeof *made);
     if (!made) return PyErr_NoMemory();
-    shape.smem_bytes = smem_bytes;
+    dotcu_fill_template(&made->template, block, 0, cluster, shape.cooperative, with_programmatic);
     for (int axis = 0; axis < 3; ++axis) {
         shape.block[axis] = block[axis];
         shape.cluster[axis] = cluster[axis];
-        made->multiple[axis] = multiple[axis];
+        made->template.multiple[axis] = multiple[axis]; /* a kernel may have a cluster of its own */
     }
     made->shape = shape;
+    made->least_smem_bytes = least_smem_bytes;
+    made->most_smem_bytes = most_smem_bytes;
     made->function = (void *)(uintptr_t)function;
     made->context = (void *)(uintptr_t)context;
-    made->most_blocks = most_blocks;
-    made->attribute_count = dotcu_attributes(made->attributes, with_cluster, with_cooperative, with_programmatic);
-    Stage *before = find(self, &shape);
+    made->template.most_blocks = most_blocks;
+    Stage *before = find(self, &shape, least_smem_bytes);
     if (before) {
         self->stages = before->next;
         release(before);
     }
     made->users = 1;
-    Py_INCREF(shown);
-    made->shown = shown;
+    Py_INCREF(label);
+    made->label = label;
     made->next = self->stages;
     self->stages = made;
     Stage **last = &self->stages;
@@ -412,7 +430,7 @@ static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->packs);
     Py_VISIT(self->on_failure);
-    for (Stage *stage = self->stages; stage; stage = stage->next) Py_VISIT(stage->shown);
+    for (Stage *stage = self->stages; stage; stage = stage->next) Py_VISIT(stage->label);
     return 0;
 }
 

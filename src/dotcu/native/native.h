@@ -23,7 +23,7 @@
 enum { MAX_ARGUMENTS = 64, MAX_DEPTH = 64, MAX_STEPS = 1024, MAX_PARAMETER_BYTES = 4096 };
 enum { MAX_PARAMETERS = 256, MAX_ALLOCATIONS = 32, MAX_LAUNCHES = 64 };
 
-/* Which kinds of value an argument takes, as a set; as replay/arguments.py has them. */
+/* Which kinds of value an argument takes, as a set; as call_cache/native.py has them. */
 enum {
     KIND_TENSOR = 1, KIND_NONE = 2, KIND_INT = 4, KIND_FLOAT = 8, KIND_BOOL = 16, KIND_STR = 32, KIND_DTYPE = 64,
     KIND_DEVICE = 128, KIND_INTS = 256, KIND_OTHER = 512
@@ -50,7 +50,7 @@ typedef union {
     double f;
 } Value;
 
-/* As replay/packed.py writes them. */
+/* As call_cache/native.py writes them. */
 typedef struct {
     int32_t kind, dtype, dim, device_type, device_index;
 } Key;
@@ -95,15 +95,21 @@ typedef struct {
     uint32_t attribute_count;
 } LaunchConfig;
 
+/* What each launch of one shape has in common. `config` points into it, and lacks grid and stream. */
+typedef struct {
+    LaunchConfig config;
+    LaunchAttribute attributes[3];
+    int64_t multiple[3];  /* the grid is a multiple of it, in each dimension */
+    uint64_t most_blocks; /* of a cooperative launch; 0 where there is no limit */
+} LaunchTemplate;
+
 typedef struct {
     void *function;
     PyObject *parameters, *offsets, *fields; /* bytes */
     PyObject *note; /* kept among the last launches, once the driver has taken it */
     int32_t parameter_bytes, offset_count, field_count;
     int32_t grid[3]; /* steps */
-    uint32_t block[3], smem_bytes, attribute_count;
-    LaunchAttribute attributes[3];
-    uint64_t most_blocks;
+    LaunchTemplate template;
 } Launch;
 
 typedef struct {
@@ -123,8 +129,8 @@ int dotcu_configure(PyObject *values);
 enum { STATE_WATCHED, STATE_RECORDS, STATE_BELOW };
 int dotcu_state(bool autocasts);
 bool dotcu_unseen(void);
-enum { PLACE_OTHER, PLACE_OUTSIDE, PLACE_BODY };
-int dotcu_place(PyObject **operator);
+enum { POLICY_OTHER, POLICY_OUTSIDE, POLICY_BODY };
+int dotcu_launch_policy(PyObject **operator);
 PyObject *dotcu_enter_scope(PyObject *scope);
 void dotcu_leave_scope(PyObject *token);
 PyObject *dotcu_explain(PyObject *on_error);
@@ -150,18 +156,20 @@ void dotcu_count_write(void *handle);
 bool dotcu_new_memory(PyObject *const *results, int count, const Argument *arguments, int argument_count);
 int dotcu_launch(const LaunchConfig *config, void *function, void **parameters);
 PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype);
-void dotcu_note(PyObject *launched, PyObject *operator, const uint32_t *grid);
+void dotcu_note(PyObject *launched, PyObject *operator, const LaunchConfig *config);
 PyObject *dotcu_launches(void);
 PyObject *dotcu_tls_words(void);
-extern int dotcu_held;
+extern int dotcu_observers;
 extern bool dotcu_replays;
 extern PyTypeObject *dotcu_strided_type, *dotcu_map_type;
 
 /* launch.c */
+void dotcu_fill_template(LaunchTemplate *into, const unsigned block[3], unsigned smem_bytes, const unsigned cluster[3],
+                         int cooperative, int programmatic);
+bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]);
 extern PyType_Spec dotcu_launcher_spec;
 
 /* plan.c */
-uint32_t dotcu_attributes(LaunchAttribute *into, const unsigned cluster[3], int cooperative, int programmatic);
 Plan *dotcu_plan(PyObject *packed);
 void dotcu_release_plan(Plan *plan);
 int dotcu_visit_plan(Plan *plan, visitproc visit, void *arg);

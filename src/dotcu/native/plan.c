@@ -1,5 +1,5 @@
 /* Plans as native data, and whether one fits a call. The numbers of ops and fields are those of
- * replay/plan.py, which says what they mean. */
+ * call_cache/record.py, which says what they mean. */
 #include "native.h"
 
 #include <math.h>
@@ -40,34 +40,17 @@ static bool read_allocation(PyObject *packed, Allocation *made) {
     return true;
 }
 
-/* CUlaunchAttributeID in cuda.h: CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION. */
-enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
-
-/* Writes the attributes that a launch needs, and gives how many. */
-uint32_t dotcu_attributes(LaunchAttribute *into, const unsigned cluster[3], int cooperative, int programmatic) {
-    uint32_t count = 0;
-    if (cluster[0]) {
-        into[count].id = ATTRIBUTE_CLUSTER;
-        memcpy(into[count++].value.cluster, cluster, 3 * sizeof *cluster);
-    }
-    if (cooperative) into[count++] = (LaunchAttribute){.id = ATTRIBUTE_COOPERATIVE, .value.flag = 1};
-    if (programmatic) into[count++] = (LaunchAttribute){.id = ATTRIBUTE_PROGRAMMATIC, .value.flag = 1};
-    return count;
-}
-
 static bool read_launch(PyObject *packed, Launch *made) {
     unsigned long long function, most_blocks;
     PyObject *parameters, *offsets, *fields, *note;
-    unsigned cluster[3];
+    unsigned block[3], smem_bytes, cluster[3];
     int cooperative, programmatic;
     if (!PyArg_ParseTuple(packed, "KSSSO(iii)(III)I(III)iiK", &function, &parameters, &offsets, &fields, &note,
-                          &made->grid[0], &made->grid[1], &made->grid[2], &made->block[0], &made->block[1],
-                          &made->block[2], &made->smem_bytes, &cluster[0], &cluster[1], &cluster[2],
-                          &cooperative, &programmatic, &most_blocks))
+                          &made->grid[0], &made->grid[1], &made->grid[2], &block[0], &block[1], &block[2], &smem_bytes,
+                          &cluster[0], &cluster[1], &cluster[2], &cooperative, &programmatic, &most_blocks))
         return false;
     if (PyBytes_Size(parameters) > MAX_PARAMETER_BYTES || count(offsets, 4) > MAX_PARAMETERS) return false;
     made->function = (void *)(uintptr_t)function;
-    made->most_blocks = most_blocks;
     made->parameters = kept(parameters);
     made->offsets = kept(offsets);
     made->fields = kept(fields);
@@ -75,7 +58,8 @@ static bool read_launch(PyObject *packed, Launch *made) {
     made->parameter_bytes = count(parameters, 1);
     made->offset_count = count(offsets, 4);
     made->field_count = count(fields, sizeof(Field));
-    made->attribute_count = dotcu_attributes(made->attributes, cluster, cooperative, programmatic);
+    dotcu_fill_template(&made->template, block, smem_bytes, cluster, cooperative, programmatic);
+    made->template.most_blocks = most_blocks;
     return true;
 }
 
@@ -95,7 +79,7 @@ static bool read_parts(Plan *plan, PyObject *allocations, PyObject *launches) {
     return true;
 }
 
-/* Takes what replay/packed.py writes. Gives NULL, with an error set, where it is too large. */
+/* Takes what call_cache/native.py writes. Gives NULL, with an error set, where it is too large. */
 Plan *dotcu_plan(PyObject *packed) {
     PyObject *keys, *constants, *steps, *guards, *allocations, *launches, *results;
     unsigned long long context;
@@ -343,21 +327,9 @@ static bool field_fits(const Field *field, const Value *values) {
     return true;
 }
 
-/* Source of the limits: CUDA Programming Guide, "Technical Specifications per Compute Capability". */
 static bool grid_fits(const Launch *launch, const Value *values) {
-    static const int64_t most[] = {INT32_MAX, 65535, 65535};
-    uint64_t blocks = 1;
-    for (int axis = 0; axis < 3; ++axis) {
-        const int64_t size = values[launch->grid[axis]].i;
-        if (size < 0 || size > most[axis]) return false;
-        blocks *= (uint64_t)size; /* 31 + 16 + 16 bits */
-    }
-    for (uint32_t i = 0; i < launch->attribute_count; ++i) {
-        const LaunchAttribute *attribute = &launch->attributes[i];
-        for (int axis = 0; attribute->id == ATTRIBUTE_CLUSTER && axis < 3; ++axis)
-            if (values[launch->grid[axis]].i % attribute->value.cluster[axis]) return false;
-    }
-    return !launch->most_blocks || blocks <= launch->most_blocks;
+    const int64_t grid[] = {values[launch->grid[0]].i, values[launch->grid[1]].i, values[launch->grid[2]].i};
+    return dotcu_grid_fits(&launch->template, grid);
 }
 
 static bool launches_fit(const Plan *plan, const Value *values) {

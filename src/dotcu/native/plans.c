@@ -105,7 +105,7 @@ static PyObject *values_of(const Plans *self, const Argument *arguments) {
 }
 
 /* Whether what the body reads beside its arguments is still the same: rows of (dict, name, value), and of
- * (address, word there, what must live as long). See replay/rows.py. */
+ * (address, word there, what must live as long). See call_cache/purity.py. */
 static bool row_holds(PyObject *row) {
     PyObject *where = PyTuple_GetItem(row, 0), *what = PyTuple_GetItem(row, 1);
     if (PyDict_Check(where)) return PyDict_GetItemWithError(where, what) == PyTuple_GetItem(row, 2);

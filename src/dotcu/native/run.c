@@ -77,14 +77,12 @@ static void write_field(const Run *run, const Field *field, char *parameters) {
 static int launch(const Run *run, const Launch *launch, void *stream) {
     _Alignas(16) char parameters[MAX_PARAMETER_BYTES];
     void *pointers[MAX_PARAMETERS];
-    LaunchConfig config = {.smem_bytes = launch->smem_bytes, .stream = stream};
+    LaunchConfig config = launch->template.config;
+    config.stream = stream;
     for (int axis = 0; axis < 3; ++axis) {
         config.grid[axis] = (uint32_t)run->values[launch->grid[axis]].i;
-        config.block[axis] = launch->block[axis];
         if (!config.grid[axis]) return 0;
     }
-    config.attributes = (LaunchAttribute *)launch->attributes;
-    config.attribute_count = launch->attribute_count;
     memcpy(parameters, PyBytes_AsString(launch->parameters), (size_t)launch->parameter_bytes);
     const Field *fields = (const Field *)PyBytes_AsString(launch->fields);
     for (int i = 0; i < launch->field_count; ++i) write_field(run, &fields[i], parameters);

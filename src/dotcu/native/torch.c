@@ -1,5 +1,5 @@
 /* What torch is asked for. Its C functions (aoti_torch_*) are the ABI that torch keeps stable; the
- * rest is found, and tried on known tensors, by kernel/layout.py before anything here runs. */
+ * rest is found, and tried on known tensors, by kernel/native.py before anything here runs. */
 #define _GNU_SOURCE
 #include "native.h"
 
@@ -30,10 +30,10 @@ static struct {
     int (*context)(void **), (*enter)(void *), (*leave)(void **);
     int (*launch)(const LaunchConfig *, void *, void **, void **);
     PyObject *allocate, *forward_ad, *level_name, *requires_grad_name, *whole_number_type;
-    PyObject *scope, *enter_scope, *leave_scope, *outside, *in_body, *place_name, *recorder_name, *operator_name, *fault;
+    PyObject *scope, *enter_scope, *leave_scope, *outside, *in_body, *policy_name, *recorder_name, *operator_name, *fault;
 } torch_;
 
-int dotcu_held = 0;
+int dotcu_observers = 0;
 bool dotcu_replays = true;
 PyTypeObject *dotcu_strided_type, *dotcu_map_type;
 
@@ -60,7 +60,7 @@ static PyObject *object(PyObject *values, const char *name) {
     return value;
 }
 
-/* Takes addresses, offsets and objects by name; see Layout in kernel/layout.py. Gives -1 with an error set. */
+/* Takes addresses, offsets and objects by name; see Layout in kernel/native.py. Gives -1 with an error set. */
 int dotcu_configure(PyObject *values) {
     const struct {
         const char *name;
@@ -100,7 +100,7 @@ int dotcu_configure(PyObject *values) {
     dotcu_map_type = (PyTypeObject *)object(values, "map_type");
     torch_.level_name = PyUnicode_InternFromString("_current_level");
     torch_.requires_grad_name = PyUnicode_InternFromString("requires_grad");
-    torch_.place_name = PyUnicode_InternFromString("place");
+    torch_.policy_name = PyUnicode_InternFromString("policy");
     torch_.recorder_name = PyUnicode_InternFromString("recorder");
     torch_.operator_name = PyUnicode_InternFromString("operator");
     words(values, "plain_keys", &torch_.plain_keys, 1);
@@ -134,7 +134,7 @@ PyObject *dotcu_tls_words(void) {
  * are layers that are passed by: of them only those of autograd matter, all of which are out below it. */
 int dotcu_state(bool autocasts) {
     const uint64_t *now = tls_words();
-    if (!now || dotcu_held) return STATE_WATCHED;
+    if (!now || dotcu_observers) return STATE_WATCHED;
     const uint64_t included = now[0] ^ torch_.rest[0], excluded = now[1] ^ torch_.rest[1];
     const uint64_t without = torch_.inference_included | (autocasts ? 0 : torch_.autocast[0]);
     if (included & ~without || (autocasts && excluded & torch_.autocast[1])) return STATE_WATCHED;
@@ -162,23 +162,23 @@ bool dotcu_unseen(void) {
     return !torch_.function_mode() && !torch_.has_callbacks() && !torch_.deterministic(torch_.global_context());
 }
 
-/* Where a launch happens, by the scope that Python keeps (kernel/context.py), and by which operator. */
-int dotcu_place(PyObject **operator) {
-    if (!torch_.scope || dotcu_held || torch_.has_callbacks()) return PLACE_OTHER;
+/* Where a launch happens, by the scope that Python keeps (kernel/scope.py), and by which operator. */
+int dotcu_launch_policy(PyObject **operator) {
+    if (!torch_.scope || dotcu_observers || torch_.has_callbacks()) return POLICY_OTHER;
     PyObject *scope = PyObject_CallNoArgs(torch_.scope);
-    if (!scope) return PLACE_OTHER;
-    int found = PLACE_OTHER;
+    if (!scope) return POLICY_OTHER;
+    int found = POLICY_OTHER;
     if (scope == torch_.outside) {
-        if (dotcu_state(false) != STATE_WATCHED) found = PLACE_OUTSIDE;
+        if (dotcu_state(false) != STATE_WATCHED) found = POLICY_OUTSIDE;
     } else {
-        PyObject *place = PyObject_GetAttr(scope, torch_.place_name), *recorder = PyObject_GetAttr(scope, torch_.recorder_name);
-        if (place == torch_.in_body && recorder == Py_None) found = PLACE_BODY;
-        Py_XDECREF(place);
+        PyObject *policy = PyObject_GetAttr(scope, torch_.policy_name), *recorder = PyObject_GetAttr(scope, torch_.recorder_name);
+        if (policy == torch_.in_body && recorder == Py_None) found = POLICY_BODY;
+        Py_XDECREF(policy);
         Py_XDECREF(recorder);
     }
-    if (found != PLACE_OTHER) *operator = PyObject_GetAttr(scope, torch_.operator_name);
+    if (found != POLICY_OTHER) *operator = PyObject_GetAttr(scope, torch_.operator_name);
     Py_DECREF(scope);
-    return found != PLACE_OTHER && *operator ? found : PLACE_OTHER;
+    return found != POLICY_OTHER && *operator ? found : POLICY_OTHER;
 }
 
 static bool are_ints(PyObject *values) {
@@ -373,33 +373,34 @@ PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype) {
     return PyObject_CallFunctionObjArgs(torch_.allocate, sizes, strides, dtype, NULL);
 }
 
-/* The last launches, which a fault names: what is said of each, by which operator, and its grid. */
+/* The last launches, which a fault names: the launch, by which operator, and what a stage leaves open. */
 enum { LAST_LAUNCHES = 8 };
 static struct {
     PyObject *launched, *operator;
-    uint32_t grid[3];
+    uint32_t grid[3], smem_bytes;
 } last[LAST_LAUNCHES];
 static unsigned noted;
 
-void dotcu_note(PyObject *launched, PyObject *operator, const uint32_t *grid) {
+void dotcu_note(PyObject *launched, PyObject *operator, const LaunchConfig *config) {
     const unsigned at = noted++ % LAST_LAUNCHES;
     PyObject *before = last[at].launched, *operator_before = last[at].operator;
     Py_INCREF(launched);
     Py_XINCREF(operator);
     last[at].launched = launched;
     last[at].operator = operator;
-    for (int axis = 0; grid && axis < 3; ++axis) last[at].grid[axis] = grid[axis];
+    for (int axis = 0; axis < 3; ++axis) last[at].grid[axis] = config ? config->grid[axis] : 0;
+    last[at].smem_bytes = config ? config->smem_bytes : 0;
     Py_XDECREF(before);
     Py_XDECREF(operator_before);
 }
 
-/* Newest first: (what is said of it, operator or None, grid). */
+/* Newest first: (the launch, operator or None, grid, dynamic shared memory); zeros where the launch has its own. */
 PyObject *dotcu_launches(void) {
     PyObject *list = PyList_New(0);
     for (unsigned i = 0; list && i < LAST_LAUNCHES && i < noted; ++i) {
         const unsigned at = (noted - 1 - i) % LAST_LAUNCHES;
-        PyObject *row = Py_BuildValue("OO(III)", last[at].launched, last[at].operator ? last[at].operator : Py_None,
-                                      last[at].grid[0], last[at].grid[1], last[at].grid[2]);
+        PyObject *row = Py_BuildValue("OO(III)I", last[at].launched, last[at].operator ? last[at].operator : Py_None,
+                                      last[at].grid[0], last[at].grid[1], last[at].grid[2], last[at].smem_bytes);
         if (!row || PyList_Append(list, row)) Py_CLEAR(list);
         Py_XDECREF(row);
     }

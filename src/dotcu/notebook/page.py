@@ -1,13 +1,192 @@
-"""A report as a notebook shows it: what a terminal would, as tables, and a picture where one tells more."""
+"""Pictures of reports: what lines of a kernel executed, as bars; times against size, as a plot."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from html import escape
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from dotcu.notebook import markup, pictures
+from rich.console import Console, Group
+from rich.constrain import Constrain
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Column, Table
+from rich.text import Text
+
+from dotcu import report_base
+from dotcu.benchmark.reports.grid import Grid, Line
 
 if TYPE_CHECKING:
+    from dotcu.benchmark.reports.report import BenchReport
+    from dotcu.inspection.code.report import InspectedKernel, InspectReport
     from dotcu.report_base import Report
+
+
+_BAR = 24  # characters of the longest
+
+
+def of(report: Any) -> str:
+    """The picture of a report as HTML; empty where it has none."""
+    draw = _PICTURES.get(type(report).__name__)
+    return draw(report) if draw else ""
+
+
+def plot(report: BenchReport) -> str:
+    """Time and percent of the limit against size, where there are several sizes and matplotlib is there."""
+    drawn = {(row.key.op, row.elements) for row in report.rows if row.time and row.elements}
+    several = len(drawn) > len({op for op, _ in drawn})
+    if not several or find_spec("matplotlib") is None:
+        return ""
+    data = base64.b64encode(report.svg().encode()).decode()
+    return f'<img alt="time of a call against size" src="data:image/svg+xml;base64,{data}">'
+
+
+def lines(report: InspectReport) -> str:
+    """Each counted kernel's source, with a bar at each line for what it executed; of several, folded."""
+    counted = [one for one in report.kernels if one.counts is not None]
+    return "".join(_lines(one, " open" if len(counted) == 1 else "") for one in counted)
+
+
+def _lines(one: InspectedKernel, state: str) -> str:
+    name = f"{one.code.name} {one.code.arch}"
+    rows = "".join(_rows(one))
+    head = '<tr><th class="right">instructions</th><th></th><th class="right">line</th><th></th></tr>'
+    return (
+        f"<details{state}><summary>{escape(name)}: instructions by line</summary>"
+        f"<table>{head}{rows}</table></details>"
+    )
+
+
+def _rows(one: InspectedKernel) -> Iterator[str]:
+    """The lines from the first to the last that executed anything."""
+    assert one.counts is not None
+    file = one.code.file
+    counts = {p.line: line.lane_instructions for p, line in one.counts.lines.items() if p.file == file}
+    text = one.code.texts.get(file, "").splitlines()
+    most = max(counts.values(), default=0)
+    for number in range(min(counts, default=1), max(counts, default=0) + 1):
+        count = counts.get(number, 0)
+        bar = f'<span class="bar" style="width:{_BAR * count / most:.1f}ch"></span>' if count else ""
+        source = escape(text[number - 1]) if number <= len(text) else ""
+        yield (
+            f'<tr><td class="right">{f"{count:,}" if count else ""}</td><td>{bar}</td>'
+            f'<td class="right dim">{number}</td><td>{source}</td></tr>'
+        )
+
+
+_PICTURES: dict[str, Callable[[Any], str]] = {"BenchReport": plot, "InspectReport": lines}
+"""By the name of a report's type, so that none is imported for it."""
+
+
+# What a report shows in a terminal, as HTML: its texts, tables and grids, with their styles.
+
+
+_COLOURS = ("red", "green", "yellow", "cyan")
+"""Those that reports have; `page` says how each looks."""
+
+_RIGHT = ' class="right"'
+
+
+def render(shown: Any) -> str:
+    """A renderable of a report as HTML; what is of another kind as its lines."""
+    if isinstance(shown, (str, Text)):
+        return f"<div>{_words(shown) or '&nbsp;'}</div>"
+    if isinstance(shown, Group):
+        return "".join(map(render, shown.renderables))
+    if isinstance(shown, Padding):
+        return f'<div style="margin-left:{shown.left}ch">{render(shown.renderable)}</div>'
+    if isinstance(shown, Constrain):
+        return render(shown.renderable)
+    if isinstance(shown, Table):
+        return _table(_table_rows(shown), _table_head(shown))
+    if isinstance(shown, Grid):
+        return _table(_grid_rows(shown))
+    inner = getattr(shown, "__rich__", None)
+    return render(inner()) if inner else f"<pre>{escape(report_base.text(shown))}</pre>"
+
+
+def _words(text: str | Text) -> str:
+    """Text with its styles as elements."""
+    if isinstance(text, str):
+        return escape(text)
+    whole = _console().get_style(text.style)  # which rich leaves out where no part has a style of its own
+    parts = (part for part in text.render(_console()) if part.text)
+    return "".join(_styled(escape(part.text), part.style or whole) for part in parts)
+
+
+@cache
+def _console() -> Console:
+    """Return a console that knows the names of styles; nothing is written to it."""
+    return Console(quiet=True, force_jupyter=False)
+
+
+def _styled(words: str, style: Style) -> str:
+    colour = style.color.name if style.color else ""
+    names = " ".join([*([colour] if colour in _COLOURS else []), *(["dim"] if style.dim else [])])
+    words = f'<span class="{names}">{words}</span>' if names else words
+    return f"<b>{words}</b>" if style.bold else words
+
+
+def _table(rows: Iterable[str], head: str = "") -> str:
+    return f"<table>{head}{''.join(rows)}</table>"
+
+
+# ------------------------------------------------------------------ rich's tables
+
+
+def _table_head(table: Table) -> str:
+    if not table.show_header:
+        return ""
+    cells = "".join(f"<th{_side(column)}>{_cell(column.header)}</th>" for column in table.columns)
+    return f"<tr>{cells}</tr>"
+
+
+def _table_rows(table: Table) -> Iterator[str]:
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        row = (
+            f"<td{_side(column)}>{_cell(cell)}</td>"
+            for column, cell in zip(table.columns, cells, strict=True)
+        )
+        yield f"<tr>{''.join(row)}</tr>"
+
+
+def _cell(shown: Any) -> str:
+    return _words(shown) if isinstance(shown, (str, Text)) else render(shown)
+
+
+def _side(column: Column) -> str:
+    return _RIGHT if column.justify == "right" else ""
+
+
+# ------------------------------------------------------------------ benchmark's grids
+
+
+def _grid_rows(grid: Grid) -> Iterator[str]:
+    """Rows; words run across the columns that a line leaves free."""
+    blank = f'<td colspan="{len(grid.columns)}">&nbsp;</td>'
+    used = [place for place in range(len(grid.columns)) if any(_has(line, place) for line in grid.lines)]
+    for line in grid.lines:
+        indent = f' style="padding-left:{line.indent}ch"' if line.indent else ""
+        cells: list[str] = []
+        for place in (each for each in used if each < len(line.cells)):
+            side = _RIGHT if grid.columns[place].right else indent if not cells else ""
+            cells.append(f"<td{side}>{_words(line.cells[place])}</td>")
+        if line.words is not None:
+            rest = max(1, len(used) - len(cells))
+            words = _words(line.words) or "&nbsp;"
+            cells.append(f'<td colspan="{rest}"{"" if cells else indent}>{words}</td>')
+        yield f"<tr>{''.join(cells) or blank}</tr>"
+
+
+def _has(line: Line, place: int) -> bool:
+    return place < len(line.cells) and bool(line.cells[place])
+
+
+# A report as a notebook shows it: what a terminal would, as tables, and a picture where one tells more.
+
 
 # Notebooks are light or dark and seldom say which: text has the notebook's own colour, and the others are
 # of the middle, with a contrast of 3 to 1 or more against white and against black.
@@ -29,4 +208,4 @@ _STYLE = """
 
 def html(report: Report) -> str:
     """A report as a fragment of HTML, whole by itself."""
-    return f'<div class="dotcu"><style>{_STYLE}</style>{markup.render(report)}{pictures.of(report)}</div>'
+    return f'<div class="dotcu"><style>{_STYLE}</style>{render(report)}{of(report)}</div>'

@@ -4,7 +4,7 @@ Every overload gets a kernel for the Autograd key. It never lets a gradient vani
 
 - with a backward, the call is recorded; the backward may call operators, never kernels, so
   that a second derivative sees it;
-- without one, the call is recorded all the same, and differentiating it raises;
+- without one, the call is recorded as well, and differentiating it raises;
 - an overload that writes its arguments refuses arguments that require a gradient, as
   torch's own `out=` functions do, and counts the write in their version;
 - forward mode, which no operator has, is refused by name.
@@ -13,8 +13,6 @@ Every overload gets a kernel for the Autograd key. It never lets a gradient vani
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -23,8 +21,8 @@ from torch.autograd import forward_ad
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_structure, tree_unflatten
 
 from dotcu.errors import GradientError
-from dotcu.kernel.context import Place, Scope, scope
-from dotcu.kernel.tensors import count_writes
+from dotcu.kernel.arguments.pack import count_writes
+from dotcu.kernel.scope import LaunchPolicy, Scope, scope_variable
 from dotcu.operator.schema import Signature
 
 Backward = Callable[..., Any]
@@ -33,16 +31,12 @@ Below = Callable[[tuple[Any, ...]], Any]
 """Computes a call below autograd, from a value for each argument of the schema."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Derivative:
-    """An operator's backward and what it keeps for it, with torch.library.register_autograd's meaning."""
-
-    backward: Backward | None = None
-    setup_context: SetupContext | None = None
+Derivative = tuple[Backward | None, SetupContext | None]
+"""A backward and the function that saves for it, with torch.library.register_autograd's meaning."""
 
 
 class _Call:
-    """One recorded call: what to call, and how its flat inputs and outputs nest.
+    """One recorded call: the operator, and the nesting of its flat inputs and outputs.
 
     The inputs are the positional arguments and those by keyword: autograd must see every tensor.
     """
@@ -58,16 +52,16 @@ class _Call:
         with torch._C._AutoDispatchBelowAutograd():
             return self.operator(*args, **keywords)
 
-    def given(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Every argument of the schema, those by keyword only apart."""
+    def arguments(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return every argument of the schema: the positional ones, and the keyword-only ones by name."""
         return _with_defaults(self.operator._schema, *tree_unflatten(flat, self.inputs))
 
 
 class WholeCall(_Call):
-    """Every call that is in no transform and is given a value for each argument of the schema, none a list.
+    """A call outside of transforms with a value for each argument of the schema, none of them a list.
 
     Attributes:
-        below: Computes a call below autograd, from a value for each argument.
+        below: Computes the call below autograd, from a value for each argument.
     """
 
     below: Below
@@ -79,7 +73,7 @@ class WholeCall(_Call):
         super().__init__(None, tree_structure(inputs))
         self.outputs = tree_structure(0 if signature.returns == 1 else (0,) * signature.returns)
 
-    def given(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         by_keyword = dict(zip(self.keyword_only, flat[self.by_position :], strict=True))
         return tuple(flat[: self.by_position]), by_keyword
 
@@ -90,7 +84,7 @@ def kernel(signature: Signature, operator: Callable[..., Any], recorder: Recorde
     Args:
         signature: The overload's schema.
         operator: The overload itself, to call below autograd.
-        recorder: What records a call.
+        recorder: The overload's recorder.
     """
 
     def autograd(*args: Any, **keywords: Any) -> Any:
@@ -107,30 +101,161 @@ def kernel(signature: Signature, operator: Callable[..., Any], recorder: Recorde
     return autograd
 
 
-@dataclass(frozen=True, kw_only=True)
 class Recorder:
     """The autograd functions of one overload: outside torch.func's transforms, and for one level of them.
 
     Under torch.func, a kernel for the Autograd key sees one transform at a time and records for that one.
 
-    Attributes:
-        whole: Makes what records whole calls. It leaves out what `Function.apply` does in Python for others.
+    Args:
+        signature: The overload's signature.
+        derivative: Returns the backward in force; asked at each recorded call, since a backward may be
+            set after the operator was defined.
     """
 
-    plain: Any
-    one_level: Any
-    whole: Callable[[WholeCall], Callable[..., Any]]
+    def __init__(self, signature: Signature, derivative: Callable[[], Derivative]) -> None:
+        self.signature, self.derivative = signature, derivative
+        self._name = f"{signature.namespace}_{signature.name}_{signature.overload}"
+        self._in_setup, self._in_backward = (
+            Scope(
+                policy=LaunchPolicy.REFUSE,
+                operator=signature.qualified_name,
+                reason=f"the {part} of {signature.name}",
+            )
+            for part in ("setup_context", "backward")
+        )
+
+        def forward(call: _Call, *flat: Any) -> Any:
+            outputs, call.outputs = tree_flatten(call.run(flat))
+            return tuple(outputs)
+
+        def forward_one_level(call: _Call, *flat: Any) -> Any:
+            # The transforms under this one record as well; autograd.Function switched that off.
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+                return forward(call, *flat)
+
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            call, *flat = inputs
+            ctx.dotcu_call = call
+            self._save(ctx, call, flat, tree_unflatten(output, call.outputs))
+
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return (None, *self._differentiate(ctx, ctx.dotcu_call, ctx.needs_input_grad[1:], grads))
+
+        rest = {"setup_context": setup_context, "backward": backward}
+        one_level = torch.autograd.function._SingleLevelFunction
+        self._plain = _function(self._name, torch.autograd.Function, forward=forward, **rest)
+        self._one_level = _function(self._name, one_level, forward=forward_one_level, **rest)
 
     def record(self, operator: Callable[..., Any], args: Any, keywords: dict[str, Any]) -> Any:
+        """Call an operator, and record the call.
+
+        Args:
+            operator: The overload.
+            args: The positional arguments.
+            keywords: The keyword-only arguments.
+        """
         flat, spec = tree_flatten((args, keywords))
         call = _Call(operator, spec)
         if torch._C._are_functorch_transforms_active():
             with functorch.enable_single_level_autograd_function():  # type: ignore[attr-defined]
-                outputs = self.one_level.apply(call, *flat)
+                outputs = self._one_level.apply(call, *flat)
         else:
-            outputs = self.plain.apply(call, *flat)
+            outputs = self._plain.apply(call, *flat)
         assert call.outputs is not None
         return tree_unflatten(outputs, call.outputs)
+
+    def _save(self, ctx: Any, call: _Call, flat: Sequence[Any], result: Any) -> None:
+        setup_context = self.derivative()[1]
+        if setup_context is None:
+            return
+        inputs, keywords = call.arguments(flat)
+        extra = {"keyword_only_inputs": keywords} if self.signature.keyword_only else {}
+        token = scope_variable.set(self._in_setup)
+        try:
+            setup_context(ctx=ctx, inputs=inputs, output=result, **extra)
+        finally:
+            scope_variable.reset(token)
+
+    def _differentiate(
+        self, ctx: Any, call: _Call, flat_needs: Sequence[bool], flat_grads: Any
+    ) -> Sequence[Any]:
+        assert call.outputs is not None
+        needs, grads = ctx.needs_input_grad, tree_unflatten(flat_grads, call.outputs)
+        ctx.needs_input_grad, _ = tree_unflatten(flat_needs, call.inputs)
+        try:
+            result = self._gradients(ctx, grads if isinstance(grads, tuple) else (grads,))
+        finally:
+            ctx.needs_input_grad = needs
+        return _flat_grads(self.signature, result, call)
+
+    def _gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Call the overload's own backward. It must not launch: no second derivative would see that."""
+        token = scope_variable.set(self._in_backward)
+        try:
+            result = (self.derivative()[0] or self._refuse)(ctx, *grads)
+        finally:
+            scope_variable.reset(token)
+        return result if isinstance(result, tuple) else (result,)
+
+    def _refuse(self, ctx: Any, *grads: Any) -> NoReturn:
+        raise GradientError(
+            f"{self.signature.qualified_name} has no backward, so it has no gradient.\n"
+            f"Give it one with @{self.signature.name}.backward, or call it on tensors that do not require "
+            "a gradient (.detach())."
+        )
+
+    def whole(self, call: WholeCall) -> Callable[..., Any]:
+        """Make the function that records whole calls: they share `call`, and only their values are passed.
+
+        This leaves out what `Function.apply` does in Python for other calls. The node's own `apply`, which
+        would look for `backward` at each call, is replaced by it.
+        """
+        signature, by_position, derivative = self.signature, call.by_position, self.derivative
+        enter, leave, in_setup, in_backward = (
+            scope_variable.set,
+            scope_variable.reset,
+            self._in_setup,
+            self._in_backward,
+        )
+        names = signature.keyword_only
+        rest = (None,) * len(names)
+
+        def forward(ctx: Any, *flat: Any) -> Any:
+            result = call.below(flat)
+            keep = derivative()[1]
+            if keep is None:
+                return result
+            token = enter(in_setup)
+            try:
+                if names:
+                    keyword_only = dict(zip(names, flat[by_position:], strict=True))
+                    keep(ctx=ctx, inputs=flat[:by_position], output=result, keyword_only_inputs=keyword_only)
+                else:
+                    keep(ctx=ctx, inputs=flat, output=result)
+            finally:
+                leave(token)
+            return result
+
+        def backward(ctx: Any, *grads: Any) -> Any:
+            if rest:
+                ctx.needs_input_grad = ctx.needs_input_grad[:by_position]
+            differentiate = derivative()[0] or self._refuse
+            token = enter(in_backward)
+            try:
+                result = differentiate(ctx, *grads)
+            finally:
+                leave(token)
+            if type(result) is not tuple:
+                result = (result,)
+            fits = len(result) == by_position
+            for grad in result:
+                fits = fits and (grad is None or isinstance(grad, torch.Tensor))
+            return result + rest if fits else tuple(_flat_grads(signature, result, call))
+
+        function = _function(self._name, torch.autograd.Function, forward=forward, backward=backward)
+        function._backward_cls.apply = backward
+        apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+        return apply
 
 
 def _mutate(
@@ -167,156 +292,12 @@ def _refuse_forward_mode(signature: Signature, tensors: Sequence[torch.Tensor]) 
         )
 
 
-class _Rules:
-    """What recording does by an overload's own rules: keep what its backward needs, and call that.
-
-    Args:
-        derivative: Gives the rules in force; asked at each recorded call, since a backward
-            may be given after the operator was defined.
-    """
-
-    def __init__(self, signature: Signature, derivative: Callable[[], Derivative]) -> None:
-        self.signature, self.derivative = signature, derivative
-        self.name = f"{signature.namespace}_{signature.name}_{signature.overload}"
-        self.in_setup, self.in_backward = (
-            Scope(
-                place=Place.REFUSE,
-                operator=signature.qualified_name,
-                reason=f"the {part} of {signature.name}",
-            )
-            for part in ("setup_context", "backward")
-        )
-
-    def keep(self, ctx: Any, call: _Call, flat: Sequence[Any], result: Any) -> None:
-        users = self.derivative().setup_context
-        if users is None:
-            return
-        given, keywords = call.given(flat)
-        extra = {"keyword_only_inputs": keywords} if self.signature.keyword_only else {}
-        token = scope.set(self.in_setup)
-        try:
-            users(ctx=ctx, inputs=given, output=result, **extra)
-        finally:
-            scope.reset(token)
-
-    def differentiate(
-        self, ctx: Any, call: _Call, flat_needs: Sequence[bool], flat_grads: Any
-    ) -> Sequence[Any]:
-        assert call.outputs is not None
-        needs, grads = ctx.needs_input_grad, tree_unflatten(flat_grads, call.outputs)
-        ctx.needs_input_grad, _ = tree_unflatten(flat_needs, call.inputs)
-        try:
-            result = self.gradients(ctx, grads if isinstance(grads, tuple) else (grads,))
-        finally:
-            ctx.needs_input_grad = needs
-        return _flat_grads(self.signature, result, call)
-
-    def gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Call the overload's own backward. It must not launch: no second derivative would see that."""
-        token = scope.set(self.in_backward)
-        try:
-            result = (self.derivative().backward or self.refuse)(ctx, *grads)
-        finally:
-            scope.reset(token)
-        return result if isinstance(result, tuple) else (result,)
-
-    def refuse(self, ctx: Any, *grads: Any) -> NoReturn:
-        """Raise where there is no backward."""
-        raise GradientError(
-            f"{self.signature.qualified_name} has no backward, so it has no gradient.\n"
-            f"Give it one with @{self.signature.name}.backward, or call it on tensors that do not require "
-            "a gradient (.detach())."
-        )
-
-
-def recorder(signature: Signature, derivative: Callable[[], Derivative]) -> Recorder:
-    """What records the calls of one overload.
-
-    Args:
-        derivative: Gives the backward in force.
-    """
-    rules = _Rules(signature, derivative)
-
-    def forward(call: _Call, *flat: Any) -> Any:
-        outputs, call.outputs = tree_flatten(call.run(flat))
-        return tuple(outputs)
-
-    def forward_one_level(call: _Call, *flat: Any) -> Any:
-        # The transforms under this one record as well; autograd.Function switched that off.
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return forward(call, *flat)
-
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        call, *flat = inputs
-        ctx.dotcu_call = call
-        rules.keep(ctx, call, flat, tree_unflatten(output, call.outputs))
-
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return (None, *rules.differentiate(ctx, ctx.dotcu_call, ctx.needs_input_grad[1:], grads))
-
-    one_level = torch.autograd.function._SingleLevelFunction
-    rest = {"setup_context": setup_context, "backward": backward}
-    return Recorder(
-        plain=_function(rules.name, torch.autograd.Function, forward=forward, **rest),
-        one_level=_function(rules.name, one_level, forward=forward_one_level, **rest),
-        whole=partial(_record_whole, rules),
-    )
-
-
-def _record_whole(rules: _Rules, call: WholeCall) -> Callable[..., Any]:
-    """Make the function that records whole calls: they share `call`, so that only their values are handed on.
-
-    The node's own `apply`, which would look for `backward` at each call, is replaced by it.
-    """
-    signature, by_position, derivative = rules.signature, call.by_position, rules.derivative
-    enter, leave, in_setup, in_backward = scope.set, scope.reset, rules.in_setup, rules.in_backward
-    names = signature.keyword_only
-    rest = (None,) * len(names)
-
-    def forward(ctx: Any, *flat: Any) -> Any:
-        result = call.below(flat)
-        keep = derivative().setup_context
-        if keep is None:
-            return result
-        token = enter(in_setup)
-        try:
-            if names:
-                keyword_only = dict(zip(names, flat[by_position:], strict=True))
-                keep(ctx=ctx, inputs=flat[:by_position], output=result, keyword_only_inputs=keyword_only)
-            else:
-                keep(ctx=ctx, inputs=flat, output=result)
-        finally:
-            leave(token)
-        return result
-
-    def backward(ctx: Any, *grads: Any) -> Any:
-        if rest:
-            ctx.needs_input_grad = ctx.needs_input_grad[:by_position]
-        differentiate = derivative().backward or rules.refuse
-        token = enter(in_backward)
-        try:
-            result = differentiate(ctx, *grads)
-        finally:
-            leave(token)
-        if type(result) is not tuple:
-            result = (result,)
-        fits = len(result) == by_position
-        for grad in result:
-            fits = fits and (grad is None or isinstance(grad, torch.Tensor))
-        return result + rest if fits else tuple(_flat_grads(signature, result, call))
-
-    made = _function(rules.name, torch.autograd.Function, forward=forward, backward=backward)
-    made._backward_cls.apply = backward
-    apply: Callable[..., Any] = super(torch.autograd.Function, made).apply
-    return apply
-
-
 def _function(name: str, base: Any, **members: Callable[..., Any]) -> Any:
     return type(name, (base,), {key: staticmethod(member) for key, member in members.items()})
 
 
 def _flat_grads(signature: Signature, grads: Sequence[Any], call: _Call) -> list[Any]:
-    """One gradient for each flat input, from one for each positional argument.
+    """Return one gradient for each flat input, from one for each positional argument.
 
     None stands for a whole list. The dispatcher leaves out arguments that equal their default, so a
     None for such a one may be left over.
@@ -325,17 +306,17 @@ def _flat_grads(signature: Signature, grads: Sequence[Any], call: _Call) -> list
         GradientError: The gradients do not fit the arguments in number or nesting.
     """
     args, keywords = call.inputs.children()
-    given = args.children()
-    fits = len(grads) in (len(given), len(signature.arguments) - len(signature.keyword_only))
-    fits = fits and all(grad is None for grad in grads[len(given) :])
-    if not fits or not all(_fits(grad, spec) for grad, spec in zip(grads, given, strict=False)):
+    positions = args.children()
+    fits = len(grads) in (len(positions), len(signature.arguments) - len(signature.keyword_only))
+    fits = fits and all(grad is None for grad in grads[len(positions) :])
+    if not fits or not all(_fits(grad, spec) for grad, spec in zip(grads, positions, strict=False)):
         raise GradientError(
             f"the backward of {signature} returned {_described(grads)}.\n"
             "It returns one gradient for each positional argument: a tensor or None, and for a list of "
             "tensors None or a list of that length."
         )
     flat: list[Any] = []
-    for grad, spec in zip(grads, given, strict=False):
+    for grad, spec in zip(grads, positions, strict=False):
         flat += [grad] if spec.is_leaf() else [None] * spec.num_leaves if grad is None else list(grad)
     return flat + [None] * keywords.num_leaves
 
@@ -356,6 +337,6 @@ def _with_defaults(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Add the arguments that equal their default, which the dispatcher leaves out."""
     positional = [argument for argument in schema.arguments if not argument.kwarg_only]
-    given = (*args, *(argument.default_value for argument in positional[len(args) :]))
+    positions = (*args, *(argument.default_value for argument in positional[len(args) :]))
     named = {a.name: keywords.get(a.name, a.default_value) for a in schema.arguments if a.kwarg_only}
-    return given, named
+    return positions, named

@@ -1,8 +1,8 @@
-"""What a call runs: the body, the body without its launches, or the reference.
+"""Execution of a call: by the body, the body without its launches, or the reference.
 
-One body serves three times. `compute` runs it with its launches, on CUDA tensors or in the
-simulator. `allocate` runs it with its launches skipped, for the shapes and layouts that it
-would give. `refer` computes the reference and puts its values into what `allocate` gave.
+`compute` runs the body with its launches, on CUDA tensors or in the simulator. `allocate` runs it with
+its launches skipped, for the shapes and layouts of its results. `refer` computes the reference and copies
+its values into the results of `allocate`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,26 @@ from torch.utils._pytree import tree_leaves
 from dotcu import settings
 from dotcu.errors import ArgumentError, BodyError, LaunchError, ReferenceMismatch
 from dotcu.kernel import active_run, tracking_allocations
-from dotcu.kernel.context import Place, current, entering, in_body, scope, seeing_every_call
-from dotcu.kernel.cuda import fault_story
+from dotcu.kernel.driver.cuda import fault_story
+from dotcu.kernel.scope import (
+    LaunchPolicy,
+    current_scope,
+    entering_scope,
+    in_body,
+    observing_every_call,
+    scope_variable,
+)
 from dotcu.operator.samples import describe
 from dotcu.operator.schema import Body, Signature
 
 
 def skipping() -> bool:
-    """Whether an operator that calls this one is only asked for shapes."""
-    return current().place is Place.SKIP
+    """Return True inside an operator that runs for its shapes alone."""
+    return current_scope().policy is LaunchPolicy.SKIP
 
 
 def plain(value: Any) -> Any:
-    """An argument with tensors of a subclass that only names them (no `__torch_dispatch__`) as plain ones."""
+    """Return an argument with tensors of a subclass without `__torch_dispatch__` as plain tensors."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(plain, value))
     if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, torch.nn.Parameter):
@@ -40,13 +47,13 @@ def plain(value: Any) -> Any:
 
 
 def device_of(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
-    """The device of a call's first tensor."""
+    """Return the device of a call's first tensor."""
     found = (v.device for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
     return next(found, torch.device("cpu"))
 
 
 def simulating() -> bool:
-    """Whether CPU tensors are to be computed by the simulator, here and now."""
+    """Return True if the simulator computes calls on CPU tensors now."""
     return active_run() is not None or settings.current().simulate
 
 
@@ -57,17 +64,18 @@ _around_skipped: ContextVar[_Make] = ContextVar("dotcu_around_skipped_bodies", d
 
 @contextmanager
 def around_bodies(make: _Make, *, skipped: bool = False) -> Iterator[None]:
-    """Run every body that computes inside of what `make` gives, on this thread, until the block ends.
+    """Run every body that computes inside a context manager, on this thread, until the block ends.
 
-    Calls by plan run no body, so meanwhile there are none.
+    Cached calls run no body, so meanwhile every call runs its body.
 
     Args:
-        skipped: The bodies that run without their launches, too.
+        make: Returns the context manager for one body.
+        skipped: True to include the bodies that run without their launches.
     """
     token = _around.set(make)
     skipped_token = _around_skipped.set(make if skipped else _around_skipped.get())
     try:
-        with seeing_every_call():
+        with observing_every_call():
             yield
     finally:
         _around.reset(token)
@@ -82,14 +90,20 @@ def explain(name: str, error: BaseException) -> None:
 
 
 def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body with its launches, and check what it gives.
+    """Run a body with its launches, and check its result.
+
+    Args:
+        signature: The overload's signature.
+        body: Its body.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
 
     Raises:
         LaunchError: torch found in the body that a kernel before it had failed.
-        BodyError: It returned what its schema does not promise.
+        BodyError: Its result does not fit its schema.
     """
     name = signature.qualified_name
-    token = scope.set(in_body(name, device_of(args, kwargs).index))
+    token = scope_variable.set(in_body(name, device_of(args, kwargs).index))
     try:
         with _around.get()():
             result = body(*args, **kwargs)
@@ -97,41 +111,66 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
         explain(name, error)
         raise
     finally:
-        scope.reset(token)
+        scope_variable.reset(token)
     return checked(signature, result, args, kwargs)
 
 
 def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body with its launches in the simulator; what it allocates counts as unwritten."""
+    """Run a body with its launches in the simulator, which tracks what it allocates as uninitialized.
+
+    Args:
+        signature: The overload's signature.
+        body: Its body.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
+    """
     with tracking_allocations():
         return compute(signature, body, args, kwargs)
 
 
 def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body without its launches: its outputs' shapes, layouts and dtypes, without values."""
-    with entering(Place.SKIP, operator=signature.qualified_name):
+    """Run a body without its launches, for the shapes, layouts and dtypes of its outputs.
+
+    Args:
+        signature: The overload's signature.
+        body: Its body.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
+    """
+    with entering_scope(LaunchPolicy.SKIP, operator=signature.qualified_name):
         with _around_skipped.get()():
             result = body(*args, **kwargs)
         return checked(signature, result, args, kwargs)
 
 
-def require_one_place(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Refuse a call with tensors on `meta` among others: torch asks its shapes alone, so nothing would run.
+def require_one_kind_of_device(signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise for a call with tensors on `meta` among others: torch would infer shapes, and run nothing.
+
+    Args:
+        signature: The overload's signature.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
 
     Raises:
         ArgumentError: It is such a call.
     """
     plain_ones = [t for t in tree_leaves((args, kwargs)) if type(t) in (torch.Tensor, torch.nn.Parameter)]
     if len({tensor.is_meta for tensor in plain_ones}) > 1:
-        given = ", ".join(f"{describe(tensor)} on {tensor.device}" for tensor in plain_ones)
+        got = ", ".join(f"{describe(tensor)} on {tensor.device}" for tensor in plain_ones)
         raise ArgumentError(
-            f"{signature.qualified_name} got tensors with memory and tensors without: {given}.\n"
+            f"{signature.qualified_name} got tensors with memory and tensors without: {got}.\n"
             "All must be on one device; those on 'meta' have no values: x.to(device) cannot give them any."
         )
 
 
 def checked(signature: Signature, result: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Pass on what a body returned, if its schema promised that; several values as a plain tuple.
+    """Return a body's result if it fits its schema; several values as a plain tuple.
+
+    Args:
+        signature: The overload's signature.
+        result: The body's result.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
 
     Raises:
         BodyError: It returned another number of tensors, something else, or memory that is not new.
@@ -178,7 +217,15 @@ def refer(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The reference's values, in the shapes, layouts and dtypes that the body gives."""
+    """Return the reference's values, in the shapes, layouts and dtypes of the body's results.
+
+    Args:
+        signature: The overload's signature.
+        body: Its body.
+        reference: Its reference.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
+    """
     allocated = allocate(signature, body, args, kwargs)
     return fill(signature, allocated, reference(*args, **kwargs))
 
@@ -192,8 +239,15 @@ def refer_out(
 ) -> None:
     """Compute a reference that returns its result, into the arguments that the overload writes.
 
-    The body runs for its checks. It may spoil what it writes, an input too where that is the same
-    memory, so the reference is computed before.
+    The body runs for its checks. It may overwrite an input that shares memory with an output, so the
+    reference is computed before.
+
+    Args:
+        signature: The overload's signature.
+        body: Its body.
+        reference: The reference of the overload that returns the result.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
     """
     inputs = {name: value for name, value in kwargs.items() if name not in signature.outs}
     values = reference(*args, **inputs)
@@ -203,7 +257,12 @@ def refer_out(
 
 
 def fill(signature: Signature, into: Any, values: Any) -> Any:
-    """Copy a reference's values into tensors of the same structure, and give those back.
+    """Copy a reference's values into tensors of the same structure, and return those.
+
+    Args:
+        signature: The overload's signature.
+        into: A tensor, or tuples and lists of tensors.
+        values: The reference's values, in the same structure.
 
     Raises:
         ReferenceMismatch: A shape or dtype differs.

@@ -1,36 +1,145 @@
-"""Operators: what is checked and measured, and what those of a body do with their overloads."""
+"""Operators whose body launches kernels, operators that a library computes, and `dotcu.op`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from dotcu import stopwatch
+from dotcu import settings, stopwatch
 from dotcu.call_cache.native import entry
+from dotcu.errors import UsageError
+from dotcu.extension.load import library_of
 from dotcu.kernel import native
-from dotcu.operator import register, warming
-from dotcu.operator.launching import LaunchingOverload
-from dotcu.operator.overload import Overload, Tolerance
+from dotcu.operator import autograd, execution, register, schema
+from dotcu.operator.caching import CallCache, CallCacheInfo
+from dotcu.operator.overload import Overload, Registered, Tolerance, warm
 from dotcu.operator.schema import Body
 
 
 class Operator(Overload):
-    """A torch operator that dotcu checks, measures and looks into, whatever computes it.
+    """A torch operator that dotcu checks, measures and inspects, whatever computes it.
 
     Attributes:
-        overloads: Its signatures by their names, itself among them.
+        overloads: Its overloads by name, itself included.
     """
 
     overloads: dict[str, Overload]
 
 
+class LaunchingOverload(Overload):
+    """One signature whose body launches kernels: on CUDA tensors, and in the simulator for CPU tensors."""
+
+    body: Body
+
+    def __init__(
+        self,
+        body: Body,
+        *,
+        name: str,
+        overload: str = "",
+        dtypes: Sequence[torch.dtype],
+        mutates_args: Sequence[str] = (),
+        tags: Sequence[torch.Tag] = (),
+        cache_calls: bool = True,
+        tolerance: Tolerance = None,
+        base: LaunchingOperator | None = None,
+    ) -> None:
+        signature = schema.infer(body, name=name, overload=overload, mutates_args=mutates_args)
+        registration = register.define(signature, register.Origin.of(body), tags)
+        super().__init__(
+            registration, dtypes=dtypes, tolerance=tolerance, family=None if base is None else base.overloads
+        )
+        self.body = body
+        self._base = base
+        self._recorder = autograd.Recorder(signature, lambda: (self._backward, self._setup_context))
+        self._cache = CallCache(
+            signature, body, lambda: registration.operator, self._recorder, enabled=cache_calls
+        )
+        registration.implement("CUDA", self._on_cuda)
+        registration.implement("CPU", self._on_cpu)
+        registration.implement_fake(self._on_fake)
+        registration.implement("Autograd", autograd.kernel(signature, registration.operator, self._recorder))
+        self.__name__ = body.__name__
+        self.__module__ = body.__module__
+        self.__doc__ = body.__doc__
+        self.__wrapped__ = body
+
+    @property
+    def _operator(self) -> LaunchingOperator:
+        """The operator that the overload belongs to."""
+        if self._base is not None:
+            return self._base
+        assert isinstance(self, LaunchingOperator)
+        return self
+
+    def _on_cuda(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
+        if execution.skipping():
+            return self._on_fake(*args, **kwargs)
+        if not self._operator.entries_installed:
+            self._operator.install_entries(execution.device_of(args, kwargs))
+        return execution.compute(self.signature, self._computing, args, kwargs)
+
+    @property
+    def _computing(self) -> Body:
+        """The body; in the debug mode, the comparison of the body with its recorded calls."""
+        return self._cache.compare if settings.current().check_replay else self.body
+
+    def _on_cpu(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = execution.plain(args), {name: execution.plain(value) for name, value in kwargs.items()}
+        if execution.skipping():
+            return self._on_fake(*args, **kwargs)
+        reference = self.reference_function
+        if reference is None or execution.simulating():
+            return execution.simulate(self.signature, self._computing, args, kwargs)
+        if self.functional is not None:
+            return execution.refer_out(self.signature, self.body, reference, args, kwargs)
+        if self.signature.mutates:
+            return reference(*args, **kwargs)
+        return execution.refer(self.signature, self._fake or self.body, reference, args, kwargs)
+
+    def _on_fake(self, *args: Any, **kwargs: Any) -> Any:
+        execution.require_one_kind_of_device(self.signature, args, kwargs)
+        if self._fake is not None:
+            return self._fake(*args, **kwargs)
+        return execution.allocate(self.signature, self.body, args, kwargs)
+
+    def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
+        decorator = super().autocast(dtype)
+        self._operator.entries_installed = False  # the entry must know that torch casts
+        return decorator
+
+    @property
+    def call_cache(self) -> CallCacheInfo:
+        return self._cache.info()
+
+    @property
+    def uncacheable(self) -> str:
+        return "" if self._cache.enabled else "declared cache_calls=False"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return self.__name__ if self._base is None else (_overload_of, (self._base, self.signature.overload))
+
+    def __repr__(self) -> str:
+        if execution.simulating() or self.reference_function is None:
+            runs = "the body, in the simulator"
+        else:
+            runs = "the reference"
+        return f"<dotcu.op {self.signature}; on CPU tensors it runs {runs}>"
+
+
+def _overload_of(operator: LaunchingOperator, name: str) -> Overload:
+    return operator.overloads[name]
+
+
 class LaunchingOperator(LaunchingOverload, Operator):
-    """A torch operator made of a Python function that launches kernels.
+    """A torch operator of a Python function that launches kernels.
 
     Calling it picks among its overloads by the arguments, as `torch.ops` does. A call that names
     `out=` returns `out`.
@@ -44,24 +153,23 @@ class LaunchingOperator(LaunchingOverload, Operator):
         dtypes: Any,
         mutates_args: Any,
         tags: Any,
-        replay: bool,
+        cache_calls: bool,
         tolerance: Tolerance,
     ) -> None:
-        self.taken = False
+        self.entries_installed = False
         self._launching: dict[str, LaunchingOverload] = {"": self}
-        self._wanted = replay
         super().__init__(
             body,
             name=name,
             dtypes=dtypes,
             mutates_args=mutates_args,
             tags=tags,
-            replay=replay,
+            cache_calls=cache_calls,
             tolerance=tolerance,
         )
         self.overloads = {"": self}
         self._call: Any = register.packet(self.signature)
-        _follow(self)
+        _redirect_earlier(self)
 
     def overload(
         self, name: str, *, mutates_args: Sequence[str] = (), tags: Sequence[torch.Tag] = ()
@@ -75,55 +183,50 @@ class LaunchingOperator(LaunchingOverload, Operator):
         """
 
         def decorate(body: Body) -> LaunchingOverload:
-            made = LaunchingOverload(
+            added = LaunchingOverload(
                 body,
                 name=self.signature.packet_name,
                 overload=name,
                 dtypes=self.dtypes,
                 mutates_args=mutates_args,
                 tags=tags,
-                replay=self._wanted,
+                cache_calls=self._cache.enabled,
                 tolerance=self.tolerance,
                 base=self,
             )
-            self.overloads[name] = self._launching[name] = made
-            self.retake_calls()
+            self.overloads[name] = self._launching[name] = added
+            self.entries_installed = False
             register.refresh(self.signature)
             for each in self.overloads.values():
                 each.resolve()
             self._call = register.packet(self.signature)
-            _follow(self)
-            return made
+            _redirect_earlier(self)
+            return added
 
         return decorate
 
-    def retake_calls(self) -> None:
-        """Put entries anew at the next call on GPU tensors."""
-        self.taken = False
-
-    def take_calls(self, device: torch.device) -> None:
-        """Let native code take calls on tensors of a GPU, from the first one on."""
-        if self.taken:
+    def install_entries(self, device: torch.device) -> None:
+        """Let native code take calls on tensors of a GPU: at the first call, and after overloads change."""
+        if self.entries_installed:
             return
-        self.taken = True
+        self.entries_installed = True
         with stopwatch.during("replay"):
             reason = native.prepare(device)
             if reason:
                 for overload in self._launching.values():
-                    overload._replays.refuse(reason)
+                    overload._cache.refuse(reason)
             else:
-                self._take()
+                self._put_entries()
 
-    def _take(self) -> None:
+    def _put_entries(self) -> None:
         """Put entries before every overload, and before the packet that chooses among them."""
-        overloads = list(self._launching.values())
-        for overload in overloads:
-            plans = overload._replays.open()
-            register.take_calls(overload.torch_op, partial(entry, [plans], autocasts=overload.autocasts))
-        every = [overload._replays.open() for overload in overloads]
-        autocasts = any(overload.autocasts for overload in overloads)
+        caches = {name: overload._cache.open() for name, overload in self._launching.items()}
+        for name, overload in self._launching.items():
+            entry_of = partial(entry, [caches[name]], autocasts=overload.autocasts)
+            register.put_before(overload.torch_op, entry_of)
+        autocasts = any(overload.autocasts for overload in self._launching.values())
         packet = register.packet(self.signature)
-        register.take_calls(packet, partial(entry, every, autocasts=autocasts))
+        register.put_before(packet, partial(entry, list(caches.values()), autocasts=autocasts))
 
     def warm(self) -> None:
         """Compile and load every kernel that the samples of the operator and of its overloads reach.
@@ -135,7 +238,7 @@ class LaunchingOperator(LaunchingOverload, Operator):
             UsageError: An overload has no samples; the others are warm.
             CaptureError: A CUDA graph is being captured.
         """
-        warming.warm(list(self.overloads.values()), self.signature.name)
+        warm(list(self.overloads.values()), self.signature.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._call if is_dynamo_compiling() else self._call._op  # the packet's Python is for traces
@@ -152,9 +255,226 @@ class LaunchingOperator(LaunchingOverload, Operator):
 _operators: dict[str, WeakSet[LaunchingOperator]] = {}
 
 
-def _follow(operator: LaunchingOperator) -> None:
-    """Let objects of earlier definitions of the same name call the one that is in force."""
-    family = _operators.setdefault(operator.signature.packet_name, WeakSet())
-    family.add(operator)
-    for earlier in family:  # calls of a stale object reach the definition in force
+def _redirect_earlier(operator: LaunchingOperator) -> None:
+    """Let objects of earlier definitions of the same name call the one in force."""
+    definitions = _operators.setdefault(operator.signature.packet_name, WeakSet())
+    definitions.add(operator)
+    for earlier in definitions:
         earlier._call = operator._call
+
+
+class ExistingOperator(Operator):
+    """One overload of an operator that a library computes.
+
+    Calling it calls the library: its CPU kernel for CPU tensors, its CUDA kernel for CUDA tensors.
+    """
+
+    def __init__(
+        self,
+        registration: register.Registration,
+        *,
+        dtypes: Sequence[torch.dtype],
+        tags: Sequence[torch.Tag] = (),
+        tolerance: Tolerance = None,
+    ) -> None:
+        super().__init__(registration, dtypes=dtypes, tolerance=tolerance)
+        self.overloads = {self.signature.overload: self}
+        self._tags = frozenset(tags)
+        self._recorded = False
+        self.__module__ = registration.origin.module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        overload: Any = self._call  # only a trace needs the overload's own Python
+        return (overload if is_dynamo_compiling() else overload._op)(*args, **kwargs)
+
+    def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the shapes, for torch.compile: of the library's results, without values.
+
+        Raises:
+            UsageError: The library has a fake or Meta kernel of its own, or a kernel that serves as one.
+        """
+        if self._fake is None:
+            self._refuse_second("fake", "fake kernel", has=self._registration.has_own_fake)
+            self._registration.implement_fake(self._faked)
+        return super().fake(function)
+
+    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the gradient, with torch.library.register_autograd's meaning. A launch in it is refused.
+
+        Raises:
+            SchemaError: The operator writes its arguments, or takes a tensor by keyword only.
+            UsageError: The library has a kernel for autograd.
+        """
+        if not self._recorded:
+            self._refuse_second("backward", "gradient", has=self._registration.differentiates)
+        super().backward(function)
+        if not self._recorded:
+            recorder = autograd.Recorder(self.signature, lambda: (self._backward, self._setup_context))
+            kernel = autograd.kernel(self.signature, self._registration.operator, recorder)
+            self._registration.implement("Autograd", kernel)
+            self._recorded = True
+        return function
+
+    def vmap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Give a batching rule for torch.func.vmap, with torch.library.register_vmap's meaning.
+
+        Raises:
+            SchemaError: The operator takes a tensor by keyword only.
+            UsageError: The library has a batching rule.
+        """
+        if self._vmap is None:
+            self._refuse_second("vmap", "batching rule", has=self._registration.batches)
+        return super().vmap(function)
+
+    def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
+        """Let `torch.autocast` cast floating inputs, float64 apart, to `dtype`.
+
+        Raises:
+            UsageError: The library has a rule for autocast; or autocast knows no such dtype.
+        """
+        self._refuse_second("autocast", "rule for autocast", has=self._registration.autocasts)
+        return super().autocast(dtype)
+
+    def _refuse_second(self, method: str, what: str, *, has: bool) -> None:
+        if has:
+            raise UsageError(
+                f"{self.qualified_name} has a {what} already: its library, or another module, registered it, "
+                f"and torch takes one.\nRemove what @{self.__name__}.{method} decorates here: `dotcu check` "
+                "uses the registered one."
+            )
+
+    def _faked(self, *args: Any, **kwargs: Any) -> Any:
+        assert self._fake is not None
+        return self._fake(*args, **kwargs)
+
+    @property
+    def library(self) -> Path | None:
+        """The file of the library, where `dotcu.load_native` loaded it."""
+        return library_of(self.qualified_name)
+
+    @property
+    def tags(self) -> frozenset[torch.Tag]:
+        """The library's tags, and those given to `dotcu.op.existing`."""
+        return super().tags | self._tags
+
+    @property
+    def has_backward(self) -> bool:
+        """True if it has a gradient, of `backward` or of the library."""
+        return super().has_backward or (self._registration.differentiates and not self.signature.mutates)
+
+    @property
+    def has_vmap(self) -> bool:
+        """True if it has a batching rule, of `vmap` or of the library."""
+        return super().has_vmap or self._registration.batches
+
+    def __repr__(self) -> str:
+        return f"<dotcu.op.existing {self.signature}; a library computes it>"
+
+
+class OpDecorator:
+    """Make a torch operator of a function that allocates its result and launches kernels: `@dotcu.op(...)`.
+
+    `dotcu.op.existing(name)` describes an operator that a library has registered. See `Op.__call__` and
+    `Op.existing` for the arguments of each.
+    """
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        dtypes: Sequence[torch.dtype] = (torch.float32,),
+        mutates_args: Sequence[str] = (),
+        tags: Sequence[torch.Tag] = (),
+        cache_calls: bool = True,
+        tolerance: Tolerance = None,
+    ) -> Callable[[Body], LaunchingOperator]:
+        """Make a torch operator of a function that allocates its result and launches kernels.
+
+        The schema comes from the annotations. The body runs on CUDA tensors, in the simulator for CPU
+        tensors, and without its launches where torch asks for shapes. It is a function of shapes, strides,
+        dtypes and devices: it keeps no tensor and reads no pointer and no value. Defining the same name
+        again from the same file and function replaces it.
+
+        Args:
+            name: `"namespace::name"`, as `torch.ops` will know it.
+            dtypes: The dtypes that `check` and `bench` try.
+            mutates_args: Arguments that the body writes, as in torch.library; it then returns nothing.
+            tags: torch's tags for the operator.
+            cache_calls: Trace a body that only allocates and launches once for each combination of types
+                and branches, and serve later calls from that recording without running the body.
+            tolerance: The relative error that `check` allows instead of the bound that it computes, for all
+                dtypes or by dtype. Reports show it.
+
+        Raises:
+            SchemaError: torch cannot turn the annotations into a schema.
+            DuplicateOperator: Another file, module or function has defined the name.
+            UsageError: The name, `dtypes` or `tolerance` has the wrong form.
+        """
+        schema.split_name(name)  # also where dotcu.op decorates without being called
+        _require_dtypes(f"dotcu.op({name!r})", dtypes)
+        _require_tolerance(f"dotcu.op({name!r})", tolerance)
+
+        def decorate(body: Body) -> LaunchingOperator:
+            return LaunchingOperator(
+                body,
+                name=name,
+                dtypes=dtypes,
+                mutates_args=mutates_args,
+                tags=tags,
+                cache_calls=cache_calls,
+                tolerance=tolerance,
+            )
+
+        return decorate
+
+    def existing(
+        self,
+        name: str,
+        *,
+        dtypes: Sequence[torch.dtype] = (torch.float32,),
+        tags: Sequence[torch.Tag] = (),
+        tolerance: Tolerance = None,
+    ) -> ExistingOperator:
+        """Describe an operator that a library has registered, for `check` and `bench`.
+
+        The library still computes it, on the CPU and on a GPU, and its schema stays. `reference`, `samples`
+        and `work` are known to dotcu alone. A `fake`, a `backward`, a `vmap` and an `autocast` are registered
+        with torch, and refused where the library has its own.
+
+        Args:
+            name: `"namespace::name"`, or `"namespace::name.overload"` for one overload.
+            dtypes: The dtypes that `check` and `bench` try.
+            tags: Tags besides those of the library; torch does not learn of them.
+            tolerance: The relative error that `check` allows instead of the bound that it computes, for all
+                dtypes or by dtype. Reports show it.
+
+        Raises:
+            UsageError: No library has registered the name or the overload, or dotcu.op has; or the name,
+                `dtypes` or `tolerance` has the wrong form.
+            SchemaError: A result cannot be compared: it is a number, say, or a view of an argument.
+        """
+        names = schema.split_qualified_name(name)
+        _require_dtypes(f"dotcu.op.existing({name!r})", dtypes)
+        _require_tolerance(f"dotcu.op.existing({name!r})", tolerance)
+        signature = schema.read(register.find(*names)._schema)
+        registration = register.adopt(signature, register.Origin.of_caller(1))
+        return ExistingOperator(registration, dtypes=dtypes, tags=tags, tolerance=tolerance)
+
+
+op: OpDecorator = OpDecorator()
+
+
+def _require_dtypes(call: str, dtypes: Sequence[torch.dtype]) -> None:
+    if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
+        raise UsageError(
+            f"{call}: dtypes takes several torch dtypes (got {dtypes!r}).\nType: dtypes=(torch.float32,)"
+        )
+
+
+def _require_tolerance(call: str, tolerance: Tolerance) -> None:
+    for value in tolerance.values() if isinstance(tolerance, Mapping) else (tolerance,):
+        if value is not None and not 0 <= value <= 1:  # NaN is neither
+            raise UsageError(
+                f"{call}: tolerance takes a relative error from 0 to 1 (got {value!r}).\n"
+                "Type: tolerance=1e-3, or {torch.float16: 1e-3} for one dtype."
+            )

@@ -1,35 +1,40 @@
-"""One signature of an operator, and what was said of it."""
+"""Overloads: one signature of an operator, with its reference, backward, samples and more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from dotcu.errors import SchemaError, UsageError
-from dotcu.operator import autograd, register, warming
-from dotcu.operator.replaying import Replay
+from dotcu.kernel import simulate
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.driver.fork import require_own_cuda
+from dotcu.kernel.scope import refuse_captured_warming
+from dotcu.operator import autograd, register
+from dotcu.operator.caching import CallCacheInfo
 from dotcu.operator.samples import Sample, SampleFunction
 from dotcu.operator.schema import Body, Signature
 
 Tolerance = float | Mapping[torch.dtype, float] | None
-"""A relative error that `check` allows: one for all dtypes, or some for each; None to have it found."""
+"""The relative error that `check` allows: one for all dtypes, or by dtype; None to compute it."""
 
 WorkFunction = Callable[..., tuple[int, int]]
 Registered = TypeVar("Registered")
 
 
 class Overload:
-    """One signature of an operator, and what was said of it: reference, backward, samples and more.
+    """One signature of an operator, with its reference, backward, samples and more.
 
     Each of the methods `reference`, `backward`, `setup_context`, `samples`, `fake`, `vmap` and `work`
-    decorates one function and gives it back. Calling the overload calls the operator.
+    decorates one function and returns it. Calling the overload calls the operator.
     """
 
     body: Body | None = None
-    """The function that it was made of; None where a library computes it."""
+    """The decorated function; None if a library computes the operator."""
 
     def __init__(
         self,
@@ -45,7 +50,8 @@ class Overload:
         self._beside = family
         self._registration = registration
         self._reference: Callable[..., Any] | None = None
-        self._derivative = autograd.Derivative()
+        self._backward: autograd.Backward | None = None
+        self._setup_context: autograd.SetupContext | None = None
         self._samples: SampleFunction | None = None
         self._fake: Callable[..., Any] | None = None
         self._vmap: Callable[..., Any] | None = None
@@ -54,7 +60,7 @@ class Overload:
         self.__name__ = self.signature.name
 
     def resolve(self) -> None:
-        """Call what `torch.ops` has of this overload now."""
+        """Call the overload that `torch.ops` has now."""
         self._call = self._registration.operator
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -62,17 +68,15 @@ class Overload:
         return self._written(kwargs) if self.signature.outs else result
 
     def _written(self, kwargs: dict[str, Any]) -> Any:
-        """What the Python call of an `out=` overload gives: the tensors that were written."""
+        """Return the tensors that a call of an `out=` overload has written."""
         outs = tuple(kwargs[name] for name in self.signature.outs)
         return None if not outs else outs[0] if len(outs) == 1 else outs
 
-    # What was said of it.
-
     def reference(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the operator in plain PyTorch: the oracle, and what a call on CPU tensors computes.
+        """Set the operator in plain PyTorch: the oracle of `check`, and the result of calls on CPU tensors.
 
-        It takes the operator's arguments. For an operator that writes its arguments it writes them too; an
-        overload `out` or `Scalar_out` has none of its own: that of the operator or of `Scalar` serves.
+        It takes the operator's arguments, and writes those that the operator writes. An overload `out` or
+        `Scalar_out` has none of its own: that of the operator or of `Scalar` serves.
 
         Raises:
             UsageError: The overload is such a one.
@@ -87,7 +91,7 @@ class Overload:
         return function
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the gradient, with torch.library.register_autograd's meaning.
+        """Set the backward, with torch.library.register_autograd's meaning.
 
         `function(ctx, *grads)` returns one gradient, or None, for each positional argument. It may call
         operators, this one too, but no kernel: a launch in it raises `TracedLaunchError`.
@@ -104,31 +108,29 @@ class Overload:
                 f"{self.signature} {why}, so it cannot have a backward.\n"
                 "A gradient is for positional tensors of an operator that returns its result."
             )
-        self._derivative = autograd.Derivative(
-            backward=function, setup_context=self._derivative.setup_context
-        )
+        self._backward = function
         return function
 
     def setup_context(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Give what a call keeps for its backward: `function(ctx, inputs, output)`.
+        """Set the function that saves for the backward: `function(ctx, inputs, output)`.
 
-        An operator with keyword-only arguments gets them as `keyword_only_inputs`.
+        Keyword-only arguments are passed as `keyword_only_inputs`.
         """
-        self._derivative = autograd.Derivative(backward=self._derivative.backward, setup_context=function)
+        self._setup_context = function
         return function
 
     def samples(self, function: SampleFunction) -> SampleFunction:
-        """Give what `check` and `bench` call it with: `function(device, dtype)` yields `Sample`s."""
+        """Set the arguments for `check` and `bench`: `function(device, dtype)` yields `Sample`s."""
         self._samples = function
         return function
 
     def fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the shapes where the body cannot: where its result's shape hangs on values."""
+        """Set the fake kernel, for a result whose shape depends on values, which the body cannot give."""
         self._fake = function
         return function
 
     def vmap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a batching rule for torch.func.vmap, with torch.library.register_vmap's meaning.
+        """Set the batching rule for torch.func.vmap, with torch.library.register_vmap's meaning.
 
         `function(info, in_dims, *args, **kwargs)` returns the result and its `out_dims`; it may call
         operators, this one too. Without a rule torch calls the operator for each element, and warns.
@@ -140,7 +142,7 @@ class Overload:
         if by_keyword:
             raise SchemaError(
                 f"{self.signature} takes {by_keyword[0]} by keyword only, so it cannot have a "
-                "batching rule.\nA rule is told the batch dimensions of positional tensors: make it one."
+                "batching rule.\nA rule gets the batch dimensions of positional tensors: make it one."
             )
         if self._vmap is None:
             self._registration.implement_vmap(self._batched)
@@ -154,7 +156,7 @@ class Overload:
     def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
         """Let `torch.autocast` cast floating inputs, float64 apart, to `dtype`.
 
-        Takes effect by the call alone; as a decorator it gives the decorated function back.
+        The call alone has this effect; as a decorator it returns the decorated function.
         """
         if dtype not in (torch.bfloat16, torch.float16, torch.float32):
             raise UsageError(
@@ -165,11 +167,9 @@ class Overload:
         return lambda function: function
 
     def work(self, function: WorkFunction) -> WorkFunction:
-        """Give the bytes moved and the FLOPs of a call: `function(*args, **kwargs) -> (bytes, flops)`."""
+        """Set the work of a call in bytes moved and FLOPs: `function(*args, **kwargs) -> (bytes, flops)`."""
         self._work = function
         return function
-
-    # What others ask.
 
     @property
     def qualified_name(self) -> str:
@@ -183,7 +183,7 @@ class Overload:
 
     @property
     def library(self) -> Path | None:
-        """The file of the library that computes it; None where a body does, or nobody knows the file."""
+        """The file of the library that computes it; None if a body does, or the file is unknown."""
         return None
 
     @property
@@ -210,55 +210,55 @@ class Overload:
 
     @property
     def autocasts(self) -> bool:
-        """Whether it has a rule for autocast, whoever gave it."""
+        """True if it has a rule for autocast, of dotcu or of a library."""
         return self._registration.autocasts
 
     @property
-    def replay(self) -> Replay:
-        """How calls on a GPU are replayed so far: how many plans there are, and why a call had none."""
-        return Replay(path="no plans", plans=0, reasons=(self.unreplayed,))
+    def call_cache(self) -> CallCacheInfo:
+        """The state of its call cache: the number of recorded calls, and why calls were not recorded."""
+        return CallCacheInfo(status="never cached", recorded=0, reasons=(self.uncacheable,))
 
     @property
-    def unreplayed(self) -> str:
-        """Why no call is ever replayed; empty where calls may be."""
-        return "a library computes it, so there is no body to make plans of"
+    def uncacheable(self) -> str:
+        """The reason why calls are never cached; empty if they may be."""
+        return "a library computes it, so there is no body to trace"
 
     @property
     def has_fake(self) -> bool:
-        """Whether a fake was given, since the body reads values."""
+        """True if `fake` was called: the body reads values."""
         return self._fake is not None
 
     @property
     def has_backward(self) -> bool:
-        """Whether a backward was given."""
-        return self._derivative.backward is not None
+        """True if it has a backward."""
+        return self._backward is not None
 
     @property
     def has_vmap(self) -> bool:
-        """Whether it has a batching rule."""
+        """True if it has a batching rule."""
         return self._vmap is not None
 
     @property
     def lacks_fake(self) -> bool:
-        """Whether nothing tells torch.compile what a call gives."""
+        """True if torch.compile cannot infer its results' shapes."""
         return not self._registration.fakes
 
     @property
     def has_samples(self) -> bool:
-        """Whether samples of its own were given."""
+        """True if it has samples of its own."""
         return self._samples is not None
 
     def make_samples(self, device: torch.device, dtype: torch.dtype) -> Iterable[Sample]:
-        """The samples that were given, for a device and dtype; none where no function was given."""
+        """Return its samples for a device and dtype; none if it has no `samples` function."""
         return () if self._samples is None else self._samples(device, dtype)
 
     @property
     def declares_work(self) -> bool:
-        """Whether a `work` function says what a call does: its own, or that of `functional`."""
+        """True if there is a `work` function: its own, or that of `functional`."""
         return self._work is not None or (self.functional is not None and self.functional.declares_work)
 
     def work_of(self, sample: Sample, result: Any) -> tuple[int, int]:
-        """Bytes moved and FLOPs of a call; without a `work` function, every tensor once and no FLOPs."""
+        """Return bytes moved and FLOPs of a call; without `work`, every tensor once and no FLOPs."""
         if self._work is not None:
             return self._work(*sample.args, **sample.kwargs)
         if self.functional is not None and self.declares_work:
@@ -282,10 +282,95 @@ class Overload:
         Note:
             Synchronizes. torch's random numbers and the current device stay as they were.
         """
-        warming.warm([self], self.signature.name)
+        warm([self], self.signature.name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Overload:
-        return self  # like a function: there is one of it
+        return self  # like a function, it is not copied
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self.__name__
+
+
+# Warming: call operators beforehand, so that later calls load nothing.
+
+
+def warm(overloads: Iterable[Overload], name: str) -> None:
+    """Call each overload with all of its samples on every device, and its backward where it has one.
+
+    torch's random numbers, the current device and whether gradients are recorded stay as they were.
+
+    Args:
+        overloads: An overload that writes what another returns is called on the samples of that one.
+        name: What the user calls the operator, for messages.
+
+    Raises:
+        UsageError: An overload has no samples; the others have been warmed.
+    """
+    require_own_cuda(f"{name}.warm()")
+    if cuda.capturing():
+        refuse_captured_warming(name)
+    count = torch.cuda.device_count() if cuda.available() else 0
+    devices = [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]
+    silent: dict[str, None] = {}
+    with torch.random.fork_rng(range(count), device_type="cuda"):
+        for device in devices:
+            with simulate() if device.type == "cpu" else torch.cuda.device(device):
+                silent |= {o.qualified_name: None for o in overloads if not _warm_on(o, device)}
+    if silent:
+        raise _without_samples(list(silent), name)
+
+
+def _warm_on(overload: Overload, device: torch.device) -> int:
+    """Call an overload with its samples on one device; return the number of calls."""
+    calls = 0
+    for dtype in overload.dtypes:
+        for sample in _samples(overload, device, dtype):
+            calls += 1
+            _call(overload, sample)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return calls
+
+
+def _samples(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
+    own = list(overload.make_samples(device, dtype))
+    twin = overload.functional
+    if own or twin is None:
+        yield from own
+        return
+    for sample in twin.make_samples(device, dtype):
+        with torch.no_grad():
+            result = twin(*sample.args, **sample.kwargs)
+        results = result if isinstance(result, tuple) else (result,)
+        outs = dict(zip(overload.signature.outs, map(torch.empty_like, results), strict=False))
+        yield Sample(*sample.args, **{**sample.kwargs, **outs})
+
+
+def _call(overload: Overload, sample: Sample) -> None:
+    if not overload.has_backward:
+        with torch.no_grad():
+            overload(*sample.args, **sample.kwargs)
+        return
+    inputs = sample.map_tensors(_requiring_grad)
+    with torch.enable_grad():
+        results = _differentiable(overload(*inputs.args, **inputs.kwargs))
+        leaves = _differentiable(inputs.tensors)
+        if results and leaves:
+            ones = [torch.ones_like(result) for result in results]
+            torch.autograd.grad(results, leaves, ones, allow_unused=True)
+
+
+def _requiring_grad(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.is_floating_point())
+
+
+def _differentiable(values: Any) -> list[torch.Tensor]:
+    return [v for v in tree_leaves(values) if isinstance(v, torch.Tensor) and v.requires_grad]
+
+
+def _without_samples(silent: list[str], name: str) -> UsageError:
+    return UsageError(
+        f"{name}.warm() calls operators with their samples, and there are none of {', '.join(silent)}.\n"
+        f"Give it some with @{name}.samples, or warm kernels instead of operators: kernels.warm().\n"
+        "Or call it once, before a capture, with the dtypes that it will get."
+    )

@@ -1,7 +1,7 @@
-"""The dispatcher: the only place that registers anything with torch.
+"""The dispatcher: the only module that registers anything with torch.
 
 Each overload is defined and implemented through its own `torch.library.Library` fragment (not
-`custom_op`, which costs three times as much per call), so that it can be taken back whole when
+`custom_op`, which costs three times as much per call), so that it can be removed as a whole when
 a notebook or `dotcu watch` defines it again.
 """
 
@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,12 +26,12 @@ Kernel = Callable[..., Any]
 _AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
 _AUTOGRAD_KEYS = ("Autograd", "AutogradCUDA", "AutogradCPU")
 _DECOMPOSES = "CompositeImplicitAutograd"
-"""The key of a kernel that calls torch's operators, whatever it is called for."""
+"""The key of a kernel that calls torch's operators, for every device and purpose."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where an operator was defined: two definitions of one origin replace each other."""
+    """The place of an operator's definition in the source."""
 
     module: str
     qualname: str
@@ -39,7 +40,7 @@ class Origin:
 
     @staticmethod
     def of(body: Body) -> Origin:
-        """The place of a function in its source."""
+        """Return the place of a function."""
         code = inspect.unwrap(body).__code__
         return Origin(
             module=body.__module__,
@@ -50,7 +51,7 @@ class Origin:
 
     @staticmethod
     def of_caller(depth: int) -> Origin:
-        """The place of the code that called, so many calls above who asks."""
+        """Return the place of the code that is `depth` calls above the one that asks."""
         frame = sys._getframe(depth + 1)
         return Origin(
             module=frame.f_globals.get("__name__", "__main__"),
@@ -60,8 +61,15 @@ class Origin:
         )
 
     def replaces(self, other: Origin) -> bool:
-        """Whether a definition here is the same function as one there, written again."""
-        return (self.module, self.qualname) == (other.module, other.qualname)
+        """Return True if a definition here is that function again: of the same file, or of a notebook's cell.
+
+        Two files may have one module name: `ops.py` of two folders. A cell has a file name of its own each
+        time, and no file.
+        """
+        same = (self.module, self.qualname) == (other.module, other.qualname)
+        return same and (
+            self.file == other.file or not (Path(self.file).exists() and Path(other.file).exists())
+        )
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -69,7 +77,7 @@ class Origin:
 
 @dataclass(kw_only=True)
 class Registration:
-    """One overload's place in the dispatcher, until `withdraw`."""
+    """One overload in the dispatcher, until `withdraw`."""
 
     signature: Signature
     origin: Origin
@@ -83,40 +91,40 @@ class Registration:
 
     @property
     def keyword_tensors(self) -> list[str]:
-        """The arguments that are tensors, or lists of them, and given by keyword only."""
+        """The keyword-only arguments that are tensors or lists of them."""
         arguments = self.operator._schema.arguments
         return [a.name for a in arguments if a.kwarg_only and "Tensor" in str(a.type)]
 
     def has(self, keys: Iterable[str]) -> bool:
-        """Whether anybody has registered a kernel for one of some dispatch keys."""
+        """Return True if a kernel is registered for one of some dispatch keys."""
         has = torch._C._dispatch_has_kernel_for_dispatch_key
         return any(has(self.signature.qualified_name, key) for key in keys)
 
     @property
     def autocasts(self) -> bool:
-        """Whether anybody has registered a kernel for autocast."""
+        """True if a kernel for autocast is registered."""
         return self.has(_AUTOCAST_KEYS.values())
 
     @property
     def differentiates(self) -> bool:
-        """Whether anybody has registered a kernel for autograd, or one that torch differentiates through."""
+        """True if a kernel for autograd is registered, or one that torch differentiates through."""
         return self.has((*_AUTOGRAD_KEYS, _DECOMPOSES))
 
     @property
     def batches(self) -> bool:
-        """Whether anybody has registered a batching rule, or a kernel that torch batches through."""
+        """True if a batching rule is registered, or a kernel that torch batches through."""
         return self.has(("FuncTorchBatched", _DECOMPOSES))
 
     @property
     def has_own_fake(self) -> bool:
-        """Whether anybody has registered what computes shapes, beside which torch takes no other."""
+        """True if a fake kernel is registered; torch takes no second one."""
         name = self.signature.qualified_name
-        told = torch._library.simple_registry.singleton.find(name).fake_impl.kernel
-        return told is not None or self.has(("Meta", _DECOMPOSES))
+        fake = torch._library.simple_registry.singleton.find(name).fake_impl.kernel
+        return fake is not None or self.has(("Meta", _DECOMPOSES))
 
     @property
     def fakes(self) -> bool:
-        """Whether torch can tell what a call gives: by a fake, or by a kernel for every device."""
+        """True if torch can infer a result's shape: by a fake, or by a kernel for every device."""
         return self.has_own_fake or self.has(("CompositeExplicitAutograd",))
 
     def implement(self, key: str, kernel: Kernel) -> None:
@@ -124,7 +132,7 @@ class Registration:
         self.library.impl(_implementation_name(self.signature), kernel, key)
 
     def implement_fake(self, fake: Kernel) -> None:
-        """Register what computes shapes, for the Meta key and for fake tensors."""
+        """Register the fake kernel, for the Meta key and for fake tensors."""
         torch.library.register_fake(
             self.signature.qualified_name, fake, lib=self.library, allow_override=True
         )
@@ -143,10 +151,16 @@ _live: dict[str, Registration] = {}
 
 
 def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> Registration:
-    """Define an overload; one from the same module and function is replaced.
+    """Define an overload; an earlier definition of the same function is replaced.
+
+    Args:
+        signature: The overload's signature.
+        origin: The place of its definition.
+        tags: torch's tags for it.
+
 
     Raises:
-        DuplicateOperator: Another place has defined it; names both.
+        DuplicateOperator: Another file or function has defined it; names both.
     """
     name = signature.qualified_name
     before = _live.get(name)
@@ -166,7 +180,7 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
 
 
 def withdraw(registration: Registration) -> None:
-    """Take an overload out of the dispatcher, and the entries from before what torch calls for it."""
+    """Remove an overload from the dispatcher, and the entries before what torch calls for it."""
     for operator in (registration.operator, packet(registration.signature)):
         operator._op = getattr(operator._op, "fallback", operator._op)
     registration.library._destroy()
@@ -174,42 +188,50 @@ def withdraw(registration: Registration) -> None:
 
 
 def withdraw_of(modules: Container[str]) -> None:
-    """Take out every overload that functions of some modules have defined, and what they gave to others."""
+    """Remove every overload that functions of some modules define, and what these modules added to others."""
     for registration in [each for each in _live.values() if each.origin.module in modules]:
         withdraw(registration)
         refresh(registration.signature)
-    for key in [each for each in _adopted if each[1] in modules]:
-        _adopted.pop(key).library._destroy()
+    for adopted in [each for each in _adopted if each.origin.module in modules]:
+        _adopted.remove(adopted)
+        adopted.library._destroy()
 
 
-# ------------------------------------------------------------------ operators of other libraries
+# Operators of other libraries.
 
 
-_adopted: dict[tuple[str, str], Registration] = {}
-"""By qualified name, and the module that described the operator."""
+_adopted: list[Registration] = []
 
 
 def adopt(signature: Signature, origin: Origin) -> Registration:
-    """Let more be registered for an operator that is there; what its module has given it before goes."""
-    key = signature.qualified_name, origin.module
-    if key in _adopted:
-        _adopted.pop(key).library._destroy()
+    """Return a registration for an operator of another library, in place of an earlier one from here."""
+    name = signature.qualified_name
+    for earlier in [r for r in _adopted if r.signature.qualified_name == name and origin.replaces(r.origin)]:
+        _adopted.remove(earlier)
+        earlier.library._destroy()
     library = Library(signature.namespace, "FRAGMENT")
-    _adopted[key] = Registration(signature=signature, origin=origin, library=library)
-    return _adopted[key]
+    registration = Registration(signature=signature, origin=origin, library=library)
+    _adopted.append(registration)
+    return registration
 
 
 def find(namespace: str, name: str, overload: str) -> Any:
-    """The `torch._ops.OpOverload` that another library has registered.
+    """Return the `torch._ops.OpOverload` that another library has registered.
+
+    Args:
+        namespace: The operator's namespace.
+        name: Its name.
+        overload: The overload's name; empty for the default one.
+
 
     Raises:
-        UsageError: There is none, or dotcu.op has defined it; says what there is.
+        UsageError: There is none, or dotcu.op has defined it; lists the existing ones.
     """
     own = next((r for r in _live.values() if r.signature.packet_name == f"{namespace}::{name}"), None)
     if own is not None:
         raise UsageError(
             f"{namespace}::{name} is defined by @dotcu.op, at {own.origin}.\n"
-            "Use the object that it made there: it has a reference, samples and a fake of its own."
+            "Use the object that it made there: it has its own reference, samples and fake."
         )
     found = getattr(getattr(torch.ops, namespace), name, None)
     if found is None:
@@ -241,7 +263,7 @@ def _unknown(namespace: str, name: str) -> str:
 
 
 def _overloads_of(registration: Registration) -> list[Registration]:
-    """What a default overload takes with it when it is defined again: the overloads added to it."""
+    """Return the overloads added to a default overload, which are removed when it is defined again."""
     signature = registration.signature
     if signature.overload:
         return []
@@ -253,7 +275,7 @@ def _overloads_of(registration: Registration) -> list[Registration]:
 
 
 def packet(signature: Signature) -> Any:
-    """The `torch._ops.OpOverloadPacket` that picks among the overloads of a name, as they are now."""
+    """Return the `torch._ops.OpOverloadPacket` that chooses among the present overloads of a name."""
     return getattr(getattr(torch.ops, signature.namespace), signature.name)
 
 
@@ -263,18 +285,19 @@ def refresh(signature: Signature) -> None:
     vars(namespace).pop(signature.name, None)
 
 
-def take_calls(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
-    """Put an entry before what torch calls for an OpOverload or a packet of them, instead of one before.
+def put_before(operator: Any, entry: Callable[[Kernel], Kernel]) -> None:
+    """Put an entry before what torch calls for an OpOverload or a packet of them, in place of an earlier one.
 
     Args:
-        entry: Makes it, from what torch calls: the entry leaves to that what it does not do itself.
+        operator: The OpOverload or the packet.
+        entry: Makes the entry, from the function that torch calls, which the entry falls back to.
     """
     called = getattr(operator._op, "fallback", operator._op)
-    made = entry(called)
+    function = entry(called)
     name = torch.jit._builtins._find_builtin(called)
     if name is not None:  # TorchScript knows operators by what they call
-        torch.jit._builtins._register_builtin(made, name)
-    operator._op = made
+        torch.jit._builtins._register_builtin(function, name)
+    operator._op = function
 
 
 def _implementation_name(signature: Signature) -> str:

@@ -30,11 +30,9 @@ class Sample:
         raise AttributeError(f"a Sample is not changed after it is made (got {name}={value!r})")
 
     def map_tensors(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Sample:
-        """The same call with `change` applied to each tensor, also to those in lists."""
+        """Return the call with `change` applied to each tensor, also to those in lists."""
         return Sample(
-            *[
-                _map(change, value) for value in self.args
-            ],  # a generator would be asked after those by keyword
+            *[_map(change, value) for value in self.args],  # a list: positional arguments come first
             **{name: _map(change, value) for name, value in self.kwargs.items()},
         )
 
@@ -68,7 +66,7 @@ def _map(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
 
 
 def describe(value: Any) -> str:
-    """A value in a few words: a tensor as `float32[3, 4]`, with its strides where they matter."""
+    """Return a short text of a value: a tensor as `float32[3, 4]`, with strides if not contiguous."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

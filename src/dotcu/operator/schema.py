@@ -21,7 +21,7 @@ _RESERVED = {"aten", "prim", "prims"}
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What one overload is called with and what it gives.
+    """The arguments and results of one overload.
 
     Attributes:
         namespace: `mylib` of `mylib::scale_add.out`.
@@ -31,8 +31,8 @@ class Signature:
         arguments: The names of all arguments, in order.
         mutates: The names of the arguments that a call writes, in the schema's order.
         keyword_only: The names of the arguments that are given by keyword only, in order.
-        returns: How many values a call gives, beside what it wrote.
-        lists: For each of them, whether it is a list of tensors.
+        returns: The number of values that a call returns, besides written arguments.
+        lists: For each of them, True if it is a list of tensors.
     """
 
     namespace: str
@@ -51,9 +51,9 @@ class Signature:
         return tuple(name for name in self.mutates if name in self.keyword_only)
 
     def written(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What of a call's arguments the call writes."""
-        given = {**dict(zip(self.arguments, args, strict=False)), **keywords}
-        return tuple(given[name] for name in self.mutates if name in given)
+        """Return the arguments of a call that it writes."""
+        values = {**dict(zip(self.arguments, args, strict=False)), **keywords}
+        return tuple(values[name] for name in self.mutates if name in values)
 
     @property
     def packet_name(self) -> str:
@@ -77,10 +77,10 @@ def split_name(name: Any) -> tuple[str, str]:
     """
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
-        given = name if isinstance(name, str) else getattr(name, "__name__", "")
+        word = name if isinstance(name, str) else getattr(name, "__name__", "")
         raise UsageError(
             f'dotcu.op({name!r}): an operator\'s name is "namespace::name", both ASCII identifiers.\n'
-            f'Type: @dotcu.op("mylib::{re.sub(r"[^A-Za-z0-9_]", "_", given) or "my_op"}")'
+            f'Type: @dotcu.op("mylib::{re.sub(r"[^A-Za-z0-9_]", "_", word) or "my_op"}")'
         )
     if match[1] in _RESERVED:
         raise UsageError(
@@ -91,11 +91,17 @@ def split_name(name: Any) -> tuple[str, str]:
 
 
 def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) -> Signature:
-    """The signature that a body's annotations spell.
+    """Return the signature of a body, from its annotations.
+
+    Args:
+        body: The function.
+        name: `"namespace::name"`.
+        overload: The overload's name; empty for the default one.
+        mutates_args: The names of the arguments that it writes.
 
     Raises:
-        SchemaError: An annotation is missing or is none that torch has a schema type for, or a
-            body that writes its arguments also returns something.
+        SchemaError: An annotation is missing or has no schema type in torch, or a body that writes
+            its arguments also returns something.
     """
     namespace, short = split_name(name)
     if isinstance(mutates_args, str):
@@ -149,7 +155,7 @@ _TAKES = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
 
 
 def _require_defaults(schema: str, parsed: Any) -> None:
-    """torch takes a default of any type; a call would pass it on."""
+    """Raise for a default of another type than the argument's, which torch would accept."""
     for argument in parsed.arguments:
         kind, default = str(argument.type), argument.default_value
         if not argument.has_default_value() or kind not in _TAKES:
@@ -174,7 +180,7 @@ def _require_use(schema: str, parsed: Any) -> None:
         )
 
 
-# ------------------------------------------------------------------ of an operator that is there
+# Operators of other libraries.
 
 
 def split_qualified_name(name: Any) -> tuple[str, str, str]:
@@ -195,10 +201,10 @@ def split_qualified_name(name: Any) -> tuple[str, str, str]:
 
 
 def read(schema: Any) -> Signature:
-    """The signature of an operator that somebody else has defined, from its `torch.FunctionSchema`.
+    """Return the signature of another library's operator, from its `torch.FunctionSchema`.
 
     Raises:
-        SchemaError: What a call gives cannot be checked: it is no tensor, or a view of an argument.
+        SchemaError: A result cannot be checked: it is no tensor, or a view of an argument.
     """
     text = str(schema)
     _require_use(text, schema)
@@ -221,7 +227,7 @@ def _require_comparable(schema: str, returns: Sequence[Any]) -> None:
             )
     if len({_is_written(value) for value in returns}) > 1:
         raise SchemaError(
-            f"{schema} returns both what it wrote and new tensors, which dotcu cannot tell apart.\n"
+            f"{schema} returns both written arguments and new tensors, which dotcu cannot distinguish.\n"
             'Let it return the new ones alone: m.def("name(Tensor(a!) x) -> Tensor")'
         )
 

@@ -1,6 +1,6 @@
-"""Profiling an operator's kernels: Nsight Compute's counters by source line, or CUPTI's timings without them.
+"""Profiles of an operator's kernels: Nsight Compute's counters by source line, or CUPTI's timings instead.
 
-order (what is asked) -> child (a process that makes the call) under ncu -> pages (what the report says)
+request -> worker (a process that makes the call), under ncu -> ncu (the pages of its report)
 -> kernel (figures, stalls by line) -> report
 """
 

@@ -1,4 +1,8 @@
-"""What a report says of one launch: figures, what limits it, and why its warps wait at which line. Pure."""
+"""The profile of one kernel launch: figures, what limits it, and why its warps wait at which line.
+
+Source of sections, metrics and labels: the `.section` files of Nsight Compute 2025.1. Source of the stall
+reasons: its Kernel Profiling Guide, "Warp Stall Reasons".
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,183 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from dotcu.profiling.catalogue import COMPUTE, FIGURES, LIMITS, MEMORY, SELECTED, UNITS, Figure
-from dotcu.profiling.pages import Instruction, Launched, Listing
+SECTIONS = (
+    "SpeedOfLight",
+    "MemoryWorkloadAnalysis",
+    "MemoryWorkloadAnalysis_Chart",
+    "MemoryWorkloadAnalysis_Tables",
+    "Occupancy",
+    "LaunchStats",
+    "SchedulerStats",
+    "WarpStateStats",
+    "SourceCounters",
+)
+"""The sections to collect. Their contents depend on the GPU: a report may lack some of the figures below."""
+
+FigureKind = Literal["percent", "time", "bytes", "rate", "frequency", "number"]
+FigureGroup = Literal["speed of light", "memory", "occupancy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportedFigure:
+    """A figure of a profile.
+
+    Attributes:
+        key: Its name in JSON.
+        metrics: Its names in Nsight Compute; the first that a report has counts.
+        minor: Left out of the text where a report lacks it, or where it is zero.
+    """
+
+    key: str
+    label: str
+    group: FigureGroup
+    kind: FigureKind
+    metrics: tuple[str, ...]
+    minor: bool = False
+
+
+def _figure(
+    group: FigureGroup, key: str, label: str, kind: FigureKind, *metrics: str, minor: bool = False
+) -> ReportedFigure:
+    return ReportedFigure(key=key, label=label, group=group, kind=kind, metrics=metrics, minor=minor)
+
+
+COMPUTE, MEMORY = "compute_percent", "memory_percent"
+
+FIGURES = (
+    _figure("speed of light", "duration_us", "duration", "time", "gpu__time_duration.sum"),
+    _figure("speed of light", COMPUTE, "compute (SM)", "percent",
+            "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+    _figure("speed of light", MEMORY, "memory", "percent",
+            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
+    _figure("speed of light", "dram_percent", "DRAM", "percent",
+            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+            "dram__throughput.avg.pct_of_peak_sustained_elapsed"),
+    _figure("speed of light", "l2_percent", "L2", "percent",
+            "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
+    _figure("speed of light", "l1_percent", "L1", "percent",
+            "l1tex__throughput.avg.pct_of_peak_sustained_active"),
+    _figure("speed of light", "sm_hz", "SM clock", "frequency",
+            "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second"),
+    _figure("speed of light", "dram_hz", "DRAM clock", "frequency", "dram__cycles_elapsed.avg.per_second"),
+    _figure("memory", "dram_rate", "DRAM rate", "rate", "dram__bytes.sum.per_second"),
+    _figure("memory", "dram_read_bytes", "DRAM read", "bytes", "dram__bytes_read.sum"),
+    _figure("memory", "dram_written_bytes", "DRAM written", "bytes", "dram__bytes_write.sum"),
+    _figure("memory", "l2_hit_percent", "L2 hits", "percent", "lts__t_sector_hit_rate.pct"),
+    _figure("memory", "l1_hit_percent", "L1 hits", "percent", "l1tex__t_sector_hit_rate.pct"),
+    _figure("memory", "sectors_per_load", "sectors a load", "number",
+            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio", minor=True),
+    _figure("memory", "sectors_per_store", "sectors a store", "number",
+            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", minor=True),
+    _figure("memory", "bank_conflicts", "bank conflicts", "number",
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", minor=True),
+    _figure("occupancy", "theoretical_percent", "theoretical", "percent",
+            "sm__maximum_warps_per_active_cycle_pct"),
+    _figure("occupancy", "achieved_percent", "achieved", "percent",
+            "sm__warps_active.avg.pct_of_peak_sustained_active"),
+    _figure("occupancy", "registers", "registers a thread", "number", "launch__registers_per_thread"),
+    _figure("occupancy", "static_smem_bytes", "static shared memory", "bytes",
+            "launch__shared_mem_per_block_static", minor=True),
+    _figure("occupancy", "dynamic_smem_bytes", "dynamic shared memory", "bytes",
+            "launch__shared_mem_per_block_dynamic", minor=True),
+    _figure("occupancy", "waves", "waves", "number", "launch__waves_per_multiprocessor"),
+)  # fmt: skip
+
+LIMITS = {
+    "launch__occupancy_limit_registers": "registers",
+    "launch__occupancy_limit_shared_mem": "shared memory",
+    "launch__occupancy_limit_warps": "warps",
+    "launch__occupancy_limit_blocks": "blocks",
+    "launch__occupancy_limit_barriers": "barriers",
+}
+"""Metrics of how many blocks fit a multiprocessor, each by one resource; the lowest limits them."""
+
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_TIMES_US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6,
+             "second": 1e6}  # fmt: skip
+
+UNITS: dict[FigureKind, dict[str, float]] = {
+    "time": _TIMES_US,
+    "bytes": {f"{scale}byte{per}": by for scale, by in _SCALES.items() for per in ("", "/block")},
+    "rate": {f"{scale}byte/{per}": by for scale, by in _SCALES.items() for per in ("s", "second")}
+    | {"byte/ns": 1e9, "byte/nsecond": 1e9},
+    "frequency": {f"{scale}hz": by for scale, by in _SCALES.items()}
+    | {"cycle/second": 1.0, "cycle/s": 1.0, "cycle/usecond": 1e6, "cycle/nsecond": 1e9, "cycle/ns": 1e9},
+}
+"""The factor from a unit, in small letters, to microseconds, bytes, bytes a second or hertz."""
+
+SELECTED = "selected"
+"""Samples of warps that did issue."""
+
+STALLS = {
+    "barrier": "waits for the others at a barrier",
+    "branch_resolving": "waits for a branch's target",
+    "dispatch": "the dispatcher holds it back",
+    "drain": "ends, and waits for its stores",
+    "gmma": "waits for the tensor cores",
+    "imc": "waits for a constant that is not in the cache",
+    "lg": "too many loads and stores are under way",
+    "long_sb": "waits for global or local memory",
+    "math": "the arithmetic unit that it needs is busy",
+    "membar": "waits at a memory fence",
+    "mio": "the queue of shared memory and special functions is full",
+    "misc": "another reason",
+    "no_inst": "waits for its instructions",
+    "not_selected": "could issue, and another warp did",
+    "short_sb": "waits for shared memory or a special function",
+    "sleep": "sleeps",
+    "sleeping": "sleeps",
+    "tex": "the queue of the texture unit is full",
+    "wait": "waits a fixed time for the instruction before",
+    "warpgroup_arrive": "waits for its warp group",
+}
+"""Why a sampled warp did not issue, by the end of Nsight Compute's `stall_...`."""
+
 
 BUSY, ALIKE = 60.0, 10.0
 """Percent of the peak from which a unit bounds a kernel, and the distance up to which two bound it alike.
 Source: the rule SpeedOfLight of Nsight Compute."""
 
-TextOf = Callable[[str, int], str]
-"""Gives a source line by the file's real path and the line's number; empty where it is not known."""
+SourceText = Callable[[str, int], str]
+"""Returns a source line by the file's real path and the line's number; empty where it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLaunch:
+    """A launch in a report of ncu.
+
+    Attributes:
+        metrics: Value and unit by name, as ncu prints them; None for a value that is no number.
+    """
+
+    name: str
+    grid: str
+    block: str
+    metrics: Mapping[str, tuple[float | None, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledInstruction:
+    """A machine instruction in a report of ncu.
+
+    Attributes:
+        samples: How often a sampled warp stood at it.
+        stalls: The same by reason, without reasons that no sample had.
+        executed: By how many warps it was executed.
+        location: File and line, where the report has them.
+    """
+
+    address: int
+    text: str
+    samples: int
+    stalls: Mapping[str, int]
+    executed: int
+    location: tuple[str, int] | None = None
+
+
+Instructions = tuple[SampledInstruction, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +215,7 @@ class KernelProfile:
     Attributes:
         name: As ncu prints it, with its parameters.
         own: Whether dotcu or the operator's library launched it; else torch did, for one of them.
-        figures: By the key of `catalogue.FIGURES`; None for what the report lacks.
+        figures: By the key of `FIGURES`; None for what the report lacks.
         limits: How many blocks fit a multiprocessor by each resource.
         samples: Of all its instructions.
         stalls: Of all its instructions, as a `HotLine` has them.
@@ -71,7 +242,7 @@ class KernelProfile:
 
     @property
     def bound(self) -> str:
-        """What bounds it: memory, compute, both, or neither; empty where the report does not tell."""
+        """The bound: memory, compute, both, or neither; empty where the report lacks the figures."""
         compute, memory = self.figures.get(COMPUTE), self.figures.get(MEMORY)
         if compute is None or memory is None:
             return ""
@@ -82,20 +253,23 @@ class KernelProfile:
         return "memory" if memory > compute else "compute"
 
 
-def profiles(
-    launches: Sequence[Launched],
-    listings: Sequence[Listing],
+def kernel_profiles(
+    launches: Sequence[KernelLaunch],
+    listings: Sequence[tuple[str, Instructions]],
     *,
     kernels: Sequence[str],
     files: Mapping[str, str],
-    text_of: TextOf,
+    text_of: SourceText,
     native: bool = False,
 ) -> tuple[KernelProfile, ...]:
-    """What two pages of a report say together, launch by launch.
+    """Join two pages of a report, launch by launch.
 
     Args:
+        launches: With their metrics.
+        listings: Kernel name and instructions of each launch.
         kernels: Names of dotcu's kernels: `square<float>`.
         files: The real path of each file name in line tables.
+        text_of: Returns a source line.
         native: Whether a library launched them: then all are its own but those with a name of torch's.
     """
     names = {kernel.partition("<")[0] for kernel in kernels}
@@ -104,8 +278,8 @@ def profiles(
         return not _OF_TORCH.match(name) if native else is_of(name, names)
 
     return tuple(
-        _profile(launched, listing, own=own(launched.name), files=files, text_of=text_of)
-        for launched, listing in _joined(launches, listings)
+        _profile(launch, instructions, own=own(launch.name), files=files, text_of=text_of)
+        for launch, instructions in _joined(launches, listings)
     )
 
 
@@ -117,44 +291,44 @@ _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|_GLOBAL__N__\w+::"
 
 
 def is_of(name: str, kernels: set[str]) -> bool:
-    """Whether a name with template arguments and parameters is that of one of some kernels."""
+    """Return whether a name with template arguments and parameters is that of one of some kernels."""
     name = _UNNAMED.sub("", name)
     plain = re.split(r"[<(]", name, maxsplit=1)[0].split()[-1:]  # `void` may stand before it
     return bool(plain) and plain[0].removeprefix("::") in kernels
 
 
 def _joined(
-    launches: Sequence[Launched], listings: Sequence[Listing]
-) -> list[tuple[Launched, Listing | None]]:
-    """Each launch with its instructions: in order where there are as many, else by name."""
+    launches: Sequence[KernelLaunch], listings: Sequence[tuple[str, Instructions]]
+) -> list[tuple[KernelLaunch, Instructions]]:
+    """Return each launch with its instructions: in order where there are as many, else by name."""
     if len(launches) == len(listings):
-        return list(zip(launches, listings, strict=True))
+        return [(launch, some) for launch, (_, some) in zip(launches, listings, strict=True)]
     left = list(listings)
-    found: list[tuple[Launched, Listing | None]] = []
-    for launched in launches:
-        match = next((listing for listing in left if listing.name == launched.name), None)
+    found: list[tuple[KernelLaunch, Instructions]] = []
+    for launch in launches:
+        match = next((listing for listing in left if listing[0] == launch.name), None)
         if match is not None:
             left.remove(match)
-        found.append((launched, match))
+        found.append((launch, match[1] if match is not None else ()))
     return found
 
 
 def _profile(
-    launched: Launched, listing: Listing | None, *, own: bool, files: Mapping[str, str], text_of: TextOf
+    launch: KernelLaunch,
+    instructions: Instructions,
+    *,
+    own: bool,
+    files: Mapping[str, str],
+    text_of: SourceText,
 ) -> KernelProfile:
-    instructions = listing.instructions if listing is not None else []
-    limits = {
-        words: int(metric.value)
-        for name, words in LIMITS.items()
-        if (metric := launched.metrics.get(name)) is not None and metric.value is not None
-    }
+    limits = {words: launch.metrics.get(name, (None, ""))[0] for name, words in LIMITS.items()}
     return KernelProfile(
-        name=launched.name,
+        name=launch.name,
         own=own,
-        grid=launched.grid,
-        block=launched.block,
-        figures={figure.key: value_of(figure, launched) for figure in FIGURES},
-        limits=limits,
+        grid=launch.grid,
+        block=launch.block,
+        figures={figure.key: value_of(figure, launch) for figure in FIGURES},
+        limits={words: int(value) for words, value in limits.items() if value is not None},
         samples=sum(instruction.samples for instruction in instructions),
         stalls=_stalls(instructions),
         lines=_lines(instructions, files, text_of),
@@ -162,32 +336,30 @@ def _profile(
     )
 
 
-def value_of(figure: Figure, launched: Launched) -> float | None:
-    """A figure in our unit: microseconds, bytes, bytes a second, hertz, percent; None where it is lacking."""
+def value_of(figure: ReportedFigure, launch: KernelLaunch) -> float | None:
+    """Return a figure in microseconds, bytes, bytes a second, hertz or percent; None where it is missing."""
     for name in figure.metrics:
-        metric = launched.metrics.get(name)
-        if metric is None or metric.value is None:
+        value, unit = launch.metrics.get(name, (None, ""))
+        if value is None:
             continue
         scales = UNITS.get(figure.kind)
-        scale = 1.0 if scales is None else scales.get(metric.unit.lower())
+        scale = 1.0 if scales is None else scales.get(unit.lower())
         if scale is not None:
-            return metric.value * scale
+            return value * scale
     return None
 
 
-def _stalls(instructions: Sequence[Instruction]) -> dict[str, int]:
+def _stalls(instructions: Sequence[SampledInstruction]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for instruction in instructions:
         counts.update({why: n for why, n in instruction.stalls.items() if why != SELECTED})
     return dict(counts.most_common())
 
 
-def _lines(
-    instructions: Sequence[Instruction], files: Mapping[str, str], text_of: TextOf
-) -> tuple[HotLine, ...]:
-    groups: dict[tuple[str, int], list[Instruction]] = {}
+def _lines(instructions: Instructions, files: Mapping[str, str], text_of: SourceText) -> tuple[HotLine, ...]:
+    groups: dict[tuple[str, int], list[SampledInstruction]] = {}
     for instruction in instructions:
-        groups.setdefault(instruction.place or ("", 0), []).append(instruction)
+        groups.setdefault(instruction.location or ("", 0), []).append(instruction)
     lines = []
     for (file, line), group in groups.items():
         path = files.get(file, file)

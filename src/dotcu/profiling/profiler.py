@@ -1,4 +1,4 @@
-"""`dotcu profile`: one call of each operator under Nsight Compute, or timed where that cannot be."""
+"""`dotcu profile`: one call of each operator under Nsight Compute, or timed where that is not possible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import linecache
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,35 +15,31 @@ from dotcu.checking.checker import resolve_device
 from dotcu.checking.target import resolve
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Operator
-from dotcu.profiling import lines, permission, running, tool
-from dotcu.profiling.kernel import KernelProfile, profiles
-from dotcu.profiling.order import Answer, Order
+from dotcu.profiling import ncu
+from dotcu.profiling.kernel import KernelProfile, kernel_profiles
+from dotcu.profiling.ncu import MissingCounters, NsightCompute
 from dotcu.profiling.report import OperatorProfile, ProfileReport
-from dotcu.profiling.running import Refusal
-from dotcu.profiling.tool import Tool
+from dotcu.profiling.worker import ProfiledCall, ProfileRequest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What was asked for, beside the target.
-
-    Attributes:
-        folder: Where reports and traces are kept.
-    """
-
-    shapes: str = ""
-    dtype: str = ""
-    device: str | None = None
-    folder: Path = Path()
-    seed: int = 0
-
-
-def profile(target: str, wanted: Wanted | None = None) -> ProfileReport:
+def profile(
+    target: str,
+    *,
+    shapes: str = "",
+    dtype: str = "",
+    device: str | None = None,
+    folder: Path | None = None,
+    seed: int = 0,
+) -> ProfileReport:
     """Profile the operators of a target, each overload with samples on one call, in a process of its own.
 
     Args:
         target: `ops.py` or `package.module`, which may have `:name`.
-        wanted: By default the largest sample of the first dtype, and files in the working directory.
+        shapes: As `--shapes` takes them; by default the largest sample.
+        dtype: By default the operator's first.
+        device: As torch names it; by default the current GPU.
+        folder: For reports and traces; by default the working directory.
+        seed: Of random inputs.
 
     Raises:
         UsageError: There is no such file, module, operator, device, dtype or folder.
@@ -53,127 +49,108 @@ def profile(target: str, wanted: Wanted | None = None) -> ProfileReport:
     Note:
         Overwrites reports of the same operator and case in the folder.
     """
-    return ProfileReport(profiles=tuple(each(target, wanted or Wanted())))
-
-
-def each(target: str, wanted: Wanted) -> Iterator[OperatorProfile]:
-    """The profiles as they are done; `profile` has what is raised."""
     found = resolve(target, verb="profile")
-    device = _device(wanted.device, target)
-    if not wanted.folder.is_dir():
+    gpu, folder = _gpu(device, target), folder or Path()
+    if not folder.is_dir():
         raise UsageError(
-            f"reports cannot be kept in {wanted.folder}: there is no such folder.\n"
-            f"Type: mkdir -p {wanted.folder}"
+            f"reports cannot be kept in {folder}: there is no such folder.\nType: mkdir -p {folder}"
         )
-    place, ncu = target.partition(":")[0], tool.find()
+    file, tool = target.partition(":")[0], ncu.find()
+    profiles = []
     for name, operator in found:
         for overload in sampled(operator):
-            yield _one(f"{place}:{name}", overload, device, wanted, ncu)
+            request = ProfileRequest(
+                target=f"{file}:{name}", shapes=shapes, dtype=dtype, device=str(gpu), seed=seed,
+                mode="counters", overload=overload, reply="",
+            )  # fmt: skip
+            profiles.append(_profile(request, folder, tool))
+    return ProfileReport(profiles=tuple(profiles))
 
 
 def sampled(operator: Operator) -> list[str]:
-    """The overloads that have samples of their own; where none has, the default one, which tells of that."""
+    """Return the overloads that have samples of their own; the default one, which reports it, without any."""
     names = [name for name, overload in operator.overloads.items() if overload.has_samples]
     return names or [""]
 
 
-def _device(given: str | None, target: str) -> torch.device:
-    lacking = (given or "cuda").startswith("cuda") and not torch.cuda.is_available()
-    device = torch.device("cpu") if lacking else resolve_device(given)
-    if device.type != "cuda":
-        why = "torch sees none here" if lacking else f"{given} is none"
+def _gpu(device: str | None, target: str) -> torch.device:
+    missing = (device or "cuda").startswith("cuda") and not torch.cuda.is_available()
+    found = torch.device("cpu") if missing else resolve_device(device)
+    if found.type != "cuda":
+        why = "torch sees none here" if missing else f"{device} is none"
         raise EnvironmentFault(
             f"profiling needs a GPU, and {why}.\n"
             "Without one, see what a call would cost at best, and what its kernels are made of:\n"
             f"    dotcu bench {target} --device simulator\n    dotcu inspect {target}"
         )
-    index: int | None = device.index
+    index: int | None = found.index
     return torch.device("cuda", torch.cuda.current_device() if index is None else index)
 
 
-def _one(
-    target: str, overload: str, device: torch.device, wanted: Wanted, ncu: Tool | None
+def _profile(request: ProfileRequest, folder: Path, tool: NsightCompute | None) -> OperatorProfile:
+    with tempfile.TemporaryDirectory(prefix="dotcu-profile-") as temporary:
+        request = replace(request, reply=str(Path(temporary, "reply.json")))
+        refusal = _expected(request.target, tool)
+        if tool is not None and refusal is None:
+            draft = Path(temporary, "draft.ncu-rep")
+            found = ncu.collect(tool.path, draft, request)
+            if isinstance(found, ProfiledCall):
+                return _counted(found, draft, request, folder, tool)
+            refusal = ncu.refused(request.target, tool.path) if found.kind == "refused" else found
+        return _timed(request, folder, refusal, Path(temporary, "trace.json"))
+
+
+def _expected(target: str, tool: NsightCompute | None) -> MissingCounters | None:
+    """Return why there will be no counters, where that is certain beforehand."""
+    if tool is None:
+        reason = "Nsight Compute is not installed: there is no `ncu` on PATH, in CUDA_HOME or /opt/nvidia"
+        return MissingCounters(kind="missing", reason=reason, remedies=ncu.HOW_TO_GET)
+    return ncu.expected_refusal(target, tool.path)
+
+
+def _counted(
+    call: ProfiledCall, draft: Path, request: ProfileRequest, folder: Path, tool: NsightCompute
 ) -> OperatorProfile:
-    with tempfile.TemporaryDirectory(prefix="dotcu-profile-") as folder:
-        order = Order(
-            target=target, shapes=wanted.shapes, dtype=wanted.dtype, device=str(device), seed=wanted.seed,
-            how="counters", overload=overload, answer=str(Path(folder, "answer.json")),
-        )  # fmt: skip
-        refusal = expected(ncu, target)
-        if ncu is not None and refusal is None:
-            draft = Path(folder, "draft.ncu-rep")
-            found = running.collect(ncu.path, draft, order)
-            if isinstance(found, Answer):
-                return _counted(found, draft, order, wanted, ncu)
-            refusal = explained(found, target, ncu)
-        return _timed(order, wanted, refusal, Path(folder, "trace.json"))
-
-
-def expected(ncu: Tool | None, target: str) -> Refusal | None:
-    """Why there will be no counters, where that can be told beforehand."""
-    if ncu is None:
-        what = "Nsight Compute is not installed: there is no `ncu` on PATH, in CUDA_HOME or /opt/nvidia"
-        return Refusal(why="missing", what=what, ways=tool.HOW_TO_GET)
-    found = permission.look()
-    if found.hopeless:
-        return Refusal(why="refused", what=found.told, ways=permission.ways_out(target, ncu.path))
-    return None
-
-
-def explained(refusal: Refusal, target: str, ncu: Tool) -> Refusal:
-    """A refusal of ncu's, with why and with ways out where the system did not permit it."""
-    if refusal.why != "refused":
-        return refusal
-    return replace(refusal, what=permission.look().told, ways=permission.ways_out(target, ncu.path))
-
-
-def _counted(answer: Answer, draft: Path, order: Order, wanted: Wanted, ncu: Tool) -> OperatorProfile:
-    report = _keep(draft, wanted.folder / f"{_name(answer)}.ncu-rep")
-    found = profiles(
-        running.raw(ncu.path, report),
-        lines.placed(ncu, report, running.source(ncu.path, report)),
-        kernels=answer.kernels,
-        native=answer.native,
-        files=answer.files,
+    report = _keep(draft, folder / f"{_name(call)}.ncu-rep")
+    kernels = kernel_profiles(
+        ncu.launches(tool.path, report),
+        ncu.located(tool, report, ncu.instructions(tool.path, report)),
+        kernels=call.kernels,
+        native=call.native,
+        files=call.files,
         text_of=lambda file, line: linecache.getline(file, line).strip(),
     )
-    return OperatorProfile.of(
-        answer,
-        device=order.device,
-        ncu=ncu.version,
-        kernels=found,
-        report=str(report),
-        notes=tuple(_notes(found)),
-    )
+    return OperatorProfile(
+        operator=call.operator, case=call.case, sample=call.sample, gpu=call.gpu, device=request.device,
+        ncu=tool.version, kernels=kernels, report=str(report), notes=tuple(_notes(kernels)),
+    )  # fmt: skip
 
 
-def _notes(found: tuple[KernelProfile, ...]) -> Iterator[str]:
-    if len(found) == running.MOST_KERNELS:
-        yield f"the call may have launched more: ncu saw the first {len(found)} kernels"
-    if any(kernel.samples and not any(line.line for line in kernel.lines) for kernel in found if kernel.own):
+def _notes(kernels: tuple[KernelProfile, ...]) -> Iterator[str]:
+    if len(kernels) == ncu.MOST_KERNELS:
+        yield f"the call may have launched more: ncu saw the first {len(kernels)} kernels"
+    if any(one.samples and not any(line.line for line in one.lines) for one in kernels if one.own):
         yield "which line an instruction comes from could not be read from the report; ncu-ui shows it"
 
 
-def _timed(order: Order, wanted: Wanted, refusal: Refusal | None, trace: Path) -> OperatorProfile:
-    answer = running.alone(replace(order, how="timings", trace=str(trace)))
-    kept = _keep(trace, wanted.folder / f"{_name(answer)}.trace.json") if trace.is_file() else ""
-    return OperatorProfile.of(
-        answer,
-        device=order.device,
-        ncu="",
-        timings=answer.timings,
-        trace=str(kept),
-        refusal=refusal,
-    )
+def _timed(
+    request: ProfileRequest, folder: Path, missing: MissingCounters | None, trace: Path
+) -> OperatorProfile:
+    call = ncu.run_alone(replace(request, mode="timings", trace=str(trace)))
+    kept = _keep(trace, folder / f"{_name(call)}.trace.json") if trace.is_file() else ""
+    return OperatorProfile(
+        operator=call.operator, case=call.case, sample=call.sample, gpu=call.gpu, device=request.device,
+        timings=call.timings, trace=str(kept), missing_counters=missing,
+    )  # fmt: skip
 
 
-def _name(answer: Answer) -> str:
-    """A file's name: `mylib-scale_add-float32-4096x4096`."""
-    return re.sub(r"[^\w.-]+", "-", f"{answer.operator}-{answer.case}")
+def _name(call: ProfiledCall) -> str:
+    """Return a file's name: `mylib-scale_add-float32-4096x4096`."""
+    return re.sub(r"[^\w.-]+", "-", f"{call.operator}-{call.case}")
 
 
 def _keep(draft: Path, path: Path) -> Path:
-    """Put a finished file where the user looks for it.
+    """Copy a finished file to where the user looks for it.
 
     Raises:
         UsageError: It cannot be written there.

@@ -1,20 +1,60 @@
-"""What profiling found: a value that prints itself, and has a plain form for programs."""
+"""A profile, as values and as text.
+
+dotcu::square on NVIDIA H200 (cuda:0), float32-16777216
+    Sample(float32[16777216]); Nsight Compute 2025.3.1, clocks untouched, caches warm
+
+  square<float>  grid (1056, 1, 1), block (256, 1, 1)
+    speed of light  memory 92.1 %, compute (SM) 23.0 %: bound by memory
+                    duration 31.2 µs, DRAM 92.1 %, ...
+    memory          DRAM rate 4.3 TB/s, ...
+    occupancy       theoretical 100.0 %, achieved 91.2 %, ...; 8 blocks fit, limited by warps
+    stalls          4210 samples: 88 % long_sb, waits for global or local memory; ...
+       %  line                why                    source
+    81.3  kernel.cu:16        long_sb 92 %, wait 5 %  out[i] = static_cast<T>(x[i] * x[i]);
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from dotcu import report_base
-from dotcu.profiling import rendering
-from dotcu.profiling.kernel import KernelProfile
-from dotcu.profiling.order import Answer, Timing
-from dotcu.profiling.running import Refusal
+from dotcu import report_base, serialize
+from dotcu.profiling.kernel import (
+    COMPUTE,
+    FIGURES,
+    MEMORY,
+    STALLS,
+    FigureKind,
+    HotLine,
+    KernelProfile,
+    ReportedFigure,
+)
+from dotcu.profiling.ncu import MissingCounters
+from dotcu.profiling.worker import KernelTiming
 
-VERSION = 1
-"""Of the JSON form; docs/profile.md has its keys."""
+VERSION = 2
+"""Of the JSON form; docs/reference/reports.md has its keys."""
+
+LINES, REASONS = 10, 3
+"""How many lines of a kernel are shown, and how many reasons of a line."""
+
+_BOUNDS = {
+    "memory": "bound by memory",
+    "compute": "bound by compute",
+    "both": "bound by memory and compute alike",
+    "neither": "neither is near its limit: it waits, or has too little to do",
+    "": "",
+}
+_LABEL = 14  # characters of the first column
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_UNITS: dict[FigureKind, str] = {"bytes": "B", "rate": "B/s", "frequency": "Hz"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +63,13 @@ class OperatorProfile:
 
     Attributes:
         device: As torch names it.
-        ncu: The version of Nsight Compute; empty where it is not used or does not tell.
+        ncu: The version of Nsight Compute; empty where it is not used or does not print one.
         kernels: In the order of their launches; empty without counters.
         timings: Where there are no counters.
         report: The `.ncu-rep` file; empty without counters.
         trace: The Chrome trace; empty with counters.
-        refusal: Why there are no counters; None where there are.
-        notes: What else there is to say.
+        missing_counters: Why there are no counters; None where there are.
+        notes: Remarks on the whole.
     """
 
     operator: str
@@ -37,47 +77,194 @@ class OperatorProfile:
     sample: str
     gpu: str
     device: str
-    ncu: str
+    ncu: str = ""
     kernels: tuple[KernelProfile, ...] = ()
-    timings: tuple[Timing, ...] = ()
+    timings: tuple[KernelTiming, ...] = ()
     report: str = ""
     trace: str = ""
-    refusal: Refusal | None = None
+    missing_counters: MissingCounters | None = None
     notes: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(answer: Answer, **more: Any) -> OperatorProfile:
-        """A profile of a call that was made."""
-        return OperatorProfile(
-            operator=answer.operator, case=answer.case, sample=answer.sample, gpu=answer.gpu, **more
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileReport(report_base.Report):
-    """What `dotcu profile` found. `str()` of it is what the command prints."""
+    """The result of `dotcu profile`. `str()` of it is what the command prints."""
 
     profiles: tuple[OperatorProfile, ...]
 
     @property
     def counted(self) -> bool:
-        """Whether every operator has figures of Nsight Compute's."""
-        return all(profile.refusal is None for profile in self.profiles)
+        """True if every operator has figures of Nsight Compute's."""
+        return all(profile.missing_counters is None for profile in self.profiles)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain values; its `version` changes when their meaning does."""
+        """Return the report as plain values; its `version` changes when their meaning does."""
         return {
             "version": VERSION,
             "counted": self.counted,
-            "profiles": [report_base.values(_profile(profile)) for profile in self.profiles],
+            "profiles": [
+                serialize.plain(one) | {"kernels": [_kernel_json(kernel) for kernel in one.kernels]}
+                for one in self.profiles
+            ],
         }
 
     def __rich__(self) -> RenderableType:
-        return rendering.table(self)
+        parts: list[RenderableType] = []
+        for profile in self.profiles:
+            parts += [*([Text()] if parts else []), *_operator(profile)]
+        return Group(*parts)
 
 
-def _profile(profile: OperatorProfile) -> dict[str, Any]:
-    kernels = [
-        asdict(kernel) | {"bound": kernel.bound, "limiters": kernel.limiters} for kernel in profile.kernels
+def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
+    values: dict[str, Any] = serialize.plain(kernel)
+    return values | {"bound": kernel.bound, "limiters": list(kernel.limiters)}
+
+
+def _operator(profile: OperatorProfile) -> Iterator[RenderableType]:
+    yield Text.assemble((profile.operator, "bold"), f" on {profile.gpu} ({profile.device}), {profile.case}")
+    how = f"Nsight Compute {profile.ncu}".strip() + ", clocks untouched, caches warm"
+    yield _in(Text(f"{profile.sample}; {how if profile.missing_counters is None else 'timed by CUPTI'}"), 4)
+    for kernel in profile.kernels:
+        yield Text()
+        yield _in(Group(*_kernel(kernel)), 2)
+    if profile.missing_counters is not None:
+        yield Text()
+        yield _in(Group(*_missing_counters(profile.missing_counters)), 2)
+    if profile.timings:
+        yield Text()
+        yield _in(_timings(profile.timings), 2)
+    yield Text()
+    for note in profile.notes:
+        yield _in(Text(note), 2)
+    kept = {"report": (profile.report, "ncu-ui"), "trace": (profile.trace, "https://ui.perfetto.dev")}
+    for what, (path, viewer) in kept.items():
+        if path:
+            yield _in(Text(f"{what}: {path}; open it in {viewer}"), 2)
+
+
+def _kernel(kernel: KernelProfile) -> Iterator[RenderableType]:
+    by = "" if kernel.own else ", launched by torch"
+    yield Text.assemble((short(kernel.name), "bold"), f"  grid {kernel.grid}, block {kernel.block}{by}")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=_LABEL)
+    grid.add_column(overflow="fold")
+    for label, words in _rows(kernel):
+        grid.add_row(Text(label), Text(words))
+    yield _in(grid, 2)
+    if kernel.lines:
+        yield _in(_lines(kernel), 2)
+
+
+def short(name: str) -> str:
+    """Return a kernel's name without its result and parameters: `square<float>`."""
+    name, depth = name.removeprefix("void "), 0
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and at:
+            return name[:at]
+    return name
+
+
+def _rows(kernel: KernelProfile) -> Iterator[tuple[str, str]]:
+    of = {figure.key: figure for figure in FIGURES}
+    first = [_figure(of[key], kernel.figures.get(key)) for key in (MEMORY, COMPUTE)]
+    bound = _BOUNDS[kernel.bound]
+    yield "speed of light", ", ".join(first) + (f": {bound}" if bound else "")
+    yield "", _group(kernel, "speed of light", but=(MEMORY, COMPUTE))
+    yield "memory", _group(kernel, "memory")
+    yield "occupancy", _group(kernel, "occupancy") + _limited(kernel)
+    yield "stalls", _stalled(kernel)
+
+
+def _group(kernel: KernelProfile, group: str, but: tuple[str, ...] = ()) -> str:
+    values = [
+        (figure, kernel.figures.get(figure.key))
+        for figure in FIGURES
+        if figure.group == group and figure.key not in but
     ]
-    return asdict(profile) | {"kernels": kernels}
+    return ", ".join(_figure(figure, value) for figure, value in values if value or not figure.minor)
+
+
+def _figure(figure: ReportedFigure, value: float | None) -> str:
+    return f"{figure.label} {'not in the report' if value is None else quantity(value, figure.kind)}"
+
+
+def quantity(value: float, kind: FigureKind) -> str:
+    """Return a value with its unit: `92.1 %`, `31.2 µs`, `4.31 TB/s`."""
+    if kind == "percent":
+        return f"{value:.1f} %"
+    if kind == "time":
+        return f"{value / 1e3:.4g} ms" if value >= 1e3 else f"{value:.4g} µs"
+    if kind == "number":
+        return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+    size, prefix = next(((size, prefix) for size, prefix in _PREFIXES if value >= size), (1.0, ""))
+    return f"{value / size:.3g} {prefix}{_UNITS[kind]}"
+
+
+def _limited(kernel: KernelProfile) -> str:
+    if not kernel.limits:
+        return "; what limits it is not in the report"
+    least = min(kernel.limits.values())
+    return f"; {least} block{'' if least == 1 else 's'} fit, limited by {' and '.join(kernel.limiters)}"
+
+
+def _stalled(kernel: KernelProfile) -> str:
+    if not kernel.listed:
+        return "the report has no instructions"
+    if not kernel.samples:
+        return "no samples: it is too short for them; give it more to do, by --shapes"
+    reasons = list(kernel.stalls.items())[:REASONS]
+    shown = [f"{_percent(n, kernel.samples)} {why}{_meaning(why)}" for why, n in reasons]
+    return f"{kernel.samples} samples: {'; '.join(shown) or 'none of them stalled'}"
+
+
+def _meaning(why: str) -> str:
+    return f", {STALLS[why]}" if why in STALLS else ""
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %"
+
+
+def _lines(kernel: KernelProfile) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    grid.add_column("% of samples", justify="right", no_wrap=True)
+    for name in ("line", "why", "source"):
+        grid.add_column(name, overflow="fold")
+    for line in kernel.lines[:LINES]:
+        share = f"{100 * line.samples / kernel.samples:.1f}"
+        grid.add_row(Text(share), Text(where(line)), Text(_why(line.stalls, line.samples)), Text(line.text))
+    rest = len(kernel.lines) - LINES
+    if rest > 0:
+        grid.add_row("", Text(f"and {rest} more lines"))
+    return grid
+
+
+def where(line: HotLine) -> str:
+    """Return a line as `kernel.cu:16`."""
+    return f"{Path(line.file).name}:{line.line}" if line.line else "of no line"
+
+
+def _why(stalls: Mapping[str, int], samples: int) -> str:
+    return ", ".join(f"{why} {_percent(n, samples)}" for why, n in list(stalls.items())[:REASONS])
+
+
+def _missing_counters(missing: MissingCounters) -> Iterator[RenderableType]:
+    yield Text(f"no counters: {missing.reason}", style="bold yellow")
+    for remedy in missing.remedies:
+        yield _in(Text(remedy), 2)
+
+
+def _timings(timings: tuple[KernelTiming, ...]) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("µs", "min", "max", "per call"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    grid.add_column("kernel", overflow="fold")
+    for each in timings:
+        spans = (each.median_us, each.min_us, each.max_us)
+        grid.add_row(*(f"{us:.2f}" for us in spans), f"{each.per_call:g}", Text(short(each.name)))
+    return grid
+
+
+def _in(renderable: RenderableType, indent: int) -> Padding:
+    return Padding(renderable, (0, 0, 0, indent))

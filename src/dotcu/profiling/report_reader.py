@@ -21,7 +21,13 @@ BY_ADDRESS = ("inst_executed", "smsp__pcsamp_sample_count")
 
 
 def main(folder: str, report: str, file: str) -> None:
-    """Write down what a report says of each launch."""
+    """Write the source line of each instruction of a report to a file.
+
+    Args:
+        folder: Of the module `ncu_report`.
+        report: The report.
+        file: The file to write.
+    """
     sys.path.insert(0, folder)
     module = importlib.import_module("ncu_report")
     context = module.load_report(report)

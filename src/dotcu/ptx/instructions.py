@@ -1,4 +1,4 @@
-"""What a PTX file says, as values: operands, instructions, variables, functions.
+"""The contents of a PTX file as values: operands, instructions, variables, functions.
 
 Source: PTX ISA, "PTX Machine Model" to "Instruction Set" (chapters 4 to 9).
 """
@@ -48,17 +48,15 @@ class Immediate(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """The address of a variable, or a label or a function."""
+    """The address of a variable, or a label or a function.
+
+    Attributes:
+        mask: In an initialiser, the bytes of the address that are meant, shifted down; 0: all of it.
+    """
 
     name: str
     offset: int = 0
-
-
-class Part(NamedTuple):
-    """Some bytes of a variable's address, in an initialiser: those under a mask, shifted down."""
-
-    symbol: Symbol
-    mask: int
+    mask: int = 0
 
 
 class Address(NamedTuple):
@@ -81,10 +79,11 @@ class Pair(NamedTuple):
     second: Operand
 
 
-class Negated(NamedTuple):
-    """!p as a source operand."""
+class Predicate(NamedTuple):
+    """@p or @!p before an instruction; as a source operand, !p (p alone is a Register)."""
 
     register: Register
+    negated: bool
 
 
 class Arguments(NamedTuple):
@@ -94,17 +93,10 @@ class Arguments(NamedTuple):
 
 
 class Sink(NamedTuple):
-    """`_`: a result that nobody wants."""
+    """`_`: a result that is discarded."""
 
 
-Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Arguments | Sink
-
-
-class Guard(NamedTuple):
-    """@p or @!p before an instruction."""
-
-    register: Register
-    negated: bool
+Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Predicate | Arguments | Sink
 
 
 class Location(NamedTuple):
@@ -136,7 +128,7 @@ class Instruction(NamedTuple):
     flags: tuple[str, ...]
     types: tuple[str, ...]
     operands: tuple[Operand, ...]
-    guard: Guard | None
+    guard: Predicate | None
     location: Location
     text: str
     target: int = -1
@@ -146,8 +138,7 @@ class Variable(NamedTuple):
     """A variable in a state space: global, const, shared, local or param.
 
     Attributes:
-        initial: Its initial contents, element by element; a Symbol stands for an address, a Part for
-            some bytes of one.
+        initial: Its initial contents, element by element; a Symbol stands for an address.
         extern: Its size is given elsewhere, as for dynamic shared memory.
     """
 
@@ -156,13 +147,21 @@ class Variable(NamedTuple):
     type: str
     size: int
     align: int
-    initial: tuple[int | Symbol | Part, ...] = ()
+    initial: tuple[int | Symbol, ...] = ()
     extern: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Header:
-    """What stands before a function's body."""
+class FunctionHeader:
+    """The name, parameters and limits of a function.
+
+    Attributes:
+        is_entry: It is a kernel.
+        params: In order; a struct is an array of b8.
+        max_threads: .maxntid in x, y, z; empty if none is given.
+        required_threads: .reqntid in x, y, z; empty if none is given.
+        cluster: .reqnctapercluster in x, y, z; empty if none is given.
+    """
 
     name: str
     is_entry: bool
@@ -174,7 +173,7 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Body:
+class FunctionBody:
     """A function's body: instructions in order, with the variables it declares.
 
     Attributes:
@@ -184,3 +183,46 @@ class Body:
     instructions: tuple[Instruction, ...]
     variables: Mapping[str, Variable]
     tables: Mapping[str, tuple[int, ...]]
+
+
+# Special registers with their types (PTX ISA, chapter 10).
+_VECTORS = ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+
+SPECIAL_REGISTERS: Mapping[str, str] = {
+    **{f"{name}.{axis}": "u32" for name in _VECTORS for axis in "xyz"},
+    **dict.fromkeys(
+        (
+            "laneid",
+            "warpid",
+            "nwarpid",
+            "smid",
+            "nsmid",
+            "lanemask_eq",
+            "lanemask_le",
+            "lanemask_lt",
+            "lanemask_ge",
+            "lanemask_gt",
+            "clock",
+            "clock_hi",
+            "dynamic_smem_size",
+            "total_smem_size",
+            "aggr_smem_size",
+            "globaltimer_lo",
+            "globaltimer_hi",
+            "cluster_ctarank",
+            "cluster_nctarank",
+            "reserved_smem_offset_begin",
+            "reserved_smem_offset_end",
+            "reserved_smem_offset_cap",
+            "reserved_smem_offset_0",
+            "reserved_smem_offset_1",
+            *(f"envreg{n}" for n in range(32)),
+            *(f"pm{n}" for n in range(8)),
+        ),
+        "u32",
+    ),
+    **{f"envreg{number}": "b32" for number in range(32)},
+    **dict.fromkeys(("clock64", "globaltimer", "gridid", "current_graph_exec"), "u64"),
+    **{f"pm{n}_64": "u64" for n in range(8)},
+    "is_explicit_cluster": "pred",
+}

@@ -11,16 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from dotcu.ptx.instructions import (
+    NOWHERE,
+    SPECIAL_REGISTERS,
     TYPE_BYTES,
     Address,
     Arguments,
-    Body,
-    Guard,
+    FunctionBody,
     Immediate,
     Instruction,
-    Negated,
+    Location,
     Operand,
     Pair,
+    Predicate,
     Register,
     Sink,
     Special,
@@ -28,14 +30,37 @@ from dotcu.ptx.instructions import (
     Variable,
     Vector,
 )
-from dotcu.ptx.locations import At, Locations
-from dotcu.ptx.specials import SPECIAL_REGISTERS
-from dotcu.ptx.tokens import Tokens, tokenize
+from dotcu.ptx.lexer import Tokens, tokenize
 
 _MAX_DEPTH = 256  # of nested scopes
 _MAX_DIGITS = 9  # of a register's number in its family
 _PART = re.compile(r"[bh]\d+")  # of a register, in video instructions
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+
+
+At = tuple[int, int, int]
+"""File, line and column, as a `.loc` has them."""
+
+
+class Locations:
+    """Follows the `.loc` directives of one body.
+
+    Attributes:
+        current: The source line of the instructions from here on, and where it was inlined.
+    """
+
+    def __init__(self) -> None:
+        self.current = NOWHERE
+        self._known: dict[At, Location] = {}
+
+    def move(self, at: At, inlined_at: At | None = None) -> None:
+        """Take in a directive; the place that it was inlined at is one of those before it."""
+        if at[1] == 0:  # line 0 belongs to no source line: stay where we are
+            return
+        outer = None
+        if inlined_at is not None:
+            outer = self._known.get(inlined_at) or Location(inlined_at[0], inlined_at[1])
+        self.current = self._known[at] = Location(at[0], at[1], outer)
 
 
 @dataclass
@@ -64,7 +89,7 @@ class _BodyParser:
         for param in params:
             self.scope.names[param.name] = Symbol(param.name)
 
-    def parse(self) -> Body:
+    def parse(self) -> FunctionBody:
         tokens, words = self.tokens, self.tokens.words
         while tokens.index < len(words):
             word = words[tokens.index]
@@ -168,7 +193,7 @@ class _BodyParser:
 
     # Instructions
 
-    def _guard(self) -> Guard | None:
+    def _guard(self) -> Predicate | None:
         tokens = self.tokens
         if not tokens.skip("@"):
             return None
@@ -176,7 +201,7 @@ class _BodyParser:
         register = self._name(tokens.take())
         if not isinstance(register, Register) or register.type != "pred":
             raise tokens.error("a guard that is no predicate")
-        return Guard(register, negated)
+        return Predicate(register, negated)
 
     def _instruction(self) -> None:
         tokens = self.tokens
@@ -223,7 +248,7 @@ class _BodyParser:
             register = self._name(tokens.take())
             if not isinstance(register, Register):
                 raise tokens.error("a ! before what is no predicate")
-            return Negated(register)
+            return Predicate(register, negated=True)
         if first == "-" or first.isdigit():
             return tokens.literal()
         operand = self._name(tokens.take())
@@ -335,7 +360,7 @@ class _BodyParser:
             return Symbol(word)  # a byte or half, which only instructions take that are not executed
         raise self.tokens.error(f"the register {word}, which nothing declares,")
 
-    def _resolved(self) -> Body:
+    def _resolved(self) -> FunctionBody:
         for index, name, scope in self.branches:
             target = self._target(name, scope)
             self.instructions[index] = self.instructions[index]._replace(target=target)
@@ -343,7 +368,7 @@ class _BodyParser:
             name: tuple(self._target(label, scope) for label in labels)
             for name, (labels, scope) in self.tables.items()
         }
-        return Body(instructions=tuple(self.instructions), variables=self.variables, tables=tables)
+        return FunctionBody(instructions=tuple(self.instructions), variables=self.variables, tables=tables)
 
     def _target(self, label: str, scope: _Scope | None) -> int:
         while scope is not None:
@@ -368,8 +393,13 @@ _STATEMENTS: Mapping[str, Callable[[_BodyParser], None]] = {
 }
 
 
-def parse_body(text: str, span: tuple[int, int], params: tuple[Variable, ...]) -> Body:
+def parse_body(text: str, span: tuple[int, int], params: tuple[Variable, ...]) -> FunctionBody:
     """Parse the body that stands at `span` of a PTX file.
+
+    Args:
+        text: The text of the PTX file.
+        span: The first and last character of the body.
+        params: The parameters of the function.
 
     Raises:
         SimulationError: The body is not well formed; names the line of PTX.

@@ -1,15 +1,190 @@
-"""Plan a project: a folder that is not there yet, and the files in it."""
+"""The templates: plain files in which «package», «project» and «operator» stand for names."""
 
 from __future__ import annotations
 
+import ast
+import keyword
 import os
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.errors import UsageError
-from dotcu.pyproject import enclosing
-from dotcu.scaffold import names, template
+from dotcu.pyproject import FILE, enclosing, section
+
+_FOLDER = Path(__file__).parent / "template"
+
+_FIRST_OPERATOR = "src/«package»/ops.py"
+
+PROJECT = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "Makefile": "Makefile",
+    "gitignore": ".gitignore",
+    "clang-format": ".clang-format",
+    "pre-commit-config.yaml": ".pre-commit-config.yaml",
+    "workflow.yml": ".github/workflows/test.yml",
+    "Containerfile": "Containerfile",
+    "Containerfile.gpu": "Containerfile.gpu",
+    "third_party.md": "third_party/README.md",
+    "init.py": "src/«package»/__init__.py",
+    "py.typed": "src/«package»/py.typed",
+}
+"""Template -> where it goes in a project, once."""
+
+OPERATOR = {
+    "operator.cu": "src/«package»/«operator».cu",
+    "operator.py": "src/«package»/«operator».py",
+    "test_operator.py": "tests/test_«operator».py",
+    "benchmark.py": "benchmarks/«operator».py",
+}
+"""Template -> where it goes, once for each operator."""
+
+FIRST_OPERATOR = OPERATOR | {"operator.py": _FIRST_OPERATOR}
+
+# The same with launchers in C++, `dotcu new --native`.
+NATIVE_PROJECT = {
+    "native/pyproject.toml": "pyproject.toml",
+    "native/README.md": "README.md",
+    "native/Makefile": "Makefile",
+    "gitignore": ".gitignore",
+    "native/clang-format": ".clang-format",
+    "pre-commit-config.yaml": ".pre-commit-config.yaml",
+    "native/workflow.yml": ".github/workflows/test.yml",
+    "native/Containerfile": "Containerfile",
+    "Containerfile.gpu": "Containerfile.gpu",
+    "native/third_party.md": "third_party/README.md",
+    "native/init.py": "src/«package»/__init__.py",
+    "native/library.py": "src/«package»/_library.py",
+    "py.typed": "src/«package»/py.typed",
+    "native/library.cpp": "src/«package»/csrc/library.cpp",
+    "native/stable.h": "src/«package»/csrc/stable.h",
+    "native/launch.h": "src/«package»/csrc/launch.h",
+}
+
+NATIVE_OPERATOR = {
+    "native/operator.cpp": "src/«package»/csrc/«operator».cpp",
+    "native/operator.cu": "src/«package»/csrc/«operator».cu",
+    "native/operator.py": "src/«package»/«operator».py",
+    "native/test_operator.py": "tests/test_«operator».py",
+    "native/benchmark.py": "benchmarks/«operator».py",
+}
+
+NATIVE_FIRST_OPERATOR = NATIVE_OPERATOR | {"native/operator.py": _FIRST_OPERATOR}
+
+
+def filled(table: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """The files of a table: their paths with their texts."""
+    return {_fill(path, names): _fill(_read(template), names) for template, path in table.items()}
+
+
+def own_names() -> set[str]:
+    """The names that an operator's templates use themselves, so that no operator can have them.
+
+    In C++ and CUDA with host code an operator's name is text, or has more letters.
+    """
+    found: set[str] = set()
+    for template in (*OPERATOR, *filter(_is_python, NATIVE_OPERATOR)):
+        text = _fill(_read(template), {"package": "_", "operator": "_"})
+        found |= set(_python_names(text) if _is_python(template) else _cuda_names(text))
+    return (found | {name.removeprefix("test_") for name in found}) - {"_"}  # test_NAME is made, too
+
+
+def _is_python(template: str) -> bool:
+    return template.endswith(".py")
+
+
+def _read(template: str) -> str:
+    return (_FOLDER / f"{template}.template").read_text(encoding="utf-8")
+
+
+def _fill(text: str, names: Mapping[str, str]) -> str:
+    for name, value in names.items():
+        text = text.replace(f"«{name}»", value)
+    return text
+
+
+def _python_names(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.FunctionDef):
+            yield node.name
+
+
+def _cuda_names(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|#include.*", "", text))
+
+
+# The project that a folder belongs to: its pyproject.toml, and what [tool.dotcu] there says.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """A project.
+
+    Attributes:
+        folder: That of its pyproject.toml.
+        package: The package that has its operators.
+        sources: Where that package lies, relative to the folder: `src`, or `.`.
+        native: Whether its launchers are C++.
+    """
+
+    folder: Path
+    package: str
+    sources: str
+    native: bool
+
+    @property
+    def package_folder(self) -> Path:
+        """The folder of the package's files."""
+        return self.folder / self.sources / self.package
+
+
+def find(folder: Path) -> Home:
+    """The project that a folder belongs to.
+
+    Raises:
+        UsageError: There is none, or its pyproject.toml does not say where its operators are.
+    """
+    root = enclosing(folder)
+    if root is None:
+        raise UsageError(
+            f"{folder} is in no project of dotcu's: no pyproject.toml here or above has [tool.dotcu].\n"
+            "Go to one, or make one: dotcu new NAME"
+        )
+    package = _package(root / FILE)
+    for sources in ("src", "."):
+        if (root / sources / package / "__init__.py").is_file():
+            native = "native" in (section(root / FILE) or {})
+            return Home(folder=root, package=package, sources=sources, native=native)
+    raise UsageError(
+        f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
+        f"{package}/__init__.py beside it.\nCorrect modules in [tool.dotcu], or make that file."
+    )
+
+
+def _package(path: Path) -> str:
+    """The package to add to, whose own names count among the modules."""
+    modules = (section(path) or {}).get("modules")
+    if isinstance(modules, list):
+        packages = [module for module in modules if isinstance(module, str) and module.isidentifier()]
+        if packages:
+            return packages[0]
+    raise UsageError(
+        f"modules in [tool.dotcu] of {path} names no package (got {modules!r}).\n"
+        'A new operator is imported by the package, so let it have that: modules = ["NAME"]'
+    )
+
+
+# Plan a project: a folder that is not there yet, and the files in it.
+
 
 FIRST = "scale_add"
 """The operator that a project begins with."""
@@ -46,19 +221,19 @@ def plan_project(place: str | Path, *, native: bool = False) -> ProjectPlan:
     name = folder.name
     _require_place(folder)
     command = "dotcu new --native" if native else "dotcu new"
-    refusal = names.project_refusal(name)
+    refusal = project_refusal(name)
     if refusal:
-        instead = folder.with_name(names.suggested(name, "_ops")) if name else "NAME"
+        instead = folder.with_name(suggested(name, "_ops")) if name else "NAME"
         raise UsageError(
             f"a project cannot be named {name!r}: {refusal}.\nType: {command} {_as_typed(instead, place)}"
         )
-    package = names.package_of(name)
+    package = package_of(name)
     filling = {"project": name, "package": package, "operator": FIRST}
     if native:
-        table = template.NATIVE_PROJECT | template.NATIVE_FIRST_OPERATOR
+        table = NATIVE_PROJECT | NATIVE_FIRST_OPERATOR
     else:
-        table = template.PROJECT | template.FIRST_OPERATOR
-    files = template.filled(table, filling)
+        table = PROJECT | FIRST_OPERATOR
+    files = filled(table, filling)
     return ProjectPlan(name=name, package=package, folder=folder, files=files)
 
 
@@ -83,3 +258,116 @@ def _require_place(folder: Path) -> None:
 def _as_typed(path: Path | str, place: str | Path) -> str:
     """The path as short as the one that was given."""
     return str(path) if Path(place).is_absolute() else os.path.relpath(path)
+
+
+# Names of projects and operators: which there can be, and why not the others.
+
+
+LONGEST = 40
+"""Characters of a name: then no line of what is made is too long."""
+
+_PROJECT = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?", re.ASCII)
+_OPERATOR = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NEEDED = _words(
+    """
+    cuda dotcu filelock ml_dtypes numpy platformdirs pytest rich torch triton typer benchmarks src test tests
+    """
+)
+"""What a project imports, or has itself: a module of that name would hide it."""
+
+_TORCH_NAMESPACES = _words("aten c10d higher_order inductor onednn prim prims profiler quantized")
+
+_MODULE_NAMES = _words(
+    """
+    compile contents instantiate instantiation kernels missing name options source units variable warm
+    """
+)
+"""What a dotcu.Module has beside its kernels."""
+
+_CPP = _words(
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+    char32_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+    constinit continue decltype default delete do double dynamic_cast else enum explicit export extern
+    false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+    operator or or_eq private protected public register reinterpret_cast requires return short signed
+    sizeof static static_assert static_cast struct switch template this thread_local throw true try
+    typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq
+    """
+)
+
+
+_CUDA = _words(
+    """
+    EOF NULL blockDim blockIdx gridDim threadIdx warpSize size_t ptrdiff_t int8_t int16_t int32_t
+    int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t dim3
+    """
+) | {
+    f"{kind}{width}"
+    for kind in _words("char uchar short ushort int uint long ulong longlong ulonglong float double")
+    for width in (1, 2, 3, 4)
+}
+"""What a kernel file has without an #include, as variables, types and macros. Functions do no harm."""
+
+
+def project_refusal(name: str) -> str:
+    """Return why a project cannot have a name; "" where it can."""
+    package = package_of(name)
+    if not _PROJECT.fullmatch(name):
+        return "it must begin with a letter, end with a letter or digit, and have nothing but those, - and _"
+    if package in _TORCH_NAMESPACES:
+        return "torch has operators under that name"
+    return _refusal(package)
+
+
+def operator_refusal(name: str) -> str:
+    """Return why an operator cannot have a name; "" where it can."""
+    if not _OPERATOR.fullmatch(name):
+        return "it must begin with a letter, and have nothing but letters, digits and _"
+    if name in _CPP:
+        return "it is a keyword of C++"
+    if name in _CUDA:
+        return "it means something else in CUDA"
+    if name in _MODULE_NAMES or name in own_names():
+        return "the operator's own files use that name for something else"
+    return _refusal(name)
+
+
+def _refusal(name: str) -> str:
+    if len(name) > LONGEST:
+        return f"it has {len(name)} characters, and {LONGEST} are the most"
+    if keyword.iskeyword(name):
+        return "it is a keyword of Python"
+    if name in sys.stdlib_module_names:
+        return "it would hide a module of Python's standard library"
+    if name in _NEEDED:
+        return f"it would hide {name}, which is needed"
+    return ""
+
+
+def package_of(project: str) -> str:
+    """The importable name of a project: `my_lib` for `my-lib`."""
+    return project.replace("-", "_")
+
+
+def alike(name: str) -> str:
+    """Return a text that names share if they differ in case, or in - and _, alone."""
+    return package_of(name).lower()
+
+
+def suggested(name: str, ending: str) -> str:
+    """A name that can be, near to one that cannot."""
+    clean = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    clean = clean if clean[:1].isalpha() else f"my_{clean}".strip("_")
+    clean = clean[: LONGEST - len(ending)].strip("_")
+    return clean if _may_be_either(clean) else f"{clean}{ending}"
+
+
+def _may_be_either(name: str) -> bool:
+    return not project_refusal(name) and not operator_refusal(name)

@@ -2,5 +2,5 @@
 
 tracing: samples -> dotcu.lock        with torch, on the developer's machine
 hook: dotcu.lock -> wheel             without torch, in an isolated environment
-compile.brought: wheel -> code        on the user's machine, without a compiler
+compile.prebuilt: wheel -> code        on the user's machine, without a compiler
 """

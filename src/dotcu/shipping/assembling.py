@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,20 +18,20 @@ from pathlib import Path
 
 from dotcu.__about__ import __version__
 from dotcu.compile import ObjectCode, Source, Target, build_visible, toolchain
-from dotcu.compile.manifest import (
+from dotcu.compile.object_code import skeleton, without_probes
+from dotcu.compile.prebuilt import (
     FOLDER,
     INDEX,
-    Built,
-    Load,
-    Manifest,
-    Record,
-    Variant,
+    PrebuiltCode,
+    PrebuiltKernels,
+    PrebuiltManifest,
+    PrebuiltSource,
+    PrebuiltVariant,
+    compress_records,
     digest_of,
     load_key,
-    pack,
     text_digest,
 )
-from dotcu.compile.skeleton import skeleton, without_probes
 from dotcu.errors import SourceError, UsageError
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 
@@ -57,7 +59,13 @@ class Job:
 
 
 def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
-    """Every compile that a wheel needs."""
+    """List every compile that a wheel needs.
+
+    Args:
+        lock: The kernels, and for which architectures each is wanted.
+        root: The project's folder, from which the lock names sources.
+        targets: The machine code and PTX to make.
+    """
     jobs = []
     for locked in lock.sources:
         source = locked.read(root)
@@ -141,24 +149,24 @@ def assemble(made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> di
 
 
 def _folder(folder: str, made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
-    told = {(job.locked, job.unit): code.signatures for job, code in made.items() if code.signatures}
+    known = {(job.locked, job.unit): code.signatures for job, code in made.items() if code.signatures}
     records = {}
     for job, code in made.items():
-        signatures = told.get((job.locked, job.unit))
+        signatures = known.get((job.locked, job.unit))
         if signatures is None:  # there is no PTX, which has them
-            signatures = told[job.locked, job.unit] = _compile(job, probed=True).signatures
+            signatures = known[job.locked, job.unit] = _compile(job, probed=True).signatures
         records[job] = _record(code, signatures, folder, in_wheel).to_bytes()
     alike: dict[str, list[bytes]] = {}  # GPUs of one major: what one compiles to says most of the others'
     for job in sorted(records, key=lambda job: (job.locked.path, job.unit, job.target, job.simulated)):
         alike.setdefault(f"{job.target.kind}_{job.target.major}x", []).append(records[job])
-    places, files = pack(alike)
-    numbers = {digest: number for number, digest in enumerate(places)}
+    positions, files = compress_records(alike)
+    numbers = {digest: number for number, digest in enumerate(positions)}
     numbered = {job: numbers[digest_of(data)] for job, data in records.items()}
-    described = Manifest(
+    described = PrebuiltManifest(
         made_by=__version__,
         compiler=toolchain.nvrtc().version,
-        loads=_loads(numbered, folder, in_wheel),
-        places=tuple(places.values()),
+        sources=_loads(numbered, folder, in_wheel),
+        positions=tuple(positions.values()),
         packs={name: digest_of(data) for name, data in files.items()},
     )
     return {INDEX: described.to_json().encode(), **files}
@@ -166,11 +174,11 @@ def _folder(folder: str, made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path,
 
 def _record(
     code: ObjectCode, signatures: Mapping[str, str], folder: str, in_wheel: Mapping[Path, str]
-) -> Record:
+) -> PrebuiltCode:
     machine = code.cubin is not None
     places = {name: in_wheel.get(Path(path).resolve()) for name, path in code.files.items()}
     shown = {name: posixpath.relpath(place, folder) if place else "" for name, place in places.items()}
-    return Record(
+    return PrebuiltCode(
         lowered=code.lowered,
         signatures={name: text for name, text in signatures.items() if name in code.lowered},
         resources=code.resources,
@@ -182,15 +190,15 @@ def _record(
 
 def _loads(
     records: Mapping[Job, int], folder: str, in_wheel: Mapping[Path, str]
-) -> dict[str, tuple[Load, ...]]:
+) -> dict[str, tuple[PrebuiltSource, ...]]:
     by_load: dict[tuple[str, str], list[Job]] = {}
     for job in records:
-        key = job.source.name, load_key(job.source, job.locked.options)
-        by_load.setdefault(key, []).append(job)
-    found: dict[str, tuple[Load, ...]] = {}
-    for (name, told), jobs in sorted(by_load.items()):
+        loaded = job.source.name, load_key(job.source, job.locked.options)
+        by_load.setdefault(loaded, []).append(job)
+    found: dict[str, tuple[PrebuiltSource, ...]] = {}
+    for (name, key), jobs in sorted(by_load.items()):
         headers = _headers(jobs[0], folder, in_wheel)
-        load = Load(key=told, headers=headers, built=tuple(_built(jobs, records)))
+        load = PrebuiltSource(key=key, headers=headers, kernels=tuple(_built(jobs, records)))
         found[name] = (*found.get(name, ()), load)
     return found
 
@@ -206,12 +214,59 @@ def _headers(job: Job, folder: str, in_wheel: Mapping[Path, str]) -> dict[str, s
     return dict(sorted(found.items()))
 
 
-def _built(jobs: Sequence[Job], records: Mapping[Job, int]) -> Iterator[Built]:
+def _built(jobs: Sequence[Job], records: Mapping[Job, int]) -> Iterator[PrebuiltKernels]:
     by_unit: dict[LockedUnit, list[Job]] = {}
     for job in jobs:
         by_unit.setdefault(job.unit, []).append(job)
     for unit, some in sorted(by_unit.items()):
         variants = tuple(
-            Variant(target=job.target, simulated=job.simulated, record=records[job]) for job in some
+            PrebuiltVariant(target=job.target, simulated=job.simulated, record=records[job]) for job in some
         )
-        yield Built(names=tuple(sorted(unit.names)), text=text_digest(some[0].source), variants=variants)
+        yield PrebuiltKernels(
+            names=tuple(sorted(unit.names)), text=text_digest(some[0].source), variants=variants
+        )
+
+
+# Compiled kernels as plain files, for programs that have neither Python nor torch.
+
+
+MANIFEST = "manifest.tsv"
+COLUMNS = ("kernel", "target", "file", "symbol", "sha256")
+
+
+def export(made: Mapping[Job, ObjectCode], folder: Path) -> None:
+    """Write machine code and PTX into a new folder, whole or not at all.
+
+    Raises:
+        UsageError: There is something in that place already that is no such folder.
+    """
+    if folder.exists() and not (folder / MANIFEST).is_file():
+        raise UsageError(
+            f"{folder} is there already, and has no {MANIFEST}: it is not replaced.\n"
+            "Name another folder, or remove it."
+        )
+    new = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        lines = sorted(line for job, code in made.items() for line in _written(job, code, new))
+        text = "".join("\t".join(line) + "\n" for line in [COLUMNS, *lines])
+        (new / MANIFEST).write_text(text, encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _written(job: Job, code: ObjectCode, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Write one file, and give the line of each kernel in it."""
+    if job.simulated:
+        return
+    data = code.cubin if code.cubin is not None else without_probes(code.ptx).encode()
+    suffix = "cubin" if code.cubin is not None else "ptx"
+    stem = re.sub(r"\W+", "_", job.unit.names[0].split("<")[0])
+    name = f"{stem}-{digest_of(repr(job.unit.names).encode())[:8]}.{job.target}.{suffix}"
+    (folder / name).write_bytes(data)
+    for kernel in job.unit.names:
+        if kernel in code.lowered:
+            yield kernel, str(job.target), name, code.lowered[kernel], digest_of(data)

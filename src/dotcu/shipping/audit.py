@@ -1,28 +1,44 @@
-"""The audit of a wheel of native code: every rule held against what is in it, none of it loaded."""
+"""The audit of a wheel of native code: every rule is held against what is in it, and none of it is loaded.
+
+A rule is a function that yields a sentence for each problem; `RULES` lists them. Which of torch's functions
+a library may use, and since which torch each is there, stands at the end.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.util
 import json
+import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.parser import Parser
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from dotcu import process, report_base
+from dotcu.elf import ElfSymbol, HostBinary
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries import BinaryReport
-from dotcu.shipping import torch_symbols
+from dotcu.inspection.binaries.manylinux import PROVIDED
 from dotcu.shipping.contents import PYPI_BYTES
-from dotcu.shipping.rules import RULES, Facts
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
+Version = tuple[int, int]
+"""Major and minor of a release."""
+
+FIRST: Version = (2, 10)
+"""The first torch with a stable ABI."""
 
 TOOLS = ("auditwheel", "abi3audit", "twine")
 """What pip has in `dotcu[build]`, and a wheel of native code is made and audited with."""
@@ -32,7 +48,7 @@ _TOOL_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What was found.
+    """The result of an audit.
 
     Attributes:
         problems: By rule, a sentence for each; of every rule, in their order.
@@ -45,8 +61,8 @@ class Audit:
     notes: tuple[str, ...]
 
     @property
-    def held(self) -> bool:
-        """Whether no rule is broken."""
+    def passed(self) -> bool:
+        """True if no rule is broken."""
         return not any(self.problems.values())
 
     @property
@@ -57,7 +73,7 @@ class Audit:
     def __rich__(self) -> RenderableType:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         for rule, found in self.problems.items():
-            for number, problem in enumerate(found or ("held",)):
+            for number, problem in enumerate(found or ("passed",)):
                 style = "red" if found else ""
                 table.add_row("" if number else rule, Text(problem, style=style, overflow="fold"))
         size = self.report.size
@@ -71,7 +87,7 @@ class Audit:
         """The same as values."""
         return {
             "wheel": str(self.wheel),
-            "held": self.held,
+            "passed": self.passed,
             "size_bytes": self.report.size,
             "tags": list(self.report.wheel.tags) if self.report.wheel else [],
             "architectures": {one.arch: one.holds for one in self.report.architectures},
@@ -92,7 +108,7 @@ def require_tools() -> None:
     Raises:
         ToolchainError: What a wheel is repaired and audited with is not installed.
     """
-    missing = [name for name in (*TOOLS, "elftools") if importlib.util.find_spec(name) is None]
+    missing = [name for name in TOOLS if importlib.util.find_spec(name) is None]
     if missing:
         raise ToolchainError(
             f"A wheel of native code is repaired and audited by {', '.join(TOOLS)}; not installed: "
@@ -104,6 +120,7 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
     """Hold a wheel, anybody's, against every rule.
 
     Args:
+        wheel: The file.
         sources: By symbol, the sources whose objects use it, where they are known.
 
     Raises:
@@ -115,7 +132,7 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
     if report.wheel is None:
         raise UsageError(f"{wheel} is no wheel.\nRequired: a file that pip installs, *.whl")
     names, requires = _inside(wheel)
-    facts = Facts(
+    facts = WheelFacts(
         report=report, names=names, requires=requires, python_abi=_python_abi(wheel),
         metadata=_metadata(wheel), sources=sources or {},
     )  # fmt: skip
@@ -129,8 +146,8 @@ def _inside(wheel: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of its files, and what its METADATA requires."""
     with zipfile.ZipFile(wheel) as opened:
         names = tuple(name for name in opened.namelist() if not name.endswith("/"))
-        told = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
-        text = opened.read(told).decode("utf-8", "replace") if told else ""
+        about = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
+        text = opened.read(about).decode("utf-8", "replace") if about else ""
     return names, tuple(Parser().parsestr(text).get_all("Requires-Dist") or ())
 
 
@@ -152,11 +169,288 @@ def _metadata(wheel: Path) -> str:
     return " ".join(done.stdout.split()) if done.status else ""
 
 
-def _notes(facts: Facts) -> Iterator[str]:
+def _notes(facts: WheelFacts) -> Iterator[str]:
     for name, host in facts.hosts:
-        found = [symbol.name for symbol in host.undefined if torch_symbols.needs_cuda(symbol)]
+        found = [symbol.name for symbol in host.undefined if needs_cuda(symbol)]
         if found:
             yield (
                 f"{name} is loaded by torch with CUDA alone, since it uses {found[0]}. "
                 f"With #pragma weak {found[0]} one without CUDA loads it, too."
             )
+
+
+# -------------------------------------------------------------------- rules
+
+SHOWN = 5
+"""How many symbols or files of one kind a sentence names."""
+
+# Libraries that torch and CUDA's own wheels bring: none is bundled, all are in the process before.
+TORCHS = ("libtorch*.so*", "libc10*.so*", "libcaffe2*.so*", "libshm.so*")
+CUDAS = ("libcu*.so*", "libnv*.so*", "libnccl*.so*", "libnpp*.so*")
+
+_FOR_ONE_PYTHON = re.compile(r"\.(?:cpython-\d+\w*|pypy\d+\w*)-")
+_PYTHONS_LIBRARIES = ("libpython3*.so*", "libtorch_python.so*")
+_FUTURE = "2.999"
+"""A release of torch 2 that is yet to come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelFacts:
+    """A wheel as the rules see it.
+
+    Attributes:
+        names: Of every file in it.
+        requires: What its METADATA requires, a line each.
+        python_abi: abi3audit's report on each extension, by its file's name.
+        metadata: What `twine check` complains of, "" where it does not.
+        sources: By symbol, the sources whose objects use it, where it was built here.
+    """
+
+    report: BinaryReport
+    names: tuple[str, ...]
+    requires: tuple[str, ...]
+    python_abi: Mapping[str, Mapping[str, Any]]
+    metadata: str
+    sources: Mapping[str, tuple[str, ...]]
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.report.wheel.tags if self.report.wheel else ()
+
+    @property
+    def hosts(self) -> Iterator[tuple[str, HostBinary]]:
+        """The libraries in it, by name."""
+        for member in self.report.members:
+            if member.host is not None:
+                yield member.path, member.host
+
+
+Rule = Callable[[WheelFacts], Iterator[str]]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some names, and how many more there are."""
+    every = list(dict.fromkeys(names))
+    rest = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return ", ".join(every[:SHOWN]) + rest
+
+
+def is_one_of(library: str, patterns: Iterable[str]) -> bool:
+    """Return whether a library's file name fits one of the patterns."""
+    return any(fnmatch.fnmatch(library, pattern) for pattern in patterns)
+
+
+def is_any(patterns: Iterable[str], libraries: Iterable[str]) -> bool:
+    """Return whether some library's file name fits one of the patterns."""
+    return any(is_one_of(library, patterns) for library in libraries)
+
+
+def tag(facts: WheelFacts) -> Iterator[str]:
+    """Check that its tags are for every Python, and for a system that they name."""
+    for each in facts.tags:
+        _, abi, platform = each.split("-", 2)
+        if abi != "abi3":
+            yield f"The tag {each} is for one Python: a library that any may load is tagged abi3."
+        if not platform.startswith(("manylinux", "musllinux")):
+            yield f"The tag {each} says of no system that it is old enough; PyPI takes manylinux tags."
+
+
+def tag_against_contents(facts: WheelFacts) -> Iterator[str]:
+    """Check that every file keeps what the tags promise."""
+    yield from facts.report.wheel.problems if facts.report.wheel else ()
+    yield from facts.report.damaged
+    modules = [name for name in facts.names if _FOR_ONE_PYTHON.search(PurePosixPath(name).name)]
+    if modules and any("-abi3-" in each for each in facts.tags):
+        yield f"The tag abi3 promises every Python, and this is a module for one alone: {listed(modules)}."
+    if not list(facts.hosts):
+        yield "There is no library in it."
+
+
+def limited_api(facts: WheelFacts) -> Iterator[str]:
+    """Check that it uses only those of Python's functions that every later Python has."""
+    for name, result in facts.python_abi.items():
+        if not result["is_abi3"]:
+            yield f"{name} uses what is not in Python's limited API: {listed(result['non_abi3_symbols'])}."
+        if not result["is_abi3_baseline_compatible"]:
+            yield (
+                f"{name} uses Python {result['computed']}'s API, and its tag promises {result['baseline']}: "
+                f"{listed(result['future_abi3_objects'])}."
+            )
+
+
+def stable_abi(facts: WheelFacts) -> Iterator[str]:
+    """Check that it uses only those of torch's functions that every later torch has."""
+    for name, host in facts.hosts:
+        found = [symbol for symbol in host.undefined if is_unstable(symbol)]
+        if found:
+            yield f"{name} uses what is not in torch's stable ABI: {listed(_with_sources(found, facts))}."
+        for library in host.needed:
+            if is_one_of(library, _PYTHONS_LIBRARIES):
+                yield f"{name} needs {library}, which is another for each Python."
+        if not is_any(TORCHS, host.needed) and any(map(is_torchs, host.undefined)):
+            yield f"{name} uses torch's functions and needs none of its libraries, so none is searched."
+
+
+def _with_sources(symbols: Iterable[ElfSymbol], facts: WheelFacts) -> Iterator[str]:
+    for symbol in symbols:
+        sources = facts.sources.get(symbol.symbol, ())
+        yield f"{symbol.name}{f' (in {listed(sources)})' if sources else ''}"
+
+
+def oldest_torch(facts: WheelFacts) -> Iterator[str]:
+    """Check that it requires the torch it uses, and shuts no later torch out."""
+    from packaging.specifiers import SpecifierSet
+
+    required = [SpecifierSet(text) for text in _required_torch(facts)]
+    floor = max([FIRST, *(version for specifiers in required for version in _lower_bounds(specifiers))])
+    for specifiers in required:
+        if not specifiers.contains(_FUTURE, prereleases=True):
+            text = f"METADATA requires torch{specifiers}, which shuts others out"
+            yield f"{text}; torch>={_dotted(floor)} does not."
+    for name, host in facts.hosts:
+        later = [symbol for symbol in host.undefined if since(symbol) > floor]
+        if later:
+            newest = _dotted(max(map(since, later)))
+            yield (
+                f"{name} uses functions of torch {newest}, and METADATA lets {_dotted(floor)} through: "
+                f"{listed(symbol.name for symbol in later)}. Require torch>={newest}, or define "
+                f"TORCH_TARGET_VERSION for {_dotted(floor)} before torch's headers."
+            )
+
+
+def _required_torch(facts: WheelFacts) -> Iterator[str]:
+    """Yield the version specifiers of each requirement of torch that no extra makes."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    for line in facts.requires:
+        with suppress(InvalidRequirement):  # `metadata` reports it
+            requirement = Requirement(line)
+            if canonicalize_name(requirement.name) == "torch" and "extra" not in str(requirement.marker):
+                yield str(requirement.specifier)
+
+
+def _lower_bounds(specifiers: SpecifierSet) -> Iterator[Version]:
+    from packaging.version import Version as Release
+
+    for each in specifiers:
+        if each.operator in (">=", "~=", "==", "===", ">"):
+            release = Release(each.version.removesuffix(".*"))
+            yield release.major, release.minor
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def libraries(facts: WheelFacts) -> Iterator[str]:
+    """Check that it bundles none of torch's or CUDA's libraries, and that each it needs is provided."""
+    inside = {PurePosixPath(name).name for name in facts.names}
+    bundled = [name for name in inside if is_one_of(_unhashed(name), (*TORCHS, *CUDAS))]
+    if bundled:
+        yield f"It bundles what torch and CUDA bring themselves: {listed(sorted(bundled))}."
+    for name, host in facts.hosts:
+        lacking = [library for library in host.needed if not _is_provided(library, inside)]
+        if lacking:
+            yield f"{name} needs {listed(lacking)}, which neither the system, torch nor CUDA provides."
+        places = [folder for folder in host.search if folder.startswith("/")]
+        if places:
+            yield f"{name} looks for libraries in {listed(places)}, folders of the machine it was built on."
+
+
+def _unhashed(name: str) -> str:
+    """`libcudart.so.13` of `libcudart-1f0c55e1.so.13`, as auditwheel names what it bundles."""
+    return re.sub(r"-[0-9a-f]{8}(?=\.)", "", name)
+
+
+def _is_provided(library: str, inside: set[str]) -> bool:
+    loader = re.fullmatch(r"ld-linux.*|ld64\.so\..*", library) is not None
+    return loader or library in PROVIDED or library in inside or is_one_of(library, (*TORCHS, *CUDAS))
+
+
+def size(facts: WheelFacts) -> Iterator[str]:
+    """Check that PyPI takes a file of its size."""
+    if facts.report.size > PYPI_BYTES:
+        yield (
+            f"It has {facts.report.size:,} bytes, and PyPI takes {PYPI_BYTES:,}: name fewer architectures, "
+            "or ask PyPI for more."
+        )
+
+
+def metadata(facts: WheelFacts) -> Iterator[str]:
+    """Check that PyPI takes its metadata."""
+    if facts.metadata:
+        yield facts.metadata
+
+
+RULES: Mapping[str, Rule] = {
+    "tag": tag,
+    "tag against contents, glibc": tag_against_contents,
+    "Python's limited API": limited_api,
+    "torch's stable ABI": stable_abi,
+    "torch's version": oldest_torch,
+    "libraries": libraries,
+    "size": size,
+    "metadata": metadata,
+}
+"""Every rule by its name, in the order in which an audit reports them."""
+
+
+# -------------------------------------------------------------------- torch's functions
+
+# Functions of C++ (at::, c10::, torch::) change with each release, in their names or silently in what they
+# mean. The stable ABI is C: aoti_torch_* and torch_*, which are added and never taken away.
+
+_CPP = re.compile(r"(?<![\w:])(?:at|c10|torch|caffe2)::")
+_MANGLED = re.compile(r"_ZT?[NISVH]*[KVRO]*(?:2at|3c10|5torch|6caffe2)\d")  # where nothing can demangle
+_PYTHONS = re.compile(r"_?THP[A-Z]\w*")
+
+_DTYPES = ("float8_e8m0fnu", "float4_e2m1fn_x2")
+_TAGS = (
+    "core", "cudagraph_unsafe", "data_dependent_output", "dynamic_output_shape", "flexible_layout",
+    "generated", "inplace_view", "maybe_aliasing_or_mutating", "needs_contiguous_strides",
+    "needs_exact_strides", "needs_fixed_stride_order", "nondeterministic_bitwise", "nondeterministic_seeded",
+    "out_variant", "pointwise", "pt2_compliant_tag", "reduction", "view_copy",
+)  # fmt: skip
+
+# Source: TORCH_FEATURE_VERSION in torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h of
+# torch 2.13. What is not here is of 2.10 or before.
+SINCE: dict[str, Version] = {
+    **dict.fromkeys([*(f"torch_dtype_{name}" for name in _DTYPES), "torch_from_blob"], (2, 11)),
+    **dict.fromkeys([f"aoti_torch_dtype_{name}" for name in _DTYPES], (2, 12)),
+    **dict.fromkeys([*(f"torch_tag_{name}" for name in _TAGS), "torch_library_def_with_tags"], (2, 12)),
+    **dict.fromkeys(
+        [
+            "torch_library_set_python_module", "torch_exception_get_what",
+            "torch_exception_get_what_without_backtrace", "torch_new_stable_ivalue",
+            "torch_delete_stable_ivalue", "torch_stream_native_handle", "torch_new_generator_handle",
+            "torch_delete_generator", "torch_generator_get_device",
+        ],
+        (2, 13),
+    ),
+}  # fmt: skip
+
+# Functions that a torch without CUDA lacks. Source: the libraries of torch 2.13 without CUDA, of 2.10 with.
+_OF_CUDA = re.compile(r"(?:aoti_torch|torch)_(?!device_type|tag_)\w*cuda\w*")
+
+
+def is_unstable(symbol: ElfSymbol) -> bool:
+    """Return whether an undefined symbol is torch's, and not of its stable ABI."""
+    if _PYTHONS.fullmatch(symbol.symbol):
+        return True
+    return bool(_CPP.search(symbol.name) if symbol.name != symbol.symbol else _MANGLED.match(symbol.symbol))
+
+
+def is_torchs(symbol: ElfSymbol) -> bool:
+    """Return whether a symbol is of the stable ABI."""
+    return symbol.symbol.startswith(("aoti_torch_", "torch_"))
+
+
+def since(symbol: ElfSymbol) -> Version:
+    """The first torch that has a function of the stable ABI."""
+    return SINCE.get(symbol.symbol, FIRST)
+
+
+def needs_cuda(symbol: ElfSymbol) -> bool:
+    """Return whether a torch without CUDA cannot load what uses it: weak symbols may be missing."""
+    return symbol.letter == "U" and _OF_CUDA.fullmatch(symbol.symbol) is not None

@@ -1,4 +1,4 @@
-"""`dotcu build`: follow the operators, write dotcu.lock, compile, and let pip make the wheel."""
+"""`dotcu build`: trace the operators, write dotcu.lock, compile, and let pip make the wheel."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from dotcu import process, settings
 from dotcu.compile import ObjectCode, toolchain
 from dotcu.errors import NotCovered, ToolchainError, UsageError
-from dotcu.shipping import architectures, lock
+from dotcu.shipping import lock
 from dotcu.shipping.assembling import Job, Tell, compile_all, plan
 from dotcu.shipping.contents import Contents, contents
 from dotcu.shipping.lock import NAME, Lock
+from dotcu.shipping.project import targets_of
 
 if TYPE_CHECKING:
     from dotcu.compile import Target
@@ -31,7 +32,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class WheelPlan:
     """A wheel, decided.
 
     Attributes:
@@ -39,7 +40,7 @@ class Plan:
         lock: The one that the bodies ask for, or with `locked` the one that is there.
         operators: All that the project's modules define.
         targets: What machine code and PTX are compiled for.
-        notes: What could not be followed, and why.
+        notes: What could not be traced, and why.
     """
 
     project: Project
@@ -52,7 +53,7 @@ class Plan:
 
     @property
     def change(self) -> str:
-        """What becomes of the lock, in words."""
+        """A sentence on what becomes of the lock."""
         if self.before is None:
             return f"{NAME} is new: {_count(len(self.lock.kernels()))}"
         added = len(self.lock.kernels() - self.before.kernels())
@@ -66,8 +67,8 @@ def _count(number: int) -> str:
     return f"{number} kernels, counted for each architecture"
 
 
-def prepare(project: Project, *, locked: bool = False) -> Plan:
-    """Follow a project's operators, and decide what to compile.
+def prepare(project: Project, *, locked: bool = False) -> WheelPlan:
+    """Trace a project's operators, and decide what to compile.
 
     Args:
         locked: Take the lock as it is, and refuse bodies that reach more.
@@ -79,7 +80,7 @@ def prepare(project: Project, *, locked: bool = False) -> Plan:
     """
     from dotcu.shipping.tracing import trace
 
-    targets = architectures.targets(project.architectures, toolchain.supported(toolchain.nvrtc()))
+    targets = targets_of(project.architectures, toolchain.supported(toolchain.nvrtc()))
     before = _before(project.root, required=locked)
     traced = trace(project, targets)
     if not traced.lock.sources:
@@ -91,7 +92,7 @@ def prepare(project: Project, *, locked: bool = False) -> Plan:
         _require_covered(before, traced.lock)
         lock.require_current(before, project.root, targets)
     chosen = before if before is not None and locked else traced.lock
-    return Plan(
+    return WheelPlan(
         project=project, before=before, lock=chosen, operators=traced.operators,
         targets=tuple(targets), notes=traced.notes, jobs=tuple(plan(chosen, project.root, targets)),
     )  # fmt: skip
@@ -115,11 +116,11 @@ def _require_covered(before: Lock, now: Lock) -> None:
         rest = [f"    ... and {len(rows) - _SHOWN} more"] if len(rows) > _SHOWN else []
         raise NotCovered(
             "\n".join([f"Bodies reach kernels that {NAME} does not have:", *rows[:_SHOWN], *rest])
-            + "\nA package without them would have to compile. Write the lock anew: dotcu build"
+            + "\nA package without them would have to compile. Write a new lock: dotcu build"
         )
 
 
-def compile_kernels(planned: Plan, tell: Tell) -> dict[Job, ObjectCode]:
+def compile_kernels(planned: WheelPlan, tell: Tell) -> dict[Job, ObjectCode]:
     """Compile everything into the cache, from which the wheel is made, and write the lock.
 
     Raises:
@@ -168,8 +169,13 @@ def folder_for(out: Path) -> Iterator[None]:
                 out.rmdir()
 
 
-def make_wheel(planned: Plan, out: Path, *, isolated: bool = True) -> Contents:
+def make_wheel(planned: WheelPlan, out: Path, *, isolated: bool = True) -> Contents:
     """Let pip build the wheel, and move it to its place when it is whole.
+
+    Args:
+        planned: The wheel; `compile_kernels` has put its code into the cache.
+        out: The folder for the wheel.
+        isolated: Whether pip makes an environment for the build.
 
     Raises:
         ToolchainError: pip is missing, or could not build it; has pip's words.
@@ -209,7 +215,7 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
 
 
 def _settings_for_the_hook() -> dict[str, str]:
-    """What the hook is to do as this command does; and dotcu's own holds the gallery compiled."""
+    """Return the variables by which the hook compiles as this command does."""
     now = settings.current()
     found = {"TORCH_CUDA_ARCH_LIST": now.arch_list, "DOTCU_NVRTC": now.nvrtc}
     given = {name: str(value) for name, value in found.items() if value is not None}

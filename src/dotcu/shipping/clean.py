@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import process, report_base
-from dotcu.compile import torch_build
+from dotcu.compile import toolchain
 from dotcu.errors import ToolchainError, UsageError
 
 _INSTALL_S = 1800.0
@@ -28,14 +28,14 @@ _RUN_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """What was seen.
+class CleanRun:
+    """The result of a wheel's run in a clean environment.
 
     Attributes:
         torch: The torch that was installed first.
         rows: For each operator and dtype, or file of tests: samples, where they ran (of tests, how many were
             skipped), and the fault, "" where there is none.
-        metadata: What `twine check` says; "" where it holds.
+        metadata: What `twine check` says; "" where it passes.
         upload: The line to type.
     """
 
@@ -47,8 +47,8 @@ class Checked:
     columns: tuple[str, ...] = ("operator", "dtype", "samples", "where", "")
 
     @property
-    def held(self) -> bool:
-        """Whether every operator ran and was right, and the metadata hold."""
+    def passed(self) -> bool:
+        """True if every operator ran and was right, and the metadata are valid."""
         return not self.metadata and all(not row["fault"] for row in self.rows)
 
     def __rich__(self) -> RenderableType:
@@ -56,10 +56,10 @@ class Checked:
         for column in self.columns:
             table.add_column(column)
         for row in self.rows:
-            verdict = row["fault"] or "held"
+            verdict = row["fault"] or "passed"
             table.add_row(row["operator"], row["dtype"], str(row["samples"]), row["where"], verdict)
         head = Text(f"In a clean environment with {self.torch}, {self.how}:")
-        said = self.metadata or "twine check: held"
+        said = self.metadata or "twine check: passed"
         return Group(head, table, Text(said), Text(f"To publish it, type: {self.upload}"))
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Checked:
     def to_json(self) -> dict[str, Any]:
         """The same as values."""
         return {
-            "held": self.held,
+            "passed": self.passed,
             "torch": self.torch,
             "rows": [dict(row) for row in self.rows],
             "metadata": self.metadata,
@@ -76,7 +76,7 @@ class Checked:
         }
 
 
-def check(wheel: Path, modules: Sequence[str]) -> Checked:
+def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
     """Install a wheel into an environment of its own, and run its operators there.
 
     Raises:
@@ -87,13 +87,13 @@ def check(wheel: Path, modules: Sequence[str]) -> Checked:
         done = _run(
             [python, "-m", "dotcu.cli.trial", *modules], environment={"DOTCU_JIT": "0"}, folder=folder
         )
-    return Checked(
+    return CleanRun(
         torch=torch, rows=tuple(json.loads(done.stdout)["rows"]), metadata=_metadata(wheel),
         upload=f"python -m twine upload {wheel}",
     )  # fmt: skip
 
 
-def check_by_tests(wheel: Path, root: Path) -> Checked:
+def check_by_tests(wheel: Path, root: Path) -> CleanRun:
     """Install a wheel into an environment of its own, and run a project's tests there, far from its sources.
 
     Raises:
@@ -115,7 +115,7 @@ def check_by_tests(wheel: Path, root: Path) -> Checked:
         if not report.is_file():
             raise ToolchainError(f"{done.line} failed:\n{(done.stderr or done.stdout).strip()}")
         rows = tuple(_rows_of(report))
-    return Checked(
+    return CleanRun(
         torch=torch, rows=rows, metadata="", upload=f"python -m twine upload {wheel}",
         how="by the project's tests", columns=("tests", "", "passed", "skipped", ""),
     )  # fmt: skip
@@ -142,7 +142,7 @@ def _rows_of(report: Path) -> Iterator[dict[str, Any]]:
 
 
 def _this_torch() -> str:
-    found = torch_build.find()
+    found = toolchain.find_torch()
     return f"torch=={found.version.split('+')[0]}" if found else "torch"
 
 

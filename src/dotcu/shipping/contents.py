@@ -1,4 +1,4 @@
-"""What a built wheel holds: bytes by architecture and by kernel, against what PyPI takes."""
+"""The contents of a built wheel: bytes by architecture and by kernel, against what PyPI takes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import report_base
-from dotcu.compile import manifest
-from dotcu.compile.manifest import FOLDER, INDEX, Built, Manifest
+from dotcu.compile import prebuilt
+from dotcu.compile.prebuilt import FOLDER, INDEX, PrebuiltKernels, PrebuiltManifest
 
 PYPI_BYTES = 100 * 2**20
 """The largest file that PyPI takes without asking. Source: docs.pypi.org, "Storage limits"."""
@@ -85,7 +85,7 @@ def contents(wheel: Path) -> Contents:
     """Read what a wheel holds.
 
     Raises:
-        BroughtCodeError: A manifest in it is damaged.
+        PrebuiltCodeError: A manifest in it is damaged.
     """
     by_architecture: Counter[str] = Counter()
     by_kernel: Counter[str] = Counter()
@@ -96,7 +96,7 @@ def contents(wheel: Path) -> Contents:
             folder, file = posixpath.split(name)
             if file != INDEX or posixpath.basename(folder) != FOLDER:
                 continue
-            found = manifest.parse(opened.read(name), Path(name))
+            found = prebuilt.parse_manifest(opened.read(name), Path(name))
             compiler = found.compiler
             instantiations += sum(len(row.names) for row in _rows(found))
             packs = {pack: sizes[posixpath.join(folder, pack)] for pack in found.packs}
@@ -109,16 +109,16 @@ def contents(wheel: Path) -> Contents:
     )  # fmt: skip
 
 
-def _rows(found: Manifest) -> Iterator[Built]:
-    for loads in found.loads.values():
+def _rows(found: PrebuiltManifest) -> Iterator[PrebuiltKernels]:
+    for loads in found.sources.values():
         for load in loads:
-            yield from load.built
+            yield from load.kernels
 
 
-def _shares(found: Manifest, packs: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
+def _shares(found: PrebuiltManifest, packs: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
     """Kernel, architecture and bytes: each pack's are shared out by the length of the records in it."""
     whole: Counter[str] = Counter()
-    for pack, _, length in found.places:
+    for pack, _, length in found.positions:
         whole[pack] += length
     seen: set[int] = set()
     for row in _rows(found):
@@ -126,5 +126,5 @@ def _shares(found: Manifest, packs: Mapping[str, int]) -> Iterator[tuple[str, st
         for variant in row.variants:
             if variant.record not in seen:
                 seen.add(variant.record)
-                pack, _, length = found.places[variant.record]
+                pack, _, length = found.positions[variant.record]
                 yield label, str(variant.target), round(packs[pack] * length / whole[pack])

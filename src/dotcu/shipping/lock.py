@@ -1,6 +1,6 @@
 """dotcu.lock: what a wheel must hold, written down so that it can be compiled without torch.
 
-It is committed. Its digests are of the sources as they were when bodies were followed, so a source
+It is committed. Its digests are of the sources as they were when bodies were traced, so a source
 that was edited since is seen.
 """
 
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dotcu.compile import CompileOptions, Source, Target, read_source
-from dotcu.compile.closure import Closure, closure
-from dotcu.compile.headers import shelf
+from dotcu.compile.source.includes import IncludeGraph, include_graph, system_headers
 from dotcu.errors import UsageError
 
 NAME = "dotcu.lock"
@@ -71,10 +70,10 @@ class LockedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """What a wheel must hold.
+    """The kernels that a wheel must hold.
 
     Attributes:
-        architectures: Those for which bodies were followed: `sm_80`, and `simulated`.
+        architectures: Those for which bodies were traced: `sm_80`, and `simulated`.
     """
 
     architectures: tuple[str, ...]
@@ -144,7 +143,7 @@ def read(root: Path) -> Lock:
     except FileNotFoundError as error:
         raise UsageError(f"There is no {file}: it says what the wheel holds.\nType: dotcu build") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}.\nWrite it anew: dotcu build") from error
+        raise UsageError(f"{file} cannot be read: {error}.\nWrite a new one: dotcu build") from error
 
 
 def _read_source(words: Mapping[str, Any], architectures: tuple[str, ...]) -> LockedSource:
@@ -167,13 +166,18 @@ def _read_source(words: Mapping[str, Any], architectures: tuple[str, ...]) -> Lo
     )
 
 
-def reached_by(source: Source, options: CompileOptions) -> Closure:
-    """A source and the user's headers that it reaches, told without a compiler."""
-    return closure(source, shelf(()), options=options)
+def reached_by(source: Source, options: CompileOptions) -> IncludeGraph:
+    """Find the user's headers that a source reaches, without a compiler."""
+    return include_graph(source, system_headers(()), options=options)
 
 
 def require_current(lock: Lock, root: Path, wanted: Sequence[Target]) -> None:
     """Refuse a lock that is older than the sources, or was made for other architectures.
+
+    Args:
+        lock: The lock as it was read.
+        root: The project's folder.
+        wanted: What the wheel is to hold code for.
 
     Raises:
         UsageError: It is.
@@ -183,11 +187,11 @@ def require_current(lock: Lock, root: Path, wanted: Sequence[Target]) -> None:
         if reached_by(source.read(root), source.options).digest != source.digest:
             raise UsageError(
                 f"{source.path}, or a header of it, has changed since {NAME} was written.\n"
-                "Follow the operators anew: dotcu build"
+                "Trace the operators again: dotcu build"
             )
     lacking = [str(t) for t in wanted if t.kind == "sm" and str(t) not in lock.architectures]
     if lacking:
         raise UsageError(
             f"{NAME} was written for {', '.join(lock.architectures)}; {', '.join(lacking)} is asked for.\n"
-            f"Follow the operators anew: dotcu build --arch {','.join(lacking)}"
+            f"Trace the operators again: dotcu build --arch {','.join(lacking)}"
         )

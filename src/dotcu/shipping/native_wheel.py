@@ -1,6 +1,5 @@
-"""`dotcu build` of native code: the library goes to pip's wheel, auditwheel tells its tag, the audit decides.
-
-Everything is made in a folder beside the goal; a wheel that the audit refuses never gets to its place.
+"""A wheel of native code: pip builds it around the library, auditwheel finds its tag, and the audit decides
+whether it is kept.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu import process
+from dotcu.elf import undefined_symbols
 from dotcu.errors import ToolchainError, UsageError
-from dotcu.extension.making import Built
-from dotcu.extension.symbols import undefined
+from dotcu.extension.build import NativeBuild
 from dotcu.inspection import binaries
-from dotcu.shipping.audit import Audit, audit
+from dotcu.inspection.binaries.manylinux import floor_of
+from dotcu.shipping.audit import CUDAS, TORCHS, Audit, audit, is_one_of
 from dotcu.shipping.building import pip_wheel
-from dotcu.shipping.native import NativePlan
-from dotcu.shipping.rules import CUDAS, TORCHS, is_one_of
+from dotcu.shipping.native_library import NativePlan
 
 _REPAIR_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class NativeWheel:
     """A wheel, and what the audit says of it.
 
     Attributes:
-        audit: Of the wheel at its place; where it does not hold, there is none.
+        audit: Of the wheel at its place; where it fails, there is none.
     """
 
     planned: NativePlan
@@ -39,31 +38,37 @@ class Made:
 
     @property
     def compiled_with(self) -> str:
-        """What made it, in words."""
+        """A sentence on the compilers and the torch that made it."""
         planned = self.planned
         left = ", ".join(path.name for path in planned.request.left_out)
         without = f"; without CUDA, so without {left}" if left else ""
         return f"compiled by {' and '.join(planned.compilers)}, with torch {planned.torch}{without}"
 
 
-def make(planned: NativePlan, built: Built, out: Path, *, isolated: bool = True) -> Made:
-    """Make the wheel, and put it into its place if the audit holds.
+def make(planned: NativePlan, built: NativeBuild, out: Path, *, isolated: bool = True) -> NativeWheel:
+    """Make the wheel, and put it into its place if the audit passes.
+
+    Args:
+        planned: What was compiled.
+        built: The library.
+        out: The folder for the wheel.
+        isolated: Whether pip makes an environment for the build.
 
     Raises:
-        UsageError: The library needs another that nobody brings.
+        UsageError: The library needs another that neither the system, torch nor CUDA provides.
         ToolchainError: pip or auditwheel failed; has their words.
     """
-    _require_brought(built.path)
+    _require_provided(built.path)
     with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
         root, given = planned.project.root, {"DOTCU_NATIVE_LIBRARY": str(built.path)}
         made = pip_wheel(root, Path(folder), isolated=isolated, given=given)
         repaired = repair(made, Path(folder) / "repaired")
         found = audit(repaired, _users(planned, built))
-        if found.held:
+        if found.passed:
             place = out / repaired.name
             shutil.move(repaired, place)
             found = replace(found, wheel=place)
-    return Made(planned=planned, audit=found)
+    return NativeWheel(planned=planned, audit=found)
 
 
 def repair(wheel: Path, folder: Path) -> Path:
@@ -89,23 +94,21 @@ def repair(wheel: Path, folder: Path) -> Path:
     return repaired[0]
 
 
-def _require_brought(library: Path) -> None:
+def _require_provided(library: Path) -> None:
     host = binaries.read(library).host
-    lacking = [
-        name for name in (host.floor.outside if host and host.floor else ())
-        if not is_one_of(name, (*TORCHS, *CUDAS))
-    ]  # fmt: skip
+    floor = floor_of(host) if host else None
+    lacking = [name for name in (floor.outside if floor else ()) if not is_one_of(name, (*TORCHS, *CUDAS))]
     if lacking:
         raise UsageError(
-            f"The library needs {', '.join(lacking)}, which neither the system, torch nor CUDA brings.\n"
+            f"The library needs {', '.join(lacking)}, which neither the system, torch nor CUDA provides.\n"
             "Link it statically, in [tool.dotcu.native]: link-flags = ['/path/to/libNAME.a']"
         )
 
 
-def _users(planned: NativePlan, built: Built) -> Mapping[str, tuple[str, ...]]:
+def _users(planned: NativePlan, built: NativeBuild) -> Mapping[str, tuple[str, ...]]:
     """By symbol, the sources whose objects use it and do not define it."""
     found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for source, data in zip(planned.request.compiled, built.objects, strict=True):
-        for name in undefined(data):
+        for name in undefined_symbols(data):
             found[name] += (source.name,)
     return found

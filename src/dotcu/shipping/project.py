@@ -1,17 +1,91 @@
-"""A project that is to become a wheel: its pyproject.toml."""
+"""For which GPUs a wheel holds code: the names that people use, as targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dotcu import pyproject, settings
+from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, Target
 from dotcu.errors import UsageError
-from dotcu.extension import project as native_code
-from dotcu.extension.project import Native
-from dotcu.shipping import architectures
+from dotcu.extension import plan as native_code
+from dotcu.extension.plan import NativeProject
+
+DEFAULT = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+
+# Source: CUDA C++ Programming Guide, "Compute Capabilities".
+NAMES = {
+    "turing": ("7.5",),
+    "ampere": ("8.0", "8.6"),
+    "ada": ("8.9",),
+    "hopper": ("9.0",),
+    "blackwell": ("10.0", "12.0"),
+}
+
+_NUMBER = re.compile(r"(?:sm_|compute_)?(\d{1,2})\.?(\d)([af]?)(\+ptx)?")
+
+
+def targets_of(names: Sequence[str], supported: Iterable[int]) -> tuple[Target, ...]:
+    """Return what to compile: machine code for each architecture named, and PTX for later GPUs.
+
+    Args:
+        names: `8.0`, `9.0a`, `sm_90`, `Hopper`, as TORCH_CUDA_ARCH_LIST has them too. PTX is made of
+            those with `+PTX`, and where there is none, of the oldest: later GPUs of any kind take it. PTX of
+            one with a letter, such as 9.0a, would be for that GPU alone, so there is none of it.
+        supported: What the compiler makes code for: 80, 90, ...
+
+    Raises:
+        UsageError: A name is unknown, or the compiler has no code for it.
+    """
+    machine: dict[Target, None] = {}
+    portable: dict[Target, None] = {}
+    known = sorted(supported)
+    for name in names:
+        for target, ptx in _read(name, known):
+            machine[target] = None
+            if ptx:
+                portable[target.virtual] = None
+    if not machine:
+        raise UsageError(f"No architecture was named.\n{_known(known)}")
+    plain = [target for target in machine if not target.suffix]
+    if not portable and plain:
+        portable[min(plain, key=lambda target: target.number).virtual] = None
+    return (*sorted(machine), *sorted(portable))
+
+
+def split_architectures(text: str) -> tuple[str, ...]:
+    """The names in a list such as `8.0;9.0+PTX` or `Ampere Hopper`."""
+    return tuple(re.split(r"[;,\s]+", text.strip())) if text.strip() else ()
+
+
+def _read(name: str, known: Sequence[int]) -> list[tuple[Target, bool]]:
+    text, plus, _ = name.strip().lower().partition("+ptx")
+    spelled = NAMES.get(text, (text,))
+    found = []
+    for i, one in enumerate(spelled):
+        match = _NUMBER.fullmatch(one)
+        if (
+            match is None
+            or int(match[1]) * 10 + int(match[2]) not in known
+            or (match[3] and int(match[1]) < FIRST_SPECIFIC_MAJOR)
+        ):
+            raise UsageError(f"The architecture {name!r} is unknown.\n{_known(known)}")
+        target = Target("sm", int(match[1]), int(match[2]), match[3])
+        found.append((target, bool(plus) and i == len(spelled) - 1))
+    return found
+
+
+def _known(known: Sequence[int]) -> str:
+    numbers = ", ".join(f"{number // 10}.{number % 10}" for number in known)
+    names = ", ".join(name.capitalize() for name in NAMES)
+    return f"The compiler here knows {numbers}; names are {names}.\nType, say: dotcu build --arch 8.0,9.0+PTX"
+
+
+# A project that is to become a wheel: its pyproject.toml.
+
 
 _TABLE = """\
     [tool.dotcu]
@@ -23,7 +97,7 @@ _TABLE = """\
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """What `[tool.dotcu]` says.
+    """A project, as `[tool.dotcu]` of its pyproject.toml describes it.
 
     Attributes:
         root: The folder of its pyproject.toml.
@@ -35,7 +109,7 @@ class Project:
     root: Path
     modules: tuple[str, ...]
     architectures: tuple[str, ...]
-    native: Native | None = None
+    native: NativeProject | None = None
 
 
 def find(start: Path) -> Project:
@@ -67,7 +141,7 @@ def read(root: Path) -> Project:
         root=root,
         modules=_strings(file, table, "modules"),
         architectures=_architectures(file, table),
-        native=native_code.read(root),
+        native=native_code.read_project(root),
     )
 
 
@@ -75,8 +149,8 @@ def _architectures(file: Path, table: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of TORCH_CUDA_ARCH_LIST, else of the project, else those of today."""
     asked = settings.current().arch_list
     if asked is not None:
-        return architectures.split(asked)
-    return _strings(file, table, "architectures") if "architectures" in table else architectures.DEFAULT
+        return split_architectures(asked)
+    return _strings(file, table, "architectures") if "architectures" in table else DEFAULT
 
 
 def _strings(file: Path, table: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""What a wheel must hold: the instantiations that samples reach, and those named by `instantiate=`.
+"""The trace of a project: the instantiations that samples reach, and those named by `instantiate=`.
 
-Every operator's body is followed with its launches skipped, for each sample, dtype and architecture.
+Every operator's body is traced with its launches skipped, for each sample, dtype and architecture.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dotcu.checking.blame import blaming
 from dotcu.checking.target import resolve
 from dotcu.compile import CompileOptions, Source, Target
 from dotcu.errors import CompileError, UsageError
-from dotcu.inspection.code.reached import reached
-from dotcu.kernel.module import made
-from dotcu.kernel.units import Unit
+from dotcu.inspection.code.operators import trace_operators
+from dotcu.kernel.compiled import CompilationUnit
+from dotcu.kernel.module import live_modules
 from dotcu.operator import Operator
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 from dotcu.shipping.project import Project
+from dotcu.tracebacks import as_user_error
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _TRACEBACK = "For the whole traceback, run the command again with DOTCU_DEBUG=1."
@@ -31,11 +31,11 @@ _INCLUDE = re.compile(r"#include <(.+?)>")
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """What was found.
+    """The operators of a project, and what their samples launch.
 
     Attributes:
         operators: All that the project's modules define.
-        notes: What could not be followed, and why.
+        notes: What could not be traced, and why.
     """
 
     lock: Lock
@@ -44,7 +44,7 @@ class Traced:
 
 
 def trace(project: Project, targets: Sequence[Target]) -> Traced:
-    """Follow every operator of a project for each architecture.
+    """Trace every operator of a project for each architecture.
 
     Raises:
         UsageError: A module cannot be imported or has no operators; a kernel is in no file of the project.
@@ -55,7 +55,7 @@ def trace(project: Project, targets: Sequence[Target]) -> Traced:
     for name in project.modules:
         with importing(project.root, name):
             operators += [operator for _, operator in resolve(name, verb="build")]
-    found: dict[Unit, dict[str, None]] = {}
+    found: dict[CompilationUnit, dict[str, None]] = {}
     notes: dict[str, None] = {}
     for target in machine:
         for unit in _reached(operators, target, notes):
@@ -86,18 +86,20 @@ def importing(root: Path, module: str) -> Iterator[None]:
         sys.path.remove(entry)
 
 
-def _reached(operators: Sequence[Operator], target: Target, notes: dict[str, None]) -> Iterator[Unit]:
-    with blaming(UsageError, f"An operator could not be followed for {target}", _TRACEBACK):
-        reply = reached(operators, target)
-    if reply.refused:
-        raise CompileError(f"For {target}:\n" + "\n".join(reply.refused))
+def _reached(
+    operators: Sequence[Operator], target: Target, notes: dict[str, None]
+) -> Iterator[CompilationUnit]:
+    with as_user_error(UsageError, f"An operator could not be traced for {target}", _TRACEBACK):
+        reply = trace_operators(operators, target)
+    if reply.compile_errors:
+        raise CompileError(f"For {target}:\n" + "\n".join(reply.compile_errors))
     notes.update(dict.fromkeys(reply.notes))
-    yield from {**reply.kernels, **reply.asked}
+    yield from {**reply.kernels, **reply.queried}
 
 
-def _named(root: Path) -> Iterator[Unit]:
+def _named(root: Path) -> Iterator[CompilationUnit]:
     """The plain kernels of the project's modules, and the instantiations that these name."""
-    for module in list(made):
+    for module in list(live_modules):
         path = module.source.path
         if path is None or not _is_in(path, root):
             continue
@@ -109,8 +111,10 @@ def _named(root: Path) -> Iterator[Unit]:
                 yield module.instantiation(module.kernels[name].declaration, row).unit
 
 
-def _lock(project: Project, found: Mapping[Unit, tuple[str, ...]], architectures: tuple[str, ...]) -> Lock:
-    by_source: dict[tuple[str, CompileOptions, tuple[str, ...]], dict[LockedUnit, Unit]] = {}
+def _lock(
+    project: Project, found: Mapping[CompilationUnit, tuple[str, ...]], architectures: tuple[str, ...]
+) -> Lock:
+    by_source: dict[tuple[str, CompileOptions, tuple[str, ...]], dict[LockedUnit, CompilationUnit]] = {}
     for unit, reached_for in found.items():
         if not unit.names or _is_anothers(unit.source, project.root):
             continue
@@ -130,7 +134,7 @@ def _lock(project: Project, found: Mapping[Unit, tuple[str, ...]], architectures
 
 
 def _is_anothers(source: Source, root: Path) -> bool:
-    """Whether an operator calls one of another package, whose wheel has its code."""
+    """Return whether the source belongs to another package, whose wheel has its code."""
     if source.path is None:
         raise UsageError(
             f"The kernels of {source.name} are text in Python, and a wheel holds kernels of files.\n"
@@ -140,7 +144,7 @@ def _is_anothers(source: Source, root: Path) -> bool:
 
 
 def _is_in(path: Path, root: Path) -> bool:
-    """Whether a file is the project's, and not of a package that is installed in its folder."""
+    """Return whether a file is the project's, and not of a package that is installed in its folder."""
     return path.is_relative_to(root) and _INSTALLED.isdisjoint(path.relative_to(root).parts)
 
 
@@ -168,7 +172,7 @@ def _locked_source(
     path: str,
     options: CompileOptions,
     include: tuple[str, ...],
-    units: Mapping[LockedUnit, Unit],
+    units: Mapping[LockedUnit, CompilationUnit],
     root: Path,
 ) -> LockedSource:
     first = next(iter(units.values()))

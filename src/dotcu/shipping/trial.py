@@ -1,4 +1,4 @@
-"""A trial of an installed package: every sample of its operators, by the code that its wheel brought.
+"""A trial of an installed package: every sample of its operators, by the code that its wheel holds.
 
 On a GPU where there is one, else in the simulator, against the references.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dotcu.checking.cases.given import samples_of
+from dotcu.checking.cases.samples import samples_of
 from dotcu.checking.memory import fresh
 from dotcu.checking.target import resolve
 from dotcu.errors import DotcuError
@@ -51,15 +51,15 @@ def _row(overload: Overload, dtype: torch.dtype, device: torch.device) -> dict[s
 
 
 def _fault(overload: Overload, sample: Sample, device: torch.device) -> str:
-    """How a call by the brought code differs from the reference; "" where it does not."""
-    told = fresh(sample)  # where a tensor begins may choose the kernel
+    """Describe how a call by the prebuilt code differs from the reference; "" where it does not."""
+    inputs = fresh(sample)  # where a tensor begins may choose the kernel
     wanted = fresh(sample).map_tensors(torch.Tensor.cpu)  # on the CPU the reference computes
     judge = overload.reference_function if overload.body is None else overload
     if judge is None:
         return "a library computes it, and there is no reference to compare with"
     expected = _values(judge(*wanted.args, **wanted.kwargs), wanted)
     with simulate() if device.type == "cpu" else nullcontext():
-        got = _values(overload(*told.args, **told.kwargs), told)
+        got = _values(overload(*inputs.args, **inputs.kwargs), inputs)
     return next((f"{sample}: {text}" for text in map(_difference, got, expected) if text), "")
 
 

@@ -1,7 +1,7 @@
 """CUDA kernels on the CPU: PTX executed instruction by instruction, on NumPy.
 
-Each name is fetched from its home when it is first used (PEP 562): a launch on a GPU reads the headers
-of the PTX, and imports no machine that executes it.
+Each name is fetched from its home when it is first used (PEP 562): a launch on a GPU imports no
+machine that executes PTX.
 """
 
 from __future__ import annotations
@@ -10,55 +10,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dotcu.ptx.headers import EntryHeader, Outline, Param, entry_headers, outline
-    from dotcu.simulator.counting.counters import Counters, Line
-    from dotcu.simulator.finding import Finding
-    from dotcu.simulator.launching import launch
+    from dotcu.simulator.counting.counters import Counters, LineCounters
     from dotcu.simulator.machine.memory import Buffer, Memory
-    from dotcu.simulator.program import Entry, Loaded, Program
-    from dotcu.simulator.run import Run
+    from dotcu.simulator.program import Program, launch
+    from dotcu.simulator.run import Finding, Run
     from dotcu.simulator.tensor_map import Map
 
 __all__ = [
     "CHECKS",
     "Buffer",
     "Counters",
-    "Entry",
-    "EntryHeader",
     "Finding",
-    "Line",
-    "Loaded",
+    "LineCounters",
     "Map",
     "Memory",
-    "Outline",
-    "Param",
     "Program",
     "Run",
-    "entry_headers",
     "launch",
-    "outline",
 ]
 
 CHECKS = frozenset({"bounds", "init", "race", "barrier"})
-"""What a run checks, and can leave out."""
+"""The checks of a run."""
 
 _HOMES = {
     "Buffer": "machine.memory",
     "Counters": "counting.counters",
-    "Entry": "program",
-    "EntryHeader": "ptx.headers",
-    "Finding": "finding",
-    "Line": "counting.counters",
-    "Loaded": "program",
+    "Finding": "run",
+    "LineCounters": "counting.counters",
     "Map": "tensor_map",
     "Memory": "machine.memory",
-    "Outline": "ptx.headers",
-    "Param": "ptx.headers",
     "Program": "program",
     "Run": "run",
-    "entry_headers": "ptx.headers",
-    "launch": "launching",
-    "outline": "ptx.headers",
+    "launch": "program",
 }
 
 

@@ -1,6 +1,6 @@
 """Tensor maps as the simulator has them: 128 bytes of its own, in a kernel's parameters.
 
-A GPU's format is not published, and nobody but TMA reads it.
+A GPU's format is not published, and only TMA reads it.
 """
 
 from __future__ import annotations

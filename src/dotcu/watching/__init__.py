@@ -1,7 +1,7 @@
-"""At each save: load the target anew, try it, and time it beside the last version that held.
+"""At each save: load the target again, try it, and time it beside the last version that passed.
 
-    files -> watcher -> a worker, which loads and tries -> events -> State -> a page, or lines
+    files -> watcher -> a worker, which loads and tries -> events -> WatchState -> a page, or lines
 
 The worker is a process that stays: what it has imported, and CUDA, need not start again. Where a
-kernel ends it, or a check does not let go in time, a spare one takes over.
+kernel ends it, or a check does not end in time, a spare one takes over.
 """

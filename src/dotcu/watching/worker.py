@@ -1,144 +1,294 @@
-"""A process that loads a target and tries it, again and again, for one that watches.
+"""The worker of `dotcu watch`: loads a target, again and again in one process, tries it and times it.
 
-It reads requests as lines of JSON, and tells what comes of each as lines `{"number": ..., "event": ...}`.
-A request that comes meanwhile ends what is under way, between two trials.
+`serve` answers a request with events, each a JSON object that `state.py` describes.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import json
-import os
-import queue
+import importlib
+import linecache
 import sys
-import threading
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import torch
 
+from dotcu.benchmark import bencher
+from dotcu.benchmark.reports.comparison import Change, compare
+from dotcu.benchmark.results import Measured, Protocol, Row
+from dotcu.benchmark.timing import TimedCase
 from dotcu.checking import checker
-from dotcu.checking.outcome import Result
-from dotcu.checking.rendering import untried
-from dotcu.checking.report import CheckReport
-from dotcu.checking.reproduce import by_command
-from dotcu.checking.running import Runner
-from dotcu.checking.trial import Trial
-from dotcu.checking.worker import listen, take, unusable
+from dotcu.checking.report import CheckReport, nothing_tried
+from dotcu.checking.running import Runner, require_usable
+from dotcu.checking.target import resolve
+from dotcu.checking.trial import Result, Trial
+from dotcu.compile import BuildPlan, Target, plan_build
 from dotcu.errors import DotcuError, EnvironmentFault, UsageError
-from dotcu.watching import events
-from dotcu.watching.events import Event, Request
-from dotcu.watching.loading import Loader
-from dotcu.watching.needs import needs
-from dotcu.watching.timing import timings
+from dotcu.kernel.compiled import CompilationUnit, target_of
+from dotcu.kernel.module import Module, live_modules
+from dotcu.operator import Operator, register
+from dotcu.serialize import from_plain, plain
+from dotcu.tracebacks import is_user_file
+from dotcu.watching.state import Event, KernelResources, OperatorTiming, WatchRequest
+from dotcu.workers import Channel
 
 LEVEL = "quick"
 
 
-def main() -> None:
-    """Serve until stdin ends."""
-    source, answers = take(0, os.O_RDONLY), take(1, os.O_WRONLY)
-    faulthandler.enable()
+_loaders: dict[str, Loader] = {}
+
+
+def serve(request: Any, channel: Channel) -> None:
+    """Try a version, and reply with events, until another one is asked for."""
+    wanted = from_plain(WatchRequest, request)
     sys.dont_write_bytecode = True  # Python takes a .pyc for that of a save in the same second
-    requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    busy = threading.Event()
-    threading.Thread(target=listen, args=(source, requests, busy), daemon=True).start()
-
-    def tell(number: int, event: Event) -> None:
-        answers.write(json.dumps({"number": number, **event.to_json()}) + "\n")
-        answers.flush()
-
-    tell(0, events.Ready())
-    loader: Loader | None = None
-    while (line := requests.get()) is not None:
-        busy.set()
-        request = Request.from_json(line)
-        loader = loader or Loader(request.target)
-        for event in serve(request, loader):
-            tell(request.number, event)
-            if isinstance(event, events.Broken):
-                os._exit(1)  # what tears CUDA down may hang or crash
-            if not requests.empty():
-                break
-        busy.clear()
+    loader = _loaders.get(wanted.target)
+    if loader is None:
+        loader = _loaders[wanted.target] = Loader(wanted.target)
+    for event in events(wanted, loader):
+        channel.reply({"number": wanted.number, **event})
+        if channel.superseded:
+            return
 
 
-def serve(request: Request, loader: Loader) -> Iterator[Event]:
-    """What comes of a version of the target; whoever has heard enough of it asks for no more."""
-    yield events.Begun()
+def events(request: WatchRequest, loader: Loader) -> Iterator[Event]:
+    """Yield the events of a version of the target."""
+    yield {"event": "begun"}
     try:
         device = checker.resolve_device(request.device)
     except UsageError as error:
-        yield events.Refused(kind="UsageError", message=str(error))
+        yield {"event": "refused", "kind": "UsageError", "message": str(error)}
         return
     try:
         yield from _tried(request, loader, device)
     except EnvironmentFault as error:
-        yield events.Refused(kind=type(error).__name__, message=str(error))
+        yield {"event": "refused", "kind": type(error).__name__, "message": str(error)}
     except DotcuError as error:
-        yield events.Watched(folders=loader.folders(error))
+        yield {"event": "watched", "folders": loader.folders(error)}
         again = loader.loads > 1 and not isinstance(error.__cause__, SyntaxError)
-        yield events.Unloadable(message=str(error), again=again)
+        yield {"event": "unloadable", "message": str(error), "again": again}
 
 
-def _tried(request: Request, loader: Loader, device: torch.device) -> Iterator[Event]:
+def _tried(request: WatchRequest, loader: Loader, device: torch.device) -> Iterator[Event]:
     found = loader.load()
     operators = [operator for _, operator in found]
     planned = checker.prepare(
-        operators, device=device, level=LEVEL, seed=request.seed, reproduce=by_command(request.target, found)
+        operators,
+        device=device,
+        level=LEVEL,
+        seed=request.seed,
+        reproduce=checker.by_command(request.target, found),
     )
-    yield events.Planned(
-        device=planned.subjects[0].where,
-        overloads=tuple(subject.name for subject in planned.subjects),
-        trials=len(planned.trials),
-    )
+    yield {
+        "event": "planned",
+        "device": planned.subjects[0].where,
+        "overloads": [subject.name for subject in planned.subjects],
+        "trials": len(planned.trials),
+    }
     results: list[Result] = []
-    start = time.perf_counter()
-    for event in _trials(planned, device):
-        yield event
-        if isinstance(event, events.Tried):
-            if not results:  # not before: whoever watches waits for the first verdict
-                yield events.Watched(folders=loader.folders())
-            results += event.results
-    report = planned.report(results, seconds=time.perf_counter() - start)
-    yield events.Checked(held=report.held, untried=tuple(_untried(report)), seconds=report.seconds)
-    yield events.Needed(kernels=needs(loader.modules(), device))
-    if report.held and device.type == "cuda":
-        yield events.Timed(timings=tuple(timings(operators, device, request.seed, request.good)))
-        yield from _broken(device)
-    yield events.Done()
-
-
-def _trials(planned: checker.Planned, device: torch.device) -> Iterator[Event]:
-    """The trials, those first that somebody waits for."""
-    runner = Runner()
+    runner, start = Runner(), time.perf_counter()
     for trial in soonest(planned.trials):
-        yield events.Trying(trial=trial.name)
-        results = tuple(map(planned.reproducible, runner.run(trial)))
-        yield events.Tried(trial=trial.name, results=results)
-        yield from _broken(device)
+        yield {"event": "trying", "trial": trial.name}
+        new = [planned.reproducible(result) for result in runner.run(trial)]
+        yield {"event": "tried", "trial": trial.name, "results": new}
+        require_usable(device)
+        if not results:  # not before: the first result is waited for
+            yield {"event": "watched", "folders": loader.folders()}
+        results += new
+    report = planned.report(results, seconds=time.perf_counter() - start)
+    yield {
+        "event": "checked",
+        "passed": report.passed,
+        "not_tried": list(_not_tried(report)),
+        "seconds": report.seconds,
+    }
+    yield {"event": "compiled", "kernels": kernel_resources(loader.modules(), device)}
+    if report.passed and device.type == "cuda":
+        yield {"event": "timed", "timings": list(timings(operators, device, request.seed, request.good))}
+        require_usable(device)
+    yield {"event": "done"}
 
 
 def soonest(trials: Iterable[Trial]) -> list[Trial]:
-    """The first call of each overload before everything else."""
+    """Return trials with the first call of each overload before everything else."""
     calls: dict[str, Trial] = {}
     for trial in (every := list(trials)):
         if trial.kind == "call":
             calls.setdefault(trial.overload, trial)
-    first: Sequence[Trial] = list(calls.values())
+    first = list(calls.values())
     return [*first, *(trial for trial in every if trial not in first)]
 
 
-def _broken(device: torch.device) -> Iterator[Event]:
-    why = unusable(device)
-    if why:
-        yield events.Broken(reason="the kernel left the GPU unusable", evidence=why)
-
-
-def _untried(report: CheckReport) -> Iterator[str]:
+def _not_tried(report: CheckReport) -> Iterator[str]:
     for overload in report.overloads:
-        dtypes = report.untried(overload.name)
         if any(result.overload == overload.name for result in report.results):
-            yield from (f"{overload.name}: {dtype}: {why}" for dtype, why in dtypes.items())
+            dtypes = report.not_tried(overload.name)
+            yield from (f"{overload.name}: {dtype}: {reason}" for dtype, reason in dtypes.items())
         else:
-            yield f"{overload.name}: {untried(overload.name)}"
+            yield f"{overload.name}: {nothing_tried(overload.name)}"
+
+
+# ---------------------------------------------------------------- loading
+
+_ANY = Target.parse("compute_80")  # which headers a source reaches depends on no target
+
+
+class Loader:
+    """Loads a target, each time from the files as they are.
+
+    The user's own modules are imported again, with all that they define; what is installed stays.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._place = target.partition(":")[0]
+        self._before = frozenset(sys.modules)
+        self._stale: WeakSet[Module] = WeakSet()
+        self.loads = 0
+
+    def load(self) -> list[tuple[str, Operator]]:
+        """Return the operators of the target, with their Python names.
+
+        Raises:
+            DotcuError: As `checking.target.resolve`.
+        """
+        names = [name for name, _ in self._own()]
+        for name in names:
+            del sys.modules[name]
+        register.withdraw_of(names)
+        self._stale.update(live_modules)
+        importlib.invalidate_caches()
+        linecache.checkcache()
+        self.loads += 1
+        return resolve(self._target, verb="watch")
+
+    def modules(self) -> list[Module]:
+        """Return the kernels that were loaded for this version."""
+        return [module for module in live_modules if module not in self._stale]
+
+    def folders(self, error: BaseException | None = None) -> list[str]:
+        """Return the folders of all files that were loaded, and those where a save may mend this version.
+
+        Args:
+            error: What loading it raised; None where it was loaded.
+        """
+        place = Path(self._place)
+        files = [Path(file) for _, file in self._own()] + ([place] if place.suffix == ".py" else [])
+        found = {file.parent for file in files} | set(self._source_folders())
+        while error is not None:
+            found |= set(_folders_of_error(error, place.resolve().parent))
+            error = error.__cause__
+        return sorted({str(folder.resolve()) for folder in found})
+
+    def _source_folders(self) -> Iterator[Path]:
+        for module in self.modules():
+            yield from [module.source.path.parent] if module.source.path else []
+            yield from module.source.include
+            with suppress(DotcuError):  # a header that is gone, say: the check says so
+                plan = plan_build(module.source, options=module.options, target=_ANY, names=())
+                yield from _header_folders(plan)
+
+    def _own(self) -> Iterable[tuple[str, str]]:
+        """Yield the names and files of the user's own modules that were imported for the target."""
+        for name in sorted(sys.modules.keys() - self._before):
+            file = getattr(sys.modules[name], "__file__", None)
+            is_target = f"{name}.".startswith(f"{self._place}.")
+            if file and file.endswith(".py") and (is_user_file(file) or is_target):
+                yield name, file
+
+
+def _header_folders(plan: BuildPlan) -> Iterator[Path]:
+    """Yield the folders of headers, and those that a header without a file would be found in."""
+    headers = [header.path for header in plan.includes.headers.values() if header.path]
+    yield from (path.parent for path in headers)
+    sources = [plan.source.path, *headers] if plan.source.path else headers
+    for spelled in plan.includes.missing:
+        folders = {path.parent for path in sources} | set(plan.source.include)
+        yield from ((folder / spelled).parent for folder in folders)
+
+
+def _folders_of_error(error: BaseException, beside: Path) -> Iterator[Path]:
+    """Yield the folders of the user's files that an error came through, or that it could not find."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if is_user_file(frame.f_code.co_filename):
+            yield Path(frame.f_code.co_filename).parent
+    if isinstance(error, (OSError, SyntaxError)) and isinstance(error.filename, str):
+        yield Path(error.filename).parent
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        module = beside.joinpath(*error.name.split("."))
+        yield from (module.parent, module)
+
+
+# ---------------------------------------------------------------- what kernels take, and how long
+
+WITHOUT_GPU = "sm_90a"
+"""The target of kernels where there is no GPU."""
+
+
+def kernel_resources(modules: Iterable[Module], device: torch.device) -> list[KernelResources]:
+    """Return what each compiled kernel takes; kernels that cannot be assembled are left out."""
+    target = target_of(device.index or 0) if device.type == "cuda" else Target.parse(WITHOUT_GPU)
+    units = [unit for module in modules for unit in module.units() if unit.codes()]
+    return sorted((row for unit in units for row in _resources(unit, target)), key=lambda row: row.kernel)
+
+
+def _resources(unit: CompilationUnit, target: Target) -> Iterator[KernelResources]:
+    with suppress(DotcuError):
+        code = unit.build(target)
+        for name in unit.names:
+            found = code.resources.get(code.lowered.get(name, ""))
+            if found is not None:
+                yield KernelResources(
+                    kernel=name, arch=str(target), registers=found.registers, smem_bytes=found.smem_bytes,
+                    stack_bytes=found.stack_bytes,
+                    spill_bytes=found.spill_store_bytes + found.spill_load_bytes,
+                )  # fmt: skip
+
+
+QUICK = Protocol(
+    warmup_s=0.05, warmup_most_s=0.5, blocks=6, most_blocks=15, most_calls=50, block_s=0.01, noise=0.01,
+    least_s=0.05, most_s=1.0,
+)  # fmt: skip
+"""Enough blocks that two versions can be compared, in less time than it takes to look at the page."""
+
+
+def timings(
+    operators: Iterable[Operator], device: torch.device, seed: int, good: Sequence[OperatorTiming]
+) -> Iterator[OperatorTiming]:
+    """Time the first case of each operator, on a GPU, with a cold L2.
+
+    Args:
+        operators: To be timed.
+        device: A GPU.
+        seed: What inputs start from.
+        good: What to compare with, as far as it has the same case.
+
+    Raises:
+        DotcuError: Device time cannot be taken here; an operator's samples fail.
+    """
+    protocol = replace(QUICK, seed=seed)
+    plan = bencher.prepare(list(operators), against=(), l2=("cold",), device=device, protocol=protocol)
+    firsts = {case.target.name: case for case in reversed(plan.cases) if isinstance(case, TimedCase)}
+    for case in reversed(firsts.values()):
+        for row in case.rows():
+            yield _timing(row, good)
+
+
+def _timing(row: Row, good: Sequence[OperatorTiming]) -> OperatorTiming:
+    op, case = row.key.op, row.key.case
+    if row.time is None or row.measured is None:
+        return OperatorTiming(op=op, case=case, note=f"{row.status}: {row.reason}")
+    timing = OperatorTiming(op=op, case=case, median_us=row.time.median_us, measured=plain(row.measured))
+    before = next((each.measured for each in good if (each.op, each.case) == (op, case)), None)
+    if before is None:
+        return timing
+    change = compare(from_plain(Measured, before), row.measured)
+    if isinstance(change, Change):
+        return replace(timing, change=plain(change))
+    return replace(timing, note=f"not compared: {change}")

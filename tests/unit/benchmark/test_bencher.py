@@ -10,13 +10,13 @@ from torch import Tensor
 
 import dotcu
 import dotcu.gallery
-from dotcu.benchmark.bencher import _planned, _Wanted
-from dotcu.benchmark.planned import Planned, Untimed
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.timing import Timed
+from dotcu.benchmark.bencher import RunPlan, _cases, _run_plan
+from dotcu.benchmark.results import Protocol, Row
+from dotcu.benchmark.targets import contenders
+from dotcu.benchmark.timing import TimedCase
 from dotcu.errors import EnvironmentFault, OperatorError, UsageError
 from dotcu.operator import Operator, Sample
-from fake_lab import FakeLab
+from fake_device import FakeDevice
 from subjects import operator, subject
 
 QUICK = Protocol(
@@ -46,9 +46,11 @@ def with_samples_that_fail() -> Operator:
     return made
 
 
-def planned(*operators: Operator, **wanted: Any) -> Planned:
-    all_ = {"against": (), "samples": (), "shapes": (), "dtypes": (), **wanted}
-    return _planned([subject(one) for one in operators], _Wanted(**all_), ("cold",), FakeLab(), QUICK)
+def planned(*operators: Operator, against: tuple[str, ...] = (), dtypes: tuple[str, ...] = ()) -> RunPlan:
+    subjects = [subject(one) for one in operators]
+    cases = [(one, _cases(one, (), (), dtypes)) for one in subjects]
+    rivals = {one.name: contenders(one, against) for one in subjects}
+    return _run_plan(cases, rivals, ("cold",), FakeDevice(), QUICK)
 
 
 @pytest.mark.parametrize(
@@ -56,17 +58,17 @@ def planned(*operators: Operator, **wanted: Any) -> Planned:
 )
 def test_an_operator_that_cannot_be_planned_is_a_row_and_others_are_timed(bad: Any, words: str) -> None:
     first, second = planned(bad(), good()).cases
-    assert isinstance(first, Untimed)
-    assert first.row("cold").status == "failed"
-    assert words in first.row("cold").reason
-    assert isinstance(second, Timed)
+    assert isinstance(first, Row)
+    assert first.status == "failed"
+    assert words in first.reason
+    assert isinstance(second, TimedCase)
 
 
 def test_work_that_fails_is_a_mark_on_rows() -> None:
     bad = good()
     bad.work(lambda x: (1, 2, 3))
     plan = planned(bad)
-    with plan.cases[0].thing.referee.place():  # type: ignore[union-attr]
+    with plan.cases[0].target.context():  # type: ignore[union-attr]
         (row,) = plan.run()
     assert row.status == "measured"
     assert any("two whole numbers" in mark for mark in row.marks)
@@ -103,12 +105,12 @@ def test_a_bare_callable_without_a_gpu_is_refused_with_the_reason() -> None:
 
 
 def test_arguments_that_would_mean_nothing_are_refused() -> None:
-    with pytest.raises(UsageError, match="shapes= was given"):
+    with pytest.raises(UsageError, match="shapes= was passed"):
         dotcu.bench(lambda: None, shapes="2^4", device="simulator")
-    with pytest.raises(UsageError, match="flops= was given"):
+    with pytest.raises(UsageError, match="flops= was passed"):
         dotcu.bench(dotcu.gallery.square, flops=3, device="simulator")
 
 
-def test_an_unknown_baseline_is_told_without_a_gpu_too() -> None:
+def test_an_unknown_baseline_is_refused_without_a_gpu_too() -> None:
     with pytest.raises(UsageError, match="there is no baseline 'egaer'"):
         dotcu.bench(dotcu.gallery.square, against=("egaer",), device="simulator")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.benchmark import clocks
-from dotcu.benchmark.measured import Clocks
+from dotcu.benchmark import device
+from dotcu.benchmark.results import Clocks
 
 GPU = torch.device("cuda", 0)
 
@@ -52,33 +52,33 @@ H200 = {
 def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Puts an NVML in place of the real one."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="1234"))
-    clocks._handle_of.cache_clear()
-    yield lambda found, why="": monkeypatch.setattr(clocks, "_nvml", lambda: (found, why))
-    clocks._handle_of.cache_clear()
+    device._handle_of.cache_clear()
+    yield lambda found, why="": monkeypatch.setattr(device, "_nvml", lambda: (found, why))
+    device._handle_of.cache_clear()
 
 
 def test_all_that_nvml_knows_is_told(nvml: Any) -> None:
     nvml(FakeNvml(**H200))
-    assert clocks.read(GPU) == Clocks(
+    assert device.read_clocks(GPU) == Clocks(
         sm_mhz=1965,
         memory_mhz=3201,
         temperature_c=61,
         power_w=512.3,
         reasons=("power cap", "hardware thermal slowdown"),
     )
-    assert clocks.highest(GPU) == {"sm": 1980, "memory": 3201}
+    assert device.highest_clocks(GPU) == {"sm": 1980, "memory": 3201}
 
 
 def test_what_nvml_does_not_know_is_left_out(nvml: Any) -> None:
     nvml(FakeNvml(nvmlDeviceGetHandleByUUID="a GPU", nvmlDeviceGetTemperature=40))
-    assert clocks.read(GPU) == Clocks(temperature_c=40)
-    assert clocks.highest(GPU) == {}
+    assert device.read_clocks(GPU) == Clocks(temperature_c=40)
+    assert device.highest_clocks(GPU) == {}
 
 
 def test_an_older_nvml_is_asked_by_the_older_name(nvml: Any) -> None:
     known = {"nvmlDeviceGetHandleByUUID": "a GPU", "nvmlDeviceGetCurrentClocksThrottleReasons": 0x20}
     nvml(FakeNvml(**known))
-    assert clocks.read(GPU).reasons == ("thermal slowdown",)
+    assert device.read_clocks(GPU).reasons == ("thermal slowdown",)
 
 
 def test_a_part_of_a_gpu_has_the_clocks_of_the_whole(nvml: Any) -> None:
@@ -88,30 +88,30 @@ def test_a_part_of_a_gpu_has_the_clocks_of_the_whole(nvml: Any) -> None:
         "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": {"a part": "the H200"}.get,
     }
     nvml(FakeNvml(**known))
-    assert clocks.read(GPU).sm_mhz == 1965
+    assert device.read_clocks(GPU).sm_mhz == 1965
 
 
 def test_without_nvml_nothing_is_told_and_it_is_said_why(nvml: Any) -> None:
     nvml(None, "pynvml is not installed: pip install nvidia-ml-py")
-    assert clocks.read(GPU) == Clocks()
-    assert clocks.highest(GPU) == {}
-    assert "pip install nvidia-ml-py" in clocks.why_not()
+    assert device.read_clocks(GPU) == Clocks()
+    assert device.highest_clocks(GPU) == {}
+    assert "pip install nvidia-ml-py" in device.nvml_missing()
 
 
 def test_a_missing_package_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    found, why = clocks._nvml.__wrapped__()
+    found, why = device._nvml.__wrapped__()
     assert found is None
     assert why == "pynvml is not installed: pip install nvidia-ml-py"
 
 
 def test_the_cpu_has_no_clocks(nvml: Any) -> None:
     nvml(FakeNvml(**H200))
-    assert clocks.read(torch.device("cpu")) == Clocks()
+    assert device.read_clocks(torch.device("cpu")) == Clocks()
 
 
 def test_heat_and_hardware_drop_samples_and_the_power_cap_does_not() -> None:
-    dropping = {reason.name for reason in clocks.REASONS if reason.drops}
+    dropping = {reason.name for reason in device.REASONS if reason.drops}
     assert dropping == {
         "hardware slowdown",
         "thermal slowdown",
@@ -124,5 +124,5 @@ def test_reasons_are_nvmls() -> None:
     pynvml = pytest.importorskip("pynvml")
     known = {bit for name, bit in vars(pynvml).items() if name.startswith("nvmlClocksThrottleReason") and bit}
     known -= {pynvml.nvmlClocksThrottleReasonAll}
-    assert known <= {reason.bit for reason in clocks.REASONS}
-    assert len({reason.bit for reason in clocks.REASONS}) == len(clocks.REASONS)
+    assert known <= {reason.bit for reason in device.REASONS}
+    assert len({reason.bit for reason in device.REASONS}) == len(device.REASONS)

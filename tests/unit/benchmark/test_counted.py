@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from dotcu.benchmark.counted import counted
+from dotcu.benchmark.work import counted
 from dotcu.gallery.matmul.op import matmul
 from dotcu.operator import Sample
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from dotcu.__about__ import __version__
-from dotcu.benchmark.machine import machine
+from dotcu.benchmark.device import describe_machine
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault
 
 
 def test_without_a_gpu_versions_are_told_and_no_gpu() -> None:
-    found = machine(torch.device("cpu"))
+    found = describe_machine(torch.device("cpu"))
     assert (found.gpu, found.uuid, found.clocks) == ("", "", {})
     assert found.versions["dotcu"] == __version__
     assert found.versions["torch"] == str(torch.__version__)
@@ -26,12 +26,12 @@ def test_a_toolchain_that_is_not_there_has_no_version(monkeypatch: pytest.Monkey
         raise EnvironmentFault("NVRTC was not found")
 
     monkeypatch.setattr(toolchain, "nvrtc", missing)
-    assert machine(torch.device("cpu")).versions["nvrtc"] == ""
+    assert describe_machine(torch.device("cpu")).versions["nvrtc"] == ""
 
 
 @pytest.mark.gpu
 def test_a_gpu_is_told_by_what_does_not_change() -> None:
-    found = machine(torch.device("cuda", 0))
+    found = describe_machine(torch.device("cuda", 0))
     properties = torch.cuda.get_device_properties(0)
     assert found.gpu == properties.name
     assert found.uuid == str(properties.uuid)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.sources import digests, source_digest
+from dotcu.benchmark.bencher import kernel_digests, source_digest
 
 TEXT = "__global__ void fill(float* out) { out[threadIdx.x] = %s; }"
 
@@ -18,13 +18,13 @@ def fill(number: int) -> Tensor:
 
 
 def test_each_kernel_is_named_once_in_order() -> None:
-    first, second = digests(lambda: fill(1)), digests(lambda: fill(2))
+    first, second = kernel_digests(lambda: fill(1)), kernel_digests(lambda: fill(2))
     assert first != second
-    assert digests(lambda: [fill(2), fill(1), fill(2)]) == (*second, *first)
+    assert kernel_digests(lambda: [fill(2), fill(1), fill(2)]) == (*second, *first)
 
 
 def test_a_call_without_kernels_has_no_digests() -> None:
-    assert digests(lambda: torch.ones(3) + 1) == ()
+    assert kernel_digests(lambda: torch.ones(3) + 1) == ()
 
 
 def one(x: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def test_the_digest_is_the_same_for_the_same_code() -> None:
     assert source_digest(["ab"], one) == source_digest(["ab"], one)
 
 
-def test_a_body_without_a_file_is_told_by_its_code() -> None:
+def test_a_body_without_a_file_is_identified_by_its_code() -> None:
     bodies: dict[str, object] = {}
     exec("def f(x): return x + 1\ndef g(x): return x * x", bodies)
     f, g = bodies["f"], bodies["g"]

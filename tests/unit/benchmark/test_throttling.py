@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from dotcu.benchmark.measured import Block, Call, Clocks
-from dotcu.benchmark.throttling import dropped, kept, told
+from dotcu.benchmark.device import steady_samples, throttled_blocks, throttling_notes
+from dotcu.benchmark.results import Block, CallTime, Clocks
 
 DROPS = {"hardware slowdown", "thermal slowdown"}
 CALM = Clocks(sm_mhz=1980, temperature_c=60)
 
 
 def block(before: Clocks = CALM, after: Clocks | None = None, times_us: Sequence[float] = (1.0,)) -> Block:
-    calls = tuple(Call(time_us=time) for time in times_us)
+    calls = tuple(CallTime(time_us=time) for time in times_us)
     return Block(calls=calls, before=before, after=after or before)
 
 
@@ -23,8 +23,8 @@ def reason(*names: str) -> Clocks:
 
 
 def test_a_calm_gpu_drops_nothing_and_tells_nothing() -> None:
-    assert dropped([block()] * 5, drops=DROPS) == {}
-    assert told([block()] * 5, drops=DROPS) == ()
+    assert throttled_blocks([block()] * 5, drops=DROPS) == {}
+    assert throttling_notes([block()] * 5, drops=DROPS) == ()
 
 
 def test_a_block_is_dropped_for_a_reason_at_either_end() -> None:
@@ -34,21 +34,24 @@ def test_a_block_is_dropped_for_a_reason_at_either_end() -> None:
         block(),
         block(CALM, reason("thermal slowdown")),
     ]
-    assert dropped(blocks, drops=DROPS) == {1: "hardware slowdown before it", 3: "thermal slowdown after it"}
+    assert throttled_blocks(blocks, drops=DROPS) == {
+        1: "hardware slowdown before it",
+        3: "thermal slowdown after it",
+    }
 
 
 def test_a_power_cap_drops_nothing_and_is_told() -> None:
     blocks = [block(reason("power cap"))] * 12 + [block()] * 28
-    assert dropped(blocks, drops=DROPS) == {}
-    assert told(blocks, drops=DROPS) == ("power cap in 12 of 40 blocks",)
+    assert throttled_blocks(blocks, drops=DROPS) == {}
+    assert throttling_notes(blocks, drops=DROPS) == ("power cap in 12 of 40 blocks",)
 
 
 def test_an_idle_gpu_between_blocks_is_not_worth_a_word() -> None:
-    assert told([block(reason("idle"))] * 3, drops=DROPS) == ()
+    assert throttling_notes([block(reason("idle"))] * 3, drops=DROPS) == ()
 
 
 def test_what_drops_blocks_is_not_told_twice() -> None:
-    assert told([block(reason("thermal slowdown"))] * 3, drops=DROPS) == ()
+    assert throttling_notes([block(reason("thermal slowdown"))] * 3, drops=DROPS) == ()
 
 
 def test_a_clock_far_below_the_highest_drops_its_block() -> None:
@@ -58,39 +61,42 @@ def test_a_clock_far_below_the_highest_drops_its_block() -> None:
         block(Clocks(sm_mhz=1500)),
         block(CALM, Clocks(sm_mhz=300)),
     ]
-    found = dropped(blocks, drops=DROPS)
+    found = throttled_blocks(blocks, drops=DROPS)
     assert set(found) == {1, 3}
     assert found[1] == "SM clock 1400 MHz before it, 1980 MHz at its highest"
 
 
 def test_clocks_and_heat_that_move_are_told() -> None:
     blocks = [block(Clocks(sm_mhz=1980, temperature_c=61)), block(Clocks(sm_mhz=1755, temperature_c=78))]
-    assert told(blocks, drops=DROPS) == ("SM clock 1755 to 1980 MHz", "temperature 61 to 78 C")
+    assert throttling_notes(blocks, drops=DROPS) == ("SM clock 1755 to 1980 MHz", "temperature 61 to 78 C")
     near = [block(Clocks(sm_mhz=1980, temperature_c=61)), block(Clocks(sm_mhz=1965, temperature_c=65))]
-    assert told(near, drops=DROPS) == ()
+    assert throttling_notes(near, drops=DROPS) == ()
 
 
 def test_without_nvml_nothing_is_dropped_or_told() -> None:
     blocks = [block(Clocks())] * 3
-    assert dropped(blocks, drops=DROPS) == {}
-    assert told(blocks, drops=DROPS) == ()
-    assert dropped([], drops=DROPS) == {}
+    assert throttled_blocks(blocks, drops=DROPS) == {}
+    assert throttling_notes(blocks, drops=DROPS) == ()
+    assert throttled_blocks([], drops=DROPS) == {}
 
 
 def test_blocks_stay_paired_where_one_contender_loses_some() -> None:
     a = [block(times_us=(1.0,)), block(reason("thermal slowdown"), times_us=(2.0,)), block(times_us=(3.0,))]
     b = [block(times_us=(4.0,)), block(times_us=(5.0,)), block(times_us=(6.0,)), block(times_us=(7.0,))]
-    assert kept(a, b, drops=DROPS) == ([[1.0], [3.0]], [[4.0], [6.0]])
-    assert kept(b, drops=DROPS) == ([[4.0], [5.0], [6.0], [7.0]],)
+    assert steady_samples(a, b, drops=DROPS) == ([[1.0], [3.0]], [[4.0], [6.0]])
+    assert steady_samples(b, drops=DROPS) == ([[4.0], [5.0], [6.0], [7.0]],)
 
 
 def test_a_block_without_samples_is_left_out() -> None:
-    assert kept([block(times_us=()), block()], [block(), block()], drops=DROPS) == ([[1.0]], [[1.0]])
+    assert steady_samples([block(times_us=()), block()], [block(), block()], drops=DROPS) == (
+        [[1.0]],
+        [[1.0]],
+    )
 
 
 def test_unless_told_otherwise_the_reasons_that_drop_are_those_of_the_table() -> None:
-    clocks = pytest.importorskip("dotcu.benchmark.clocks")
-    found = {each.name: bool(dropped([block(reason(each.name))])) for each in clocks.REASONS}
+    clocks = pytest.importorskip("dotcu.benchmark.device")
+    found = {each.name: bool(throttled_blocks([block(reason(each.name))])) for each in clocks.REASONS}
     assert found == {each.name: each.drops for each in clocks.REASONS}
     assert all(drops for name, drops in found.items() if "thermal" in name)
     assert not any(drops for name, drops in found.items() if "cap" in name.split())

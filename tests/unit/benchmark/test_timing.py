@@ -11,20 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark import measuring, probes, timing, turns
-from dotcu.benchmark.measured import L2
-from dotcu.benchmark.probes import Probes
-from dotcu.benchmark.protocol import Protocol
-from dotcu.benchmark.row import OWN, Row
-from dotcu.benchmark.things import BareCalls, OperatorCalls
-from dotcu.benchmark.timers import MeansFailed
-from dotcu.benchmark.timing import UNJUDGED, UNVARIED, Timed
-from dotcu.benchmark.workloads.bare import Bare
-from dotcu.benchmark.workloads.contenders import Baseline, contenders
+from dotcu.benchmark import measuring, timing
+from dotcu.benchmark.results import L2, OWN, Protocol, Row
+from dotcu.benchmark.targets import BareTarget, Baseline, OperatorTarget, bare_contenders, contenders
+from dotcu.benchmark.timers import TimerFailed
+from dotcu.benchmark.timing import CONSTANT_INPUTS, NOT_VERIFIED, TimedCase
+from dotcu.benchmark.verify import TimedResults
 from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Operator, Sample
-from fake_lab import FakeLab
+from fake_device import FakeDevice
 from subjects import operator, subject
 
 QUICK = Protocol(
@@ -41,27 +37,27 @@ def case(
     *,
     against: Sequence[Baseline] = (),
     states: Sequence[L2] = ("cold",),
-    lab: FakeLab | None = None,
+    device: FakeDevice | None = None,
     protocol: Protocol = QUICK,
-) -> Timed:
+) -> TimedCase:
     of = subject(op)
     workload = workloads(of)[0]
     assert isinstance(workload, Workload)
-    return Timed(
-        op=of.name, thing=OperatorCalls(subject=of, dtype=torch.float32), dtype="float32", workload=workload,
-        contenders=contenders(of, against), states=states, lab=lab or FakeLab(), protocol=protocol,
+    return TimedCase(
+        target=OperatorTarget(of, torch.float32), dtype="float32", workload=workload,
+        contenders=contenders(of, against), states=states, device=device or FakeDevice(), protocol=protocol,
     )  # fmt: skip
 
 
-def rows(of: Timed) -> list[Row]:
-    with of.thing.referee.place():
+def rows(of: TimedCase) -> list[Row]:
+    with of.target.context():
         return list(of.rows())
 
 
-def until_interrupted(of: Timed) -> list[Row]:
+def until_interrupted(of: TimedCase) -> list[Row]:
     """The rows that came before the interrupt."""
     found: list[Row] = []
-    with of.thing.referee.place(), pytest.raises(KeyboardInterrupt):
+    with of.target.context(), pytest.raises(KeyboardInterrupt):
         found.extend(of.rows())
     return found
 
@@ -70,14 +66,20 @@ def out_of_memory(*args: object, **kwargs: object) -> Any:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
+@pytest.fixture(autouse=True)
+def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip garbage collections between cases: each takes as long as the rest of a test."""
+    monkeypatch.setattr(timing.gc, "collect", lambda: 0)
+
+
 @pytest.fixture
 def op() -> Operator:
     return operator(triple, Sample(torch.randn(100)), reference=triple)
 
 
 def test_a_case_has_a_row_for_each_contender_and_state_of_l2(op: Operator) -> None:
-    lab = FakeLab({OWN: 10.0, "eager": 20.0})
-    found = rows(case(op, against=("eager",), states=("cold", "warm"), lab=lab))
+    device = FakeDevice({OWN: 10.0, "eager": 20.0})
+    found = rows(case(op, against=("eager",), states=("cold", "warm"), device=device))
     assert [(row.key.l2, row.key.contender, row.status) for row in found] == [
         ("cold", "dotcu", "measured"),
         ("cold", "eager", "measured"),
@@ -96,7 +98,7 @@ def test_a_case_has_a_row_for_each_contender_and_state_of_l2(op: Operator) -> No
 def test_new_values_that_do_not_fit_memory_skip_the_case(
     op: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dotcu.benchmark.things.Refresh", out_of_memory)
+    monkeypatch.setattr("dotcu.benchmark.targets.InputValues", out_of_memory)
     found = rows(case(op, against=("eager",), states=("cold", "warm")))
     assert [row.status for row in found] == ["skipped"] * 4
     assert found[0].reason.startswith("the GPU has too little memory: ")
@@ -118,7 +120,7 @@ def test_where_no_means_is_left_rows_say_so(op: Operator, monkeypatch: pytest.Mo
         raise EnvironmentFault("Device time cannot be taken")
 
     monkeypatch.setattr(measuring, "after", after)
-    found = rows(case(op, lab=FakeLab(failures=[MeansFailed("time went backwards")])))
+    found = rows(case(op, device=FakeDevice(failures=[TimerFailed("time went backwards")])))
     assert [(row.status, "Device time cannot be taken" in row.reason) for row in found] == [("failed", True)]
 
 
@@ -139,7 +141,7 @@ def test_states_that_were_measured_are_kept_where_a_later_one_fails(
 
 
 def test_a_probe_that_runs_out_of_memory_fails_nobody(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "snapshot", out_of_memory)
+    monkeypatch.setattr(TimedResults, "_copy", lambda *args: None)
     found = rows(case(op, against=("eager",)))
     assert [row.status for row in found] == ["measured", "measured"]
     assert found[0].marks == ("not verified while it was timed: too little memory",)
@@ -149,7 +151,7 @@ def test_a_probe_that_runs_out_of_memory_fails_nobody(op: Operator, monkeypatch:
 
 
 def test_a_contender_that_turns_wrong_in_a_late_block_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "MOST_BETWEEN", 0)
+    monkeypatch.setattr(measuring, "MOST_BETWEEN", 0)
     calls = itertools.count()
 
     def turns_wrong(x: Tensor) -> Tensor:
@@ -170,21 +172,21 @@ def test_inputs_that_do_not_vary_are_told_of_on_the_operators_own_row() -> None:
     of = case(made, against=("eager",))
     found = rows(of)
     assert [row.status for row in found] == ["measured", "measured"]
-    assert [UNVARIED in row.marks for row in found] == [True, False]
+    assert [CONSTANT_INPUTS in row.marks for row in found] == [True, False]
 
 
 def test_a_bare_kernel_is_told_of_too_since_nobody_knows_what_it_reads() -> None:
     x, out = torch.randn(100), torch.empty(100)
-    bare = Bare(
+    bare = BareTarget(
         name="triple", function=lambda: torch.mul(x, 3, out=out), device=torch.device("cpu"),
         reference=lambda: x * 3, outputs=(out,),
     )  # fmt: skip
-    of = Timed(
-        op="triple", thing=BareCalls(bare=bare), dtype="", workload=bare.workload,
-        contenders=bare.contenders(), states=("cold",), lab=FakeLab(), protocol=QUICK,
+    of = TimedCase(
+        target=bare, dtype="", workload=bare.workload, contenders=bare_contenders(bare), states=("cold",),
+        device=FakeDevice(), protocol=QUICK,
     )  # fmt: skip
     (row,) = rows(of)
-    assert (row.status, row.marks) == ("measured", (UNVARIED,))
+    assert (row.status, row.marks) == ("measured", (CONSTANT_INPUTS,))
 
 
 def test_calls_that_change_their_inputs_find_them_as_they_need_them() -> None:
@@ -204,7 +206,7 @@ def test_calls_that_change_their_inputs_find_them_as_they_need_them() -> None:
 def test_no_contender_is_compared_with_an_operator_that_is_wrong_where_it_is_timed(
     op: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Probes, "judge", lambda self: self.wrong.update({OWN: "is wrong"}))
+    monkeypatch.setattr(TimedResults, "verify", lambda self: self.wrong.update({OWN: "is wrong"}))
     own, eager = rows(case(op, against=("eager",)))
     assert (own.status, eager.status, eager.ratio) == ("wrong", "measured", None)
 
@@ -215,13 +217,13 @@ def test_no_contender_is_compared_with_an_operator_that_is_wrong_where_it_is_tim
 def test_an_interrupt_while_results_are_judged_keeps_what_was_measured(
     op: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def judge(self: Probes) -> dict[str, str]:
+    def fails(self: TimedResults) -> dict[str, str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Probes, "judge", judge)
+    monkeypatch.setattr(TimedResults, "verify", fails)
     found = until_interrupted(case(op, against=("eager",), states=("cold", "warm")))
     assert [(row.key.l2, row.status) for row in found] == [("cold", "measured")] * 2
-    assert all(UNJUDGED in row.marks for row in found)
+    assert all(NOT_VERIFIED in row.marks for row in found)
 
 
 def test_an_interrupt_while_a_limit_is_measured_keeps_what_was_measured(op: Operator) -> None:
@@ -231,6 +233,6 @@ def test_an_interrupt_while_a_limit_is_measured_keeps_what_was_measured(op: Oper
         asked.append(work)
         raise KeyboardInterrupt
 
-    found = until_interrupted(case(op, against=("eager",), lab=FakeLab(limit=limit)))
+    found = until_interrupted(case(op, against=("eager",), device=FakeDevice(limit=limit)))
     assert [(row.status, row.limit) for row in found] == [("measured", None)] * 2
     assert len(asked) == 1, "no limit is looked for any more"

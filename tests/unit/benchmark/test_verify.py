@@ -10,11 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.referee import OverloadReferee
-from dotcu.benchmark.row import OWN
+from dotcu.benchmark.results import OWN
+from dotcu.benchmark.targets import Baseline, OperatorTarget, contenders, prepare_calls
 from dotcu.benchmark.verify import Verdict, verify
-from dotcu.benchmark.workloads.contenders import Baseline, contenders, prepare
-from dotcu.benchmark.workloads.refresh import Refresh
 from dotcu.benchmark.workloads.workload import Workload, workloads
 from dotcu.checking.subject import Subject
 from dotcu.operator import Operator
@@ -26,9 +24,9 @@ def verdicts(operator: Operator, *against: Baseline) -> dict[str, Verdict]:
     case = workloads(subject)[0]
     assert isinstance(case, Workload)
     sets = case.sets(2, 0, subject.device)
-    refresh = Refresh(subject, sets)
-    calls = prepare(contenders(subject, against)).calls
-    return verify(OverloadReferee(subject=subject, dtype=case.dtype), calls, sets[0], refresh)
+    target = OperatorTarget(subject, case.dtype)
+    calls, _ = prepare_calls(contenders(subject, against))
+    return verify(target, calls, sets[0], target.input_values(sets))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
@@ -37,7 +35,7 @@ def test_what_is_right_may_be_timed(dtype: torch.dtype) -> None:
     assert found == {OWN: Verdict(), "eager": Verdict(), "square": Verdict()}
 
 
-def test_each_of_those_that_are_not_is_told_and_the_others_may_be_timed() -> None:
+def test_each_wrong_contender_has_its_reason_and_the_others_may_be_timed() -> None:
     def raises(x: Tensor) -> Tensor:
         raise RuntimeError("out of luck")
 
@@ -78,34 +76,34 @@ def harm(change: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor]:
     return harmful
 
 
-def test_whoever_changes_its_inputs_is_told() -> None:
+def test_a_contender_that_changes_its_inputs_is_wrong() -> None:
     for change in (Tensor.zero_, lambda x: x[3:4].neg_()):
         found = verdicts(squaring(), harm(change))
         assert found["harmful"].reason == "changes tensor 0 of its arguments, which it must not"
         assert found[OWN] == Verdict()
 
 
-def test_an_operator_that_returns_its_input_is_told() -> None:
+def test_an_operator_that_returns_its_input_is_wrong() -> None:
     def same(x: Tensor) -> Tensor:
         return x.view(x.shape)
 
     made = squaring(same)
     made.reference(torch.clone)
-    told = verdicts(made)[OWN]
-    assert told.status in ("wrong", "failed")
-    assert "memory" in told.reason
+    verdict = verdicts(made)[OWN]
+    assert verdict.status in ("wrong", "failed")
+    assert "memory" in verdict.reason
 
 
-def test_a_fault_that_shows_only_at_the_second_call_is_told() -> None:
+def test_a_fault_that_shows_only_at_the_second_call_is_wrong() -> None:
     calls: list[int] = []
 
     def once(x: Tensor) -> Tensor:
         calls.append(1)
         return x * x if len(calls) < 2 else x
 
-    told = verdicts(squaring(), once)["once"]
-    assert told.status == "wrong"
-    assert told.reason.startswith("is wrong, called again with other values in the same memory")
+    verdict = verdicts(squaring(), once)["once"]
+    assert verdict.status == "wrong"
+    assert verdict.reason.startswith("is wrong, called again with other values in the same memory")
 
 
 def test_a_reference_that_fails_leaves_nothing_to_be_timed() -> None:
@@ -115,16 +113,16 @@ def test_a_reference_that_fails_leaves_nothing_to_be_timed() -> None:
         raise ValueError("no such thing")
 
     made.reference(refuses)
-    told = verdicts(made)[OWN]
-    assert told.status == "failed"
-    assert "the reference fails, so nothing can be verified" in told.reason
-    assert "no such thing" in told.reason
+    verdict = verdicts(made)[OWN]
+    assert verdict.status == "failed"
+    assert "the reference fails, so nothing can be verified" in verdict.reason
+    assert "no such thing" in verdict.reason
 
 
-def test_without_a_reference_a_reader_is_told() -> None:
+def test_without_a_reference_a_mark_says_so() -> None:
     made = squaring()
     made._reference = None
-    assert verdicts(made)[OWN] == Verdict(mark="not compared with anything: the operator has no reference")
+    assert verdicts(made)[OWN] == Verdict(mark="not verified: the operator has no reference")
 
 
 def test_elements_that_are_left_unwritten_are_wrong() -> None:

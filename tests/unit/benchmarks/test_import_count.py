@@ -8,8 +8,8 @@ NEEDLESS = (
     "dotcu.benchmark",
     "dotcu.checking",
     "dotcu.cli",
-    "dotcu.compile.failure",
-    "dotcu.compile.host_items",
+    "dotcu.compile.diagnostics",
+    "dotcu.compile.host_split.parse",
     "dotcu.operator",
     "dotcu.call_cache",
     "dotcu.simulator.machine",
@@ -25,5 +25,5 @@ NEEDLESS = (
 
 def test_a_launch_imports_nothing_that_it_has_no_use_for() -> None:
     found = import_count.counted(cold=True)
-    assert "dotcu.kernel.units" in found
+    assert "dotcu.kernel.compiled" in found
     assert [name for name in found if name.startswith(NEEDLESS)] == []

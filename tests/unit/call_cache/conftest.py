@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replays import Devices, Driver, configured, configured_anew
+from recorded_calls import Devices, Driver, configured, configured_anew
 
 
 @pytest.fixture(autouse=True)

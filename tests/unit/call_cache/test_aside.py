@@ -20,8 +20,8 @@ from torch.profiler import ExecutionTraceObserver
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from dotcu.call_cache.plan import Allocation
-from replays import CPU, TENSOR, VECTOR, Driver, Operator, Steps, doubling, plan, tensor_key
+from dotcu.call_cache.record import Allocation
+from recorded_calls import CPU, TENSOR, VECTOR, Driver, Operator, Steps, doubling, plan, tensor_key
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.call_cache.arguments import Argument, Kinds
-from dotcu.call_cache.native import entry
-from dotcu.call_cache.plan import ConstantKey, Field, FieldKind, NumberKey, Op
-from replays import (
+from dotcu.call_cache.native import Argument, ArgumentKind, entry
+from dotcu.call_cache.record import ConstantKey, Field, FieldKind, StepOp
+from recorded_calls import (
     FLOAT,
     TENSOR,
     VECTOR,
@@ -27,21 +26,25 @@ from replays import (
 
 BOUND = [
     TENSOR,
-    Argument(name="n", kinds=Kinds.INT, default=(7,)),
+    Argument(name="n", kinds=ArgumentKind.INT, default=(7,)),
     Argument(
-        name="alpha", kinds=Kinds.FLOAT | Kinds.INT, makes_float=True, keyword_only=True, default=(2.0,)
+        name="alpha",
+        kinds=ArgumentKind.FLOAT | ArgumentKind.INT,
+        makes_float=True,
+        keyword_only=True,
+        default=(2.0,),
     ),
 ]
 
 
 def noting() -> Any:
     steps = Steps()
-    n, alpha = steps.add(Op.INT_ARGUMENT, 1), steps.add(Op.FLOAT_ARGUMENT, 2)
+    n, alpha = steps.add(StepOp.INT_ARGUMENT, 1), steps.add(StepOp.FLOAT_ARGUMENT, 2)
     fields = (
         Field(offset=0, kind=FieldKind.INT64, step=n),
         Field(offset=16, kind=FieldKind.FLOAT64, step=alpha),
     )
-    keys = [VECTOR, NumberKey(is_float=False), NumberKey(is_float=True)]
+    keys = [VECTOR, int, float]
     return plan(keys, steps, launches=(launch(steps, *fields),))
 
 
@@ -91,7 +94,7 @@ def test_what_the_schema_does_not_take_as_it_is_goes_to_torch(driver: Driver, ar
 
 
 def test_an_argument_of_no_kind_leaves_every_call_to_torch(driver: Driver) -> None:
-    listed = Argument(name="sizes", kinds=Kinds(0), default=((1, 2),))
+    listed = Argument(name="sizes", kinds=ArgumentKind(0), default=((1, 2),))
     operator = Operator(driver, [TENSOR, listed], returning([VECTOR, ConstantKey(value=(1, 2))], 1))
     assert operator(torch.ones(1)) == "torch"
 
@@ -99,9 +102,11 @@ def test_an_argument_of_no_kind_leaves_every_call_to_torch(driver: Driver) -> No
 def test_a_call_without_a_tensor_is_left_to_torch(driver: Driver) -> None:
     """Nothing says the device that it is for."""
     assert Operator(driver, [])() == "torch"
-    optional = Argument(name="x", kinds=Kinds.TENSOR | Kinds.NONE, default=(None,))
-    without = [returning([ConstantKey(value=None), NumberKey(is_float=False)], 4)]
-    operator = Operator(driver, [optional, Argument(name="n", kinds=Kinds.INT, default=(7,))], *without)
+    optional = Argument(name="x", kinds=ArgumentKind.TENSOR | ArgumentKind.NONE, default=(None,))
+    without = [returning([ConstantKey(value=None), int], 4)]
+    operator = Operator(
+        driver, [optional, Argument(name="n", kinds=ArgumentKind.INT, default=(7,))], *without
+    )
     assert operator() == operator(None, 3) == operator(n=3) == "torch"
     assert operator(torch.ones(1)) == "body"
     assert operator.plans.run((None, 3)).shape == (4,), "below autograd torch has chosen the device"
@@ -109,7 +114,7 @@ def test_a_call_without_a_tensor_is_left_to_torch(driver: Driver) -> None:
 
 def test_two_overloads_that_both_take_the_arguments_go_to_torch(driver: Driver) -> None:
     first, second = Operator(driver, [TENSOR], doubling()), Operator(driver, [TENSOR, FLOAT])
-    third = Operator(driver, [TENSOR, Argument(name="n", kinds=Kinds.INT, default=(1,))])
+    third = Operator(driver, [TENSOR, Argument(name="n", kinds=ArgumentKind.INT, default=(1,))])
     x = torch.ones(4)
     clear = entry([first.plans, second.plans], fallback, autocasts=False)
     assert clear(x).shape == (4,)

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKey
 
-from dotcu.call_cache import native as replay
-from dotcu.call_cache.arguments import Argument, Kinds
-from dotcu.call_cache.plan import Allocation, ConstantKey, Field, FieldKind, NumberKey, Op, Plan
-from dotcu.kernel import context, native, recent
-from replays import (
+from dotcu.call_cache import native as native_cache
+from dotcu.call_cache.native import Argument, ArgumentKind
+from dotcu.call_cache.record import Allocation, ConstantKey, Field, FieldKind, RecordedCall, StepOp
+from dotcu.kernel import native
+from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, record_launch
+from dotcu.kernel.scope import OUTSIDE, current_scope, in_body, scope_variable
+from recorded_calls import (
     CPU,
     FUNCTION,
     INT,
@@ -79,11 +81,11 @@ def test_threads_launch_at_once_with_their_own_parameters(driver: Driver) -> Non
 
 def test_bytes_between_the_fields_stay(driver: Driver) -> None:
     steps = Steps()
-    n = steps.add(Op.INT_ARGUMENT)
+    n = steps.add(StepOp.INT_ARGUMENT)
     parameters = bytes(range(1, 81))
     fields = (Field(offset=20, kind=FieldKind.INT16, step=n), Field(offset=64, kind=FieldKind.UINT8, step=n))
     launched = launch(steps, *fields, parameters=parameters, offsets=(0, 16, 32, 48, 64))
-    operator = Operator(driver, [INT], plan([NumberKey(is_float=False)], steps, launches=(launched,)))
+    operator = Operator(driver, [INT], plan([int], steps, launches=(launched,)))
     for number in (0x55, 0x66):
         operator(number)
         want = parameters[:20] + bytes([number, 0]) + parameters[22:64] + bytes([number]) + parameters[65:]
@@ -102,12 +104,12 @@ def test_an_address_can_have_an_offset_in_bytes(driver: Driver) -> None:
 
 def test_the_configuration_says_shared_memory_cluster_and_kind_of_launch(driver: Driver) -> None:
     steps = Steps()
-    n, one = steps.add(Op.INT_ARGUMENT), steps.constant(1)
+    n, one = steps.add(StepOp.INT_ARGUMENT), steps.constant(1)
     launched = launch(
         steps, grid=(n, one, one), block=(64, 2, 1), smem_bytes=49152, cluster=(2, 1, 1),
         cooperative=True, programmatic=True, most_blocks=8,
     )  # fmt: skip
-    operator = Operator(driver, [INT], plan([NumberKey(is_float=False)], steps, launches=(launched,)))
+    operator = Operator(driver, [INT], plan([int], steps, launches=(launched,)))
     assert operator(4) is None
     (seen,) = operator.launched
     assert (seen.grid, seen.block, seen.smem_bytes) == ((4, 1, 1), (64, 2, 1), 49152)
@@ -118,11 +120,9 @@ def test_the_configuration_says_shared_memory_cluster_and_kind_of_launch(driver:
 @pytest.mark.parametrize(("axis", "most"), [(0, 2**31 - 1), (1, 65535), (2, 65535)])
 def test_a_grid_beyond_every_gpu_misses(driver: Driver, axis: int, most: int) -> None:
     steps = Steps()
-    n, one = steps.add(Op.INT_ARGUMENT), steps.constant(1)
+    n, one = steps.add(StepOp.INT_ARGUMENT), steps.constant(1)
     grid = tuple(n if i == axis else one for i in range(3))
-    operator = Operator(
-        driver, [INT], plan([NumberKey(is_float=False)], steps, launches=(launch(steps, grid=grid),))
-    )
+    operator = Operator(driver, [INT], plan([int], steps, launches=(launch(steps, grid=grid),)))
     assert [operator(size) for size in (most, most + 1, -1)] == [None, "body", "body"]
     assert operator.launched[0].grid[axis] == most
 
@@ -130,10 +130,10 @@ def test_a_grid_beyond_every_gpu_misses(driver: Driver, axis: int, most: int) ->
 @pytest.mark.parametrize("constant", [True, False])
 def test_a_grid_with_a_zero_runs_nothing(driver: Driver, constant: bool) -> None:
     steps = Steps()
-    n, one = steps.add(Op.INT_ARGUMENT), steps.constant(1)
+    n, one = steps.add(StepOp.INT_ARGUMENT), steps.constant(1)
     empty = launch(steps, grid=(one, steps.constant(0) if constant else n, one))
     full = launch(steps, function=FUNCTION + 1)
-    operator = Operator(driver, [INT], plan([NumberKey(is_float=False)], steps, launches=(empty, full)))
+    operator = Operator(driver, [INT], plan([int], steps, launches=(empty, full)))
     assert operator(0) is None
     assert [launched.function for launched in operator.launched] == [FUNCTION + 1]
 
@@ -158,8 +158,10 @@ def test_one_result_of_a_tuple_stays_in_it(driver: Driver) -> None:
 @pytest.fixture(params=["by plan", "by the body"])
 def writer(driver: Driver, request: pytest.FixtureRequest) -> Operator:
     """An operator that writes two arguments, the second of which may be left out, and gives nothing."""
-    written = Argument(name="x", kinds=Kinds.TENSOR, written=True)
-    optional = Argument(name="y", kinds=Kinds.TENSOR | Kinds.NONE, written=True, default=(None,))
+    written = Argument(name="x", kinds=ArgumentKind.TENSOR, written=True)
+    optional = Argument(
+        name="y", kinds=ArgumentKind.TENSOR | ArgumentKind.NONE, written=True, default=(None,)
+    )
     keys = [[VECTOR, VECTOR, VECTOR], [VECTOR, VECTOR, ConstantKey(value=None)]]
     plans = [plan(each, Steps()) for each in keys] if request.param == "by plan" else []
     operator = Operator(driver, [TENSOR, written, optional], *plans, returns=0)
@@ -192,7 +194,7 @@ def test_a_tensor_of_inference_mode_has_no_version_to_count(writer: Operator) ->
 
 
 def test_nothing_is_counted_of_a_body_that_raises(driver: Driver) -> None:
-    operator = Operator(driver, [Argument(name="x", kinds=Kinds.TENSOR, written=True)], returns=0)
+    operator = Operator(driver, [Argument(name="x", kinds=ArgumentKind.TENSOR, written=True)], returns=0)
 
     def refuse(x: Tensor) -> None:
         raise ValueError("no")
@@ -205,7 +207,7 @@ def test_nothing_is_counted_of_a_body_that_raises(driver: Driver) -> None:
 
 def test_what_launches_wrote_before_one_was_refused_is_counted(driver: Driver) -> None:
     """As where the body launches them."""
-    steps, written = Steps(), Argument(name="x", kinds=Kinds.TENSOR, written=True)
+    steps, written = Steps(), Argument(name="x", kinds=ArgumentKind.TENSOR, written=True)
     launches = tuple(launch(steps, function=FUNCTION + i) for i in range(2))
     made, x = plan([VECTOR], steps, launches=launches), torch.ones(2)
     operator = Operator(driver, [written], made, returns=0)
@@ -238,11 +240,11 @@ def test_a_refused_launch_is_named_and_ends_the_call(driver: Driver) -> None:
 def test_launches_are_kept_for_a_fault_to_name(driver: Driver) -> None:
     steps = Steps()
     launches = tuple(launch(steps, function=FUNCTION + i, kernel=f"kernel{i}") for i in range(3))
-    recent.note(recent.Launched("", "earlier", "", 0))
+    record_launch(LaunchLabel("", "earlier", "", 0))
     driver.statuses = [0, 0, 1]
     with pytest.raises(RuntimeError, match="launch 2"):
         Operator(driver, [TENSOR], plan([VECTOR], steps, launches=launches))(torch.ones(1))
-    assert [(told.operator, told.kernel) for told in recent.launches()[:3]] == [
+    assert [(told.operator, told.kernel) for told in recent_launches()[:3]] == [
         ("tests::noted", "kernel1"),
         ("tests::noted", "kernel0"),
         ("", "earlier"),
@@ -257,16 +259,16 @@ def test_the_body_runs_below_autograd_in_the_scope_of_its_device(driver: Driver)
 
     def look(x: Tensor) -> Tensor:
         excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.AutogradFunctionality)
-        seen.append((excluded, context.current(), (x * 2).requires_grad))
+        seen.append((excluded, current_scope(), (x * 2).requires_grad))
         return torch.ones(3)
 
     operator.caller.runs = look
     with torch.no_grad():
         assert operator(x).shape == (3,)
     assert operator.plans.run((x,)).shape == (3,)
-    scope = context.in_body("tests::noted", None)
+    scope = in_body("tests::noted", None)
     assert seen == [(True, scope, False)] * 2
-    assert context.current() is context.OUTSIDE
+    assert current_scope() is OUTSIDE
     assert len(operator.caller.scopes) == 1, "it is asked for once"
     assert operator.caller.scopes[0] < 0
 
@@ -276,7 +278,7 @@ def test_the_body_runs_below_autograd_in_the_scope_of_its_device(driver: Driver)
     "state", [nullcontext, torch.no_grad, torch.inference_mode, torch._C._AutoDispatchBelowAutograd]
 )
 def test_the_threads_state_is_as_before_when_the_body_is_done(driver: Driver, way: str, state: Any) -> None:
-    operator, x, outer = Operator(driver, [TENSOR]), torch.ones(2), context.in_body("tests::outer", None)
+    operator, x, outer = Operator(driver, [TENSOR]), torch.ones(2), in_body("tests::outer", None)
 
     def body(x: Tensor) -> Tensor:
         if way == "raises":
@@ -284,7 +286,7 @@ def test_the_threads_state_is_as_before_when_the_body_is_done(driver: Driver, wa
         return torch.ones(3)
 
     operator.caller.runs = body
-    token = context.scope.set(outer)
+    token = scope_variable.set(outer)
     try:
         with state():
             for call in (operator, lambda x: operator.plans.run((x,))):
@@ -292,9 +294,9 @@ def test_the_threads_state_is_as_before_when_the_body_is_done(driver: Driver, wa
                 with pytest.raises(ValueError, match="not today") if way == "raises" else nullcontext():
                     assert call(x).shape == (3,)
                 assert (native.library().tls_words(), torch.is_grad_enabled()) == before
-                assert context.current() is outer
+                assert current_scope() is outer
     finally:
-        context.scope.reset(token)
+        scope_variable.reset(token)
     y = torch.ones(2, requires_grad=True) * 1
     assert y.requires_grad
 
@@ -374,9 +376,9 @@ def test_what_the_check_raises_ends_the_call(driver: Driver, monkeypatch: pytest
             raise ValueError(f"{result!r} is no tensor")
 
     caller = Strict()
-    plans = replay.plans([TENSOR], caller, returns=1)
+    plans = native_cache.make([TENSOR], caller, returns=1)
     with pytest.raises(ValueError, match="'body' is no tensor"):
-        replay.entry([plans], fallback, autocasts=False)(torch.ones(1))
+        native_cache.entry([plans], fallback, autocasts=False)(torch.ones(1))
 
 
 def test_a_fault_of_the_gpu_is_told_and_raised_on(driver: Driver) -> None:
@@ -409,9 +411,9 @@ def test_a_fault_that_is_explained_is_raised_as_that(driver: Driver) -> None:
         raise fault
 
     caller.runs = fails
-    plans = replay.plans([TENSOR], caller, returns=1)
+    plans = native_cache.make([TENSOR], caller, returns=1)
     with pytest.raises(RuntimeError, match="it was the kernel before") as raised:
-        replay.entry([plans], fallback, autocasts=False)(torch.ones(1))
+        native_cache.entry([plans], fallback, autocasts=False)(torch.ones(1))
     assert raised.value.__cause__ is fault
 
 
@@ -442,7 +444,7 @@ def test_a_context_that_is_current_is_not_pushed(driver: Driver) -> None:
 GPU = torch.device("cuda", 1)
 
 
-def on_gpu(made: Plan) -> Plan:
+def on_gpu(made: RecordedCall) -> RecordedCall:
     """The same plan for tensors of the GPU 1."""
     return dataclasses.replace(made, device=GPU, keys=(dataclasses.replace(VECTOR, device=GPU),))
 
@@ -480,7 +482,7 @@ def test_a_device_that_cannot_be_entered_is_left_to_the_body(driver: Driver, dev
 
 def test_a_body_is_given_the_scope_of_each_gpu(driver: Driver, devices: Devices) -> None:
     operator, seen = Operator(driver, [TENSOR]), []
-    operator.caller.runs = lambda x: seen.append(context.current().gpu)
+    operator.caller.runs = lambda x: seen.append(current_scope().gpu)
     for gpu in (0, 0, 1, 0):
         operator(devices.put(torch.ones(1), gpu))
     assert seen == [0, 0, 1, 0]

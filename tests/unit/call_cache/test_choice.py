@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.call_cache.arguments import Argument, Kinds
-from dotcu.call_cache.native import add
-from dotcu.call_cache.plan import ConstantKey, NumberKey, Op, TensorKey
-from replays import FLOAT, INT, TENSOR, VECTOR, Driver, Operator, Steps, plan, returning, tensor_key
+from dotcu.call_cache.native import Argument, ArgumentKind, add
+from dotcu.call_cache.record import ConstantKey, StepOp, TensorKey
+from recorded_calls import FLOAT, INT, TENSOR, VECTOR, Driver, Operator, Steps, plan, returning, tensor_key
 
 
 def test_the_plan_with_the_right_types_is_taken(driver: Driver) -> None:
@@ -35,10 +34,13 @@ def test_a_plan_for_another_device_is_not_taken(driver: Driver) -> None:
 def test_guards_choose_among_plans_of_the_same_types(driver: Driver) -> None:
     def for_remainder(value: int) -> Any:
         steps = Steps()
-        found = steps.add(Op.MOD, steps.add(Op.SIZE, 0, 0), steps.constant(3))
+        found = steps.add(StepOp.MOD, steps.add(StepOp.SIZE, 0, 0), steps.constant(3))
         made = returning([VECTOR], value + 10)
         shift = len(made.steps)
-        moved = [s if s.op in (Op.SIZE, Op.INT) else s._replace(a=s.a + shift, b=s.b + shift) for s in steps]
+        moved = [
+            s if s.op in (StepOp.SIZE, StepOp.INT) else s._replace(a=s.a + shift, b=s.b + shift)
+            for s in steps
+        ]
         guards = ((found + shift, value),)
         return dataclasses.replace(made, steps=(*made.steps, *moved), guards=guards)
 
@@ -49,15 +51,15 @@ def test_guards_choose_among_plans_of_the_same_types(driver: Driver) -> None:
 
 def test_the_plan_of_the_last_call_is_tried_first(driver: Driver) -> None:
     steps = Steps()
-    even = steps.add(Op.MOD, steps.add(Op.INT_ARGUMENT), steps.constant(2))
-    key = NumberKey(is_float=False)
+    even = steps.add(StepOp.MOD, steps.add(StepOp.INT_ARGUMENT), steps.constant(2))
+    key = int
     operator = Operator(driver, [INT], plan([key], steps, guards=((even, 0),)), returning([key], 1))
     assert operator(4) is None
     assert [operator(n).numel() for n in (3, 4)] == [1, 1]
 
 
 def test_a_plan_for_distinct_tensors_does_not_take_one_twice(driver: Driver) -> None:
-    optional = Argument(name="y", kinds=Kinds.TENSOR | Kinds.NONE)
+    optional = Argument(name="y", kinds=ArgumentKind.TENSOR | ArgumentKind.NONE)
     made = dataclasses.replace(returning([VECTOR, VECTOR], 4), distinct=True)
     without = dataclasses.replace(returning([VECTOR, ConstantKey(value=None)], 5), distinct=True)
     operator, x = Operator(driver, [TENSOR, optional], made, without), torch.ones(2)
@@ -70,12 +72,16 @@ def test_a_plan_for_distinct_tensors_does_not_take_one_twice(driver: Driver) -> 
 @pytest.mark.parametrize(
     ("kinds", "constant", "others"),
     [
-        (Kinds.TENSOR | Kinds.NONE, None, [torch.ones(1)]),
-        (Kinds.BOOL, True, [False]),
-        (Kinds.STR, "mean", ["sum", "Mean"]),
-        (Kinds.DTYPE | Kinds.INT, torch.float32, [torch.float64, 6]),
-        (Kinds.DEVICE | Kinds.STR | Kinds.NONE, torch.device("cpu"), [torch.device("meta"), "cpu", None]),
-        (Kinds.INTS, (2, 3), [(2, 4), [2], (), [2, 3, 4]]),
+        (ArgumentKind.TENSOR | ArgumentKind.NONE, None, [torch.ones(1)]),
+        (ArgumentKind.BOOL, True, [False]),
+        (ArgumentKind.STR, "mean", ["sum", "Mean"]),
+        (ArgumentKind.DTYPE | ArgumentKind.INT, torch.float32, [torch.float64, 6]),
+        (
+            ArgumentKind.DEVICE | ArgumentKind.STR | ArgumentKind.NONE,
+            torch.device("cpu"),
+            [torch.device("meta"), "cpu", None],
+        ),
+        (ArgumentKind.INTS, (2, 3), [(2, 4), [2], (), [2, 3, 4]]),
     ],
     ids=str,
 )
@@ -95,9 +101,9 @@ def test_a_constant_is_taken_as_just_that_value(
 
 
 def test_one_is_not_true_and_an_int_not_a_float(driver: Driver) -> None:
-    number = Argument(name="s", kinds=Kinds.INT | Kinds.FLOAT | Kinds.BOOL)
-    whole = returning([NumberKey(is_float=False)], 1)
-    real = returning([NumberKey(is_float=True)], 2)
+    number = Argument(name="s", kinds=ArgumentKind.INT | ArgumentKind.FLOAT | ArgumentKind.BOOL)
+    whole = returning([int], 1)
+    real = returning([float], 2)
     truth = returning([ConstantKey(value=True)], 3)
     operator = Operator(driver, [number], whole, real, truth)
     assert [operator(value).numel() for value in (1, 1.0, True, 0, 0.0)] == [1, 2, 3, 1, 2]
@@ -105,7 +111,7 @@ def test_one_is_not_true_and_an_int_not_a_float(driver: Driver) -> None:
 
 
 def test_an_int_counts_as_a_float_where_the_schema_says_float(driver: Driver) -> None:
-    operator = Operator(driver, [FLOAT], returning([NumberKey(is_float=True)], 2))
+    operator = Operator(driver, [FLOAT], returning([float], 2))
     assert operator(1).shape == operator(1.0).shape == (2,)
     assert operator(True) == "torch", "torch converts it, or refuses"
 
@@ -119,7 +125,7 @@ def test_without_a_plan_the_body_runs(driver: Driver) -> None:
 
 
 def test_a_body_is_followed_sixteen_times_for_calls_of_the_same_kinds(driver: Driver) -> None:
-    optional = Argument(name="n", kinds=Kinds.INT | Kinds.NONE)
+    optional = Argument(name="n", kinds=ArgumentKind.INT | ArgumentKind.NONE)
     operator, x = Operator(driver, [TENSOR, optional], follows=True), torch.ones(1)
     assert [operator(x, n) for n in range(20)] == ["followed"] * 16 + ["body"] * 4
     assert operator(torch.ones(1, 1), 0) == "followed", "another rank has branches of its own"

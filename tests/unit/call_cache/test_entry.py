@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.call_cache import native as replay
-from dotcu.call_cache.plan import Read
-from dotcu.call_cache.rows import rows
-from dotcu.kernel.context import seeing_every_call
-from replays import TENSOR, VECTOR, Driver, Operator, doubling, fallback, returning
+from dotcu.call_cache import native as native_cache
+from dotcu.call_cache.purity import Dependency, guards_on
+from dotcu.kernel.scope import observing_every_call
+from recorded_calls import TENSOR, VECTOR, Driver, Operator, doubling, fallback, returning
 
 
 def test_run_replays_below_autograd(driver: Driver) -> None:
@@ -83,16 +82,19 @@ def test_what_recording_raises_ends_the_call(driver: Driver) -> None:
 def _recording(operator: Operator, record: Callable[..., Any]) -> Any:
     """Another entry for an operator's arguments, whose calls with a gradient do this, on its plans."""
     operator.caller.record = record  # type: ignore[method-assign]
-    operator.plans = replay.plans([TENSOR], operator.caller, returns=1)
+    operator.plans = native_cache.make([TENSOR], operator.caller, returns=1)
     operator.again()
-    return replay.entry([operator.plans], fallback, autocasts=False)
+    return native_cache.entry([operator.plans], fallback, autocasts=False)
 
 
 def test_what_the_body_reads_must_be_the_same_object(driver: Driver) -> None:
     names, held = {"SCALE": object()}, [object()]
     cell = (lambda: held).__closure__[0]  # type: ignore[index]
-    reads = (Read(names=names, name="SCALE", value=names["SCALE"]), Read(names=cell, name="", value=held))
-    double, x = Operator(driver, [TENSOR], doubling(), reads=rows(reads)), torch.ones(2)
+    reads = (
+        Dependency(holder=names, name="SCALE", value=names["SCALE"]),
+        Dependency(holder=cell, name="", value=held),
+    )
+    double, x = Operator(driver, [TENSOR], doubling(), reads=guards_on(reads)), torch.ones(2)
     assert double(x).shape == (2,)
     before = names["SCALE"]
     names["SCALE"] = object()
@@ -118,10 +120,11 @@ def test_a_function_must_have_the_code_and_the_defaults_that_it_had(driver: Driv
         return 3
 
     reads = [
-        Read(names=scale, name=name, value=getattr(scale, name)) for name in ("__code__", "__defaults__")
+        Dependency(holder=scale, name=name, value=getattr(scale, name))
+        for name in ("__code__", "__defaults__")
     ]
-    plain = [Read(names=other, name="__defaults__", value=None)]
-    double, x = Operator(driver, [TENSOR], doubling(), reads=rows([*reads, *plain])), torch.ones(2)
+    plain = [Dependency(holder=other, name="__defaults__", value=None)]
+    double, x = Operator(driver, [TENSOR], doubling(), reads=guards_on([*reads, *plain])), torch.ones(2)
     assert double(x).shape == (2,)
     for function, name, value in (
         (scale, "__code__", other.__code__),
@@ -152,7 +155,9 @@ def test_an_empty_cell_is_stale(driver: Driver) -> None:
         return body.__closure__[0], value, forget  # type: ignore[index]
 
     cell, value, forget = made()
-    double = Operator(driver, [TENSOR], doubling(), reads=rows([Read(names=cell, name="", value=value)]))
+    double = Operator(
+        driver, [TENSOR], doubling(), reads=guards_on([Dependency(holder=cell, name="", value=value)])
+    )
     assert double(torch.ones(2)).shape == (2,)
     forget()
     assert double(torch.ones(2)) == "body"
@@ -161,12 +166,12 @@ def test_an_empty_cell_is_stale(driver: Driver) -> None:
 
 def test_a_call_for_which_the_plans_were_stale_takes_those_that_came_instead(driver: Driver) -> None:
     names = {"SCALE": 1}
-    reads = rows([Read(names=names, name="SCALE", value=names["SCALE"])])
+    reads = guards_on([Dependency(holder=names, name="SCALE", value=names["SCALE"])])
     double, x = Operator(driver, [TENSOR], returning([VECTOR], 1), reads=reads), torch.ones(2)
     assert double(x).shape == (1,)
 
     def anew() -> None:
-        double.plans.clear(rows([Read(names=names, name="SCALE", value=names["SCALE"])]), False)
+        double.plans.clear(guards_on([Dependency(holder=names, name="SCALE", value=names["SCALE"])]), False)
         double.add(returning([VECTOR], names["SCALE"]))
 
     double.caller.clear = anew
@@ -176,7 +181,7 @@ def test_a_call_for_which_the_plans_were_stale_takes_those_that_came_instead(dri
 
 
 def test_what_stale_raises_ends_the_call(driver: Driver) -> None:
-    reads = rows([Read(names=(names := {"SCALE": 1}), name="SCALE", value=1)])
+    reads = guards_on([Dependency(holder=(names := {"SCALE": 1}), name="SCALE", value=1)])
     double = Operator(driver, [TENSOR], doubling(), reads=reads)
 
     def fails() -> None:
@@ -208,7 +213,7 @@ def test_the_entry_looks_like_what_it_stands_for(driver: Driver) -> None:
 def test_it_can_stand_in_torchs_operator(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     overload = torch.ops.aten.sin.default
     double, before = Operator(driver, [TENSOR], doubling()), hash(overload)
-    entry = replay.entry([double.plans], overload._op, autocasts=False)
+    entry = native_cache.entry([double.plans], overload._op, autocasts=False)
     monkeypatch.setattr(overload, "_op", entry)
     assert hash(overload) == before
     assert overload(torch.zeros(5)).shape == (5,)
@@ -218,8 +223,8 @@ def test_it_can_stand_in_torchs_operator(driver: Driver, monkeypatch: pytest.Mon
 
 def test_hold_sends_every_call_to_torch_until_all_let_go(driver: Driver) -> None:
     double, x = Operator(driver, [TENSOR], doubling()), torch.ones(2)
-    with seeing_every_call():
-        with seeing_every_call():
+    with observing_every_call():
+        with observing_every_call():
             assert double(x) == "torch"
         assert double(x) == "torch"
     assert double(x).shape == (2,)

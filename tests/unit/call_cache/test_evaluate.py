@@ -8,33 +8,31 @@ import pytest
 import torch
 
 from dotcu.call_cache.arithmetic import Inexact, compute
-from dotcu.call_cache.effects import Address, Effects, Made, Ran, compare
-from dotcu.call_cache.evaluate import evaluate, matches
-from dotcu.call_cache.plan import (
+from dotcu.call_cache.evaluate import Effects, compare, evaluate, matches
+from dotcu.call_cache.record import (
     Allocation,
     ConstantKey,
     Field,
     FieldKind,
-    Instruction,
     Launch,
-    NumberKey,
-    Op,
-    Plan,
+    RecordedCall,
+    RecordedStep,
+    StepOp,
     TensorKey,
 )
 
 CPU = torch.device("cpu")
 
 
-def plan(*steps: Instruction, guards: Any = (), **more: Any) -> Plan:
+def plan(*steps: RecordedStep, guards: Any = (), **more: Any) -> RecordedCall:
     keys = (
         TensorKey(dtype=torch.float32, dim=2, device=CPU),
-        NumberKey(is_float=False),
-        NumberKey(is_float=True),
+        int,
+        float,
         ConstantKey(value=None),
     )
     parts = {"allocations": (), "launches": (), "results": (), "single": True, **more}
-    return Plan(keys=keys, device=CPU, steps=steps, guards=guards, **parts)
+    return RecordedCall(keys=keys, device=CPU, steps=steps, guards=guards, **parts)
 
 
 ARGS = [torch.ones(3, 4), 5, 0.5, None]
@@ -90,13 +88,13 @@ def test_a_constant_matches_itself_alone() -> None:
 def test_leaves_are_read_from_the_arguments() -> None:
     x = torch.ones(9, 8)[2:6, 1:5].T
     leaves = [
-        (Instruction(Op.SIZE, 0, 1), 4),
-        (Instruction(Op.STRIDE, 0, 1), 8),
-        (Instruction(Op.NUMEL, 0), 16),
-        (Instruction(Op.OFFSET, 0), 17),
-        (Instruction(Op.ADDRESS, 0), x.data_ptr()),
-        (Instruction(Op.CONTIGUOUS, 0), 0),
-        (Instruction(Op.INT_ARGUMENT, 1), 5),
+        (RecordedStep(StepOp.SIZE, 0, 1), 4),
+        (RecordedStep(StepOp.STRIDE, 0, 1), 8),
+        (RecordedStep(StepOp.NUMEL, 0), 16),
+        (RecordedStep(StepOp.OFFSET, 0), 17),
+        (RecordedStep(StepOp.ADDRESS, 0), x.data_ptr()),
+        (RecordedStep(StepOp.CONTIGUOUS, 0), 0),
+        (RecordedStep(StepOp.INT_ARGUMENT, 1), 5),
     ]
     for leaf, wanted in leaves:
         made = plan(leaf, guards=((0, wanted),))
@@ -107,44 +105,44 @@ def test_leaves_are_read_from_the_arguments() -> None:
 @pytest.mark.parametrize(
     ("op", "values", "expected"),
     [
-        (Op.FLOORDIV, (-7, 2), -4),
-        (Op.MOD, (-7, 2), 1),
-        (Op.MOD, (7, -2), -1),
-        (Op.FLOORDIV, (-(2**63), -1), None),
-        (Op.FLOORDIV, (1, 0), None),
-        (Op.MOD, (1, 0), None),
-        (Op.ADD, (2**63 - 1, 1), None),
-        (Op.MUL, (2**32, 2**31), None),
-        (Op.MUL, (2**32, -(2**31)), -(2**63)),
-        (Op.NEG, (-(2**63),), None),
-        (Op.ABS, (-(2**63),), None),
-        (Op.LSHIFT, (1, 62), 2**62),
-        (Op.LSHIFT, (1, 63), None),
-        (Op.LSHIFT, (0, 2**62), 0),
-        (Op.LSHIFT, (1, 2**62), None),
-        (Op.LSHIFT, (1, -1), None),
-        (Op.RSHIFT, (-5, 2**62), -1),
-        (Op.RSHIFT, (5, 64), 0),
-        (Op.RSHIFT, (5, -1), None),
-        (Op.XOR, (-1, 5), -6),
-        (Op.LT, (1, 2), 1),
-        (Op.TO_FLOAT, (2**53,), 2.0**53),
-        (Op.TO_FLOAT, (2**53 + 1,), None),
-        (Op.FDIV, (1.0, 0.0), None),
-        (Op.FMUL, (1e308, 10.0), math.inf),
-        (Op.FEQ, (0.0, -0.0), 1),
-        (Op.SAME, (0.0, -0.0), 0),
-        (Op.FEQ, (math.nan, math.nan), 0),
-        (Op.SAME, (math.nan, math.nan), 1),
-        (Op.TRUNC, (-2.5,), -2),
-        (Op.FLOOR, (-2.5,), -3),
-        (Op.CEIL, (-2.5,), -2),
-        (Op.TRUNC, (1e19,), None),
-        (Op.TRUNC, (math.nan,), None),
-        (Op.FLOOR, (math.inf,), None),
+        (StepOp.FLOORDIV, (-7, 2), -4),
+        (StepOp.MOD, (-7, 2), 1),
+        (StepOp.MOD, (7, -2), -1),
+        (StepOp.FLOORDIV, (-(2**63), -1), None),
+        (StepOp.FLOORDIV, (1, 0), None),
+        (StepOp.MOD, (1, 0), None),
+        (StepOp.ADD, (2**63 - 1, 1), None),
+        (StepOp.MUL, (2**32, 2**31), None),
+        (StepOp.MUL, (2**32, -(2**31)), -(2**63)),
+        (StepOp.NEG, (-(2**63),), None),
+        (StepOp.ABS, (-(2**63),), None),
+        (StepOp.LSHIFT, (1, 62), 2**62),
+        (StepOp.LSHIFT, (1, 63), None),
+        (StepOp.LSHIFT, (0, 2**62), 0),
+        (StepOp.LSHIFT, (1, 2**62), None),
+        (StepOp.LSHIFT, (1, -1), None),
+        (StepOp.RSHIFT, (-5, 2**62), -1),
+        (StepOp.RSHIFT, (5, 64), 0),
+        (StepOp.RSHIFT, (5, -1), None),
+        (StepOp.XOR, (-1, 5), -6),
+        (StepOp.LT, (1, 2), 1),
+        (StepOp.TO_FLOAT, (2**53,), 2.0**53),
+        (StepOp.TO_FLOAT, (2**53 + 1,), None),
+        (StepOp.FDIV, (1.0, 0.0), None),
+        (StepOp.FMUL, (1e308, 10.0), math.inf),
+        (StepOp.FEQ, (0.0, -0.0), 1),
+        (StepOp.SAME, (0.0, -0.0), 0),
+        (StepOp.FEQ, (math.nan, math.nan), 0),
+        (StepOp.SAME, (math.nan, math.nan), 1),
+        (StepOp.TRUNC, (-2.5,), -2),
+        (StepOp.FLOOR, (-2.5,), -3),
+        (StepOp.CEIL, (-2.5,), -2),
+        (StepOp.TRUNC, (1e19,), None),
+        (StepOp.TRUNC, (math.nan,), None),
+        (StepOp.FLOOR, (math.inf,), None),
     ],
 )
-def test_a_step_is_python_s_number_or_does_not_fit(op: Op, values: Any, expected: Any) -> None:
+def test_a_step_is_python_s_number_or_does_not_fit(op: StepOp, values: Any, expected: Any) -> None:
     if expected is None:
         with pytest.raises(Inexact):
             compute(op, *values)
@@ -154,10 +152,19 @@ def test_a_step_is_python_s_number_or_does_not_fit(op: Op, values: Any, expected
 
 
 def test_every_step_that_is_no_leaf_computes_something() -> None:
-    leaves = {op for op in Op if op < Op.ADD}
-    for op in set(Op) - leaves:
-        unary = op in (Op.NEG, Op.ABS, Op.TO_FLOAT, Op.FNEG, Op.FABS, Op.TRUNC, Op.FLOOR, Op.CEIL)
-        doubles = op > Op.TO_FLOAT
+    leaves = {op for op in StepOp if op < StepOp.ADD}
+    for op in set(StepOp) - leaves:
+        unary = op in (
+            StepOp.NEG,
+            StepOp.ABS,
+            StepOp.TO_FLOAT,
+            StepOp.FNEG,
+            StepOp.FABS,
+            StepOp.TRUNC,
+            StepOp.FLOOR,
+            StepOp.CEIL,
+        )
+        doubles = op > StepOp.TO_FLOAT
         number: Any = 2.0 if doubles else 2
         compute(op, *([number] if unary else [number, number]))
 
@@ -166,7 +173,11 @@ def test_every_step_that_is_no_leaf_computes_something() -> None:
 
 
 def test_fields_are_written_at_their_places() -> None:
-    steps = (Instruction(Op.SIZE, 0, 0), Instruction(Op.INT, value=1), Instruction(Op.INT, value=12))
+    steps = (
+        RecordedStep(StepOp.SIZE, 0, 0),
+        RecordedStep(StepOp.INT, value=1),
+        RecordedStep(StepOp.INT, value=12),
+    )
     made = plan(
         *steps,
         allocations=(Allocation(dtype=torch.float32, device=CPU, sizes=(0,), strides=(1,)),),
@@ -181,12 +192,12 @@ def test_fields_are_written_at_their_places() -> None:
     )
     said = evaluate(made, ARGS)
     assert said is not None
-    assert said.allocations == (Made(dtype=torch.float32, sizes=(3,), strides=(1,), zeroed=False),)
+    assert said.allocations == (Allocation(dtype=torch.float32, device=CPU, sizes=(3,), strides=(1,)),)
     assert said.launches[0].grid == (3, 1, 1)
     assert said.launches[0].parameters == bytes(16) + b"\3" + bytes(15)
-    assert said.launches[0].addresses == (
-        Address(offset=0, argument=True, source=0, bytes=12),
-        Address(offset=8, argument=False, source=0, bytes=0),
+    assert said.launches[0].fields == (
+        Field(offset=0, kind=FieldKind.ARGUMENT_ADDRESS, source=0, step=12),
+        Field(offset=8, kind=FieldKind.ALLOCATION_ADDRESS, source=0, step=0),
     )
 
 
@@ -208,28 +219,28 @@ def test_fields_are_written_at_their_places() -> None:
     ],
 )
 def test_a_value_that_a_field_cannot_hold_does_not_fit(kind: FieldKind, value: Any, fits: bool) -> None:
-    op = Op.FLOAT if isinstance(value, float) else Op.INT
-    steps = (Instruction(op, value=value), Instruction(Op.INT, value=1))
+    op = StepOp.FLOAT if isinstance(value, float) else StepOp.INT
+    steps = (RecordedStep(op, value=value), RecordedStep(StepOp.INT, value=1))
     made = plan(*steps, launches=(launch(Field(offset=0, kind=kind, step=0), grid=(1, 1, 1)),))
     assert (evaluate(made, ARGS) is not None) is fits
 
 
 @pytest.mark.parametrize(("size", "fits"), [(0, True), (65535, True), (65536, False), (-1, False)])
 def test_a_grid_beyond_every_gpu_does_not_fit(size: int, fits: bool) -> None:
-    steps = (Instruction(Op.INT, value=size), Instruction(Op.INT, value=1))
+    steps = (RecordedStep(StepOp.INT, value=size), RecordedStep(StepOp.INT, value=1))
     made = plan(*steps, launches=(launch(grid=(1, 0, 1)),))
     assert (evaluate(made, ARGS) is not None) is fits
 
 
 def test_a_cooperative_grid_that_cannot_run_at_once_does_not_fit() -> None:
-    steps = (Instruction(Op.SIZE, 0, 0), Instruction(Op.INT, value=1))
+    steps = (RecordedStep(StepOp.SIZE, 0, 0), RecordedStep(StepOp.INT, value=1))
     made = plan(*steps, launches=(launch(grid=(0, 1, 1), cooperative=True, most_blocks=4),))
     assert evaluate(made, [torch.ones(4, 1), 5, 0.5, None]) is not None
     assert evaluate(made, [torch.ones(5, 1), 5, 0.5, None]) is None
 
 
 def test_memory_of_a_size_below_zero_does_not_fit() -> None:
-    steps = (Instruction(Op.INT, value=-1), Instruction(Op.INT, value=1))
+    steps = (RecordedStep(StepOp.INT, value=-1), RecordedStep(StepOp.INT, value=1))
     made = plan(*steps, allocations=(Allocation(dtype=torch.float32, device=CPU, sizes=(0,), strides=(1,)),))
     assert evaluate(made, ARGS) is None
 
@@ -238,19 +249,11 @@ def test_memory_of_a_size_below_zero_does_not_fit() -> None:
 
 
 def effects(**changes: Any) -> Effects:
-    ran = Ran(
-        kernel="k",
-        grid=(1, 1, 1),
-        block=(1, 1, 1),
-        smem_bytes=0,
-        cluster=None,
-        cooperative=False,
-        programmatic=False,
-        parameters=b"",
-        addresses=(),
+    allocation = Allocation(dtype=torch.float32, device=CPU, sizes=(2,), strides=(1,))
+    launched = launch(grid=(1, 1, 1))
+    return dataclasses.replace(
+        Effects(allocations=(allocation,), launches=(launched,), results=(0,)), **changes
     )
-    made = Made(dtype=torch.float32, sizes=(2,), strides=(1,), zeroed=False)
-    return dataclasses.replace(Effects(allocations=(made,), launches=(ran,), results=(0,)), **changes)
 
 
 def test_equal_effects_have_no_difference() -> None:
@@ -260,6 +263,6 @@ def test_equal_effects_have_no_difference() -> None:
 def test_a_difference_is_named_with_both_values() -> None:
     ran = dataclasses.replace(effects().launches[0], grid=(2, 1, 1))
     found = compare(effects(), effects(launches=(ran,)))
-    assert found == "launch 0: grid is (1, 1, 1) in the plan, (2, 1, 1) in the body"
-    assert compare(effects(), effects(launches=())) == "the plan has 1 launches, the body 0"
-    assert compare(effects(), effects(results=(1,))) == "result 0: the plan says 0, the body 1"
+    assert found == "launch 0: grid is (1, 1, 1) in the recorded call, (2, 1, 1) in the body"
+    assert compare(effects(), effects(launches=())) == "the recorded call has 1 launches, the body 0"
+    assert compare(effects(), effects(results=(1,))) == "result 0: the recorded call has 0, the body 1"

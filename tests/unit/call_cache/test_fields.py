@@ -7,12 +7,12 @@ import struct
 
 import pytest
 
-from dotcu.call_cache.plan import FieldKind
+from dotcu.call_cache.record import FieldKind
 from exact import (
     LEAST,
     MOST,
 )
-from replays import FLOAT, INT, Driver, Operator, writing
+from recorded_calls import FLOAT, INT, Driver, Operator, writing
 
 FORMATS = {
     FieldKind.INT8: "<b", FieldKind.INT16: "<h", FieldKind.INT32: "<i", FieldKind.INT64: "<q",

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dotcu.call_cache.plan import Field, FieldKind, Instruction, NumberKey, Op
+from dotcu.call_cache.record import Field, FieldKind, RecordedStep, StepOp
 from exact import (
     DOUBLES,
     FLOATS_OF,
@@ -25,36 +25,43 @@ from exact import (
     agree,
     compute,
 )
-from replays import FLOAT, INT, TENSOR, Driver, Operator, Steps, launch, plan, tensor_key
+from recorded_calls import FLOAT, INT, TENSOR, Driver, Operator, Steps, launch, plan, tensor_key
 
-Program = tuple[list[Instruction], list[tuple[int, int]]]
+Program = tuple[list[RecordedStep], list[tuple[int, int]]]
 INTS, FLOATS = 3, 2
 ARGUMENTS = [TENSOR, *[INT] * INTS, *[FLOAT] * FLOATS]
 _BY_TYPES = [
     (True, True, list(WHOLE)), (False, True, [*TESTS, *ROUNDINGS]), (False, False, list(REAL)),
-    (True, False, [Op.TO_FLOAT]),
+    (True, False, [StepOp.TO_FLOAT]),
 ]  # fmt: skip
 
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     """Steps that are integers (even) or doubles by their ops, and guards on some of them."""
-    steps = [Instruction(Op.SIZE, 0, 0), Instruction(Op.STRIDE, 0, 1), Instruction(Op.NUMEL, 0)]
-    steps += [Instruction(Op.INT_ARGUMENT, 1 + i) for i in range(INTS)]
-    steps += [Instruction(Op.FLOAT_ARGUMENT, 1 + INTS + i) for i in range(FLOATS)]
-    steps += [Instruction(Op.INT, value=draw(whole_numbers)), Instruction(Op.FLOAT, value=draw(doubles))]
+    steps = [
+        RecordedStep(StepOp.SIZE, 0, 0),
+        RecordedStep(StepOp.STRIDE, 0, 1),
+        RecordedStep(StepOp.NUMEL, 0),
+    ]
+    steps += [RecordedStep(StepOp.INT_ARGUMENT, 1 + i) for i in range(INTS)]
+    steps += [RecordedStep(StepOp.FLOAT_ARGUMENT, 1 + INTS + i) for i in range(FLOATS)]
+    steps += [
+        RecordedStep(StepOp.INT, value=draw(whole_numbers)),
+        RecordedStep(StepOp.FLOAT, value=draw(doubles)),
+    ]
     for _ in range(draw(st.integers(1, 12))):
         takes_int, _, ops = draw(st.sampled_from(_BY_TYPES))
         of_type = [i for i, step in enumerate(steps) if is_whole(step) == takes_int]
         a, b = draw(st.sampled_from(of_type)), draw(st.sampled_from(of_type))
-        steps.append(Instruction(draw(st.sampled_from(ops)), a, b))
+        steps.append(RecordedStep(draw(st.sampled_from(ops)), a, b))
     wholes = [i for i, step in enumerate(steps) if is_whole(step)]
     guards = draw(st.lists(st.tuples(st.sampled_from(wholes), st.sampled_from((0, 1, 2))), max_size=2))
     return steps, guards
 
 
-def is_whole(step: Instruction) -> bool:
-    return step.op not in FLOATS_OF | {Op.FLOAT, Op.FLOAT_ARGUMENT}
+def is_whole(step: RecordedStep) -> bool:
+    return step.op not in FLOATS_OF | {StepOp.FLOAT, StepOp.FLOAT_ARGUMENT}
 
 
 whole_numbers = st.one_of(st.sampled_from(WHOLE_NUMBERS), st.integers(-300, 300), st.integers(LEAST, MOST))
@@ -65,14 +72,14 @@ sizes = st.tuples(st.integers(0, 5), st.integers(1, 5))
 def evaluated(program: Program, x: torch.Tensor, numbers: Sequence[Any]) -> list[Any] | None:
     """The value of every step, or None where the plan does not fit."""
     steps, guards = program
-    leaves: dict[Op, Callable[[Instruction], Any]] = {
-        Op.SIZE: lambda s: x.shape[s.b],
-        Op.STRIDE: lambda s: x.stride(s.b),
-        Op.NUMEL: lambda s: x.numel(),
-        Op.INT_ARGUMENT: lambda s: numbers[s.a - 1],
-        Op.FLOAT_ARGUMENT: lambda s: numbers[s.a - 1],
-        Op.INT: lambda s: s.value,
-        Op.FLOAT: lambda s: s.value,
+    leaves: dict[StepOp, Callable[[RecordedStep], Any]] = {
+        StepOp.SIZE: lambda s: x.shape[s.b],
+        StepOp.STRIDE: lambda s: x.stride(s.b),
+        StepOp.NUMEL: lambda s: x.numel(),
+        StepOp.INT_ARGUMENT: lambda s: numbers[s.a - 1],
+        StepOp.FLOAT_ARGUMENT: lambda s: numbers[s.a - 1],
+        StepOp.INT: lambda s: s.value,
+        StepOp.FLOAT: lambda s: s.value,
     }
     values: list[Any] = []
     try:
@@ -101,7 +108,7 @@ def test_programs_agree_with_python(
     steps, guards = program
     kinds = [FieldKind.INT64 if is_whole(step) else FieldKind.FLOAT64 for step in steps]
     fields = tuple(Field(offset=16 * i, kind=kind, step=i) for i, kind in enumerate(kinds))
-    keys = [tensor_key(x), *[NumberKey(is_float=False)] * INTS, *[NumberKey(is_float=True)] * FLOATS]
+    keys = [tensor_key(x), *[int] * INTS, *[float] * FLOATS]
     written = Steps(steps)
     made = plan(keys, written, launches=(launch(written, *fields),), guards=tuple(guards))
     driver.launches.clear()

@@ -11,10 +11,8 @@ from torch import Tensor
 
 import bodies
 import dotcu
-from dotcu.call_cache.effects import Effects, compare
-from dotcu.call_cache.evaluate import evaluate
-from dotcu.call_cache.follow import Followed, follow
-from dotcu.call_cache.plan import Plan, Unfollowed
+from dotcu.call_cache.evaluate import Effects, compare, evaluate
+from dotcu.call_cache.trace import Trace, trace
 
 kernels = bodies.kernels
 
@@ -96,9 +94,9 @@ ALLOCATIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-def followed(body: Callable[..., Tensor], x: Tensor, n: int) -> Followed | None:
+def traced(body: Callable[..., Tensor], x: Tensor, n: int) -> Trace | None:
     try:
-        return follow(body, {"x": x, "n": n}, keyword_only=(), writes=())
+        return trace(body, {"x": x, "n": n}, keyword_only=(), writes=())
     except (RuntimeError, IndexError, ValueError, dotcu.errors.DotcuError):
         return None
 
@@ -118,15 +116,15 @@ calls = st.tuples(st.builds(laid_out, sizes, sizes, layouts), st.integers(0, 5))
 
 def check(body: Callable[..., Tensor], first: tuple[Tensor, int], second: tuple[Tensor, int]) -> bool:
     """Whether the plan of one call fits another; it is then what the body does there."""
-    made = followed(body, *first)
-    if made is None or not isinstance(made.plan, Plan):
+    made = traced(body, *first)
+    if made is None or made.recorded is None:
         return False
-    said = evaluate(made.plan, second)
+    said = evaluate(made.recorded, second)
     if said is None:
         return False
-    real = followed(body, *second)
+    real = traced(body, *second)
     assert real is not None, "the plan fits a call that the body refuses"
-    assert isinstance(real.effects, Effects), real.plan
+    assert isinstance(real.effects, Effects), real.reason
     assert compare(said, real.effects) is None
     return True
 
@@ -226,6 +224,6 @@ ENDS: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
 def test_what_no_rule_says_has_no_plan(ends: Callable[..., Tensor]) -> None:
-    made = followed(ends, torch.ones(4, 5), 2)
+    made = traced(ends, torch.ones(4, 5), 2)
     assert made is not None
-    assert isinstance(made.plan, Unfollowed)
+    assert made.recorded is None

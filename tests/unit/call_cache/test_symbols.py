@@ -10,19 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotcu.call_cache.arithmetic import Inexact, bits, compute, operands
-from dotcu.call_cache.builder import Builder
-from dotcu.call_cache.plan import Op
-from dotcu.call_cache.symbols import identical, is_symbol, sym_max, sym_min, symbol
-from dotcu.call_cache.values import pinned, plain
+from dotcu.call_cache.arithmetic import Builder, Inexact, bits, compute, operands
+from dotcu.call_cache.record import StepOp
+from dotcu.call_cache.symbols import identical, is_symbol, pinned, plain, sym_max, sym_min, symbol
 
 
 def int_symbol(builder: Builder, argument: int, value: int) -> Any:
-    return symbol(builder, builder.leaf(Op.INT_ARGUMENT, argument, 0, value))
+    return symbol(builder, builder.leaf(StepOp.INT_ARGUMENT, argument, 0, value))
 
 
 def float_symbol(builder: Builder, argument: int, value: float) -> Any:
-    return symbol(builder, builder.leaf(Op.FLOAT_ARGUMENT, argument, 0, value))
+    return symbol(builder, builder.leaf(StepOp.FLOAT_ARGUMENT, argument, 0, value))
 
 
 def made(*numbers: float) -> list[Any]:
@@ -37,9 +35,9 @@ def again(builder: Builder, *numbers: float) -> list[Any] | None:
     """The values of all steps for other arguments; None where a guard or a step says no."""
     values: list[Any] = []
     for step, instruction in enumerate(builder.steps):
-        if instruction.op in (Op.INT_ARGUMENT, Op.FLOAT_ARGUMENT):
+        if instruction.op in (StepOp.INT_ARGUMENT, StepOp.FLOAT_ARGUMENT):
             values.append(numbers[instruction.a])
-        elif instruction.op in (Op.INT, Op.FLOAT):
+        elif instruction.op in (StepOp.INT, StepOp.FLOAT):
             values.append(instruction.value)
         else:
             try:

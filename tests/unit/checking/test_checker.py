@@ -13,8 +13,7 @@ from torch import Tensor
 import dotcu
 from dotcu import errors
 from dotcu.checking.checker import prepare, select
-from dotcu.checking.outcome import FellShort
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Trial
 
 kernels = dotcu.load_inline("""
 template <typename T>
@@ -54,7 +53,7 @@ def test_a_right_operator_holds(device: torch.device) -> None:
     operator = negate()
     both = (f"{operator.qualified_name}/call/", f"{operator.qualified_name}.out/call/")
     report = dotcu.check(operator, level="quick", only=both)
-    assert report.held, str(report)
+    assert report.passed, str(report)
     name, out = (one.name for one in report.overloads)
     assert out == f"{name}.out"
     assert [one.dtypes for one in report.overloads] == [("float32", "float64")] * 2
@@ -67,7 +66,7 @@ def test_a_right_operator_holds(device: torch.device) -> None:
 def test_an_element_that_is_not_written_falls_short_in_the_cases_that_have_one() -> None:
     operator = negate(miss=1)
     report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
-    assert not report.held
+    assert not report.passed
     short = {result.trial.rpartition("/")[2] for result in report.failures if result.check == "numerics"}
     assert short >= {f"{dtype}-s{n}" for dtype in ("float32", "float64") for n in (1, 2)}
     assert short.isdisjoint({"float32-s0", "float64-s0"})
@@ -78,9 +77,9 @@ def test_a_finding_falls_short_with_its_line() -> None:
         pytest.skip("a fault on the GPU ends the process's context; the simulator names it")
     operator = negate(miss=-1)
     report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
-    assert not report.held
+    assert not report.passed
     found = [result.outcome for result in report.failures if result.check == "sanitizer-bounds"]
-    assert isinstance(found[0], FellShort)
+    assert isinstance(found[0], Failed)
     assert found[0].reason == "out-of-bounds in the simulator"
     assert "inline.cu:5" in found[0].evidence
 
@@ -92,7 +91,7 @@ def test_an_operator_without_samples_does_not_hold_and_says_what_to_do() -> None
 
     untried.reference(torch.clone)
     report = dotcu.check(untried, level="quick")
-    assert not report.held
+    assert not report.passed
     (name,) = (one.name.rpartition("::")[2] for one in report.overloads)
     assert f"give the operator samples, with @{name}.samples" in str(report)
 
@@ -102,8 +101,8 @@ def test_an_operator_without_a_reference_says_which_checks_still_ran() -> None:
     operator.reference(None)  # type: ignore[arg-type]
     shown = str(dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/"))
     assert "numerics: no reference" in shown
-    (held,) = (line for line in shown.splitlines() if line.startswith("  held "))
-    assert " written, bounds, inputs" in held
+    (line,) = (line for line in shown.splitlines() if line.startswith("  passed "))
+    assert " written, bounds, inputs" in line
 
 
 @pytest.mark.parametrize(("step", "held"), [(1.0, True), (-1.0, False)])
@@ -115,7 +114,7 @@ def test_what_an_operator_writes_is_compared(step: float, held: bool) -> None:
     increment.reference(lambda y: [y.add_(1.0)][1:] or None)
     increment.samples(lambda device, dtype: [dotcu.Sample(torch.randn(5, device=device))])
     report = dotcu.check(increment, level="quick", only=f"{increment.qualified_name}/call/")
-    assert report.held is held, str(report)
+    assert report.passed is held, str(report)
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
@@ -182,8 +181,8 @@ def test_a_dtype_without_a_sample_does_not_hold() -> None:
     operator = sampled(samples, torch.float32, torch.float16)
     report = dotcu.check(operator, level="quick")
     assert not report.failures
-    assert not report.held
-    assert report.untried(operator.qualified_name) == {"float16": "no sample of it"}
+    assert not report.passed
+    assert report.not_tried(operator.qualified_name) == {"float16": "no sample of it"}
 
 
 def test_samples_without_an_element_do_not_hold() -> None:
@@ -195,10 +194,10 @@ def test_samples_without_an_element_do_not_hold() -> None:
     plain.samples(lambda device, dtype: [dotcu.Sample(torch.ones(0, 3, device=device, dtype=dtype))])
     report = dotcu.check(plain, level="quick")
     assert not report.failures
-    assert not report.held
-    assert report.untried(plain.qualified_name) == {"float32": "every sample is empty"}
+    assert not report.passed
+    assert report.not_tried(plain.qualified_name) == {"float32": "every sample is empty"}
     plain.samples(lambda device, dtype: [dotcu.Sample(torch.ones(n, device=device)) for n in (0, 3)])
-    assert not dotcu.check(plain, level="quick").untried(plain.qualified_name)
+    assert not dotcu.check(plain, level="quick").not_tried(plain.qualified_name)
 
 
 def test_an_operator_that_takes_its_samples_alone_holds_and_says_so() -> None:
@@ -206,10 +205,10 @@ def test_an_operator_that_takes_its_samples_alone_holds_and_says_so() -> None:
         lambda device, dtype: [dotcu.Sample(torch.ones(3, device=device, dtype=dtype))], torch.float32
     )
     report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
-    assert report.held, str(report)
+    assert report.passed, str(report)
     derived = report.derived(operator.qualified_name)
     assert derived.tried > derived.refused > 0
-    assert derived.words == "ValueError: three elements are required"
+    assert derived.refusal == "ValueError: three elements are required"
 
 
 def test_a_body_that_ends_the_process_is_a_finding() -> None:
@@ -220,7 +219,7 @@ def test_a_body_that_ends_the_process_is_a_finding() -> None:
     leaving.reference(torch.clone)
     leaving.samples(lambda device, dtype: [dotcu.Sample(torch.ones(3, device=device))])
     report = dotcu.check(leaving, level="quick", only=f"{leaving.qualified_name}/call/float32-s0")
-    assert not report.held
+    assert not report.passed
     assert "SystemExit: 0" in str(report)
 
 
@@ -229,7 +228,7 @@ def test_a_reference_that_fails_is_a_finding_of_each_overload() -> None:
     operator.reference(lambda a: 1 / 0)
     both = (f"{operator.qualified_name}/call/", f"{operator.qualified_name}.out/call/")
     report = dotcu.check(operator, level="quick", only=both)
-    assert not any(report.held_by(one.name) for one in report.overloads)
+    assert not any(report.passed_by(one.name) for one in report.overloads)
     assert "test_checker.py" in str(report)
     assert "ZeroDivisionError: division by zero" in str(report)
 
@@ -292,7 +291,7 @@ def test_every_shortfall_has_the_call_that_shows_it_again(device: torch.device) 
     only = f"{operator.qualified_name}/call/"
     report = dotcu.check(operator, device=device, level="quick", seed=3, only=only)
     failure = report.failures[0]
-    assert isinstance(failure.outcome, FellShort)
+    assert isinstance(failure.outcome, Failed)
     again = eval(failure.outcome.reproduce, {"dotcu": dotcu, "negate": operator})
     assert {result.trial for result in again.results} == {failure.trial}
     assert [r.outcome for r in again.failures if r.check == failure.check] == [failure.outcome]
@@ -337,7 +336,7 @@ def test_only_the_overloads_that_were_picked_are_reported() -> None:
     operator = negate()
     report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}.out/call/float32-s1")
     assert [one.name for one in report.overloads] == [f"{operator.qualified_name}.out"]
-    assert report.held, str(report)
+    assert report.passed, str(report)
 
 
 def test_an_interrupted_check_tells_how_much_is_left() -> None:
@@ -346,7 +345,7 @@ def test_an_interrupted_check_tells_how_much_is_left() -> None:
     results = list(itertools.islice(planned.run(), 1))
     report = planned.report(results, interrupted=True)
     assert report.unfinished == len(planned.trials) - 1
-    assert not report.held
+    assert not report.passed
     assert planned.report((), interrupted=True).unfinished == len(planned.trials)
     assert f"interrupted: {report.unfinished} more to try" in str(report)
 

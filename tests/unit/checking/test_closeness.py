@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from dotcu.checking import closeness
-from dotcu.checking.closeness import difference, first_difference
+from dotcu.checking import numerics
+from dotcu.checking.numerics import difference, first_difference
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int8, torch.bool)
 
@@ -17,7 +17,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int8, torch.bool)
 def test_the_first_element_that_differs_is_found_in_whatever_chunk(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closeness, "CHUNK", 10)
+    monkeypatch.setattr(numerics, "CHUNK", 10)
     expected = torch.ones(35).to(dtype)
     got = expected.clone()
     assert first_difference(got, expected, 35) is None

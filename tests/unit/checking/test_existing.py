@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.benchmark.bencher import _sources
+from dotcu.benchmark.bencher import source_digests
 from dotcu.checking.checker import subjects_of
-from dotcu.checking.outcome import FellShort, Held, Skipped
 from dotcu.checking.report import CheckReport
+from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.operator import ExistingOperator
 from foreign import NATIVE, foreign, scaled
@@ -51,17 +51,17 @@ def right() -> CheckReport:
 
 
 def test_a_right_operator_holds_on_the_cpu(right: CheckReport) -> None:
-    assert right.held, str(right)
+    assert right.passed, str(right)
     assert right.device == "cpu"
     assert any(
-        isinstance(outcome, Held) and outcome.ratio is not None for outcome in outcomes(right, "numerics")
+        isinstance(outcome, Passed) and outcome.ratio is not None for outcome in outcomes(right, "numerics")
     )
 
 
 @pytest.mark.parametrize("check", SANITIZERS)
 def test_what_needs_a_body_is_not_applicable_and_says_so(right: CheckReport, check: str) -> None:
     assert outcomes(right, check) == [
-        Skipped(why="a library computes it, so there is no body to run in the simulator")
+        Skipped(reason="a library computes it, so there is no body to run in the simulator")
     ]
 
 
@@ -69,7 +69,7 @@ def test_replay_needs_a_body_too() -> None:
     name = foreign(CPU=scaled)
     report = dotcu.check(described(name), device="cpu", only=f"{name}/replay")
     assert outcomes(report, "replay") == [
-        Skipped(why="a library computes it, so there is no body to make plans of")
+        Skipped(reason="a library computes it, so there is no body to trace")
     ]
 
 
@@ -78,7 +78,7 @@ def test_without_a_backward_of_its_own_or_a_given_one_it_says_what_becomes_of_gr
 ) -> None:
     (outcome,) = outcomes(right, "gradients")
     assert isinstance(outcome, Skipped)
-    assert "torch loses its gradient in silence" in outcome.why
+    assert "torch loses its gradient in silence" in outcome.reason
 
 
 def test_a_library_that_refuses_gradients_says_so() -> None:
@@ -97,14 +97,14 @@ def test_a_library_that_refuses_gradients_says_so() -> None:
     name = foreign(Autograd=refuse, CPU=scaled)
     report = dotcu.check(described(name), device="cpu", level="quick", only=f"{name}/gradients")
     assert report.failures == ()
-    assert outcomes(report, "gradients")[0] == Held(note="no backward, and it says so")
+    assert outcomes(report, "gradients")[0] == Passed(note="no backward, and it says so")
 
 
 def test_without_a_fake_it_falls_short_once_and_names_the_remedy() -> None:
     name = foreign(CPU=scaled)
     report = dotcu.check(described(name, fake=False), device="cpu", only=[f"{name}/fake", f"{name}/compile"])
     (outcome,) = outcomes(report, "fake")
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "it has no fake kernel" in outcome.reason
     assert "@scale.fake" in outcome.evidence
     assert outcome.reproduce.startswith('dotcu.check(scale, device="cpu"')
@@ -118,7 +118,7 @@ def test_without_a_reference_it_says_so() -> None:
     report = dotcu.check(operator, device="cpu", level="quick", only=f"{name}/reference")
     (outcome,) = outcomes(report, "reference")
     assert isinstance(outcome, Skipped)
-    assert outcome.why.startswith("no reference: nothing says which values are right")
+    assert outcome.reason.startswith("no reference: nothing says which values are right")
 
 
 @pytest.mark.parametrize("packet", [True, False])
@@ -128,9 +128,9 @@ def test_a_reference_that_calls_the_operator_judges_nothing(packet: bool) -> Non
     called = getattr(torch.ops, operator.signature.namespace).scale if packet else operator
     operator.reference(lambda x, by: called(x, by))
     report = dotcu.check(operator, device="cpu", only=[f"{name}/reference", f"{name}/call/float32-s0"])
-    assert not report.held
+    assert not report.passed
     assert f"the reference of {name} calls the operator {name}" in str(report)
-    assert not any(isinstance(outcome, Held) for outcome in outcomes(report, "numerics"))
+    assert not any(isinstance(outcome, Passed) for outcome in outcomes(report, "numerics"))
 
 
 def test_a_refusal_in_c_plus_plus_is_a_runtime_error_and_counts_as_one() -> None:
@@ -141,8 +141,8 @@ def test_a_refusal_in_c_plus_plus_is_a_runtime_error_and_counts_as_one() -> None
 
     name = foreign(CPU=picky)
     report = dotcu.check(described(name), device="cpu", level="quick", only=f"{name}/call")
-    assert report.held
-    assert Held(note="refused: RuntimeError: scale takes contiguous tensors") in outcomes(report, "errors")
+    assert report.passed
+    assert Passed(note="refused: RuntimeError: scale takes contiguous tensors") in outcomes(report, "errors")
 
 
 def test_a_written_argument_that_is_given_back_is_compared_once() -> None:
@@ -154,7 +154,7 @@ def test_a_written_argument_that_is_given_back_is_compared_once() -> None:
     operator.reference(lambda x: x.mul_(2))
     operator.samples(lambda device, dtype: [dotcu.Sample(torch.randn(3, 5))])
     report = dotcu.check(operator, device="cpu", level="quick", only=f"{name}/call/float32-s0")
-    assert [type(one) for one in outcomes(report, "numerics")] == [Held]
+    assert [type(one) for one in outcomes(report, "numerics")] == [Passed]
 
 
 # ------------------------------------------------------------------ what C++ gets wrong
@@ -213,10 +213,10 @@ def test_inspect_shows_what_the_library_holds(native: str) -> None:
 def test_a_figure_is_of_the_librarys_file(native: str) -> None:
     operator = doubling(f"{native}::right")
     subjects = subjects_of(operator, device="cpu", level="quick", seed=0)
-    digests = _sources(subjects)
+    digests = source_digests(subjects)
     assert digests[operator.qualified_name]
     unknown = described(foreign(CPU=scaled))
-    assert _sources(subjects_of(unknown, device="cpu", level="quick", seed=0)) == {}
+    assert source_digests(subjects_of(unknown, device="cpu", level="quick", seed=0)) == {}
 
 
 def test_inspect_of_a_library_that_nobody_knows_the_file_of() -> None:
@@ -259,4 +259,4 @@ def test_a_crash_in_c_plus_plus_ends_a_worker_and_not_the_check(tmp_path: Path) 
     assert done.returncode == 1, done.stderr
     assert "the process died: SIGSEGV" in done.stdout
     assert "dotcu check ops.py:crashes --device cpu" in done.stdout
-    assert "crashing::right/" not in done.stdout  # it fell short of nothing
+    assert "crashing::right/" not in done.stdout  # it FAILED nothing

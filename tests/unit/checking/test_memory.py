@@ -10,7 +10,16 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking import memory
-from dotcu.checking.memory import NAN_BYTE, OTHER_BYTE, Guarded, bits, guard, poisoning, same_bits, snapshot
+from dotcu.checking.memory import (
+    NAN_BYTE,
+    OTHER_BYTE,
+    GuardedTensor,
+    bits,
+    guard,
+    poisoning,
+    same_bits,
+    snapshot,
+)
 from dotcu.operator import Sample
 
 
@@ -40,12 +49,12 @@ each_with_elements = pytest.mark.parametrize(
 )
 
 
-def guarded(tensor: Tensor) -> Guarded:
+def guarded(tensor: Tensor) -> GuardedTensor:
     _, (only,) = guard(Sample(tensor))
     return only
 
 
-def bytes_around(made: Guarded) -> tuple[Tensor, Tensor]:
+def bytes_around(made: GuardedTensor) -> tuple[Tensor, Tensor]:
     """The bytes before a guarded tensor's first element and behind its last."""
     start = made.tensor.data_ptr() - made.buffer.data_ptr()
     span = memory.span(made.tensor)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu import gallery
-from dotcu.checking.origin import target_of
-from dotcu.checking.target import resolve
+from dotcu.checking.target import resolve, target_of
 
 FILE = """
 import torch

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dotcu import errors
-from dotcu.checking import checks, planning, pytest_plugin
+from dotcu.checking import checks, pytest_plugin, running
 from dotcu.gallery import add, square
 
 PLUGIN = "dotcu.checking.pytest_plugin"
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking import planning
+from dotcu.checking import running
 from dotcu.checking.trials import skipped
 
 
@@ -71,13 +71,13 @@ def untried(a: Tensor) -> Tensor:
     return a + 1
 
 
-def plan(subject, plan=planning.plan):
+def plan(subject, plan=running.plan):
     yield from plan(subject)
     if subject.name == "theirs::right":
         yield skipped(subject, "graph", "for the test")
 
 
-planning.plan = plan
+running.plan = plan
 """
 FILE = """
 import theirs
@@ -144,7 +144,7 @@ def test_each_trial_is_a_test_with_its_own_name(ran: Ran) -> None:
 
 
 def test_a_failure_has_reason_and_evidence_and_no_traceback(ran: Ran) -> None:
-    assert "theirs::wrong/call/float32-s0 fell short of numerics: 1 of 1 elements are wrong, " in ran.output
+    assert "theirs::wrong/call/float32-s0 FAILED numerics: 1 of 1 elements are wrong, " in ran.output
     assert "\n    output 0[0]: got 2.0, expected 1.0\n" in ran.output
     assert (
         "pytest_plugin.py:" not in ran.output.partition("= FAILURES =")[2].partition("short test summary")[0]
@@ -170,9 +170,9 @@ def test_an_operator_without_samples_is_a_failing_test(ran: Ran) -> None:
 def test_junit_has_what_each_check_came_to(ran: Ran) -> None:
     wrong = ran.properties["theirs.wrong.call.float32-s0"]
     assert wrong["trial"] == "theirs::wrong/call/float32-s0"
-    assert wrong["written"] == "held"
-    assert wrong["numerics"].startswith("fell short: 1 of 1 elements are wrong, ")
-    assert ran.properties["theirs.right.call.float32-s0"]["numerics"] == "held, at 0 of its bound"
+    assert wrong["written"] == "passed"
+    assert wrong["numerics"].startswith("failed: 1 of 1 elements are wrong, ")
+    assert ran.properties["theirs.right.call.float32-s0"]["numerics"] == "passed, at 0 of its bound"
     assert ran.properties["theirs.right.graph"]["graph"] == "skipped: for the test"
 
 
@@ -201,14 +201,14 @@ class Collecting:
 
     def __init__(self, function: Any, **given: Any) -> None:
         self.function, self.config, self._given = function, self, given
-        self.cases: list[pytest_plugin.Case] = []
+        self.cases: list[Any] = []
         self.ids: list[str] = []
         pytest_plugin.pytest_generate_tests(self)  # type: ignore[arg-type]
 
     def getoption(self, name: str) -> Any:
         return self._given.get(name)
 
-    def parametrize(self, name: str, cases: list[pytest_plugin.Case], ids: list[str]) -> None:
+    def parametrize(self, name: str, cases: list[Any], ids: list[str]) -> None:
         self.cases, self.ids = cases, ids
 
 
@@ -238,7 +238,7 @@ def test_the_level_is_quick_and_the_command_line_goes_before_the_file(
         seen.append((subject.level.name, subject.seed))
         return []
 
-    monkeypatch.setattr(planning, "plan", plan)
+    monkeypatch.setattr(running, "plan", plan)
     Collecting(checks(square, device="simulator"))
     Collecting(checks(square, device="simulator", level="standard", seed=2))
     Collecting(checks(square, device="bogus", seed=2), dotcu_level="full", dotcu_device="simulator")
@@ -247,9 +247,9 @@ def test_the_level_is_quick_and_the_command_line_goes_before_the_file(
 
 
 def test_a_device_that_is_not_there_is_a_failing_test() -> None:
-    (case,) = Collecting(checks(square), dotcu_device="bogus").cases
-    assert case.name == "plan"
-    assert str(case.work) == "device='bogus': give 'cuda' or 'simulator'."
+    found = Collecting(checks(square), dotcu_device="bogus")
+    assert found.ids == ["plan"]
+    assert str(found.cases[0]) == "device='bogus': give 'cuda' or 'simulator'."
 
 
 def test_a_module_without_operators_is_wrong_usage() -> None:

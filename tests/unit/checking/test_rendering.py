@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.checking.outcome import Held
-from dotcu.checking.rendering import EVIDENCE_LINES, NARROW, shortfall
-from dotcu.checking.report import Checked, CheckReport
-from reports import NAME, held, named, report, short, skipped
+from dotcu.checking.report import EVIDENCE_LINES, TOO_FEW_ACCEPTED, CheckedOverload, CheckReport, failure_text
+from dotcu.checking.trial import Passed
+from reports import NAME, failed, named, passed, report, skipped
 
 
 def row(found: CheckReport, label: str) -> str:
@@ -18,20 +17,22 @@ def row(found: CheckReport, label: str) -> str:
 
 
 def test_the_head_names_level_place_seed_and_every_check_of_the_level() -> None:
-    found = report(held("numerics"), level="full", device="cuda:0", seed=4)
+    found = report(passed("numerics"), level="full", device="cuda:0", seed=4)
     head = str(found).partition("\n\n")[0]
     assert head.startswith(f"full on cuda:0, seed 4, {len(found.checks)} checks:\n    reference, numerics")
     assert " ".join(head.split()).endswith(", ".join(found.checks))
 
 
 def test_what_held_takes_one_line() -> None:
-    found = report(held("numerics", cases=54, ratio=0.421), held("written", cases=54), held("bounds"))
-    assert row(found, "held") == "3 checks in 54 cases; numerics at 0.42 of its bound"
+    found = report(passed("numerics", cases=54, ratio=0.421), passed("written", cases=54), passed("bounds"))
+    assert row(found, "passed") == "3 checks in 54 cases; numerics at 0.42 of its bound"
 
 
 def test_the_worst_ratio_is_the_one_that_is_shown() -> None:
-    found = report(held("numerics", ratio=0.9), held("numerics", ratio=0.1), held("gradients", ratio=0.5))
-    assert "numerics at 0.9 of its bound; gradients at 0.5 of its bound" in row(found, "held")
+    found = report(
+        passed("numerics", ratio=0.9), passed("numerics", ratio=0.1), passed("gradients", ratio=0.5)
+    )
+    assert "numerics at 0.9 of its bound; gradients at 0.5 of its bound" in row(found, "passed")
 
 
 @pytest.mark.parametrize(
@@ -46,19 +47,19 @@ def test_the_worst_ratio_is_the_one_that_is_shown() -> None:
     ids=["the same", "refusals", "a reason", "a reason each", "many"],
 )
 def test_notes_are_told_once_and_refusals_are_counted(notes: list[str], told: str) -> None:
-    found = report(*(held("numerics", note=note) for note in notes))
-    assert row(found, "held").endswith(f"; numerics: {told}")
+    found = report(*(passed("numerics", note=note) for note in notes))
+    assert row(found, "passed").endswith(f"; numerics: {told}")
 
 
 def test_a_check_that_fell_short_has_a_line_and_does_not_count_as_held() -> None:
-    found = report(held("written", cases=3), held("numerics", cases=2), short("numerics"))
-    assert row(found, "numerics") == "FELL SHORT in 1 of 3 cases"
-    assert row(found, "held") == "1 check in 3 cases"
+    found = report(passed("written", cases=3), passed("numerics", cases=2), failed("numerics"))
+    assert row(found, "numerics") == "FAILED in 1 of 3 cases"
+    assert row(found, "passed") == "1 check in 3 cases"
 
 
 def test_what_was_skipped_is_told_by_reason() -> None:
     found = report(
-        held("numerics"),
+        passed("numerics"),
         skipped("vmap", "no batching rule"),
         skipped("graph", "needs a CUDA GPU"),
         skipped("stream", "needs a CUDA GPU"),
@@ -67,21 +68,21 @@ def test_what_was_skipped_is_told_by_reason() -> None:
 
 
 def test_a_check_that_was_skipped_in_some_cases_says_in_how_many() -> None:
-    found = report(held("numerics", cases=3), skipped("numerics", "too large"))
+    found = report(passed("numerics", cases=3), skipped("numerics", "too large"))
     assert row(found, "skipped") == "numerics in 1 of 4 cases: too large"
-    assert row(found, "held").startswith("1 check in 3 cases")
+    assert row(found, "passed").startswith("1 check in 3 cases")
 
 
 def test_a_check_of_the_level_without_any_case_is_named() -> None:
-    found = report(held("numerics"))
-    assert row(found, "no case").startswith("reference, ")
-    assert "written" in row(found, "no case")
-    assert not row(report(held("numerics"), only=("mylib::",)), "no case")
+    found = report(passed("numerics"))
+    assert row(found, "not applicable").startswith("reference, ")
+    assert "written" in row(found, "not applicable")
+    assert not row(report(passed("numerics"), only=("mylib::",)), "not applicable")
 
 
 def test_without_a_reference_the_checks_that_ran_are_named() -> None:
-    found = report(skipped("numerics", "no reference"), held("written"), held("bounds"))
-    assert row(found, "held") == "written, bounds in 1 case"
+    found = report(skipped("numerics", "no reference"), passed("written"), passed("bounds"))
+    assert row(found, "passed") == "written, bounds in 1 case"
     assert row(found, "skipped") == "numerics: no reference"
 
 
@@ -95,81 +96,84 @@ def test_without_a_reference_the_checks_that_ran_are_named() -> None:
     ids=["none", "one", "by dtype"],
 )
 def test_a_declared_tolerance_is_shown(tolerance: float | dict[str, float] | None, told: str) -> None:
-    one = Checked(name=NAME, dtypes=("float16", "float32"), tolerance=tolerance)
-    assert told in str(report(held("numerics"), overloads=(one,))).splitlines()
+    one = CheckedOverload(name=NAME, dtypes=("float16", "float32"), tolerance=tolerance)
+    assert told in str(report(passed("numerics"), overloads=(one,))).splitlines()
 
 
 def test_a_shortfall_has_its_trial_reason_evidence_and_the_line_that_shows_it_again() -> None:
-    (one,) = short("numerics", reason="1 of 9 elements is wrong", evidence="output 0[3]: got 1\nexpected 2")
-    assert shortfall(one) == (
-        "mylib::scale/call/float32-s0 fell short of numerics: 1 of 9 elements is wrong\n"
+    (one,) = failed("numerics", reason="1 of 9 elements is wrong", evidence="output 0[3]: got 1\nexpected 2")
+    assert failure_text(one) == (
+        "mylib::scale/call/float32-s0 FAILED numerics: 1 of 9 elements is wrong\n"
         "    output 0[3]: got 1\n"
         "    expected 2\n"
         "    again: again 0"
     )
-    assert shortfall(one) in str(report([one]))
+    assert failure_text(one) in str(report([one]))
 
 
 def test_long_evidence_is_cut_and_says_so() -> None:
-    (one,) = short("numerics", evidence="\n".join(f"line {n}" for n in range(EVIDENCE_LINES + 5)))
-    told = shortfall(one).splitlines()
+    (one,) = failed("numerics", evidence="\n".join(f"line {n}" for n in range(EVIDENCE_LINES + 5)))
+    told = failure_text(one).splitlines()
     assert told[EVIDENCE_LINES : EVIDENCE_LINES + 2] == ["    line 19", "    ... and 5 lines more"]
 
 
 def test_of_many_shortfalls_of_a_check_three_are_shown_and_the_others_counted() -> None:
-    shown = str(report(short("numerics", cases=5, reason="case # is wrong"), short("written")))
+    shown = str(report(failed("numerics", cases=5, reason="case # is wrong"), failed("written")))
     assert [n for n in range(5) if f"case {n} is wrong" in shown] == [0, 1, 2]
-    assert "... and 2 more of mylib::scale fell short of numerics: --json and" in shown
-    assert "more of mylib::scale fell short of written" not in shown
+    assert "... and 2 more of mylib::scale failed numerics: --json and" in shown
+    assert "more of mylib::scale failed written" not in shown
 
 
 def test_shortfalls_that_say_the_same_are_shown_once() -> None:
-    shown = str(report(short("numerics", cases=5, reason="does not compile")))
+    shown = str(report(failed("numerics", cases=5, reason="does not compile")))
     assert shown.count("does not compile") == 1
     assert "... and 4 more of mylib::scale" in shown
 
 
 def test_shortfalls_come_in_the_order_of_the_checks() -> None:
-    shown = str(report(short("written"), short("numerics")))
-    assert shown.index("fell short of numerics") < shown.index("fell short of written")
+    shown = str(report(failed("written"), failed("numerics")))
+    assert shown.index("FAILED numerics") < shown.index("FAILED written")
 
 
 def test_an_overload_that_was_not_tried_says_what_to_do() -> None:
-    told = row(report(skipped("vmap", "no samples")), "UNTRIED")
+    told = row(report(skipped("vmap", "no samples")), "not tried")
     assert told.endswith("give the operator samples, with @scale.samples")
-    assert row(report(), "UNTRIED") == told
-    assert str(report()).splitlines()[-1] == "UNTRIED: 1 of 1 overload; 0 cases, 0.0 s"
-    assert "UNTRIED" not in str(report(unfinished=3))
+    assert row(report(), "not tried") == told
+    assert str(report()).splitlines()[-1] == "NOT TRIED: 1 of 1 overload; 0 cases, 0.0 s"
+    assert "not tried" not in str(report(unfinished=3)).lower()
 
 
 def test_a_dtype_that_was_not_tried_has_a_line() -> None:
-    one = Checked(name=NAME, dtypes=("float32", "float16"))
-    found = report(held("numerics"), overloads=(one,))
-    assert row(found, "UNTRIED") == "float16: no sample of it"
-    assert str(found).splitlines()[-1].startswith("UNTRIED: 1 of 1 overload")
-    assert "UNTRIED" not in str(report(held("numerics"), overloads=(one,), only=(NAME,)))
+    one = CheckedOverload(name=NAME, dtypes=("float32", "float16"))
+    found = report(passed("numerics"), overloads=(one,))
+    assert row(found, "dtype not tried") == "float16: no sample of it"
+    assert str(found).splitlines()[-1].startswith("NOT TRIED: 1 of 1 overload")
+    assert "not tried" not in str(report(passed("numerics"), overloads=(one,), only=(NAME,))).lower()
 
 
-@pytest.mark.parametrize(("number", "told"), [(NARROW, True), (NARROW - 1, False)])
+@pytest.mark.parametrize(("number", "told"), [(TOO_FEW_ACCEPTED, True), (TOO_FEW_ACCEPTED - 1, False)])
 def test_an_overload_that_refuses_every_derived_call_holds_and_has_a_line(number: int, told: bool) -> None:
     refused = [
-        named("errors", Held(note="refused: TypeError: no"), f"float32-s0-n{n}") for n in range(number)
+        named("errors", Passed(note="refused: TypeError: no"), f"float32-s0-n{n}") for n in range(number)
     ]
-    found = report(held("numerics"), refused)
-    assert found.held
-    assert row(found, "NARROW").startswith("took none of 5 derived calls: TypeError: no; give") is told
-    one_taken = report(held("numerics"), refused, [named("numerics", Held(), "float32-s0-transposed")])
-    assert row(one_taken, "NARROW") == ""
+    found = report(passed("numerics"), refused)
+    assert found.passed
+    assert (
+        row(found, "too few inputs accepted").startswith("took none of 5 derived calls: TypeError: no; give")
+        is told
+    )
+    one_taken = report(passed("numerics"), refused, [named("numerics", Passed(), "float32-s0-transposed")])
+    assert row(one_taken, "too few inputs accepted") == ""
 
 
 def test_the_last_line_says_how_it_ended() -> None:
     def last(found: CheckReport) -> str:
         return str(found).splitlines()[-1]
 
-    assert last(report(held("numerics", cases=2), seconds=1.25)) == "held: 1 overload, 2 cases, 1.2 s"
-    assert last(report(short("numerics"))) == "FELL SHORT: 1 of 1 overload; 1 case, 0.0 s"
-    assert last(report(held("numerics"), unfinished=7)).startswith("interrupted: 7 more to try; ")
+    assert last(report(passed("numerics", cases=2), seconds=1.25)) == "passed: 1 overload, 2 cases, 1.2 s"
+    assert last(report(failed("numerics"))) == "FAILED: 1 of 1 overload; 1 case, 0.0 s"
+    assert last(report(passed("numerics"), unfinished=7)).startswith("interrupted: 7 more to try; ")
 
 
 def test_what_a_message_has_in_brackets_is_no_markup() -> None:
-    assert "got [bold]x[/bold]" in str(report(short("numerics", evidence="got [bold]x[/bold]")))
+    assert "got [bold]x[/bold]" in str(report(failed("numerics", evidence="got [bold]x[/bold]")))

@@ -10,120 +10,127 @@ from pathlib import Path
 import pytest
 
 from dotcu.checking.catalogue import Level, of_level
-from dotcu.checking.outcome import Held, Result, Skipped
-from dotcu.checking.report import Checked
-from reports import NAME, held, named, report, short, skipped
+from dotcu.checking.report import CheckedOverload
+from dotcu.checking.trial import Passed, Skipped
+from reports import NAME, failed, named, passed, report, skipped
 
-TWO = (Checked(name="a::b", dtypes=("float32",)), Checked(name="a::b.out", dtypes=("float32",)))
+TWO = (
+    CheckedOverload(name="a::b", dtypes=("float32",)),
+    CheckedOverload(name="a::b.out", dtypes=("float32",)),
+)
 
 
 def test_a_report_of_what_held_holds() -> None:
-    assert report(held("numerics"), skipped("graph", "needs a CUDA GPU")).held
+    assert report(passed("numerics"), skipped("graph", "needs a CUDA GPU")).passed
 
 
 def test_one_shortfall_is_enough() -> None:
-    found = report(held("numerics", cases=50), short("written"))
-    assert not found.held
+    found = report(passed("numerics", cases=50), failed("written"))
+    assert not found.passed
     assert [one.check for one in found.failures] == ["written"]
 
 
 def test_what_was_only_skipped_does_not_hold() -> None:
-    assert not report(skipped("graph", "needs a CUDA GPU")).held
+    assert not report(skipped("graph", "needs a CUDA GPU")).passed
 
 
 def test_nothing_does_not_hold() -> None:
-    assert not report().held
-    assert not report(overloads=()).held
+    assert not report().passed
+    assert not report(overloads=()).passed
 
 
 def test_every_overload_has_to_be_looked_at() -> None:
-    assert not report(held("numerics", overload="a::b"), overloads=TWO).held
-    both = report(held("numerics", overload="a::b"), held("numerics", overload="a::b.out"), overloads=TWO)
-    assert both.held
+    assert not report(passed("numerics", overload="a::b"), overloads=TWO).passed
+    both = report(passed("numerics", overload="a::b"), passed("numerics", overload="a::b.out"), overloads=TWO)
+    assert both.passed
 
 
-FLOATS = (Checked(name=NAME, dtypes=("float32", "float16")),)
+FLOATS = (CheckedOverload(name=NAME, dtypes=("float32", "float16")),)
 
 
 def test_every_dtype_has_to_be_compared() -> None:
-    assert not report(held("numerics"), overloads=FLOATS).held
-    assert report(held("numerics"), overloads=FLOATS, only=(NAME,)).held
-    half = named("written", Held(), "float16-s0")
-    assert report(held("numerics"), [half], overloads=FLOATS).held
+    assert not report(passed("numerics"), overloads=FLOATS).passed
+    assert report(passed("numerics"), overloads=FLOATS, only=(NAME,)).passed
+    half = named("written", Passed(), "float16-s0")
+    assert report(passed("numerics"), [half], overloads=FLOATS).passed
 
 
 def test_a_dtype_that_was_not_compared_says_why() -> None:
-    found = report(held("numerics"), overloads=FLOATS)
-    assert found.untried(NAME) == {"float16": "no sample of it"}
-    unseen = named("numerics", Skipped(why="the simulator cannot run it"), "float16-s0")
-    found = report(held("numerics"), [unseen], overloads=FLOATS)
-    assert found.untried(NAME) == {"float16": "nothing of it was compared"}
-    assert found.to_json()["overloads"][0]["untried"] == {"float16": "nothing of it was compared"}
+    found = report(passed("numerics"), overloads=FLOATS)
+    assert found.not_tried(NAME) == {"float16": "no sample of it"}
+    unseen = named("numerics", Skipped(reason="the simulator cannot run it"), "float16-s0")
+    found = report(passed("numerics"), [unseen], overloads=FLOATS)
+    assert found.not_tried(NAME) == {"float16": "nothing of it was compared"}
+    assert found.to_json()["overloads"][0]["not_tried"] == {"float16": "nothing of it was compared"}
 
 
 def test_a_dtype_that_is_the_beginning_of_another_is_not_taken_for_it() -> None:
     dtypes = ("float8_e4m3fnuz", "float8_e4m3fn")
     found = report(
-        [named("numerics", Held(), "float8_e4m3fnuz-s0")], overloads=(Checked(name=NAME, dtypes=dtypes),)
+        [named("numerics", Passed(), "float8_e4m3fnuz-s0")],
+        overloads=(CheckedOverload(name=NAME, dtypes=dtypes),),
     )
-    assert found.untried(NAME) == {"float8_e4m3fn": "no sample of it"}
+    assert found.not_tried(NAME) == {"float8_e4m3fn": "no sample of it"}
 
 
 def test_a_dtype_of_which_every_sample_is_empty_does_not_hold() -> None:
-    one = Checked(name=NAME, dtypes=("float32",), empty=("float32",))
-    assert not report(held("numerics"), overloads=(one,)).held
+    one = CheckedOverload(name=NAME, dtypes=("float32",), empty=("float32",))
+    assert not report(passed("numerics"), overloads=(one,)).passed
 
 
 def test_derived_calls_are_counted_and_so_are_those_that_were_refused() -> None:
-    refused = [named("errors", Held(note=f"refused: ValueError: {n}"), f"float32-s0-n{n}") for n in (1, 2)]
-    taken = [named(check, Held(), "float32-s0-offset-1") for check in ("numerics", "written")]
-    given = [named("errors", Held(note="refused: ValueError: no"), "float32-s1")]
+    refused = [named("errors", Passed(note=f"refused: ValueError: {n}"), f"float32-s0-n{n}") for n in (1, 2)]
+    taken = [named(check, Passed(), "float32-s0-offset-1") for check in ("numerics", "written")]
+    given = [named("errors", Passed(note="refused: ValueError: no"), "float32-s1")]
     found = report(refused, taken, given)
     derived = found.derived(NAME)
-    assert (derived.tried, derived.refused, derived.words) == (3, 2, "ValueError: 1")
+    assert (derived.tried, derived.refused, derived.refusal) == (3, 2, "ValueError: 1")
     assert found.to_json()["overloads"][0]["derived"] == {"tried": 3, "refused": 2}
 
 
 def test_a_check_that_was_interrupted_does_not_hold() -> None:
-    assert not report(held("numerics"), unfinished=1).held
+    assert not report(passed("numerics"), unfinished=1).passed
 
 
 def test_the_json_form_is_plain_and_has_what_the_report_has() -> None:
     found = report(
-        held("numerics", ratio=0.25), short("written", evidence="1\n2"), skipped("vmap", "no rule"), seed=5
+        passed("numerics", ratio=0.25), failed("written", evidence="1\n2"), skipped("vmap", "no rule"), seed=5
     )
     plain = found.to_json()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert (plain["version"], plain["held"], plain["level"], plain["seed"]) == (2, False, "quick", 5)
+    assert (plain["version"], plain["passed"], plain["level"], plain["seed"]) == (3, False, "quick", 5)
     assert plain["checks"] == list(of_level(Level.QUICK))
     assert plain["overloads"] == [
         {
             "name": NAME,
             "dtypes": ["float32"],
             "tolerance": None,
-            "held": False,
-            "untried": {},
+            "passed": False,
+            "not_tried": {},
             "derived": {"tried": 0, "refused": 0},
         }
     ]
-    assert [Result.from_json(one) for one in plain["results"]] == list(found.results)
+    first, second, third = plain["results"]
+    assert (first["outcome"], first["ratio"], first["trial"]) == ("passed", 0.25, f"{NAME}/call/float32-s0")
+    assert (second["outcome"], second["evidence"]) == ("failed", "1\n2")
+    assert (third["outcome"], third["reason"], third["check"]) == ("skipped", "no rule", "vmap")
 
 
 @pytest.mark.parametrize("ratio", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_not_finite_is_null(ratio: float) -> None:
-    plain = report(held("numerics", ratio=ratio)).to_json()
+    plain = report(passed("numerics", ratio=ratio)).to_json()
     assert json.loads(json.dumps(plain, allow_nan=False))["results"][0]["ratio"] is None
 
 
 def test_a_tolerance_by_dtype_is_an_object() -> None:
-    one = Checked(name=NAME, dtypes=("float16",), tolerance={"float16": 0.01})
+    one = CheckedOverload(name=NAME, dtypes=("float16",), tolerance={"float16": 0.01})
     assert report(overloads=(one,)).to_json()["overloads"][0]["tolerance"] == {"float16": 0.01}
 
 
 def test_every_key_of_the_json_form_is_in_the_docs() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
-    part = page.partition("## JSON")[2].partition("\n## ")[0]
-    found = report(held("numerics"), short("written"), skipped("vmap", "no rule"))
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "reports.md").read_text(encoding="utf-8")
+    part = page.partition("## Check")[2].partition("\n## ")[0]
+    found = report(passed("numerics"), failed("written"), skipped("vmap", "no rule"))
     plain = found.to_json()
     keys = {*plain, *(key for one in (*plain["overloads"], *plain["results"]) for key in one)}
     assert sorted(key for key in keys if f"`{key}`" not in part) == []

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from dotcu import errors
-from dotcu.checking.memory import span
-from dotcu.checking.returned import opaque, require_memory, shared
+from dotcu.checking.memory import opaque, require_memory, shared, span
 
 CPU = torch.device("cpu")
 

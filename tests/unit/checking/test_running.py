@@ -1,17 +1,25 @@
-"""Running trials: what they raise is a result, except what no trial can make sense of."""
+"""Trials, in this process and in workers: what they raise, and what ends their process, is a result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
-from dotcu import errors
+import dotcu
+from dotcu import errors, serialize
 from dotcu.checking import running
-from dotcu.checking.outcome import FellShort, Held, Skipped, Verdict
-from dotcu.checking.running import run, run_one
-from dotcu.checking.subject import ReferenceCalls
-from dotcu.checking.trial import Trial
+from dotcu.checking.catalogue import Level
+from dotcu.checking.running import run_here, run_one, split
+from dotcu.checking.subject import ReferenceCalls, Subject
+from dotcu.checking.target import TrialRequest, resolve
+from dotcu.checking.trial import Failed, Passed, Result, Skipped, Trial, Verdict
+from dotcu.workers import Unusable, Worker
 
 
 def trial(work: Callable[[], Iterator[Verdict]], case: str = "case") -> Trial:
@@ -20,15 +28,17 @@ def trial(work: Callable[[], Iterator[Verdict]], case: str = "case") -> Trial:
 
 def raising(error: BaseException, case: str = "case") -> Trial:
     def work() -> Iterator[Verdict]:
-        yield "written", Held()
+        yield "written", Passed()
         raise error
 
     return trial(work, case)
 
 
 def test_results_come_trial_by_trial_with_their_names() -> None:
-    trials = [trial(lambda: iter([("numerics", Held()), ("written", Held())]), case) for case in ("s0", "s1")]
-    found = [(result.trial, result.check) for result in run(trials)]
+    trials = [
+        trial(lambda: iter([("numerics", Passed()), ("written", Passed())]), case) for case in ("s0", "s1")
+    ]
+    found = [(result.trial, result.check) for result in run_here(trials)]
     names = ["a::b/call/s0", "a::b/call/s1"]
     assert found == [(name, check) for name in names for check in ("numerics", "written")]
 
@@ -38,9 +48,9 @@ def test_what_a_trial_raises_counts_against_its_first_check_and_keeps_what_it_fo
     error: BaseException,
 ) -> None:
     written, raised = run_one(raising(error))
-    assert (written.check, written.outcome) == ("written", Held())
+    assert (written.check, written.outcome) == ("written", Passed())
     assert raised.check == "numerics"
-    assert isinstance(raised.outcome, FellShort)
+    assert isinstance(raised.outcome, Failed)
     assert raised.outcome.reason == f"it raises {type(error).__name__}"
     assert "test_running.py:" in raised.outcome.evidence
 
@@ -48,7 +58,7 @@ def test_what_a_trial_raises_counts_against_its_first_check_and_keeps_what_it_fo
 def test_a_kernels_fault_that_torch_finds_is_told_with_the_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "fault_story", lambda error: f"the story of {type(error).__name__}")
     _, raised = run_one(raising(RuntimeError("CUDA error: unspecified launch failure")))
-    assert isinstance(raised.outcome, FellShort)
+    assert isinstance(raised.outcome, Failed)
     assert raised.outcome.evidence.endswith("\nthe story of RuntimeError")
 
 
@@ -72,21 +82,268 @@ def test_after_a_kernel_that_does_not_compile_its_other_trials_of_that_dtype_are
         cause, error = error, RuntimeError("from torch")
         error.__cause__ = cause
     cases = ("float32-s0", "float32-s1-n3", "float16-s0")
-    found = list(run(raising(error, case) for case in cases))
-    reasons = [(r.trial.rpartition("/")[2], r.outcome) for r in found if not isinstance(r.outcome, Held)]
-    assert [case for case, outcome in reasons if isinstance(outcome, FellShort)] == [cases[0], cases[2]]
+    found = list(run_here(raising(error, case) for case in cases))
+    reasons = [(r.trial.rpartition("/")[2], r.outcome) for r in found if not isinstance(r.outcome, Passed)]
+    assert [case for case, outcome in reasons if isinstance(outcome, Failed)] == [cases[0], cases[2]]
     skipped = [(r.check, r.outcome) for r in found if isinstance(r.outcome, Skipped)]
-    why = Skipped(why="its kernel does not compile")
+    why = Skipped(reason="its kernel does not compile")
     assert skipped == [("numerics", why), ("written", why)]
 
 
 def test_a_reference_that_has_an_operator_compute_is_found_as_that() -> None:
     _, raised = run_one(raising(ReferenceCalls("the reference of a::b calls the operator a::b.")))
     assert raised.check == "reference"
-    assert isinstance(raised.outcome, FellShort)
+    assert isinstance(raised.outcome, Failed)
     assert "calls the operator a::b" in raised.outcome.evidence
 
 
 def test_an_interrupt_is_no_finding() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_one(raising(KeyboardInterrupt()))
+
+
+# ---------------------------------------------------------------- in workers: fakes, which need no torch
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file with a line for each request to workers, which do what the kinds of trials say."""
+    monkeypatch.setattr(running, "WORKER", "fake_workers:trials")
+    return tmp_path / "log"
+
+
+def named(kind: str, case: str = "c", overload: str = "a::b") -> Trial:
+    return Trial(overload=overload, kind=kind, case=case, checks=("numerics", "bounds"), run=lambda: ())
+
+
+def request_for(log: Path, overload: str = "a::b") -> TrialRequest:
+    return TrialRequest(
+        target=str(log), overload=overload, device="cpu", level=0, seed=0, trials=(), threads=1
+    )
+
+
+def in_workers(log: Path, *trials: Trial) -> list[Result]:
+    return list(running.run_in_workers([(request_for(log), list(trials))], 1))
+
+
+def outcomes(results: Sequence[Result]) -> list[tuple[str, str, str]]:
+    """The kind of trial, the check and the outcome of each result."""
+    return [(r.trial.split("/")[1], r.check, type(r.outcome).__name__) for r in results]
+
+
+def test_a_crash_is_that_trials_failure_and_a_new_worker_goes_on(log: Path) -> None:
+    first, crashed, last = in_workers(log, named("good", "1"), named("segfault"), named("good", "2"))
+    assert (first.outcome, last.outcome) == (Passed(), Passed())
+    assert crashed.check == "numerics"
+    assert isinstance(crashed.outcome, Failed)
+    assert crashed.outcome.reason == "the process died: SIGSEGV"
+    assert crashed.outcome.evidence.startswith("the last words\n")
+    assert len(log.read_text().splitlines()) == 2
+
+
+def test_a_trial_that_does_not_end_is_ended(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "limit_s", lambda kind: 0.3 if kind == "hang" else 60.0)
+    hanging, good = in_workers(log, named("hang"), named("good"))
+    assert isinstance(hanging.outcome, Failed)
+    assert hanging.outcome.reason == "it did not end within 0.3 s"
+    assert good.outcome == Passed()
+
+
+def test_a_gpu_that_is_lost_is_the_trials_failure_unless_it_has_failed_already(log: Path) -> None:
+    lost, failed, good = in_workers(log, named("unusable"), named("fault"), named("good"))
+    assert isinstance(lost.outcome, Failed)
+    assert (lost.outcome.reason, lost.outcome.evidence) == (
+        "the kernel left the GPU unusable", "a kernel trapped"
+    )  # fmt: skip
+    assert failed.outcome == Failed(reason="it raises")
+    assert good.outcome == Passed()
+
+
+def test_after_three_crashes_the_rest_of_an_overload_is_skipped_and_no_other(log: Path) -> None:
+    crashing = [*(named("exit", str(i)) for i in range(3)), named("good")]
+    tasks = [
+        (request_for(log), crashing),
+        (request_for(log, "a::c"), [named("good", overload="a::c")]),
+    ]
+    results = list(running.run_in_workers(tasks, 1))
+    assert outcomes(results) == [
+        *[("exit", "numerics", "Failed")] * 3,
+        ("good", "numerics", "Skipped"),
+        ("good", "bounds", "Skipped"),
+        ("good", "numerics", "Passed"),
+    ]
+    assert "3 times" in str(results[3].outcome)
+    assert len(log.read_text().splitlines()) == 4
+
+
+def test_a_trial_that_the_worker_does_not_have_is_skipped(log: Path) -> None:
+    good, *missing = in_workers(log, named("good"), named("unknown"))
+    assert good.outcome == Passed()
+    assert outcomes(missing) == [("unknown", "numerics", "Skipped"), ("unknown", "bounds", "Skipped")]
+
+
+def test_an_error_that_no_trial_can_do_without_is_raised(log: Path) -> None:
+    with pytest.raises(errors.JitDisabled, match="no code is there"):
+        in_workers(log, named("raise"))
+
+
+def test_trials_begin_here_until_a_worker_is_ready(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = iter([False, False, True])
+    monkeypatch.setattr(Worker, "is_ready", lambda worker: next(here, True))
+    first = [trial(lambda: iter([("numerics", Passed(note="here"))]), str(i)) for i in range(2)]
+    task = (request_for(log), [*first, named("good")])
+    results = list(running.run_in_workers([task], 1, begin_here=True))
+    assert [str(getattr(r.outcome, "note", "")) for r in results] == ["here", "here", ""]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_trial_is_in_one_task_of_its_overload(log: Path, jobs: int) -> None:
+    names = ("a::b", "a::c")
+    trials = [named("call", str(i), name) for i in range(50) for name in names]
+    tasks = split({name: request_for(log, name) for name in names}, trials, jobs)
+    assert sorted(each.name for _, own in tasks for each in own) == sorted(each.name for each in trials)
+    assert all(each.overload == request.overload for request, own in tasks for each in own)
+    assert max(len(own) for _, own in tasks) == (50 if jobs == 1 else 9)
+    assert split({}, [], jobs) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "cores", "jobs"),
+    [("cpu", 300, 2, 0), ("cpu", 301, 2, 2), ("cpu", 301, 1, 0), ("cuda", 1, 2, 1), ("cuda", 10_000, 16, 4)],
+)
+def test_workers_are_started_where_they_are_worth_it(
+    device: str, count: int, cores: int, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    assert running.jobs_for(torch.device(device), count) == jobs
+
+
+def test_torchs_compiler_has_more_time_than_a_call() -> None:
+    assert running.limit_s("compile") > running.limit_s("call")
+
+
+# ---------------------------------------------------------------- inside a worker, and with a real one
+
+FILE = """
+import ctypes
+import os
+import time
+
+import torch
+from torch import Tensor
+
+import dotcu
+
+print("printed by the module")
+PARENT = {parent}
+
+def define(name, act):
+    @dotcu.op(f"{namespace}::{{name}}")
+    def body(x: Tensor) -> Tensor:
+        print("printed by the body")
+        if os.getpid() == PARENT and name != "good":
+            raise RuntimeError("this is no process of its own")
+        act()
+        return x.clone()
+
+    body.reference(torch.clone)
+
+    @body.samples
+    def _(device, dtype):
+        for n in (3, 2):
+            yield dotcu.Sample(torch.ones(n, device=device, dtype=dtype))
+
+    return body
+
+aborts = define("aborts", os.abort)
+reads_null = define("reads_null", lambda: ctypes.string_at(8))
+good = define("good", lambda: None)
+"""
+
+
+def define(folder: Path, namespace: str) -> list[Subject]:
+    path = folder / f"{namespace}.py"
+    path.write_text(FILE.format(parent=os.getpid(), namespace=namespace))
+    return [
+        Subject(overload=operator, device=torch.device("cpu"), level=Level.QUICK)
+        for _, operator in resolve(str(path))
+    ]
+
+
+class ListChannel:
+    """Keeps replies."""
+
+    def __init__(self) -> None:
+        self.replies: list[dict[str, object]] = []
+
+    def reply(self, value: object) -> None:
+        self.replies.append(serialize.plain(value))
+
+    def step(self, name: str, limit_s: float) -> object:
+        return contextlib.nullcontext()
+
+
+def served(request: TrialRequest) -> list[dict[str, object]]:
+    channel = ListChannel()
+    running.serve(serialize.plain(request), channel)  # type: ignore[arg-type]
+    return channel.replies
+
+
+@pytest.fixture(scope="module")
+def request_of_good(tmp_path_factory: pytest.TempPathFactory) -> TrialRequest:
+    *_, subject = define(tmp_path_factory.mktemp("served"), "running_served")
+    request = running.request_for(subject)
+    assert request is not None
+    return replace(request, trials=(f"{subject.name}/call/float32-s1",))
+
+
+def test_a_worker_runs_the_trials_that_are_named_and_no_others(request_of_good: TrialRequest) -> None:
+    (name,) = request_of_good.trials
+    begin, *results, end = served(request_of_good)
+    assert (begin, end) == ({"begin": name}, {"end": name})
+    found = [serialize.from_plain(Result, reply["result"]) for reply in results]
+    assert {result.trial for result in found} == {name}
+    assert {"numerics", "bounds", "inputs"} <= {result.check for result in found}
+
+
+def test_a_lost_gpu_ends_the_worker(request_of_good: TrialRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(device: object) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+
+    running.require_usable(torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    with pytest.raises(Unusable, match=r"^AcceleratorError: CUDA error: an illegal.*encountered$"):
+        running.require_usable(torch.device("cuda", 0))
+
+
+def test_an_overload_that_is_not_there_is_a_usage_error(request_of_good: TrialRequest) -> None:
+    with pytest.raises(errors.UsageError, match="other::name"):
+        served(replace(request_of_good, overload="other::name"))
+
+
+@pytest.mark.slow
+def test_what_one_operator_destroys_leaves_the_others_alone(tmp_path: Path) -> None:
+    subjects = define(tmp_path, "running_destroyed")
+    trials = [each for subject in subjects for each in running.plan(subject) if each.case == "float32-s0"]
+    trials = [each for each in trials if each.kind == "call"]
+    aborted, null, *good = running.run(subjects, trials, jobs=1)
+    assert isinstance(aborted.outcome, Failed)
+    assert aborted.outcome.reason == "the process died: SIGABRT"
+    assert isinstance(null.outcome, Failed)
+    assert null.outcome.reason == "the process died: SIGSEGV"
+    assert "running_destroyed.py" in null.outcome.evidence, "a crash names the user's line"
+    assert "dotcu/operator" not in null.outcome.evidence, "and none of ours"
+    assert len(good) > 3
+    assert all(isinstance(result.outcome, Passed) for result in good)
+
+
+def test_an_operator_that_no_other_process_can_find_is_run_here() -> None:
+    @dotcu.op("running_test::here")
+    def here(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    here.reference(torch.clone)
+    here.samples(lambda device, dtype: [dotcu.Sample(torch.ones(2, device=device, dtype=dtype))])
+    subject = Subject(overload=here, device=torch.device("cpu"), level=Level.QUICK)
+    trials = [each for each in running.plan(subject) if each.kind == "call"]
+    assert {type(result.outcome) for result in running.run([subject], trials, jobs=2)} == {Passed}

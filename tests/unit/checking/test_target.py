@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -26,11 +27,14 @@ def two(a: Tensor) -> Tensor:
 """
 
 
+_numbers = itertools.count()
+
+
 class TestTarget:
     @pytest.fixture
     def file(self, tmp_path: Path) -> Path:
         path = tmp_path / "my_ops.py"
-        path.write_text(OPS)
+        path.write_text(OPS.replace("check_target", f"check_target_{next(_numbers)}"))
         return path
 
     def test_a_file_gives_its_operators_in_order(self, file: Path) -> None:

@@ -18,8 +18,9 @@ import pytest
 
 import dotcu.benchmark
 from bench_reports import change, compared, report, row
-from dotcu.benchmark.report import BenchReport
-from dotcu.benchmark.row import Row
+from dotcu.benchmark.reports import saved_runs
+from dotcu.benchmark.reports.report import BenchReport
+from dotcu.benchmark.results import Row
 from dotcu.cli import console, main, progress
 from dotcu.errors import UsageError
 
@@ -80,9 +81,9 @@ class Bencher:
     def report(self, rows: Sequence[Row], *, interrupted: bool = False) -> BenchReport:
         return report(*rows, interrupted=interrupted, **self.told)
 
-    # ------------------------------------------------------------ dotcu.benchmark.store
+    # ------------------------------------------------------------ dotcu.benchmark.reports.saved_runs
 
-    def read(self, path: Path) -> list[Any]:
+    def read_runs(self, path: Path) -> list[Any]:
         if not path.exists():
             raise UsageError(f"there is no file {path}.")
         return []
@@ -91,7 +92,7 @@ class Bencher:
         self.whole = whole
         return self.changes
 
-    def write(self, path: Path, found: BenchReport, *, sources: Mapping[str, str]) -> None:
+    def write_run(self, path: Path, found: BenchReport, *, sources: Mapping[str, str]) -> None:
         self.saved.append((path, found))
 
     # ------------------------------------------------------------ dotcu.benchmark.first_call
@@ -107,14 +108,15 @@ def bencher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bencher:
     found = Bencher()
     for name, words in {
         "bencher": ("prepare",),
-        "store": ("read", "write"),
         "first_call": ("first_call",),
     }.items():
         module = ModuleType(f"dotcu.benchmark.{name}")
         vars(module).update({word: getattr(found, word) for word in words})
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setattr(dotcu.benchmark, name, module, raising=False)
-    monkeypatch.setattr(dotcu.benchmark.report, "compare_runs", found.compare_runs)
+    monkeypatch.setattr(saved_runs, "read_runs", found.read_runs)
+    monkeypatch.setattr(saved_runs, "write_run", found.write_run)
+    monkeypatch.setattr(dotcu.benchmark.reports.report, "compare_runs", found.compare_runs)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ops.py").write_text(OPS.format(name=f"f{abs(hash(tmp_path))}"))
     return found
@@ -132,11 +134,11 @@ def bench(*words: str) -> int | str | None:
 @pytest.mark.parametrize(
     ("rows", "code", "last"),
     [
-        ([GOOD], 0, "held: 1 of 1 row measured"),
-        ([GOOD, WRONG], 1, "FELL SHORT: 1 of 2 rows measured, 1 wrong"),
-        ([GOOD, REFUSED], 1, "FELL SHORT: 1 of 2 rows measured, 1 refused"),
+        ([GOOD], 0, "passed: 1 of 1 row measured"),
+        ([GOOD, WRONG], 1, "FAILED: 1 of 2 rows measured, 1 wrong"),
+        ([GOOD, REFUSED], 1, "FAILED: 1 of 2 rows measured, 1 refused"),
     ],
-    ids=["held", "wrong", "refused"],
+    ids=["passed", "wrong", "refused"],
 )
 def test_the_exit_code_says_whether_it_held(
     bencher: Bencher, capsys: pytest.CaptureFixture[str], rows: list[Row], code: int, last: str
@@ -193,7 +195,7 @@ def test_a_regression_ends_with_1_and_the_run_is_saved_all_the_same(
     (tmp_path / "then.jsonl").touch()
     bencher.changes = [compared(GOOD, change("slower", 1.05))]
     assert bench("ops.py", "--compare", "then.jsonl", "--save", "then.jsonl") == 1
-    assert "since then: 1 slower" in capsys.readouterr().out
+    assert "against the baseline: 1 slower" in capsys.readouterr().out
     assert len(bencher.saved) == 1
 
 
@@ -201,7 +203,7 @@ def test_an_operator_that_was_lost_ends_with_1(bencher: Bencher, capsys: pytest.
     lost = compared(row(l2="warm"), None, "only in ops.py", lost=True)
     bencher.changes = [compared(GOOD, change("same")), lost]
     assert bench("ops.py", "--compare", "ops.py") == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "FELL SHORT: 1 of 1 row measured, 1 lost since then"
+    assert capsys.readouterr().out.splitlines()[-1] == "FAILED: 1 of 1 row measured, 1 lost"
 
 
 def test_all_operators_are_asked_for_unless_one_is_named(bencher: Bencher, tmp_path: Path) -> None:

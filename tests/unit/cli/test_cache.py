@@ -15,7 +15,7 @@ from dotcu.cli import cache
 from dotcu.compile import cache as store
 from dotcu.compile.build import build
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source import inline_source
+from dotcu.compile.source.source import inline_source
 from dotcu.compile.target import Target
 from dotcu.errors import CacheError, UsageError
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.checking.outcome import FellShort, Held, Result
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Passed, Result, Trial
 from dotcu.cli import console, main, progress
 
 OPS = """
@@ -88,7 +87,7 @@ def test_what_holds_ends_with_0(ops: str, capsys: pytest.CaptureFixture[str]) ->
     done = Done(capsys, "check", "ops.py:right", *CALLS, f"{ops}::right/call/float32-s")
     assert done.code == 0, done.out
     assert done.out.startswith("quick on simulator, seed 0, ")
-    assert done.out.splitlines()[-1].startswith("held: 1 overload, ")
+    assert done.out.splitlines()[-1].startswith("passed: 1 overload, ")
 
 
 def test_what_falls_short_ends_with_1_and_the_line_that_shows_it_again_does(
@@ -101,14 +100,14 @@ def test_what_falls_short_ends_with_1_and_the_line_that_shows_it_again_does(
     assert words[:3] == ["dotcu", "check", "ops.py:wrong"]
     again = Done(capsys, *words[1:])
     assert again.code == 1
-    assert f"{ops}::wrong/call/float32-s0 fell short of numerics" in again.out
+    assert f"{ops}::wrong/call/float32-s0 FAILED numerics" in again.out
     assert "float32-s1" not in again.out
 
 
 def test_json_is_all_that_is_on_standard_output(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     done = Done(capsys, "check", "ops.py:right", "--json", *CALLS, f"{ops}::right/call/float32-s")
     shown = json.loads(done.out)
-    assert (done.code, shown["version"], shown["held"], shown["level"]) == (0, 2, True, "quick")
+    assert (done.code, shown["version"], shown["passed"], shown["level"]) == (0, 3, True, "quick")
     assert "in the body" in done.err
 
 
@@ -140,7 +139,7 @@ def test_an_interrupt_shows_what_was_found_so_far(ops: str, capsys: pytest.Captu
     first, second = (f"{ops}::stopped/call/float32-s{n}" for n in range(2))
     done = Done(capsys, "check", "ops.py:stopped", *CALLS, first, "--only", second)
     assert done.code == 130
-    assert f"{ops}::stopped  float32\n  held " in done.out
+    assert f"{ops}::stopped  float32\n  passed " in done.out
     assert done.out.splitlines()[-1].startswith("interrupted: 1 more to try; ")
 
 
@@ -148,7 +147,7 @@ def test_an_interrupt_is_told_in_json_too(ops: str, capsys: pytest.CaptureFixtur
     first, second = (f"{ops}::stopped/call/float32-s{n}" for n in range(2))
     done = Done(capsys, "check", "ops.py:stopped", "--json", *CALLS, first, "--only", second)
     shown = json.loads(done.out)
-    assert (done.code, shown["held"]) == (130, False)
+    assert (done.code, shown["passed"]) == (130, False)
     assert shown["unfinished"] == 1
     assert {one["trial"] for one in shown["results"]} == {first}
 
@@ -187,10 +186,10 @@ class TestProgress:
         return stream
 
     def results(self) -> Iterator[Result]:
-        for trial, outcome in zip(self.TRIALS, (FellShort(reason="wrong"), Held()), strict=True):
+        for trial, outcome in zip(self.TRIALS, (Failed(reason="wrong"), Passed()), strict=True):
             yield Result(overload="a::b", check="numerics", trial=trial.name, outcome=outcome)
 
-    def test_a_terminal_shows_the_trial_the_count_and_what_fell_short(
+    def test_a_terminal_shows_the_trial_the_count_and_what_failed(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stream = self.shown(monkeypatch, terminal=True)
@@ -198,15 +197,17 @@ class TestProgress:
             for result in self.results():
                 tell(result)
         assert "a::b call" in stream.getvalue()
-        assert "1 fell short" in stream.getvalue()
+        assert "1 failed" in stream.getvalue()
         assert "2/2" in stream.getvalue()
 
-    def test_a_pipe_shows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_pipe_shows_the_first_failure_of_each_check_as_it_comes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         stream = self.shown(monkeypatch, terminal=False)
         with progress.following(self.TRIALS) as tell:
             for result in self.results():
                 tell(result)
-        assert stream.getvalue().strip() == ""
+                assert stream.getvalue().strip() == "a::b/call/float32-s0 FAILED numerics: wrong"
 
     def test_nothing_to_do_is_fine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shown(monkeypatch, terminal=True)

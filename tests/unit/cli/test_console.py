@@ -28,8 +28,8 @@ def test_a_table_has_one_line_a_row_and_ends_no_line_with_blanks(capsys: pytest.
 
 
 def test_a_report_as_json_has_a_version(capsys: pytest.CaptureFixture[str]) -> None:
-    console.as_json({"held": True})
-    assert json.loads(capsys.readouterr().out) == {"version": 1, "held": True}
+    console.as_json({"passed": True})
+    assert json.loads(capsys.readouterr().out) == {"version": 1, "passed": True}
 
 
 @pytest.mark.parametrize(

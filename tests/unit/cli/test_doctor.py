@@ -14,19 +14,20 @@ from dotcu import settings
 from dotcu.cli import doctor
 from dotcu.compile import toolchain
 from dotcu.compile.driver import Gpu
-from dotcu.compile.toolchain import Row
-from dotcu.compile.torch_build import TorchBuild
+from dotcu.compile.toolchain import ToolchainRow, TorchBuild
 
 H200 = Gpu(index=0, name="NVIDIA H200", capability=(9, 0))
-MISSING = Row(name="NVRTC", fits=False, note="none was found", remedy="pip install nvidia-cuda-nvrtc")
-USED = Row(name="NVRTC", version="13.0.88", path=Path("/lib/libnvrtc.so.13"), note="used, from pip")
+MISSING = ToolchainRow(
+    name="NVRTC", fits=False, note="none was found", remedy="pip install nvidia-cuda-nvrtc"
+)
+USED = ToolchainRow(name="NVRTC", version="13.0.88", path=Path("/lib/libnvrtc.so.13"), note="used, from pip")
 
 
 def torch(version: str = "2.13.0", cuda: tuple[int, int] | None = None) -> TorchBuild:
     return TorchBuild(version=version, cuda=cuda, hip="")
 
 
-def report(monkeypatch: pytest.MonkeyPatch, *rows: Row) -> None:
+def report(monkeypatch: pytest.MonkeyPatch, *rows: ToolchainRow) -> None:
     monkeypatch.setattr(toolchain, "report", lambda: list(rows))
 
 
@@ -41,23 +42,23 @@ def test_no_compiler_is_a_fault_with_the_line_to_type() -> None:
 
 
 def test_a_second_compiler_that_does_not_fit_is_no_fault() -> None:
-    newer = Row(name="NVRTC", version="13.5", fits=False, note="newer than torch's CUDA")
+    newer = ToolchainRow(name="NVRTC", version="13.5", fits=False, note="newer than torch's CUDA")
     assert doctor.judge(newer, [USED, newer]).state == doctor.ABSENT
 
 
 @pytest.mark.parametrize("name", toolchain.TOOLS)
 def test_a_tool_that_is_not_there_is_no_fault(name: str) -> None:
-    row = Row(name=name, fits=False)
+    row = ToolchainRow(name=name, fits=False)
     assert doctor.judge(row, [row]).state == doctor.ABSENT
 
 
 def test_a_machine_without_a_driver_lacks_nothing() -> None:
-    row = Row(name="driver", note="no NVIDIA driver")
+    row = ToolchainRow(name="driver", note="no NVIDIA driver")
     assert doctor.judge(row, [row]).state == doctor.ABSENT
 
 
 def test_a_gpu_that_no_code_can_be_made_for_is_a_fault() -> None:
-    row = Row(name="GPU 0", version="3.5", fits=False, note="no longer supported")
+    row = ToolchainRow(name="GPU 0", version="3.5", fits=False, note="no longer supported")
     assert doctor.judge(row, [row]).state == doctor.FAULT
 
 
@@ -138,7 +139,7 @@ def test_where_nothing_is_missing_the_last_line_says_where_kernels_run(
     report(monkeypatch, USED)
     doctor.command()
     assert capsys.readouterr().out.endswith("dotcu works here: kernels run in the simulator\n")
-    report(monkeypatch, USED, Row(name="GPU 0", version="9.0"))
+    report(monkeypatch, USED, ToolchainRow(name="GPU 0", version="9.0"))
     doctor.command()
     assert capsys.readouterr().out.endswith("dotcu works here: kernels run on the GPU\n")
 

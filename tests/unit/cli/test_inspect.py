@@ -155,7 +155,7 @@ def test_lines_show_source_beside_ptx_and_sass(inspect: Inspect) -> None:
 
 def test_json_is_all_that_is_printed(inspect: Inspect) -> None:
     found = json.loads(inspect("ops.py", "--arch", "sm_90", "--json").out)
-    assert found["version"] == 1
+    assert found["version"] == 2
     (kernel,) = found["kernels"]
     assert kernel["name"] == "twice"
     assert kernel["resources"]["registers"] > 0
@@ -255,7 +255,7 @@ def test_of_a_binary_it_is_told_which_gpus_run_it(inspect: Inspect) -> None:
 
 def test_of_a_binary_json_says_the_same(inspect: Inspect) -> None:
     found = json.loads(inspect(str(DATA / "lz4.fatbin"), "--json").out)
-    assert [found["version"], found["kind"], found["architectures"][0]["arch"]] == [1, "fatbin", "sm_80"]
+    assert [found["version"], found["kind"], found["architectures"][0]["arch"]] == [2, "fatbin", "sm_80"]
     assert [found["runs_on"][gpu]["how"] for gpu in ("7.5", "8.6", "9.0")] == ["no", "native", "jit"]
 
 

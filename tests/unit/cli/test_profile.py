@@ -12,7 +12,6 @@ import pytest
 
 import dotcu.profiling
 from dotcu.cli import main
-from dotcu.profiling.profiler import Wanted
 
 
 class Report:
@@ -31,9 +30,9 @@ class Report:
 def run(monkeypatch: pytest.MonkeyPatch, *words: str, counted: bool = True) -> tuple[int, list[Any]]:
     asked: list[Any] = []
 
-    def profile(*given: Any) -> Report:
+    def profile(target: str, **options: Any) -> Report:
         sys.stdout.write("imported\n")
-        asked.extend(given)
+        asked.extend([target, options])
         return Report(counted=counted)
 
     monkeypatch.setattr(dotcu.profiling, "profile", profile)
@@ -47,15 +46,16 @@ def test_the_report_is_printed_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, asked = run(monkeypatch, "ops.py:scale")
-    assert (code, asked) == (0, ["ops.py:scale", Wanted()])
+    assert (code, asked) == (0, ["ops.py:scale", {"shapes": "", "dtype": "", "device": None, "folder": None}])
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("bound by memory\n", "imported\n")
 
 
 def test_options_say_what_is_called_and_where_reports_go(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("--shapes", "2^20", "--dtype", "bfloat16", "--device", "cuda:1", "--output", "/tmp")
-    _, (_, wanted) = run(monkeypatch, "ops.py", *words)
-    assert wanted == Wanted(shapes="2^20", dtype="bfloat16", device="cuda:1", folder=Path("/tmp"))
+    _, (_, options) = run(monkeypatch, "ops.py", *words)
+    expected = {"shapes": "2^20", "dtype": "bfloat16", "device": "cuda:1", "folder": Path("/tmp")}
+    assert options == expected
 
 
 def test_without_counters_the_environment_lacks_something(monkeypatch: pytest.MonkeyPatch) -> None:

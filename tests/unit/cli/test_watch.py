@@ -56,8 +56,8 @@ def watching(folder: Path, *options: str) -> Iterator[process.Child]:
 def until(child: process.Child, words: str) -> list[str]:
     found: list[str] = []
     for _ in range(400):
-        line = child.line(120)
-        assert line is not None, (found, child.last_words())
+        line = child.read_line(120)
+        assert line is not None, (found, child.stderr_tail())
         found.append(line)
         if words in line:
             return found
@@ -67,17 +67,17 @@ def until(child: process.Child, words: str) -> list[str]:
 @pytest.mark.slow
 def test_saves_are_told_by_lines_until_ctrl_c(tmp_path: Path) -> None:
     with watching(tmp_path) as child:
-        until(child, "quick check held")
+        until(child, "quick check passed")
         (tmp_path / "scale.cu").write_text(KERNEL.replace("2 * x[i]", "2 * y[i]"))
-        told = until(child, "quick check FELL SHORT")
+        told = until(child, "quick check FAILED")
         assert any("scale.cu:4:" in line and 'identifier "y" is undefined' in line for line in told)
         (tmp_path / "scale.cu").write_text(KERNEL.replace("i < n", "i <= n"))
-        assert "out-of-bounds" in "".join(until(child, "quick check FELL SHORT"))
+        assert "out-of-bounds" in "".join(until(child, "quick check FAILED"))
         (tmp_path / "ops.py").write_text(OPS.replace("def scale(", "def scale(("))
         assert "SyntaxError" in "".join(until(child, "Error:"))
         (tmp_path / "ops.py").write_text(OPS)
         (tmp_path / "scale.cu").write_text(KERNEL)
-        assert "call/float32-s0 held after" in "".join(until(child, "quick check held"))
+        assert "call/float32-s0 passed after" in "".join(until(child, "quick check passed"))
         child._process.send_signal(signal.SIGINT)
         assert child.status() == 130
 
@@ -85,7 +85,7 @@ def test_saves_are_told_by_lines_until_ctrl_c(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_again_and_again_ends_all_that_was_started(tmp_path: Path) -> None:
     with watching(tmp_path) as child:
-        until(child, "quick check held")
+        until(child, "quick check passed")
         own = child._process.pid
         started = [pid for pid in _processes() if _parent(pid) == own]
         assert started
@@ -94,7 +94,7 @@ def test_ctrl_c_again_and_again_ends_all_that_was_started(tmp_path: Path) -> Non
             time.sleep(0.02)
         assert child.status() == 130
         assert not set(started) & set(_processes())
-        assert child.last_words() == ""
+        assert child.stderr_tail() == ""
 
 
 def _processes() -> list[int]:
@@ -121,10 +121,10 @@ def test_a_module_that_is_not_there_is_told_once() -> None:
 def test_json_is_an_event_a_line(tmp_path: Path) -> None:
     with watching(tmp_path, "--json") as child:
         found = [json.loads(line) for line in until(child, '"done"')]
-    assert {event["version"] for event in found} == {1}
+    assert {event["version"] for event in found} == {2}
     assert [event["event"] for event in found][-1] == "done"
     (checked,) = [event for event in found if event["event"] == "checked"]
-    assert checked["held"] is True
+    assert checked["passed"] is True
 
 
 def test_a_target_that_is_not_there_is_a_wrong_use(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     real = nvrtc.Nvrtc.compile
 
-    def counted(self: nvrtc.Nvrtc, request: nvrtc.Request) -> nvrtc.Reply:
+    def counted(self: nvrtc.Nvrtc, request: nvrtc.CompileRequest) -> nvrtc.CompileReply:
         calls.append(request.name)
         return real(self, request)
 

@@ -9,10 +9,24 @@ from pathlib import Path
 import pytest
 
 from dotcu import settings
-from dotcu.compile import ObjectCode, cache, read_source, source_digest, toolchain
-from dotcu.compile.options import CompileOptions
-from dotcu.compile.source import inline_source
-from dotcu.errors import CompileError, JitDisabled, KernelNotFound, SourceNotFound, ToolchainError
+from dotcu.compile import (
+    CompileOptions,
+    ObjectCode,
+    Target,
+    build_visible,
+    cache,
+    inline_source,
+    read_source,
+    toolchain,
+)
+from dotcu.errors import (
+    CompileError,
+    JitDisabled,
+    KernelNotFound,
+    SourceError,
+    SourceNotFound,
+    ToolchainError,
+)
 
 Build = Callable[..., ObjectCode]
 
@@ -106,7 +120,7 @@ def test_a_build_for_the_simulator_is_another_build(make: Build) -> None:
     )
     plain, simulated = make(text, target="compute_80"), make(text, target="compute_80", simulated=True)
     assert ("77" in plain.ptx, "78" in simulated.ptx) == (True, True)
-    assert plain.source_digest != simulated.source_digest
+    assert plain.build_digest != simulated.build_digest
 
 
 def test_what_was_compiled_is_compiled_no_more(make: Build, compiles: list[str]) -> None:
@@ -195,7 +209,7 @@ def test_the_same_bits_come_from_two_directories_and_two_caches(
     assert not other.cached
     assert one.cubin == other.cubin
     assert one.ptx == other.ptx
-    assert (one.source_digest, one.build_digest) == (other.source_digest, other.build_digest)
+    assert one.build_digest == other.build_digest
     installed = [str(folder).encode() for folder in toolchain.nvrtc().include]
     for path in [str(tmp_path).encode(), str(Path(cache.__file__).parent.parent).encode(), *installed]:
         assert path not in (one.cubin or b"")
@@ -215,9 +229,10 @@ def test_the_same_bits_come_from_two_directories_and_two_caches(
         ("nv/target", "NV_IF_TARGET(NV_PROVIDES_SM_80, (x[0] = 1;))"),
         ("cuda/std/cstdint", "x[0] = cuda::std::int64_t(3);"),
         ("cooperative_groups.h", "cooperative_groups::this_thread_block().sync();"),
-        (
+        pytest.param(
             "cub/block/block_reduce.cuh",
             "using B = cub::BlockReduce<float, 128>; __shared__ B::TempStorage t; x[0] = B(t).Sum(x[0]);",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -262,7 +277,7 @@ def test_an_instantiation_that_fails_is_named(make: Build, name: str) -> None:
     assert "__nv_name_map" not in str(error.value)
 
 
-def test_a_kernel_that_is_not_there_is_told_with_those_that_are(make: Build) -> None:
+def test_a_kernel_that_is_not_there_is_reported_with_those_that_are(make: Build) -> None:
     with pytest.raises(KernelNotFound) as error:
         make(
             "namespace a { __global__ void scale_add() {} }\n__global__ void other() {}", ["scale_ad<float>"]
@@ -275,7 +290,7 @@ def test_a_kernel_that_is_not_there_is_told_with_those_that_are(make: Build) -> 
     ]
 
 
-def test_a_variable_that_is_not_there_is_told_with_those_that_are(make: Build) -> None:
+def test_a_variable_that_is_not_there_is_reported_with_those_that_are(make: Build) -> None:
     with pytest.raises(
         KernelNotFound, match=r"no __constant__ or __device__ variable 'tabel'.*\n.*\n    table"
     ):
@@ -309,14 +324,14 @@ def test_nothing_on_disk_is_included_behind_the_keys_back(
         make('#include "mine.h"\n' + KERNEL)  # an inline source has no folder
 
 
-def test_a_header_that_cannot_be_read_is_told(make: Build, tmp_path: Path) -> None:
+def test_a_header_that_cannot_be_read_is_reported(make: Build, tmp_path: Path) -> None:
     (tmp_path / "h.h").write_bytes(b"a\0b")
     (tmp_path / "k.cu").write_text('#include "h.h"\n' + KERNEL)
     with pytest.raises(SourceNotFound, match=r"h\.h is not text"):
         make(read_source(tmp_path / "k.cu"))
 
 
-def test_an_architecture_that_the_compiler_lacks_is_told_with_those_it_has(make: Build) -> None:
+def test_an_architecture_that_the_compiler_lacks_is_reported_with_those_it_has(make: Build) -> None:
     with pytest.raises(ToolchainError, match=r"(?s)makes no code for sm_21\..*sm_90"):
         make(KERNEL, target="sm_21")
 
@@ -328,12 +343,6 @@ def test_without_jit_what_is_there_is_served_and_the_rest_refused(make: Build) -
         assert make(KERNEL).cached
         with pytest.raises(JitDisabled, match=r"not compiled for sm_90.*\(k\), and DOTCU_JIT=0"):
             make(KERNEL, target="sm_90")
-
-
-def test_the_source_digest_needs_no_compiler_and_knows_no_target(make: Build) -> None:
-    digest = source_digest(inline_source(KERNEL), options=CompileOptions(), names=["k"])
-    assert digest == make(KERNEL).source_digest == make(KERNEL, target="sm_90").source_digest
-    assert make(KERNEL).build_digest != make(KERNEL, target="sm_90").build_digest
 
 
 def test_each_build_is_one_line_in_the_log_with_its_reason(
@@ -371,7 +380,7 @@ def test_bytes_that_are_not_utf8_reach_the_compiler(make: Build, tmp_path: Path)
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\n"])
-def test_an_open_brace_is_told_at_the_users_last_line(make: Build, end: str) -> None:
+def test_an_open_brace_is_reported_at_the_users_last_line(make: Build, end: str) -> None:
     with pytest.raises(CompileError) as error:
         make("__global__ void k(int* x) {\n  *x = 1;" + end)
     message = str(error.value)
@@ -393,7 +402,7 @@ def test_a_comment_that_goes_on_at_the_end_swallows_nothing(make: Build, end: st
     assert make(f"{KERNEL}\n{end}").lowered == {"k": "_Z1kPi"}
 
 
-def test_too_much_static_shared_memory_is_told_by_kernel_and_size(make: Build) -> None:
+def test_too_much_static_shared_memory_is_reported_by_kernel_and_size(make: Build) -> None:
     body = "__shared__ float s[15000]; s[threadIdx.x] = *x; __syncthreads(); *x = s[threadIdx.x ^ 1];"
     with pytest.raises(CompileError) as error:
         make(f"namespace a {{ __global__ void k(float* x) {{ {body} }} }}", ["a::k"])
@@ -431,3 +440,46 @@ def test_host_code_is_explained_where_the_missing_header_looks_like_it(make: Bui
     assert "host" not in str(error.value)
     with pytest.raises(CompileError, match="If it is for the host"):
         make("#include <mylib/all>\n" + KERNEL)
+
+
+SOURCE = """
+template <typename T> __global__ void wide(T* x) { x[0] = 1; }
+__global__ void always(int* x) { x[0] = 1; }
+#if __CUDA_ARCH__ >= 900
+__global__ void newer(int* x) { x[0] = 1; }
+__constant__ int table[3];
+#else
+__global__ void older(int* x) { x[0] = 1; }
+#endif
+"""
+
+
+def visible(names: list[str], target: str = "sm_90", source: str = SOURCE) -> ObjectCode:
+    return build_visible(
+        inline_source(source), options=CompileOptions(), target=Target.parse(target), names=names
+    )
+
+
+@pytest.mark.parametrize(("target", "hidden"), [("sm_80", {"newer", "&table"}), ("sm_90", {"older"})])
+def test_names_that_the_preprocessor_hides_are_left_out(
+    cache_dir: Path, target: str, hidden: set[str]
+) -> None:
+    names = {"always", "newer", "older", "&table"}
+    assert set(visible(sorted(names), target).lowered) == names - hidden
+
+
+def test_what_is_hidden_costs_one_compile_more_however_much_it_is(
+    cache_dir: Path, compiles: list[str]
+) -> None:
+    visible(["always", "newer", "older", "&table"], "sm_80")
+    assert len(compiles) == 2
+
+
+def test_an_instantiation_that_is_not_possible_is_an_error(cache_dir: Path) -> None:
+    with pytest.raises(SourceError):
+        visible(["always", "wide<Missing>"])
+
+
+def test_a_fault_of_the_source_is_reported_as_such(cache_dir: Path) -> None:
+    with pytest.raises(CompileError, match="expected a"):
+        visible(["k"], source="__global__ void k(int* x) { x[0] = ; }")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dotcu.compile import Diagnostic
-from dotcu.compile.diagnostics import parse
+from dotcu.compile.diagnostics import header_hint, parse_log, undefined_first
 
 LOG = """/dotcu/k.cu(3): error: identifier "y" is undefined
   \t\tx[0] =\ty;
@@ -33,8 +33,12 @@ TEXTS = {
 FILES = {"/dotcu/k.cu": "/home/me/k.cu", "/dotcu/h.cuh": "/home/me/h.cuh"}
 
 
+def shown(name: str) -> str:
+    return FILES.get(name, name)
+
+
 def read(log: str) -> tuple[Diagnostic, ...]:
-    return parse(log, FILES, lambda name: TEXTS.get(name, ()))
+    return parse_log(log, shown, lambda name: TEXTS.get(name, ()))
 
 
 def test_each_has_file_line_column_and_severity_under_the_users_path() -> None:
@@ -66,7 +70,7 @@ def test_the_instantiation_context_names_the_users_files() -> None:
 def test_a_column_counts_characters_where_the_compiler_counts_bytes() -> None:
     texts = ["int é = z;"]
     log = '/dotcu/k.cu(1): error: identifier "z" is undefined\n  int é = z;\n           ^\n'
-    (found,) = parse(log, {}, lambda name: texts)
+    (found,) = parse_log(log, str, lambda name: texts)
     assert texts[0][found.column - 1] == "z"
 
 
@@ -75,11 +79,11 @@ def test_a_line_that_the_compiler_saw_rewritten_is_shown_as_written() -> None:
     log = (
         '/dotcu/k.cu(1): catastrophic error: bad header\n  #include "/dotcu/x.h"\n                       ^\n'
     )
-    (found,) = parse(log, {}, lambda name: texts)
+    (found,) = parse_log(log, str, lambda name: texts)
     assert (found.severity, found.source, found.column) == ("error", '#include "x.h"', 10)
 
 
-def test_what_the_assembler_says_is_kept() -> None:
+def test_the_assemblers_output_stays() -> None:
     log = (
         "ptxas warning : Registers are spilled to local memory in function 'k', 8 bytes spill stores\n"
         "ptxas application ptx input, line 28; error   : Not a name of any known instruction: 'bogus'\n"
@@ -108,12 +112,12 @@ def test_an_error_of_the_assembler_is_read_wherever_it_starts() -> None:
     )
 
 
-def test_what_stands_after_the_users_last_line_is_told_of_the_end_of_the_file() -> None:
+def test_what_stands_after_the_users_last_line_is_reported_at_the_end_of_the_file() -> None:
     log = """/dotcu/k.cu(4): error: expected a "{"
   template <typename F> __global__ void __dotcu_probe() {}
   ^
 """
-    (found,) = parse(log, FILES, lambda name: ["int f()", ""])
+    (found,) = parse_log(log, shown, lambda name: ["int f()", ""])
     assert str(found).splitlines() == [
         '/home/me/k.cu:1:8: error: expected a "{", at the end of the file',
         "    int f()",
@@ -127,14 +131,14 @@ def test_an_error_at_the_end_of_the_source_is_read_with_the_note_that_goes_with_
   void f() {
            ^
 """
-    (found,) = parse(log, FILES, lambda name: ["void f() {", "  g();"], main="/dotcu/k.cu")
+    (found,) = parse_log(log, shown, lambda name: ["void f() {", "  g();"], main="/dotcu/k.cu")
     assert (found.file, found.line, found.column) == ("/home/me/k.cu", 2, 7)
     assert found.message == 'expected a "}", at the end of the file'
     assert found.notes == ('to match this "{", at line 1 of /home/me/k.cu: void f() {',)
 
 
 def test_an_error_at_the_end_of_a_source_without_text_has_no_line() -> None:
-    (found,) = parse("At end of source: error #7: bad\n", FILES, lambda name: [], main="/dotcu/k.cu")
+    (found,) = parse_log("At end of source: error #7: bad\n", shown, lambda name: [], main="/dotcu/k.cu")
     assert str(found) == "/home/me/k.cu: error: bad [#7], at the end of the file"
 
 
@@ -156,3 +160,39 @@ def test_of_a_long_line_what_is_around_the_caret_is_shown(column: int) -> None:
 def test_a_long_line_without_a_caret_is_cut() -> None:
     text = Diagnostic(severity="error", file="k.cu", line=1, column=0, message="bad", source="x" * 500)
     assert str(text).splitlines()[1:] == ["    " + "x" * 160 + " ..."]
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("int64_t", "<cstdint>"),
+        ("UINT32_MAX", "<cstdint>"),
+        ("INT_MAX", "<climits>"),
+        ("FLT_MAX", "<cfloat>"),
+        ("M_PI", "<cmath>"),
+        ("half2", "<cuda_fp16.h>"),
+        ("__float2half_rn", "<cuda_fp16.h>"),
+        ("__nv_bfloat16", "<cuda_bf16.h>"),
+        ("__nv_fp8_e4m3", "<cuda_fp8.h>"),
+        ("cooperative_groups", "<cooperative_groups.h>"),
+        ("nvcuda", "<mma.h>"),
+        ("cudaGridDependencySynchronize", "<cuda_runtime.h>"),
+    ],
+)
+def test_a_known_name_has_its_header(name: str, header: str) -> None:
+    assert header_hint(f'identifier "{name}" is undefined') == f"{name} comes with: #include {header}"
+
+
+def test_a_member_of_a_namespace_has_its_header() -> None:
+    assert "#include <cstdint>" in header_hint('namespace "std" has no member "uint8_t"')
+
+
+@pytest.mark.parametrize("message", ['identifier "my_half" is undefined', 'expected a ";"'])
+def test_another_message_has_no_hint(message: str) -> None:
+    assert header_hint(message) == ""
+
+
+def test_unknown_names_come_first_and_those_with_a_header_before_them() -> None:
+    messages = ['expected a ";"', 'identifier "x" is undefined', 'identifier "half" is undefined', "bad"]
+    errors = [Diagnostic(severity="error", file="", line=0, column=0, message=text) for text in messages]
+    assert [messages.index(error.message) for error in undefined_first(errors)] == [2, 1, 0, 3]

@@ -59,8 +59,23 @@ def test_options_are_values() -> None:
         ("--pre-include=x.h", "#include"),
         ("-arch=sm_80", "module.compile"),
         ("-std=c++20", "std="),
-        ("-pch", "dotcu keeps"),
-        ("-rdc=true", "one source file"),
+        ("-pch", "dotcu caches"),
+        ("--create-pch=k.pch", "dotcu caches"),
+        ("-use-pch=k.pch", "dotcu caches"),
+        *(
+            (option, "one source file")
+            for option in (
+                "-rdc=true",
+                "--relocatable-device-code=true",
+                "-dc",
+                "--device-c",
+                "-dlto",
+                "--dlink-time-opt",
+                "--gen-opt-lto",
+            )
+        ),
+        ("--optix-ir", "machine code and PTX"),
+        ("--fdevice-time-trace=trace.json", "dotcu -v"),
     ],
 )
 def test_an_option_that_would_go_behind_the_keys_back_is_refused_with_another_way(
@@ -68,6 +83,13 @@ def test_an_option_that_would_go_behind_the_keys_back_is_refused_with_another_wa
 ) -> None:
     with pytest.raises(UsageError, match=instead):
         CompileOptions(options=(option,))
+
+
+@pytest.mark.parametrize(
+    "option", ["-rdc=false", "--relocatable-device-code=false", "--device-w", "-fmad=false"]
+)
+def test_an_option_that_leaves_whole_code_is_passed_on(option: str) -> None:
+    assert option in arguments(CompileOptions(options=(option,)), SM)
 
 
 def test_a_macro_whose_name_is_none_is_refused() -> None:

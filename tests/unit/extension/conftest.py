@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.extension.torch_parts import TorchParts
+from dotcu.extension.tools import TorchInstall
 from native_projects import Fake, Project, write_fake
 
 
@@ -16,12 +16,12 @@ def fake(tmp_path: Path) -> Fake:
 
 
 @pytest.fixture
-def torch_parts(tmp_path: Path) -> TorchParts:
-    return TorchParts(version="2.13.0", cuda=None, folder=tmp_path / "torch", identity="torch 2.13.0")
+def torch_parts(tmp_path: Path) -> TorchInstall:
+    return TorchInstall(version="2.13.0", cuda=None, folder=tmp_path / "torch", identity="torch 2.13.0")
 
 
 @pytest.fixture
-def project(tmp_path: Path, cache_dir: Path, fake: Fake, torch_parts: TorchParts) -> Project:
+def project(tmp_path: Path, cache_dir: Path, fake: Fake, torch_parts: TorchInstall) -> Project:
     folder = tmp_path / "project"
     folder.mkdir()
     return Project(folder=folder, fake=fake, torch=torch_parts)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dotcu.extension.dependencies import Dependencies, gather, read
+from dotcu.extension.dependencies import Dependencies, gather, read_depfile
 
 
 def test_a_depfile_is_read_with_its_escapes() -> None:
     text = "out/a.o: a.cpp \\\n  /x/one.h /x/with\\ blank.h \\\n  /x/dollar$$.h /x/hash\\#.h\n"
-    assert read(text) == ("a.cpp", "/x/one.h", "/x/with blank.h", "/x/dollar$.h", "/x/hash#.h")
+    assert read_depfile(text) == ("a.cpp", "/x/one.h", "/x/with blank.h", "/x/dollar$.h", "/x/hash#.h")
 
 
 def test_a_depfile_of_nvcc_is_read() -> None:
-    assert read("main.o : main.cu \\\n    /x/cuda_runtime.h\n") == ("main.cu", "/x/cuda_runtime.h")
+    assert read_depfile("main.o : main.cu \\\n    /x/cuda_runtime.h\n") == ("main.cu", "/x/cuda_runtime.h")
 
 
 def test_the_rules_that_follow_the_first_are_no_dependencies() -> None:
-    assert read("a.o: a.cpp b.h\n\nb.h:\n") == ("a.cpp", "b.h")
+    assert read_depfile("a.o: a.cpp b.h\n\nb.h:\n") == ("a.cpp", "b.h")
 
 
 def gathered(tmp_path: Path) -> Dependencies:

@@ -63,7 +63,7 @@ def test_nvcc_takes_no_launcher_for_the_host_compiler() -> None:
     assert tools.HostCompiler(words=words, version="g++", identity="").program == "/usr/bin/g++"
 
 
-def test_two_versions_of_a_compiler_are_told_apart(tmp_path: Path) -> None:
+def test_two_versions_of_a_compiler_are_distinguished(tmp_path: Path) -> None:
     first, second = write_fake(tmp_path / "a"), write_fake(tmp_path / "b", version="1.1")
     assert first.compiler().identity != second.compiler().identity
 
@@ -81,7 +81,7 @@ def test_pips_nvcc_comes_before_that_of_cuda_home(tmp_path: Path) -> None:
         assert tools.nvcc(None).path == pip / "bin" / "nvcc"
 
 
-def test_an_nvcc_of_another_major_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_an_nvcc_of_another_major_is_skipped_and_reported(tmp_path: Path) -> None:
     toolkit(tmp_path / "site" / "nvidia" / "cu13")
     with settings.override(cuda_home=toolkit(tmp_path / "cuda", "12.8")):
         assert tools.nvcc((12, 6)).version == (12, 8)
@@ -105,7 +105,7 @@ def test_under_cuda_12_the_toolkit_is_named_since_pip_has_no_nvcc() -> None:
         tools.nvcc((12, 8))
 
 
-def test_an_nvcc_that_lacks_its_parts_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_an_nvcc_that_lacks_its_parts_is_skipped_and_reported(tmp_path: Path) -> None:
     home = toolkit(tmp_path / "cuda", whole=False)
     with settings.override(cuda_home=home), pytest.raises(ToolchainError, match="nvidia-nvvm"):
         tools.nvcc(None)

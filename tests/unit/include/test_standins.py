@@ -31,24 +31,21 @@ def test_a_stand_in_compiles_alone_and_twice(name: str) -> None:
     assert warnings_of(f"#include <{name}>\n#include <{name}>\n") == []
 
 
+CUDA_HEADERS = (
+    "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_pipeline.h", "cuda/std/cstdint", "cuda/std/cfloat",
+    "cuda/std/cstddef", "cuda/std/limits", "cuda/std/type_traits",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "header",
-    [
-        "cuda_fp16.h",
-        "cuda_bf16.h",
-        "cuda_fp8.h",
-        "cuda_pipeline.h",
-        "cuda/std/cstdint",
-        "cuda/std/cfloat",
-        "cuda/std/cstddef",
-        "cuda/std/limits",
-        "cuda/std/type_traits",
-    ],
+    "headers",
+    [CUDA_HEADERS, *(pytest.param((name,), marks=pytest.mark.slow) for name in CUDA_HEADERS)],
+    ids=" ".join,
 )
-def test_the_stand_ins_clash_with_no_header_of_cuda_before_or_after_them(header: str) -> None:
-    other = f"#include <{header}>\n"
-    assert warnings_of(EVERY_STANDIN + other) == []
-    assert warnings_of(other + EVERY_STANDIN) == []
+def test_the_stand_ins_clash_with_no_header_of_cuda_before_or_after_them(headers: tuple[str, ...]) -> None:
+    others = "".join(f"#include <{header}>\n" for header in headers)
+    assert warnings_of(EVERY_STANDIN + others) == []
+    assert warnings_of(others + EVERY_STANDIN) == []
 
 
 def test_the_stand_in_for_cmath_takes_the_infinity_that_cuda_std_cmath_defined() -> None:

@@ -91,6 +91,7 @@ def test_code_for_a_gpu_checks_nothing() -> None:
     assert "__dotcu_index_error" not in built.ptx
 
 
+@pytest.mark.slow
 def test_the_same_file_compiles_under_nvcc(tmp_path: Path) -> None:
     nvcc = process.find("nvcc")
     if nvcc is None:

@@ -51,7 +51,7 @@ def test_floats_are_rounded_as_torch_rounds_them(dtype: torch.dtype, device: tor
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the fault ends the process's context")
-def test_a_vector_at_another_address_is_told_by_its_line() -> None:
+def test_a_vector_at_another_address_is_reported_by_its_line() -> None:
     x, out = torch.ones(12), torch.zeros(8)
     with pytest.raises(FindingError, match=r"vectors\.cu:12: misaligned read of 16 bytes"):
         kernels.copy_vectors[torch.float32, 4](x[1:], out, 2, grid=1, block=32)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.kernel import cuda
+from dotcu.kernel.driver import cuda
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from dotcu.errors import ArgumentError, LaunchConfigError
-from dotcu.kernel import Module, cuda, load_inline, simulate
-from dotcu.kernel.context import Place, entering
+from dotcu.kernel import Module, load_inline, simulate
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.scope import LaunchPolicy, entering_scope
 
 SOURCE = """
 __global__ void tile(float* x) {
@@ -53,18 +54,18 @@ def test_occupancy_follows_block_and_shared_memory(kernels: Module) -> None:
         assert kernels.tile.occupancy(32) == 16
 
 
-@pytest.mark.parametrize("place", [Place.BODY, Place.SKIP])
+@pytest.mark.parametrize("place", [LaunchPolicy.BODY, LaunchPolicy.SKIP])
 def test_a_body_on_cpu_tensors_starts_no_cuda_to_ask_for_the_occupancy(
-    kernels: Module, place: Place, monkeypatch: pytest.MonkeyPatch
+    kernels: Module, place: LaunchPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(cuda, "available", lambda: pytest.fail("torch was asked for a GPU"))
-    with entering(place, operator="ns::tile"):
+    with entering_scope(place, operator="ns::tile"):
         assert kernels.tile.occupancy(1024) == 2, "as on the GPU that the simulator stands for"
 
 
 def test_occupancy_is_the_same_where_only_shapes_are_asked_for(kernels: Module) -> None:
-    with entering(Place.SKIP):
+    with entering_scope(LaunchPolicy.SKIP):
         skipped = kernels.tile.occupancy(256)
     assert skipped == kernels.tile.occupancy(256)
 

@@ -16,7 +16,7 @@ from dotcu.errors import (
     UnsupportedInstruction,
 )
 from dotcu.kernel import Module, load_inline, simulate, strided
-from dotcu.kernel.context import Place, entering
+from dotcu.kernel.scope import LaunchPolicy, entering_scope
 
 SOURCE = """
 #include <dotcu/tensor.cuh>
@@ -233,7 +233,7 @@ def test_inference_tensors_can_be_written(kernels: Module, device: torch.device)
 
 def test_where_only_shapes_are_asked_for_nothing_is_looked_at(device: torch.device) -> None:
     broken = load_inline("__global__ void k(float* x) { syntax error }")
-    with entering(Place.SKIP, operator="ns::k"):
+    with entering_scope(LaunchPolicy.SKIP, operator="ns::k"):
         broken.k(object(), "too many", grid=object(), block=None)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 import dotcu
 from dotcu.errors import CompileError, FindingError, HostCodeError
 
-FOLDER = Path(__file__).parent.parent / "compile" / "mixed"
+FOLDER = Path(__file__).parent.parent / "compile" / "host_split" / "mixed"
 KERNELS = {
     "adamw": ["adamw_kernel2"],
     "encoder_forward": ["encoder_forward_kernel2", "encoder_forward_kernel3"],

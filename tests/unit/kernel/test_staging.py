@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -16,15 +16,27 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import roads
 from dotcu import settings
 from dotcu.compile import Target
-from dotcu.errors import DotcuError
-from dotcu.kernel import context, layout, load_inline, native, recent
-from dotcu.kernel.arguments import Packed, Plan, pack, require_device, strided, tensors
-from dotcu.kernel.config import KernelNeeds, LaunchConfig, require_fit
-from dotcu.kernel.occupancy import limits
-from dotcu.kernel.recent import Shown
-from dotcu.kernel.staging import Stages, _launcher
-from dotcu.kernel.tensors import count_writes
-from dotcu.kernel.tracing import require_seen
+from dotcu.errors import DotcuError, LaunchConfigError
+from dotcu.kernel import load_inline, native
+from dotcu.kernel.arguments.pack import (
+    Packed,
+    PackingPlan,
+    count_writes,
+    pack,
+    require_one_device,
+    strided,
+    tensors_in,
+)
+from dotcu.kernel.config import LIMITS, ArchLimits, KernelNeeds, LaunchConfig, limits, require_fit
+from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, use_native_record
+from dotcu.kernel.scope import (
+    LaunchPolicy,
+    entering_scope,
+    listening_for_kernels,
+    require_seen,
+    watching_launches,
+)
+from dotcu.kernel.staging import Stages, _launcher, smem_range
 from fake_launch import Config
 
 CPU = torch.device("cpu")
@@ -85,11 +97,11 @@ def driver() -> Iterator[Driver]:
     if native.missing():
         pytest.skip(native.missing())
     made = Driver()
-    values = native._found().values | layout.in_a_calm_thread(lambda: layout.plain_keys(CPU))
+    values = native.torch_layout() | native.in_new_thread(lambda: native.plain_keys(CPU))
     for name, function in made.functions.items():
         values[name] = ctypes.cast(function, ctypes.c_void_p).value
     native.library().configure(values)
-    native._hold()
+    native.follow_observers()
     yield made
     native._prepared.clear()
     if torch.cuda.is_available():
@@ -97,7 +109,7 @@ def driver() -> Iterator[Driver]:
 
 
 @pytest.fixture(scope="module")
-def plans() -> dict[str, Plan]:
+def plans() -> dict[str, PackingPlan]:
     module = load_inline(roads.SOURCE)
     code = module.echo.unit.code(Target.parse("compute_80"), simulated=True)
     return {name: code.plan(name) for name in ("echo", "rows")}
@@ -110,7 +122,9 @@ class Road:
         shapes: Block, shared memory, cluster of each stage.
     """
 
-    def __init__(self, driver: Driver, plan: Plan, shapes: list[tuple[Any, ...]] | None = None) -> None:
+    def __init__(
+        self, driver: Driver, plan: PackingPlan, shapes: list[tuple[Any, ...]] | None = None
+    ) -> None:
         self.plan, self.driver, self.stages = plan, driver, Stages()
         driver.sizes = tuple(parameter.size for parameter in plan.signature.parameters)
         self.launcher = _launcher(plan)
@@ -120,12 +134,18 @@ class Road:
             self.stage(block, smem_bytes, cluster)
 
     def stage(self, block: Any, smem_bytes: int = 0, cluster: Any = None, most_blocks: int = 0) -> None:
-        config = LaunchConfig(grid=(1, 1, 1), block=block, smem_bytes=smem_bytes, cluster=cluster)
-        none = (0, 0, 0)
-        key = (block, smem_bytes, cluster or none, False, False, self.index)
-        shown = Shown("echo", config, 0)
+        config = LaunchConfig(
+            grid=(1, 1, 1), block=block, smem_bytes=smem_bytes, cluster=cluster, cooperative=most_blocks > 0
+        )
         self.launcher.stage(
-            key, FUNCTION, CONTEXT, most_blocks, cluster or (1, 1, 1), cluster or none, False, False, shown
+            (block, cluster or (0, 0, 0), config.cooperative, False, self.index),
+            smem_range(config, NEEDS, ARCH),
+            FUNCTION,
+            CONTEXT,
+            most_blocks,
+            cluster or (1, 1, 1),
+            False,
+            LaunchLabel("", "echo", config, 0),
         )
 
     def native(self, args: list[Any], config: dict[str, Any]) -> bool:
@@ -144,11 +164,11 @@ class Road:
 
     def python(self, args: list[Any], config: dict[str, Any]) -> tuple[LaunchConfig, Packed]:
         """What Python makes of it; raises where it does not fit."""
-        require_seen("echo", tensors(args))
+        require_seen("echo", tensors_in(args))
         shape = (config["block"], config.get("smem_bytes", 0), config.get("cluster"))
         flags = (bool(config.get("cooperative", False)), bool(config.get("programmatic", False)))
         read = self.stages.config("echo", config["grid"], (*shape, *flags))
-        require_device(self.plan, args)
+        require_one_device(self.plan, args, tensors_in(args))
         require_fit("echo", read, NEEDS, ARCH, multiprocessors=132)
         packed = pack(self.plan, args, lambda tensor, name, writable: tensor.data_ptr(), lambda *_: b"")
         return read, packed
@@ -158,14 +178,14 @@ def _index_of_cpu() -> int:
     index = ctypes.c_int32()
     tensor = torch.empty(0)
     library = ctypes.CDLL(torch._C.__file__)
-    place = native._found().values["impl"]
+    place = native.torch_layout()["impl"]
     library.aoti_torch_get_device_index(ctypes.c_void_p(id(tensor) + place), ctypes.byref(index))
     return index.value
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_native_code_launches_python_would_launch_the_same(
-    driver: Driver, plans: dict[str, Plan], seed: int
+    driver: Driver, plans: dict[str, PackingPlan], seed: int
 ) -> None:
     agree(driver, plans["echo"], seed, calls=250)
 
@@ -173,12 +193,12 @@ def test_what_native_code_launches_python_would_launch_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 150))
 def test_the_roads_agree_on_a_hundred_thousand_launches(
-    driver: Driver, plans: dict[str, Plan], seed: int
+    driver: Driver, plans: dict[str, PackingPlan], seed: int
 ) -> None:
     agree(driver, plans["echo"], seed, calls=2000)
 
 
-def agree(driver: Driver, plan: Plan, seed: int, calls: int) -> None:
+def agree(driver: Driver, plan: PackingPlan, seed: int, calls: int) -> None:
     drawer, road = roads.Drawer(seed, "cpu"), Road(driver, plan)
     out = torch.zeros(roads.ECHO_BYTES, dtype=torch.uint8)
     taken = 0
@@ -208,7 +228,7 @@ def agree(driver: Driver, plan: Plan, seed: int, calls: int) -> None:
 
 
 def _versions(args: list[Any]) -> list[int]:
-    return [tensor._version for tensor in tensors(args) if not tensor.is_inference()]
+    return [tensor._version for tensor in tensors_in(args) if not tensor.is_inference()]
 
 
 def _difference(after: list[int], before: list[int]) -> list[int]:
@@ -216,13 +236,15 @@ def _difference(after: list[int], before: list[int]) -> list[int]:
 
 
 def _may_be_left(args: list[Any], config: dict[str, Any]) -> bool:
-    """Whether native code may leave to Python what Python takes: other flags, a device, another shape."""
+    """Return whether native code may leave to Python what Python takes: flags, a device, a cluster."""
     flags = [config.get(name, False) for name in ("cooperative", "programmatic")]
-    shape = config.get("smem_bytes", 0), config.get("cluster")
-    return any(flag is not False for flag in flags) or config.get("device") is not None or shape != (0, None)
+    others = [config.get(name) for name in ("device", "cluster")]
+    return any(flag is not False for flag in flags) or any(other is not None for other in others)
 
 
-def test_a_strided_tensor_takes_the_place_of_its_strides(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_a_strided_tensor_takes_the_place_of_its_strides(
+    driver: Driver, plans: dict[str, PackingPlan]
+) -> None:
     road, x = Road(driver, plans["rows"]), torch.ones(4, 6).t()
     out = torch.zeros(64, dtype=torch.uint8)
     args, config = [out, strided(x), 5], {"grid": 1, "block": 32}
@@ -233,18 +255,19 @@ def test_a_strided_tensor_takes_the_place_of_its_strides(driver: Driver, plans: 
 
 
 def test_a_launch_counts_its_writes_and_is_among_the_last_ones(
-    driver: Driver, plans: dict[str, Plan]
+    driver: Driver, plans: dict[str, PackingPlan]
 ) -> None:
     road = Road(driver, plans["rows"])
-    recent.note_by(native.library())
+    use_native_record(native.library())
     out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
-    with context.entering(context.Place.BODY, operator="tests::rows"):
-        assert road.native([out, x, 1, 2, 3], {"grid": (3, 2), "block": 64})
+    with entering_scope(LaunchPolicy.BODY, operator="tests::rows"):
+        assert road.native([out, x, 1, 2, 3], {"grid": (3, 2), "block": 64, "smem_bytes": 48})
     assert (out._version, x._version) == (1, 0)
-    assert str(recent.launches()[0]) == "echo of tests::rows on cuda:0 with grid=(3, 2, 1), block=(64, 1, 1)"
+    config = "grid=(3, 2, 1), block=(64, 1, 1), smem_bytes=48"
+    assert str(recent_launches()[0]) == f"echo of tests::rows on cuda:0 with {config}"
 
 
-def test_an_empty_grid_launches_nothing(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_an_empty_grid_launches_nothing(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road = Road(driver, plans["rows"])
     out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
     assert road.native([out, x, 1, 2, 3], {"grid": (0, 3), "block": 64})
@@ -253,19 +276,24 @@ def test_an_empty_grid_launches_nothing(driver: Driver, plans: dict[str, Plan]) 
     assert out._version == 0
 
 
-def test_what_the_driver_refuses_is_an_error_with_the_launch(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_what_the_driver_refuses_is_an_error_with_the_launch(
+    driver: Driver, plans: dict[str, PackingPlan]
+) -> None:
     pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     road = Road(driver, plans["rows"])
     driver.status = 99_999  # of no driver: to explain one takes a driver
     out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
     with pytest.raises(
-        DotcuError, match=r"Launching echo on cuda:0 with grid=\(2, 1, 1\), block=\(64, 1, 1\)"
+        DotcuError,
+        match=r"Launching echo on cuda:0 with grid=\(2, 1, 1\), block=\(64, 1, 1\), smem_bytes=48 ",
     ):
-        road.native([out, x, 1, 2, 3], {"grid": 2, "block": 64})
+        road.native([out, x, 1, 2, 3], {"grid": 2, "block": 64, "smem_bytes": 48})
     assert out._version == 0
 
 
-def test_a_thread_without_the_context_enters_and_leaves_it(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_a_thread_without_the_context_enters_and_leaves_it(
+    driver: Driver, plans: dict[str, PackingPlan]
+) -> None:
     road = Road(driver, plans["rows"])
     driver.current = 0
     out, x = torch.zeros(64, dtype=torch.uint8), torch.ones(8)
@@ -274,14 +302,54 @@ def test_a_thread_without_the_context_enters_and_leaves_it(driver: Driver, plans
     assert not driver.stack
 
 
-def test_a_cluster_and_a_cooperative_grid_keep_their_limits(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_a_cluster_and_a_cooperative_grid_keep_their_limits(
+    driver: Driver, plans: dict[str, PackingPlan]
+) -> None:
     road = Road(driver, plans["rows"], [((64, 1, 1), 0, (2, 1, 1))])
     road.stage((128, 1, 1), most_blocks=10)
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     assert road.native(args, {"grid": 4, "block": 64, "cluster": 2})
     assert not road.native(args, {"grid": 5, "block": 64, "cluster": 2})
-    assert road.native(args, {"grid": 10, "block": 128})
-    assert not road.native(args, {"grid": 11, "block": 128})
+    cooperative = {"block": 128, "cooperative": True}
+    assert road.native(args, {"grid": 10, **cooperative})
+    assert not road.native(args, {"grid": 11, **cooperative})
+    assert not road.native(args, {"grid": 10, **cooperative, "smem_bytes": 16})  # fewer blocks may fit
+
+
+def test_one_stage_takes_every_size_of_shared_memory_up_to_the_limit(
+    driver: Driver, plans: dict[str, PackingPlan]
+) -> None:
+    road = Road(driver, plans["rows"], [((64, 1, 1), 1024, None)])
+    args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
+    sizes = [0, 16, 1024, 49153, ARCH.smem_block_bytes]
+    for smem_bytes in sizes:
+        assert road.native(args, {"grid": 1, "block": 64, "smem_bytes": smem_bytes})
+    assert [smem_bytes for _, _, smem_bytes, _ in driver.launches] == sizes
+    for smem_bytes in (-1, ARCH.smem_block_bytes + 1, 1 << 32, 1 << 63):
+        assert not road.native(args, {"grid": 1, "block": 64, "smem_bytes": smem_bytes})
+    assert len(driver.launches) == len(sizes)
+
+
+@pytest.mark.parametrize("arch", LIMITS.values(), ids=lambda arch: str(arch.capability))
+def test_a_block_with_the_most_shared_memory_fits_where_a_block_without_fits(arch: ArchLimits) -> None:
+    for threads in (32, 1024):
+        for registers in (32, 255):
+            needs = KernelNeeds(registers=registers, static_smem_bytes=100)
+            config = LaunchConfig(grid=(1, 1, 1), block=(threads, 1, 1))
+            least, most = smem_range(config, needs, arch)
+            verdicts = [
+                _refusal(replace(config, smem_bytes=size), needs, arch) for size in (least, most, most + 1)
+            ]
+            assert verdicts[0] == verdicts[1]
+            assert "bytes of shared memory per block" in verdicts[2]
+
+
+def _refusal(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> str:
+    try:
+        require_fit("k", config, needs, arch, multiprocessors=1)
+    except LaunchConfigError as error:
+        return str(error)
+    return ""
 
 
 class _Mode(TorchDispatchMode):
@@ -289,7 +357,7 @@ class _Mode(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road = Road(driver, plans["rows"])
     out, x, config = torch.zeros(64, dtype=torch.uint8), torch.ones(8), {"grid": 1, "block": 64}
     args = [out, x, 1, 2, 3]
@@ -300,12 +368,12 @@ def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[
     assert taken()
     with _Mode():
         assert not taken()
-    with context.watching(), context.listening(lambda intended: None):
+    with watching_launches(), listening_for_kernels(lambda intended: None):
         assert not taken()
     with torch.profiler.profile():
         assert not taken()
-    for place in (context.Place.SKIP, context.Place.REFUSE):
-        with context.entering(place):
+    for place in (LaunchPolicy.SKIP, LaunchPolicy.REFUSE):
+        with entering_scope(place):
             assert not taken()
     with settings.override(launch_blocking=True):
         assert not taken()
@@ -319,18 +387,18 @@ def test_what_must_see_a_launch_leaves_it_to_python(driver: Driver, plans: dict[
 
 
 def test_a_tensor_that_requires_a_gradient_is_refused_outside_an_operator_alone(
-    driver: Driver, plans: dict[str, Plan]
+    driver: Driver, plans: dict[str, PackingPlan]
 ) -> None:
     road, config = Road(driver, plans["rows"]), {"grid": 1, "block": 64}
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8, requires_grad=True), 1, 2, 3]
     assert not road.native(args, config)
     with torch.no_grad():
         assert road.native(args, config)
-    with context.entering(context.Place.BODY):
+    with entering_scope(LaunchPolicy.BODY):
         assert road.native(args, config)
 
 
-def test_threads_launch_at_once(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_threads_launch_at_once(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road = Road(driver, plans["rows"])
     wrong: list[Any] = []
 
@@ -353,7 +421,7 @@ def test_threads_launch_at_once(driver: Driver, plans: dict[str, Plan]) -> None:
     assert all(number == given for number, given in found)
 
 
-def test_forgotten_stages_are_prepared_anew(driver: Driver, plans: dict[str, Plan]) -> None:
+def test_forgotten_stages_are_prepared_anew(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road, config = Road(driver, plans["rows"]), {"grid": 1, "block": 64}
     args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
     assert road.native(args, config)

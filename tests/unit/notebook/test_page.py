@@ -13,7 +13,7 @@ from rich.text import Text
 
 import bench_reports
 import reports
-from dotcu.notebook import markup
+from dotcu.notebook import page
 from dotcu.report_base import Report
 
 
@@ -24,7 +24,7 @@ def words(page: str) -> list[str]:
 
 
 CHECKED = reports.report(
-    reports.held("numerics", cases=2), reports.short("written", reason="<b>not</b> & 'whole'")
+    reports.passed("numerics", cases=2), reports.failed("written", reason="<b>not</b> & 'whole'")
 )
 MEASURED = bench_reports.report(*bench_reports.sweep(exponents=(10, 14)))
 ONE_SIZE = bench_reports.report(*bench_reports.sweep(exponents=(10,)))
@@ -50,9 +50,9 @@ def test_a_report_is_one_element_that_loads_nothing() -> None:
     assert "http" not in page
 
 
-def test_a_shortfall_is_red_and_what_held_is_green() -> None:
-    assert '<b><span class="red">FELL SHORT' in CHECKED._repr_html_()
-    assert '<b><span class="green">held' in reports.report(reports.held("numerics"))._repr_html_()
+def test_a_failure_is_red_and_what_passed_is_green() -> None:
+    assert '<b><span class="red">FAILED' in CHECKED._repr_html_()
+    assert '<b><span class="green">passed' in reports.report(reports.passed("numerics"))._repr_html_()
 
 
 def test_figures_stand_in_cells_of_their_own_on_the_right() -> None:
@@ -65,14 +65,14 @@ def test_what_markup_does_not_know_is_shown_as_its_lines() -> None:
         def __rich_console__(self, console: object, options: object) -> list[str]:
             return ["a < b"]
 
-    assert markup.render(Group(Odd(), Text("x", style="bold"))) == "<pre>a &lt; b</pre><div><b>x</b></div>"
+    assert page.render(Group(Odd(), Text("x", style="bold"))) == "<pre>a &lt; b</pre><div><b>x</b></div>"
 
 
 def test_a_table_has_its_head_and_its_sides() -> None:
     table = Table("name", "µs")
     table.columns[1].justify = "right"
     table.add_row("a<b", Text("1.5", style="dim"))
-    assert markup.render(table) == (
+    assert page.render(table) == (
         '<table><tr><th>name</th><th class="right">µs</th></tr>'
         '<tr><td>a&lt;b</td><td class="right"><span class="dim">1.5</span></td></tr></table>'
     )

@@ -170,7 +170,7 @@ def test_an_overload_that_is_not_there() -> None:
         ("view(Tensor(a) x) -> Tensor(a)", "a view of an argument"),
         ("make(int n) -> Tensor", "takes no tensor"),
         ("nothing(Tensor x) -> ()", "returns nothing and writes nothing"),
-        ("both(Tensor(a!) x) -> (Tensor(a!), Tensor)", "both what it wrote and new tensors"),
+        ("both(Tensor(a!) x) -> (Tensor(a!), Tensor)", "both written arguments and new tensors"),
     ],
 )
 def test_a_schema_whose_calls_cannot_be_compared(schema: str, why: str) -> None:
@@ -207,7 +207,7 @@ def test_help_tells_of_both_uses() -> None:
     text = pydoc.render_doc(dotcu.op, renderer=pydoc.plaintext)
     assert "Make a torch operator of a function" in text
     assert " existing(" in text
-    assert "Take an operator that a library has registered" in text
+    assert "Describe an operator that a library has registered" in text
     assert next(iter(inspect.signature(dotcu.op).parameters)) == "name"
 
 

@@ -8,6 +8,7 @@ import math
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors, settings
+from dotcu.checking.target import resolve
 from dotcu.gallery.add.op import add
 
 SOURCE = """
@@ -638,6 +640,29 @@ class TestDeclarations:
                 return a.clone()
 
         assert str(caught.value).count("test_operator.py:") == 2
+
+    def test_two_files_of_one_name_may_not_define_one_operator(self, tmp_path: Path) -> None:
+        source = (
+            "import dotcu\nfrom torch import Tensor\n\n"
+            '@dotcu.op("operator_test::in_ops")\ndef in_ops(a: Tensor) -> Tensor:\n    return a.clone()\n'
+        )
+        for folder in ("first", "second"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "ops.py").write_text(source)
+        first = str(tmp_path / "first" / "ops.py")
+        assert resolve(first)[0][0] == resolve(first)[0][0] == "in_ops", "a file may be loaded again"
+        with pytest.raises(errors.DuplicateOperator, match=r"first/ops\.py:4(.|\n)*second/ops\.py:4"):
+            resolve(str(tmp_path / "second" / "ops.py"))
+
+    def test_a_notebooks_cell_that_runs_again_replaces_its_operator(self) -> None:
+        names = {"__name__": "__main__", "dotcu": dotcu, "Tensor": Tensor}
+        for number in (1, 2):
+            source = (
+                '@dotcu.op("operator_test::in_cell")\n'
+                f"def in_cell(a: Tensor) -> Tensor:\n    return a * {number}\n"
+            )
+            exec(compile(source, f"/tmp/ipykernel_1/{number}.py", "exec"), names)
+        assert names["in_cell"](torch.ones(1)).item() == 2
 
     def test_another_librarys_operator_may_not_be_taken(self) -> None:
         library = torch.library.Library("operator_test", "FRAGMENT")

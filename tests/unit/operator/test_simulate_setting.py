@@ -11,9 +11,9 @@ import pytest
 SCRIPT = """
 import torch, dotcu
 from dotcu.gallery.square.op import square
-from dotcu.kernel.context import watching
+from dotcu.kernel.scope import watching_launches
 
-with watching() as launches:
+with watching_launches() as launches:
     assert square(torch.ones(3)).tolist() == [1.0] * 3
 print([launch.where for launch in launches], "simulator" in repr(square))
 """

@@ -13,7 +13,7 @@ import dotcu
 import everywhere
 from dotcu import gallery
 from dotcu.errors import CaptureError, UsageError
-from dotcu.kernel import cuda
+from dotcu.kernel.driver import cuda
 
 ALL = {"times<float>", "plus<float>", "times<double>", "plus<double>"}
 

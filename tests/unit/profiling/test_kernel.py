@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 
 import ncu_pages
-from dotcu.profiling import pages
-from dotcu.profiling.catalogue import FIGURES
-from dotcu.profiling.kernel import KernelProfile, is_of, profiles, value_of
-from dotcu.profiling.pages import Launched, Metric
+from dotcu.profiling import ncu
+from dotcu.profiling.kernel import FIGURES, KernelLaunch, KernelProfile, is_of, kernel_profiles, value_of
 
 FILES = {"/dotcu/kernel.cu": "/home/me/kernel.cu"}
 
 
 def profiled(raw: str = ncu_pages.raw(), source: str = ncu_pages.cuda_sass()) -> KernelProfile:
-    (found,) = profiles(
-        pages.raw(raw), pages.source(source), kernels=["square<float32>"], files=FILES,
+    (found,) = kernel_profiles(
+        ncu.parse_launches(raw), ncu.parse_instructions(source), kernels=["square<float32>"], files=FILES,
         text_of=lambda file, line: f"{file}|{line}",
     )  # fmt: skip
     return found
@@ -58,8 +56,8 @@ def test_whatever_the_unit_a_figure_is_in_ours(
     key: str, unit: str, value: float, expected: float | None
 ) -> None:
     figure = next(figure for figure in FIGURES if figure.key == key)
-    metrics = {figure.metrics[-1]: Metric(value=value, unit=unit)}
-    got = value_of(figure, Launched(name="k", grid="", block="", metrics=metrics))
+    metrics = {figure.metrics[-1]: (value, unit)}
+    got = value_of(figure, KernelLaunch(name="k", grid="", block="", metrics=metrics))
     assert got == (None if expected is None else pytest.approx(expected))
 
 
@@ -117,9 +115,9 @@ def test_without_the_source_page_there_are_figures_all_the_same() -> None:
 
 
 def test_where_listings_are_missing_they_are_found_by_name() -> None:
-    launches = pages.raw(ncu_pages.raw((ncu_pages.COPY, ncu_pages.SQUARE)))
-    listings = pages.source(ncu_pages.sass((ncu_pages.SQUARE,)))
-    copy, square = profiles(launches, listings, kernels=[], files={}, text_of=lambda *_: "")
+    launches = ncu.parse_launches(ncu_pages.raw((ncu_pages.COPY, ncu_pages.SQUARE)))
+    listings = ncu.parse_instructions(ncu_pages.sass((ncu_pages.SQUARE,)))
+    copy, square = kernel_profiles(launches, listings, kernels=[], files={}, text_of=lambda *_: "")
     assert not copy.listed
     assert square.listed
 
@@ -138,7 +136,7 @@ def test_where_listings_are_missing_they_are_found_by_name() -> None:
         ("", False),
     ],
 )
-def test_dotcus_kernels_are_told_from_torchs(name: str, own: bool) -> None:
+def test_dotcus_kernels_differ_from_torchs(name: str, own: bool) -> None:
     assert is_of(name, {"square"}) is own
 
 
@@ -151,6 +149,6 @@ def test_dotcus_kernels_are_told_from_torchs(name: str, own: bool) -> None:
     ],
 )
 def test_a_librarys_kernels_are_its_own_but_for_those_of_torch(name: str, own: bool) -> None:
-    launched = [replace(each, name=name) for each in pages.raw(ncu_pages.raw())]
-    (found,) = profiles(launched, [], kernels=[], files={}, text_of=lambda *_: "", native=True)
+    launched = [replace(each, name=name) for each in ncu.parse_launches(ncu_pages.raw())]
+    (found,) = kernel_profiles(launched, [], kernels=[], files={}, text_of=lambda *_: "", native=True)
     assert found.own is own

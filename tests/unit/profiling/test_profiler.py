@@ -12,23 +12,22 @@ import torch
 import dotcu
 import ncu_pages
 import trying
+from dotcu import serialize
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.profiling import ProfileReport, permission, profile, profiler, running, tool
-from dotcu.profiling.order import Answer, Order, Timing
-from dotcu.profiling.permission import Permission
-from dotcu.profiling.profiler import Wanted
-from dotcu.profiling.tool import Tool
+from dotcu.profiling import ProfileReport, ncu, profile, profiler
+from dotcu.profiling.ncu import NsightCompute
+from dotcu.profiling.worker import KernelTiming, ProfiledCall, ProfileRequest
 
-TIMING = Timing(name=ncu_pages.SQUARE, times=1.0, median_us=31.25, least_us=30.5, most_us=33.0)
+TIMING = KernelTiming(name=ncu_pages.SQUARE, per_call=1.0, median_us=31.25, min_us=30.5, max_us=33.0)
 Profiled = Callable[..., ProfileReport]
 
 
-def answer(kernel: Path, **more: object) -> Answer:
+def call_of(kernel: Path, **more: object) -> ProfiledCall:
     values = {
         "operator": "dotcu::square", "case": "float32-16777216", "sample": "Sample(float32[16777216])",
         "gpu": "NVIDIA H200", "kernels": ("square<float32>",), "files": {"/dotcu/kernel.cu": str(kernel)},
     }  # fmt: skip
-    return Answer(**values | more)  # type: ignore[arg-type]
+    return ProfiledCall(**values | more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -43,20 +42,19 @@ def profiled(tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """Profiles the gallery's square, as if on a GPU, under a program that stands for ncu."""
     (tmp_path / "kept").mkdir()
 
-    def alone(order: Order) -> Answer:
-        Path(order.trace).write_text("{}")
-        return answer(kernel, timings=(TIMING,))
+    def alone(request: ProfileRequest) -> ProfiledCall:
+        Path(request.trace).write_text("{}")
+        return call_of(kernel, timings=(TIMING,))
 
-    def run(*, ncu: bool = True, **options: object) -> ProfileReport:
-        path, _ = ncu_pages.program(tmp_path, answer(kernel).to_json(), **options)  # type: ignore[arg-type]
-        found = Tool(path=path, module=None, version="2025.3.1.0") if ncu else None
-        monkeypatch.setattr(tool, "find", lambda: found)
-        return profile("dotcu.gallery:square", Wanted(folder=tmp_path / "kept"))
+    def run(*, installed: bool = True, **options: object) -> ProfileReport:
+        path, _ = ncu_pages.program(tmp_path, serialize.plain(call_of(kernel)), **options)  # type: ignore[arg-type]
+        found = NsightCompute(path=path, module=None, version="2025.3.1.0") if installed else None
+        monkeypatch.setattr(ncu, "find", lambda: found)
+        return profile("dotcu.gallery:square", folder=tmp_path / "kept")
 
-    unknown = Permission(admin_only=None, capable=None, root=False)
-    monkeypatch.setattr(permission, "look", lambda: unknown)
-    monkeypatch.setattr(profiler, "_device", lambda given, target: torch.device("cuda:0"))
-    monkeypatch.setattr(running, "alone", alone)
+    monkeypatch.setattr(ncu, "permission", lambda params, status: (None, None, False))
+    monkeypatch.setattr(profiler, "_gpu", lambda device, target: torch.device("cuda:0"))
+    monkeypatch.setattr(ncu, "run_alone", alone)
     return run
 
 
@@ -65,9 +63,9 @@ def test_each_overload_with_samples_of_its_own_is_profiled(
 ) -> None:
     asked: list[str] = []
 
-    def alone(order: Order) -> Answer:
-        asked.append(order.overload)
-        return answer(kernel, operator=f"ns::square.{order.overload}")
+    def alone(request: ProfileRequest) -> ProfiledCall:
+        asked.append(request.overload)
+        return call_of(kernel, operator=f"ns::square.{request.overload}")
 
     def none(device: object, dtype: object) -> list[dotcu.Sample]:
         return []
@@ -78,8 +76,8 @@ def test_each_overload_with_samples_of_its_own_is_profiled(
         if name == "Scaled":
             made.samples(none)
     monkeypatch.setattr(profiler, "resolve", lambda target, verb: [("square", operator)])
-    monkeypatch.setattr(running, "alone", alone)
-    report = profiled(ncu=False)
+    monkeypatch.setattr(ncu, "run_alone", alone)
+    report = profiled(installed=False)
     assert asked == ["", "Scaled"]
     assert "ns::square.Scaled on NVIDIA H200" in str(report)
 
@@ -125,13 +123,13 @@ def test_what_the_report_lacks_is_said(profiled: Profiled) -> None:
     assert "bank conflicts" not in shown
 
 
-def test_lines_that_cannot_be_told_are_said(profiled: Profiled) -> None:
+def test_lines_that_cannot_be_read_are_said(profiled: Profiled) -> None:
     shown = str(profiled(pages={"sourcecuda,sass": ""}))
     assert "which line an instruction comes from could not be read" in shown
     assert "of no line" in shown
 
 
-def test_a_kernel_of_torchs_is_told_from_dotcus(profiled: Profiled) -> None:
+def test_a_kernel_of_torchs_differs_from_dotcus(profiled: Profiled) -> None:
     names = (ncu_pages.COPY, ncu_pages.SQUARE)
     pages = {"raw": ncu_pages.raw(names), "sourcesass": ncu_pages.sass(names)}
     shown = str(profiled(pages=pages | {"sourcecuda,sass": ncu_pages.cuda_sass(names)}))
@@ -144,39 +142,37 @@ def test_a_kernel_of_torchs_is_told_from_dotcus(profiled: Profiled) -> None:
 def test_where_counters_are_refused_it_says_why_and_what_to_do_and_times(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = Permission(admin_only=True, capable=False, root=True)
-    monkeypatch.setattr(permission, "look", lambda: root)
+    monkeypatch.setattr(ncu, "permission", lambda params, status: (True, False, True))
     report = profiled(said=ncu_pages.REFUSED)
     assert not report.counted
     shown = str(report)
     assert "no counters: /proc/driver/nvidia/params has RmProfilingAdminOnly: 1" in shown
     assert "NVreg_RestrictProfilingToAdminUsers=0" in shown
     assert "--cap-add=SYS_ADMIN" in shown
-    assert "31.25  30.50  33.00       1  square<float>" in shown
+    assert "31.25  30.50  33.00         1  square<float>" in shown
     assert (tmp_path / "kept" / "dotcu-square-float32-16777216.trace.json").read_text() == "{}"
 
 
 def test_what_cannot_work_is_not_tried(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user = Permission(admin_only=True, capable=False, root=False)
-    monkeypatch.setattr(permission, "look", lambda: user)
+    monkeypatch.setattr(ncu, "permission", lambda params, status: (True, False, False))
     (found,) = profiled().profiles
-    assert found.refusal is not None
-    assert found.refusal.why == "refused"
+    assert found.missing_counters is not None
+    assert found.missing_counters.kind == "refused"
     assert not (tmp_path / "words.json").exists(), "ncu was started"
 
 
 def test_without_ncu_it_says_how_to_get_it_and_times(profiled: Profiled) -> None:
-    report = profiled(ncu=False)
+    report = profiled(installed=False)
     (found,) = report.profiles
-    assert found.refusal is not None
-    assert found.refusal.why == "missing"
+    assert found.missing_counters is not None
+    assert found.missing_counters.kind == "missing"
     assert "https://developer.nvidia.com/nsight-compute" in str(report)
     assert found.timings == (TIMING,)
 
 
-def test_another_failure_of_ncus_is_told_and_it_times(profiled: Profiled) -> None:
+def test_another_failure_of_ncus_is_reported_and_it_times(profiled: Profiled) -> None:
     shown = str(profiled(said="==ERROR== Failed to prepare kernel for profiling\n"))
     assert "no counters: Failed to prepare kernel for profiling" in shown
     assert "square<float>" in shown
@@ -184,7 +180,7 @@ def test_another_failure_of_ncus_is_told_and_it_times(profiled: Profiled) -> Non
 
 def test_the_json_form_has_figures_lines_and_what_limits(profiled: Profiled) -> None:
     values = json.loads(json.dumps(profiled().to_json()))
-    assert (values["version"], values["counted"]) == (1, True)
+    assert (values["version"], values["counted"]) == (2, True)
     (kernel,) = values["profiles"][0]["kernels"]
     assert kernel["bound"] == "memory"
     assert kernel["limiters"] == ["warps"]
@@ -192,24 +188,24 @@ def test_the_json_form_has_figures_lines_and_what_limits(profiled: Profiled) -> 
     assert kernel["lines"][0]["line"] == 15
 
 
-def test_a_folder_that_is_not_there_is_told_before_anything_runs(profiled: Profiled, tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_before_anything_runs(profiled: Profiled, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no such folder"):
-        profile("dotcu.gallery:square", Wanted(folder=tmp_path / "none"))
+        profile("dotcu.gallery:square", folder=tmp_path / "none")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("device", [None, "cuda", "cuda:1"])
 def test_without_a_gpu_it_says_what_can_be_had(device: str | None) -> None:
     with pytest.raises(EnvironmentFault, match="torch sees none here") as raised:
-        profile("dotcu.gallery:square", Wanted(device=device))
+        profile("dotcu.gallery:square", device=device)
     assert "dotcu bench dotcu.gallery:square --device simulator" in str(raised.value)
 
 
 def test_the_simulator_is_no_gpu_to_profile() -> None:
     with pytest.raises(EnvironmentFault, match="profiling needs a GPU, and simulator is none"):
-        profile("dotcu.gallery:square", Wanted(device="simulator"))
+        profile("dotcu.gallery:square", device="simulator")
 
 
-def test_an_operator_that_is_not_there_is_told() -> None:
+def test_an_operator_that_is_not_there_is_reported() -> None:
     with pytest.raises(UsageError, match=r"Type: dotcu profile dotcu.gallery:square"):
         profile("dotcu.gallery:sqare")

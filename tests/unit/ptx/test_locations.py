@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dotcu.ptx.instructions import NOWHERE, Location
-from dotcu.ptx.locations import Locations
+from dotcu.ptx.parser import Locations
 
 
 def test_before_any_directive_there_is_no_line() -> None:

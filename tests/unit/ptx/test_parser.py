@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotcu.errors import FindingError, SimulationError, UnsupportedInstruction
-from dotcu.simulator import Buffer, Loaded, Memory, Program, Run, entry_headers, launch
+from dotcu.ptx.module import parse_module
+from dotcu.simulator import Buffer, Memory, Program, Run, launch
 
 HEAD = ".version 9.0\n.target sm_80\n.address_size 64\n"
 
@@ -26,7 +27,7 @@ def run(ptx: str, out: np.ndarray[Any, Any]) -> Run:
     memory, run = Memory(), Run()
     address = memory.map(Buffer(name="out", data=out.view("u1")))
     launch(
-        Loaded(Program.parse(ptx)),
+        Program.parse(ptx),
         "k",
         params=[address.to_bytes(8, "little")],
         memory=memory,
@@ -105,9 +106,9 @@ def test_headers_are_read_without_bodies() -> None:
     .weak .entry b() { ret; }
     .func (.param .b32 r) c(.param .b32 x);"""
     )
-    headers = entry_headers(text)
+    headers = parse_module(text).entries
     assert list(headers) == ["a", "b"]
-    assert [(p.name, p.size, p.align, p.ptx_type) for p in headers["a"].params] == [
+    assert [(p.name, p.size, p.align, p.type) for p in headers["a"].params] == [
         ("a_param_0", 24, 8, "b8"),
         ("a_param_1", 8, 8, "u64"),
         ("a_param_2", 1, 1, "u8"),
@@ -118,7 +119,7 @@ def test_headers_are_read_without_bodies() -> None:
 
 def test_static_shared_memory_is_in_the_entry() -> None:
     body = ".shared .align 4 .b8 one[5]; .shared .align 16 .b8 two[4][8]; ret;"
-    assert Program.parse(kernel(body)).entries["k"].smem_bytes == 16 + 32
+    assert parse_module(kernel(body)).static_smem_bytes("k") == 16 + 32
 
 
 def test_unsupported_instructions_are_refused_before_anything_runs() -> None:
@@ -168,7 +169,7 @@ def test_bytes_of_addresses_in_an_initialiser() -> None:
     .visible .entry k() { ret; }"""
     )
     program = Program.parse(text)
-    packed = Loaded(program).variables["packed"].tobytes()
+    packed = program.variables["packed"].tobytes()
     assert packed[0] == 7
     assert int.from_bytes(packed[1:], "little") == program.addresses["there"]
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dotcu.call_cache.effects import Effects
-from dotcu.call_cache.evaluate import evaluate, matches
+from dotcu.call_cache.evaluate import Effects, evaluate, matches
+from dotcu.call_cache.record import FieldKind
 from dotcu.kernel import simulate
 
 LOG = Path(os.environ["DRIVER_LOG"])
@@ -31,9 +31,9 @@ def expected(effects: Effects, args: list[Any], results: list[Tensor]) -> list[d
     found = []
     for ran in effects.launches:
         data = bytearray(ran.parameters)
-        for at in ran.addresses:
-            memory = args[at.source] if at.argument else made[at.source]
-            data[at.offset : at.offset + 8] = struct.pack("<q", memory.data_ptr() + at.bytes)
+        for at in ran.fields:
+            memory = args[at.source] if at.kind is FieldKind.ARGUMENT_ADDRESS else made[at.source]
+            data[at.offset : at.offset + 8] = struct.pack("<q", memory.data_ptr() + at.step)
         whole = {"grid": list(ran.grid), "block": list(ran.block), "smem_bytes": ran.smem_bytes}
         found.append({**whole, "parameters": data.hex()})
     return [one for one in found if all(one["grid"])]

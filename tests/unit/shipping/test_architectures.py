@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dotcu.errors import UsageError
-from dotcu.shipping.architectures import DEFAULT, split, targets
+from dotcu.shipping.project import DEFAULT, split_architectures, targets_of
 
 KNOWN = (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
 
@@ -30,13 +30,13 @@ KNOWN = (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
     ids=str,
 )
 def test_names_give_machine_code_and_ptx_for_what_comes(names: tuple[str, ...], wanted: str) -> None:
-    assert " ".join(map(str, targets(names, KNOWN))) == wanted
+    assert " ".join(map(str, targets_of(names, KNOWN))) == wanted
 
 
 @pytest.mark.parametrize("name", ["9.9", "7.0", "8.0a", "Pascal", "sm90x", "", "8", "8.0+", "ten"])
 def test_an_unknown_one_is_refused_and_those_that_are_known_are_listed(name: str) -> None:
     with pytest.raises(UsageError) as raised:
-        targets((name,), KNOWN)
+        targets_of((name,), KNOWN)
     assert repr(name) in str(raised.value)
     assert "8.0" in str(raised.value)
     assert "Hopper" in str(raised.value)
@@ -44,4 +44,4 @@ def test_an_unknown_one_is_refused_and_those_that_are_known_are_listed(name: str
 
 @pytest.mark.parametrize("text", ["8.0;9.0+PTX", "8.0 9.0+PTX", "8.0,9.0+PTX", " 8.0;  9.0+PTX "])
 def test_lists_are_read_as_torch_reads_them(text: str) -> None:
-    assert split(text) == ("8.0", "9.0+PTX")
+    assert split_architectures(text) == ("8.0", "9.0+PTX")

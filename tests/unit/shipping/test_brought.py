@@ -11,10 +11,9 @@ import torch
 import dotcu
 import shipped
 from dotcu import settings
-from dotcu.compile import Target, brought, driver
-from dotcu.compile.brought import Wanted
-from dotcu.compile.manifest import Variant
-from dotcu.errors import BroughtCodeError, CompileError, FindingError, JitDisabled, ToolchainError
+from dotcu.compile import Target, driver, prebuilt
+from dotcu.compile.prebuilt import CodeRequirements, PrebuiltVariant
+from dotcu.errors import CompileError, FindingError, JitDisabled, PrebuiltCodeError, ToolchainError
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_it_runs_where_nothing_can_be_compiled(package: Path, tmp_path: Path) ->
 
 def test_it_is_taken_before_the_compiler(package: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(package)
-    assert "brought by its wheel" in caplog.text
+    assert ": prebuilt (" in caplog.text
     assert "compiled" not in caplog.text
 
 
@@ -72,7 +71,7 @@ def test_what_the_driver_cannot_load_is_compiled_here(
     monkeypatch.setattr(driver, "version", lambda: (12, 8))
     code = dotcu.load(package / "scale.cu").scale[torch.float32].unit.code(Target.parse("sm_80"))
     assert code.object.cubin is not None
-    assert "brought by its wheel" not in caplog.text
+    assert ": prebuilt (" not in caplog.text
 
 
 def test_a_finding_names_the_installed_file_and_its_line(made: shipped.Made, tmp_path: Path) -> None:
@@ -214,7 +213,7 @@ def _edit_manifest(folder: Path, change: object) -> None:
         ("manifest.json", lambda f: f.write_text("[]"), "no manifest"),
         ("manifest.json", lambda f: (f.unlink(), f.mkdir()), "is a directory"),
         ("manifest.json", lambda f: _edit_manifest(f.parent, {"made_by": "9"}), "its digest is not the one"),
-        ("manifest.json", lambda f: _edit_manifest(f.parent, {"format": 99}), "reads format 2"),
+        ("manifest.json", lambda f: _edit_manifest(f.parent, {"format": 99}), "reads format 3"),
         ("compute_8x.0.xz", lambda f: f.write_bytes(f.read_bytes()[:-4] + b"abcd"), "is not the one in"),
         ("compute_8x.0.xz", Path.unlink, "no such file"),
     ],
@@ -222,7 +221,7 @@ def _edit_manifest(folder: Path, change: object) -> None:
 )
 def test_what_was_tampered_with_is_not_run(package: Path, file: str, spoil: object, told: str) -> None:
     spoil(package / "__dotcu__" / file)  # type: ignore[operator]
-    with pytest.raises(BroughtCodeError) as raised:
+    with pytest.raises(PrebuiltCodeError) as raised:
         run(package)
     assert file in str(raised.value)
     assert told in str(raised.value)
@@ -251,8 +250,8 @@ SM_80, SM_90A, PTX = (Target.parse(text) for text in ("sm_80", "sm_90a", "comput
 def test_a_gpu_and_its_driver_take_what_they_can(
     target: Target, capability: tuple[int, int], driver: tuple[int, int], reason: str
 ) -> None:
-    variant = Variant(target=target, simulated=False, record=0)
-    told = brought.refuse(variant, Wanted(capability=capability, driver=driver), (13, 1))
+    variant = PrebuiltVariant(target=target, simulated=False, record=0)
+    told = prebuilt.refuse_variant(variant, CodeRequirements(capability=capability, driver=driver), (13, 1))
     assert reason in told
     assert bool(told) == bool(reason)
 
@@ -268,7 +267,11 @@ def test_machine_code_is_preferred_to_ptx_and_the_nearest_to_others(tmp_path: Pa
         (9, 0): "sm_90",
         (12, 0): "compute_80",
     }.items():
-        found = brought.look(source.source, options, names, Wanted(capability=capability, driver=(99, 0)))
+        found = prebuilt.find_prebuilt(
+            source.source, options, names, CodeRequirements(capability=capability, driver=(99, 0))
+        )
         assert str(found.target) == target  # type: ignore[union-attr]
-    old = brought.look(source.source, options, names, Wanted(capability=(7, 5), driver=(99, 0)))
+    old = prebuilt.find_prebuilt(
+        source.source, options, names, CodeRequirements(capability=(7, 5), driver=(99, 0))
+    )
     assert [line.split(":")[0] for line in old.reasons[1:]] == ["sm_80", "sm_86", "sm_90", "compute_80"]  # type: ignore[union-attr]

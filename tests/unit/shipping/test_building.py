@@ -97,13 +97,13 @@ def test_a_package_beside_a_folder_src_is_found(made: shipped.Made) -> None:
     assert names_of(shipped.lock(made)) == {"scale<float>"}
 
 
-def names_of(planned: building.Plan) -> set[str]:
+def names_of(planned: building.WheelPlan) -> set[str]:
     return {name for _, _, name, _ in planned.lock.kernels()}
 
 
 def test_a_body_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
     made = shipped.make(tmp_path, ops=shipped.OPS.replace("n = x.numel()", "n = x.numel() + nowhere"))
-    with pytest.raises(UsageError, match=r"could not be followed for sm_80(.|\n)*ops\.py:(.|\n)*nowhere"):
+    with pytest.raises(UsageError, match=r"could not be traced for sm_80(.|\n)*ops\.py:(.|\n)*nowhere"):
         building.prepare(project.read(made.root))
 
 

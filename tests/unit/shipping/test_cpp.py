@@ -26,15 +26,15 @@ import torch
 import aoti
 import shipped
 from dotcu.call_cache.arithmetic import INT_MAX, INT_MIN, Inexact, compute, operands
-from dotcu.call_cache.follow import follow
-from dotcu.call_cache.plan import Instruction, Op, Unfollowed
+from dotcu.call_cache.record import RecordedStep, StepOp
+from dotcu.call_cache.trace import trace
 from dotcu.checking.target import resolve
 from dotcu.compile import Target
 from dotcu.errors import ToolchainError, UsageError
-from dotcu.extension import tools, torch_parts
+from dotcu.extension import tools
 from dotcu.shipping import building, project
-from dotcu.shipping.cpp import planning, steps
-from dotcu.shipping.cpp import project as cpp
+from dotcu.shipping.cpp import library as cpp
+from dotcu.shipping.cpp import planning, writing
 from dotcu.shipping.tracing import importing
 
 HERE = Path(__file__).parent
@@ -241,8 +241,8 @@ class Written:
     """A project's operators in C++."""
 
     made: shipped.Made
-    source: cpp.Source
-    planned: Sequence[planning.Planned]
+    source: cpp.CppSource
+    planned: Sequence[planning.CppOperator]
     library: Path
     symbols: str
 
@@ -265,7 +265,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, compiler: tools.HostCompil
     compiled = building.compile_kernels(planned, lambda _: None)
     operators = [operator for _, operator in resolve(made.name, verb="build")]
     targets = [Target.parse("sm_80"), Target.parse("sm_90")]
-    source = cpp.source(made.name, operators, compiled, targets)
+    source = cpp.written_source(made.name, operators, compiled, targets)
     cpp.save(source, folder / "out")
     library = cpp.library(folder / "out", made.name, flags=["-DDOTCU_DEVICE=CPU", "-O0", "-Wall", "-Werror"])
     every = planning.plan_all(operators, targets).planned
@@ -320,9 +320,9 @@ def test_a_body_that_has_no_plan_is_ended_at_once(fails: bool) -> None:
                 raise RuntimeError("no kernel wrote")
         return out
 
-    followed = follow(body, {"x": torch.ones(3)}, keyword_only=(), writes=(), runs=False)
-    assert isinstance(followed.plan, Unfollowed)
-    assert followed.result is None
+    traced = trace(body, {"x": torch.ones(3)}, keyword_only=(), writes=(), runs=False)
+    assert traced.recorded is None
+    assert traced.result is None
 
 
 @pytest.mark.slow
@@ -355,7 +355,9 @@ FITTING = (
 RESIDENT = ("resident", "[torch.ones(300)]")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_86", marks=pytest.mark.slow), "sm_90"])
+@pytest.mark.parametrize(
+    "arch", ["sm_80", *(pytest.param(f"sm_{more}", marks=pytest.mark.slow) for more in (86, 90))]
+)
 def test_the_driver_is_asked_for_what_the_plans_say(
     written: Written, driver: Path, tmp_path: Path, arch: str
 ) -> None:
@@ -406,8 +408,8 @@ def test_what_has_no_plan_is_told(written: Written) -> None:
     told = {note.split("::")[1].split()[0]: note.split("is not in C++: ")[1] for note in written.source.notes}
     assert sorted(told) == ["asks", "copied", "dtyped", "nowhere", "varies"], told
     assert told["asks"].startswith("it asks for .is_cuda, which may tell it on which device it is")
-    assert told["copied"].startswith("it calls the operator scale, and a plan holds launches alone")
-    assert told["dtyped"].startswith("it hangs on a dtype")
+    assert told["copied"].startswith("it calls the operator scale, and only launches can be recorded")
+    assert told["dtyped"].startswith("it depends on a dtype")
     assert told["nowhere"].startswith("each of its tensors may be left out")
     assert told["varies"].startswith("variables of stepped.cu are written from Python")
 
@@ -435,14 +437,14 @@ def test_a_project_without_plans_is_refused(tmp_path: Path) -> None:
     with importing(made.root, made.name):
         operators = [operator for _, operator in resolve(made.name, verb="build")]
     with pytest.raises(UsageError, match=r"No operator of .* can be in C"):
-        cpp.source(made.name, operators, {}, [Target.parse("sm_80")])
+        cpp.written_source(made.name, operators, {}, [Target.parse("sm_80")])
 
 
 def test_another_folder_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="it is not replaced"):
-        cpp.save(cpp.Source(operators=(), notes=(), files={}), tmp_path / "mine")
+        cpp.save(cpp.CppSource(operators=(), notes=(), files={}), tmp_path / "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -467,7 +469,7 @@ INTEGERS = (
     INT_MIN + 1,
 )
 DOUBLES = (0.0, -0.0, 1.5, -1.5, 2.0**53, 9.3e18, -9.3e18, 1e308, float("inf"), float("-inf"), float("nan"))
-INTO_DOUBLE = (Op.TO_FLOAT, Op.FADD, Op.FSUB, Op.FMUL, Op.FDIV, Op.FNEG, Op.FABS)
+INTO_DOUBLE = (StepOp.TO_FLOAT, StepOp.FADD, StepOp.FSUB, StepOp.FMUL, StepOp.FDIV, StepOp.FNEG, StepOp.FABS)
 
 
 @pytest.mark.slow
@@ -475,14 +477,14 @@ def test_numbers_are_python_s(compiler: tools.HostCompiler, tmp_path: Path) -> N
     """Every operation, on all pairs of numbers at which something may go wrong."""
     cases = [
         (op, a, b)
-        for op in Op if op >= Op.ADD
-        for values in [DOUBLES if op > Op.TO_FLOAT else INTEGERS]
+        for op in StepOp if op >= StepOp.ADD
+        for values in [DOUBLES if op > StepOp.TO_FLOAT else INTEGERS]
         for a in values for b in random.Random(int(op)).sample(values, len(values))
     ]  # fmt: skip
     functions = []
     for op in dict.fromkeys(op for op, _, _ in cases):
-        kind = "double" if op > Op.TO_FLOAT else "int64_t"
-        value = steps._STEPS[op].format(x="a", y="b")
+        kind = "double" if op > StepOp.TO_FLOAT else "int64_t"
+        value = writing._STEPS[op].format(x="a", y="b")
         functions.append(
             f"if (op == {int(op)}) {{ const auto a = as<{kind}>(first), b = as<{kind}>(second); (void)b;"
             f" const {'double' if op in INTO_DOUBLE else 'int64_t'} made = {value}; show(exact, made); }}"
@@ -501,7 +503,7 @@ def test_numbers_are_python_s(compiler: tools.HostCompiler, tmp_path: Path) -> N
     )  # fmt: skip
     words = [
         *compiler.words,
-        *torch_parts.find().compile_words(),
+        *tools.find_torch().compile_words(),
         "-O1",
         "-o",
         tmp_path / "main",
@@ -519,9 +521,9 @@ def _bits(value: int | float) -> int:
     return int(struct.unpack("<Q", data)[0])
 
 
-def _computed(op: Op, a: Any, b: Any) -> str:
+def _computed(op: StepOp, a: Any, b: Any) -> str:
     try:
-        made = compute(op, *((a, b) if len(operands(Instruction(op))) == 2 else (a,)))
+        made = compute(op, *((a, b) if len(operands(RecordedStep(op))) == 2 else (a,)))
     except Inexact:
         return "none"
     return f"{_bits(float(made) if op in INTO_DOUBLE else int(made)):x}"

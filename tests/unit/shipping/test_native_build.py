@@ -13,10 +13,10 @@ import pytest
 
 from dotcu import process, settings
 from dotcu.errors import CompileError, ToolchainError, UsageError
-from dotcu.extension import tools, torch_parts
+from dotcu.extension import tools
 from dotcu.extension.tools import Nvcc
 from dotcu.scaffold import create, plan_project
-from dotcu.shipping import building, native, project
+from dotcu.shipping import building, native_library, project
 from dotcu.shipping.audit import TOOLS
 
 needs_compiler = pytest.mark.skipif(
@@ -33,14 +33,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "nativelib"
 
 
-def prepared(root: Path) -> native.NativePlan:
-    return native.prepare(project.read(root))
+def prepared(root: Path) -> native_library.NativePlan:
+    return native_library.prepare(project.read(root))
 
 
 def has_cuda(monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]) -> None:
     """As if torch were built with this CUDA."""
-    found = dataclasses.replace(torch_parts.find(), cuda=version)
-    monkeypatch.setattr(torch_parts, "find", lambda: found)
+    found = dataclasses.replace(tools.find_torch(), cuda=version)
+    monkeypatch.setattr(tools, "find_torch", lambda: found)
 
 
 def no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_a_source_that_does_not_compile_is_shown_with_its_line_and_the_whole_log
     (csrc / "scale_add.cpp").write_text("int good = 1;\nint bad = missing;\nint worse = absent;\n")
     before = sorted(root.rglob("*"))
     with settings.override(use_cuda=False), pytest.raises(CompileError) as refused:
-        native.build(prepared(root))
+        native_library.build(prepared(root))
     text = str(refused.value)
     assert "scale_add.cpp: 2 errors, the first of them:" in text
     assert "scale_add.cpp:2" in text
@@ -140,11 +140,11 @@ def test_a_folder_for_a_wheel_is_gone_again_where_none_came(tmp_path: Path) -> N
 
 def test_the_hook_asks_for_torch_unless_the_library_is_given(root: Path, tmp_path: Path) -> None:
     described = project.read(root)
-    assert native.needed_to_build(described) == ["torch>=2.10"]
+    assert native_library.needed_to_build(described) == ["torch>=2.10"]
     with settings.override(native_library=tmp_path / "made.so"):
-        assert native.needed_to_build(described) == []
-        assert native.built(described) == tmp_path / "made.so"
-    assert native.place(described) == "nativelib/_native.abi3.so"
+        assert native_library.needed_to_build(described) == []
+        assert native_library.built(described) == tmp_path / "made.so"
+    assert native_library.place(described) == "nativelib/_native.abi3.so"
 
 
 def test_options_of_kernels_are_refused(root: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dotcu.compile import CompileOptions, Target, build, inline_source
-from dotcu.simulator import CHECKS, Buffer, Loaded, Memory, Program, Run, launch
+from dotcu.simulator import CHECKS, Buffer, Memory, Program, Run, launch
 
 Array = np.ndarray[Any, Any]
 
@@ -97,7 +97,7 @@ def execute(text: str, *inputs: Array, result: Any = None, results: Sequence[Any
     ]
     program = Program.parse(instruction_ptx(text, inputs, kinds))
     launch(
-        Loaded(program),
+        program,
         "k",
         params=[*params, np.uint32(count).tobytes()],
         memory=memory,
@@ -116,7 +116,7 @@ class Result:
     """What a kernel left behind."""
 
     run: Run
-    loaded: Loaded
+    loaded: Program
     arrays: Mapping[str, Array]
 
     @property
@@ -161,7 +161,7 @@ def run_kernel(
     if step_limit is not None:
         run.step_limit = step_limit
     memory = Memory()
-    loaded = Loaded(Program.parse(ptx, {"/dotcu/kernel.cu": "kernel.cu"}))
+    loaded = Program.parse(ptx, {"/dotcu/kernel.cu": "kernel.cu"})
     params = []
     for name, value in arguments.items():
         if isinstance(value, np.ndarray):

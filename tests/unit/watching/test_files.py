@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dotcu.watching.files import changed, look
+from dotcu.watching.watcher import changed, look
 
 
 def test_contents_count_and_times_do_not(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 import dotcu
 from dotcu.errors import DotcuError, UsageError
-from dotcu.watching.loading import Loader
+from dotcu.watching.worker import Loader
 
 OPS = """
 import torch
@@ -79,7 +79,7 @@ def test_kernels_headers_and_helpers_are_those_of_now(folder: Path) -> None:
 def test_every_folder_that_was_read_from_is_named(folder: Path) -> None:
     loader = Loader(str(ops_of(folder)))
     loader.load()
-    assert loader.folders() == (str(folder), str(folder / "headers"))
+    assert loader.folders() == [str(folder), str(folder / "headers")]
 
 
 def test_folders_are_named_in_which_a_save_may_bring_what_is_missing(folder: Path) -> None:

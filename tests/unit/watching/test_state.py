@@ -9,84 +9,82 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from dotcu.benchmark.comparing import Change
-from dotcu.benchmark.measured import Block, Call, Measured
+from dotcu.benchmark.reports.comparison import Change
+from dotcu.benchmark.results import Block, CallTime, Measured
 from dotcu.benchmark.statistics import Ratio
-from dotcu.checking.outcome import FellShort, Held, Result
-from dotcu.watching import events
-from dotcu.watching.events import Event, Needs, Request, Timing
-from dotcu.watching.lines import told
-from dotcu.watching.page import Fitted, page
-from dotcu.watching.state import State, after
+from dotcu.checking.trial import Failed, Passed, Result
+from dotcu.serialize import from_json, plain, to_json
+from dotcu.watching.display import FittedPage, event_json, lines, page
+from dotcu.watching.state import Event, KernelResources, OperatorTiming, WatchRequest, WatchState, after
 
 WRONG = Result(
     overload="ns::op", check="numerics", trial="ns::op/call/float32-s0",
-    outcome=FellShort(
+    outcome=Failed(
         reason="a kernel does not compile", evidence="a.cu:3:9: error: no y\n    x = y;\n        ^"
     ),
 )  # fmt: skip
-RIGHT = Result(overload="ns::op", check="numerics", trial="ns::op/call/float32-s0", outcome=Held(ratio=0.5))
+RIGHT = Result(overload="ns::op", check="numerics", trial="ns::op/call/float32-s0", outcome=Passed(ratio=0.5))
 MEASURED = Measured(
-    contender="dotcu", l2="cold", by="cupti", blocks=(Block(calls=(Call(time_us=2.0, kernels=1),)),) * 3
+    contender="dotcu", l2="cold", by="cupti", blocks=(Block(calls=(CallTime(time_us=2.0, kernels=1),)),) * 3
 )
-TIMING = Timing(
-    op="ns::op", case="float32-s0", median_us=2.0, measured=MEASURED,
-    change=Change(verdict="faster", ratio=Ratio(value=0.5, low=0.49, high=0.51), confidence=0.99),
+TIMING = OperatorTiming(
+    op="ns::op", case="float32-s0", median_us=2.0, measured=plain(MEASURED),
+    change=plain(Change(verdict="faster", ratio=Ratio(value=0.5, low=0.49, high=0.51), confidence=0.99)),
 )  # fmt: skip
 
 
-def needs(registers: int) -> Needs:
-    return Needs(kernel="f", arch="sm_90a", registers=registers, smem_bytes=0, stack_bytes=0, spill_bytes=0)
+def resources(registers: int) -> KernelResources:
+    return KernelResources(
+        kernel="f", arch="sm_90a", registers=registers, smem_bytes=0, stack_bytes=0, spill_bytes=0
+    )
 
 
 def version(result: Result, registers: int, *more: Event) -> list[Event]:
-    held = isinstance(result.outcome, Held)
     return [
-        events.Begun(),
-        events.Planned(device="simulator", overloads=("ns::op",), trials=1),
-        events.Trying(trial=result.trial),
-        events.Tried(trial=result.trial, results=(result,)),
-        events.Checked(held=held, untried=(), seconds=0.25),
-        events.Needed(kernels=(needs(registers),)),
+        {"event": "begun"},
+        {"event": "planned", "device": "simulator", "overloads": ["ns::op"], "trials": 1},
+        {"event": "trying", "trial": result.trial},
+        {"event": "tried", "trial": result.trial, "results": [result]},
+        checked(isinstance(result.outcome, Passed)),
+        {"event": "compiled", "kernels": [resources(registers)]},
         *more,
-        events.Done(),
+        {"event": "done"},
     ]
 
 
-def run(*happened: Event) -> State:
-    state = State(target="ops.py", begun=0.0)
+def checked(passed: bool, *not_tried: str) -> Event:
+    return {"event": "checked", "passed": passed, "not_tried": list(not_tried), "seconds": 0.25}
+
+
+TIMED: Event = {"event": "timed", "timings": [TIMING]}
+
+
+def run(*happened: Event) -> WatchState:
+    state = WatchState(target="ops.py", begun=0.0)
     for event in happened:
         state = after(event, state, 10.5)
     return state
 
 
-def saved(at: float = 10.0) -> Event:
-    return events.Saved(files=("a.cu",), at=at)
+def saved(at: float = 10.0, *gone: str) -> Event:
+    return {"event": "saved", "files": ["a.cu", *gone], "gone": list(gone), "at": at}
 
 
-def drawn(state: State, *, width: int = 100, color: Literal["standard"] | None = "standard") -> str:
+def drawn(state: WatchState, *, width: int = 100, color: Literal["standard"] | None = "standard") -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=color)
     with console.capture() as captured:
         console.print(page(state, 11.0))
     return captured.get()
 
 
-@pytest.mark.parametrize(
-    "event", [saved(), events.Timed(timings=(TIMING,)), *version(WRONG, 10), events.Broken(reason="died")]
-)
-def test_an_event_survives_the_way_through_json(event: Event) -> None:
-    assert events.read(event.to_json()) == event
-
-
 def test_a_request_survives_the_way_through_json() -> None:
-    request = Request(number=3, target="ops.py", device=None, seed=1, good=(TIMING,))
-    assert Request.from_json(request.to_json()) == request
+    request = WatchRequest(number=3, target="ops.py", device=None, seed=1, good=(TIMING,))
+    assert from_json(WatchRequest, to_json(request)) == request
 
 
 def test_the_first_verdict_is_timed_from_the_save() -> None:
     state = run(saved(), *version(RIGHT, 10))
-    assert state.first is not None
-    assert state.first.seconds == 0.5
+    assert state.first_s == 0.5
     assert "0.50 s after the save" in drawn(state)
 
 
@@ -101,10 +99,9 @@ def test_a_version_that_was_abandoned_is_not_the_last_that_held() -> None:
 
 
 def test_times_of_the_last_good_version_outlive_one_without() -> None:
-    happened = [*version(RIGHT, 10, events.Timed(timings=(TIMING,))), saved(), *version(WRONG, 10), saved()]
+    happened = [*version(RIGHT, 10, TIMED), saved(), *version(WRONG, 10), saved()]
     state = run(*happened)
-    assert state.good is not None
-    assert state.good.timings == (TIMING,)
+    assert state.good_timings == (TIMING,)
 
 
 def test_a_caret_is_shown_below_the_line_at_fault() -> None:
@@ -114,7 +111,7 @@ def test_a_caret_is_shown_below_the_line_at_fault() -> None:
 
 
 def test_a_file_that_is_gone_is_not_called_saved() -> None:
-    state = run(events.Saved(files=("a.cu", "b.cuh"), at=10.0, gone=("b.cuh",)))
+    state = run(saved(10.0, "b.cuh"))
     assert "a.cu saved; b.cuh gone " in drawn(state)
 
 
@@ -122,7 +119,7 @@ def test_a_file_that_is_gone_is_not_called_saved() -> None:
 def test_a_caret_stays_below_its_place_on_a_narrow_terminal(code: str) -> None:
     at = code.index("y")
     evidence = f"a.cu:3:9: error: no y\n    {code}{' and more' * 9}\n    {' ' * at}^"
-    wrong = replace(WRONG, outcome=FellShort(reason="a kernel does not compile", evidence=evidence))
+    wrong = replace(WRONG, outcome=Failed(reason="a kernel does not compile", evidence=evidence))
     lines = drawn(run(saved(), *version(wrong, 10)), width=40, color=None).splitlines()
     (place,) = (i for i, line in enumerate(lines) if line.strip() == "^")
     assert lines[place - 1][lines[place].index("^")] == "y"
@@ -130,11 +127,11 @@ def test_a_caret_stays_below_its_place_on_a_narrow_terminal(code: str) -> None:
 
 def test_a_page_that_does_not_fit_says_so() -> None:
     evidence = "\n".join(f"line {i}" for i in range(20))
-    wrong = replace(WRONG, outcome=FellShort(reason="a kernel does not compile", evidence=evidence))
+    wrong = replace(WRONG, outcome=Failed(reason="a kernel does not compile", evidence=evidence))
     state = run(saved(), *version(wrong, 10))
     console = Console(file=io.StringIO(), width=60, height=12, force_terminal=True, color_system=None)
     with console.capture() as captured:
-        console.print(Fitted(page=page(state, 11.0)))
+        console.print(FittedPage(page=page(state, 11.0)))
     lines = captured.get().splitlines()
     whole = drawn(state, width=60, color=None).splitlines()
     assert len(lines) == 12
@@ -144,27 +141,27 @@ def test_a_page_that_does_not_fit_says_so() -> None:
 
 def test_a_new_save_leaves_nothing_of_the_old_verdict() -> None:
     state = run(saved(), *version(WRONG, 10), saved())
-    assert "FELL SHORT" not in drawn(state)
-    assert state.held is None
+    assert "FAILED" not in drawn(state)
+    assert state.passed is None
 
 
 def test_a_process_that_ended_names_the_trial() -> None:
-    broken = events.Broken(reason="the process died: SIGSEGV", evidence="words")
+    broken = {"event": "crashed", "reason": "the process died: SIGSEGV", "evidence": "words"}
     state = run(saved(), *version(RIGHT, 1)[:3], broken)
     assert state.trouble == f"the process died: SIGSEGV during {RIGHT.trial}\n    words"
-    assert state.held is False
+    assert state.passed is False
     assert "SIGSEGV" in drawn(state)
 
 
 def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
-    state, lines = State(target="ops.py", begun=0.0), []
-    for event in [saved(), *version(RIGHT, 10, events.Timed(timings=(TIMING,)))]:
+    state, found = WatchState(target="ops.py", begun=0.0), []
+    for event in [saved(), *version(RIGHT, 10, TIMED)]:
         state = after(event, state, 10.5)
-        lines += [line.partition(" ")[2] for line in told(event, state, 10.5)]
-    assert lines == [
+        found += [line.partition(" ")[2] for line in lines(event, state, 10.5)]
+    assert found == [
         "a.cu saved",
-        "ns::op/call/float32-s0 held after 0.50 s",
-        "quick check held: 1 trial, 0.2 s",
+        "ns::op/call/float32-s0 passed after 0.50 s",
+        "quick check passed: 1 trial, 0.2 s",
         "f on sm_90a: 10 registers",
         "ns::op float32-s0: 2.00 us; faster: 0.500 times the last good one (0.490 to 0.510)",
     ]
@@ -172,16 +169,22 @@ def test_lines_tell_the_verdicts_the_needs_and_the_change() -> None:
 
 def test_lines_show_a_shortfall_once() -> None:
     state = run(saved(), *version(WRONG, 10))
-    again = events.Tried(
-        trial="ns::op/call/float32-s1", results=(replace(WRONG, trial="ns::op/call/float32-s1"),)
-    )
-    assert "does not compile" in "\n".join(told(version(WRONG, 10)[3], state, 0.0))
-    assert list(told(again, after(again, state, 11.0), 0.0)) == []
+    other = replace(WRONG, trial="ns::op/call/float32-s1")
+    again: Event = {"event": "tried", "trial": other.trial, "results": [other]}
+    assert "does not compile" in "\n".join(lines(version(WRONG, 10)[3], state, 0.0))
+    assert list(lines(again, after(again, state, 11.0), 0.0)) == []
 
 
 def test_nothing_tried_is_not_held() -> None:
-    state = run(
-        saved(), *version(RIGHT, 10)[:4], events.Checked(held=False, untried=("no samples",), seconds=0.1)
-    )
-    assert "UNTRIED" in drawn(state)
+    state = run(saved(), *version(RIGHT, 10)[:4], checked(False, "no samples"))
+    assert "NOT TRIED" in drawn(state)
     assert "no samples" in drawn(state)
+
+
+def test_results_are_printed_as_the_json_form_of_a_check_has_them() -> None:
+    tried = version(WRONG, 10)[3]
+    (result,) = event_json(tried)["results"]
+    assert (result["trial"], result["outcome"], result["reason"]) == (
+        WRONG.trial, "failed", "a kernel does not compile"
+    )  # fmt: skip
+    assert event_json(saved()) == saved()

@@ -10,11 +10,9 @@ import torch
 
 import dotcu
 import trying
-from dotcu.watching import events
-from dotcu.watching.events import Event, Request
-from dotcu.watching.loading import Loader
-from dotcu.watching.timing import timings
-from dotcu.watching.worker import serve, soonest
+from dotcu.serialize import from_plain, plain
+from dotcu.watching.state import Event, OperatorTiming, WatchRequest
+from dotcu.watching.worker import Loader, events, soonest, timings
 
 OPS = """
 import torch
@@ -47,59 +45,55 @@ _numbers = itertools.count()
 def served(folder: Path, kernel: str, device: str = "simulator") -> list[Event]:
     path = folder / f"watched_{next(_numbers)}.py"
     path.write_text(OPS.format(kernel=kernel, number=path.stem))
-    request = Request(number=1, target=str(path), device=device, seed=0)
-    return list(serve(request, Loader(str(path))))
+    request = WatchRequest(number=1, target=str(path), device=device, seed=0)
+    return list(events(request, Loader(str(path))))
 
 
 def test_a_version_that_holds(tmp_path: Path) -> None:
     found = served(tmp_path, KERNEL)
-    kinds = [type(event).__name__ for event in found]
-    assert kinds[:5] == ["Begun", "Planned", "Trying", "Tried", "Watched"]
-    assert kinds[-3:] == ["Checked", "Needed", "Done"]
-    first, checked, needed = found[3], found[-3], found[-2]
-    assert isinstance(first, events.Tried)
-    assert "sanitizer-race" in {result.check for result in first.results}
-    assert isinstance(checked, events.Checked)
-    assert checked.held
-    assert isinstance(needed, events.Needed)
-    assert [(row.kernel, row.arch) for row in needed.kernels] == [("twice", "sm_90a")]
-    assert needed.kernels[0].registers > 0
+    kinds = [event["event"] for event in found]
+    assert kinds[:5] == ["begun", "planned", "trying", "tried", "watched"]
+    assert kinds[-3:] == ["checked", "compiled", "done"]
+    first, checked, compiled = found[3], found[-3], found[-2]
+    assert "sanitizer-race" in {result.check for result in first["results"]}
+    assert checked["passed"]
+    assert [(row.kernel, row.arch) for row in compiled["kernels"]] == [("twice", "sm_90a")]
+    assert compiled["kernels"][0].registers > 0
 
 
 def test_an_error_in_the_kernel_shows_its_caret_in_the_first_verdict(tmp_path: Path) -> None:
     found = served(tmp_path, KERNEL.replace("2 * x[i]", "2 * y[i]"))
-    first = next(event for event in found if isinstance(event, events.Tried))
-    told = str(first.results[0].outcome)
+    first = next(event for event in found if event["event"] == "tried")
+    told = str(first["results"][0].outcome)
     assert 'identifier "y" is undefined' in told
     assert "^" in told
-    assert not next(event for event in found if isinstance(event, events.Checked)).held
+    assert not next(event for event in found if event["event"] == "checked")["passed"]
 
 
 def test_an_error_in_python_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / f"watched_{next(_numbers)}.py"
     path.write_text("1 / 0")
-    *_, last = serve(Request(number=1, target=str(path), device="simulator", seed=0), Loader(str(path)))
-    assert isinstance(last, events.Unloadable)
-    assert f"{path.name}:1: ZeroDivisionError" in last.message
-    assert not last.again
+    *_, last = events(WatchRequest(number=1, target=str(path), device="simulator", seed=0), Loader(str(path)))
+    assert last["event"] == "unloadable"
+    assert f"{path.name}:1: ZeroDivisionError" in last["message"]
+    assert not last["again"]
 
 
 def test_an_error_of_a_later_load_may_be_of_what_was_loaded_before(tmp_path: Path) -> None:
     path = tmp_path / f"watched_{next(_numbers)}.py"
     path.write_text("1 / 0")
-    request, loader = Request(number=1, target=str(path), device="simulator", seed=0), Loader(str(path))
-    list(serve(request, loader))
-    *_, second = serve(request, loader)
+    request, loader = WatchRequest(number=1, target=str(path), device="simulator", seed=0), Loader(str(path))
+    list(events(request, loader))
+    *_, second = events(request, loader)
     path.write_text("1 +")
-    *_, syntax = serve(request, loader)
-    assert isinstance(second, events.Unloadable)
-    assert isinstance(syntax, events.Unloadable)
-    assert (second.again, syntax.again) == (True, False)
+    *_, syntax = events(request, loader)
+    assert second["event"] == syntax["event"] == "unloadable"
+    assert (second["again"], syntax["again"]) == (True, False)
 
 
 def test_a_device_that_is_not_here_ends_the_command(tmp_path: Path) -> None:
     found = served(tmp_path, KERNEL, device="tpu")
-    assert isinstance(found[-1], events.Refused)
+    assert found[-1]["event"] == "refused"
 
 
 def test_the_first_call_of_each_overload_comes_first() -> None:
@@ -115,10 +109,10 @@ def test_the_first_call_of_each_overload_comes_first() -> None:
 @pytest.mark.gpu
 def test_on_a_gpu_a_version_that_holds_is_timed(tmp_path: Path) -> None:
     found = served(tmp_path, KERNEL, device="cuda")
-    timed = next(event for event in found if isinstance(event, events.Timed))
-    assert timed.timings[0].median_us > 0
-    assert timed.timings[0].change is None
-    assert isinstance(found[-1], events.Done)
+    timed = next(event for event in found if event["event"] == "timed")
+    assert timed["timings"][0].median_us > 0
+    assert timed["timings"][0].change is None
+    assert found[-1]["event"] == "done"
 
 
 @pytest.mark.gpu
@@ -126,6 +120,6 @@ def test_the_same_version_takes_about_the_same_time() -> None:
     operator, device = trying.squaring(sizes=((1 << 20,),)), torch.device("cuda", 0)
     first = tuple(timings([operator], device, 0, ()))
     (again,) = timings([operator], device, 0, first)
-    assert events.read(events.Timed(timings=first).to_json()) == events.Timed(timings=first)
+    assert from_plain(tuple[OperatorTiming, ...], plain(first)) == first
     assert again.change is not None, again.note
-    assert 0.5 < again.change.ratio.value < 2
+    assert 0.5 < again.change["ratio"]["value"] < 2

@@ -1,1 +1,1 @@
-"""What a GPU can do at best: measured once, kept, and held against its datasheet."""
+"""The limits of a GPU: measured ceilings, and its datasheet."""

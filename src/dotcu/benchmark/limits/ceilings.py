@@ -1,39 +1,348 @@
-"""What this GPU reaches at best: bandwidth by mix of reads and writes, arithmetic by dtype.
+"""The ceilings of this GPU: bandwidth by mix of reads and writes, and arithmetic by dtype.
 
 Each figure is the best of torch's own operations and dotcu's kernels, timed as rows are. Bandwidth is
-measured at once; a rate of arithmetic when a row first needs it.
+measured at once, a rate of arithmetic when a row first needs it. Ceilings are saved for a GPU and its driver:
+
+    <cache>/limits/v1/<uuid>-<driver>.json
+
+A damaged file, or one of another version, is ignored. A folder that cannot be written costs a warning.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import functools
+import json
+import logging
+import math
+import re
+import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from dotcu.benchmark.limits import arithmetic
-from dotcu.benchmark.limits.mix import Point, Points
-from dotcu.benchmark.limits.rates import NOMINAL, value_of
-from dotcu.benchmark.limits.streams import MIXES, Time, best_gbps, make_buffers
-from dotcu.errors import EnvironmentFault
+from dotcu.benchmark.limits.limit import NOMINAL, Points, Rate, value_of
+from dotcu.compile import cache
+from dotcu.errors import DotcuError, EnvironmentFault
+from dotcu.kernel import Kernel, Module, cdiv, load, sm_count
+
+Time = Callable[[Callable[[], Any]], float]
+"""Calls a function several times, and returns the median device time of a call in us."""
+
+THREADS = 256
+"""Threads of a block; kernels.cu has the same number."""
+
+VECTOR_BYTES = 16
+LOADS = (2, 4, 8)
+"""Vectors that a thread loads at once: which is best depends on the GPU."""
+
+TILE_BYTES = THREADS * max(LOADS) * VECTOR_BYTES
+"""The tiles of all kernels divide this."""
+
+PASSES = 32
+"""Passes over a buffer that fits in L2, in one launch, so that starting it does not matter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffers:
+    """Memory to move: three arrays of as many floats, whole tiles, and room for the sums of all blocks.
+
+    Attributes:
+        keep: Whether they fit in L2 and are to stay there; else they stream past it.
+    """
+
+    a: Tensor
+    b: Tensor
+    out: Tensor
+    sums: Tensor
+    keep: bool
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one array."""
+        return self.a.numel() * self.a.element_size()
+
+    @property
+    def passes(self) -> int:
+        """The passes of a kernel over its arrays, in one launch."""
+        return PASSES if self.keep else 1
+
+
+def make_buffers(nbytes: int, device: torch.device, *, keep: bool) -> Buffers:
+    """Buffers of random normal values, each array of about so many bytes, and at least of one tile.
+
+    What values are decides how much power it takes to move them, and so how fast it goes.
+    """
+    count = max(1, nbytes // TILE_BYTES) * TILE_BYTES // 4
+    tiles = 4 * count // (THREADS * min(LOADS) * VECTOR_BYTES)
+    a, b, out = (torch.empty(count, device=device).normal_() for _ in range(3))
+    sums = torch.empty(max(tiles, 64 * sm_count(a)) * THREADS // 32, device=device)
+    return Buffers(a=a, b=b, out=out, sums=sums, keep=keep)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """One mix of reads and writes.
+
+    Attributes:
+        arrays: How many arrays are read or written.
+        kernel: Its name in kernels.cu.
+        arguments: The kernel's, before those that every kernel takes.
+        torch: torch's own operations that move the same bytes.
+    """
+
+    arrays: int
+    kernel: str
+    arguments: Callable[[Buffers], tuple[Tensor, ...]]
+    torch: tuple[Callable[[Buffers], Any], ...]
+
+
+MIXES: Mapping[str, Mix] = MappingProxyType(
+    {
+        "read": Mix(
+            arrays=1,
+            kernel="stream_read",
+            arguments=lambda on: (on.a, on.sums),
+            torch=(lambda on: torch.sum(on.a),),
+        ),
+        "two_to_one": Mix(
+            arrays=3,
+            kernel="stream_add",
+            arguments=lambda on: (on.a, on.b, on.out),
+            torch=(lambda on: torch.add(on.a, on.b, out=on.out),),
+        ),
+        "copy": Mix(
+            arrays=2,
+            kernel="stream_copy",
+            arguments=lambda on: (on.a, on.out),
+            torch=(lambda on: on.out.copy_(on.a),),
+        ),
+        "write": Mix(
+            arrays=1,
+            kernel="stream_write",
+            arguments=lambda on: (on.out,),
+            torch=(lambda on: on.out.zero_(), lambda on: on.out.fill_(1.5)),
+        ),
+    }
+)
+
+
+@functools.cache
+def kernels() -> Module:
+    """The kernels of this folder; nothing is compiled before one is launched."""
+    return load("kernels.cu")
+
+
+def best_gbps(mix: Mix, on: Buffers, time: Time) -> float:
+    """Return the highest bandwidth of all candidates, in 10^9 bytes a second.
+
+    Raises:
+        EnvironmentFault: None of them could run.
+    """
+    reached, failed = [], ""
+    for passes, run in candidates(mix, on):
+        try:
+            run()  # loads its code, which no capture of a graph could
+            taken_us = time(run)
+        except (DotcuError, RuntimeError) as error:  # without a compiler, say, torch's operations remain
+            failed = failed or str(error).splitlines()[0]
+            continue
+        if taken_us > 0:
+            reached.append(passes * mix.arrays * on.nbytes / taken_us / 1e3)
+    if reached:
+        return max(reached)
+    raise EnvironmentFault(
+        f"The bandwidth of {on.a.device} cannot be measured: {failed or 'nothing took any time'}\n"
+        "It needs a GPU that torch can run its own operations on.\nSee: dotcu doctor"
+    )
+
+
+def candidates(mix: Mix, on: Buffers) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """Yield every way to move a mix's bytes, and how often each moves them."""
+    for operation in mix.torch:
+        yield 1, functools.partial(operation, on)
+    for loads in LOADS:
+        for resident in (False, True):
+            yield on.passes, functools.partial(launch, mix, on, loads, resident=resident)
+
+
+def launch(mix: Mix, on: Buffers, loads: int, *, resident: bool) -> None:
+    """Run a mix's kernel.
+
+    Args:
+        loads: Vectors of a thread at once, out of `LOADS`.
+        resident: As many blocks as the GPU holds at once, each of which moves tiles until none is left;
+            else a block for each tile.
+    """
+    kernel: Kernel = kernels().kernels[mix.kernel][loads, not on.keep]
+    tiles = cdiv(on.nbytes, THREADS * loads * VECTOR_BYTES)
+    most = kernel.occupancy(THREADS) * sm_count(on.a) if resident else tiles
+    kernel(*mix.arguments(on), tiles, on.passes, grid=min(tiles, most), block=THREADS)
+
+
+# ------------------------------------------------------------------ arithmetic
+
+
+SIZES = (2048, 4096, 8192)
+"""Sides of the matrices; a larger one is left out where it would take too long."""
+
+MOST_US = 50_000.0
+"""The longest time of a product, estimated from the smaller one's."""
+
+CHAINS = 8
+"""Values of a thread of multiply_add; kernels.cu has the same number."""
+
+FIRST_ROUNDS = 1 << 10
+LEAST_US = 500.0
+"""multiply_add does more rounds until it takes so long."""
+
+Product = Callable[[], Any]
+Products = Callable[[int, torch.device], Generator[Product, None, None]]
+
+
+def measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
+    """Return the highest rate in TFLOP/s; None if this GPU, or torch, does not have it."""
+    kind, name = rate
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        if kind == "plain":
+            return _plain(getattr(torch, name), device, time)
+        return _matrix(PRODUCTS[name], device, time) if name in PRODUCTS else None
+
+
+def _matrix(products: Products, device: torch.device, time: Time) -> float | None:
+    best, least_us = 0.0, 0.0
+    for size in SIZES:
+        if 8 * least_us > MOST_US:
+            break
+        taken = [us for us in _times(products, size, device, time) if us > 0]
+        if not taken:
+            break
+        least_us = min(taken)
+        best = max(best, 2 * size**3 / least_us / 1e6)
+    return best or None
+
+
+def _times(products: Products, size: int, device: torch.device, time: Time) -> list[float]:
+    """Return the times of a size's products, as far as this GPU and torch support them."""
+    found = []
+    with closing(products(size, device)) as made:
+        while True:
+            try:
+                product = next(made)
+                product()
+                found.append(time(product))
+            except StopIteration:
+                return found
+            except (RuntimeError, NotImplementedError, TypeError):
+                continue  # types that this GPU or this torch lacks, or too little memory
+
+
+def _normal(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return random normal values: constants would need less power."""
+    values = torch.empty(size, size, device=device, dtype=torch.float32).normal_()
+    if dtype == torch.int8:
+        return values.mul_(32).clamp_(-127, 127).to(dtype)
+    return values.to(dtype)
+
+
+def _plain_products(dtype: torch.dtype, size: int, device: torch.device) -> Generator[Product, None, None]:
+    """Yield products as they are, and with the second transposed: which is faster depends on the type."""
+    a, b = _normal(size, device, dtype), _normal(size, device, dtype)
+    out = torch.empty_like(a)
+    yield functools.partial(torch.mm, a, b, out=out)
+    yield functools.partial(torch.mm, a, b.T, out=out)
+
+
+def _tf32_products(size: int, device: torch.device) -> Generator[Product, None, None]:
+    with _tf32():
+        yield from _plain_products(torch.float32, size, device)
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def _int8_products(size: int, device: torch.device) -> Generator[Product, None, None]:
+    a, b = _normal(size, device, torch.int8), _normal(size, device, torch.int8)
+    yield functools.partial(torch._int_mm, a, b.T)  # the only layout that every GPU has it for
+    yield functools.partial(torch._int_mm, a, b)
+
+
+def _float8_products(size: int, device: torch.device) -> Generator[Product, None, None]:
+    dtype = torch.float8_e4m3fn
+    a, b = _normal(size, device, dtype), _normal(size, device, dtype)
+    one = torch.ones((), device=device)
+    for fast in (True, False):
+        yield functools.partial(
+            torch._scaled_mm, a, b.T, one, one, out_dtype=torch.bfloat16, use_fast_accum=fast
+        )
+
+
+PRODUCTS: Mapping[str, Products] = MappingProxyType(
+    {
+        "float64": functools.partial(_plain_products, torch.float64),
+        "tf32": _tf32_products,
+        "float16": functools.partial(_plain_products, torch.float16),
+        "bfloat16": functools.partial(_plain_products, torch.bfloat16),
+        "float8": _float8_products,
+        "int8": _int8_products,
+    }
+)
+"""The products that measure each matrix rate, by its name."""
+
+
+def _plain(dtype: torch.dtype, device: torch.device, time: Time) -> float | None:
+    """Return the rate of multiply-adds in registers, by as many threads as the GPU holds."""
+    try:
+        kernel = kernels().multiply_add[dtype]
+        like = torch.empty(0, device=device)
+        grid = kernel.occupancy(THREADS) * sm_count(like)
+        start = torch.empty(grid * THREADS, device=device, dtype=dtype).normal_()
+        out, rounds = torch.empty_like(start), FIRST_ROUNDS
+        kernel(start, out, 0.999, 0.5, 1, grid=grid, block=THREADS)  # loads it, which no capture could
+        while True:
+            run = functools.partial(kernel, start, out, 0.999, 0.5, rounds, grid=grid, block=THREADS)
+            taken_us = time(run)
+            if taken_us >= LEAST_US or rounds >= 1 << 20:
+                return 2 * CHAINS * rounds * start.numel() / taken_us / 1e6
+            rounds *= 4
+    except (DotcuError, RuntimeError):  # no compiler, say
+        return None
+
+
+# ------------------------------------------------------------------ ceilings
+
 
 MOST_BYTES = 4 << 30
-"""Of one array: large enough that neither caches nor the start of a kernel count."""
+"""The size of one array: large enough that caches and the start of a kernel do not matter."""
 
 SHARE_OF_FREE = 0.25
-"""Of the memory that is free, so much is taken for all three arrays at most."""
+"""The largest share of the free memory for all three arrays."""
 
 TIMES_L2 = 4
-"""An array is so many times the size of L2 at least; else what it shows is not the memory."""
+"""The least size of an array, in sizes of L2: a smaller one does not measure memory."""
 
 SHARES_OF_L2 = (0.125, 0.25, 0.5)
-"""Of L2, so much is taken for all arrays of a mix; which is best hangs on how its halves are joined."""
+"""Shares of L2 for all arrays of a mix; which is best depends on how the halves of L2 are joined."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ceilings:
-    """What one GPU reaches under one driver.
+    """The ceilings of one GPU under one driver.
 
     Attributes:
         read_gbps: Reading alone, in 10^9 bytes a second.
@@ -65,26 +374,29 @@ class Ceilings:
     def memory(self) -> Points:
         """The bandwidth of memory, by the share of what is written."""
         return (
-            Point(0.0, self.read_gbps),
-            Point(1 / 3, self.two_to_one_gbps),
-            Point(0.5, self.copy_gbps),
-            Point(1.0, self.write_gbps),
+            (0.0, self.read_gbps),
+            (1 / 3, self.two_to_one_gbps),
+            (0.5, self.copy_gbps),
+            (1.0, self.write_gbps),
         )
 
     @property
     def l2(self) -> Points:
         """The bandwidth of L2, by the share of what is written."""
-        return Point(0.0, self.l2_read_gbps), Point(0.5, self.l2_copy_gbps), Point(1.0, self.l2_write_gbps)
+        return (0.0, self.l2_read_gbps), (0.5, self.l2_copy_gbps), (1.0, self.l2_write_gbps)
 
 
-def measure(
+def measure_bandwidths(
     device: torch.device, *, time_cold: Time, time_warm: Time, uuid: str = "", driver: str = ""
 ) -> Ceilings:
-    """Measure the bandwidths of a GPU. Takes some seconds, and a quarter of its free memory at most.
+    """Measure the bandwidths of a GPU. Takes some seconds, and at most a quarter of its free memory.
 
     Args:
-        time_cold: Gives the device time of a call that finds nothing in L2.
-        time_warm: And of one that is repeated, so that it finds there what the call before left.
+        device: The GPU.
+        time_cold: Returns the device time of a call with a cold L2.
+        time_warm: Returns that of a repeated call, with a warm L2.
+        uuid: The GPU's UUID.
+        driver: The version of its driver.
 
     Raises:
         EnvironmentFault: Too little of its memory is free; says how much.
@@ -115,7 +427,7 @@ def measure(
 
 
 def array_bytes(free: int, l2_bytes: int, device: str = "The GPU") -> int:
-    """How large each array may be, with so much memory free.
+    """Return the size of each array with so much free memory.
 
     Raises:
         EnvironmentFault: That is not enough to see past L2.
@@ -131,13 +443,13 @@ def array_bytes(free: int, l2_bytes: int, device: str = "The GPU") -> int:
 
 
 def memory_gbps(nbytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """The bandwidths of memory, by mix."""
+    """Return the bandwidths of memory, by mix."""
     on = make_buffers(nbytes, device, keep=False)
     return {name: best_gbps(mix, on, time) for name, mix in MIXES.items()}
 
 
 def l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """The bandwidths of L2, by mix."""
+    """Return the bandwidths of L2, by mix."""
     found = {}
     for name in ("read", "copy", "write"):
         mix = MIXES[name]
@@ -147,16 +459,89 @@ def l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]
 
 
 def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time) -> Ceilings:
-    """The same with the rates that bound the arithmetic in a dtype; those that are known are not taken again.
+    """Return ceilings with the rates of a dtype; known ones are not measured again.
 
-    A rate that this GPU does not have stays out.
+    A rate that this GPU does not have is left out.
     """
     matrix, plain = dict(ceilings.matrix_tflops), dict(ceilings.plain_tflops)
     for rate in NOMINAL.get(dtype, ()):
         if value_of(ceilings, rate) is None:
-            measured = arithmetic.measure(rate, device, time)
+            measured = measure_rate(rate, device, time)
             if measured is not None:
-                (matrix if rate.kind == "matrix" else plain)[rate.name] = measured
+                (matrix if rate[0] == "matrix" else plain)[rate[1]] = measured
     if (matrix, plain) == (ceilings.matrix_tflops, ceilings.plain_tflops):
         return ceilings
     return replace(ceilings, matrix_tflops=matrix, plain_tflops=plain)
+
+
+# ------------------------------------------------------------------ on disk
+
+
+_log = logging.getLogger("dotcu")
+
+LAYOUT = "v1"
+"""Change it also if ceilings are measured in another way: files of other versions are ignored."""
+
+
+def saved_path(uuid: str, driver: str) -> Path:
+    """Return the file for the ceilings of a GPU under a driver; it need not exist."""
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{uuid}-{driver}")
+    return cache.location() / "limits" / LAYOUT / f"{name}.json"
+
+
+def read_saved(uuid: str, driver: str) -> Ceilings | None:
+    """Return the saved ceilings; None if there are none, or the file is damaged."""
+    try:
+        found = json.loads(saved_path(uuid, driver).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    ceilings = _parsed(found)
+    return ceilings if ceilings is not None and (ceilings.uuid, ceilings.driver) == (uuid, driver) else None
+
+
+def saved_or_measured(uuid: str, driver: str, measure: Callable[[], Ceilings]) -> Ceilings:
+    """Return the saved ceilings; else measure and save them."""
+    found = read_saved(uuid, driver)
+    if found is None:
+        found = measure()
+        save(found)
+    return found
+
+
+def save(ceilings: Ceilings) -> None:
+    """Write ceilings, whole or not at all; a folder that cannot be written costs a warning."""
+    path = saved_path(ceilings.uuid, ceilings.driver)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(asdict(ceilings), indent=1), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        _log.warning(
+            "The limits of this GPU cannot be saved in %s: %s. They are measured again in the next process. "
+            "Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY",
+            path.parent, (error.strerror or str(error)).lower(),
+        )  # fmt: skip
+
+
+def _parsed(found: Any) -> Ceilings | None:
+    """Return the ceilings in a file; None if a value has another type."""
+    names = {field.name: str(field.type) for field in fields(Ceilings)}
+    if not isinstance(found, dict) or found.keys() != names.keys():
+        return None
+    held = all(_is_of(kind, found[name]) for name, kind in names.items())
+    return Ceilings(**found) if held else None
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    if kind == "str":
+        return isinstance(value, str)
+    if kind == "float":
+        return _is_rate(value)
+    return isinstance(value, Mapping) and all(map(_is_rate, value.values()))
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0

@@ -1,4 +1,4 @@
-"""What GPUs can do at best by their datasheets: dense rates, never those with sparsity.
+"""The rates of GPUs by their datasheets: dense rates, never those with sparsity.
 
 NVIDIA's datasheets give most matrix rates with structured sparsity, which is twice the dense rate; here is
 the dense one. A rate holds at a clock, the last but one column: a GPU that runs faster than that can do more.
@@ -26,7 +26,7 @@ class Sheet:
         l2_bytes: The size of its second-level cache.
         matrix_tflops: Dense rates of its tensor cores: float64, tf32, float16, bfloat16, float8, int8.
         plain_tflops: Rates of ordinary instructions: float32, float64.
-        clock_mhz: The lowest of the clocks that its rates hold at; 0 where nobody says.
+        clock_mhz: The lowest of the clocks that its rates hold at; 0 if unknown.
         source: Where the figures are from.
     """
 
@@ -39,7 +39,7 @@ class Sheet:
     source: str
 
     def at(self, *, sm_mhz: int = 0, memory_gbps: float = 0.0) -> Sheet:
-        """The most that this very GPU could do: where its clocks are higher than the sheet's, at its own.
+        """Return the rates at the clocks of this very GPU, if those are higher than the sheet's.
 
         Args:
             sm_mhz: The highest clock of its multiprocessors; 0 where it is not known.
@@ -181,18 +181,18 @@ _BY_NAME = {_squeezed(spelling): sheet for spellings, sheet in _TABLE for spelli
 
 
 def find(name: str) -> Sheet | None:
-    """The datasheet of a GPU by the name that NVML or a user gives; None where there is none here.
+    """Return the datasheet of a GPU by a name of NVML or of a user; None if there is none.
 
-    Only a whole name counts: a laptop's GPU, a Ti or a MIG slice is another thing than its namesake.
+    Only a whole name counts: a laptop's GPU, a Ti or a MIG slice differs from its namesake.
     """
     return _BY_NAME.get(_squeezed(name))
 
 
 def named(name: str) -> Sheet:
-    """The datasheet that a user asked for.
+    """Return the datasheet that a user asked for.
 
     Raises:
-        UsageError: There is none here; names the nearest.
+        UsageError: There is none; names the nearest.
     """
     found = find(name)
     if found is not None:
@@ -206,7 +206,7 @@ def named(name: str) -> Sheet:
 
 
 def of_device(device: Any, *, sm_mhz: int = 0) -> Sheet | None:
-    """The most that a GPU of this machine could do; None where neither a sheet nor its driver tells.
+    """Return the highest rates of a GPU of this machine; None without a datasheet and a known bandwidth.
 
     Args:
         device: A `torch.device`.
@@ -229,7 +229,7 @@ def of_device(device: Any, *, sm_mhz: int = 0) -> Sheet | None:
 
 
 def theoretical_bandwidth(device: Any) -> float:
-    """What a GPU's memory could move by its clock and its bus, in GB/s; 0 where the driver does not tell.
+    """Return the bandwidth of a GPU's memory by its clock and its bus, in GB/s; 0 if the driver has neither.
 
     Data goes over the bus at both edges of the clock.
     """

@@ -1,21 +1,115 @@
-"""The least time that a GPU needs for some work, and what to think of a time that is less."""
+"""The least time that a GPU needs for some work, and the plausibility of a measured time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-from dotcu.benchmark.limits import mix
-from dotcu.benchmark.limits.rates import BEYOND, tflops
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from dotcu.benchmark.limits.ceilings import Ceilings
     from dotcu.benchmark.limits.datasheet import Sheet
-    from dotcu.benchmark.measured import L2
+    from dotcu.benchmark.results import L2
     from dotcu.benchmark.work import Work
 
 MARKED_ABOVE = 102.0
 """Percent of the limit above which a row is marked: ceilings are measured, so known to a percent or two."""
+
+# ------------------------------------------------------------------ arithmetic
+
+Rate = tuple[Literal["plain", "matrix"], str]
+"""A rate of a GPU: "plain" of ordinary instructions or "matrix" of tensor cores, and its name: a dtype,
+"tf32", or "float8" for both of that size."""
+
+_FLOAT64: tuple[Rate, ...] = (("plain", "float64"), ("matrix", "float64"))
+_FLOAT32: tuple[Rate, ...] = (("plain", "float32"),)
+_FLOAT8: tuple[Rate, ...] = (("matrix", "float8"),)
+_INT8: tuple[Rate, ...] = (("matrix", "int8"),)
+
+NOMINAL: Mapping[str, tuple[Rate, ...]] = {
+    "float64": _FLOAT64,
+    "complex128": _FLOAT64,
+    "float32": _FLOAT32,  # tensor cores would round its inputs
+    "complex64": _FLOAT32,
+    "tf32": (("matrix", "tf32"),),
+    "float16": (("matrix", "float16"),),  # an upper bound for kernels that use ordinary instructions
+    "bfloat16": (("matrix", "bfloat16"),),
+    "float8_e4m3fn": _FLOAT8,
+    "float8_e5m2": _FLOAT8,
+    "int8": _INT8,
+    "uint8": _INT8,
+}
+"""The rates of each dtype, of which the highest is its limit."""
+
+BEYOND: Mapping[str, Rate] = {"float32": ("matrix", "tf32"), "complex64": ("matrix", "tf32")}
+"""The highest plausible rate of a dtype: sums of products in tf32 can have the precision of float32."""
+
+
+def tflops(rates: Ceilings | Sheet, dtype: str, *, beyond: bool = False) -> float | None:
+    """Return the limit of arithmetic in a dtype, in TFLOP/s; None where it is not known.
+
+    Args:
+        rates: The rates of a GPU: measured, or of its datasheet.
+        dtype: The dtype's name.
+        beyond: Return the highest plausible rate, which is more for float32.
+    """
+    asked = NOMINAL.get(dtype, ())
+    if beyond and dtype in BEYOND:
+        asked = (*asked, BEYOND[dtype])
+    return max((value for rate in asked if (value := value_of(rates, rate))), default=None)
+
+
+def value_of(rates: Ceilings | Sheet, rate: Rate) -> float | None:
+    """Return one rate in TFLOP/s; None where it is not known."""
+    kind, name = rate
+    return (rates.matrix_tflops if kind == "matrix" else rates.plain_tflops).get(name)
+
+
+# ------------------------------------------------------------------ bandwidth
+
+Points = Sequence[tuple[float, float]]
+"""Measured mixes: the share of the bytes that is written, ascending from 0 to 1, and 10^9 bytes/s."""
+
+
+def bandwidth_gbps(read_bytes: float, written_bytes: float, points: Points) -> float:
+    """Return the bandwidth of a mix of reads and writes, at least one of which is not 0.
+
+    Between two measured mixes, the time of a byte is interpolated: reads and writes have different rates, and
+    turning from one to the other takes time, too.
+
+    Args:
+        read_bytes: The bytes that are read.
+        written_bytes: The bytes that are written.
+        points: The measured mixes.
+    """
+    share = written_bytes / (read_bytes + written_bytes)
+    for (low, low_gbps), (high, high_gbps) in pairwise(points):
+        if share <= high:
+            part = (share - low) / (high - low)
+            return 1 / ((1 - part) / low_gbps + part / high_gbps)
+    return points[-1][1]
+
+
+def time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
+    """Return the time to read and write some bytes; arguments are those of `bandwidth_gbps`."""
+    total = read_bytes + written_bytes
+    return total / bandwidth_gbps(read_bytes, written_bytes, points) / 1e3 if total else 0.0
+
+
+def in_words(read_bytes: float, written_bytes: float) -> str:
+    """Return a mix as text: `2 reads to 1 write`, `reads alone`, `87 % reads`."""
+    if not written_bytes or not read_bytes:
+        return "reads alone" if read_bytes else "writes alone"
+    many, few = max(read_bytes, written_bytes), min(read_bytes, written_bytes)
+    times = round(many / few)
+    if times > 9 or abs(many / few - times) > 0.02 * times:
+        return f"{100 * read_bytes / (read_bytes + written_bytes):.0f} % reads"
+    reads, writes = (times, 1) if read_bytes >= written_bytes else (1, times)
+    return f"{reads} read{'s' * (reads > 1)} to {writes} write{'s' * (writes > 1)}"
+
+
+# ------------------------------------------------------------------ the limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +117,10 @@ class Limit:
     """The speed of light for one call.
 
     Attributes:
-        time_us: The least time, by the ceilings that were measured.
+        time_us: The least time, by the measured ceilings.
         what: What sets it, in words: "memory, 2 reads to 1 write, 4.39 TB/s".
-        floor_us: The least that can be believed: what is written may stay in L2, as far as it fits.
-        sheet_us: The same by the datasheet; None for a GPU that has none here.
+        floor_us: The least plausible time: written bytes may stay in L2, as far as they fit.
+        sheet_us: The same by the datasheet; None for a GPU without one.
     """
 
     time_us: float
@@ -35,88 +129,55 @@ class Limit:
     sheet_us: float | None = None
 
 
-class Judgement(NamedTuple):
-    """What a time is worth beside its limit.
-
-    Attributes:
-        percent: Of the limit that was reached.
-        marks: What a reader has to know, in words.
-        refusal: Why the time cannot be; empty where it can.
-    """
-
-    percent: float
-    marks: tuple[str, ...] = ()
-    refusal: str = ""
-
-
-class _Bound(NamedTuple):
-    time_us: float
-    what: str
-
-
-_NONE = _Bound(0.0, "")
-
-
 def limit(work: Work, ceilings: Ceilings, sheet: Sheet | None, *, l2: L2, l2_bytes: int) -> Limit | None:
-    """The limit of some work; None where it moves no bytes and nothing is known of its arithmetic.
+    """Return the limit of some work; None where it moves no bytes and its arithmetic has no known rate.
 
-    The slower of moving the bytes and of doing the arithmetic. Cold, all bytes come from memory and go there.
-    Warm, as many bytes as L2 holds stay in it, and all go through it.
+    The limit is the longer of moving the bytes and of doing the arithmetic. With a cold L2, all bytes come
+    from memory and go there. With a warm one, as many bytes as L2 holds stay in it, and all go through it.
 
     Args:
-        l2: What the call found in L2.
+        work: The work of a call.
+        ceilings: The measured rates of the GPU.
+        sheet: Its datasheet.
+        l2: The state of L2 that the call starts with.
         l2_bytes: The size of L2.
     """
-    arithmetic = _arithmetic(work, ceilings)
-    memory = _memory(work, ceilings, l2_bytes if l2 == "warm" else 0)
-    slower = max(memory, arithmetic, key=lambda bound: bound.time_us)
-    if not slower.time_us:
+    in_l2 = l2_bytes if l2 == "warm" else 0
+    memory_us, memory = _memory(work, ceilings, in_l2)
+    rate = tflops(ceilings, work.dtype) if work.flops else None
+    arithmetic_us = work.flops / rate / 1e6 if rate is not None else 0.0
+    if not memory_us and not arithmetic_us:
         return None
-    floor_us = memory.time_us if l2 == "warm" else _floor_us(work, ceilings, l2_bytes)
+    what = memory if memory_us >= arithmetic_us else f"{work.dtype} arithmetic, {rate:.4g} TFLOP/s"
+    floor_us = memory_us
+    if l2 == "cold":
+        written = max(0, work.written_bytes - l2_bytes)
+        through_l2_us = time_us(work.read_bytes, work.written_bytes, ceilings.l2)
+        floor_us = max(time_us(work.read_bytes, written, ceilings.memory), through_l2_us)
+    slower_us = max(memory_us, arithmetic_us)
     return Limit(
-        time_us=slower.time_us,
-        what=slower.what,
-        floor_us=min(slower.time_us, max(floor_us, arithmetic.time_us)),
+        time_us=slower_us,
+        what=what,
+        floor_us=min(slower_us, max(floor_us, arithmetic_us)),
         sheet_us=None if sheet is None else _sheet_us(work, sheet, l2, l2_bytes),
     )
 
 
-def _arithmetic(work: Work, ceilings: Ceilings) -> _Bound:
-    rate = tflops(ceilings, work.dtype) if work.flops else None
-    if rate is None:
-        return _NONE
-    return _Bound(work.flops / rate / 1e6, f"{work.dtype} arithmetic, {rate:.4g} TFLOP/s")
-
-
-def _memory(work: Work, ceilings: Ceilings, kept: int) -> _Bound:
-    """The time to move the bytes, of which so many stay in L2."""
+def _memory(work: Work, ceilings: Ceilings, in_l2: int) -> tuple[float, str]:
+    """Return the time in us to move the bytes, as many of which stay in L2, and what sets it."""
     if not work.bytes:
-        return _NONE
-    share = max(0.0, 1 - kept / work.bytes)
-    beyond = mix.time_us(share * work.read_bytes, share * work.written_bytes, ceilings.memory)
-    through = mix.time_us(work.read_bytes, work.written_bytes, ceilings.l2) if kept else 0.0
-    if through > beyond:
-        return _Bound(through, _moved("L2", work, ceilings.l2))
-    return _Bound(beyond, _moved("memory", work, ceilings.memory))
-
-
-def _moved(what: str, work: Work, points: mix.Points) -> str:
-    gbps = mix.bandwidth_gbps(work.read_bytes, work.written_bytes, points)
+        return 0.0, ""
+    share = max(0.0, 1 - in_l2 / work.bytes)
+    beyond_us = time_us(share * work.read_bytes, share * work.written_bytes, ceilings.memory)
+    through_us = time_us(work.read_bytes, work.written_bytes, ceilings.l2) if in_l2 else 0.0
+    name, points = ("L2", ceilings.l2) if through_us > beyond_us else ("memory", ceilings.memory)
+    gbps = bandwidth_gbps(work.read_bytes, work.written_bytes, points)
     rate = f"{gbps / 1e3:.2f} TB/s" if gbps >= 1e3 else f"{gbps:.0f} GB/s"
-    return f"{what}, {mix.in_words(work.read_bytes, work.written_bytes)}, {rate}"
-
-
-def _floor_us(work: Work, ceilings: Ceilings, l2_bytes: int) -> float:
-    """Cold, but what is written stays in L2 as far as it fits."""
-    written = max(0, work.written_bytes - l2_bytes)
-    return max(
-        mix.time_us(work.read_bytes, written, ceilings.memory),
-        mix.time_us(work.read_bytes, work.written_bytes, ceilings.l2),
-    )
+    return max(beyond_us, through_us), f"{name}, {in_words(work.read_bytes, work.written_bytes)}, {rate}"
 
 
 def _sheet_us(work: Work, sheet: Sheet, l2: L2, l2_bytes: int) -> float | None:
-    """What physics allows: of the bytes only those that L2 can have no part in."""
+    """Return the least time that physics allows: only bytes count that L2 cannot hold."""
     if l2 == "warm":
         moved = max(0, work.bytes - l2_bytes)
     else:
@@ -126,11 +187,31 @@ def _sheet_us(work: Work, sheet: Sheet, l2: L2, l2_bytes: int) -> float | None:
     return max(moved / sheet.memory_gbps / 1e3, arithmetic_us) or None
 
 
+# ------------------------------------------------------------------ plausibility
+
+
+class Judgement(NamedTuple):
+    """A measured time against its limit.
+
+    Attributes:
+        percent: The percentage of the limit that was reached.
+        mark: A remark; empty where there is none.
+        refusal: Why the time is impossible; empty where it is not.
+    """
+
+    percent: float
+    mark: str = ""
+    refusal: str = ""
+
+
 def judge(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> Judgement:
-    """Hold a time against its limit.
+    """Compare a measured time with its limit.
 
     Args:
-        resolution_us: The step of the clock: a time may be so much more than it says.
+        median_us: The measured time.
+        limit: Its limit.
+        work: The work of the call.
+        resolution_us: The step of the clock: the true time may be longer by as much.
     """
     percent = 100 * limit.time_us / median_us if median_us > 0 else float("inf")
     longest_us = median_us + resolution_us
@@ -138,34 +219,29 @@ def judge(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 
         return Judgement(percent, refusal=_refusal(median_us, limit.sheet_us, work))
     if percent <= MARKED_ABOVE or longest_us >= limit.time_us:
         return Judgement(percent)
-    return Judgement(percent, (_mark(longest_us, percent, limit, work),))
+    return Judgement(percent, _mark(longest_us, percent, limit, work))
 
 
 def _refusal(median_us: float, sheet_us: float, work: Work) -> str:
-    causes = ["a result that was kept from an earlier call", "work outside of the timed window"]
+    causes = ["a result that is remembered from an earlier call", "work outside of the timed window"]
     if work.declared:
         causes.insert(0, "`work` that claims more than a call does")
         remedy = "Compare what `work` returns with what the kernel reads, writes and computes."
     else:
         causes.insert(0, "tensors that are not read or written whole")
-        remedy = "Where they are not, say what is moved, by a function under the operator's .work decorator."
+        remedy = "Where they are not, declare what is moved with the operator's .work decorator."
+    amounts = [f"{work.bytes / 1e6:.4g} MB"] if work.bytes else []
+    amounts += [f"{work.flops / 1e9:.4g} GFLOP in {work.dtype}"] if work.flops else []
     return (
         f"{median_us:.4g} us is less than the {sheet_us:.4g} us that this GPU's datasheet allows for "
-        f"{_claim(work)}.\nThat has a cause: {', '.join(causes)}.\n{remedy}"
+        f"{' and '.join(amounts)}.\nPossible causes: {', '.join(causes)}.\n{remedy}"
     )
-
-
-def _claim(work: Work) -> str:
-    """The work in words: `12.6 MB and 17.2 GFLOP in float32`."""
-    words = [f"{work.bytes / 1e6:.4g} MB"] if work.bytes else []
-    words += [f"{work.flops / 1e9:.4g} GFLOP in {work.dtype}"] if work.flops else []
-    return " and ".join(words)
 
 
 def _mark(longest_us: float, percent: float, limit: Limit, work: Work) -> str:
     shown = f"{percent:.0f} % of the limit"
     if longest_us * MARKED_ABOVE / 100 >= limit.floor_us and limit.floor_us < limit.time_us:
-        return f"{shown}: what it writes stays in L2, in part or all"
+        return f"{shown}: its writes stay in L2, in part or all"
     if work.dtype in BEYOND and limit.what.startswith(work.dtype):
         return f"{shown}: more than {work.dtype} instructions can do, so it may compute in tf32 or in halves"
     what = "its `work`" if work.declared else "that it touches its tensors whole"

@@ -1,4 +1,4 @@
-"""Means of taking device time: CUPTI's records, else replay of a graph, else events."""
+"""Timers of device time: CUPTI's records, else replay of a graph, else events."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from typing import Any
 
 import torch
 
-from dotcu.benchmark.measured import Means
+from dotcu.benchmark.results import Means
 from dotcu.benchmark.timers.cupti import Cupti
-from dotcu.benchmark.timers.events import Events
-from dotcu.benchmark.timers.graph import Graph
-from dotcu.benchmark.timers.helpers import Helpers
-from dotcu.benchmark.timers.host import host_times_us
-from dotcu.benchmark.timers.shots import Shot, ShotFailed
-from dotcu.benchmark.timers.timer import LostRecords, MeansFailed, NotCapturable, Timer
+from dotcu.benchmark.timers.events import Events, Graph
+from dotcu.benchmark.timers.timer import (
+    LostRecords,
+    NotCapturable,
+    TimedCall,
+    TimedCallFailed,
+    Timer,
+    TimerFailed,
+    TimingKernels,
+    host_times_us,
+)
 from dotcu.errors import EnvironmentFault
 
 __all__ = [
     "LostRecords",
-    "MeansFailed",
     "NotCapturable",
-    "Shot",
-    "ShotFailed",
+    "TimedCall",
+    "TimedCallFailed",
     "Timer",
+    "TimerFailed",
     "after",
     "choose",
     "host_times_us",
@@ -32,17 +37,17 @@ __all__ = [
 BEST_FIRST: tuple[type[Timer], ...] = (Cupti, Graph, Events)
 
 TRIED = 3
-"""Calls of the trial that a means has to pass."""
+"""Calls of the trial that a timer has to pass."""
 
 
 def choose(device: torch.device, means: Means | None = None) -> Timer:
-    """The best means that works on a GPU, or the one asked for; tried on a small call.
+    """Return the best timer that works on a GPU, or the one asked for; tried on a small call.
 
     Note:
         Compiles and loads the code around timed calls. The first trial of CUPTI in a process takes seconds.
 
     Raises:
-        EnvironmentFault: There is no GPU, or none of the means works.
+        EnvironmentFault: There is no GPU, or no timer works.
     """
     if device.type != "cuda":
         raise EnvironmentFault(
@@ -50,14 +55,15 @@ def choose(device: torch.device, means: Means | None = None) -> Timer:
             "See what torch finds: dotcu doctor"
         )
     kinds = [kind for kind in BEST_FIRST if means in (None, kind.name)]
-    return _first_that_works(Helpers(device), kinds, {})
+    return _first_that_works(TimingKernels(device), kinds, {})
 
 
 def after(timer: Timer, reason: str) -> Timer:
-    """The next best means after one that failed.
+    """Return the next best timer after one that failed.
 
     Args:
-        reason: Why it failed, which the new one's `why` then tells.
+        timer: The timer that failed.
+        reason: Why it failed, for the new one's `why`.
 
     Raises:
         EnvironmentFault: There is none.
@@ -67,7 +73,7 @@ def after(timer: Timer, reason: str) -> Timer:
 
 
 def _first_that_works(
-    helpers: Helpers, kinds: tuple[type[Timer], ...] | list[type[Timer]], why: Mapping[Means, str]
+    helpers: TimingKernels, kinds: tuple[type[Timer], ...] | list[type[Timer]], why: Mapping[Means, str]
 ) -> Timer:
     reasons = dict(why)
     for kind in kinds:
@@ -84,16 +90,16 @@ def _first_that_works(
 
 
 def _fails(timer: Timer, device: torch.device) -> str:
-    """Why a means does not work here; empty where it does."""
+    """Return why a timer does not work here; empty if it does."""
     numbers = torch.zeros(1 << 16, device=device)
 
     def run() -> Any:
         return numbers.add_(1)
 
     run()  # what it loads, it loads now
-    shots = [Shot(name="trial", run=run, hold_us=50.0) for _ in range(TRIED)]
+    timed_calls = [TimedCall(name="trial", run=run, hold_us=50.0) for _ in range(TRIED)]
     try:
-        calls = timer.time(shots)
+        calls = timer.time(timed_calls)
     except Exception as error:
         return str(error).partition("\n")[0] or type(error).__name__
     wrong = [call for call in calls if call.time_us <= 0 or call.kernels not in (None, 1)]

@@ -1,24 +1,198 @@
-"""Device time from CUPTI's records of kernels, which torch's profiler brings.
+"""Device time from CUPTI's records of kernels, which torch's profiler collects.
 
-One session of the profiler holds the shots of one `time`. The first of a process takes seconds, later
-ones some 3 ms. Source: measured, H200, torch 2.11, CUDA 13.0, 2026-11.
+One session of the profiler holds the calls of one `time`. The first of a process takes seconds, later ones
+some 3 ms. Source: measured, H200, torch 2.11, CUDA 13.0, 2026-11.
+
+A kernel belongs to the call that launched it, on whichever stream it runs and whenever it starts: one on a
+stream of its own may start before the call's mark, while the caller's stream is still held. Then it is
+`early`: it did not wait for the work that the caller had queued. The trace has both times of a launch, the
+host's and the device's; if a kernel has no launch by the host (another kernel launched it), the time of its
+start decides.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile
 
-from dotcu.benchmark.measured import Call
-from dotcu.benchmark.timers.quiet import quiet
-from dotcu.benchmark.timers.shots import Shot
-from dotcu.benchmark.timers.timer import MeansFailed, Timer
-from dotcu.benchmark.timers.trace import Activity, attribute
+from dotcu.benchmark.results import CallTime
+from dotcu.benchmark.timers.timer import LostRecords, TimedCall, Timer, TimerFailed
+
+LINE = re.compile(
+    rb"[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(cpp|h):\d+\]"  # Kineto's log
+    rb"|\[\w+ [^\]]*(kineto|profiler)[^\]]*\]",  # torch's, where it speaks for Kineto
+    re.IGNORECASE,
+)
+"""The beginning of a line of Kineto or torch's profiler. Source: libkineto/src/Logger.cpp; seen: torch 2.11
+and 2.13."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Kineto's lines from standard output and error; what others write there comes when the block ends.
+
+    It writes to the descriptors themselves, for the whole process: keep the block short.
+    """
+    with ExitStack() as stack:
+        for descriptor in (1, 2):
+            stack.enter_context(_without_log(descriptor))
+        yield
+
+
+@contextmanager
+def _without_log(descriptor: int) -> Iterator[None]:
+    try:
+        outlet = os.dup(descriptor)
+    except OSError:  # the process has closed it
+        yield
+        return
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), descriptor)
+        try:
+            yield
+        finally:
+            os.dup2(outlet, descriptor)
+            kept.seek(0)
+            rest = b"".join(line for line in kept if not LINE.match(line))
+            if rest:
+                os.write(outlet, rest)
+            os.close(outlet)
+
+
+# ------------------------------------------------------------------ from a trace to calls
+
+
+OWN = "dotcu_bench_"
+"""Begins the name of every kernel of `kernels.cu`."""
+
+BEGIN, END = f"{OWN}begin", f"{OWN}end"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity:
+    """A kernel, copy or fill that the device ran.
+
+    Attributes:
+        start_ns: Its start by the device's clock, as `end_ns`.
+        stream: The stream's number, which no other device's stream has.
+        device: The GPU's number.
+        launched_ns: The time of its launch by the host's clock; None if the trace lacks it.
+        thread: The thread that launched it; None if the trace lacks it.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    stream: int
+    device: int = 0
+    launched_ns: int | None = None
+    thread: int | None = None
+
+
+_Window = tuple[Activity, Activity]
+"""The begin mark of a call and its end mark."""
+
+
+def attribute(activities: Iterable[Activity], count: int) -> list[CallTime]:
+    """Return the device time and the kernels of each call.
+
+    A call without kernels took no time. A kernel outside of calls that is not of the marks' thread and stream
+    is stray: it counts to the call before it.
+
+    Raises:
+        LostRecords: The marks are not those of so many calls.
+    """
+    found = sorted(activities, key=lambda activity: activity.start_ns)
+    windows = _windows(found, count)
+    calls: list[list[Activity]] = [[] for _ in windows]
+    stray = [0] * len(windows)
+    on_device = [(begin.start_ns, end.end_ns) for begin, end in windows]
+    on_host = [
+        (begin.launched_ns, end.launched_ns)
+        for begin, end in windows
+        if begin.launched_ns is not None and end.launched_ns is not None
+    ]
+    host_is_known = len(on_host) == len(windows)
+    for activity in found if windows else ():
+        if OWN in activity.name:
+            continue
+        if host_is_known and activity.launched_ns is not None:
+            at, inside = _locate(on_host, activity.launched_ns)
+        else:
+            at, inside = _locate(on_device, activity.start_ns)
+        if inside:
+            calls[at].append(activity)
+        elif not _is_preparation(activity, windows[at][0]):
+            stray[at] += 1
+    return [
+        _call(window, own, stray=strays) for window, own, strays in zip(windows, calls, stray, strict=True)
+    ]
+
+
+def _locate(spans: Sequence[tuple[int, int]], moment: int) -> tuple[int, bool]:
+    """Return the last span that had begun by a moment, or the first, and True if the moment is in it."""
+    at = bisect_right(spans, moment, key=lambda span: span[0]) - 1
+    return max(at, 0), at >= 0 and moment <= spans[at][1]
+
+
+def _is_preparation(activity: Activity, begin: Activity) -> bool:
+    """Return True if an activity outside of calls is our preparation of a call."""
+    if activity.stream != begin.stream:
+        return False
+    return None in (activity.thread, begin.thread) or activity.thread == begin.thread
+
+
+def _call(window: _Window, own: Sequence[Activity], stray: int) -> CallTime:
+    if not own:
+        return CallTime(time_us=0.0, kernels=0, stray=stray)
+    begin, end = window
+    first, last = min(a.start_ns for a in own), max(a.end_ns for a in own)
+    here = [activity for activity in own if activity.device == begin.device]
+    return CallTime(
+        time_us=(last - first) / 1e3,
+        kernels=len(own),
+        late=sum(activity.end_ns > end.end_ns for activity in own),
+        early=sum(activity.start_ns < begin.start_ns for activity in here),
+        stray=stray,
+        elsewhere=len(own) - len(here),
+    )
+
+
+def _windows(found: Sequence[Activity], count: int) -> list[_Window]:
+    begins = [activity for activity in found if BEGIN in activity.name]
+    ends = [activity for activity in found if END in activity.name]
+    if len(begins) != count or len(ends) != count:
+        raise _lost(f"{len(begins)} begin and {len(ends)} end marks were recorded for {count} calls")
+    windows = list(zip(begins, ends, strict=True))
+    for begin, end in windows:
+        if end.start_ns < begin.start_ns:
+            raise _lost("a call's end mark was recorded before its begin mark")
+    for (_, earlier_end), (later_begin, _) in pairwise(windows):
+        if later_begin.start_ns < earlier_end.start_ns:
+            raise _lost("a call's begin mark was recorded before the end mark of the call before it")
+    return windows
+
+
+def _lost(what: str) -> LostRecords:
+    return LostRecords(
+        f"CUPTI's trace is not whole: {what}.\nEvery call needs a begin and an end mark, in order.\n"
+        'Time fewer calls at once, or by another timer: means="events".'
+    )
+
+
+# ------------------------------------------------------------------ the timer
+
 
 RESOLUTION_US = 0.032
 """The step of a kernel's time stamps. Source: measured, H200, CUDA 13.0, 2026-11."""
@@ -34,17 +208,17 @@ class Cupti(Timer):
     name = "cupti"
     resolution_us = RESOLUTION_US
 
-    def time(self, shots: Sequence[Shot]) -> list[Call]:
+    def time(self, timed_calls: Sequence[TimedCall]) -> list[CallTime]:
         """Time calls from the start of their first kernel to the end of their last."""
         with torch.cuda.device(self.helpers.device):
             with tracing() as session:
                 self.helpers.hold(MARGIN_US)
-                for shot in shots:
-                    self._take(shot, self.helpers.begin, self.helpers.end)
+                for timed_call in timed_calls:
+                    self._take(timed_call, self.helpers.begin, self.helpers.end)
                 self.helpers.hold(MARGIN_US)
                 self.wait()
             results = session.kineto_results
-        return attribute(activities(results.events() if results is not None else ()), len(shots))
+        return attribute(activities(results.events() if results is not None else ()), len(timed_calls))
 
 
 @contextmanager
@@ -52,7 +226,7 @@ def tracing() -> Iterator[Any]:
     """Trace what GPUs do until the block ends.
 
     Raises:
-        MeansFailed: The profiler does not start: another one is running, say.
+        TimerFailed: The profiler does not start: another one is running, say.
     """
     try:
         # Not torch.profiler.profile: it warns that its events are of one session only.
@@ -60,7 +234,7 @@ def tracing() -> Iterator[Any]:
         with quiet():
             session.__enter__()
     except Exception as error:
-        raise MeansFailed(
+        raise TimerFailed(
             f"torch's profiler does not start: {error}\nTiming by CUPTI needs it, and one at a time.\n"
             "End the other profiler."
         ) from error

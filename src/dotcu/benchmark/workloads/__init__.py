@@ -1,1 +1,1 @@
-"""What is timed: inputs, and who computes on them."""
+"""The inputs of timed calls."""

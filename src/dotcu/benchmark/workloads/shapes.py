@@ -6,23 +6,28 @@ shape for each tensor.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+import torch
+
+from dotcu.checking.cases.samples import short
 from dotcu.errors import UsageError
+from dotcu.operator import Overload
 
 Shape = tuple[int, ...]
 ShapeRow = tuple[Shape, ...]
 """The shape of the first tensor, or one for each."""
 
 NO_SIZES = "0d"
-"""How a tensor without dimensions is written."""
+"""The text for a tensor without dimensions."""
 
 _SIZE = re.compile(r"(\d{1,19})(?:\^(\d{1,2}))?")
 
 
-def parse(text: str) -> list[ShapeRow]:
-    """The rows of a text such as `4096x4096,2^28,64x48:48x32`.
+def parse_shapes(text: str) -> list[ShapeRow]:
+    """Return the rows of a text such as `4096x4096,2^28,64x48:48x32`.
 
     Raises:
         UsageError: It has another form, or a size of 0.
@@ -30,20 +35,20 @@ def parse(text: str) -> list[ShapeRow]:
     return [tuple(_shape(part, row) for part in row.split(":")) for row in text.replace(" ", "").split(",")]
 
 
-def rows(given: str | Iterable[str | Sequence[int] | Sequence[Sequence[int]]]) -> list[ShapeRow]:
-    """The same for Python: text, or a list whose items are text, a shape, or a shape for each tensor.
+def shape_rows(given: str | Iterable[str | Sequence[int] | Sequence[Sequence[int]]]) -> list[ShapeRow]:
+    """Return the rows of text, or of a list whose items are text, a shape, or a shape for each tensor.
 
     Raises:
         UsageError: An item is none of these.
     """
     if isinstance(given, str):
-        return parse(given)
+        return parse_shapes(given)
     found: list[ShapeRow] = []
     for item in given:
         if isinstance(item, str):
-            found += parse(item)
+            found += parse_shapes(item)
         else:
-            found += parse(_written(item))
+            found += parse_shapes(_written(item))
     return found
 
 
@@ -73,14 +78,14 @@ def _shape(part: str, row: str) -> Shape:
     return tuple(sizes)
 
 
-def name(shapes: Sequence[Shape]) -> str:
-    """Shapes as a name: `4096x4096`, or `64x48:48x32` where they differ."""
+def shapes_name(shapes: Sequence[Shape]) -> str:
+    """Return shapes as a name: `4096x4096`, or `64x48:48x32` where they differ."""
     words = ["x".join(map(str, shape)) or NO_SIZES for shape in shapes]
     return words[0] if len(set(words)) == 1 else ":".join(words)
 
 
 def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
-    """The shapes of all tensors of a call: as the row says, or such that they follow the first one.
+    """Return the shapes of all tensors of a call: those of the row, or such that they follow the first one.
 
     A tensor that has the first one's shape goes on having it. Any other keeps its dimensions, of which
     those that measure what one of the first tensor's does go on doing so; sizes of 1 stay.
@@ -95,15 +100,17 @@ def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
         return tuple(row)
     if len(row) > 1 or not template:
         raise UsageError(
-            f"{name(row)} has {len(row)} shapes, and a call has {len(template)} tensors: {_told(template)}.\n"
+            f"{shapes_name(row)} has {len(row)} shapes, and a call has {len(template)} tensors: "
+            f"{_shapes_text(template)}.\n"
             f"Give one shape for the first tensor, or one for each.{_example(template)}"
         )
     (new,), old = row, template[0]
     others = [shape for shape in template if shape != old]
     if others and len(new) != len(old):
         raise UsageError(
-            f"{name(row)} has {len(new)} dimensions, a sample's first tensor {len(old)}: what the others of "
-            f"{_told(template)} become cannot be told.\nGive a shape for each.{_example(template)}"
+            f"{shapes_name(row)} has {len(new)} dimensions, a sample's first tensor {len(old)}: the shapes "
+            f"of the others of {_shapes_text(template)} do not follow.\n"
+            f"Give a shape for each.{_example(template)}"
         )
     change = _followed(old, new, others) if others else {}
     return tuple(
@@ -112,7 +119,7 @@ def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
 
 
 def _followed(old: Shape, new: Shape, others: Sequence[Shape]) -> dict[int, int]:
-    """What each size of the first tensor becomes in the others."""
+    """Return the new size in other tensors for each size of the first one."""
     change: dict[int, int] = {}
     shared = {size for shape in others for size in shape}
     for before, after in zip(old, new, strict=True):
@@ -120,17 +127,50 @@ def _followed(old: Shape, new: Shape, others: Sequence[Shape]) -> dict[int, int]
             continue
         if change.setdefault(before, after) != after:
             raise UsageError(
-                f"the first tensor of a sample has the size {before} more than once, and in {name([new])} it "
-                f"is {change[before]} and {after}: another tensor has it too, and could follow either.\n"
+                f"the first tensor of a sample has the size {before} more than once, and in "
+                f"{shapes_name([new])} it is {change[before]} and {after}: another tensor has it too, "
+                "and could follow either.\n"
                 f"Give a shape for each tensor.{_example([old, *others])}"
             )
     return change
 
 
-def _told(template: Sequence[Shape]) -> str:
+def _shapes_text(template: Sequence[Shape]) -> str:
     return ", ".join("x".join(map(str, shape)) or NO_SIZES for shape in template) or "none"
 
 
 def _example(template: Sequence[Shape]) -> str:
     words = ("x".join(map(str, shape)) or NO_SIZES for shape in template)
     return f"\nType: --shapes {':'.join(words)}" if template else ""
+
+
+# ------------------------------------------------------------------ dtypes
+
+
+_SHORTER = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "fp64": "float64"}
+
+
+def choose_dtypes(
+    overload: Overload, names: Sequence[str | torch.dtype], *, option: str = "--dtypes"
+) -> tuple[torch.dtype, ...]:
+    """Return the named dtypes of an operator; all if none is named.
+
+    Args:
+        option: Of the command line, by which they were named.
+
+    Raises:
+        UsageError: It has none of such a name; answered with the nearest.
+    """
+    known = {short(dtype): dtype for dtype in overload.dtypes}
+    found = []
+    for given in names:
+        text = short(given) if isinstance(given, torch.dtype) else given.strip().removeprefix("torch.")
+        text = _SHORTER.get(text, text)
+        if text not in known:
+            nearest = difflib.get_close_matches(text, known, n=1, cutoff=0) or list(known)
+            raise UsageError(
+                f"{overload.qualified_name} has no dtype {text!r}; it has {', '.join(known)}.\n"
+                f"Name some of these, or declare it: @dotcu.op(..., dtypes=...).\nType: {option} {nearest[0]}"
+            )
+        found.append(known[text])
+    return tuple(dict.fromkeys(found)) or overload.dtypes

@@ -1,28 +1,28 @@
-"""What an operator is timed on: its author's samples, or calls of other shapes that are like them."""
+"""The inputs that an operator is timed on: its author's samples, or similar ones of other shapes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dotcu.benchmark.workloads import memory
-from dotcu.benchmark.workloads.drawing import drawn, unchanged, within
-from dotcu.benchmark.workloads.shapes import Shape, ShapeRow, fitted, name
-from dotcu.benchmark.workloads.source import Source, copied, scalars_of, shapes_of
-from dotcu.benchmark.workloads.structure import kept
-from dotcu.checking.cases.case import seed_of, short
+from dotcu.benchmark.workloads.shapes import Shape, ShapeRow, fitted, shapes_name
 from dotcu.checking.cases.derived import completed, is_integer, mapped
-from dotcu.checking.numerics import outputs
+from dotcu.checking.cases.samples import samples_of, seed_of, short
+from dotcu.checking.memory import fresh
+from dotcu.checking.numerics import outputs, real
 from dotcu.checking.subject import Subject
-from dotcu.checking.trials.telling import quiet
 from dotcu.errors import OperatorError, UsageError
+from dotcu.kernel.simulation import extent
 from dotcu.operator import Sample
+from dotcu.tracebacks import quiet
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,7 +38,6 @@ class Workload:
             run out of memory, and raises OperatorError where nobody can say what a call is to write.
         input_bytes: Of what `make` gives.
         result_bytes: Of what a call gives; 0 where that cannot be told without a call.
-        kept_bytes: Of those inputs of which new values are another set's.
     """
 
     name: str
@@ -48,22 +47,21 @@ class Workload:
     make: Callable[[int], Sample] = field(repr=False)
     input_bytes: int
     result_bytes: int
-    kept_bytes: int = 0
 
     @property
     def bytes(self) -> int:
-        """Of all tensors, results among them."""
+        """The bytes of all tensors, results among them."""
         return self.input_bytes + self.result_bytes
 
     def sets(self, count: int, seed: int, device: torch.device) -> list[Sample]:
         """Sets of inputs, each in memory of its own and from a seed of its own, as many as memory reaches."""
-        free = memory.free_bytes(device)
-        fitting = memory.how_many(self.input_bytes, self.result_bytes, free, count, kept=self.kept_bytes)
+        free = free_bytes(device)
+        fitting = fitting_sets(self.input_bytes, self.result_bytes, free, count)
         return [self.make(seed + i) for i in range(fitting)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unfit:
+class UntimedCase:
     """A case that is not timed, and why.
 
     Attributes:
@@ -82,8 +80,8 @@ def workloads(
     samples: Sequence[Sample] = (),
     shapes: Sequence[ShapeRow] = (),
     dtypes: Sequence[torch.dtype] = (),
-) -> list[Workload | Unfit]:
-    """What an overload is timed on, dtype by dtype.
+) -> list[Workload | UntimedCase]:
+    """Return the cases that an overload is timed on, dtype by dtype.
 
     Args:
         samples: Calls to time in place of the author's.
@@ -94,9 +92,9 @@ def workloads(
         OperatorError: The author's `samples` function failed, or gave something else.
     """
     own = tuple(sample.map_tensors(lambda t: t.to(subject.device)) for sample in samples)
-    found: list[Workload | Unfit] = []
+    found: list[Workload | UntimedCase] = []
     for dtype in dtypes or subject.overload.dtypes:
-        source = Source(subject=subject, dtype=dtype, own=own)
+        source = SampleSource(subject=subject, dtype=dtype, own=own)
         found += _reshaped(source, shapes) if shapes else _as_given(source)
     if not found:
         raise OperatorError(
@@ -107,8 +105,8 @@ def workloads(
     return found
 
 
-def _as_given(source: Source) -> Iterator[Workload | Unfit]:
-    """A case for each sample, of several with equal shapes and scalars for the first."""
+def _as_given(source: SampleSource) -> Iterator[Workload | UntimedCase]:
+    """Yield a case for each sample; of several with equal shapes and scalars for the first."""
     alike: dict[tuple[Shape, ...], dict[tuple[tuple[str, str], ...], tuple[int, Sample]]] = {}
     for position, sample in source.whole():
         of_shapes = alike.setdefault(shapes_of(source.subject, sample), {})
@@ -120,15 +118,15 @@ def _as_given(source: Source) -> Iterator[Workload | Unfit]:
             yield _fitting(source, sample, shapes, partial(_again, source, position), what)
 
 
-def _again(source: Source, position: int, seed: int) -> Sample:
+def _again(source: SampleSource, position: int, seed: int) -> Sample:
     return copied(source.sample(position, seed))
 
 
 # ------------------------------------------------------------------ other shapes
 
 
-def _reshaped(source: Source, rows: Sequence[ShapeRow]) -> Iterator[Workload | Unfit]:
-    """A case for each row, like the first sample that can take its shapes."""
+def _reshaped(source: SampleSource, rows: Sequence[ShapeRow]) -> Iterator[Workload | UntimedCase]:
+    """Yield a case for each row, like the first sample that can take its shapes."""
     for row in rows:
         words: UsageError | None = None
         for position, sample in source.whole():
@@ -141,11 +139,13 @@ def _reshaped(source: Source, rows: Sequence[ShapeRow]) -> Iterator[Workload | U
             break
         else:
             reason = str(words) if words else "there is no sample without empty tensors to follow"
-            yield Unfit(name=f"{short(source.dtype)}-{name(row)}", reason=reason, status="failed")
+            yield UntimedCase(
+                name=f"{short(source.dtype)}-{shapes_name(row)}", reason=reason, status="failed"
+            )
 
 
-def _redrawn(source: Source, position: int, shapes: Sequence[Shape], seed: int) -> Sample:
-    """The call with tensors of other shapes; those that keep theirs are the author's."""
+def _redrawn(source: SampleSource, position: int, shapes: Sequence[Shape], seed: int) -> Sample:
+    """Return the call with tensors of other shapes; those that keep theirs are the author's."""
     subject = source.subject
     template = subject.inputs(source.sample(position, seed))
     wanted = {id(tensor): shape for tensor, shape in zip(template.tensors, shapes, strict=True)}
@@ -162,7 +162,8 @@ def _redrawn(source: Source, position: int, shapes: Sequence[Shape], seed: int) 
     made = completed(subject, mapped(template, draw))
     if made is None:
         raise OperatorError(
-            f"nobody can say what {subject.name} writes at {name(shapes)}: the reference does not take it.\n"
+            f"the outputs of {subject.name} at {shapes_name(shapes)} are unknown: the reference does not "
+            "take these shapes.\n"
             "Give shapes that the operator takes, or correct the reference."
         )
     return made
@@ -172,25 +173,29 @@ def _redrawn(source: Source, position: int, shapes: Sequence[Shape], seed: int) 
 
 
 def _fitting(
-    source: Source,
+    source: SampleSource,
     like: Sample,
     shapes: tuple[Shape, ...],
     make: Callable[[int], Sample],
     what: str = "",
-) -> Workload | Unfit:
-    """The case, unless the device has too little memory for it.
+) -> Workload | UntimedCase:
+    """Return the case, unless the device has too little memory for it.
 
     Args:
-        what: Ends its name, where shapes alone do not tell it from another.
+        source: The samples.
+        like: The sample that it is like.
+        shapes: The shapes of its tensors.
+        make: Returns inputs from a seed.
+        what: The end of its name, if another case has the same shapes.
     """
-    subject, title = source.subject, f"{short(source.dtype)}-{name(shapes)}{what}"
+    subject, title = source.subject, f"{short(source.dtype)}-{shapes_name(shapes)}{what}"
     inputs = subject.inputs(like).tensors
     unique = {id(t): (t, shape) for t, shape in zip(inputs, shapes, strict=True)}.values()
     results = _results(subject, like, shapes)
     input_bytes = sum(math.prod(shape) * t.itemsize for t, shape in unique)
     result_bytes = sum(math.prod(shape) * size for shape, size in results)
-    if words := memory.too_large(input_bytes, result_bytes, memory.free_bytes(subject.device)):
-        return Unfit(name=title, reason=words, status="skipped")
+    if words := too_large(input_bytes, result_bytes, free_bytes(subject.device)):
+        return UntimedCase(name=title, reason=words, status="skipped")
     return Workload(
         name=title,
         dtype=source.dtype,
@@ -199,15 +204,13 @@ def _fitting(
         make=make,
         input_bytes=input_bytes,
         result_bytes=result_bytes,
-        kept_bytes=sum(math.prod(shape) * t.itemsize for t, shape in unique if kept(t)),
     )
 
 
 def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
-    """The shape and item size of each result, by the reference on tensors without memory.
+    """Return the shape and item size of each result, by the reference on tensors without memory.
 
-    None where that fails. Not by the body, which may keep what it is given. What a call writes of its
-    arguments is counted as one of these already.
+    Empty if that fails. Not by the body, which may keep its arguments. Written arguments count as inputs.
     """
     overload = subject.overload.functional or subject.overload
     if subject.reference is None or overload.signature.mutates:
@@ -221,3 +224,213 @@ def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tu
             return [(tuple(int(size) for size in t.shape), t.itemsize) for t in made]
     except Exception:  # its shapes hang on values, or it refuses the call: then the call itself says so
         return []
+
+
+# ------------------------------------------------------------------ samples
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SampleSource:
+    """The samples of a dtype.
+
+    Attributes:
+        own: Samples of the caller, in place of the author's.
+    """
+
+    subject: Subject
+    dtype: torch.dtype
+    own: tuple[Sample, ...]
+
+    def samples(self, seed: int) -> list[Sample]:
+        """Return all samples, from a seed."""
+        subject, dtype = self.subject, self.dtype
+        if self.own:
+            return [sample for sample in self.own if _is_of(sample, dtype)]
+        if seed == subject.seed:
+            return [case.sample for case in subject.given(dtype)]
+        with subject.seeded(f"{subject.name}/{short(dtype)}/{seed}"):
+            return list(samples_of(subject.overload, subject.device, dtype))
+
+    def sample(self, position: int, seed: int) -> Sample:
+        """Return one sample; from the first seed if this one gives other shapes."""
+        first, others = self.samples(self.subject.seed), self.samples(seed)
+        alike = len(others) == len(first) and repr(others[position]) == repr(first[position])
+        return others[position] if alike else first[position]
+
+    def whole(self) -> Iterator[tuple[int, Sample]]:
+        """Yield the samples without empty tensors, and their positions."""
+        for position, sample in enumerate(self.samples(self.subject.seed)):
+            if sample.tensors and all(tensor.numel() for tensor in sample.tensors):
+                yield position, sample
+
+
+def _is_of(sample: Sample, dtype: torch.dtype) -> bool:
+    """Return True if a sample is of a dtype, by its first floating-point tensor."""
+    data = [t.dtype for t in sample.tensors if t.is_floating_point() or t.is_complex()]
+    return (data or [t.dtype for t in sample.tensors] or [dtype])[0] == dtype
+
+
+def copied(sample: Sample) -> Sample:
+    """Return the same call in new memory, with the same values, strides and misalignment."""
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.storage_offset() or extent(tensor) != tensor.numel():
+            return fresh(Sample(tensor)).tensors[0]
+        return tensor.detach().clone()  # begins where its memory does, as what torch.empty gives
+
+    return mapped(sample, copy)
+
+
+def shapes_of(subject: Subject, sample: Sample) -> tuple[Shape, ...]:
+    """Return the shapes of a call's tensors, without those that it only writes."""
+    return tuple(tuple(tensor.shape) for tensor in subject.inputs(sample).tensors)
+
+
+def scalars_of(subject: Subject, sample: Sample) -> Mapping[str, str]:
+    """Return a call's arguments without tensors as text, by name, with defaults."""
+    arguments = subject.overload.torch_op._schema.arguments
+    given = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    given |= dict(zip(subject.overload.signature.arguments, sample.args, strict=False)) | dict(sample.kwargs)
+    return {name: _text(value) for name, value in sorted(given.items()) if not Sample(value).tensors}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else repr(value).removeprefix("torch.").replace(" ", "")
+
+
+# ------------------------------------------------------------------ values
+
+
+_DRAWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""The dtypes that torch draws numbers in; others are drawn in float32 and rounded."""
+
+
+def drawn(like: Tensor, shape: Shape, top: Callable[[int], int], generator: torch.Generator) -> Tensor:
+    """Return a contiguous tensor of a shape, with values like another's, on its device.
+
+    Floating-point numbers are normal, since constants draw less power, and so run faster, than what a user
+    has; but where an author's are all of one sign, or within -1 to 1, they stay so. Whole numbers are
+    from the author's range. What ascends in the author's ascends again.
+
+    Args:
+        like: The tensor to resemble.
+        shape: The shape.
+        top: Returns the new largest whole number, given the old one.
+        generator: A generator on the tensor's device.
+    """
+    if like.dtype == torch.bool:
+        return torch.randint(0, 2, shape, device=like.device, generator=generator).to(torch.bool)
+    if is_integer(like.dtype):
+        return _integers(like, shape, top, generator)
+    wide = like.dtype if real(like).dtype in _DRAWN else torch.float32
+    made = torch.empty(shape, dtype=wide, device=like.device)
+    _floats(real(like))(real(made), generator)
+    if like.is_floating_point() and made.dim() and ascends(like):
+        made = made.sort().values
+    return made.to(like.dtype)
+
+
+def ascends(tensor: Tensor) -> bool:
+    """Return True if a tensor has rows of three elements or more that all ascend: edges of bins, say."""
+    if tensor.dim() == 0 or tensor.size(-1) < 3:
+        return False
+    wide = tensor if real(tensor).dtype in _DRAWN or is_integer(tensor.dtype) else tensor.float()
+    return bool((wide[..., :-1] <= wide[..., 1:]).all())
+
+
+def _floats(old: Tensor) -> Callable[[Tensor, torch.Generator], object]:
+    """Return a function that draws numbers like some old ones."""
+    finite = old.double().flatten()
+    finite = finite[finite.isfinite()]
+    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 0.0)
+    if low == high == 0:
+        return lambda made, generator: made.normal_(0, 1, generator=generator)
+    if low < 0 < high and max(-low, high) > 1:
+        mean, deviation = float(finite.mean()), float(finite.std())
+        return lambda made, generator: made.normal_(mean, deviation, generator=generator)
+    if low == high:  # a constant
+        low, high = sorted((low / 2, 1.5 * low))
+    return lambda made, generator: made.uniform_(low, high, generator=generator)
+
+
+def _integers(like: Tensor, shape: Shape, top: Callable[[int], int], generator: torch.Generator) -> Tensor:
+    old = like.to(torch.int64)
+    low, high = (int(old.min()), int(old.max())) if old.numel() else (0, 1)
+    high = max(low, min(top(high), 2**63 - 2))
+    values = torch.randint(low, high + 1, shape, device=like.device, generator=generator)
+    if len(shape) == old.dim() == 1 and ascends(old):
+        values = values.sort().values
+        values[:1], values[1:][-1:] = low, high
+    return values.to(like.dtype)
+
+
+def unchanged(largest: int) -> int:
+    """Return the range of whole numbers that are data: the same."""
+    return largest
+
+
+def within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
+    """Return the range of whole numbers that may be indices or offsets, when sizes change.
+
+    It may be an index into any of the old sizes above it, so it stays below the least of what these become.
+    A number that is one of the sizes may be an end, and then becomes what that size becomes, or an index
+    after all: it stays below the others all the same.
+    """
+    pairs = {
+        (before, after)
+        for a, b in zip(old, new, strict=True)
+        if len(a) == len(b)
+        for before, after in zip(a, b, strict=True)
+    }
+
+    def top(largest: int) -> int:
+        ends = [after for before, after in pairs if before == largest]
+        bounds = [after for before, after in pairs if before > largest]
+        return min([*ends, *(bound - 1 for bound in bounds)], default=largest)
+
+    return top
+
+
+# ------------------------------------------------------------------ memory
+
+
+RESULTS = 4
+"""Results that exist at once: the last two of a contender, a new one, and the reference's."""
+
+SHARE = 0.9
+"""The usable share of the free memory: the rest is lost between blocks."""
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the free bytes of a device, with those that torch has cached."""
+    if device.type != "cuda":
+        return sys.maxsize
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
+    """Return the bytes that it takes to time and to verify a case with some sets of inputs.
+
+    Each set has a copy that new values come from; the oracle has another set.
+
+    Args:
+        inputs: The bytes of one set of inputs.
+        results: The bytes of one call's results.
+        sets: The number of sets.
+    """
+    return int(((2 * sets + 1) * inputs + RESULTS * results) / SHARE)
+
+
+def fitting_sets(inputs: int, results: int, free: int, wanted: int) -> int:
+    """Return how many sets of inputs fit into free memory; at least one, at most `wanted`."""
+    fitting = (sets for sets in range(wanted, 1, -1) if needed_bytes(inputs, results, sets) <= free)
+    return next(fitting, 1)
+
+
+def too_large(inputs: int, results: int, free: int) -> str:
+    """Return how much memory a case needs and how much is free; empty if it fits."""
+    least = needed_bytes(inputs, results)
+    if least <= free:
+        return ""
+    return f"needs {least / 2**30:.1f} GiB of memory on the GPU, which has {free / 2**30:.1f} GiB free"

@@ -1,17 +1,24 @@
-"""Calls that dotcu makes of given ones, and how arguments are taken out of a call and put back.
+"""Cases derived from the author's samples: other sizes, ranks, memory layouts and values.
 
-A derived case keeps how its tensors are made, not the tensors: there are thousands of cases.
+The table at the end says which of them a level tries. The counts in it keep the gallery's check within its
+time: a case costs about 20 ms in the simulator, and each row is multiplied by overloads, dtypes and samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from dotcu.checking.cases.case import Case, seed_of
-from dotcu.checking.cases.given import with_outs
+from dotcu.checking.cases.samples import Case, seed_of, with_outs
+from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.operator import Sample
 from dotcu.operator.schema import Signature
@@ -22,7 +29,7 @@ Build = Callable[[], Sample | None]
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Derived(Case):
+class DerivedCase(Case):
     """A call that dotcu made of another. Its sample is built at each look, the same each time.
 
     Args:
@@ -45,12 +52,18 @@ class Derived(Case):
 
 
 def arguments(signature: Signature, sample: Sample) -> dict[str, Any]:
-    """What a sample gives for each argument, by name, in the order of the call."""
+    """Return a sample's value for each argument, by name, in the order of the call."""
     return {**dict(zip(signature.arguments, sample.args, strict=False)), **sample.kwargs}
 
 
 def with_arguments(signature: Signature, sample: Sample, values: Mapping[str, Any]) -> Sample:
-    """The same call with other values for some of its arguments."""
+    """The same call with other values for some of its arguments.
+
+    Args:
+        signature: The operator's signature.
+        sample: A call of it.
+        values: What to put in, by argument.
+    """
     names = signature.arguments[: len(sample.args)]
     args = [values.get(name, given) for name, given in zip(names, sample.args, strict=True)]
     return Sample(*args, **{name: values.get(name, given) for name, given in sample.kwargs.items()})
@@ -77,7 +90,7 @@ def completed(subject: Subject, inputs: Sample) -> Sample | None:
 
 
 def accepted(subject: Subject, sample: Sample) -> bool:
-    """Whether there is a reference, and it computes this call."""
+    """Return whether there is a reference, and it computes this call."""
     try:
         return subject.reference is not None and subject.reference_error(sample) is None
     except ReferenceCalls:  # the check of the reference says so
@@ -85,15 +98,592 @@ def accepted(subject: Subject, sample: Sample) -> bool:
 
 
 def has_indices(sample: Sample, dtype: torch.dtype) -> bool:
-    """Whether a call has integers beside its data: what they may be hangs on the sizes of other tensors."""
+    """Return whether a call has integers beside its data, whose range depends on other tensors."""
     return any(is_integer(t.dtype) and t.dtype != dtype for t in sample.tensors)
 
 
 def is_integer(dtype: torch.dtype) -> bool:
-    """Whether it is a type of whole numbers; bool is none."""
+    """Return whether it is a type of whole numbers; bool is none."""
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def generator_for(name: str, seed: int) -> torch.Generator:
     """Random numbers for something with a name, the same on every machine: they are drawn on the CPU."""
     return torch.Generator().manual_seed(seed_of(name, seed))
+
+
+# --------------------- the same call at other sizes: empty, one, primes, each side of a warp, a block, a tile
+
+WARP = 32
+_EDGES = tuple(n + d for n in (16, WARP, 64, 128, 256, 512, 1024) for d in (-1, 0, 1))
+"""Each side of what blocks and tiles measure."""
+
+EVERY_SIZE = tuple(sorted({0, 1, 2, 7, 1009, 4099, 65537, *_EDGES}))
+FEW_SIZES = (0, 1, 7, WARP - 1, WARP, WARP + 1, 257, 1009)
+FEWEST_SIZES = (0, 1, WARP + 1)
+
+RANKS = {"0d": (), "2d": (6, 10), "4d": (2, 3, 4, 5)}
+"""Shapes for a call whose tensors all have one shape."""
+
+LARGEST = {"cpu": 2**17, "cuda": 2**20}
+"""Elements of a case's largest tensor, by where kernels run: the simulator is slow."""
+
+WORK = {"cpu": 2**17, "cuda": 2**21}
+"""The largest product of a case's symbols: the steps of a product of matrices, say."""
+
+CAPS = (1000, 250, 36, 10, 2)
+"""Other symbols shrink to these where it would be more: to this, or one more for each, no two being equal."""
+
+Shape = tuple[int, ...]
+
+
+def symbols(sample: Sample) -> tuple[int, ...]:
+    """The sizes above 1 of a sample's tensors, each once, in order."""
+    return tuple(dict.fromkeys(n for tensor in sample.tensors for n in tensor.shape if n > 1))
+
+
+def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case]:
+    """A case with each symbol at each of some sizes; where that is too much work, the others are small.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        numbers: Sizes that are tried.
+    """
+    found = symbols(subject.inputs(case.sample))
+    for symbol in found:
+        for n in numbers:
+            change = _within(WORK[subject.device.type], found, {symbol: n})
+            if n != symbol and change is not None:
+                word = f"n{n}" if len(found) == 1 else f"{symbol}as{n}"
+                yield from _reshaped(subject, case, word, partial(_replaced, change))
+
+
+def modest(subject: Subject, case: Case) -> Case | None:
+    """The case, or one like it that is less work, to derive many from; None where there is none such."""
+    found = symbols(subject.inputs(case.sample))
+    change = _within(WORK[subject.device.type], found, {})
+    if change is None:
+        return None
+    if all(old == new for old, new in change.items()):
+        return case
+    return next(_reshaped(subject, case, "small", partial(_replaced, change)), None)
+
+
+def _within(work: int, found: Sequence[int], wanted: dict[int, int]) -> dict[int, int] | None:
+    """Return the new size of each symbol, where some are given one: the others no larger than they may be."""
+    for cap in (max(found, default=0), *CAPS):
+        change = {symbol: min(symbol, cap + i) for i, symbol in enumerate(found)} | wanted
+        if math.prod(change.values()) <= work:
+            return change
+    return None
+
+
+def ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+    """A case whose tensors have one shape, in shapes of other ranks.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        names: Names of what is tried.
+    """
+    shapes = {tensor.shape for tensor in subject.inputs(case.sample).tensors}
+    if len(shapes) != 1:
+        return
+    rank = len(next(iter(shapes)))
+    for name in names:
+        if len(RANKS[name]) != rank:
+            yield from _reshaped(subject, case, name, partial(_always, RANKS[name]))
+
+
+def beside_numbers(case: Case) -> tuple[int, ...]:
+    """Each side of the whole numbers among a case's arguments: of a block's size, say."""
+    values = [*case.sample.args, *case.sample.kwargs.values()]
+    numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and 2 <= v <= 1024]
+    return tuple(sorted({n + d for n in numbers for d in (-1, 0, 1)}))
+
+
+def _replaced(change: dict[int, int], shape: Shape) -> Shape:
+    return tuple(change.get(size, size) for size in shape)
+
+
+def _always(wanted: Shape, shape: Shape) -> Shape:
+    return wanted
+
+
+def _reshaped(subject: Subject, case: Case, word: str, reshape: Callable[[Shape], Shape]) -> Iterator[Case]:
+    inputs = subject.inputs(case.sample)
+    if any(math.prod(reshape(tuple(t.shape))) > LARGEST[subject.device.type] for t in inputs.tensors):
+        return
+    name = f"{case.name}-{word}"
+
+    def build() -> Sample | None:
+        generator = generator_for(name, subject.seed)
+        changed = mapped(subject.inputs(case.sample), lambda t: alike(t, reshape(tuple(t.shape)), generator))
+        return completed(subject, changed)
+
+    if subject.overload.functional is not None or has_indices(inputs, case.dtype):
+        # Outputs have the reference's shapes; and indices that it refuses no body can refuse.
+        made = build()
+        if made is None or (has_indices(inputs, case.dtype) and not accepted(subject, made)):
+            return
+    yield DerivedCase(name=name, dtype=case.dtype, build=build)
+
+
+def alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+    """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape.
+
+    Args:
+        tensor: To be replaced.
+        shape: Of the new tensor.
+        generator: Of its random numbers.
+    """
+    if tuple(tensor.shape) == shape:
+        return tensor
+    if tensor.dtype == torch.bool:
+        values = torch.rand(shape, generator=generator) < 0.5
+    elif is_integer(tensor.dtype):
+        values = _integers(tensor.cpu(), shape, generator)
+    elif tensor.is_complex():
+        values = torch.randn(shape, dtype=torch.complex128, generator=generator)
+    else:
+        values = _floats(tensor.cpu().double(), shape, generator)
+    return values.to(tensor.device, tensor.dtype)
+
+
+def _floats(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+    noise = torch.randn(shape, dtype=torch.float64, generator=generator)
+    finite = old[old.isfinite()]
+    if finite.numel() < 2:
+        return noise if not finite.numel() else torch.full_like(noise, float(finite[0]))
+    return (finite.mean() + finite.std() * noise).clamp(finite.min(), finite.max())
+
+
+def _integers(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+    """Whole numbers within the range of old ones; a row that ascends, of offsets say, ascends again."""
+    old = old.to(torch.int64)
+    low, high = (int(old.min()), int(old.max())) if old.numel() else (0, 1)
+    high = min(high, 2**63 - 2)  # one more is the end of the range, and must fit
+    values = torch.randint(low, high + 1, shape, generator=generator)
+    if old.dim() == 1 and old.numel() > 2 and bool((old.diff() >= 0).all()):
+        values = values.sort().values
+        values[:1], values[1:][-1:] = low, high
+    return values
+
+
+# --------------- other values for the same call: large, tiny, not finite, of either zero, all equal, extremes
+
+Fill = Callable[[Shape, torch.dtype, torch.Generator], Tensor]
+"""Gives a shape's values, for a dtype; in float64, which holds those of every floating-point type."""
+
+SPARSE = 64
+"""One element of so many is what a row of a table is named for."""
+
+
+def _noise(shape: Shape, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=generator)
+
+
+def _between(low: float, high: float, shape: Shape, generator: torch.Generator) -> Tensor:
+    """Magnitudes between two, of either sign."""
+    magnitudes = low + (high - low) * torch.rand(shape, dtype=torch.float64, generator=generator)
+    return torch.where(_noise(shape, generator) < 0, -magnitudes, magnitudes)
+
+
+def _normal(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    return _noise(shape, generator)
+
+
+def _large(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Products of two stay finite, and sums of some hundred such products."""
+    most = torch.finfo(dtype).max ** 0.5 / 16
+    return _between(most / 2, most, shape, generator)
+
+
+def _spread(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Of every size from a millionth to a million, as far as squares are finite."""
+    widest = min(20.0, math.log2(torch.finfo(dtype).max) / 2)
+    exponents = widest * (2 * torch.rand(shape, dtype=torch.float64, generator=generator) - 1)
+    return torch.exp2(exponents).copysign(_noise(shape, generator))
+
+
+def _tiny(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    least = torch.finfo(dtype).smallest_normal
+    return _between(least, 4 * least, shape, generator)
+
+
+def _denormal(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    least = torch.finfo(dtype).smallest_normal
+    return _between(least / 4, least / 2, shape, generator)
+
+
+def _sprinkled(values: Sequence[float], shape: Shape, _: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Noise, with each of some values at a few places."""
+    noise = _noise(shape, generator)
+    order = torch.randperm(noise.numel(), generator=generator)
+    few = -(-noise.numel() // SPARSE)
+    for i, value in enumerate(values):
+        noise.view(-1)[order[i * few : (i + 1) * few]] = value
+    return noise
+
+
+def _constant(value: float | bool, shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    return torch.full(shape, value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
+
+
+FLOATS: Mapping[str, Fill] = {
+    "normal": _normal,
+    "spread": _spread,
+    "large": _large,
+    "tiny": _tiny,
+    "denormal": _denormal,
+    "inf": partial(_sprinkled, (torch.inf, -torch.inf)),
+    "nan": partial(_sprinkled, (torch.nan,)),
+    "minus-zero": partial(_constant, -0.0),
+    "all-equal": partial(_constant, 0.75),
+    "zeros": partial(_constant, 0.0),
+}
+
+
+def _least(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    return torch.full(shape, torch.iinfo(dtype).min, dtype=dtype)
+
+
+def _most(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    return torch.full(shape, torch.iinfo(dtype).max, dtype=dtype)
+
+
+def _extremes(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """The ends of the range, and what lies beside zero, one among the others."""
+    info = torch.iinfo(dtype)
+    row = torch.tensor(sorted({info.min, info.min + 1, max(info.min, -1), 0, 1, info.max}), dtype=dtype)
+    return row[torch.randint(len(row), shape, generator=generator)]
+
+
+INTEGERS: Mapping[str, Fill] = {"min": _least, "max": _most, "extremes": _extremes}
+
+BOOLS: Mapping[str, Fill] = {"true": partial(_constant, True), "false": partial(_constant, False)}
+
+EVERY_VALUE = (*FLOATS, *INTEGERS, *BOOLS)
+FEW_VALUES = ("spread", "nan", "inf", "large", "tiny", "minus-zero", "extremes", "true")
+FEWEST_VALUES = ("nan", "extremes")
+
+
+def values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+    """A case with each of some values, as far as its dtype has them and its reference takes them.
+
+    A body reads no values, so it cannot refuse any.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        names: Names of what is tried.
+    """
+    table = _table(case.dtype)
+    for name in names:
+        if name not in table:
+            continue
+        build = partial(_filled, subject, case, f"{case.name}-{name}", table[name])
+        if _taken(subject, case, build()):
+            yield DerivedCase(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
+
+
+def _taken(subject: Subject, case: Case, sample: Sample | None) -> bool:
+    if subject.reference is None:
+        return case.dtype.is_floating_point  # integers may be indices
+    return sample is not None and accepted(subject, sample)
+
+
+def _table(dtype: torch.dtype) -> Mapping[str, Fill]:
+    if dtype.is_floating_point:
+        return FLOATS
+    return BOOLS if dtype == torch.bool else INTEGERS if is_integer(dtype) else {}
+
+
+def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | None:
+    generator = generator_for(name, subject.seed)
+
+    def change(tensor: Tensor) -> Tensor:
+        data = tensor.dtype == case.dtype or (case.dtype.is_floating_point and tensor.is_floating_point())
+        if not data:
+            return tensor
+        return fill(tensor.shape, tensor.dtype, generator).to(tensor.device, tensor.dtype)
+
+    changed = mapped(subject.inputs(case.sample), change)
+    return completed(subject, changed)
+
+
+# ------------------ the same values in other memory layouts, of all tensors of a call at once or of one alone
+
+Layout = Callable[[Tensor], Tensor | None]
+"""Gives a tensor of equal shape and values; None where the layout is none of that rank."""
+
+GAP = 3
+"""Columns beside those of a row."""
+
+
+def _in_order(*axes: int) -> Layout:
+    """The axes as they follow each other in memory, the innermost last; for tensors of that rank."""
+
+    def change(tensor: Tensor) -> Tensor | None:
+        if tensor.dim() != len(axes):
+            return None
+        back = [axes.index(axis) for axis in range(len(axes))]
+        return tensor.permute(axes).contiguous().permute(back)
+
+    return change
+
+
+def _transposed(tensor: Tensor) -> Tensor | None:
+    return tensor.mT.contiguous().mT if tensor.dim() >= 2 else None
+
+
+def _reversed(tensor: Tensor) -> Tensor | None:
+    return _in_order(*reversed(range(tensor.dim())))(tensor) if tensor.dim() >= 3 else None
+
+
+def _permuted(tensor: Tensor) -> Tensor | None:
+    rank = tensor.dim()
+    return _in_order(*range(1, rank), 0)(tensor) if rank >= 3 else None
+
+
+def _sliced(tensor: Tensor) -> Tensor | None:
+    if not tensor.dim():
+        return None
+    buffer = tensor.new_empty((*tensor.shape[:-1], 2 * tensor.shape[-1]))
+    return buffer[..., ::2].copy_(tensor)
+
+
+def _rows_sliced(tensor: Tensor) -> Tensor | None:
+    if tensor.dim() < 2:
+        return None
+    buffer = tensor.new_empty((*tensor.shape[:-1], tensor.shape[-1] + GAP))
+    return buffer[..., : tensor.shape[-1]].copy_(tensor)
+
+
+def _expanded(tensor: Tensor) -> Tensor | None:
+    """The first row, again and again: the one layout that changes values."""
+    axis = next((axis for axis, size in enumerate(tensor.shape) if size > 1), None)
+    return None if axis is None else tensor.narrow(axis, 0, 1).clone().expand(tensor.shape)
+
+
+def _offset(elements: int, tensor: Tensor) -> Tensor:
+    buffer = tensor.new_empty(tensor.numel() + elements)
+    return buffer[elements:].view(tensor.shape).copy_(tensor)
+
+
+OFFSETS: dict[str, Layout] = {f"offset-{n}": partial(_offset, n) for n in range(1, 16)}
+
+LAYOUTS: dict[str, Layout] = {
+    "transposed": _transposed,
+    "reversed": _reversed,
+    "permuted": _permuted,
+    "channels-last": _in_order(0, 2, 3, 1),
+    "sliced": _sliced,
+    "rows-sliced": _rows_sliced,
+    "expanded": _expanded,
+    **OFFSETS,
+}
+"""By the name that a case has: what is beside or between the elements is guarded once the call is made."""
+
+
+def in_layouts(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+    """A case in each of some layouts, as far as it can have them.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        names: Names of what is tried.
+    """
+    for name in names:
+        build = partial(_in_layout, subject, case, name)
+        if _differs(case.sample, build()):
+            yield DerivedCase(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
+
+
+def one_argument_in_layouts(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+    """A case in each of some layouts, one argument at a time. None where there is but one.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        names: Names of what is tried.
+    """
+    given = arguments(subject.overload.signature, case.sample)
+    having = [name for name, value in given.items() if Sample(value).tensors]
+    for name in names if len(having) > 1 else ():
+        for argument in having:
+            build = partial(_in_layout, subject, case, name, argument)
+            if _differs(case.sample, build()):
+                yield DerivedCase(name=f"{case.name}-{name}-{argument}", dtype=case.dtype, build=build)
+
+
+def _in_layout(subject: Subject, case: Case, name: str, argument: str | None = None) -> Sample:
+    sample, signature = case.sample, subject.overload.signature
+    written = Sample(*signature.written(sample.args, sample.kwargs)).tensors
+    kept = {id(tensor) for tensor in written} if name == "expanded" else set()  # torch writes to none such
+
+    def change(tensor: Tensor) -> Tensor:
+        changed = None if id(tensor) in kept else LAYOUTS[name](tensor)
+        return tensor if changed is None or not tensor.numel() else changed
+
+    if argument is None:
+        return mapped(sample, change)
+    value = arguments(signature, sample)[argument]
+    (changed,) = mapped(Sample(value), change).args
+    return with_arguments(signature, sample, {argument: changed})
+
+
+def _differs(before: Sample, after: Sample) -> bool:
+    """Return whether a tensor lies otherwise than it did: of what has one element, strides mean nothing."""
+    return any(_placed(a) != _placed(b) for a, b in zip(before.tensors, after.tensors, strict=True))
+
+
+def _placed(tensor: Tensor) -> tuple[object, ...]:
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    return (tensor.storage_offset() * tensor.itemsize % 512, strides if tensor.numel() else [])
+
+
+# ---------------------------------------------------------------- which of these a level tries
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseSelection:
+    """The cases that are derived from one sample.
+
+    Attributes:
+        ranks: Shapes of other ranks, where all tensors have one shape.
+        beside_numbers: Whether also sizes beside whole numbers among the arguments.
+        layouts: Of all tensors at once.
+        alone: Layouts of one argument at a time.
+    """
+
+    sizes: Sequence[int]
+    ranks: Sequence[str]
+    beside_numbers: bool
+    layouts: Sequence[str]
+    alone: Sequence[str]
+    values: Sequence[str]
+
+
+FEW = CaseSelection(
+    sizes=FEW_SIZES,
+    ranks=("0d",),
+    beside_numbers=False,
+    layouts=("transposed", "sliced", "rows-sliced", "expanded", "offset-1", "offset-3", "channels-last"),
+    alone=(),
+    values=FEW_VALUES,
+)
+MORE = replace(FEW, alone=("transposed", "offset-1", "expanded"))
+EVERY = CaseSelection(
+    sizes=EVERY_SIZE,
+    ranks=tuple(RANKS),
+    beside_numbers=True,
+    layouts=tuple(LAYOUTS),
+    alone=("transposed", "rows-sliced", "channels-last", "sliced", "expanded", "offset-1", "offset-4"),
+    values=EVERY_VALUE,
+)
+FEWEST = CaseSelection(
+    sizes=FEWEST_SIZES,
+    ranks=(),
+    beside_numbers=True,
+    layouts=("transposed", "sliced", "offset-1"),
+    alone=(),
+    values=FEWEST_VALUES,
+)
+
+
+EACH_DTYPE = {Level.QUICK: False, Level.STANDARD: True, Level.FULL: True}
+"""Return whether a level derives cases in each dtype, or in the first and the narrowest alone."""
+
+SELECTIONS: Mapping[Level, tuple[CaseSelection, CaseSelection | None]] = {
+    Level.QUICK: (FEW, None),
+    Level.STANDARD: (MORE, None),
+    Level.FULL: (EVERY, FEWEST),
+}
+"""The cases that a level derives from the first sample with elements and a dimension, and from each sample of
+another structure."""
+
+
+@functools.lru_cache(maxsize=1)  # several kinds of trial ask, one after the other
+def choose(subject: Subject) -> tuple[Case, ...]:
+    """The author's samples in each dtype, and what is derived from them."""
+    dtypes = subject.overload.dtypes
+    deriving = set(dtypes if EACH_DTYPE[subject.level] else few_dtypes(dtypes))
+    found: dict[str, Case] = {}
+    for dtype in dtypes:
+        for case in [*subject.given(dtype), *(_derived(subject, dtype) if dtype in deriving else ())]:
+            found.setdefault(case.name, case)
+    return tuple(found.values())
+
+
+def few_dtypes(dtypes: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
+    """The first, and the narrowest: its elements lie at the oddest addresses."""
+    return tuple(dict.fromkeys([*dtypes[:1], *sorted(dtypes, key=lambda dtype: dtype.itemsize)[:1]]))
+
+
+def bases(subject: Subject, dtype: torch.dtype) -> list[Case]:
+    """Of the given cases that have elements and a dimension, the first of each structure."""
+    unique: dict[object, Case] = {}
+    for case in subject.given(dtype):
+        tensors = subject.inputs(case.sample).tensors
+        if all(t.numel() for t in tensors) and any(t.dim() for t in tensors):
+            unique.setdefault(_structure(case.sample), case)
+    return list(unique.values())
+
+
+def _structure(sample: Sample) -> object:
+    """The ranks of a call's tensors, and its other arguments."""
+    ranks = sample.map_tensors(lambda tensor: torch.empty([0] * tensor.dim(), dtype=tensor.dtype))
+    return repr(ranks)
+
+
+def _derived(subject: Subject, dtype: torch.dtype) -> Iterator[Case]:
+    first, others = SELECTIONS[subject.level]
+    for i, case in enumerate(bases(subject, dtype)):
+        selection = others if i else first
+        if selection is not None:
+            yield from _of(subject, case, selection)
+
+
+def _of(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case]:
+    beside = beside_numbers(case) if selection.beside_numbers else ()
+    yield from sizes(subject, case, sorted({*selection.sizes, *beside}))
+    yield from ranks(subject, case, selection.ranks)
+    less = modest(subject, case)
+    if less is not None:
+        yield from _laid_out(subject, less, selection)
+        yield from values(subject, less, selection.values)
+
+
+def _laid_out(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case]:
+    """A case in each layout; those that its rank does not have, in another rank that it may have."""
+    shaped = [case, *ranks(subject, case, ("2d", "4d"))]
+    for find, names in (
+        (in_layouts, selection.layouts),
+        (one_argument_in_layouts, selection.alone),
+    ):
+        for name in names:
+            yield from next(filter(None, (list(find(subject, base, [name])) for base in shaped)), [])
+
+
+# --------------- calls that dotcu makes of given ones, and how arguments are taken out of a call and put back
+
+
+def derived_cases(subject: Subject, dtype: torch.dtype, endings: Iterable[str]) -> list[Case]:
+    """The derived cases of a dtype whose names end in one of some words, given as patterns.
+
+    Args:
+        subject: The overload under check.
+        dtype: Of the floating-point inputs.
+        endings: Patterns of the ends of names.
+    """
+    wanted = re.compile(rf"-(?:{'|'.join(endings)})$")
+    return [
+        case for case in choose(subject) if case.derived and case.dtype == dtype and wanted.search(case.name)
+    ]
+
+
+def size_pattern(*numbers: int) -> str:
+    """The pattern of cases in which a size was changed to one of some numbers; to any, if none is given."""
+    return rf"(?:n|\d+as)(?:{'|'.join(map(str, numbers)) or '[0-9]+'})"

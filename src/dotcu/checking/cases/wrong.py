@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dotcu.checking.cases.case import Case, short
 from dotcu.checking.cases.derived import arguments, with_arguments
+from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.subject import Subject
 from dotcu.operator import Sample
 
@@ -45,7 +45,7 @@ FAR = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wrong:
+class WrongCall:
     """A call that may be wrong.
 
     Attributes:
@@ -60,21 +60,21 @@ class Wrong:
     never: bool = False
 
 
-def wrong(subject: Subject, case: Case) -> Iterator[Wrong]:
+def wrong(subject: Subject, case: Case) -> Iterator[WrongCall]:
     """Every wrong call that differs from a case in one argument."""
     for name, value in arguments(subject.overload.signature, case.sample).items():
         for word, replacement in _instead(subject, name, value):
             build = partial(_replaced, subject, case, name, replacement)
             never = word == "none" and _must_be_there(subject, name)
-            yield Wrong(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
+            yield WrongCall(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
     for word, change in _CALLS.items():
         if change(subject, case.sample) is not None:
             build = partial(_reformed, subject, case, change)
-            yield Wrong(name=f"{case.name}-{word}", dtype=case.dtype, build=build, never=True)
+            yield WrongCall(name=f"{case.name}-{word}", dtype=case.dtype, build=build, never=True)
 
 
 def _must_be_there(subject: Subject, name: str) -> bool:
-    """Whether the schema has a tensor there, and not one that may be None."""
+    """Return whether the schema has a tensor there, and not one that may be None."""
     types = {argument.name: str(argument.type) for argument in subject.overload.torch_op._schema.arguments}
     return types[name] == "Tensor"
 
@@ -86,7 +86,7 @@ def devices(tensor: Tensor) -> tuple[torch.device, ...]:
 
 
 def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """What may stand for an argument's value, by a word."""
+    """Yield wrong values for an argument, each with a word for it."""
     if isinstance(value, Tensor):
         yield from _other_tensors(value)
         yield "none", lambda given: None
@@ -136,7 +136,7 @@ def _one_more(tensor: Tensor, axis: int) -> Tensor | None:
 
 
 def _is_ignored(subject: Subject, name: str) -> bool:
-    """Whether the reference takes an argument without a name for it, as `**launch` does."""
+    """Return whether the reference takes an argument without a name for it, as `**launch` does."""
     function = subject.overload.reference_function
     return function is not None and name not in inspect.signature(function).parameters
 

@@ -16,25 +16,27 @@ import torch
 from torch import Tensor
 
 from dotcu.checking import numerics
-from dotcu.checking.blame import located
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
+from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import (
     NAN_BYTE,
     OTHER_BYTE,
-    Allocated,
-    Guarded,
+    GuardedTensor,
+    PoisonedBuffers,
     bits,
     guard,
+    opaque,
     same_bits,
+    shared,
     snapshot,
     span,
 )
-from dotcu.checking.outcome import FellShort, Held, Skipped, Verdict
-from dotcu.checking.returned import opaque, shared
-from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.subject import NO_BODY, ReferenceCalls, Subject
+from dotcu.checking.trial import Failed, Passed, Skipped, Trial, Verdict
+from dotcu.checking.trials import skipped
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
+from dotcu.tracebacks import describe
 
 SANITIZERS = ("sanitizer-bounds", "sanitizer-init", "sanitizer-race", "sanitizer-barrier")
 
@@ -52,11 +54,11 @@ class Call:
     """
 
     sample: Sample
-    guards: list[Guarded]
+    guards: list[GuardedTensor]
     results: tuple[Tensor, ...]
     returned: tuple[Tensor, ...]
     opaque: list[str]
-    allocated: Allocated
+    allocated: PoisonedBuffers
     versions: dict[int, tuple[int, int]]
 
 
@@ -118,10 +120,10 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     if any(one.opaque for one in made):
         return
     if subject.simulated:
-        yield from ((name, Held()) for name in SANITIZERS)
+        yield from ((name, Passed()) for name in SANITIZERS)
     unwritten = _unwritten(*made)
     yield "written", _none(unwritten)
-    yield "determinism", Held() if unwritten else _determinism(subject, *made)
+    yield "determinism", Passed() if unwritten else _determinism(subject, *made)
     yield from _values(subject, case, made[0], unwritten)
 
 
@@ -129,12 +131,12 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
 
 
 def finding(error: FindingError) -> Verdict:
-    """What a finding of the simulator says, and which check it is of."""
+    """Return a finding of the simulator as the verdict of its check."""
     kind = error.finding.kind
-    return _FINDINGS.get(kind, "numerics"), FellShort(reason=f"{kind} in the simulator", evidence=str(error))
+    return _FINDINGS.get(kind, "numerics"), Failed(reason=f"{kind} in the simulator", evidence=str(error))
 
 
-# The kinds of simulator/finding.py; a trap and its like are no sanitizer's.
+# The kinds of simulator/run.py; a trap and its like are no sanitizer's.
 _FINDINGS = {
     "out-of-bounds": "sanitizer-bounds",
     "misaligned": "sanitizer-bounds",
@@ -150,7 +152,7 @@ _FINDINGS = {
 
 def _again(error: Exception) -> Verdict:
     reason = "a second call with equal arguments fails"
-    return "determinism", FellShort(reason=reason, evidence=located(error))
+    return "determinism", Failed(reason=reason, evidence=describe(error))
 
 
 def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
@@ -160,15 +162,15 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
         Exception: This is no verdict on the call; or the call is the author's, and so must not fail.
     """
     if isinstance(error, BodyError):
-        return "result", FellShort(reason="the body does not return what it may", evidence=located(error))
+        return "result", Failed(reason="the body does not return what it may", evidence=describe(error))
     if isinstance(error, SimulationError):
-        return "numerics", Skipped(why=f"the simulator cannot run it: {str(error).splitlines()[0]}")
+        return "numerics", Skipped(reason=f"the simulator cannot run it: {str(error).splitlines()[0]}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
         raise error
     if subject.refuses(error) or subject.reference_error(case.make()) is not None:
-        return "errors", Held.refused(error)
-    return "errors", FellShort(
-        reason="the call failed where the reference computes, without a clear error", evidence=located(error)
+        return "errors", Passed.refused(error)
+    return "errors", Failed(
+        reason="the call failed where the reference computes, without a clear error", evidence=describe(error)
     )
 
 
@@ -176,7 +178,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
 
 
 def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
-    """What calls have done to memory that is not theirs, and what memory they return."""
+    """Judge what calls have done to memory that is not theirs, and the memory that they return."""
     changed: list[str] = []
     beside: list[str] = []
     for made in calls:
@@ -194,10 +196,10 @@ def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
     yield "result", _none([words for made in calls for words in made.opaque] or _shared(subject, calls))
 
 
-def _none(found: Sequence[str]) -> Held | FellShort:
+def _none(found: Sequence[str]) -> Passed | Failed:
     """A verdict on findings in words, each once."""
     first, *others = dict.fromkeys(found) or ("",)
-    return FellShort(reason=first, evidence="\n".join(others)) if first else Held()
+    return Failed(reason=first, evidence="\n".join(others)) if first else Passed()
 
 
 def _written(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
@@ -215,7 +217,7 @@ def _position(sample: Sample, tensor: Tensor) -> str:
 
 
 def _shared(subject: Subject, calls: Sequence[Call]) -> list[str]:
-    """Which outputs are memory of another tensor."""
+    """Name the outputs that are memory of another tensor."""
     if subject.overload.signature.mutates:
         return []
     first, second = calls
@@ -231,7 +233,7 @@ def _shared(subject: Subject, calls: Sequence[Call]) -> list[str]:
 
 
 def _unwritten(first: Call, second: Call) -> list[str]:
-    """Which elements still have the poison of each call, in words for each output."""
+    """Say which elements of each output still have the poison of each call."""
     pairs = enumerate(zip(first.results, second.results, strict=False))
     return [words for i, (a, b) in pairs if a.shape == b.shape and (words := _left(a, b, i))]
 
@@ -249,12 +251,12 @@ def _left(a: Tensor, b: Tensor, position: int) -> str:
     )
 
 
-def _determinism(subject: Subject, first: Call, second: Call) -> Held | FellShort | Skipped:
+def _determinism(subject: Subject, first: Call, second: Call) -> Passed | Failed | Skipped:
     if subject.declares(torch.Tag.nondeterministic_bitwise):
-        return Skipped(why="declared nondeterministic by a tag")
+        return Skipped(reason="declared nondeterministic by a tag")
     if same_bits(first.results, second.results):
-        return Held()
-    return FellShort(
+        return Passed()
+    return Failed(
         reason="gives other bits at a second call with equal arguments",
         evidence="Where that is meant, declare it: tags=(torch.Tag.nondeterministic_bitwise,); where it "
         "draws torch's random numbers, torch.Tag.nondeterministic_seeded.",
@@ -265,18 +267,18 @@ def _determinism(subject: Subject, first: Call, second: Call) -> Held | FellShor
 
 
 def _values(subject: Subject, case: Case, made: Call, unwritten: Sequence[str]) -> Iterator[Verdict]:
-    """What the reference says of the results, and of the arguments that are to be written."""
+    """Compare the results, and the arguments that are to be written, with the reference."""
     inputs, reference, idle = subject.for_reference(case.make()), subject.reference, list[str]()
     verdict: Verdict
     try:
         if reference is None:
-            verdict = "numerics", Skipped(why="no reference")
+            verdict = "numerics", Skipped(reason="no reference")
         elif _draws(subject, case, reference, inputs):
-            verdict = "numerics", Skipped(why="declared random, and so is its reference")
+            verdict = "numerics", Skipped(reason="declared random, and so is its reference")
         else:
             expected = numerics.oracle(reference, inputs, subject.tolerance(case.dtype))
             worst = numerics.judge(made.results, expected)
-            idle = [] if worst.held else list(_idle(subject, made, _written(subject, inputs), expected))
+            idle = [] if worst.passed else list(_idle(subject, made, _written(subject, inputs), expected))
             verdict = "numerics", _numerics(worst, bool(idle or unwritten))
     except ReferenceCalls:
         raise
@@ -288,7 +290,7 @@ def _values(subject: Subject, case: Case, made: Call, unwritten: Sequence[str]) 
 
 
 def _draws(subject: Subject, case: Case, reference: Callable[..., Any], inputs: Sample) -> bool:
-    """Whether a reference gives random values, as its operator is declared to."""
+    """Return whether a reference gives random values, as its operator is declared to."""
     if not subject.declares(torch.Tag.nondeterministic_seeded):
         return False
     results = []
@@ -299,16 +301,16 @@ def _draws(subject: Subject, case: Case, reference: Callable[..., Any], inputs: 
     return not same_bits(*results)
 
 
-def _numerics(worst: numerics.Error, explained: bool) -> Held | FellShort | Skipped:
-    if worst.held:
-        return Held(ratio=worst.ratio)
+def _numerics(worst: numerics.NumericError, explained: bool) -> Passed | Failed | Skipped:
+    if worst.passed:
+        return Passed(ratio=worst.ratio)
     if explained:
-        return Skipped(why="not all of the result is written")
-    return FellShort(reason=worst.what, evidence=worst.where)
+        return Skipped(reason="not all of the result is written")
+    return Failed(reason=worst.what, evidence=worst.where)
 
 
 def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: numerics.Oracle) -> Iterator[str]:
-    """Which arguments are to be written, and are as they were although the reference changes them."""
+    """Name the arguments that should be written and are as they were, although the reference changes them."""
     arguments = _written(subject, made.sample)
     for argument, old, new, want in zip(arguments, before, made.results, expected.plain, strict=False):
         if same_bits([new.cpu()], [old]) and not same_bits([want], [old]):
@@ -316,7 +318,7 @@ def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: nume
 
 
 def _uncounted(subject: Subject, made: Call) -> Iterator[str]:
-    """Which arguments' writes torch does not know of."""
+    """Name the arguments whose writes torch does not know of."""
     for tensor in _written(subject, made.sample):
         before, after = made.versions[id(tensor)]
         if tensor.numel() and before == after:
@@ -325,7 +327,43 @@ def _uncounted(subject: Subject, made: Call) -> Iterator[str]:
 
 def _reference_failed(case: Case, error: Exception) -> Verdict:
     if not case.derived:
-        return "reference", FellShort(reason="the reference fails on a sample", evidence=located(error))
-    return "errors", FellShort(
-        reason="the call computes where the reference refuses", evidence=f"the reference: {located(error)}"
+        return "reference", Failed(reason="the reference fails on a sample", evidence=describe(error))
+    return "errors", Failed(
+        reason="the call computes where the reference refuses", evidence=f"the reference: {describe(error)}"
     )
+
+
+# --------------------------------- on a machine with a GPU: the simulator's sanitizers, on the smallest calls
+
+
+def plan_simulated(subject: Subject) -> Iterator[Trial]:
+    """The smallest call of the first dtype; at the full level, of each. None of what a library computes."""
+    if not subject.has_body:
+        yield from (skipped(subject, check, NO_BODY) for check in SANITIZERS)
+        return
+    if not subject.on_gpu:
+        return
+    twin = Subject(
+        overload=subject.overload, device=torch.device("cpu"), level=subject.level, seed=subject.seed
+    )
+    dtypes = subject.overload.dtypes
+    for dtype in dtypes if subject.level >= Level.FULL else dtypes[:1]:
+        case = twin.smallest(dtype)
+        if case is not None:
+            run = partial(look_in_simulator, twin, case)
+            yield Trial(overload=subject.name, kind="simulated", case=case.name, checks=SANITIZERS, run=run)
+
+
+def look_in_simulator(twin: Subject, case: Case) -> Iterator[Verdict]:
+    """Call in the simulator, and pass on what it finds. Values are the GPU's to be judged by."""
+    try:
+        call(twin, case, NAN_BYTE)
+    except FindingError as error:
+        yield finding(error)
+    except (UsageError, EnvironmentFault):
+        raise
+    except Exception as error:  # clusters, say, or code that is only for newer GPUs
+        why = f"the simulator cannot run it: {str(error).strip().splitlines()[0]}"
+        yield from ((name, Skipped(reason=why)) for name in SANITIZERS)
+    else:
+        yield from ((name, Passed()) for name in SANITIZERS)

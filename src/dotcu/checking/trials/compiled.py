@@ -1,4 +1,4 @@
-"""Whether an operator stays whole under torch.compile: one graph, the values of eager mode, its gradient."""
+"""`compile`: under torch.compile an operator is one graph, with the values and gradients of eager mode."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.testing import CompileCounterWithBackend
 
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.numerics import outputs
-from dotcu.checking.outcome import FellShort, Held, Outcome, Verdict
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.anew import anew, doubled
-from dotcu.checking.trials.choosing import COMPUTED, first_integer, of_some_size
-from dotcu.checking.trials.derivatives import requiring
+from dotcu.checking.trials.fresh_values import COMPUTED, anew, doubled, first_integer, of_some_size
+from dotcu.checking.trials.gradients import requiring
 from dotcu.checking.trials.reference import equal
-from dotcu.checking.trials.telling import brief, quiet
 from dotcu.operator import Sample
+from dotcu.tracebacks import brief, quiet
 
 CHECK = "compile"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class CompileMode:
     """One way to compile."""
 
     dynamic: bool
@@ -39,7 +36,7 @@ class Way:
 
     @property
     def name(self) -> str:
-        """What it adds to a case's name."""
+        """The end of the trial's name, behind that of the case."""
         words = ("dynamic" if self.dynamic else "static", "" if self.backend == "aot_eager" else self.backend)
         return "-".join(filter(None, (*words, "backward" if self.backward else "")))
 
@@ -47,7 +44,7 @@ class Way:
 def plan(subject: Subject) -> Iterator[Trial]:
     """Static and dynamic for a case of the first dtype; at full for an integer one too, and by inductor."""
     if subject.overload.lacks_fake:
-        yield skipped(subject, CHECK, "no fake kernel, which is what `fake` fell short of")
+        yield skipped(subject, CHECK, "no fake kernel, which is what `fake` failed")
         return
     dtypes = subject.overload.dtypes[:1]
     if subject.level >= Level.FULL:
@@ -61,18 +58,24 @@ def plan(subject: Subject) -> Iterator[Trial]:
             yield Trial(overload=subject.name, kind=CHECK, case=name, checks=(CHECK,), run=run)
 
 
-def _ways(subject: Subject, dtype: torch.dtype) -> Iterator[Way]:
+def _ways(subject: Subject, dtype: torch.dtype) -> Iterator[CompileMode]:
     backends = ["aot_eager"]
     if subject.on_gpu and subject.level >= Level.FULL:
         backends.append("inductor")
     for backend in backends:
-        yield from (Way(dynamic=dynamic, backend=backend) for dynamic in (False, True))
+        yield from (CompileMode(dynamic=dynamic, backend=backend) for dynamic in (False, True))
     if subject.overload.has_backward and dtype.is_floating_point:
-        yield Way(dynamic=True, backward=True)
+        yield CompileMode(dynamic=True, backward=True)
 
 
-def look(subject: Subject, case: Case, way: Way) -> Iterator[Verdict]:
-    """Compile a function that calls the operator, and call it as eager mode is called."""
+def look(subject: Subject, case: Case, way: CompileMode) -> Iterator[Verdict]:
+    """Compile a function that calls the operator, and call it as eager mode is called.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        way: How it is done.
+    """
     torch._dynamo.reset()
     try:
         # Numbers stay those that the author wrote, as they do where a model's code has them.
@@ -84,7 +87,9 @@ def look(subject: Subject, case: Case, way: Way) -> Iterator[Verdict]:
         torch._dynamo.reset()
 
 
-def _look(subject: Subject, case: Case, way: Way) -> Outcome:
+def _look(subject: Subject, case: Case, way: CompileMode) -> Outcome:
+    from torch._dynamo.testing import CompileCounterWithBackend  # takes a second, so not at the start
+
     function = _function(subject, case.sample)
     counter = CompileCounterWithBackend(way.backend)
     compiled = torch.compile(function, backend=counter, fullgraph=True, dynamic=way.dynamic)
@@ -100,21 +105,19 @@ def _look(subject: Subject, case: Case, way: Way) -> Outcome:
         try:
             got = _run(subject, way, compiled, call)
         except Exception as error:
-            return FellShort(
+            return Failed(
                 reason="fails under torch.compile, where eager mode computes", evidence=brief(error)
             )
         wrong = _unlike(subject, way, (*eager, *twin.tensors), (*got, *call.tensors))
         if wrong:
-            return FellShort(
-                reason="gives other values under torch.compile than in eager mode", evidence=wrong
-            )
+            return Failed(reason="gives other values under torch.compile than in eager mode", evidence=wrong)
         graphs.append(int(counter.frame_count))
     if graphs[1] > graphs[0]:
-        return FellShort(reason="is compiled anew for a call that differs in values alone")
-    return Held(note=f"{graphs[-1]} graphs for {len(graphs)} calls")
+        return Failed(reason="is compiled again for a call that differs in values alone")
+    return Passed(note=f"{graphs[-1]} graphs for {len(graphs)} calls")
 
 
-def _calls(subject: Subject, case: Case, way: Way) -> Iterator[Sample]:
+def _calls(subject: Subject, case: Case, way: CompileMode) -> Iterator[Sample]:
     """Two calls that differ in values alone, and one of another size."""
     calls = [case.make(), anew(subject, case, 1) or case.make(), doubled(case)]
     outs = subject.overload.signature.outs
@@ -165,8 +168,10 @@ def _tensors(sample: Sample) -> tuple[dict[int, Any], dict[str, Any]]:
     return having, {name: value for name, value in sample.kwargs.items() if Sample(value).tensors}
 
 
-def _run(subject: Subject, way: Way, function: Callable[..., Any], sample: Sample) -> tuple[Tensor, ...]:
-    """What the function gives; or the gradients of what follows it."""
+def _run(
+    subject: Subject, way: CompileMode, function: Callable[..., Any], sample: Sample
+) -> tuple[Tensor, ...]:
+    """Return the function's results; or the gradients of what follows it."""
     if not way.backward:
         with subject.seeded("compile"), torch.no_grad():
             return outputs(function(*_tensors(sample)))
@@ -179,8 +184,8 @@ def _run(subject: Subject, way: Way, function: Callable[..., Any], sample: Sampl
     return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
 
 
-def _unlike(subject: Subject, way: Way, eager: Sequence[Tensor], got: Sequence[Tensor]) -> str:
-    """How results differ, in words: in any bit, save where sums may be taken in another order."""
+def _unlike(subject: Subject, way: CompileMode, eager: Sequence[Tensor], got: Sequence[Tensor]) -> str:
+    """Say how results differ: in any bit, save where sums may be taken in another order."""
     if len(eager) != len(got):
         return f"{len(got)} results, eager mode gives {len(eager)}"
     if subject.is_deterministic and not way.backward and all(map(equal, eager, got)):

@@ -16,21 +16,20 @@ import torch
 from torch import Tensor
 
 from dotcu.checking import numerics
-from dotcu.checking.blame import located
-from dotcu.checking.cases.choice import bases
-from dotcu.checking.cases.wrong import Wrong, wrong
-from dotcu.checking.outcome import REFUSED, FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.cases.derived import bases
+from dotcu.checking.cases.wrong import WrongCall, wrong
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import REFUSED, Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.checking.trials.call import SANITIZERS, finding
 from dotcu.errors import FindingError
 from dotcu.operator import Sample
+from dotcu.tracebacks import describe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
-    """What a call came to: results, or an error."""
+class CallResult:
+    """The results of a call, or its error."""
 
     results: tuple[Tensor, ...] = ()
     error: Exception | None = None
@@ -49,7 +48,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
 
 
-def look(subject: Subject, case: Wrong) -> Iterator[Verdict]:
+def look(subject: Subject, case: WrongCall) -> Iterator[Verdict]:
     """Make a wrong call, and say whether the operator took it as it must."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch tells of casts and of sizes that it would rather not have
@@ -60,7 +59,7 @@ def look(subject: Subject, case: Wrong) -> Iterator[Verdict]:
             yield "errors", _outcome(subject, case, made)
 
 
-def _call(subject: Subject, case: Wrong) -> Made:
+def _call(subject: Subject, case: WrongCall) -> CallResult:
     sample = case.build()
     with subject.seeded(case.name), subject.place():
         try:
@@ -71,17 +70,17 @@ def _call(subject: Subject, case: Wrong) -> Made:
             if subject.on_gpu:
                 torch.cuda.synchronize(subject.device)
         except Exception as error:
-            return Made(error=error)
-    return Made(results=tuple(results))
+            return CallResult(error=error)
+    return CallResult(results=tuple(results))
 
 
-def _outcome(subject: Subject, case: Wrong, made: Made) -> Outcome:
+def _outcome(subject: Subject, case: WrongCall, made: CallResult) -> Outcome:
     if made.error is not None and subject.refuses(made.error):
         return _refused(made.error)
     if case.never:
         return _must_raise(subject, made, "it has no such arguments")
     if subject.reference is None:
-        return Skipped(why="no reference")
+        return Skipped(reason="no reference")
     expected = _refer(subject, case.build())
     if expected.error is not None:
         return _must_raise(subject, made, f"the reference raises {_words(expected.error)}")
@@ -90,7 +89,7 @@ def _outcome(subject: Subject, case: Wrong, made: Made) -> Outcome:
         return _must_raise(subject, made, unfit)
     if made.error is not None:
         reason = f"it fails with {type(made.error).__name__} where its reference computes"
-        return FellShort(reason=reason, evidence=f"{located(made.error)}\n{_remedy(subject)}")
+        return Failed(reason=reason, evidence=f"{describe(made.error)}\n{_remedy(subject)}")
     return _compared(subject, case, made.results, expected.results)
 
 
@@ -99,36 +98,36 @@ def _remedy(subject: Subject) -> str:
     return f"Refuse such a call {how} that says what is required, or compute it."
 
 
-def _refused(error: Exception) -> Held:
-    return Held(note=f"{REFUSED}{_words(error)}")
+def _refused(error: Exception) -> Passed:
+    return Passed(note=f"{REFUSED}{_words(error)}")
 
 
 def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _must_raise(subject: Subject, made: Made, why: str) -> Outcome:
+def _must_raise(subject: Subject, made: CallResult, why: str) -> Outcome:
     if made.error is not None:
         return _refused(made.error)
     evidence = f"{why}\nThe call gave {', '.join(map(_kind, made.results)) or 'nothing'}.\n{_remedy(subject)}"
-    return FellShort(reason="it takes arguments that it must refuse", evidence=evidence)
+    return Failed(reason="it takes arguments that it must refuse", evidence=evidence)
 
 
-def _refer(subject: Subject, sample: Sample) -> Made:
-    """What the reference makes of the arguments, where they are: on one device or on several."""
+def _refer(subject: Subject, sample: Sample) -> CallResult:
+    """Call the reference on the arguments where they are: on one device or on several."""
     assert subject.reference is not None
     inputs = subject.inputs(sample)
     try:
         with torch.no_grad():
-            return Made(results=numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs)))
+            return CallResult(results=numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs)))
     except ReferenceCalls:
         raise
     except Exception as error:
-        return Made(error=error)
+        return CallResult(error=error)
 
 
 def _unfit(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> str:
-    """What is wrong with a tensor that is only written, if something is: it must be as the result is."""
+    """Say what is wrong with a tensor that is only written: it must be as the result is."""
     if subject.overload.functional is None:
         return ""
     for name, result in zip(subject.overload.signature.outs, results, strict=False):
@@ -144,31 +143,31 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _compared(
-    subject: Subject, case: Wrong, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]
+    subject: Subject, case: WrongCall, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]
 ) -> Outcome:
-    """Whether results are the reference's: by kind, and by value where there are any."""
+    """Return whether results are the reference's: by kind, and by value where there are any."""
     got, wanted = [_kind(t) for t in results], [_kind(t) for t in expected]
     if got != wanted:
         reason = f"it gives {', '.join(got)}, its reference {', '.join(wanted)}"
-        return FellShort(reason=reason, evidence=_remedy(subject))
+        return Failed(reason=reason, evidence=_remedy(subject))
     if any(tensor.is_meta for tensor in (*expected, *case.build().tensors)):
-        return Held(note="agrees in shape")
+        return Passed(note="agrees in shape")
     if any(tensor.is_complex() for tensor in expected):
         return _alike(subject, results, expected)
     oracle = numerics.oracle(
         _reference(subject), subject.for_reference(case.build()), subject.tolerance(case.dtype)
     )
     error = numerics.judge(results, oracle)
-    if error.held:
-        return Held(ratio=error.ratio)
-    return FellShort(reason=error.what, evidence=f"{error.where}\n{_remedy(subject)}")
+    if error.passed:
+        return Passed(ratio=error.ratio)
+    return Failed(reason=error.what, evidence=f"{error.where}\n{_remedy(subject)}")
 
 
 def _alike(subject: Subject, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> Outcome:
     """Complex results, which have no oracle, beside torch's own."""
     if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
-        return Held(note="agrees")
-    return FellShort(reason="it computes other complex numbers than its reference", evidence=_remedy(subject))
+        return Passed(note="agrees")
+    return Failed(reason="it computes other complex numbers than its reference", evidence=_remedy(subject))
 
 
 def _reference(subject: Subject) -> numerics.Reference:

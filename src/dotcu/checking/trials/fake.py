@@ -1,4 +1,4 @@
-"""Whether the fake kernel tells the truth: number, shape, stride, dtype and device of what a call gives."""
+"""`fake`: the fake kernel gives the number, shapes, strides, dtypes and devices that a call gives."""
 
 from __future__ import annotations
 
@@ -14,29 +14,23 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
-from dotcu.checking.cases.case import Case
-from dotcu.checking.cases.layouts import LAYOUTS
-from dotcu.checking.cases.sizes import RANKS
+from dotcu.checking.cases.derived import LAYOUTS, RANKS, derived_cases, size_pattern
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.numerics import outputs
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.telling import brief, one_line, quiet
-from dotcu.checking.trials.varied import of_size, varied
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Sample
+from dotcu.tracebacks import brief, one_line, quiet
 
 CHECK = "fake"
 
-_FEW = (of_size(0, 1, 33), "0d", "transposed", "sliced", "expanded", "channels-last", "offset-1")
-_EVERY = (of_size(), *RANKS, *(rf"{layout}(?:-\w+)?" for layout in LAYOUTS))
-"""Which derived cases are tried. A fake kernel knows no values, so those of other values are not."""
-
-_READS = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+_FEW = (size_pattern(0, 1, 33), "0d", "transposed", "sliced", "expanded", "channels-last", "offset-1")
+_EVERY = (size_pattern(), *RANKS, *(rf"{layout}(?:-\w+)?" for layout in LAYOUTS))
+"""The derived cases that are tried, as patterns. A fake kernel knows no values, so other values are not."""
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
@@ -53,7 +47,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield Trial(overload=subject.name, kind=CHECK, case="none", checks=(CHECK,), run=run)
         return
     endings = _FEW if subject.level == Level.QUICK else _EVERY
-    derived = [case for dtype in dtypes[:1] for case in varied(subject, dtype, endings)]
+    derived = [case for dtype in dtypes[:1] for case in derived_cases(subject, dtype, endings)]
     cases = {case.name: case for case in (*derived, *given, *filter(None, map(_transposed, given)))}
     for case in cases.values():
         run = partial(look, subject, case)
@@ -63,7 +57,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
 def _lacking(subject: Subject) -> Iterator[Verdict]:
     reason = "it has no fake kernel: torch.compile and torch.export cannot know what it gives"
     evidence = f"Neither its library gives one nor you do: @{subject.overload.signature.name}.fake"
-    yield CHECK, FellShort(reason=reason, evidence=evidence)
+    yield CHECK, Failed(reason=reason, evidence=evidence)
 
 
 def _transposed(case: Case) -> Case | None:
@@ -75,8 +69,8 @@ def _transposed(case: Case) -> Case | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
-    """What is said of an output; None for a number that hangs on values."""
+class _TensorMeta:
+    """The metadata of an output; None for a number that depends on values."""
 
     shape: tuple[int | None, ...]
     stride: tuple[int | None, ...]
@@ -84,8 +78,8 @@ class _Told:
     device: torch.device
 
     @staticmethod
-    def of(tensor: Tensor) -> _Told:
-        return _Told(
+    def of(tensor: Tensor) -> _TensorMeta:
+        return _TensorMeta(
             shape=tuple(map(_known, tensor.shape)),
             stride=tuple(map(_known, tensor.stride())),
             dtype=tensor.dtype,
@@ -101,79 +95,87 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     """Make one call, and the same on tensors without memory. Of a derived one that fails, say nothing."""
     try:
         with subject.seeded(case.name), subject.place():
-            real = [_Told.of(tensor) for tensor in subject.call(case.make())]
+            real = [_TensorMeta.of(tensor) for tensor in subject.call(case.make())]
     except Exception as error:
         if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
             raise
         if subject.refuses(error):
-            yield CHECK, Held.refused(error)
+            yield CHECK, Passed.refused(error)
         return
     with quiet():
         outcome = _compare(subject, case, real)
     yield CHECK, outcome
 
 
-def _compare(subject: Subject, case: Case, real: Sequence[_Told]) -> Outcome:
+def _compare(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outcome:
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # imports sympy
+
     try:
         faked = _on_fakes(subject, case.make())
-    except _READS as error:
-        return FellShort(
+    except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
+        return Failed(
             reason="the fake kernel reads a value, and fakes have none: torch.compile breaks here",
             evidence=f"{brief(error)}\nGive the shapes with @{subject.overload.signature.name}.fake.",
         )
     except Exception as error:
-        return FellShort(reason="the fake kernel fails where the call computes", evidence=brief(error))
+        return Failed(reason="the fake kernel fails where the call computes", evidence=brief(error))
     wrong = _differences(real, faked)
     if wrong:
-        return FellShort(reason=f"the fake kernel is wrong: {wrong[0]}", evidence="\n".join(wrong[1:]))
+        return Failed(reason=f"the fake kernel is wrong: {wrong[0]}", evidence="\n".join(wrong[1:]))
     unknown = [i for i, told in enumerate(faked) if None in told.shape]
     if unknown:
-        return Skipped(why=f"the shape of output {unknown[0]} hangs on values; what else is told is right")
+        return Skipped(reason=f"the shape of output {unknown[0]} depends on values; all else is right")
     return _compare_meta(subject, case, real)
 
 
-def _compare_meta(subject: Subject, case: Case, real: Sequence[_Told]) -> Outcome:
+def _compare_meta(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outcome:
     try:
         on_meta = _on_meta(subject, case.make())
     except Exception as error:  # it may know only the devices that it computes on
-        return Held(note=f"takes no meta tensors: {type(error).__name__}: {one_line(error)}")
+        return Passed(note=f"takes no meta tensors: {type(error).__name__}: {one_line(error)}")
     wrong = _differences(real, on_meta, torch.device("meta"))
     if wrong:
-        return FellShort(reason=f"wrong on meta tensors: {wrong[0]}", evidence="\n".join(wrong[1:]))
-    return Held()
+        return Failed(reason=f"wrong on meta tensors: {wrong[0]}", evidence="\n".join(wrong[1:]))
+    return Passed()
 
 
-def _on_fakes(subject: Subject, sample: Sample) -> list[_Told]:
+def _on_fakes(subject: Subject, sample: Sample) -> list[_TensorMeta]:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
     fakes = sample.map_tensors(mode.from_tensor)
     with subject.place(), mode:
-        return [_Told.of(tensor) for tensor in subject.call(fakes)]
+        return [_TensorMeta.of(tensor) for tensor in subject.call(fakes)]
 
 
-def _on_meta(subject: Subject, sample: Sample) -> list[_Told]:
+def _on_meta(subject: Subject, sample: Sample) -> list[_TensorMeta]:
     def without_memory(tensor: Tensor) -> Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
     with subject.place():
-        return [_Told.of(tensor) for tensor in outputs(subject.call(sample.map_tensors(without_memory)))]
+        return [
+            _TensorMeta.of(tensor) for tensor in outputs(subject.call(sample.map_tensors(without_memory)))
+        ]
 
 
 def _differences(
-    real: Sequence[_Told], told: Sequence[_Told], device: torch.device | None = None
+    real: Sequence[_TensorMeta], told: Sequence[_TensorMeta], device: torch.device | None = None
 ) -> list[str]:
-    """What is told wrongly, in words.
+    """Say what the fake kernel gets wrong.
 
     Args:
         device: Where the outputs are to be, if not where the real ones are.
     """
     if len(real) != len(told):
-        return [f"it tells of {len(told)} outputs, the call gives {len(real)}"]
+        return [f"it gives {len(told)} outputs, the call gives {len(real)}"]
     pairs = zip(real, told, strict=True)
     return [words for i, (truth, claim) in enumerate(pairs) for words in _unlike(i, truth, claim, device)]
 
 
-def _unlike(position: int, truth: _Told, claim: _Told, device: torch.device | None) -> Iterator[str]:
-    words = f"output {position} has {{}} {{}}, it tells of {{}}"
+def _unlike(
+    position: int, truth: _TensorMeta, claim: _TensorMeta, device: torch.device | None
+) -> Iterator[str]:
+    words = f"output {position} has {{}} {{}}, the fake kernel gives {{}}"
     if not _agree(truth.shape, claim.shape):
         yield words.format("shape", list(truth.shape), list(claim.shape))
     elif not _agree(_that_matter(truth), _that_matter(claim)):
@@ -189,7 +191,7 @@ def _agree(truth: Sequence[int | None], claim: Sequence[int | None]) -> bool:
     return len(truth) == len(claim) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-def _that_matter(told: _Told) -> list[int | None]:
+def _that_matter(told: _TensorMeta) -> list[int | None]:
     """The strides that say where elements lie: not those of one element, nor any where there is none."""
     if 0 in told.shape:
         return [None for _ in told.stride]

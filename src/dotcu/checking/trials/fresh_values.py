@@ -1,4 +1,4 @@
-"""Whether each call computes anew: a result kept from an earlier one, by whatever key, must show.
+"""`fresh-values`: each call computes; a result kept from an earlier one, by whatever key, must show.
 
 One set of tensors is called with again and again, with other values written into the same memory: once so
 that torch counts the write, once so that it does not, once with the first and last elements left alone.
@@ -17,19 +17,16 @@ import torch
 from torch import Tensor
 
 from dotcu.checking import numerics
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.derived import derived_cases, size_pattern
+from dotcu.checking.cases.samples import Case, samples_of
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import fresh, same_bits
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.anew import anew, write
-from dotcu.checking.trials.choosing import first_integer, floating, of_some_size
-from dotcu.checking.trials.telling import one_line
-from dotcu.checking.trials.varied import of_size, varied
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Sample
+from dotcu.tracebacks import one_line
 
 CHECK = "fresh-values"
 
@@ -47,12 +44,12 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if not any(cases):
         yield skipped(subject, CHECK, "no sample without empty tensors")
     for first, *others in filter(None, cases):
-        sizes = (*others, *varied(subject, first.dtype, (of_size(33),)))
+        sizes = (*others, *derived_cases(subject, first.dtype, (size_pattern(33),)))
         run = partial(look, subject, first, next((o for o in sizes if _shapes(o) != _shapes(first)), None))
         yield Trial(overload=subject.name, kind=CHECK, case=first.name, checks=(CHECK,), run=run)
 
 
-class _Unjudged(Exception):
+class _NoExpectation(Exception):
     """The reference computes nothing to compare with; the check of it says so."""
 
 
@@ -61,7 +58,7 @@ def _shapes(case: Case) -> list[torch.Size]:
 
 
 @dataclass(kw_only=True)
-class _Calls:
+class _CallHistory:
     """The calls that were made, with copies of what they gave."""
 
     subject: Subject
@@ -77,7 +74,7 @@ class _Calls:
         return expected(self.made[-1][2])
 
     def is_kept(self, fresh_copy: Sample) -> bool:
-        """Whether the last result, a wrong one, is from an earlier call, as far as that can be told.
+        """Return whether the last result, a wrong one, is from an earlier call, as far as that can be told.
 
         Args:
             fresh_copy: The call that it was of, as it was before, in memory that no call has seen.
@@ -90,7 +87,7 @@ class _Calls:
             return not expected(self.subject.call(fresh_copy))
 
     def spoiled(self) -> str:
-        """Which result a later call has changed, or shares its memory with; written arguments may."""
+        """Name the result that a later call has changed, or shares its memory with; written arguments may."""
         if self.subject.overload.signature.mutates:
             return ""
         for when, results, copies in self.made:
@@ -105,34 +102,40 @@ class _Calls:
 
 
 def look(subject: Subject, case: Case, other: Case | None) -> Iterator[Verdict]:
-    """Call in turns, until a result is not that of its own arguments."""
+    """Call in turns, until a result is not that of its own arguments.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        other: Another case of the same dtype, if there is one.
+    """
     try:
         yield CHECK, _look(subject, case, other)
-    except _Unjudged as error:
-        yield CHECK, Skipped(why=str(error))
+    except _NoExpectation as error:
+        yield CHECK, Skipped(reason=str(error))
 
 
 def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
-    calls, sample = _Calls(subject=subject, case=case), case.make()
+    calls, sample = _CallHistory(subject=subject, case=case), case.make()
     wrong = calls.call("with the first values", sample)
     if wrong:
-        return Skipped(why=f"the first call is wrong already, which is for numerics to say: {wrong}")
+        return Skipped(reason=f"the first call is wrong already, which is for numerics to say: {wrong}")
     turns = 0
     for when, turn in _turns(subject, case, other, sample):
         fresh_copy = fresh(turn)
         wrong, turns = calls.call(when, turn), turns + 1
         if wrong and not calls.is_kept(fresh_copy):
-            return Skipped(why="numerics has the fault: wrong also in fresh memory")
+            return Skipped(reason="numerics has the fault: wrong also in fresh memory")
         if wrong:
-            return FellShort(reason=f"gives a wrong result {when}, after others were right", evidence=wrong)
+            return Failed(reason=f"gives a wrong result {when}, after others were right", evidence=wrong)
     if not turns:
-        return Skipped(why="no other values for its samples could be found")
+        return Skipped(reason="no other values for its samples could be found")
     spoiled = calls.spoiled()
-    return FellShort(reason=spoiled) if spoiled else Held(note=f"{turns + 1} calls")
+    return Failed(reason=spoiled) if spoiled else Passed(note=f"{turns + 1} calls")
 
 
 def _turns(subject: Subject, case: Case, other: Case | None, sample: Sample) -> Iterator[tuple[str, Sample]]:
-    """What is called in turn; each is made once the call before it is done."""
+    """Yield the calls, one after the other; each is made once the call before it is done."""
     ways: dict[str, Callable[[Tensor, Tensor], None]] = {
         "with other values in the same memory": write,
         "with values in the same memory that torch did not count": _write_uncounted,
@@ -156,7 +159,7 @@ def _turns(subject: Subject, case: Case, other: Case | None, sample: Sample) -> 
 
 
 def _takes(subject: Subject, case: Case) -> bool:
-    """Whether operator and reference compute a case; what is derived they may refuse."""
+    """Return whether operator and reference compute a case; what is derived they may refuse."""
     if not case.derived:
         return True
     sample = case.make()
@@ -199,24 +202,24 @@ def _write_between(into: Tensor, values: Tensor) -> None:
 
 
 def _expected(subject: Subject, case: Case, sample: Sample) -> Callable[[tuple[Tensor, ...]], str]:
-    """What says in words how a result differs from the one that a sample should have."""
+    """Return a function that says how a result differs from the one that a sample should have."""
     if subject.reference is None:
         return partial(_unlike, _own(subject, sample))
     inputs = subject.for_reference(sample)
     try:
         oracle = numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
     except Exception as error:
-        raise _Unjudged(f"the reference fails: {type(error).__name__}: {one_line(error)}") from error
+        raise _NoExpectation(f"the reference fails: {type(error).__name__}: {one_line(error)}") from error
     return partial(_misses, oracle)
 
 
 def _misses(oracle: numerics.Oracle, results: tuple[Tensor, ...]) -> str:
     error = numerics.judge(results, oracle)
-    return "" if error.held else f"{error.what}\n{error.where}".strip()
+    return "" if error.passed else f"{error.what}\n{error.where}".strip()
 
 
 def _own(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
-    """What the operator itself gives for copies, at other places of memory."""
+    """Call the operator itself on copies, elsewhere in memory."""
     copies = sample.map_tensors(lambda tensor: tensor.detach().clone())
     with subject.place():
         return tuple(tensor.detach().clone() for tensor in subject.call(copies))
@@ -224,3 +227,131 @@ def _own(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
 
 def _unlike(own: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> str:
     return "" if same_bits(own, results) else "it gives another result for copies of its arguments"
+
+
+# ------------ the same call with other values: what a kept result, a batch or a second run must be tried with
+
+_ATTEMPTS = 3
+"""A few integers drawn anew may be the same."""
+
+_SHRINK = 0.75
+"""Keeps a sign, a zero, and what is to stay below 1."""
+
+
+def anew(subject: Subject, case: Case, turn: int) -> Sample | None:
+    """A given case in new memory with other values; None where no other could be found.
+
+    Args:
+        turn: From 1 on: another one gives other values.
+    """
+    for attempt in range(_ATTEMPTS):
+        drawn = _drawn(subject, case, turn, attempt)
+        if drawn is not None and not same_bits(drawn.tensors, case.sample.tensors):
+            return _poured(case, drawn)
+    changed = _poured(case, moved(case, turn))
+    return None if same_bits(changed.tensors, case.sample.tensors) else changed
+
+
+def moved(case: Case, turn: int) -> Sample:
+    """The case's call with its values in other places."""
+    has_floats = any(tensor.is_floating_point() for tensor in case.sample.tensors)
+
+    def move(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            return (tensor.double() * _SHRINK**turn).roll(turn).to(tensor.dtype)
+        return tensor if has_floats or tensor.dtype != case.dtype else tensor.roll(turn)
+
+    return case.sample.map_tensors(move)
+
+
+def _poured(case: Case, values: Sample) -> Sample:
+    """Values in new memory that lies as the case's does."""
+    made = case.make()
+    for into, value in zip(made.tensors, values.tensors, strict=True):
+        write(into, value)
+    return made
+
+
+def doubled(case: Case) -> Sample | None:
+    """The case's call at another size: every dimension of more than one element twice as long.
+
+    None where a tensor is of another kind of dtype than the case: what it holds may have to fit a size.
+    """
+    if not all(tensor.is_floating_point() or tensor.dtype == case.dtype for tensor in case.sample.tensors):
+        return None
+    return case.sample.map_tensors(_doubled)
+
+
+def _doubled(tensor: Tensor) -> Tensor:
+    return tensor.detach().repeat([2 if size > 1 else 1 for size in tensor.shape])
+
+
+def _drawn(subject: Subject, case: Case, turn: int, attempt: int) -> Sample | None:
+    """The sample that the author's function gives in the place of the case's, with other random numbers."""
+    position = next((i for i, given in enumerate(subject.given(case.dtype)) if given is case), None)
+    if position is None:
+        return None
+    with subject.seeded(f"{subject.name}/{case.name}/{turn}/{attempt}"):
+        samples = list(samples_of(subject.overload, subject.device, case.dtype))
+    return samples[position] if position < len(samples) and _alike(samples[position], case.sample) else None
+
+
+def _alike(a: Sample, b: Sample) -> bool:
+    """Return whether two calls differ in the values of tensors alone."""
+    return len(a.tensors) == len(b.tensors) and repr(a) == repr(b)
+
+
+def write(into: Tensor, values: Tensor) -> None:
+    """Copy values into a tensor, each element of memory once: a dimension of stride 0 has one."""
+    for axis, (size, stride) in enumerate(zip(into.shape, into.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            into, values = into.narrow(axis, 0, 1), values.narrow(axis, 0, 1)
+    into.copy_(values)
+
+
+# ------------ which of an operator's dtypes and given cases a trial takes, where it does not take all of them
+
+COMPUTED = frozenset(
+    {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+    | {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+)
+"""The dtypes that torch adds and multiplies; others (bool, 8-bit floats, wide unsigned) it merely holds."""
+
+FEW = 16
+"""Elements, below which a case tells little."""
+
+
+def size(sample: Sample) -> int:
+    """The elements of all tensors."""
+    return sum(tensor.numel() for tensor in sample.tensors)
+
+
+def floating(subject: Subject) -> tuple[torch.dtype, ...]:
+    """The operator's floating dtypes that a gradient can be of."""
+    taken = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    return tuple(dtype for dtype in subject.overload.dtypes if dtype in taken)
+
+
+def first_integer(subject: Subject) -> tuple[torch.dtype, ...]:
+    """The first of the operator's integer dtypes, bool among them; none where it takes none."""
+    whole = (dtype for dtype in subject.overload.dtypes if not (dtype.is_floating_point or dtype.is_complex))
+    return tuple(whole)[:1]
+
+
+def smallest(subject: Subject, dtypes: tuple[torch.dtype, ...]) -> Iterator[Case]:
+    """Of each dtype the smallest given case without empty tensors, where there is one."""
+    for dtype in dtypes:
+        case = subject.smallest(dtype)
+        if case is not None:
+            yield case
+
+
+def without_empty(subject: Subject, dtype: torch.dtype) -> list[Case]:
+    """The given cases of a dtype in which no tensor is empty, the smallest first."""
+    cases = [case for case in subject.given(dtype) if all(t.numel() for t in case.sample.tensors)]
+    return sorted(cases, key=lambda case: size(case.sample))
+
+
+def of_some_size(subject: Subject, dtype: torch.dtype) -> list[Case]:
+    """The same, but those with so few elements that layout and order hardly matter come last."""
+    return sorted(without_empty(subject, dtype), key=lambda case: size(case.sample) < FEW)

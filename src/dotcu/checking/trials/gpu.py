@@ -1,22 +1,24 @@
-"""What the trials that need a GPU have in common: calls that are tried, other values, and what is right."""
+"""Trials that need a GPU: streams, CUDA graphs, several devices; and what they have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import torch
 from torch import Tensor
 
-from dotcu.checking import numerics
-from dotcu.checking.blame import located
-from dotcu.checking.cases.case import Case
-from dotcu.checking.cases.given import samples_of
+from dotcu.checking import numerics, streams
+from dotcu.checking.cases.samples import Case, samples_of
 from dotcu.checking.memory import fresh, same_bits
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
 from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
+from dotcu.checking.trials import skipped
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.kernel.allocations import extent
+from dotcu.kernel.simulation import extent
 from dotcu.operator import Sample
+from dotcu.tracebacks import describe
 
 NEEDS_GPU = "needs a CUDA GPU"
 
@@ -41,7 +43,7 @@ def _elements(case: Case) -> int:
 
 
 def cannot_call(subject: Subject, case: Case) -> Skipped | None:
-    """Why a plain call fails, which the trials of `call` tell; None where it does not. Loads the kernels."""
+    """Return why a plain call fails, which trials of `call` report; None where it does not. Loads kernels."""
     try:
         for _ in range(2):  # the second one may go by a plan
             subject.call(case.make())
@@ -49,7 +51,7 @@ def cannot_call(subject: Subject, case: Case) -> Skipped | None:
     except (UsageError, EnvironmentFault):
         raise
     except Exception as error:
-        return Skipped(why=f"a plain call fails: {str(error).strip().splitlines()[0]}")
+        return Skipped(reason=f"a plain call fails: {str(error).strip().splitlines()[0]}")
     return None
 
 
@@ -72,7 +74,7 @@ def other_values(subject: Subject, case: Case, turn: int) -> Sample:
 
 
 def _is_alike(a: Sample, b: Sample) -> bool:
-    """Whether two samples differ in the values of their tensors at most."""
+    """Return whether two samples differ in the values of their tensors at most."""
     return _form(a) == _form(b)
 
 
@@ -106,7 +108,7 @@ def memory(tensor: Tensor) -> Tensor:
 
 
 def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Outcome:
-    """Whether results are those of an ordinary call, or at least right.
+    """Return whether results are those of an ordinary call, or at least right.
 
     The ordinary call is made here and now: one made before may have left its results in memory that a
     later one gets, and leaves unwritten.
@@ -117,11 +119,11 @@ def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Out
     if subject.is_deterministic:
         ordinary = tuple(tensor.clone() for tensor in _waited(subject, fresh(sample)))
         if same_bits(results, ordinary):
-            return Held()
+            return Passed()
         if subject.reference is None:
-            return FellShort(reason="it gives other bits than an ordinary call")
+            return Failed(reason="it gives other bits than an ordinary call")
     if subject.reference is None:
-        return Skipped(why="no reference, and declared nondeterministic by a tag")
+        return Skipped(reason="no reference, and declared nondeterministic by a tag")
     return _against_reference(subject, sample, results)
 
 
@@ -139,6 +141,207 @@ def _against_reference(subject: Subject, sample: Sample, results: tuple[Tensor, 
         inputs = subject.for_reference(sample)
         expected = numerics.oracle(subject.reference, inputs, subject.tolerance(dtype))
     except Exception as error:
-        return Skipped(why=f"the reference fails: {located(error)}")
+        return Skipped(reason=f"the reference fails: {describe(error)}")
     worst = numerics.judge(results, expected)
-    return Held(ratio=worst.ratio) if worst.held else FellShort(reason=worst.what, evidence=worst.where)
+    return Passed(ratio=worst.ratio) if worst.passed else Failed(reason=worst.what, evidence=worst.where)
+
+
+# --------- streams: an operator reads after what was queued before it, and is read by what is queued after it
+
+A_WHILE = 50_000_000
+"""Clocks that a stream sleeps: some 30 ms. A call takes its thread less than one."""
+
+
+def plan_streams(subject: Subject) -> Iterator[Trial]:
+    """A trial for a small and for a large call."""
+    if not subject.on_gpu:
+        yield skipped(subject, "stream", NEEDS_GPU)
+        return
+    for case in chosen(subject):
+        run = partial(look_at_streams, subject, case)
+        yield Trial(overload=subject.name, kind="stream", case=case.name, checks=("stream",), run=run)
+
+
+def look_at_streams(subject: Subject, case: Case) -> Iterator[Verdict]:
+    """Call on either stream, once while it sleeps and once while the others do."""
+    with torch.cuda.device(subject.device):
+        failed = cannot_call(subject, case)
+        yield "stream", failed or _in_rounds(subject, case)
+
+
+def _in_rounds(subject: Subject, case: Case) -> Outcome:
+    """All four, since one fault may show in several: the one in whose round it must show is among them."""
+    pool = streams.pool()
+    outcome: Outcome = Passed()
+    faults: list[str] = []
+    for name, stream in (("a side stream", pool[0]), ("the default stream", torch.cuda.default_stream())):
+        others = [other for other in pool if other != stream]
+        late = f"is not complete where {name} is, on which it was called"
+        early = f"reads its inputs before what was queued on {name} has written them"
+        for turn, (fault, asleep) in enumerate(((late, others), (early, [stream])), start=1):
+            # Values of their own: memory that is left unwritten may hold what an earlier round gave.
+            values = other_values(subject, case, turn + 2 * (stream == pool[0]))
+            outcome = judged(subject, values, called(subject, case, values, stream, asleep))
+            if isinstance(outcome, Failed):
+                faults.append(f"{fault}: {outcome.reason}. {outcome.evidence}".rstrip(". "))
+    if faults:
+        return Failed(reason=faults[0].partition(":")[0], evidence="\n".join(faults))
+    return outcome
+
+
+def called(
+    subject: Subject,
+    case: Case,
+    values: Sample,
+    stream: torch.cuda.Stream,
+    asleep: Sequence[torch.cuda.Stream],
+) -> tuple[Tensor, ...]:
+    """Write inputs and call on a stream, and return the results as that stream sees them.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        values: What to put in, by argument.
+        stream: That the call is made on.
+        asleep: Streams that sleep meanwhile.
+    """
+    sample = case.make()
+    torch.cuda.synchronize()
+    streams.sleep(asleep, A_WHILE)
+    with torch.cuda.stream(stream):
+        refill(sample, values)
+        results = tuple(tensor.clone() for tensor in subject.call(sample))
+        stream.synchronize()
+        seen = tuple(tensor.cpu() for tensor in results)
+    torch.cuda.synchronize()
+    return tuple(tensor.to(subject.device) for tensor in seen)
+
+
+# -------------- CUDA graphs: a call is captured, and each replay computes from the values that are there then
+
+REPLAYS = 3
+
+
+def plan_graph(subject: Subject) -> Iterator[Trial]:
+    """A trial for a small and for a large call."""
+    if not subject.on_gpu:
+        yield skipped(subject, "graph", NEEDS_GPU)
+    elif subject.declares(torch.Tag.cudagraph_unsafe):
+        yield skipped(subject, "graph", "declared cudagraph_unsafe by a tag")
+    else:
+        for case in chosen(subject):
+            run = partial(look_at_graph, subject, case)
+            yield Trial(overload=subject.name, kind="graph", case=case.name, checks=("graph",), run=run)
+
+
+def look_at_graph(subject: Subject, case: Case) -> Iterator[Verdict]:
+    """Capture a call whose kernels are loaded, and replay it with new values in its inputs."""
+    with torch.cuda.device(subject.device):
+        failed = cannot_call(subject, case)
+        yield "graph", failed or _captured_and_replayed(subject, case)
+
+
+def _captured_and_replayed(subject: Subject, case: Case) -> Outcome:
+    static, graph = case.make(), torch.cuda.CUDAGraph()
+    captured = capture(subject, static, graph)
+    if isinstance(captured, Exception):
+        evidence = f"{describe(captured)}\nWhere that must be, declare it: tags=(torch.Tag.cudagraph_unsafe,)"
+        return Failed(reason="cannot be captured in a CUDA graph", evidence=evidence)
+    for turn in range(1, REPLAYS + 1):
+        values = other_values(subject, case, turn)
+        refill(static, values)
+        graph.replay()
+        results = tuple(tensor.clone() for tensor in captured)
+        torch.cuda.synchronize()
+        outcome = judged(subject, values, results)
+        if isinstance(outcome, Failed):
+            evidence = f"{outcome.reason}\n{outcome.evidence}".rstrip()
+            return Failed(reason=f"replay {turn} of a CUDA graph of it is wrong", evidence=evidence)
+        if isinstance(outcome, Skipped):
+            return outcome
+    return Passed()
+
+
+def capture(subject: Subject, static: Sample, graph: torch.cuda.CUDAGraph) -> tuple[Tensor, ...] | Exception:
+    """Capture a call: the tensors that a replay writes, or what the call raised, else the capture's end.
+
+    Args:
+        subject: The overload under check.
+        static: Inputs whose memory the graph reads.
+        graph: To capture into.
+    """
+    stream = torch.cuda.current_stream()
+    raised: list[Exception] = []
+    try:
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+            try:
+                results = subject.call(static)
+            except Exception as error:
+                raised.append(error)
+                raise
+    except Exception as error:
+        return (raised or [error])[0]  # a capture that was spoilt fails at its end too, and tells less
+    finally:
+        torch.cuda.set_stream(stream)  # where the end fails, torch leaves its own current
+    return results
+
+
+# ------------------------------- several GPUs: an operator works on that of its tensors, whichever is current
+
+
+def plan_devices(subject: Subject) -> Iterator[Trial]:
+    """A trial for a small and for a large call."""
+    if not subject.on_gpu:
+        yield skipped(subject, "devices", NEEDS_GPU)
+    elif torch.cuda.device_count() < 2:
+        yield skipped(subject, "devices", "needs two GPUs")
+    else:
+        for case in chosen(subject):
+            run = partial(look_at_devices, subject, case)
+            yield Trial(overload=subject.name, kind="devices", case=case.name, checks=("devices",), run=run)
+
+
+def look_at_devices(subject: Subject, case: Case) -> Iterator[Verdict]:
+    """Call with tensors of one GPU while the other one is current, both ways round."""
+    own = subject.device
+    other = torch.device("cuda", ((own.index or 0) + 1) % torch.cuda.device_count())
+    with torch.cuda.device(own):
+        failed = cannot_call(subject, case)
+    if failed:
+        yield "devices", failed
+        return
+    outcome: Outcome = Passed()
+    for place, current in ((other, own), (own, other)):
+        outcome = _one_way(subject, case, place, current)
+        if isinstance(outcome, Failed):
+            break
+    yield "devices", outcome
+
+
+def _one_way(subject: Subject, case: Case, place: torch.device, current: torch.device) -> Outcome:
+    where = f"with tensors on {place} while {current} is current"
+    with torch.cuda.device(current):
+        try:
+            results = subject.call(moved(case.sample, place))
+            torch.cuda.synchronize(place)
+        except Exception as error:
+            return Failed(reason=f"fails {where}", evidence=describe(error))
+        if torch.cuda.current_device() != current.index:
+            return Failed(reason=f"leaves cuda:{torch.cuda.current_device()} current, called {where}")
+    away = [tensor.device for tensor in results if tensor.device != place]
+    if away:
+        return Failed(reason=f"gives a result on {away[0]}, called {where}")
+    outcome = judged(subject, case.make(), tuple(tensor.to(subject.device) for tensor in results))
+    if isinstance(outcome, Failed):
+        return Failed(reason=f"gives wrong values {where}", evidence=f"{outcome.reason}\n{outcome.evidence}")
+    return outcome
+
+
+def moved(sample: Sample, device: torch.device) -> Sample:
+    """The same call on another device, in new memory of the same layout."""
+
+    def move(tensor: Tensor) -> Tensor:
+        there = memory(tensor).to(device, copy=True)
+        return there.as_strided(tensor.shape, tensor.stride(), 0)
+
+    return sample.map_tensors(move)

@@ -1,10 +1,10 @@
-"""Whether first and second gradients are right: by finite differences, and beside those of the reference."""
+"""`gradients` and `second-gradients`: by finite differences, and compared with those of the reference."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,20 +16,18 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.gradcheck import GradcheckError
 
 from dotcu.checking import numerics
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.derived import derived_cases, size_pattern
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import NAN_BYTE
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
-from dotcu.checking.trials import skipped, without_backward
-from dotcu.checking.trials.choosing import floating, of_some_size, size
-from dotcu.checking.trials.derivatives import ENDINGS, Derivative, joint, random_like, requiring
-from dotcu.checking.trials.telling import brief, one_line
-from dotcu.checking.trials.varied import of_size, varied
-from dotcu.checking.trials.without_backward import FIRST, SECOND
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
+from dotcu.checking.trials import skipped
+from dotcu.checking.trials.fresh_values import floating, of_some_size, size, without_empty
 from dotcu.errors import BodyError, EnvironmentFault, GradientError, UsageError
 from dotcu.operator import Sample
+from dotcu.tracebacks import brief, one_line
 
 FEW, MANY = 24, 5000
 """Elements up to which finite differences are taken for each one alone, and at all."""
@@ -41,15 +39,15 @@ _ROUNDING = 1e-13
 """The error of one in float64 beside the largest of all: it may be zero, as that of softmax's sum."""
 
 _UNIMPLEMENTED = re.compile(r"derivative for .* is not implemented")
-"""What torch says for an operator whose library registered that it has none."""
+"""The words of torch for an operator whose library registered that it has none."""
 
-_FEW = (of_size(1, 33, 257), "transposed", "sliced", "offset-1", "expanded")
-_MORE = (*_FEW, of_size(0), "channels-last", "normal")
-"""Which derived cases are differentiated."""
+_FEW = (size_pattern(1, 33, 257), "transposed", "sliced", "offset-1", "expanded")
+_MORE = (*_FEW, size_pattern(0), "channels-last", "normal")
+"""The derived cases that are differentiated, as patterns."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class GradientMode:
     """One way to look at the gradients of a case.
 
     Attributes:
@@ -68,7 +66,7 @@ class Way:
 
     @property
     def name(self) -> str:
-        """What it adds to a case's name."""
+        """The end of the trial's name, behind that of the case."""
         return self.ending if self.alone is None else f"{self.ending}-{self.alone}"
 
 
@@ -79,7 +77,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield from (skipped(subject, check, "no floating dtype") for check in (FIRST, SECOND))
         return
     if not subject.overload.has_backward:
-        yield from without_backward.plan(subject, dtypes)
+        yield from plan_without_backward(subject, dtypes)
         return
     for order, check in enumerate((FIRST, SECOND), 1):
         found = list(_ways(subject, dtypes, order))
@@ -91,30 +89,36 @@ def plan(subject: Subject) -> Iterator[Trial]:
             yield Trial(overload=subject.name, kind=check, case=name, checks=(check,), run=run)
 
 
-def _ways(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, Way]]:
+def _ways(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, GradientMode]]:
     main = torch.float64 if torch.float64 in dtypes else dtypes[0]
     some = {Level.QUICK: 1, Level.STANDARD: 2, Level.FULL: 4}[subject.level]
     cases = of_some_size(subject, main)[:some]
     if main == torch.float64:
         small = [case for case in cases if size(case.sample) <= MANY]
-        yield from ((case, Way(ending="gradcheck", order=order)) for case in small or cases[:1])
+        yield from ((case, GradientMode(ending="gradcheck", order=order)) for case in small or cases[:1])
     if subject.reference is None:
         return
     if order == 2:
         if main != torch.float64:
-            yield from ((case, Way(ending="dense", order=2)) for case in cases[:2])
+            yield from ((case, GradientMode(ending="dense", order=2)) for case in cases[:2])
         return
-    yield from ((case, Way(ending=ending)) for case in cases for ending in ENDINGS)
-    yield from ((case, Way(ending="dense", alone=i)) for case in cases[:1] for i in _alone(case))
+    yield from ((case, GradientMode(ending=ending)) for case in cases for ending in ENDINGS)
+    yield from ((case, GradientMode(ending="dense", alone=i)) for case in cases[:1] for i in _alone(case))
     derived = [(dtypes[0], _FEW)] if subject.level == Level.QUICK else [(dtype, _MORE) for dtype in dtypes]
-    yield from ((case, Way(ending="dense")) for some_of in derived for case in varied(subject, *some_of))
+    yield from (
+        (case, GradientMode(ending="dense"))
+        for some_of in derived
+        for case in derived_cases(subject, *some_of)
+    )
     if subject.level == Level.QUICK:
         return
     for dtype in dtypes:
         if dtype != main:
-            yield from ((case, Way(ending="dense")) for case in of_some_size(subject, dtype)[: some - 1])
+            yield from (
+                (case, GradientMode(ending="dense")) for case in of_some_size(subject, dtype)[: some - 1]
+            )
     empty = (case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors))
-    yield from ((case, Way(ending="dense")) for case in empty)
+    yield from ((case, GradientMode(ending="dense")) for case in empty)
 
 
 def _differentiable(sample: Sample) -> tuple[int, ...]:
@@ -131,36 +135,42 @@ def _alone(case: Case) -> range:
 # ------------------------------------------------------------------ with a backward
 
 
-def look(subject: Subject, case: Case, way: Way) -> Iterator[Verdict]:
-    """Differentiate one call in one way. Of a derived one that cannot be, say nothing."""
+def look(subject: Subject, case: Case, way: GradientMode) -> Iterator[Verdict]:
+    """Differentiate one call in one way. Of a derived one that cannot be, say nothing.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        way: How it is done.
+    """
     if case.derived and not _computes(subject, case):
         return
     try:
         with subject.seeded(case.name):
             if way.order == 2 and _only_once(subject, case.make()):
-                outcome: Outcome = Skipped(why="its backward is declared once_differentiable")
+                outcome: Outcome = Skipped(reason="its backward is declared once_differentiable")
             elif way.ending == "gradcheck":
                 outcome = _checked(subject, case, way)
             else:
                 outcome = _compared(subject, case, way)
     except GradientError as error:
         if way.order == 1:
-            outcome = FellShort(reason="the backward fails", evidence=brief(error))
+            outcome = Failed(reason="the backward fails", evidence=brief(error))
         else:  # the first gradient is made of something that has none
-            outcome = Skipped(why=one_line(error))
+            outcome = Skipped(reason=one_line(error))
     except Exception as error:
         if not subject.has_body and _UNIMPLEMENTED.search(str(error)):
-            outcome = Held(note="no backward, and it says so")
+            outcome = Passed(note="no backward, and it says so")
         elif not case.derived or isinstance(error, (BodyError, UsageError)) or not subject.refuses(error):
             raise
         else:
-            outcome = Held.refused(error)
+            outcome = Passed.refused(error)
     if not (case.derived and isinstance(outcome, Skipped)):  # the given cases say why
         yield way.check, outcome
 
 
 def _computes(subject: Subject, case: Case) -> bool:
-    """Whether the call itself goes well, or is refused; of one that fails, other checks tell."""
+    """Return whether the call itself goes well, or is refused; of one that fails, other checks tell."""
     try:
         with subject.seeded(case.name):
             _own(subject, case.make(), ())
@@ -172,7 +182,7 @@ def _computes(subject: Subject, case: Case) -> bool:
 
 
 def _only_once(subject: Subject, sample: Sample) -> bool:
-    """Whether torch was told to refuse a second gradient; gradgradcheck would take it for zeros."""
+    """Return whether torch was told to refuse a second gradient; gradgradcheck would take it for zeros."""
     call, leaves = requiring(sample, _differentiable(sample))
     with subject.place():
         results = numerics.outputs(subject.overload(*call.args, **call.kwargs))
@@ -185,7 +195,7 @@ def _only_once(subject: Subject, sample: Sample) -> bool:
     return any(node is not None and node.name().endswith("::Error") for node in nodes)
 
 
-def _checked(subject: Subject, case: Case, way: Way) -> Outcome:
+def _checked(subject: Subject, case: Case, way: GradientMode) -> Outcome:
     """By finite differences, in float64."""
     sample = case.make().map_tensors(_each_element_its_own)
     doubles = [i for i in _differentiable(sample) if sample.tensors[i].dtype == torch.float64]
@@ -203,7 +213,7 @@ def _checked(subject: Subject, case: Case, way: Way) -> Outcome:
 def _by_differences(subject: Subject, function: Any, leaves: Sequence[Tensor], order: int) -> Outcome:
     elements = sum(leaf.numel() for leaf in leaves)
     if elements > MANY:
-        return Skipped(why=f"{elements} elements are too many for finite differences")
+        return Skipped(reason=f"{elements} elements are too many for finite differences")
     check = gradcheck if order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
     # Not bit by bit: torch's own operators, which a backward may call, differ in last places on a GPU.
     tolerance = 1e-9 if subject.is_deterministic else 1e-6
@@ -214,8 +224,8 @@ def _by_differences(subject: Subject, function: Any, leaves: Sequence[Tensor], o
             check(function, tuple(leaves), nondet_tol=tolerance, check_batched_grad=False, fast_mode=not slow)
     except GradcheckError as error:
         which = "gradient" if order == 1 else "second gradient"
-        return FellShort(reason=f"the {which} is not what finite differences give", evidence=brief(error))
-    return Held()
+        return Failed(reason=f"the {which} is not what finite differences give", evidence=brief(error))
+    return Passed()
 
 
 def _each_element_its_own(tensor: Tensor) -> Tensor:
@@ -224,7 +234,7 @@ def _each_element_its_own(tensor: Tensor) -> Tensor:
     return tensor.contiguous() if shares else tensor
 
 
-def _compared(subject: Subject, case: Case, way: Way) -> Outcome:
+def _compared(subject: Subject, case: Case, way: GradientMode) -> Outcome:
     """Beside the reference's, with the bounds that its values have too."""
     assert subject.reference is not None
     sample = case.make()
@@ -239,7 +249,7 @@ def _compared(subject: Subject, case: Case, way: Way) -> Outcome:
         order=way.order,
     )
     if not derivative.outputs:
-        return Skipped(why="no result has a gradient")
+        return Skipped(reason="no result has a gradient")
     weights = [random_like(derivative.ending(own[i].detach())) for i in derivative.outputs]
     call = joint(sample, derivative, weights)
     copies = call.map_tensors(lambda tensor: tensor.detach().clone().cpu())
@@ -249,7 +259,7 @@ def _compared(subject: Subject, case: Case, way: Way) -> Outcome:
 
 
 @contextmanager
-def _telling(subject: Subject, way: Way) -> Iterator[None]:
+def _telling(subject: Subject, way: GradientMode) -> Iterator[None]:
     """Make what bodies leave unwritten show, where gradients are dense; others are as in use, by plan too."""
     with ExitStack() as stack:
         stack.enter_context(subject.place())
@@ -275,16 +285,163 @@ def _judged(
         tolerance = _tolerance(subject, case.dtype)
         expected = numerics.oracle(reference, copies, tolerance, floor=_ROUNDING)
     except Exception as error:  # it may compute by what torch cannot differentiate
-        return Skipped(why=f"the reference cannot be differentiated: {one_line(error)}")
+        return Skipped(reason=f"the reference cannot be differentiated: {one_line(error)}")
     judged = numerics.judge(gradients, expected)
-    if judged.held:
-        return Held(ratio=judged.ratio)
+    if judged.passed:
+        return Passed(ratio=judged.ratio)
     which = "gradient" if derivative.order == 1 else "second gradient"
     where = judged.where.replace("output", "gradient")
-    return FellShort(reason=f"a {which} is not that of the reference: {judged.what}", evidence=where)
+    return Failed(reason=f"a {which} is not that of the reference: {judged.what}", evidence=where)
 
 
 def _tolerance(subject: Subject, dtype: torch.dtype) -> float | None:
-    """What is declared; in float64, where no oracle is more exact than the operator, what rounding may do."""
+    """Return the declared tolerance; in float64, where no oracle is more exact, what rounding may do."""
     declared = subject.tolerance(dtype)
     return _DOUBLE if declared is None and dtype == torch.float64 else declared
+
+
+# ---- first and second gradients of a call, of an operator or of its reference, as functions of tensors alone
+
+Ending = Callable[[Tensor], Tensor]
+Function = Callable[..., Any]
+
+ENDINGS: dict[str, Ending] = {
+    "dense": lambda result: result.clone(),
+    "expanded": lambda result: result.sum(),
+    "strided": lambda result: torch.stack([torch.zeros_like(result), result], -1),
+}
+"""The functions behind the operator, by the kind of gradient that they give it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derivative:
+    """The gradients of a call that are asked for.
+
+    Attributes:
+        names: Of the arguments by keyword, in order.
+        needs: Positions, among all tensors of the call, of those that require a gradient.
+        outputs: Positions, among the results, of those that have one.
+        ending: What follows the call.
+        order: 1, or 2 for the gradients of the gradients.
+    """
+
+    names: tuple[str, ...]
+    needs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    ending: Ending = ENDINGS["dense"]
+    order: int = 1
+
+    def of(self, function: Function) -> Function:
+        """The gradients of a function, as a function of what `joint` makes."""
+
+        def gradients(args: Any, values: Any, weights: Any, directions: Any) -> tuple[Tensor, ...]:
+            sample = Sample(*args, **dict(zip(self.names, values, strict=True)))
+            with torch.enable_grad():
+                return self._gradients(function, sample, weights, directions)
+
+        return gradients
+
+    def _gradients(
+        self, function: Function, sample: Sample, weights: Sequence[Tensor], directions: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        sample, leaves = requiring(sample, self.needs)
+        results = outputs(function(*sample.args, **sample.kwargs))
+        weights = [weight.detach().requires_grad_(self.order == 2) for weight in weights]
+        ends = [(self.ending(results[i]), w) for i, w in zip(self.outputs, weights, strict=True)]
+        told = [(end, weight) for end, weight in ends if end.requires_grad]
+        if not told:
+            raise GradientError("none of its results requires a gradient")
+        first = _grad([e for e, _ in told], leaves, [w for _, w in told], create_graph=self.order == 2)
+        if self.order == 1:
+            return first
+        pairs = [(g, d) for g, d in zip(first, directions, strict=True) if g.requires_grad]
+        inputs = [*leaves, *weights]
+        if not pairs:
+            return tuple(torch.zeros_like(tensor) for tensor in inputs)
+        return _grad([g for g, _ in pairs], inputs, [d for _, d in pairs])
+
+
+def joint(sample: Sample, derivative: Derivative, weights: Sequence[Tensor]) -> Sample:
+    """Return the inputs of a call's gradients, as the one call of such a function.
+
+    Args:
+        weights: A gradient for each ending.
+    """
+    tensors = sample.tensors
+    directions = [random_like(tensors[i]) for i in derivative.needs]
+    return Sample(list(sample.args), list(sample.kwargs.values()), list(weights), directions)
+
+
+def random_like(tensor: Tensor) -> Tensor:
+    """Normal random numbers that a tensor's dtype holds exactly, drawn on the CPU."""
+    values = torch.randn(tensor.shape, dtype=torch.float64).to(tensor.dtype)
+    return values.to(tensor.device)
+
+
+def requiring(sample: Sample, needs: Sequence[int]) -> tuple[Sample, list[Tensor]]:
+    """The call with tensors at some positions requiring a gradient, the others not; and those tensors."""
+    leaves: list[Tensor] = []
+    positions = iter(range(len(sample.tensors)))
+
+    def prepare(tensor: Tensor) -> Tensor:
+        plain = tensor.detach()
+        if next(positions) in needs:
+            leaves.append(plain.requires_grad_())
+        return plain
+
+    return sample.map_tensors(prepare), leaves
+
+
+def _grad(
+    ends: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], create_graph: bool = False
+) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(
+        ends, inputs, weights, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
+
+
+# ---------- whether an operator without a backward says so: a gradient that is lost in silence is a wrong one
+
+FIRST, SECOND = "gradients", "second-gradients"
+
+UNRECORDED = "no backward, the library's or one that was given: torch loses its gradient in silence"
+"""Of an operator that a library computes, what becomes of gradients is torch's and the library's affair."""
+
+
+def plan_without_backward(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[Trial]:
+    """A trial of the first of some floating dtypes that has a sample; none of what a library computes."""
+    if not subject.has_body:
+        yield from (skipped(subject, check, UNRECORDED) for check in (FIRST, SECOND))
+        return
+    case = next((case for dtype in dtypes for case in without_empty(subject, dtype)[:1]), None)
+    if case is None:
+        yield skipped(subject, FIRST, "no backward, and no sample without empty tensors")
+    else:
+        run = partial(look_without_backward, subject, case)
+        yield Trial(overload=subject.name, kind=FIRST, case=f"{case.name}-none", checks=(FIRST,), run=run)
+    yield skipped(subject, SECOND, "no backward")
+
+
+def look_without_backward(subject: Subject, case: Case) -> Iterator[Verdict]:
+    """Call on tensors that require a gradient, and differentiate."""
+    yield FIRST, _refusal(subject, case)
+
+
+def _refusal(subject: Subject, case: Case) -> Outcome:
+    sample = case.make()
+    places = [i for i, tensor in enumerate(sample.tensors) if tensor.is_floating_point()]
+    call, leaves = requiring(sample, places)
+    try:
+        with subject.seeded(case.name), subject.place():
+            results = numerics.outputs(subject.overload(*call.args, **call.kwargs))
+            floats = [result for result in results if result.is_floating_point()]
+            if not floats or not leaves:
+                return Skipped(reason="no backward, and no result that could have a gradient")
+            torch.autograd.grad(floats, leaves, list(map(torch.empty_like, floats)), allow_unused=True)
+    except GradientError:
+        return Passed(note="no backward, and it says so")
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+        return Failed(reason="it has no backward, and its result loses the gradient in silence")
+    return Failed(reason="it has no backward, and yet gives a gradient")

@@ -17,16 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dotcu.checking.blame import located
-from dotcu.checking.cases.case import Case
-from dotcu.checking.closeness import CHUNK, difference
-from dotcu.checking.numerics import outputs
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.cases.samples import Case
+from dotcu.checking.numerics import CHUNK, difference, outputs
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.checking.trials.gpu import NEEDS_GPU, cannot_call, whole_cases
 from dotcu.operator import Sample
+from dotcu.tracebacks import describe
 
 ELEMENTS = 2**31 + 33
 """Of the largest input, or somewhat more."""
@@ -42,7 +40,7 @@ TRIES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grown:
+class GrownCase:
     """A given case in which every size `old` is to be `new`.
 
     Attributes:
@@ -75,26 +73,26 @@ def look(subject: Subject) -> Iterator[Verdict]:
 def _first(subject: Subject) -> Outcome:
     found = sorted(candidates(subject), key=lambda grown: grown.bytes)
     if not found:
-        return Skipped(why="no sample has a contiguous tensor with a size that could grow")
+        return Skipped(reason="no sample has a contiguous tensor with a size that could grow")
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     fitting = [grown for grown in found if grown.bytes * COPIES < SHARE * free]
     if not fitting:
         needed, has = found[0].bytes * COPIES / SHARE / 2**30, free / 2**30
-        return Skipped(why=f"needs {needed:.0f} GiB of free memory on the GPU, which has {has:.0f}")
-    outcome: Outcome = Skipped(why="")
+        return Skipped(reason=f"needs {needed:.0f} GiB of free memory on the GPU, which has {has:.0f}")
+    outcome: Outcome = Skipped(reason="")
     for grown in fitting[:TRIES]:
         try:
             outcome = _tried(subject, grown)
         except torch.OutOfMemoryError as error:
-            outcome = Skipped(why=f"the GPU has too little memory: {str(error).splitlines()[0]}")
+            outcome = Skipped(reason=f"the GPU has too little memory: {str(error).splitlines()[0]}")
         torch.cuda.empty_cache()
         if not isinstance(outcome, Skipped):
             break
     return outcome
 
 
-def _tried(subject: Subject, grown: Grown) -> Outcome:
+def _tried(subject: Subject, grown: GrownCase) -> Outcome:
     """Call before the reference: no memory holds the right answer yet."""
     sample = enlarged(grown)
     called: tuple[Tensor, ...] | Exception
@@ -111,18 +109,18 @@ def _tried(subject: Subject, grown: Grown) -> Outcome:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        return Skipped(why=f"the reference does not take {grown.new} for {grown.old}: {located(error)}")
+        return Skipped(reason=f"the reference does not take {grown.new} for {grown.old}: {describe(error)}")
     if isinstance(called, Exception):
-        return Held.refused(called)
+        return Passed.refused(called)
     largest = max(t.numel() for t in called + expected)
     reason = difference(called, expected, max(largest, ELEMENTS))
     if reason:
         evidence = f"{grown.case.name}: {grown.case.sample} with {grown.new} for {grown.old}"
-        return FellShort(
+        return Failed(
             reason=f"is wrong where an input has {ELEMENTS} elements or more",
             evidence=f"{reason}\n{evidence}",
         )
-    return Held(note=f"{grown.case.name} with {grown.new} for {grown.old}")
+    return Passed(note=f"{grown.case.name} with {grown.new} for {grown.old}")
 
 
 def _reference(subject: Subject) -> Callable[[Sample], tuple[Tensor, ...]]:
@@ -141,7 +139,7 @@ def _reference(subject: Subject) -> Callable[[Sample], tuple[Tensor, ...]]:
 # ------------------------------------------------------------------ larger calls
 
 
-def candidates(subject: Subject) -> Iterator[Grown]:
+def candidates(subject: Subject) -> Iterator[GrownCase]:
     """The given cases of the narrowest dtypes that one size can make large enough."""
     for dtype in sorted(subject.overload.dtypes, key=lambda dtype: dtype.itemsize)[:NARROWEST]:
         for case in whole_cases(subject, dtype):
@@ -151,13 +149,13 @@ def candidates(subject: Subject) -> Iterator[Grown]:
             with suppress(Exception):  # told by the trials of `call`
                 results = subject.call(case.make())
                 for old, new in sizes.items():
-                    yield Grown(
+                    yield GrownCase(
                         case=case, old=old, new=new, bytes=_bytes([*case.sample.tensors, *results], old, new)
                     )
 
 
 def growing(sample: Sample) -> dict[int, int]:
-    """Which sizes of a sample's largest tensor can grow, and to what. Equal sizes are one."""
+    """Yield the sizes of a sample's largest tensor that can grow, and to what. Equal sizes are one."""
     if not sample.tensors or not all(tensor.is_contiguous() for tensor in sample.tensors):
         return {}
     largest = max(sample.tensors, key=torch.numel)
@@ -179,7 +177,7 @@ def _grow(shape: torch.Size, old: int, new: int) -> list[int]:
     return [new if size == old else size for size in shape]
 
 
-def enlarged(grown: Grown) -> Sample:
+def enlarged(grown: GrownCase) -> Sample:
     """The call, its tensors filled with elements of the given ones, in no order: the same at each call.
 
     What repeats is rounded the same way each time, so that a sum of it in float32 drifts off.

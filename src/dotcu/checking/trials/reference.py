@@ -1,4 +1,4 @@
-"""Whether the reference is fit to judge by: it computes, twice the same, and leaves its inputs alone."""
+"""`reference`: it computes, the same twice, and leaves its inputs alone."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dotcu.checking.blame import located
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import bits, fresh, same_bits
 from dotcu.checking.numerics import outputs
-from dotcu.checking.outcome import FellShort, Held, Outcome, Verdict
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.choosing import of_some_size
+from dotcu.checking.trials.fresh_values import of_some_size
 from dotcu.operator import Sample
+from dotcu.tracebacks import describe
 
 CHECK = "reference"
 
@@ -55,13 +54,13 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     except ReferenceCalls:
         raise
     except (Exception, SystemExit) as error:
-        yield CHECK, FellShort(reason="the reference fails on a sample", evidence=located(error))
+        yield CHECK, Failed(reason="the reference fails on a sample", evidence=describe(error))
         return
     yield CHECK, _judge(first, second, changed)
 
 
 def _run(subject: Subject, case: Case, seed: str) -> tuple[tuple[Tensor, ...], list[int]]:
-    """What the reference gives, and which of its tensors it changed that the call is not to write."""
+    """Return the reference's results, and the tensors that it changed and the call is not to write."""
     assert subject.reference is not None
     inputs = subject.for_reference(case.make())
     before = fresh(inputs)
@@ -83,21 +82,21 @@ def _written(subject: Subject, sample: Sample) -> set[int]:
 
 def _judge(first: Sequence[Tensor], second: Sequence[Tensor], changed: Sequence[int]) -> Outcome:
     if changed:
-        return FellShort(
+        return Failed(
             reason=f"the reference changes the tensor at position {changed[0]} of its arguments",
             evidence="It computes from its arguments, and writes only what the operator declares as mutated.",
         )
     if len(first) == len(second) and all(map(equal, first, second)):
-        return Held()
+        return Passed()
     where = (_difference(i, a, b) for i, (a, b) in enumerate(zip(first, second, strict=False)))
     evidence = next((words for words in where if words), f"{len(first)} and {len(second)} tensors")
-    return FellShort(
+    return Failed(
         reason="the reference gives other values at a second call with equal inputs", evidence=evidence
     )
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same bits; any NaN is like another."""
+    """Return whether two tensors have the same bits; any NaN is like another."""
     return same_bits([a], [b]) or (
         a.shape == b.shape and a.dtype == b.dtype and not bool(_differs(a, b).any())
     )

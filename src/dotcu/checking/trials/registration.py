@@ -1,4 +1,4 @@
-"""Whether torch's own `opcheck` takes an operator: schema, autograd, fake kernel, AOT dispatch."""
+"""`registration`: torch's own `opcheck` of schema, autograd, fake kernel and AOT dispatch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Verdict
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Passed, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.choosing import COMPUTED, first_integer, floating, smallest
-from dotcu.checking.trials.telling import brief
+from dotcu.checking.trials.fresh_values import COMPUTED, first_integer, floating, smallest
+from dotcu.tracebacks import brief
 
 CHECK = "registration"
 
@@ -63,10 +62,10 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
         )
     failed = {part: error for part, error in told.items() if isinstance(error, BaseException)}
     if not failed:
-        yield CHECK, Held()
+        yield CHECK, Passed()
         return
     reason = "; ".join(f"{_PARTS[part]} (opcheck's {part})" for part in failed)
-    yield CHECK, FellShort(reason=reason, evidence="\n".join(brief(error) for error in failed.values()))
+    yield CHECK, Failed(reason=reason, evidence="\n".join(brief(error) for error in failed.values()))
 
 
 def _requiring_grad(tensor: torch.Tensor) -> torch.Tensor:

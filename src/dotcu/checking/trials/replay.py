@@ -1,7 +1,7 @@
-"""Replay: what a call by a plan does is what the body would do.
+"""The call cache: a cached call does what the body would do.
 
-On a GPU, calls by plan give what a call by the body gives. And in the debug mode of calls each body runs,
-and what it allocates and launches is compared with what its plans say; the simulator can do that too.
+On a GPU, cached calls are compared with calls of the body by their results. In the debug mode of calls each
+body runs, and its allocations and launches are compared with the recorded calls; so can the simulator.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from functools import partial
 import torch
 
 from dotcu import settings
-from dotcu.checking.cases.case import Case, short
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped, Verdict
+from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.checking.trials.gpu import judged
-from dotcu.errors import EnvironmentFault, ReplayMismatch, UsageError
+from dotcu.errors import CallCacheMismatch, EnvironmentFault, UsageError
 
 CALLS = 3
-"""Of each case: the first may be the one that makes the plan."""
+"""Calls of each case: the first may be the one that is recorded."""
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for the given cases of each dtype, one after the other."""
-    if subject.overload.unreplayed:
-        yield skipped(subject, "replay", subject.overload.unreplayed)
+    if subject.overload.uncacheable:
+        yield skipped(subject, "replay", subject.overload.uncacheable)
         return
     for dtype in subject.overload.dtypes:
         cases = subject.given(dtype)
@@ -37,39 +36,39 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 
 def look(subject: Subject, cases: Sequence[Case]) -> Iterator[Verdict]:
-    """Compare what comes of plans with what comes of the body, and what they say with what it does."""
+    """Compare the results of cached calls with those of the body, and recorded calls with what it does."""
     try:
-        outcome = _repeated(subject, cases) if subject.on_gpu else Held()
-        if not isinstance(outcome, FellShort):
+        outcome = _repeated(subject, cases) if subject.on_gpu else Passed()
+        if not isinstance(outcome, Failed):
             _compare(subject, cases)
-    except ReplayMismatch as error:
-        outcome = FellShort(reason="a plan says another thing than the body", evidence=str(error))
+    except CallCacheMismatch as error:
+        outcome = Failed(reason="a recorded call differs from the body", evidence=str(error))
     except (UsageError, EnvironmentFault):
         raise
     except Exception as error:  # which the trials of `call` tell
-        outcome = Skipped(why=f"a call fails: {str(error).strip().splitlines()[0]}")
+        outcome = Skipped(reason=f"a call fails: {str(error).strip().splitlines()[0]}")
     yield "replay", outcome
 
 
 def _repeated(subject: Subject, cases: Sequence[Case]) -> Outcome:
-    """Call by plan, the cases in turns, and compare with calls by the body."""
+    """Call each case several times, alternating, and compare with calls of the body."""
     for case in list(cases) * CALLS:
         results = subject.call(case.make())
         with settings.override(replay=False):
             outcome = judged(subject, case.make(), results)
-        if isinstance(outcome, FellShort):
-            evidence = f"{case.name}: {case.sample}\n{outcome.reason}\n{subject.overload.replay}"
-            return FellShort(reason="a call by plan gives other values than the body", evidence=evidence)
-    replay = subject.overload.replay
-    why = "; ".join(replay.reasons) or replay.path
-    return Held() if replay.plans else Held(note=f"no call is by plan: {why}")
+        if isinstance(outcome, Failed):
+            evidence = f"{case.name}: {case.sample}\n{outcome.reason}\n{subject.overload.call_cache}"
+            return Failed(reason="a cached call gives other values than the body", evidence=evidence)
+    cache = subject.overload.call_cache
+    why = "; ".join(cache.reasons) or cache.status
+    return Passed() if cache.recorded else Passed(note=f"no call is cached: {why}")
 
 
 def _compare(subject: Subject, cases: Sequence[Case]) -> None:
     """Run every body twice in the debug mode.
 
     Raises:
-        ReplayMismatch: A plan says another thing.
+        CallCacheMismatch: A recorded call differs from its body.
     """
     with settings.override(check_replay=True):
         for case in (*cases, *cases):

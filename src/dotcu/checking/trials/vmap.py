@@ -1,4 +1,4 @@
-"""Whether a batching rule gives what a loop over the batch gives, in every tensor and dimension."""
+"""`vmap`: a batching rule gives what a loop over the batch gives, in every tensor and dimension."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from dotcu.checking import numerics
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Outcome, Verdict
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.anew import moved
-from dotcu.checking.trials.choosing import without_empty
+from dotcu.checking.trials.fresh_values import moved, without_empty
 from dotcu.operator import Sample
 
 CHECK = "vmap"
@@ -48,14 +46,21 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 
 def _choices(sample: Sample) -> list[tuple[int, ...]]:
-    """Which positional arguments are batched: each that has tensors alone, and all of them."""
+    """Return the positional arguments to batch: each that has tensors alone, and all of them."""
     having = [i for i, value in enumerate(sample.args) if Sample(value).tensors]
     alone: list[tuple[int, ...]] = [(i,) for i in having]
     return [*alone, tuple(having)] if len(having) > 1 else alone
 
 
 def look(subject: Subject, case: Case, batched: Sequence[int], dim: int) -> Iterator[Verdict]:
-    """Call once under vmap, and once for each element of the batch."""
+    """Call once under vmap, and once for each element of the batch.
+
+    Args:
+        subject: The overload under check.
+        case: The call to begin with.
+        batched: The positions of the batched arguments.
+        dim: The batch dimension.
+    """
     yield CHECK, _look(subject, case, batched, dim)
 
 
@@ -75,8 +80,8 @@ def _look(subject: Subject, case: Case, batched: Sequence[int], dim: int) -> Out
     for i, one in enumerate(calls):
         wrong = _wrong(subject, case, one, tuple(result[i] for result in together))
         if wrong:
-            return FellShort(reason=f"element {i} of a batch of {BATCH} is wrong", evidence=wrong)
-    return Held()
+            return Failed(reason=f"element {i} of a batch of {BATCH} is wrong", evidence=wrong)
+    return Passed()
 
 
 def _calls(case: Case, batched: Sequence[int]) -> list[Sample]:
@@ -105,7 +110,7 @@ def _stacked(dim: int, first: Any, *others: Any) -> Any:
 
 
 def _wrong(subject: Subject, case: Case, one: Sample, got: tuple[Tensor, ...]) -> str:
-    """What is wrong with one element, in words: beside the reference, or else beside a call of its own."""
+    """Say what is wrong with one element, compared with the reference, or else with a call of its own."""
     with subject.seeded(case.name), subject.place():
         own = subject.call(one)
     if [t.shape for t in own] != [t.shape for t in got] or [t.dtype for t in own] != [t.dtype for t in got]:
@@ -114,7 +119,7 @@ def _wrong(subject: Subject, case: Case, one: Sample, got: tuple[Tensor, ...]) -
         return _unlike(own, got)
     oracle = numerics.oracle(subject.reference, subject.for_reference(one), subject.tolerance(case.dtype))
     error = numerics.judge(got, oracle)
-    return "" if error.held else f"{error.what}\n{error.where}".strip()
+    return "" if error.passed else f"{error.what}\n{error.where}".strip()
 
 
 def _shapes(tensors: Sequence[Tensor]) -> str:
@@ -127,3 +132,6 @@ def _unlike(own: Sequence[Tensor], got: Sequence[Tensor]) -> str:
     except AssertionError as error:
         return str(error)
     return ""
+
+
+# Which of the derived cases a trial takes that needs but some of them: by what they end in.

@@ -11,12 +11,18 @@ from torch.testing import make_tensor
 from torch.types import Number
 
 import dotcu
+from dotcu.gallery.common import (
+    REAL,
+    contiguous_like,
+    require_block,
+    require_dtype,
+    require_operands,
+    require_out,
+    sum_type,
+    vector_lanes,
+)
 
 kernels = dotcu.load("kernel.cu")
-
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-REAL = FLOATS + INTEGERS
 
 WORD_BYTES = 4
 """Of an access: those of a warp are a line of 128 bytes then."""
@@ -36,7 +42,7 @@ def add(a: Tensor, b: Tensor, *, block_size: int = 128) -> Tensor:
         b: A tensor of the same dtype, of a shape that broadcasts.
         block_size: Threads of a block.
     """
-    a, b = _operands(a, b)
+    a, b = require_operands("add", a, b)
     out = torch.empty_like(a)
     _launch(a, b, out, block_size)
     return out
@@ -44,10 +50,17 @@ def add(a: Tensor, b: Tensor, *, block_size: int = 128) -> Tensor:
 
 @add.overload("out", mutates_args=("out",))
 def add_out(a: Tensor, b: Tensor, *, block_size: int = 128, out: Tensor) -> None:
-    """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part."""
-    a, b = _operands(a, b)
-    _require_like(out, a)
-    whole = _contiguous_like(out)
+    """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part.
+
+    Args:
+        a: As for `add`.
+        b: As for `add`.
+        block_size: Threads of a block.
+        out: A tensor of the result's shape and dtype.
+    """
+    a, b = require_operands("add", a, b)
+    require_out(out, a)
+    whole = contiguous_like(out)
     _launch(a, b, whole, block_size)
     if whole is not out:
         out.copy_(whole)
@@ -55,7 +68,13 @@ def add_out(a: Tensor, b: Tensor, *, block_size: int = 128, out: Tensor) -> None
 
 @add.overload("Scalar")
 def add_number(a: Tensor, b: Number, *, block_size: int = 128) -> Tensor:
-    """Add a number; an integer tensor and a fraction give a floating-point tensor, as in torch."""
+    """Add a number; an integer tensor and a fraction give a floating-point tensor, as in torch.
+
+    Args:
+        a: As for `add`.
+        b: The number.
+        block_size: Threads of a block.
+    """
     a = _promoted(a, b)
     out = torch.empty_like(a)
     _launch(a, b, out, block_size)
@@ -64,17 +83,24 @@ def add_number(a: Tensor, b: Number, *, block_size: int = 128) -> Tensor:
 
 @add.overload("Scalar_out", mutates_args=("out",))
 def add_number_out(a: Tensor, b: Number, *, block_size: int = 128, out: Tensor) -> None:
-    """Write a + b, with a number b, into `out`."""
+    """Write a + b, with a number b, into `out`.
+
+    Args:
+        a: As for `add`.
+        b: The number.
+        block_size: Threads of a block.
+        out: A tensor of the result's shape and dtype.
+    """
     a = _promoted(a, b)
-    _require_like(out, a)
-    whole = _contiguous_like(out)
+    require_out(out, a)
+    whole = contiguous_like(out)
     _launch(a, b, whole, block_size)
     if whole is not out:
         out.copy_(whole)
 
 
 def _launch(a: Tensor, b: Tensor | Number, out: Tensor, block_size: int) -> None:
-    block_size = _block(block_size)
+    block_size = require_block(block_size, "add(a, b, block_size=256)")
     tensors = (a, b, out) if isinstance(b, Tensor) else (a, out)
     kernel, n, grid = _choose(block_size, *tensors)
     kernel(a, b, out, n, grid=grid, block=block_size)
@@ -84,76 +110,19 @@ def _launch(a: Tensor, b: Tensor | Number, out: Tensor, block_size: int) -> None
 def _choose(block_size: int, *tensors: Tensor) -> tuple[dotcu.Kernel, int, int]:
     """The kernel, for two tensors or for one and a number, and out; elements, and blocks."""
     out = tensors[-1]
-    lanes, share = _lanes(tensors, block_size), THREAD_BYTES // out.element_size()
+    lanes, share = vector_lanes(tensors, block_size, WORD_BYTES), THREAD_BYTES // out.element_size()
     n, tile = out.numel(), share * block_size
     steps, exact, grid = share // lanes, bool(n % tile == 0), dotcu.cdiv(n, tile)
     if len(tensors) == 3:
         return kernels.add[out.dtype, lanes, steps, exact], n, grid
-    return kernels.add_number[out.dtype, _wide(out.dtype), lanes, steps, exact], n, grid
-
-
-def _lanes(starts: tuple[Tensor, ...], block_size: int) -> int:
-    """Elements of an access: as many as a word holds, and fewer where a tensor does not start at a word."""
-    size = starts[0].element_size()
-    lanes = max(1, WORD_BYTES // size)
-    while lanes > 1 and not (
-        lanes <= block_size and all(dotcu.is_aligned(tensor, lanes * size) for tensor in starts)
-    ):
-        lanes //= 2
-    return lanes
-
-
-def _block(block_size: int) -> int:
-    if not 1 <= block_size <= 1024:
-        raise ValueError(
-            f"a block has 1 to 1024 threads (got {block_size}).\nType: add(a, b, block_size=256)"
-        )
-    return int(block_size)  # lanes hang on it, so torch.compile must know it too
-
-
-def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    if a.dtype != b.dtype:
-        raise TypeError(
-            f"add takes two tensors of one dtype (got {a.dtype} and {b.dtype}).\n"
-            "Convert one of them: add(a, b.to(a.dtype))"
-        )
-    _require_real(a.dtype)
-    a, b = torch.broadcast_tensors(a, b)
-    return a.contiguous(), b.contiguous()
+    return kernels.add_number[out.dtype, sum_type(out.dtype), lanes, steps, exact], n, grid
 
 
 def _promoted(a: Tensor, b: Number) -> Tensor:
-    _require_real(a.dtype)
+    require_dtype("add", a.dtype, REAL)
     dtype = torch.result_type(a, b)
-    _require_real(dtype)
+    require_dtype("add", dtype, REAL)
     return a.to(dtype).contiguous()
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The type that a number keeps when it is added to elements of `dtype`."""
-    if dtype in INTEGERS:
-        return torch.int64
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def _require_real(dtype: torch.dtype) -> None:
-    if dtype not in REAL:
-        taken = ", ".join(str(taken).removeprefix("torch.") for taken in REAL)
-        raise TypeError(f"add takes {taken} (got {dtype}).\nConvert the tensor first: a.to(torch.float32)")
-
-
-def _require_like(out: Tensor, a: Tensor) -> None:
-    if out.dtype != a.dtype or out.shape != a.shape:
-        raise ValueError(
-            f"out= must have the result's shape {tuple(a.shape)} and dtype {a.dtype} "
-            f"(got {tuple(out.shape)}, {out.dtype}).\n"
-            f"Allocate it so: torch.empty({tuple(a.shape)}, dtype={a.dtype})"
-        )
-
-
-def _contiguous_like(out: Tensor) -> Tensor:
-    """Memory for a kernel to write: `out` itself where its elements lie in order, side by side."""
-    return out if out.is_contiguous() else torch.empty_like(out, memory_format=torch.contiguous_format)
 
 
 @add.reference

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import FLOATS, access_bytes, sum_type
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 REDUCTIONS = ("mean", "sum", "none")
 
 BLOCK = 256
@@ -22,7 +22,7 @@ REDUCE_BLOCK = 256
 COUNT_BLOCK = 1024
 
 READERS = ((4, 16, 64), (4, 64, 256), (8, 64, 512), (16, 64, 1024), (32, 64, 4096))
-"""Who reads a row of at most the last number of bytes: threads, and bytes that each has on its way."""
+"""Threads of a row, bytes that each loads at once, and the bytes of the longest row that they read."""
 
 LONG = (BLOCK, 64)
 """The same for longer rows."""
@@ -31,9 +31,6 @@ WRITERS = (
     (4, 16, 64), (4, 64, 256), (8, 64, 512), (16, 64, 1024), (32, 64, 2048), (64, 64, 4096), (128, 64, 8192),
 )  # fmt: skip
 """The same for the backward, where more than one part of a longer row has `LONG`."""
-
-ACCESSES = (16, 8, 4, 2)
-"""Bytes of one load or store, the best first."""
 
 
 @dotcu.op("dotcu::cross_entropy", dtypes=FLOATS)
@@ -93,7 +90,7 @@ def cross_entropy_backward(
 
 def _results(logits: Tensor, target: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
     """Memory for the loss and the log-sum-exp."""
-    lse = logits.new_empty(target.shape, dtype=_wide(logits.dtype))
+    lse = logits.new_empty(target.shape, dtype=sum_type(logits.dtype))
     return logits.new_empty(target.shape if reduction == "none" else ()), lse
 
 
@@ -152,25 +149,11 @@ def _choose_backward(logits: Tensor, target: Tensor, out: Tensor) -> tuple[dotcu
 def _shape(table: tuple[tuple[int, int, int], ...], *tensors: Tensor) -> tuple[int, int, int]:
     """Threads of a row, elements of an access, accesses of a thread."""
     n, size = tensors[0].shape[-1], tensors[0].element_size()
-    access = _access(n, *tensors)
+    access = access_bytes(n, *tensors)
     for threads, share, most in table:
         if n * size <= most:
             return threads, access // size, max(1, share // access)
     return LONG[0], access // size, LONG[1] // access
-
-
-def _access(n: int, *tensors: Tensor) -> int:
-    """The bytes of an access that every row of n elements begins and ends on."""
-    size = tensors[0].element_size()
-    for access in ACCESSES:
-        if n * size % access == 0 and all(dotcu.is_aligned(tensor, access) for tensor in tensors):
-            return max(access, size)
-    return size
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What a dtype is computed in."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _require(logits: Tensor, target: Tensor, reduction: str) -> None:
@@ -198,7 +181,7 @@ def _require(logits: Tensor, target: Tensor, reduction: str) -> None:
 def _require_gradients(
     grad_loss: Tensor, grad_lse: Tensor, logits: Tensor, target: Tensor, lse: Tensor, reduction: str
 ) -> None:
-    wide, shape = _wide(logits.dtype), target.shape if reduction == "none" else ()
+    wide, shape = sum_type(logits.dtype), target.shape if reduction == "none" else ()
     if grad_loss.dtype != logits.dtype or grad_loss.shape != shape:
         raise ValueError(
             f"grad_loss has the loss's dtype and shape, {logits.dtype} and {tuple(shape)} "
@@ -216,7 +199,7 @@ def _require_gradients(
 def _(
     logits: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean"
 ) -> tuple[Tensor, Tensor]:
-    """The body without its launches, whose choice by size would be a guard of every graph."""
+    """Allocate as the body does, without its launches: their choice by size would guard every graph."""
     _require(logits, target, reduction)
     return _results(logits, target, reduction)
 
@@ -250,12 +233,12 @@ def _(
         reduction=reduction,
     )
     loss = loss.reshape(target.shape) if reduction == "none" else loss
-    lse = torch.logsumexp(logits.to(_wide(logits.dtype)), -1)
+    lse = torch.logsumexp(logits.to(sum_type(logits.dtype)), -1)
     return loss, lse
 
 
 def _unknown(logits: Tensor, target: Tensor, ignore_index: int) -> Tensor:
-    """Which targets are no class, and not to be ignored either."""
+    """Return a mask of the targets that are neither a class nor ignored."""
     return (target != ignore_index) & ((target < 0) | (target >= logits.shape[-1]))
 
 
@@ -318,7 +301,7 @@ def _(ctx: Any, bend: Tensor) -> Any:
 
 @cross_entropy.work
 def _(logits: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean") -> tuple[int, int]:
-    rows, size = target.numel(), _wide(logits.dtype).itemsize
+    rows, size = target.numel(), sum_type(logits.dtype).itemsize
     return logits.numel() * logits.element_size() + rows * (8 + size), 3 * logits.numel()
 
 
@@ -332,7 +315,7 @@ def _(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[int, int]:
-    rows, size = target.numel(), _wide(logits.dtype).itemsize
+    rows, size = target.numel(), sum_type(logits.dtype).itemsize
     return 2 * logits.numel() * logits.element_size() + rows * (8 + 2 * size), 3 * logits.numel()
 
 
@@ -366,7 +349,7 @@ def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
 @cross_entropy_backward.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
     for logits, target, reduction in _logits_and_targets(device, dtype):
-        lse = torch.logsumexp(logits.to(_wide(dtype)), -1)
+        lse = torch.logsumexp(logits.to(sum_type(dtype)), -1)
         shape = target.shape if reduction == "none" else ()
         grad_loss = make_tensor(shape, device=device, dtype=dtype, low=-2, high=2)
         grad_lse = make_tensor(lse.shape, device=device, dtype=lse.dtype, low=-1, high=1)

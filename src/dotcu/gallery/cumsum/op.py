@@ -10,28 +10,19 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import FLOATS, INTEGERS, REAL, VECTOR_BYTES, require_dtype, sum_type
 
 kernels = dotcu.load("kernel.cu")
 tile_kernels = dotcu.load("tiles.cu")
 column_kernels = dotcu.load("columns.cu")
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-REAL = FLOATS + INTEGERS
 
-VECTOR_BYTES, WARP = 16, 32
+WARP = 32
 
 LANES = (
-    (1, 1, 1, 4),
-    (2, 2, 1, 4),
-    (4, 4, 1, 4),
-    (8, 8, 1, 4),
-    (16, 16, 1, 4),
-    (32, 32, 1, 4),
-    (64, 32, 2, 2),
-    (128, 32, 4, 1),
-    (256, 32, 8, 1),
-)
+    (1, 1, 1, 4), (2, 2, 1, 4), (4, 4, 1, 4), (8, 8, 1, 4), (16, 16, 1, 4), (32, 32, 1, 4), (64, 32, 2, 2),
+    (128, 32, 4, 1), (256, 32, 8, 1),
+)  # fmt: skip
 """Up to so many vectors in a row: lanes that share it, vectors of each, rows that they take at a time."""
 LANES_BLOCK = 256
 
@@ -39,18 +30,8 @@ BLOCKS = ((512, 128, 4), (1024, 256, 4), (2048, 256, 8))
 """Up to so many vectors in a row: threads of the block that has it, vectors of each."""
 
 MUCH = 2**19
-CLUSTERS = (
-    (4096, 2, 256, 8),
-    (8192, 4, 256, 8),
-    (16384, 8, 256, 8),
-    (32768, 16, 256, 8),
-)
-SPREAD_CLUSTERS = (
-    (4096, 8, 256, 2),
-    (8192, 8, 256, 4),
-    (16384, 8, 256, 8),
-    (32768, 16, 256, 8),
-)
+CLUSTERS = ((4096, 2, 256, 8), (8192, 4, 256, 8), (16384, 8, 256, 8), (32768, 16, 256, 8))
+SPREAD_CLUSTERS = ((4096, 8, 256, 2), (8192, 8, 256, 4), (16384, 8, 256, 8), (32768, 16, 256, 8))
 """Up to so many vectors in a row: blocks of the cluster that has it, threads of each, vectors of each.
 
 Where all rows are less than `MUCH` vectors, a row is spread over more blocks."""
@@ -102,8 +83,9 @@ def _scan(x: Tensor, dim: int, reverse: bool) -> Tensor:
     out = torch.empty_like(x, dtype=_result_type(x.dtype))
     if x.numel() > 0:
         kernel, numbers, places, grid, block, cluster = _choose(x, out, dim, reverse)
-        told = () if places is None else (_told(x, places),)
-        kernel(x, out, *numbers, *told, grid=grid, block=block, cluster=cluster, programmatic=bool(told))
+        mailbox = () if places is None else (_mailbox(x, places),)
+        waits = bool(mailbox)
+        kernel(x, out, *numbers, *mailbox, grid=grid, block=block, cluster=cluster, programmatic=waits)
     return out
 
 
@@ -117,7 +99,7 @@ def _choose(x: Tensor, out: Tensor, dim: int, reverse: bool) -> Chosen:
 
 def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Chosen:
     width = _width(x, out, 0 if rows == 1 else n)
-    types = (x.dtype, out.dtype, _sum_type(x.dtype), width)
+    types = (x.dtype, out.dtype, sum_type(x.dtype), width)
     length = dotcu.cdiv(n, width)
     for longest, lanes, vectors, batch in LANES:
         if length <= longest:
@@ -145,7 +127,7 @@ def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reve
     width = _width(x, out, inner)
     lanes = _column_lanes(n, dotcu.cdiv(inner, width))
     across = dotcu.cdiv(inner, lanes * width)
-    types = (x.dtype, out.dtype, _sum_type(x.dtype), width, COLUMN_ROWS)
+    types = (x.dtype, out.dtype, sum_type(x.dtype), width, COLUMN_ROWS)
     for threads in COLUMN_BLOCKS:
         if n * lanes <= threads * COLUMN_ROWS:
             way = (*types, threads, lanes, False, reverse)
@@ -160,19 +142,19 @@ def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reve
 
 
 def _column_lanes(n: int, vectors: int) -> int:
-    """How many vectors lie side by side in a warp: 128 bytes, or more where the rows are few."""
+    """Return the number of vectors side by side in a warp: 128 bytes, or more if rows are few."""
     lanes = 1
     while lanes < vectors and lanes < WARP and (lanes < COLUMN_LANES or 2 * lanes * n <= WARP * COLUMN_ROWS):
         lanes *= 2
     return lanes
 
 
-def _told(x: Tensor, places: int) -> Tensor:
-    """Memory by which tiles tell each other their sums, with nothing told."""
+def _mailbox(x: Tensor, places: int) -> Tensor:
+    """Return cleared memory by which tiles pass their sums to each other."""
     words = 2 * places if x.dtype in INTEGERS else places
-    told = torch.empty(words, dtype=torch.int64, device=x.device)
-    tile_kernels.clear(told, words, grid=dotcu.cdiv(words, LANES_BLOCK), block=LANES_BLOCK)
-    return told
+    mailbox = torch.empty(words, dtype=torch.int64, device=x.device)
+    tile_kernels.clear(mailbox, words, grid=dotcu.cdiv(words, LANES_BLOCK), block=LANES_BLOCK)
+    return mailbox
 
 
 def _width(x: Tensor, out: Tensor, row: int) -> int:
@@ -184,12 +166,12 @@ def _width(x: Tensor, out: Tensor, row: int) -> int:
 
 
 def _has_clusters(x: Tensor) -> bool:
-    """Whether its GPU has clusters of 16: sm_90 and sm_100, which are those with 228 KB of shared memory."""
+    """Return True if the GPU has clusters of 16: sm_90 and sm_100, which have 228 KB of shared memory."""
     return x.is_cuda and tile_kernels.clear.occupancy(32, 70 * 1024) >= 3
 
 
 def _sizes(x: Tensor, dim: int) -> tuple[int, int, int]:
-    """How many elements lie outside of the dimension, along it and inside of it."""
+    """Return the numbers of elements outside of the dimension, along it and inside of it."""
     if x.dim() == 0:
         return 1, 1, 1
     n, inner = x.shape[dim], 1
@@ -198,22 +180,12 @@ def _sizes(x: Tensor, dim: int) -> tuple[int, int, int]:
     return x.numel() // (n * inner), n, inner
 
 
-def _sum_type(dtype: torch.dtype) -> torch.dtype:
-    if dtype in INTEGERS:
-        return torch.int64
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _result_type(dtype: torch.dtype) -> torch.dtype:
     return torch.int64 if dtype in INTEGERS else dtype
 
 
 def _require(x: Tensor, dim: int, dtypes: tuple[torch.dtype, ...]) -> None:
-    if x.dtype not in dtypes:
-        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise TypeError(
-            f"A sum takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)"
-        )
+    require_dtype("a running sum", x.dtype, dtypes)
     most = max(x.dim(), 1)
     if not -most <= dim < most:
         raise ValueError(

@@ -10,15 +10,16 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import (
+    REAL,
+    contiguous_like,
+    require_block,
+    require_operands,
+    require_out,
+    vector_lanes,
+)
 
 kernels = dotcu.load("kernel.cu")
-
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-REAL = FLOATS + INTEGERS
-
-VECTOR_BYTES = 16
-"""The widest access that the hardware has."""
 
 THREAD_BYTES = 16
 """Of each input that a thread has on its way: 64 KB for a multiprocessor of 2048 threads."""
@@ -37,7 +38,7 @@ def fast_add(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int = -1
         block_size: Threads of a block.
         grid_size: Blocks of the grid, which go through all elements; -1 for as many as there are tiles.
     """
-    a, b = _operands(a, b)
+    a, b = require_operands("fast_add", a, b)
     out = torch.empty_like(a)
     _launch(a, b, out, block_size, grid_size)
     return out
@@ -45,24 +46,25 @@ def fast_add(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int = -1
 
 @fast_add.overload("out", mutates_args=("out",))
 def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int = -1, out: Tensor) -> None:
-    """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part."""
-    a, b = _operands(a, b)
-    if out.dtype != a.dtype or out.shape != a.shape:
-        raise ValueError(
-            f"out= must have the result's shape {tuple(a.shape)} and dtype {a.dtype} "
-            f"(got {tuple(out.shape)}, {out.dtype}).\n"
-            f"Allocate it so: torch.empty({tuple(a.shape)}, dtype={a.dtype})"
-        )
-    if out.is_contiguous():
-        _launch(a, b, out, block_size, grid_size)
-    else:
-        whole = torch.empty_like(a)
-        _launch(a, b, whole, block_size, grid_size)
+    """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part.
+
+    Args:
+        a: As for `fast_add`.
+        b: As for `fast_add`.
+        block_size: Threads of a block.
+        grid_size: As for `fast_add`.
+        out: A tensor of the result's shape and dtype.
+    """
+    a, b = require_operands("fast_add", a, b)
+    require_out(out, a)
+    whole = contiguous_like(out)
+    _launch(a, b, whole, block_size, grid_size)
+    if whole is not out:
         out.copy_(whole)
 
 
 def _launch(a: Tensor, b: Tensor, out: Tensor, block_size: int, grid_size: int) -> None:
-    block_size = _block(block_size)
+    block_size = require_block(block_size, "fast_add(a, b, block_size=256)")
     kernel, n, grid = _choose(a, b, out, block_size, grid_size)
     kernel(a, b, out, n, grid=grid, block=block_size)
 
@@ -72,29 +74,10 @@ def _choose(
     a: Tensor, b: Tensor, out: Tensor, block_size: int, grid_size: int
 ) -> tuple[dotcu.Kernel, int, int]:
     """The kernel, elements, and blocks."""
-    n, lanes, share = out.numel(), _lanes((a, b, out), block_size), THREAD_BYTES // out.element_size()
+    n, lanes, share = out.numel(), vector_lanes((a, b, out), block_size), THREAD_BYTES // out.element_size()
     tile = share * block_size
     grid, exact = _grid(dotcu.cdiv(n, tile), grid_size), grid_size == -1 and bool(n % tile == 0)
     return kernels.fast_add[out.dtype, lanes, share // lanes, exact], n, grid
-
-
-def _lanes(tensors: tuple[Tensor, ...], block_size: int) -> int:
-    """Elements of the widest vector at whose multiples all tensors start."""
-    size = tensors[0].element_size()
-    lanes = VECTOR_BYTES // size
-    while lanes > 1 and not (
-        lanes <= block_size and all(dotcu.is_aligned(tensor, lanes * size) for tensor in tensors)
-    ):
-        lanes //= 2
-    return lanes
-
-
-def _block(block_size: int) -> int:
-    if not 1 <= block_size <= 1024:
-        raise ValueError(
-            f"a block has 1 to 1024 threads (got {block_size}).\nType: fast_add(a, b, block_size=256)"
-        )
-    return int(block_size)  # lanes hang on it, so torch.compile must know it too
 
 
 def _grid(blocks: int, grid_size: int) -> int:
@@ -107,21 +90,6 @@ def _grid(blocks: int, grid_size: int) -> int:
             "Leave it out: fast_add(a, b)"
         )
     return grid_size
-
-
-def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    if a.dtype != b.dtype:
-        raise TypeError(
-            f"fast_add takes two tensors of one dtype (got {a.dtype} and {b.dtype}).\n"
-            "Convert one of them: fast_add(a, b.to(a.dtype))"
-        )
-    if a.dtype not in REAL:
-        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in REAL)
-        raise TypeError(
-            f"fast_add takes {taken} (got {a.dtype}).\nConvert the tensors first: a.to(torch.float32)"
-        )
-    a, b = torch.broadcast_tensors(a, b)
-    return a.contiguous(), b.contiguous()
 
 
 @fast_add.reference

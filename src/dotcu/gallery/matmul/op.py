@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import FLOATS
 
 kernels = dotcu.load("kernel.cu")
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 TOLERANCE = {torch.float64: 1e-12}
 """The reference adds up in another order, and in float64 there is nothing more exact to tell them apart."""
@@ -39,7 +39,15 @@ def matmul(a: Tensor, b: Tensor, *, tiled: bool = True, block_size: int = 16) ->
 
 @matmul.overload("out", mutates_args=("out",))
 def matmul_out(a: Tensor, b: Tensor, *, tiled: bool = True, block_size: int = 16, out: Tensor) -> None:
-    """Write a @ b into `out`, of any strides; it may share memory with a and b, which are read first."""
+    """Write a @ b into `out`, of any strides; it may share memory with a and b, which are read first.
+
+    Args:
+        a: As for `matmul`.
+        b: As for `matmul`.
+        tiled: As for `matmul`.
+        block_size: As for `matmul`.
+        out: A tensor (M, N) of their dtype.
+    """
     _require_factors(a, b)
     product = a.new_empty((a.shape[0], b.shape[1]))
     if (out.dtype, out.shape, out.device) != (product.dtype, product.shape, product.device):

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import VECTOR_BYTES, require_dtype
 
 kernels = dotcu.load("kernel.cu")
 
@@ -18,7 +19,6 @@ E4M3 = torch.float8_e4m3fn
 LARGEST = 448.0
 """The largest e4m3: OCP 8-bit Floating Point Specification, table 1."""
 
-VECTOR_BYTES = 16
 WARP = 32
 SMALL_BLOCK, LARGE_BLOCK = 128, 1024
 """Threads of a block of rows that share a warp, and the most that one row has."""
@@ -116,7 +116,7 @@ def _lanes(pieces: int, few: int, many: int) -> int:
 
 
 def _has_clusters(x: Tensor, width: int) -> bool:
-    """Whether blocks can share a row: not in the simulator, nor before sm_90."""
+    """Return True if blocks can share a row: not in the simulator, nor before sm_90."""
     if not x.is_cuda:
         return False
     kernel = kernels.quantize_fp8[x.dtype, width, MANY, CLUSTER_LANES, CLUSTER_LANES, CLUSTERS[-1]]
@@ -128,11 +128,7 @@ def _at_most(number: int, most: int) -> int:
 
 
 def _require(x: Tensor) -> None:
-    if x.dtype not in FLOATS:
-        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATS)
-        raise TypeError(
-            f"quantize_fp8 takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)"
-        )
+    require_dtype("quantize_fp8", x.dtype, FLOATS)
     if x.dim() == 0:
         raise ValueError(
             "quantize_fp8 takes rows, a tensor of at least one dimension (got none).\nType: x.reshape(1)"

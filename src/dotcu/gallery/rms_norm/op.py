@@ -12,22 +12,25 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import FLOATS, sum_type
+from dotcu.gallery.norms import (
+    PART_COLUMNS,
+    PART_THREADS,
+    ROW_THREADS,
+    SHARED_BYTES,
+    WARP,
+    BackwardLaunch,
+    ForwardLaunch,
+    cluster_blocks,
+    require_like,
+    require_rows,
+    resident_grid,
+    split,
+    vector_width,
+)
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
-
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
-VECTOR_BYTES = 16
-WARP = 32
-MOST_COLUMNS = 1 << 30
-"""Of a row: columns are counted in 32 bits."""
-
-MOST_BLOCKS = 8
-"""Of a cluster, on every GPU that has them."""
-
-SHARED_BYTES = 48 << 10
-"""Of a block; a multiprocessor of sm_90 or sm_100 holds four such blocks, one of sm_80 three."""
 
 FORWARD_LANES, FORWARD_VECTORS = 512, (4, 3, 5, 7, 2, 1)
 """Threads of a block at most; vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
@@ -40,14 +43,6 @@ BACKWARD_LANES, BACKWARD_VECTORS = 1024, (2, 4, 3, 5, 1)
 
 STAGES, MOST_RESIDENT = 3, 2
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
-
-PART_COLUMNS, PART_THREADS = 16, 512
-ROW_THREADS = 512
-
-Numbers = tuple[int, int, float]
-"""Rows, elements of a row, and the share that each has in the row's mean."""
-
-Pair = tuple[int, int]
 
 
 @dotcu.op("dotcu::rms_norm", dtypes=FLOATS)
@@ -79,7 +74,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
         eps: Added to the mean.
     """
     _require(x, weight)
-    _require_like(x, residual, "residual")
+    require_like("rms_norm", x, residual, "residual")
     x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
     sum, out = torch.empty_like(x), torch.empty_like(x)
     kernel, numbers, grid, block, cluster = _choose(x, residual, weight)
@@ -103,15 +98,15 @@ def rms_norm_backward(
         added: A gradient by x from elsewhere, of x's shape and dtype.
     """
     _require(x, weight)
-    _require_like(x, grad, "grad")
+    require_like("rms_norm", x, grad, "grad")
     if added is not None:
-        _require_like(x, added, "added")
+        require_like("rms_norm", x, added, "added")
         added = added.contiguous()
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
     chosen = _choose_backward(grad, x, weight, added)
     (row_sums, kernel, sum_parts), numbers, grid, block, smem_bytes, cluster = chosen
-    (rows, n, share), sums, of_rows = numbers, _sum_type(x.dtype), None
+    (rows, n, share), sums, of_rows = numbers, sum_type(x.dtype), None
     if row_sums is not None:
         of_rows = torch.empty((rows, 2), dtype=sums, device=x.device)
         row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=ROW_THREADS)
@@ -133,19 +128,13 @@ def rms_norm_backward(
 
 
 @dotcu.by_layout
-def _choose(
-    x: Tensor, residual: Tensor | None, weight: Tensor
-) -> tuple[dotcu.Kernel, Numbers, Pair, int, Pair | None]:
-    """The kernel, its numbers, grid, block and cluster."""
-    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), _sum_type(x.dtype)
-    width = _width(n, x, weight, residual)
+def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> ForwardLaunch:
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
+    width = vector_width(n, x, weight, residual)
     long = residual is None and n >= 2 * WARP * LONG_VECTORS * width
     choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
-    blocks = 1
-    if _has_clusters(x, sums):
-        while blocks < MOST_BLOCKS and n > blocks * FORWARD_LANES * choices[0] * width:
-            blocks *= 2
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
+    blocks = cluster_blocks(n, FORWARD_LANES * choices[0] * width) if _has_clusters(x, sums) else 1
+    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
     rows_of_block = 128 // lanes if lanes <= WARP else 1
     exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     kernel = kernels.rms_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact, residual is not None]
@@ -154,18 +143,12 @@ def _choose(
 
 
 @dotcu.by_layout
-def _choose_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | None
-) -> tuple[tuple[dotcu.Kernel | None, dotcu.Kernel, dotcu.Kernel], Numbers, Pair, int, int, Pair | None]:
-    """The three kernels, and of the second one numbers, grid, block, shared memory and cluster."""
-    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), _sum_type(x.dtype)
-    width = _width(n, x, weight, grad, added)
-    blocks = 1
-    if _has_clusters(x, sums):
-        while blocks < MOST_BLOCKS and n > blocks * BACKWARD_LANES * BACKWARD_VECTORS[0] * width:
-            blocks *= 2
+def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | None) -> BackwardLaunch:
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
+    width = vector_width(n, x, weight, grad, added)
+    blocks = cluster_blocks(n, BACKWARD_LANES * BACKWARD_VECTORS[0] * width) if _has_clusters(x, sums) else 1
     choices = (1,) if n <= WARP * width else BACKWARD_VECTORS
-    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
+    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
     columns = lanes * vectors * width
     given = n > blocks * columns
     if given:
@@ -180,88 +163,24 @@ def _choose_backward(
     row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS] if given else None
     sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
     block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
-    # Not every multiprocessor has a place in a cluster; and no grid is larger than what runs at once.
-    resident = min(kernel.occupancy(block, smem_bytes), MOST_RESIDENT) * dotcu.sm_count(x)
-    resident = max(1, (resident * 7 // 8 if blocks > 1 else resident) // blocks)
-    turns = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), resident)
-    grid = dotcu.cdiv(dotcu.cdiv(rows, rows_of_block), torch.sym_max(turns, 1)), blocks
+    row_groups = dotcu.cdiv(rows, rows_of_block)
+    grid = resident_grid(kernel, x, row_groups, blocks, (block, smem_bytes), MOST_RESIDENT)
     cluster = (1, blocks) if blocks > 1 and not given else None
     return (row_sums, kernel, sum_parts), (rows, n, 1 / max(n, 1)), grid, block, smem_bytes, cluster
 
 
-def _sum_type(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def _width(n: int, x: Tensor, weight: Tensor, *others: Tensor | None) -> int:
-    """Elements of a vector: what 16 bytes hold, or less where rows or tensors begin elsewhere."""
-    width = VECTOR_BYTES // x.element_size()
-    while width > 1 and not (n % width == 0 and _all_aligned(width, x, weight, *others)):
-        width //= 2
-    return width
-
-
-def _all_aligned(width: int, *tensors: Tensor | None) -> bool:
-    return all(
-        tensor is None or dotcu.is_aligned(tensor, min(VECTOR_BYTES, width * tensor.element_size()))
-        for tensor in tensors
-    )
-
-
-def _split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:
-    """Vectors of a thread, and threads of a row, a power of two of them: without rest if that can be."""
-    for vectors in choices:
-        lanes = n // (vectors * width)
-        if lanes * vectors * width == n and 0 < lanes <= most_lanes and lanes & (lanes - 1) == 0:
-            return vectors, lanes
-    lanes = 1
-    while lanes < 1024 and lanes * 2 * width < n:
-        lanes *= 2
-    return 2, lanes
-
-
 def _quarters(sums: torch.dtype) -> int:
-    """How many blocks of `SHARED_BYTES` a multiprocessor holds."""
+    """Return the number of blocks of `SHARED_BYTES` that a multiprocessor holds."""
     return backward_kernels.sum_parts[sums, sums, PART_COLUMNS, PART_THREADS].occupancy(WARP, SHARED_BYTES)
 
 
 def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
-    """Whether the GPU has clusters; those with so much shared memory do. The simulator has none."""
+    """Return True if the GPU has clusters: with so much shared memory it does. The simulator has none."""
     return x.is_cuda and _quarters(sums) >= 4
 
 
 def _require(x: Tensor, weight: Tensor) -> None:
-    if x.dtype not in FLOATS:
-        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATS)
-        raise TypeError(
-            f"rms_norm takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)"
-        )
-    if weight.dtype != x.dtype and (weight.dtype != torch.float32 or x.dtype == torch.float64):
-        raise TypeError(
-            f"rms_norm takes a weight of x's dtype {x.dtype}, or for half types of float32 "
-            f"(got {weight.dtype}).\n"
-            "Convert it first: weight.to(x.dtype)"
-        )
-    if x.dim() == 0 or weight.dim() != 1 or weight.shape[0] != x.shape[-1]:
-        raise ValueError(
-            "rms_norm takes x with at least one dimension, and a weight for each element of the last one "
-            f"(got shapes {tuple(x.shape)} and {tuple(weight.shape)}).\n"
-            "Type: rms_norm(x, torch.ones_like(x[0]))"
-        )
-    if x.shape[-1] > MOST_COLUMNS:
-        raise ValueError(
-            f"rms_norm takes rows of at most {MOST_COLUMNS} elements (got {x.shape[-1]}).\n"
-            "Compute it by torch's operators: torch.nn.functional.rms_norm"
-        )
-
-
-def _require_like(x: Tensor, other: Tensor, name: str) -> None:
-    if other.dtype != x.dtype or other.shape != x.shape:
-        raise ValueError(
-            f"rms_norm takes {name} of x's shape {tuple(x.shape)} and dtype {x.dtype} "
-            f"(got {tuple(other.shape)} and {other.dtype}).\n"
-            f"Make it so: {name}.expand_as(x).to(x.dtype)"
-        )
+    require_rows("rms_norm", x, weight, "rms_norm(x, torch.ones_like(x[0]))")
 
 
 # Shapes alone, so that what a launch chooses puts no guards on the sizes of torch.compile.
@@ -276,7 +195,7 @@ def _(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 @add_rms_norm.fake
 def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     _require(x, weight)
-    _require_like(x, residual, "residual")
+    require_like("rms_norm", x, residual, "residual")
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     return out, torch.empty_like(out)
 
@@ -286,9 +205,9 @@ def _(
     grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     _require(x, weight)
-    _require_like(x, grad, "grad")
+    require_like("rms_norm", x, grad, "grad")
     if added is not None:
-        _require_like(x, added, "added")
+        require_like("rms_norm", x, added, "added")
     return torch.empty_like(x, memory_format=torch.contiguous_format), weight.new_empty(weight.shape)
 
 

@@ -10,30 +10,26 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import FLOATS, access_bytes, require_dtype
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
-
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 HOLDERS = (
     (4, 16, 1), (4, 32, 1), (8, 32, 1), (8, 64, 1), (16, 64, 1), (32, 64, 1), (64, 64, 1), (128, 64, 1),
     (256, 64, 1), (512, 64, 1), (1024, 64, 1), (512, 128, 2), (1024, 128, 1), (512, 128, 4), (512, 128, 8),
     (1024, 128, 8),
 )  # fmt: skip
-"""Who can hold a row, the smallest first: threads of a block, bytes of a thread, blocks of a cluster."""
+"""Launches that hold a whole row, the smallest first: threads, bytes of a thread, blocks of a cluster."""
 
 BACKWARD_HOLDERS = (
     (4, 16, 1), (8, 16, 1), (8, 32, 1), (16, 32, 1), (32, 32, 1), (64, 32, 1), (128, 32, 1), (256, 32, 1),
     (512, 32, 1), (1024, 32, 1), (1024, 64, 1), (1024, 64, 2), (1024, 64, 4), (1024, 64, 8),
 )  # fmt: skip
-"""The same for the backward, whose threads hold so much of two tensors each."""
+"""The same for the backward, whose threads hold as many bytes of each of two tensors."""
 
 LONG = (512, 64)
-"""Threads, and bytes of a thread, for rows that nobody can hold."""
-
-ACCESSES = (16, 8, 4, 2)
-"""Bytes of one load or store, the best first."""
+"""Threads, and bytes of a thread, for rows that no launch can hold."""
 
 MOST_STEPS = 32
 """Loads that a thread holds at once: each takes a register or more."""
@@ -95,7 +91,7 @@ def _is_last(x: Tensor, dim: int) -> bool:
 @dotcu.by_layout
 def _choose(x: Tensor, out: Tensor) -> Chosen:
     n = x.shape[-1] if x.dim() > 0 else 1
-    rows, access = x.numel() // n, _access(n, x, out)
+    rows, access = x.numel() // n, access_bytes(n, x, out)
     width, held = access // x.element_size(), _held(HOLDERS, n * x.element_size(), access, x)
     if held is None:
         threads, share = LONG
@@ -109,7 +105,7 @@ def _choose(x: Tensor, out: Tensor) -> Chosen:
 @dotcu.by_layout
 def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
     n = y.shape[-1] if y.dim() > 0 else 1
-    rows, access = y.numel() // n, _access(n, grad, y, out)
+    rows, access = y.numel() // n, access_bytes(n, grad, y, out)
     width, held = access // y.element_size(), _held(BACKWARD_HOLDERS, n * y.element_size(), access, y)
     if held is None:
         threads, share = LONG
@@ -119,15 +115,6 @@ def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
     kernel = backward_kernels.softmax_backward[y.dtype, width, steps, threads, blocks]
     grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
     return kernel, (rows, n), grid, block, blocks if blocks > 1 else None
-
-
-def _access(n: int, *tensors: Tensor) -> int:
-    """The bytes of an access that every row of n elements begins and ends on."""
-    size = tensors[0].element_size()
-    for access in ACCESSES:
-        if n * size % access == 0 and all(dotcu.is_aligned(tensor, access) for tensor in tensors):
-            return max(access, size)
-    return size
 
 
 def _held(holders: tuple[tuple[int, int, int], ...], row_bytes: int, access: int, x: Tensor) -> Held | None:
@@ -140,18 +127,14 @@ def _held(holders: tuple[tuple[int, int, int], ...], row_bytes: int, access: int
 
 
 def _has_clusters(x: Tensor) -> bool:
-    """Whether to use them: on sm_90 and sm_100, which are those with 228 KB of shared memory."""
+    """Return True on sm_90 and sm_100, which have 228 KB of shared memory."""
     return x.is_cuda and kernels.softmax[torch.float32, 1, 1, 4, 1].occupancy(32, 48 * 1024) >= 4
 
 
 def _require(name: str, dim: int, *tensors: Tensor) -> None:
     x = tensors[0]
     for other in tensors:
-        if other.dtype not in FLOATS:
-            taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATS)
-            raise TypeError(
-                f"{name} takes {taken} (got {other.dtype}).\nConvert the tensor first: x.to(torch.float32)"
-            )
+        require_dtype(name, other.dtype, FLOATS)
         if (other.dtype, other.shape) != (x.dtype, x.shape):
             raise ValueError(
                 f"{name} takes tensors of one dtype and shape (got {x.dtype}, {tuple(x.shape)} and "
@@ -167,7 +150,7 @@ def _require(name: str, dim: int, *tensors: Tensor) -> None:
 
 @softmax.fake
 def _(x: Tensor, dim: int = -1) -> Tensor:
-    """The body without its launch, whose choice by size would be a guard of every graph."""
+    """Allocate as the body does, without its launch: its choice by size would guard every graph."""
     _require("softmax", dim, x)
     return _as_before(torch.empty_like(_innermost(x, dim)), dim)
 

@@ -10,15 +10,16 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import (
+    REAL,
+    contiguous_like,
+    require_block,
+    require_dtype,
+    require_out,
+    vector_lanes,
+)
 
 kernels = dotcu.load("kernel.cu")
-
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-REAL = FLOATS + INTEGERS
-
-VECTOR_BYTES = 16
-"""The widest access that the hardware has."""
 
 THREAD_BYTES = 16
 """Of x that a thread has on its way."""
@@ -32,7 +33,7 @@ def square(x: Tensor, *, block_size: int = 128) -> Tensor:
         x: A tensor of any shape and strides, of a dtype out of `REAL`. Integers wrap around, as in torch.
         block_size: Threads of a block.
     """
-    _require_real(x)
+    require_dtype("square", x.dtype, REAL)
     x = x.contiguous()
     out = torch.empty_like(x)
     _launch(x, out, block_size)
@@ -41,21 +42,23 @@ def square(x: Tensor, *, block_size: int = 128) -> Tensor:
 
 @square.overload("out", mutates_args=("out",))
 def square_out(x: Tensor, *, block_size: int = 128, out: Tensor) -> None:
-    """Write x * x into `out`, of any strides. It may be `x` itself, but not overlap it in part."""
-    _require_real(x)
-    if out.dtype != x.dtype or out.shape != x.shape:
-        raise ValueError(
-            f"out= must have the shape and dtype of x, {tuple(x.shape)} and {x.dtype} "
-            f"(got {tuple(out.shape)}, {out.dtype}).\nAllocate it so: torch.empty_like(x)"
-        )
-    whole = out if out.is_contiguous() else torch.empty_like(out, memory_format=torch.contiguous_format)
+    """Write x * x into `out`, of any strides. It may be `x` itself, but not overlap it in part.
+
+    Args:
+        x: As for `square`.
+        block_size: Threads of a block.
+        out: A tensor of x's shape and dtype.
+    """
+    require_dtype("square", x.dtype, REAL)
+    require_out(out, x)
+    whole = contiguous_like(out)
     _launch(x.contiguous(), whole, block_size)
     if whole is not out:
         out.copy_(whole)
 
 
 def _launch(x: Tensor, out: Tensor, block_size: int) -> None:
-    block_size = _block(block_size)
+    block_size = require_block(block_size, "square(x, block_size=256)")
     kernel, n, grid = _choose(x, out, block_size)
     kernel(x, out, n, grid=grid, block=block_size)
 
@@ -63,35 +66,8 @@ def _launch(x: Tensor, out: Tensor, block_size: int) -> None:
 @dotcu.by_layout
 def _choose(x: Tensor, out: Tensor, block_size: int) -> tuple[dotcu.Kernel, int, int]:
     """The kernel, elements, and blocks."""
-    n, lanes, share = out.numel(), _lanes(x, out, block_size), THREAD_BYTES // out.element_size()
+    n, lanes, share = out.numel(), vector_lanes((x, out), block_size), THREAD_BYTES // out.element_size()
     return kernels.square[x.dtype, lanes, share // lanes], n, dotcu.cdiv(n, share * block_size)
-
-
-def _lanes(x: Tensor, out: Tensor, block_size: int) -> int:
-    """Elements of the widest vector at whose multiples both tensors start."""
-    size = x.element_size()
-    lanes = VECTOR_BYTES // size
-    while lanes > 1 and not (
-        lanes <= block_size and all(dotcu.is_aligned(tensor, lanes * size) for tensor in (x, out))
-    ):
-        lanes //= 2
-    return lanes
-
-
-def _block(block_size: int) -> int:
-    if not 1 <= block_size <= 1024:
-        raise ValueError(
-            f"a block has 1 to 1024 threads (got {block_size}).\nType: square(x, block_size=256)"
-        )
-    return int(block_size)  # lanes hang on it, so torch.compile must know it too
-
-
-def _require_real(x: Tensor) -> None:
-    if x.dtype not in REAL:
-        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in REAL)
-        raise TypeError(
-            f"square takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)"
-        )
 
 
 @square.reference

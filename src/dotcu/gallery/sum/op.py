@@ -11,16 +11,13 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import INTEGERS, REAL, VECTOR_BYTES, require_dtype, sum_type
 
 kernels = dotcu.load("kernel.cu")
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 SMALL_INTEGERS = (torch.uint8, torch.int8, torch.int16)
-INTEGERS = (*SMALL_INTEGERS, torch.int32, torch.int64)
-REAL = FLOATS + INTEGERS
 
 WARP = 32
-VECTOR_BYTES = 16
 MOST_THREADS = 1024
 
 SHORT_ROWS_THREADS = 512
@@ -93,7 +90,15 @@ def _(x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size: i
 def sum_out(
     x: Tensor, dim: int | None = None, keepdim: bool = False, *, block_size: int = 256, out: Tensor
 ) -> None:
-    """Write the sum into `out`, of any strides. It must not overlap x."""
+    """Write the sum into `out`, of any strides. It must not overlap x.
+
+    Args:
+        x: As for `sum`.
+        dim: As for `sum`.
+        keepdim: As for `sum`.
+        block_size: Threads of a block.
+        out: A tensor of the result's shape and dtype, on x's device.
+    """
     _require(x, dim, block_size)
     shape, dtype = _shape(x, dim, keepdim), _result_type(x.dtype)
     if tuple(out.shape) != shape or out.dtype != dtype or out.device != x.device:
@@ -119,7 +124,7 @@ def _add_up(x: Tensor, out: Tensor, dim: int | None, block_size: int) -> None:
     if last is None:
         kernel(x, out, *numbers, grid=grid, block=block, smem_bytes=smem_bytes)
         return
-    of_part = x.new_empty(parts, dtype=_sum_type(x.dtype))
+    of_part = x.new_empty(parts, dtype=sum_type(x.dtype))
     kernel(x, of_part, *numbers, grid=grid, block=block, smem_bytes=smem_bytes)
     kernel, numbers, grid, block, smem_bytes = last
     kernel(of_part, out, *numbers, grid=grid, block=block, smem_bytes=smem_bytes, programmatic=True)
@@ -152,21 +157,21 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, block_size: int) -> 
     vectors, block = dotcu.cdiv(n * x.element_size(), VECTOR_BYTES), _power_up_to(block_size)
     most = MOST_THREADS // 2 if x.dtype in SMALL_INTEGERS else MOST_THREADS  # these need 69 registers
     team, parts = _team(vectors, rows, block, most, dotcu.sm_count(x)), 1
-    threads, sum_type = min(block_size, SHORT_ROWS_THREADS) if team <= WARP else team, _sum_type(x.dtype)
+    threads, wide = min(block_size, SHORT_ROWS_THREADS) if team <= WARP else team, sum_type(x.dtype)
     if vectors > LONG_ROW:
-        kernel = _rows_kernel(x.dtype, sum_type, team, PART_BATCH)
+        kernel = _rows_kernel(x.dtype, wide, team, PART_BATCH)
         resident = kernel.occupancy(threads) * dotcu.sm_count(x)
         busy = torch.sym_min(resident // rows, vectors // (PART_BATCH * team))
         parts = torch.sym_max(torch.sym_max(1, busy), torch.sym_min(vectors // PART, MOST_PARTS))
     if parts > 1:
-        last = _rows_kernel(sum_type, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM, 0
+        last = _rows_kernel(wide, out.dtype, LAST_TEAM), (rows, parts), rows, LAST_TEAM, 0
         return (rows, parts), (kernel, (rows, n), (rows, parts), threads, 0), last
     kernel = _rows_kernel(x.dtype, out.dtype, team)
     return (), (kernel, (rows, n), dotcu.cdiv(rows, threads // team), threads, 0), None
 
 
 def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) -> int:
-    """How many threads share a row: lanes of a warp, or a block."""
+    """Return the number of threads that share a row: lanes of a warp, or a block."""
     if vectors > LONG_ROW:
         return block
     if vectors > ROW_BATCH * block and rows < multiprocessors:
@@ -180,26 +185,26 @@ def _team(vectors: int, rows: int, block: int, most: int, multiprocessors: int) 
 
 
 def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int, batch: int = ROW_BATCH) -> dotcu.Kernel:
-    return kernels.sum_rows[dtype, _part_type(dtype), _sum_type(dtype), result, team, batch]
+    return kernels.sum_rows[dtype, _part_type(dtype), sum_type(dtype), result, team, batch]
 
 
 def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> Chosen:
     """Add up columns; few long ones in two launches."""
     lanes, multiprocessors, parts = _lanes(x, inner), dotcu.sm_count(x), 1
-    columns, sum_type = out.numel(), _sum_type(x.dtype)
+    columns, wide = out.numel(), sum_type(x.dtype)
     vectors = columns // lanes
     block = _columns_block(vectors, n, inner // lanes, block_size, multiprocessors)
     worthwhile = n // (2 * COLUMN_BATCH * block[1])
     if worthwhile > 1:
-        kernel = _columns_kernel(x.dtype, sum_type, lanes)
+        kernel = _columns_kernel(x.dtype, wide, lanes)
         resident = kernel.occupancy(block, _smem_bytes(x.dtype, lanes, block)) * multiprocessors
         across = dotcu.cdiv(vectors, block[0])
         parts = torch.sym_max(1, torch.sym_min(resident // across, worthwhile))
     if parts > 1:
-        first = _columns(x.dtype, sum_type, (columns, n, inner), parts, lanes, block)
-        lanes = min(lanes, VECTOR_BYTES // sum_type.itemsize)
+        first = _columns(x.dtype, wide, (columns, n, inner), parts, lanes, block)
+        lanes = min(lanes, VECTOR_BYTES // wide.itemsize)
         block = _columns_block(columns // lanes, parts, inner // lanes, block_size, multiprocessors)
-        last = _columns(sum_type, out.dtype, (columns, parts, inner), 1, lanes, block)
+        last = _columns(wide, out.dtype, (columns, parts, inner), 1, lanes, block)
         return (columns // inner, parts, inner), first, last
     return (), _columns(x.dtype, out.dtype, (columns, n, inner), 1, lanes, block), None
 
@@ -218,7 +223,7 @@ def _columns(
 
 
 def _lanes(x: Tensor, inner: int) -> int:
-    """How many neighbouring columns a thread can load at once."""
+    """Return the number of neighbouring columns that a thread loads at once."""
     lanes = min(MOST_LANES, VECTOR_BYTES // x.element_size())
     while lanes > 1 and not (inner % lanes == 0 and dotcu.is_aligned(x, lanes * x.element_size())):
         lanes //= 2
@@ -240,11 +245,11 @@ def _columns_block(
 
 
 def _columns_kernel(dtype: torch.dtype, result: torch.dtype, lanes: int) -> dotcu.Kernel:
-    return kernels.sum_columns[dtype, _part_type(dtype), _sum_type(dtype), result, lanes, COLUMN_BATCH]
+    return kernels.sum_columns[dtype, _part_type(dtype), sum_type(dtype), result, lanes, COLUMN_BATCH]
 
 
 def _smem_bytes(dtype: torch.dtype, lanes: int, block: tuple[int, int]) -> int:
-    return block[0] * block[1] * lanes * _sum_type(dtype).itemsize
+    return block[0] * block[1] * lanes * sum_type(dtype).itemsize
 
 
 def _power_up_to(block_size: int) -> int:
@@ -255,15 +260,9 @@ def _power_up_to(block_size: int) -> int:
     return power
 
 
-def _sum_type(dtype: torch.dtype) -> torch.dtype:
-    if dtype in INTEGERS:
-        return torch.int64
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _part_type(dtype: torch.dtype) -> torch.dtype:
-    """What a batch adds up in."""
-    return torch.int32 if dtype in SMALL_INTEGERS else _sum_type(dtype)
+    """Return the type that a batch adds up in."""
+    return torch.int32 if dtype in SMALL_INTEGERS else sum_type(dtype)
 
 
 def _result(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -282,9 +281,7 @@ def _result_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def _require(x: Tensor, dim: int | None, block_size: int) -> None:
-    if x.dtype not in REAL:
-        taken = ", ".join(str(dtype).removeprefix("torch.") for dtype in REAL)
-        raise TypeError(f"sum takes {taken} (got {x.dtype}).\nConvert the tensor first: x.to(torch.float32)")
+    require_dtype("sum", x.dtype, REAL)
     rank = max(x.dim(), 1)
     if dim is not None and not -rank <= dim < rank:
         raise ValueError(

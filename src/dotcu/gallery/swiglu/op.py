@@ -11,15 +11,11 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import FLOATS, sum_type, vector_lanes
 
 kernels = dotcu.load("kernel.cu")
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
 BLOCK = 128
-
-VECTOR_BYTES = 16
-"""The widest access that the hardware has."""
 
 THREAD_BYTES = 16
 """Of each input that a thread has on its way: 64 KB for a multiprocessor of 2048 threads."""
@@ -65,18 +61,8 @@ def _launch(*tensors: Tensor) -> None:
 def _choose(*tensors: Tensor) -> tuple[dotcu.Kernel, int, int]:
     """The kernel, for three tensors or for the five of the backward; elements, and blocks."""
     kernel, first = kernels.swiglu if len(tensors) == 3 else kernels.swiglu_backward, tensors[0]
-    n, lanes, share = first.numel(), _lanes(tensors), THREAD_BYTES // first.element_size()
-    wide = torch.float64 if first.dtype == torch.float64 else torch.float32
-    return kernel[first.dtype, wide, lanes, share // lanes], n, dotcu.cdiv(n, share * BLOCK)
-
-
-def _lanes(tensors: tuple[Tensor, ...]) -> int:
-    """Elements of the widest vector at whose multiples all tensors start."""
-    size = tensors[0].element_size()
-    lanes = VECTOR_BYTES // size
-    while lanes > 1 and not all(dotcu.is_aligned(tensor, lanes * size) for tensor in tensors):
-        lanes //= 2
-    return lanes
+    n, lanes, share = first.numel(), vector_lanes(tensors, BLOCK), THREAD_BYTES // first.element_size()
+    return kernel[first.dtype, sum_type(first.dtype), lanes, share // lanes], n, dotcu.cdiv(n, share * BLOCK)
 
 
 def _alike(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -18,7 +18,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.flo
 
 VECTOR_BYTES = 16
 WORDS = ("unsigned char", "unsigned short", "unsigned", "uint2", "uint4")
-"""What moves 1, 2, 4, 8 and 16 bytes; kernels are for these, and dtypes of one size share them."""
+"""Types of 1, 2, 4, 8 and 16 bytes; kernels are compiled for these, and dtypes of one size share them."""
 
 SIDES = (128, 64, 32, 32, 16)
 """The side of a tile in elements of so many bytes."""
@@ -83,7 +83,7 @@ def _choose(view: Tensor, out: Tensor) -> Chosen:
 
 
 def _suits_tiles(dims: tuple[Dim, ...], nearest: int, size: int) -> bool:
-    """Whether neighbours are torn apart, and both dimensions fill enough of a tile."""
+    """Return True if neighbours are separated, and both dimensions fill enough of a tile."""
     (rows, row, _), (columns, _, pitch) = dims[-1], dims[nearest]
     if nearest == len(dims) - 1 or rows < NARROW or columns < NARROW:
         return False
@@ -179,7 +179,7 @@ def _of_bytes(table: tuple[T, ...], size: int) -> T:
 
 
 def _width(t: Tensor, most: int, numbers: tuple[int, ...]) -> int:
-    """How many elements one access can have: a power of two up to `most` that divides all numbers."""
+    """Return the elements of one access: a power of two up to `most` that divides all numbers."""
     width, size = most, t.element_size()
     while width > 1:
         if dotcu.is_aligned(t, width * size) and all(number % width == 0 for number in numbers):

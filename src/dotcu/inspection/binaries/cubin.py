@@ -1,29 +1,19 @@
-"""A cubin: its architecture, and what each of its kernels takes, read from the ELF file's own tables.
+"""A cubin: its architecture, and the resources of its kernels, read from the ELF file's own tables.
 
-Source: names of the attributes as `cuobjdump -elf` prints them; the place of the architecture in e_flags as
-in LLVM's BinaryFormat/ELF.h (EF_CUDA_SM). Held against `cuobjdump -res-usage` on 18 000 kernels of CUDA 11.8
-to 13.0, the barriers against nvdisasm and `ptxas -v`.
+Source: names of the attributes as `cuobjdump -elf` prints them; the bits of the architecture in e_flags as
+in LLVM's BinaryFormat/ELF.h (EF_CUDA_SM). Compared with `cuobjdump -res-usage` on 18 000 kernels of CUDA 11.8
+to 13.0, the barriers with nvdisasm and `ptxas -v`.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dotcu.inspection.binaries.image import Image
-from dotcu.inspection.binaries.kernel import Kernel
-from dotcu.inspection.binaries.sections import (
-    SYMBOLS,
-    Header,
-    Section,
-    names_of,
-    read_header,
-    read_sections,
-    string,
-    symbol_rows,
-)  # fmt: skip
+from dotcu import elf
+from dotcu.elf import Header, Image, Section
 
 _FUNCTION = 2
 _RELOCATABLE = 1
@@ -48,29 +38,38 @@ _FIRST_RESERVING = 90
 _RESERVED_SMEM_BYTES = 1024
 """Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 9.0: 1 KB of each block's."""
 
+_ARCH_OPTION = re.compile(rb"-arch[ =]sm_(\d+)([af]?)\b")
+
 
 @dataclass(frozen=True, kw_only=True)
-class CubinKernel(Kernel):
-    """A kernel in machine code.
+class BinaryKernel:
+    """A kernel in a binary.
 
     Attributes:
-        registers: Per thread.
-        stack_bytes: Per thread, of what it calls too, as far as that is known.
+        symbol: The mangled name.
+        registers: Per thread; None of PTX, as all that follows.
+        stack_bytes: Per thread, with what it calls, as far as that is known.
         smem_bytes: Static shared memory per block, as the source declares it: without the driver's own.
         constant_bytes: Of constant bank 0: parameters, and what the driver passes.
-        barriers: Named barriers per block; None where it is not known.
+        barriers: Named barriers per block; None where cuobjdump, which does not print them, read the kernel.
     """
 
-    registers: int
-    stack_bytes: int
-    smem_bytes: int
-    constant_bytes: int
-    barriers: int | None
+    symbol: str
+    registers: int | None = None
+    stack_bytes: int | None = None
+    smem_bytes: int | None = None
+    constant_bytes: int | None = None
+    barriers: int | None = None
 
     @property
-    def told(self) -> str:
-        """What it takes, in words."""
-        parts = [f"{self.registers} registers"]
+    def name(self) -> str:
+        """The name as C++ spells it."""
+        return elf.demangle(self.symbol)
+
+    @property
+    def resources(self) -> str:
+        """Its resources in words; empty of PTX."""
+        parts = [f"{self.registers} registers"] if self.registers is not None else []
         parts += [f"{self.smem_bytes} bytes shared"] if self.smem_bytes else []
         parts += [f"{self.stack_bytes} bytes stack"] if self.stack_bytes else []
         parts += [f"{self.barriers} barrier{'s' if self.barriers > 1 else ''}"] if self.barriers else []
@@ -87,7 +86,7 @@ class Cubin:
 
     arch: str
     relocatable: bool
-    kernels: tuple[CubinKernel, ...]
+    kernels: tuple[BinaryKernel, ...]
 
 
 def read_cubin(image: Image) -> Cubin:
@@ -96,7 +95,7 @@ def read_cubin(image: Image) -> Cubin:
     Raises:
         UsageError: It is no ELF file, or it is cut short.
     """
-    header, sections = read_header(image), read_sections(image)
+    header, sections = elf.read_header(image), elf.read_sections(image)
     arch = _architecture(image, header, sections)
     return Cubin(
         arch=arch,
@@ -106,16 +105,13 @@ def read_cubin(image: Image) -> Cubin:
 
 
 def own_smem_bytes(arch: str, counted: int) -> int:
-    """A kernel's own part of the shared memory that a cubin counts for it."""
+    """Return a kernel's own part of the shared memory that a cubin counts for it, in bytes."""
     reserves = int(arch[3:].rstrip("af")) >= _FIRST_RESERVING
     return max(0, counted - _RESERVED_SMEM_BYTES) if reserves else counted
 
 
-_ARCH_OPTION = re.compile(rb"-arch[ =]sm_(\d+)([af]?)\b")
-
-
 def _architecture(image: Image, header: Header, sections: Sequence[Section]) -> str:
-    """The number is in the header; a suffix in the options that the assembler noted down, or hinted at."""
+    """Read the number in the header, and the suffix in the assembler's options or compatibility notes."""
     if header.abi_version < _ABI_WITH_NEW_FLAGS:
         return f"sm_{header.flags & 0xFF}{'a' if header.flags & _OLD_ACCELERATED else ''}"
     number = header.flags >> 8 & 0xFF
@@ -129,12 +125,12 @@ def _architecture(image: Image, header: Header, sections: Sequence[Section]) -> 
     return f"sm_{number}{'a' if accelerated else ''}"
 
 
-def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> Iterator[CubinKernel]:
+def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> Iterator[BinaryKernel]:
     by_name = {section.name: section for section in sections}
     per_symbol = _per_symbol(image, by_name.get(".nv.info"))
     for index, symbol in _entry_points(image, sections):
         shared, constant = (by_name.get(f"{bank}.{symbol}") for bank in (".nv.shared", ".nv.constant0"))
-        yield CubinKernel(
+        yield BinaryKernel(
             symbol=symbol,
             registers=per_symbol.get((index, _REGISTER_COUNT), 0),
             stack_bytes=per_symbol.get((index, _STACK_SIZE), 0),
@@ -145,18 +141,18 @@ def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> 
 
 
 def _entry_points(image: Image, sections: Sequence[Section]) -> Iterator[tuple[int, str]]:
-    """Index in the symbol table, and name, of each kernel."""
+    """Yield the index in the symbol table, and the name, of each kernel."""
     for table in sections:
-        if table.type != SYMBOLS or table.name != ".symtab":
+        if table.type != elf.SYMBOLS or table.name != ".symtab":
             continue
-        text = names_of(image, sections, table)
-        for index, (name, info, other, _, _, _) in enumerate(symbol_rows(image, table)):
+        text = elf.names_of(image, sections, table)
+        for index, (name, info, other, _, _, _) in enumerate(elf.symbol_rows(image, table)):
             if info & 0xF == _FUNCTION and other & _ENTRY_POINT:
-                yield index, string(text, name)
+                yield index, elf.string(text, name)
 
 
 def _per_symbol(image: Image, section: Section | None) -> dict[tuple[int, int], int]:
-    """By symbol and attribute: the values of the attributes that a symbol has."""
+    """Return the values of the attributes that symbols have, by symbol and attribute."""
     found: dict[tuple[int, int], int] = {}
     for attribute, value in _attributes(image, section) if section else ():
         if len(value) == 8:
@@ -177,7 +173,7 @@ def _attributes(image: Image, section: Section) -> Iterator[tuple[int, bytes]]:
             yield attribute, struct.pack("<H", size)
 
 
-def _barriers(image: Image, abi: int, by_name: dict[str, Section], symbol: str) -> int:
+def _barriers(image: Image, abi: int, by_name: Mapping[str, Section], symbol: str) -> int:
     if abi < _ABI_WITH_NEW_FLAGS:
         shift, mask = _OLD_BARRIERS
         code = by_name.get(f".text.{symbol}")

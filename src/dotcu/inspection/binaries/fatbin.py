@@ -2,23 +2,28 @@
 
 A container is a header of 16 bytes (magic, version, the header's size, the size of what follows) and entries,
 each a header and its payload, padded to 8 bytes. Several stand one after another in a section, one for each
-file that nvcc compiled.
+file that nvcc compiled. Kernels in compressed entries are listed by NVIDIA's tool, in bounded parts.
 
 Source: `fatBinaryHeader` and `fatBinaryCodeKind` in the fatbinary.h of CUDA 9; the entry's header as open
 loaders read it (ZLUDA, Cricket); later kinds in the words of cuobjdump 13.5; the flags of an architecture's
-suffix and of compression as seen of CUDA 11.8 to 13.4, and held against what cuobjdump lists.
+suffix and of compression as seen of CUDA 11.8 to 13.4, and compared with what cuobjdump lists.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from dotcu import elf, process
+from dotcu.compile import toolchain
 from dotcu.compile.target import Version
-from dotcu.errors import UsageError
-from dotcu.inspection.binaries.image import Image
-from dotcu.inspection.binaries.sections import NOBITS, read_sections
+from dotcu.elf import Image
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.inspection.binaries.cubin import BinaryKernel, own_smem_bytes, read_cubin
 
 MAGIC = 0xBA55ED50
 SECTIONS = {".nv_fatbin": False, "__nv_relfatbin": True}
@@ -36,10 +41,20 @@ KINDS = {
 _SUFFIXES = {0x10_0000: "a", 0x20_0000: "f"}
 _COMPRESSED = 0x1000 | 0x2000 | 0x8000  # two of LZ4's kind, and Zstandard
 
-CONTAINER = struct.Struct("<IHHQ")
+_CONTAINER = struct.Struct("<IHHQ")
 # kind, version, header's size, payload with padding, compressed size, offset of options, minor, major,
 # architecture, offset and size of the name, flags, nothing, size before compression
-ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+_ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+
+PART_BYTES = 128 << 20
+"""The most uncompressed code of one run of cuobjdump, which keeps all of it in memory."""
+_TIMEOUT_S = 300.0
+
+# Source: seen with cuobjdump 13.5, -res-usage.
+_RESOURCES = re.compile(
+    r"^ Function (\S+):\n\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:\d+(?: \S+)*? CONSTANT\[0\]:(\d+)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +84,7 @@ class FatbinEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fatbin:
-    """A container: what one compiled file, or one device link, brought.
+    """A container: the code of one compiled file, or of one device link.
 
     Attributes:
         relocatable: The code has to be linked before it can be loaded.
@@ -81,47 +96,47 @@ class Fatbin:
 
 
 def in_file(image: Image) -> tuple[Fatbin, ...]:
-    """The containers of a .fatbin file."""
-    return tuple(containers(image, 0, len(image.data)))
+    """Return the containers of a .fatbin file."""
+    return tuple(_containers(image, 0, len(image.data)))
 
 
 def in_elf(image: Image) -> tuple[Fatbin, ...]:
-    """The containers of a library, a program or an object file; empty where it has no device code.
+    """Return the containers of a library, a program or an object file; empty where it has no device code.
 
-    What a library keeps as data of its own and loads itself, as cuFFT does, is not seen; cuobjdump sees it
-    neither.
+    Code that a library keeps as data of its own and loads itself, as cuFFT does, is not seen; cuobjdump does
+    not see it either.
     """
     return tuple(
         fatbin
-        for section in read_sections(image)
-        if section.name in SECTIONS and section.type != NOBITS
-        for fatbin in containers(
+        for section in elf.read_sections(image)
+        if section.name in SECTIONS and section.type != elf.NOBITS
+        for fatbin in _containers(
             image, section.offset, section.offset + section.size, relocatable=SECTIONS[section.name]
         )
     )
 
 
-def containers(image: Image, start: int, end: int, *, relocatable: bool = False) -> Iterator[Fatbin]:
-    """The containers between two places of a file; nothing is decompressed.
+def _containers(image: Image, start: int, end: int, *, relocatable: bool = False) -> Iterator[Fatbin]:
+    """Yield the containers between two offsets of a file.
 
     Raises:
-        UsageError: What is there is no container, or it is cut short.
+        UsageError: The bytes there are no container, or it is cut short.
     """
     position = start
     while position < end:
         if not any(image.data[position : position + 8]):  # padding
             position += 8
             continue
-        magic, _, header, size = image.unpack(CONTAINER, position, "a fatbin's header")
+        magic, _, header, size = image.unpack(_CONTAINER, position, "a fatbin's header")
         if magic != MAGIC:
             raise UsageError(
                 f"{image.name} holds no fatbin at byte {position}: {magic:#010x} stands there.\n"
                 f"Required: {MAGIC:#010x}, as fatbinary has written it since CUDA 4."
             )
-        if header < CONTAINER.size:
+        if header < _CONTAINER.size:
             raise UsageError(
                 f"{image.name} is damaged: the fatbin at byte {position} has a header of {header} bytes.\n"
-                f"Required: {CONTAINER.size} bytes. Copy, download or build it again."
+                f"Required: {_CONTAINER.size} bytes. Copy, download or build it again."
             )
         first, position_after = position + header, position + header + size
         image.require(position_after, f"the fatbin at byte {position}")
@@ -132,9 +147,9 @@ def containers(image: Image, start: int, end: int, *, relocatable: bool = False)
 
 def _entries(image: Image, position: int, end: int) -> Iterator[FatbinEntry]:
     while position < end:
-        fields = image.unpack(ENTRY, position, "a fatbin entry's header")
+        fields = image.unpack(_ENTRY, position, "a fatbin entry's header")
         after = position + fields[2] + fields[3]
-        if fields[2] < ENTRY.size or after > end:
+        if fields[2] < _ENTRY.size or after > end:
             raise UsageError(
                 f"{image.name} is damaged: the fatbin entry at byte {position} has a header of {fields[2]} "
                 f"bytes and {fields[3]} bytes of code, and its container ends at byte {end}.\n"
@@ -159,3 +174,78 @@ def _entry(position: int, fields: tuple[int, ...]) -> FatbinEntry:
         uncompressed_size=unpacked if compressed else padded,
         flags=flags,
     )
+
+
+def list_kernels(image: Image, entries: Iterable[FatbinEntry]) -> tuple[BinaryKernel, ...]:
+    """Return the kernels in cubins of a file, in the order of their entries.
+
+    Args:
+        image: The file.
+        entries: Of one architecture; those that are no cubins are skipped.
+
+    Raises:
+        EnvironmentFault: Some are compressed, and cuobjdump is missing or does not know the architecture.
+    """
+    found: list[BinaryKernel] = []
+    for part in _parts(entry for entry in entries if entry.kind == "elf"):
+        found += _compressed(image, part) if part[0].compressed else _uncompressed(image, part[0])
+    return tuple(found)
+
+
+def _parts(entries: Iterable[FatbinEntry]) -> Iterator[list[FatbinEntry]]:
+    """Yield runs of compressed entries that are small enough together, and uncompressed ones one by one."""
+    part: list[FatbinEntry] = []
+    size = 0
+    for entry in entries:
+        size += entry.uncompressed_size
+        if part and not (entry.compressed and part[0].compressed and size <= PART_BYTES):
+            yield part
+            part, size = [], entry.uncompressed_size
+        part.append(entry)
+    if part:
+        yield part
+
+
+def _uncompressed(image: Image, entry: FatbinEntry) -> tuple[BinaryKernel, ...]:
+    data = image.take(entry.offset, entry.size, f"code for {entry.arch}")
+    return read_cubin(Image(name=f"{image.name}, {entry.arch} at byte {entry.offset}", data=data)).kernels
+
+
+def _compressed(image: Image, part: Sequence[FatbinEntry]) -> Iterator[BinaryKernel]:
+    tool = toolchain.find_tool("cuobjdump")
+    if tool is None:
+        raise EnvironmentFault(
+            f"{image.name}: the code for {part[0].arch} is compressed, and cuobjdump, which reads it, "
+            "was not found.\n"
+            'Type: pip install "dotcu[tools]"'
+        )
+    with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
+        file = Path(folder) / "part.fatbin"
+        _write(image, part, file)
+        done = process.run([tool, "-res-usage", file], timeout_s=_TIMEOUT_S)
+    if done.status != 0:
+        raise EnvironmentFault(
+            f"{image.name}: cuobjdump cannot read the code for {part[0].arch}: "
+            f"{(done.stderr or done.stdout).strip()}\n"
+            f"Required: one that knows the architecture; this is {tool}.\n"
+            f"Ask that of the toolkit that compiled it: cuobjdump -res-usage {image.name}"
+        )
+    for symbol, registers, stack, shared, constant in _RESOURCES.findall(done.stdout):
+        yield BinaryKernel(
+            symbol=symbol,
+            registers=int(registers),
+            stack_bytes=int(stack),
+            smem_bytes=own_smem_bytes(part[0].arch, int(shared)),
+            constant_bytes=int(constant),
+        )
+
+
+def _write(image: Image, part: Sequence[FatbinEntry], file: Path) -> None:
+    """Write entries, with their headers and padding, as one container."""
+    bodies = []
+    for entry in part:
+        _, _, header, padded, *_ = image.unpack(_ENTRY, entry.header, "a fatbin entry's header")
+        bodies.append(image.take(entry.header, header + padded, "a fatbin entry"))
+    with file.open("wb") as out:
+        out.write(_CONTAINER.pack(MAGIC, 1, _CONTAINER.size, sum(map(len, bodies))))
+        out.writelines(bodies)

@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from dotcu.elf import HostBinary
 
 Numbers = tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class _Policy:
-    """The newest versions that a wheel of a tag may ask for."""
-
-    minor: int
-    libstdcxx: int
-    cxxabi: int
-    gcc: Numbers
-
-
-# manylinux_2_MINOR: GLIBC_2.MINOR, GLIBCXX_3.4.N, CXXABI_1.3.N, GCC_N. aarch64's differ in GCC alone, and in
-# that its manylinux_2_17 has GLIBC_2.18.
+# The newest versions that a wheel of a tag may ask for. By MINOR of manylinux_2_MINOR, which has
+# GLIBC_2.MINOR: N of GLIBCXX_3.4.N and of CXXABI_1.3.N, and GCC_N. aarch64's differ in GCC alone, and in that
+# its manylinux_2_17 has GLIBC_2.18.
 # Source: manylinux-policy.json of auditwheel 6.8, symbol_versions of x86_64; PEP 600.
-_POLICIES = (
-    _Policy(5, 8, 1, (4, 2)),
-    _Policy(12, 13, 3, (4, 3)),
-    _Policy(17, 19, 7, (4, 8)),
-    _Policy(24, 22, 10, (4, 8)),
-    _Policy(26, 22, 10, (4, 8)),
-    _Policy(27, 24, 11, (7,)),
-    _Policy(28, 24, 11, (7,)),
-    _Policy(31, 28, 12, (7,)),
-    _Policy(34, 29, 13, (7,)),
-    _Policy(35, 30, 13, (12,)),
-    _Policy(36, 30, 13, (12,)),
-    _Policy(37, 30, 13, (12,)),
-    _Policy(38, 30, 13, (12,)),
-    _Policy(39, 33, 15, (14,)),
-    _Policy(40, 33, 15, (14,)),
-    _Policy(41, 33, 15, (14,)),
-)
+_POLICIES: Mapping[int, tuple[int, int, Numbers]] = {
+    5: (8, 1, (4, 2)),
+    12: (13, 3, (4, 3)),
+    17: (19, 7, (4, 8)),
+    **dict.fromkeys((24, 26), (22, 10, (4, 8))),
+    **dict.fromkeys((27, 28), (24, 11, (7,))),
+    31: (28, 12, (7,)),
+    34: (29, 13, (7,)),
+    **dict.fromkeys((35, 36, 37, 38), (30, 13, (12,))),
+    **dict.fromkeys((39, 40, 41), (33, 15, (14,))),
+}
 _FIRST_OF = {"x86_64": 5, "aarch64": 17}
 """The oldest tag of a processor. Source: as above."""
 _ALIASES = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}
 _RELATIVE_RELOCATIONS = "GLIBC_ABI_DT_RELR", "GLIBC_2.36"
+_TAG = re.compile(r"(?:manylinux_2_(\d+)|(manylinux\d+))_\w+")
 
 # What every system of a tag has. Source: as above, lib_whitelist.
 PROVIDED = frozenset({
@@ -64,7 +50,7 @@ class Floor:
         glibc: `2.17`, "" where no version of it is asked for; libstdcxx: `3.4.21` likewise.
         tag: The lowest tag whose systems all suffice: `manylinux_2_28_x86_64`; "" where there is none for the
             processor or the C library.
-        outside: Libraries that are needed and that such a system need not have: some wheel has to bring them.
+        outside: Libraries that are needed and that such a system need not have: a wheel has to bring them.
     """
 
     glibc: str
@@ -73,12 +59,21 @@ class Floor:
     outside: tuple[str, ...]
 
 
+def floor_of(binary: HostBinary) -> Floor | None:
+    """Return the oldest system that a binary runs on; None for an object file, which is not linked yet."""
+    if not binary.is_linked:
+        return None
+    versions = [version for named in binary.versions.values() for version in named]
+    return floor(versions, binary.needed, binary.machine)
+
+
 def floor(versions: Iterable[str], libraries: Iterable[str], machine: str) -> Floor:
-    """What a library of these needs asks of a system.
+    """Return the oldest system that meets the needs of a library.
 
     Args:
         versions: The names of all versions that it needs: `GLIBC_2.17`, `GLIBCXX_3.4.21`, ...
         libraries: The file names of the libraries that it needs.
+        machine: The processor: `x86_64`.
     """
     needed = {_RELATIVE_RELOCATIONS[1] if v == _RELATIVE_RELOCATIONS[0] else v for v in versions}
     highest = {family: _highest(needed, family) for family in ("GLIBC", "GLIBCXX", "CXXABI", "GCC")}
@@ -92,25 +87,22 @@ def floor(versions: Iterable[str], libraries: Iterable[str], machine: str) -> Fl
     )
 
 
-def _minor(highest: dict[str, Numbers], machine: str) -> int:
+def _minor(highest: Mapping[str, Numbers], machine: str) -> int:
+    """Return the lowest minor whose systems have glibc, C++ and compiler libraries that are new enough."""
     glibc = max(highest["GLIBC"][1:2], default=0)
-    for policy in _POLICIES:
-        if policy.minor >= max(glibc, _FIRST_OF[machine]) and _has(policy, highest):
-            return policy.minor
-    return max(glibc, _POLICIES[-1].minor + 1)
-
-
-def _has(policy: _Policy, highest: dict[str, Numbers]) -> bool:
-    """Whether a policy's C++ and compiler libraries are new enough."""
-    return (
-        (3, 4, policy.libstdcxx) >= highest["GLIBCXX"]
-        and (1, 3, policy.cxxabi) >= highest["CXXABI"]
-        and policy.gcc >= highest["GCC"][: len(policy.gcc)]
-    )
+    for minor, (libstdcxx, cxxabi, gcc) in _POLICIES.items():
+        if (
+            minor >= max(glibc, _FIRST_OF[machine])
+            and (3, 4, libstdcxx) >= highest["GLIBCXX"]
+            and (1, 3, cxxabi) >= highest["CXXABI"]
+            and gcc >= highest["GCC"][: len(gcc)]
+        ):
+            return minor
+    return max(glibc, max(_POLICIES) + 1)
 
 
 def _highest(versions: Iterable[str], family: str) -> Numbers:
-    """The highest number of a family; a version without one, such as CXXABI_FLOAT128, does not count."""
+    """Return the highest number of a family; a name without one, such as CXXABI_FLOAT128, does not count."""
     numbers = [v.partition("_")[2].split(".") for v in versions if v.startswith(f"{family}_")]
     return max((tuple(map(int, parts)) for parts in numbers if all(p.isdigit() for p in parts)), default=())
 
@@ -119,11 +111,8 @@ def _dotted(numbers: Numbers) -> str:
     return ".".join(map(str, numbers))
 
 
-_TAG = re.compile(r"(?:manylinux_2_(\d+)|(manylinux\d+))_\w+")
-
-
 def glibc_minor_of(platform: str) -> int | None:
-    """The minor of glibc 2 that a wheel's platform tag promises to run on; None where it promises none."""
+    """Return the minor of glibc 2 that a wheel's platform tag promises to run on; None for other tags."""
     match = _TAG.fullmatch(platform)
     if match is None:
         return None

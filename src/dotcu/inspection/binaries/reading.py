@@ -1,29 +1,38 @@
-"""From a file to a report on it; what needs a tool that is missing is left out, and said so."""
+"""From a file to a report on it; what needs a tool that is missing is left out, with a note."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import mmap
+import re
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from dotcu.errors import EnvironmentFault, UsageError
+from dotcu import elf
+from dotcu.compile.target import Version
+from dotcu.elf import Image, read_host_binary
+from dotcu.errors import EnvironmentFault, SimulationError, UsageError
 from dotcu.inspection.binaries import fatbin
 from dotcu.inspection.binaries import wheel as wheels
-from dotcu.inspection.binaries.cubin import read_cubin
-from dotcu.inspection.binaries.elf import Binary, read_binary
-from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry
-from dotcu.inspection.binaries.image import Image, kind_of, opened
-from dotcu.inspection.binaries.kernel import Kernel
-from dotcu.inspection.binaries.kernels import list_kernels
-from dotcu.inspection.binaries.ptx import read_ptx
-from dotcu.inspection.binaries.report import BinaryReport
+from dotcu.inspection.binaries.cubin import BinaryKernel, read_cubin
+from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry, list_kernels
+from dotcu.inspection.binaries.report import BinaryReport, Kind
+from dotcu.ptx.module import parse_module
+
+_ZIP = b"PK\x03\x04"
+_PTX_VERSION = re.compile(rb"(?:\A|[;\n])\s*\.version\s+\d+\.\d+")
+_PTX_HEAD_BYTES = 1 << 16
+_EXPECTED = "Required: a .so, .cubin, .ptx, .fatbin or .whl file; or a .cu of kernels, or a .py of operators."
 
 
 def read(path: Path, *, kernels: Collection[str] = ()) -> BinaryReport:
-    """Read what a .so, .cubin, .ptx, .fatbin or .whl file holds; its kind is told by its bytes.
+    """Read a .so, .cubin, .ptx, .fatbin or .whl file; its bytes decide which it is, not its name.
 
     Args:
+        path: The file.
         kernels: Architectures, such as `sm_90a`, whose kernels are to be listed: of compressed code that is
-            work for cuobjdump. A cubin's and a PTX file's are listed without being asked for.
+            work for cuobjdump. A cubin's and a PTX file's are always listed.
 
     Raises:
         UsageError: There is no such file, it is of no such kind, damaged or cut short, or it has no code for
@@ -33,98 +42,148 @@ def read(path: Path, *, kernels: Collection[str] = ()) -> BinaryReport:
     has = [architecture.arch for architecture in report.architectures]
     for arch in kernels:
         if arch not in has:
-            told = ", ".join(dict.fromkeys(has)) or "no GPU"
-            raise UsageError(f"{path} has no code for {arch}.\nIt has code for {told}.")
+            others = ", ".join(dict.fromkeys(has)) or "no GPU"
+            raise UsageError(f"{path} has no code for {arch}.\nIt has code for {others}.")
     return report
 
 
-def _report(path: Path, name: str, kernels: frozenset[str]) -> BinaryReport:
-    with opened(path, name) as image:
+def _report(path: Path, name: str, archs: frozenset[str]) -> BinaryReport:
+    with mapped(path, name) as image:
         kind = kind_of(image)
-        if kind == "cubin":
-            return _cubin(image)
-        if kind == "ptx":
-            return _ptx(image)
-        if kind == "elf":
-            return _elf(image, kernels)
-        if kind == "fatbin":
-            return _fatbin(image, kernels)
-    return _wheel(path, kernels)
+        if kind != "wheel":
+            return _image_report(image, kind, archs)
+    return _wheel_report(path, archs)
 
 
-def _cubin(image: Image) -> BinaryReport:
-    cubin, size = read_cubin(image), len(image.data)
-    entry = _single("elf", cubin.arch, (1, 0), size)
-    return BinaryReport(
-        path=image.name, kind="cubin", size=size, kernels={cubin.arch: cubin.kernels},
-        modules=(Fatbin(offset=0, relocatable=cubin.relocatable, entries=(entry,)),),
-    )  # fmt: skip
+@contextmanager
+def mapped(path: Path, name: str) -> Iterator[Image]:
+    """Map a file into memory until the block ends.
+
+    Args:
+        path: The file.
+        name: The file in an error's words.
+
+    Raises:
+        UsageError: There is no such file, it cannot be read, or it is empty.
+    """
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise UsageError(f"{name} is empty.\n{_EXPECTED}")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}.\n{_EXPECTED}") from error
+    with data:
+        yield Image(name=name, data=data)
 
 
-def _ptx(image: Image) -> BinaryReport:
-    ptx, size = read_ptx(image), len(image.data)
-    entry = _single("ptx", ptx.arch, ptx.version, size)
-    return BinaryReport(
-        path=image.name, kind="ptx", size=size, kernels={ptx.arch: ptx.kernels},
-        modules=(Fatbin(offset=0, relocatable=False, entries=(entry,)),),
-    )  # fmt: skip
+def kind_of(image: Image) -> Kind:
+    """Return a file's kind by its first bytes.
 
-
-def _single(kind: str, arch: str, version: tuple[int, int], size: int) -> FatbinEntry:
-    """The entry that a file of its own would have in a fatbin."""
-    return FatbinEntry(
-        kind=kind, arch=arch, version=version, header=0, offset=0, size=size, compressed=False,
-        uncompressed_size=size, flags=0,
-    )  # fmt: skip
-
-
-def _fatbin(image: Image, kernels: frozenset[str]) -> BinaryReport:
-    modules = fatbin.in_file(image)
-    listed, untold = _listed(image, modules, kernels)
-    return BinaryReport(
-        path=image.name, kind="fatbin", size=len(image.data), modules=modules, kernels=listed, untold=untold
+    Raises:
+        UsageError: It is of no kind that holds device code.
+    """
+    head = image.data[:4]
+    if head == elf.MAGIC:
+        (machine,) = image.unpack(struct.Struct("<H"), 18, "the ELF header")
+        return "cubin" if machine == elf.CUDA_MACHINE else "elf"
+    if head == fatbin.MAGIC.to_bytes(4, "little"):
+        return "fatbin"
+    if head == _ZIP:
+        return "wheel"
+    if _PTX_VERSION.search(image.data[:_PTX_HEAD_BYTES]):
+        return "ptx"
+    raise UsageError(
+        f"{image.name} is no ELF file, fatbin, wheel or PTX: it begins with the bytes {head.hex(' ')}.\n"
+        f"{_EXPECTED}"
     )
 
 
-def _elf(image: Image, kernels: frozenset[str]) -> BinaryReport:
-    modules = fatbin.in_elf(image)
-    listed, untold = _listed(image, modules, kernels)
-    host: Binary | None = None
-    try:
-        host = read_binary(image)
-    except EnvironmentFault as fault:
-        untold = (*untold, str(fault))
+def _image_report(image: Image, kind: Kind, archs: frozenset[str]) -> BinaryReport:
+    modules: tuple[Fatbin, ...]
+    kernels: Mapping[str, tuple[BinaryKernel, ...]]
+    notes: tuple[str, ...] = ()
+    if kind == "cubin":
+        cubin = read_cubin(image)
+        modules = (_module(image, "elf", cubin.arch, (1, 0), relocatable=cubin.relocatable),)
+        kernels = {cubin.arch: cubin.kernels}
+    elif kind == "ptx":
+        version, arch, found = read_ptx(image)
+        modules, kernels = (_module(image, "ptx", arch, version),), {arch: found}
+    else:
+        modules = fatbin.in_elf(image) if kind == "elf" else fatbin.in_file(image)
+        kernels, notes = _listed(image, modules, archs)
     return BinaryReport(
-        path=image.name, kind="elf", size=len(image.data), modules=modules, kernels=listed, host=host,
-        untold=untold,
+        path=image.name,
+        kind=kind,
+        size=len(image.data),
+        modules=modules,
+        kernels=kernels,
+        host=read_host_binary(image) if kind == "elf" else None,
+        notes=notes,
+    )
+
+
+def read_ptx(image: Image) -> tuple[Version, str, tuple[BinaryKernel, ...]]:
+    """Return the ISA version of a PTX file, its architecture and its kernels.
+
+    Raises:
+        UsageError: It is damaged, or has no target.
+    """
+    try:
+        found = parse_module(bytes(image.data).decode("utf-8", "replace"))
+    except SimulationError as error:
+        raise _no_ptx(image, str(error).partition("\n")[0].rstrip(".")) from error
+    version = re.fullmatch(r"(\d+)\.(\d+)", found.version)
+    arch = re.fullmatch(r"sm_\d+[af]?", found.target)
+    if version is None or arch is None:
+        raise _no_ptx(image, f"it has no .{'target' if version else 'version'} directive")
+    symbols = [name for name, header in found.headers.items() if header.is_entry]
+    return (int(version[1]), int(version[2])), arch[0], tuple(BinaryKernel(symbol=name) for name in symbols)
+
+
+def _no_ptx(image: Image, reason: str) -> UsageError:
+    return UsageError(
+        f"{image.name} is no whole PTX file: {reason}.\n"
+        "Required: the file as its compiler wrote it, which begins with .version, .target, .address_size."
+    )
+
+
+def _module(image: Image, kind: str, arch: str, version: Version, *, relocatable: bool = False) -> Fatbin:
+    """Return the fatbin that would hold a cubin or a PTX file."""
+    size = len(image.data)
+    entry = FatbinEntry(
+        kind=kind, arch=arch, version=version, header=0, offset=0, size=size, compressed=False,
+        uncompressed_size=size, flags=0,
     )  # fmt: skip
+    return Fatbin(offset=0, relocatable=relocatable, entries=(entry,))
 
 
 def _listed(
-    image: Image, modules: tuple[Fatbin, ...], kernels: frozenset[str]
-) -> tuple[Mapping[str, tuple[Kernel, ...]], tuple[str, ...]]:
-    """The kernels of each architecture, and why those of some cannot be listed."""
-    listed: dict[str, tuple[Kernel, ...]] = {}
-    untold: list[str] = []
-    for arch in sorted(kernels):
+    image: Image, modules: Sequence[Fatbin], archs: frozenset[str]
+) -> tuple[Mapping[str, tuple[BinaryKernel, ...]], tuple[str, ...]]:
+    """Return the kernels of each architecture, and why those of some cannot be listed."""
+    listed: dict[str, tuple[BinaryKernel, ...]] = {}
+    notes: list[str] = []
+    for arch in sorted(archs):
         entries = [entry for module in modules for entry in module.entries if entry.arch == arch]
         try:
             if entries:
                 listed[arch] = list_kernels(image, entries)
         except EnvironmentFault as fault:
-            untold.append(str(fault))
-    return listed, tuple(untold)
+            notes.append(str(fault))
+    return listed, tuple(notes)
 
 
-def _wheel(path: Path, kernels: frozenset[str]) -> BinaryReport:
+def _wheel_report(path: Path, archs: frozenset[str]) -> BinaryReport:
     members, damaged = [], []
     with wheels.archive(path) as archive:
         for name, file in wheels.unpacked(archive):
             try:
                 if isinstance(file, UsageError):
                     raise file
-                members.append(_report(file, name, kernels))
-            except UsageError as error:  # the others are still told
+                members.append(_report(file, name, archs))
+            except UsageError as error:  # the others are still reported
                 damaged.append(str(error))
         hosts = {member.path: member.host for member in members if member.host}
         wheel = wheels.read_wheel(archive, path, hosts)

@@ -1,28 +1,48 @@
-"""What is said of a binary, as values."""
+"""A report on a binary, as values and as text.
+
+libscale.so: shared library for x86_64, 1.2 MB
+  sm_80   SASS          2 modules  61 KB, 180 KB unpacked
+  sm_90a  SASS and PTX  2 modules  90 KB, 301 KB unpacked  PTX 9.0: drivers since CUDA 13.0
+  natively on    8.0 (A100), 8.6 (A10, RTX 30), 8.9 (L4, L40S, RTX 40), 9.0 (H100, H200)
+  not on         7.5 (T4, RTX 20), ...
+  libraries      libcudart.so.13, libc.so.6
+  system         glibc 2.14, manylinux_2_17_x86_64
+  symbols        3 defined, 21 needed
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from dotcu import report_base
 from dotcu.compile.target import Version
-from dotcu.inspection.binaries import rendering, runs_on
-from dotcu.inspection.binaries.elf import Binary
+from dotcu.elf import HostBinary
+from dotcu.inspection.binaries.cubin import BinaryKernel
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry
-from dotcu.inspection.binaries.image import Kind
-from dotcu.inspection.binaries.kernel import Kernel
-from dotcu.inspection.binaries.runs_on import Verdict
-from dotcu.inspection.binaries.symbols import Symbol
+from dotcu.inspection.binaries.manylinux import floor_of
+from dotcu.inspection.binaries.runs_on import GPUS, GpuSupport, capability, dotted, gpu_support, ptx_since
 from dotcu.inspection.binaries.wheel import Wheel
+
+VERSION = 2
+"""Of the JSON form."""
+
+Kind: TypeAlias = Literal["cubin", "ptx", "fatbin", "elf", "wheel"]
+
+_WORDS = {"native": "natively on", "jit": "by JIT on", "no": "not on"}
+_LABEL = 13  # characters of the first column of every table of words
+_FILES = {"cubin": "cubin", "ptx": "PTX", "fatbin": "fatbin", "wheel": "wheel", "elf": "ELF file"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What there is for one architecture.
+    """The code for one architecture.
 
     Attributes:
         arch: `sm_90a`.
@@ -51,30 +71,30 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryReport(report_base.Report):
-    """What a binary holds.
+    """The contents of a binary.
 
     Attributes:
         path: The file; of a member of a wheel, its name in there.
         size: In bytes.
         modules: The device code; of a cubin or a PTX file, one module with one entry; of a wheel, none.
         kernels: By architecture, of those that were asked for; of a cubin or a PTX file always.
-        host: The host's side, None where there is none or it could not be read.
-        wheel: What a wheel says of itself.
+        host: The host's side, None where there is none.
+        wheel: The name and tags of a wheel.
         members: The binaries in a wheel.
         damaged: What is wrong with each member of a wheel that cannot be read.
-        untold: What could not be read for want of a tool, and the line to type so that it can.
+        notes: What could not be read for want of a tool, and the line to type so that it can.
     """
 
     path: str
     kind: Kind
     size: int
     modules: tuple[Fatbin, ...] = ()
-    kernels: Mapping[str, tuple[Kernel, ...]]
-    host: Binary | None = None
+    kernels: Mapping[str, tuple[BinaryKernel, ...]]
+    host: HostBinary | None = None
     wheel: Wheel | None = None
     members: tuple[BinaryReport, ...] = ()
     damaged: tuple[str, ...] = ()
-    untold: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def all_modules(self) -> tuple[Fatbin, ...]:
@@ -84,40 +104,40 @@ class BinaryReport(report_base.Report):
     @property
     def architectures(self) -> tuple[Architecture, ...]:
         """The device code by architecture, oldest first, linked code before relocatable."""
-        return by_architecture(self.all_modules)
+        groups: dict[tuple[bool, Version, str], list[FatbinEntry]] = {}
+        for module in self.all_modules:
+            for entry in module.entries:
+                key = module.relocatable, capability(entry.arch), entry.arch
+                groups.setdefault(key, []).append(entry)
+        return tuple(_architecture(key[2], key[0], groups[key]) for key in sorted(groups))
 
-    def runs_on(self, gpu: Version, driver: Version | None = None) -> Verdict:
-        """How the device code runs on a GPU; see `runs_on.verdict`."""
-        return runs_on.verdict(self.all_modules, gpu, driver)
+    def runs_on(self, gpu: Version, driver: Version | None = None) -> GpuSupport:
+        """Return how the device code runs on a GPU of a compute capability; see `gpu_support`."""
+        return gpu_support(self.all_modules, gpu, driver)
 
     def __rich__(self) -> RenderableType:
-        return rendering.table(self)
+        parts: list[RenderableType] = [Text.assemble((self.path, "bold"), f": {_summary(self)}")]
+        return Group(*parts, *(Padding(part, (0, 0, 0, 2)) for part in _parts(self)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the report as plain values, with a `version` that changes when their meaning does."""
         return {
+            "version": VERSION,
             "path": self.path,
             "kind": self.kind,
             "size": self.size,
             "architectures": [asdict(architecture) for architecture in self.architectures],
-            "runs_on": {_dotted(gpu): asdict(self.runs_on(gpu)) for gpu in runs_on.GPUS},
-            "kernels": {arch: [_kernel(kernel) for kernel in found] for arch, found in self.kernels.items()},
-            "host": _host(self.host) if self.host else None,
+            "runs_on": {dotted(gpu): asdict(self.runs_on(gpu)) for gpu in GPUS},
+            "kernels": {
+                arch: [{"name": kernel.name, **asdict(kernel)} for kernel in found]
+                for arch, found in self.kernels.items()
+            },
+            "host": _host_json(self.host) if self.host else None,
             "wheel": asdict(self.wheel) if self.wheel else None,
             "members": [member.to_json() for member in self.members],
             "damaged": list(self.damaged),
-            "untold": list(self.untold),
+            "notes": list(self.notes),
         }
-
-
-def by_architecture(modules: Iterable[Fatbin]) -> tuple[Architecture, ...]:
-    """Group modules' entries by architecture."""
-    groups: dict[tuple[bool, Version, str], list[FatbinEntry]] = {}
-    for module in modules:
-        for entry in module.entries:
-            key = module.relocatable, runs_on.capability(entry.arch), entry.arch
-            groups.setdefault(key, []).append(entry)
-    return tuple(_architecture(key[2], key[0], groups[key]) for key in sorted(groups))
 
 
 def _architecture(arch: str, relocatable: bool, entries: list[FatbinEntry]) -> Architecture:
@@ -134,16 +154,9 @@ def _architecture(arch: str, relocatable: bool, entries: list[FatbinEntry]) -> A
     )
 
 
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
-def _kernel(kernel: Kernel) -> dict[str, Any]:
-    return {"name": kernel.name, **asdict(kernel)}
-
-
-def _host(host: Binary) -> dict[str, Any]:
-    """The static symbols are left out: there may be half a million."""
+def _host_json(host: HostBinary) -> dict[str, Any]:
+    """Return plain values without the static symbols: there may be half a million."""
+    floor = floor_of(host)
     return {
         "kind": host.kind,
         "machine": host.machine,
@@ -151,10 +164,111 @@ def _host(host: Binary) -> dict[str, Any]:
         "needed": list(host.needed),
         "search": list(host.search),
         "versions": {library: list(versions) for library, versions in host.versions.items()},
-        "floor": asdict(host.floor) if host.floor else None,
-        "symbols": [_symbol(symbol) for symbol in host.symbols],
+        "floor": asdict(floor) if floor else None,
+        "symbols": [
+            {"letter": one.letter, "symbol": one.symbol, "name": one.name, "version": one.version}
+            for one in host.symbols
+        ],
     }
 
 
-def _symbol(symbol: Symbol) -> dict[str, str]:
-    return {"letter": symbol.letter, "symbol": symbol.symbol, "name": symbol.name, "version": symbol.version}
+def _summary(report: BinaryReport) -> str:
+    host = report.host
+    kind = f"{host.kind} for {host.machine}" if host else _FILES[report.kind]
+    return f"{kind}, {_bytes(report.size)}" + ("" if report.architectures else ", no device code")
+
+
+def _parts(report: BinaryReport) -> Iterator[RenderableType]:
+    if report.architectures and len(report.members) != 1:  # a lone member shows them itself
+        code = _grid()
+        for architecture in report.architectures:
+            code.add_row(*_architecture_cells(architecture))
+        yield code
+        yield _gpus(report)
+    rows = [*_host_rows(report.host)] if report.host else []
+    rows += [*_wheel_rows(report.wheel)] if report.wheel else []
+    if rows:
+        yield _labelled(rows)
+    for problem in report.wheel.problems if report.wheel else ():
+        yield Text(problem, style="red")
+    yield from _kernel_lists(report)
+    yield from (Text(line, style="red") for line in report.damaged)
+    yield from (Text(line, style="yellow") for line in report.notes)
+    yield from (member.__rich__() for member in report.members)
+
+
+def _grid() -> Table:
+    return Table.grid(padding=(0, 2, 0, 0))
+
+
+def _labelled(rows: Iterable[tuple[str, str]]) -> RenderableType:
+    grid = _grid()
+    grid.add_column(min_width=_LABEL)
+    grid.add_column(overflow="fold")
+    for label, words in rows:
+        grid.add_row(Text(label), Text(words))
+    return grid
+
+
+def _architecture_cells(architecture: Architecture) -> Iterator[str]:
+    yield architecture.arch
+    yield architecture.holds + (", to be linked" if architecture.relocatable else "")
+    modules = max(architecture.sass, architecture.ptx, *architecture.others.values(), 0)
+    yield f"{modules} module{'' if modules == 1 else 's'}"
+    unpacked = f", {_bytes(architecture.unpacked_bytes)} unpacked"
+    stored = _bytes(architecture.stored_bytes)
+    yield stored + (unpacked if architecture.unpacked_bytes > architecture.stored_bytes else "")
+    version = architecture.ptx_version
+    yield f"PTX {dotted(version)}: drivers since CUDA {dotted(ptx_since(version))}" if version else ""
+
+
+def _gpus(report: BinaryReport) -> RenderableType:
+    by_gpu = {gpu: report.runs_on(gpu) for gpu in GPUS}
+    rows = []
+    for how, words in _WORDS.items():
+        named = [
+            f"{dotted(gpu)} ({GPUS[gpu]}{_share(found.none, found.native + found.jit)})"
+            for gpu, found in by_gpu.items()
+            if found.how == how
+        ]
+        rows += [(words, ", ".join(named))] if named else []
+    return _labelled(rows)
+
+
+def _share(none: int, run: int) -> str:
+    return f"; {run} of {run + none} modules" if none and run else ""
+
+
+def _host_rows(host: HostBinary) -> Iterator[tuple[str, str]]:
+    if host.needed:
+        yield "libraries", ", ".join(host.needed)
+    if host.search:
+        yield "search path", ", ".join(host.search)
+    floor = floor_of(host)
+    if floor:
+        named = (("glibc", floor.glibc), ("libstdc++ with GLIBCXX", floor.libstdcxx))
+        versions = [f"{library} {version}" for library, version in named if version]
+        yield "system", ", ".join([*versions, floor.tag or "no manylinux"])
+    yield "symbols", f"{len(host.defined)} defined, {len(host.undefined)} needed"
+
+
+def _wheel_rows(wheel: Wheel) -> Iterator[tuple[str, str]]:
+    yield "tags", ", ".join(wheel.tags) or "none"
+    if wheel.lowest:
+        yield "lowest tag", wheel.lowest
+
+
+def _kernel_lists(report: BinaryReport) -> Iterator[RenderableType]:
+    for arch, kernels in report.kernels.items():
+        grid = _grid()
+        grid.add_row(f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} for {arch}")
+        for kernel in kernels:
+            grid.add_row(Text(f"  {kernel.name}", overflow="fold"), kernel.resources)
+        yield grid
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"

@@ -1,15 +1,13 @@
-"""Which GPUs run a binary's code: natively, by the driver's compiler (JIT), or not."""
+"""The GPUs that run a binary's code: natively, by the driver's compiler (JIT), or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from dotcu.compile.target import Version
 from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry
-
-How: TypeAlias = Literal["native", "jit", "no"]
 
 # By family-specific target, the capabilities that it runs on.
 # Source: CUDA Programming Guide 13.4, "Feature Set Compiler Targets", table "Family-Specific Compatibility".
@@ -54,14 +52,6 @@ PTX_SINCE: dict[Version, Version] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """On which GPUs code of one kind runs; in words too."""
-
-    fits: Callable[[Version, Version], bool]
-    text: str
-
-
 def _same(code: Version, gpu: Version) -> bool:
     return code == gpu
 
@@ -79,33 +69,35 @@ def _not_before(code: Version, gpu: Version) -> bool:
     return code <= gpu
 
 
-# By kind of code and suffix of its architecture.
+# By kind of code and suffix of its architecture: the GPUs that it runs on, as a test and in words.
 # Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility"; CUDA Programming Guide,
 # "Feature Set Compiler Targets"; nvcc's documentation, `ptxas --gpu-name`.
-RULES: dict[tuple[str, str], Rule] = {
-    ("elf", ""): Rule(fits=_same_major, text="GPUs of its major and no lower minor version, Tegra apart"),
-    ("elf", "f"): Rule(fits=_family, text="GPUs of its family"),
-    ("elf", "a"): Rule(fits=_same, text="that GPU alone"),
-    ("ptx", ""): Rule(fits=_not_before, text="that GPU and all later ones"),
-    ("ptx", "f"): Rule(fits=_family, text="GPUs of its family"),
-    ("ptx", "a"): Rule(fits=_same, text="that GPU alone"),
+RULES: Mapping[tuple[str, str], tuple[Callable[[Version, Version], bool], str]] = {
+    ("elf", ""): (_same_major, "GPUs of its major and no lower minor version, Tegra apart"),
+    ("elf", "f"): (_family, "GPUs of its family"),
+    ("elf", "a"): (_same, "that GPU alone"),
+    ("ptx", ""): (_not_before, "that GPU and all later ones"),
+    ("ptx", "f"): (_family, "GPUs of its family"),
+    ("ptx", "a"): (_same, "that GPU alone"),
 }
+_KINDS = {"elf": "machine code", "ptx": "PTX"}
+_MOST_REASONS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """How a binary's modules run on a GPU.
+class GpuSupport:
+    """A binary's modules by the way they run on a GPU.
 
     Attributes:
         how: "native" where most of the modules that run have machine code for it, "jit" where the driver
             compiles most of them, "no" where none runs.
         native: How many modules have machine code for it; jit: only PTX; none: neither. Whether such a module
-            is meant for other GPUs or lacks something, nobody can tell from outside.
+            is meant for other GPUs or lacks something cannot be known from outside.
         driver: The CUDA version that the driver must have for the PTX, None where none is compiled.
         why: The counts, and what there is in the modules that do not run, in a sentence.
     """
 
-    how: How
+    how: Literal["native", "jit", "no"]
     native: int
     jit: int
     none: int
@@ -113,19 +105,20 @@ class Verdict:
     why: str
 
 
-def verdict(modules: Iterable[Fatbin], gpu: Version, driver: Version | None = None) -> Verdict:
-    """Say how modules run on a GPU.
+def gpu_support(modules: Iterable[Fatbin], gpu: Version, driver: Version | None = None) -> GpuSupport:
+    """Return how modules run on a GPU.
 
     Args:
-        gpu: Its compute capability: (9, 0).
+        modules: The device code of a binary.
+        gpu: The compute capability of the GPU: (9, 0).
         driver: The CUDA version of its driver; None: one that reads all PTX.
     """
-    loaded = loadable(modules)
+    loaded = _loadable(modules)
     chosen = [choose(module.entries, gpu, driver) for module in loaded]
     native = sum(entry is not None and entry.kind == "elf" for entry in chosen)
     compiled = [entry for entry in chosen if entry is not None and entry.kind == "ptx"]
     left = [module for module, entry in zip(loaded, chosen, strict=True) if entry is None]
-    return Verdict(
+    return GpuSupport(
         how="no" if len(left) == len(chosen) else "native" if native >= len(compiled) else "jit",
         native=native,
         jit=len(compiled),
@@ -135,64 +128,70 @@ def verdict(modules: Iterable[Fatbin], gpu: Version, driver: Version | None = No
     )
 
 
-def loadable(modules: Iterable[Fatbin]) -> tuple[Fatbin, ...]:
-    """The modules that a program loads: linked ones where there are any, empty ones never."""
+def _loadable(modules: Iterable[Fatbin]) -> tuple[Fatbin, ...]:
+    """Return the modules that a program loads: linked ones where there are any, empty ones never."""
     filled = [module for module in modules if module.entries]
     return tuple([module for module in filled if not module.relocatable] or filled)
 
 
 def choose(entries: Iterable[FatbinEntry], gpu: Version, driver: Version | None = None) -> FatbinEntry | None:
-    """The entry that the driver takes: machine code before PTX, the nearest architecture; None: none fits."""
-    fitting = [entry for entry in entries if not refusal(entry, gpu, driver)]
+    """Return the entry that the driver loads: machine code before PTX, the nearest architecture.
+
+    Args:
+        entries: Of one module.
+        gpu: The compute capability of the GPU.
+        driver: The CUDA version of its driver; None: one that reads all PTX.
+    """
+    fitting = [entry for entry in entries if not _mismatch(entry, gpu, driver)]
     return max(fitting, key=lambda e: (e.kind == "elf", capability(e.arch), e.arch), default=None)
 
 
-def refusal(entry: FatbinEntry, gpu: Version, driver: Version | None = None) -> str:
-    """Why an entry does not run on a GPU, "" where it does."""
+def _mismatch(entry: FatbinEntry, gpu: Version, driver: Version | None = None) -> str:
+    """Return why an entry does not run on a GPU, "" where it does."""
     rule = RULES.get((entry.kind, entry.arch.lstrip("sm_0123456789")))
     if rule is None:
         return f"{entry.kind} for {entry.arch} is not loaded by itself"
+    fits, text = rule
     what = f"{_KINDS[entry.kind]} for {entry.arch}"
-    if not rule.fits(capability(entry.arch), gpu):
-        return f"{what} runs on {rule.text}"
+    if not fits(capability(entry.arch), gpu):
+        return f"{what} runs on {text}"
     since = ptx_since(entry.version)
     if entry.kind == "ptx" and driver is not None and since > driver:
-        return (
-            f"{what} is of version {_dotted(entry.version)}, which drivers read since CUDA {_dotted(since)}"
-        )
+        return f"{what} is of version {dotted(entry.version)}, which drivers read since CUDA {dotted(since)}"
     return ""
 
 
 def ptx_since(version: Version) -> Version:
-    """The CUDA version since which drivers read a version of PTX; of one newer than the table, a guess."""
+    """Return the CUDA version since which drivers read a version of PTX; beyond the table, a guess."""
     return PTX_SINCE.get(version, (version[0] + 4, version[1]))
 
 
 def capability(arch: str) -> Version:
-    """(9, 0) of `sm_90a`."""
+    """Return (9, 0) for `sm_90a`."""
     major, minor = divmod(int(arch.strip("sm_af")), 10)
     return major, minor
 
 
-_KINDS = {"elf": "machine code", "ptx": "PTX"}
-_TOLD_IN_FULL = 2
+def dotted(version: Version) -> str:
+    """Return "9.0" for (9, 0)."""
+    return f"{version[0]}.{version[1]}"
 
 
 def _why(native: int, jit: int, left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
     total = native + jit + len(left)
     if total == 0:
         return "There is no device code in it."
-    on = f"compute capability {_dotted(gpu)}" + (f" and a driver of CUDA {_dotted(driver)}" if driver else "")
+    on = f"compute capability {dotted(gpu)}" + (f" and a driver of CUDA {dotted(driver)}" if driver else "")
     kinds = (("machine code", native), ("PTX alone", jit), ("nothing that fits", len(left)))
     counts = ", ".join(f"{count} of {total} modules have {what}" for what, count in kinds if count)
-    return f"For {on}: {counts}{_left(left, gpu, driver)}."
+    return f"For {on}: {counts}{_reasons(left, gpu, driver)}."
 
 
-def _left(left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
-    """Why modules do not run: each reason where they are few, else what there is."""
+def _reasons(left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
+    """Return why modules do not run: each reason where they are few, else what there is."""
     entries = [entry for module in left for entry in module.entries]
-    reasons = dict.fromkeys(refusal(entry, gpu, driver) for entry in entries)
-    if len(reasons) <= _TOLD_IN_FULL:
+    reasons = dict.fromkeys(_mismatch(entry, gpu, driver) for entry in entries)
+    if len(reasons) <= _MOST_REASONS:
         return ": " + "; ".join(reasons) if reasons else ""
     by_kind: dict[str, set[str]] = {}
     for entry in entries:
@@ -201,7 +200,3 @@ def _left(left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
         f"{kind} for {', '.join(sorted(archs, key=lambda arch: (capability(arch), arch)))}"
         for kind, archs in by_kind.items()
     )
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -1,7 +1,8 @@
-"""A wheel: its tags, the binaries in it, and whether the one keep what the other promise."""
+"""A wheel: its tags, the binaries and prebuilt kernels in it, and where the two disagree."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shutil
 import tempfile
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
 
-from dotcu.errors import UsageError
-from dotcu.inspection.binaries.brought import brought
-from dotcu.inspection.binaries.elf import Binary
-from dotcu.inspection.binaries.manylinux import glibc_minor_of
+from dotcu.compile import prebuilt
+from dotcu.elf import HostBinary
+from dotcu.errors import PrebuiltCodeError, UsageError
+from dotcu.inspection.binaries.manylinux import floor_of, glibc_minor_of
 
 _BINARY_HEADS = (b"\x7fELF", bytes.fromhex("50ed55ba"))
 _PTX_SUFFIX = ".ptx"
@@ -27,13 +28,13 @@ _EXTENSION = re.compile(r"\.cpython-(\d+)-")
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel:
-    """What a wheel says of itself.
+    """The name and the tags of a wheel.
 
     Attributes:
         tags: Each on its own: `py3-none-manylinux_2_28_x86_64`.
-        lowest: The lowest manylinux tag that all of its binaries keep to; "" where there are none, or one
-            keeps to no such tag.
-        problems: Where what is in it does not keep to the tags, a sentence each.
+        lowest: The lowest manylinux tag that fits all of its binaries; "" where there are none, or one fits
+            no such tag.
+        problems: Where its contents contradict the tags, a sentence each.
     """
 
     name: str
@@ -45,21 +46,21 @@ class Wheel:
 
 @contextmanager
 def archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A wheel's archive, open.
+    """Open a wheel's archive.
 
     Raises:
         UsageError: It is damaged or cut short.
     """
-    with _unharmed(path):
+    with _reporting_damage(path):
         opened = zipfile.ZipFile(path)
     with opened:
         yield opened
 
 
 def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
-    """The binaries in a wheel, by name: each is on disk until the next one is asked for, and no longer.
+    """Yield the binaries in a wheel by name; each is on disk only until the next one is requested.
 
-    Of a member that is damaged, and so may be one, the error that says how.
+    A damaged member, which may be a binary, is its error.
     """
     for info in wheel.infolist():
         with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
@@ -71,7 +72,7 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
                 continue
             if wanted:
                 yield info.filename, path
-    for name, code in brought(wheel):
+    for name, code in _prebuilt(wheel):
         with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
             path = Path(folder) / "code"
             if isinstance(code, bytes):
@@ -81,7 +82,7 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
 
 def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
     """Write a member to a file, unless it is no binary."""
-    with _unharmed(f"{info.filename} in {wheel.filename}"):
+    with _reporting_damage(f"{info.filename} in {wheel.filename}"):
         if not _is_binary(wheel, info):
             return False
         with wheel.open(info) as packed, path.open("wb") as out:
@@ -90,8 +91,8 @@ def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
 
 
 @contextmanager
-def _unharmed(path: object) -> Iterator[None]:
-    """Tell what zipfile cannot make sense of as damage; it fails in many ways."""
+def _reporting_damage(path: object) -> Iterator[None]:
+    """Turn the many errors that zipfile raises for a damaged file into one."""
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, IndexError, OSError) as error:
@@ -108,11 +109,47 @@ def _is_binary(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> bool:
         return packed.read(4) in _BINARY_HEADS
 
 
-def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, Binary]) -> Wheel:
-    """Read a wheel's tags, and hold what is in it against them.
+def _prebuilt(wheel: zipfile.ZipFile) -> Iterator[tuple[str, bytes | UsageError]]:
+    """Yield the machine code or PTX that `dotcu build` packed, named by kernels and target.
+
+    The simulator's PTX is left out. A damaged folder of prebuilt kernels is its error.
+    """
+    for name in wheel.namelist():
+        folder, file = posixpath.split(name)
+        if file == prebuilt.INDEX and posixpath.basename(folder) == prebuilt.FOLDER:
+            try:
+                yield from _of_folder(wheel, folder)
+            except (PrebuiltCodeError, KeyError) as error:
+                yield name, UsageError(f"{name} and the files beside it cannot be read: {error}")
+
+
+def _of_folder(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]]:
+    described = prebuilt.parse_manifest(
+        wheel.read(f"{folder}/{prebuilt.INDEX}"), Path(folder) / prebuilt.INDEX
+    )
+    packs = {
+        name: prebuilt.decompress_records(wheel.read(f"{folder}/{name}"), Path(folder) / name, described)
+        for name in described.packs
+    }
+    for loads in described.sources.values():
+        for built in (built for load in loads for built in load.kernels):
+            for variant in built.variants:
+                if not variant.simulated:
+                    pack, start, length = described.positions[variant.record]
+                    record = prebuilt.PrebuiltCode.from_bytes(packs[pack][start : start + length])
+                    kind, code = (
+                        ("ptx", record.ptx.encode()) if record.cubin is None else ("cubin", record.cubin)
+                    )
+                    yield f"{folder}/{', '.join(built.names)}.{variant.target}.{kind}", code
+
+
+def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, HostBinary]) -> Wheel:
+    """Read a wheel's tags, and compare its contents with them.
 
     Args:
-        binaries: By name, the host's binaries in it.
+        wheel: Its archive.
+        path: The file, whose name has tags too.
+        binaries: The host's binaries in it, by name.
     """
     name, version, named = _of_name(path)
     inside = _of_metadata(wheel)
@@ -120,13 +157,13 @@ def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, Binary
         name=name,
         version=version,
         tags=inside or named,
-        lowest=_lowest([binary.floor.tag for binary in binaries.values() if binary.floor]),
+        lowest=_lowest([floor.tag for floor in map(floor_of, binaries.values()) if floor]),
         problems=(*_between(named, inside), *_problems(inside or named, binaries)),
     )
 
 
 def _of_name(path: Path) -> tuple[str, str, tuple[str, ...]]:
-    """Name, version and tags by the file's name. Source: PyPA, "Binary distribution format"."""
+    """Return name, version and tags by the file's name. Source: PyPA, "Binary distribution format"."""
     parts = path.name.removesuffix(".whl").split("-")
     if len(parts) not in (5, 6):
         return path.name.removesuffix(".whl"), "", ()
@@ -138,7 +175,7 @@ def _of_name(path: Path) -> tuple[str, str, tuple[str, ...]]:
 def _of_metadata(wheel: zipfile.ZipFile) -> tuple[str, ...]:
     for name in wheel.namelist():
         if re.fullmatch(r"[^/]+\.dist-info/WHEEL", name):
-            with _unharmed(wheel.filename):
+            with _reporting_damage(wheel.filename):
                 text = wheel.read(name).decode("utf-8", "replace")
             message = Parser().parsestr(text)
             return tuple(sorted(message.get_all("Tag") or ()))
@@ -146,7 +183,7 @@ def _of_metadata(wheel: zipfile.ZipFile) -> tuple[str, ...]:
 
 
 def _lowest(tags: Sequence[str]) -> str:
-    """The newest of the tags that binaries need."""
+    """Return the newest of the tags that binaries need."""
     minors = {tag: glibc_minor_of(tag) for tag in tags}
     known = {tag: minor for tag, minor in minors.items() if minor is not None}
     return max(known, key=lambda tag: known[tag]) if known and len(known) == len(minors) else ""
@@ -159,8 +196,8 @@ def _between(named: Iterable[str], inside: Iterable[str]) -> Iterator[str]:
         yield f"The name has the tags {', '.join(named)}, and its WHEEL file {', '.join(inside)}."
 
 
-def _problems(tags: Iterable[str], binaries: Mapping[str, Binary]) -> Iterator[str]:
-    """The problems of the binaries; those with the same one together."""
+def _problems(tags: Iterable[str], binaries: Mapping[str, HostBinary]) -> Iterator[str]:
+    """Yield the problems of the binaries; those with the same one together."""
     platforms = {tag.rpartition("-")[2] for tag in tags}
     pythons = {tag.partition("-")[0] for tag in tags}
     names: dict[str, list[str]] = {}
@@ -171,14 +208,14 @@ def _problems(tags: Iterable[str], binaries: Mapping[str, Binary]) -> Iterator[s
         yield f"{first}{f' and {len(others)} more' if others else ''}: {problem}."
 
 
-def _of_platform(binary: Binary, platforms: set[str]) -> Iterator[str]:
+def _of_platform(binary: HostBinary, platforms: set[str]) -> Iterator[str]:
     if "any" in platforms:
         yield f"code for {binary.machine} in a wheel whose tag says that it is for any platform"
     machines = {match[1] for match in map(_LINUX_MACHINE.fullmatch, platforms) if match}
     if machines and binary.machine not in machines:
         yield f"code for {binary.machine} in a wheel whose tags are for {', '.join(sorted(machines))}"
     promised = [minor for minor in map(glibc_minor_of, platforms) if minor is not None]
-    floor = binary.floor
+    floor = floor_of(binary)
     needed = glibc_minor_of(floor.tag) if floor else None
     if floor and promised and needed is not None and needed > min(promised):
         families = (("GLIBC", floor.glibc), ("GLIBCXX", floor.libstdcxx))

@@ -1,1 +1,1 @@
-"""Machine code that dotcu compiles: what it takes, what was emitted, and from which lines."""
+"""Machine code that dotcu compiles: its resources, its instructions, and the source lines they come from."""

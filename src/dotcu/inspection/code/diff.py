@@ -1,4 +1,4 @@
-"""What changed from one kernel to another: resources, opcodes, and the listing itself."""
+"""Differences between two reports: resources, opcodes and listing of the kernels that both have."""
 
 from __future__ import annotations
 
@@ -9,15 +9,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dotcu.inspection.code.inspected import InspectedKernel
-from dotcu.inspection.code.sass import Instruction
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
+from dotcu import report_base
+from dotcu.inspection.code.report import InspectedKernel, InspectReport
+from dotcu.inspection.code.sass import SassInstruction
+
+VERSION = 1
+"""Of the JSON form."""
+
+MOST_OPCODES = 20
+"""How many changed opcodes are listed in words; the JSON form has all."""
+
+_RESOURCES = (
+    "registers", "smem_bytes", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "barriers"
+)  # fmt: skip
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_SAME = "the same, but for addresses and the numbers of registers"
 _REGISTER = re.compile(r"\b(UR|R|UP|P|B|SB)\d+(\.reuse)?\b")
 _LABEL = re.compile(r"`\([^)]*\)|^\.L_x_\d+$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class CountChange:
     """A number before and after. `str()` is `registers: 32 -> 40 (+8)`."""
 
     name: str
@@ -26,7 +42,7 @@ class Change:
 
     @property
     def by(self) -> int:
-        """How much more there is."""
+        """The difference."""
         return self.after - self.before
 
     def __str__(self) -> str:
@@ -34,11 +50,11 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeDiff:
-    """Two kernels, or two versions of one.
+class KernelDiff:
+    """The difference of two kernels, or of two versions of one.
 
     Attributes:
-        before, after: What they are called, each with its architecture.
+        before, after: Their names, each with its architecture.
         resources: Registers, bytes and the like, also those that are equal.
         opcodes: How often each machine instruction stands in the code, where that differs; the most
             different first.
@@ -47,8 +63,8 @@ class CodeDiff:
 
     before: str
     after: str
-    resources: tuple[Change, ...]
-    opcodes: tuple[Change, ...]
+    resources: tuple[CountChange, ...]
+    opcodes: tuple[CountChange, ...]
     lines: tuple[str, ...]
 
     @property
@@ -58,56 +74,121 @@ class CodeDiff:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs but addresses and the numbers of registers."""
+        """True if nothing differs but addresses and the numbers of registers."""
         return not self.lines and not self.opcodes and all(change.by == 0 for change in self.resources)
 
+    @property
+    def numbers(self) -> tuple[CountChange, ...]:
+        """The numbers that differ: resources, then opcodes."""
+        return (*(change for change in self.resources if change.by), *self.opcodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffReport(report_base.Report):
+    """The difference of two reports. `str()` of it is for people.
+
+    Attributes:
+        changes: Of each pair of kernels.
+        before, after: Kernels that the other report has not, as `name arch`.
+    """
+
+    changes: tuple[KernelDiff, ...]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """True if both have the same kernels, and these are the same."""
+        return not self.before and not self.after and all(change.same for change in self.changes)
+
     def to_json(self) -> dict[str, Any]:
-        """The difference as plain values."""
-        return {**asdict(self), "same": self.same}
+        """Return the report as plain values, with a `version` that changes when their meaning does."""
+        return {
+            "version": VERSION,
+            "same": self.same,
+            "changes": [{**asdict(change), "same": change.same} for change in self.changes],
+            "before": list(self.before),
+            "after": list(self.after),
+        }
+
+    def __rich__(self) -> RenderableType:
+        parts = [part for change in self.changes for part in (*_kernel(change), Text())]
+        parts += [Text(f"only before: {name}", style="red") for name in self.before]
+        parts += [Text(f"only after: {name}", style="green") for name in self.after]
+        return Group(*parts) if parts else Text("no kernels to compare")
 
 
-def compare(before: InspectedKernel, after: InspectedKernel) -> CodeDiff:
-    """What changed from one kernel to another."""
-    old, new = _instructions(before), _instructions(after)
-    first, second = (f"{one.code.name} {one.code.arch}" for one in (before, after))
-    texts = list(normalised(old)), list(normalised(new))
-    unified = difflib.unified_diff(*texts, first, second, lineterm="", n=2)
-    return CodeDiff(
-        before=first,
-        after=second,
+def diff(before: InspectReport, after: InspectReport) -> DiffReport:
+    """Compare kernels of the same name and architecture; the only one of each side in any case."""
+    if len(before.kernels) == len(after.kernels) == 1:
+        return DiffReport(changes=(compare(before.kernels[0], after.kernels[0]),))
+    theirs = {_name(one): one for one in after.kernels}
+    ours = {_name(one): one for one in before.kernels}
+    return DiffReport(
+        changes=tuple(compare(one, theirs[name]) for name, one in ours.items() if name in theirs),
+        before=tuple(name for name in ours if name not in theirs),
+        after=tuple(name for name in theirs if name not in ours),
+    )
+
+
+def compare(before: InspectedKernel, after: InspectedKernel) -> KernelDiff:
+    """Return the difference of one kernel to another."""
+    old, new = before.instructions, after.instructions
+    unified = difflib.unified_diff(
+        list(normalised(old)), list(normalised(new)), _name(before), _name(after), lineterm="", n=2
+    )
+    return KernelDiff(
+        before=_name(before),
+        after=_name(after),
         resources=tuple(_resources(before, after)),
         opcodes=_opcodes(old, new),
         lines=tuple(unified),
     )
 
 
-def _instructions(one: InspectedKernel) -> Sequence[Instruction]:
-    return one.function.instructions if one.function is not None else ()
+def _name(one: InspectedKernel) -> str:
+    """Return a kernel's name with its architecture: `scale<float> sm_90`."""
+    return f"{one.code.name} {one.code.arch}"
 
 
-def _resources(before: InspectedKernel, after: InspectedKernel) -> Iterator[Change]:
+def _resources(before: InspectedKernel, after: InspectedKernel) -> Iterator[CountChange]:
     old, new = before.code.resources, after.code.resources
     if old is not None and new is not None:
-        for name in ("registers", "smem_bytes", "stack_bytes", "spill_store_bytes", "spill_load_bytes",
-                     "barriers"):  # fmt: skip
-            yield Change(name=name, before=getattr(old, name), after=getattr(new, name))
+        for name in _RESOURCES:
+            yield CountChange(name=name, before=getattr(old, name), after=getattr(new, name))
     if before.function is not None and after.function is not None:
-        sizes = len(before.function.instructions), len(after.function.instructions)
-        yield Change(name="instructions", before=sizes[0], after=sizes[1])
+        sizes = len(before.instructions), len(after.instructions)
+        yield CountChange(name="instructions", before=sizes[0], after=sizes[1])
 
 
-def _opcodes(old: Sequence[Instruction], new: Sequence[Instruction]) -> tuple[Change, ...]:
+def _opcodes(old: Sequence[SassInstruction], new: Sequence[SassInstruction]) -> tuple[CountChange, ...]:
     before, after = (Counter(i.mnemonic for i in some) for some in (old, new))
-    changes = [Change(name=name, before=before[name], after=after[name]) for name in {*before, *after}]
-    return tuple(
-        sorted((change for change in changes if change.by), key=lambda change: (-abs(change.by), change.name))
-    )
+    changes = [CountChange(name=name, before=before[name], after=after[name]) for name in {*before, *after}]
+    changed = (change for change in changes if change.by)
+    return tuple(sorted(changed, key=lambda change: (-abs(change.by), change.name)))
 
 
-def normalised(instructions: Sequence[Instruction]) -> Iterator[str]:
-    """The listing without what changes whenever anything does: addresses, labels, register numbers."""
+def normalised(instructions: Sequence[SassInstruction]) -> Iterator[str]:
+    """Yield the listing without what changes with every edit: addresses, labels, register numbers."""
     for instruction in instructions:
         if instruction.labels:
             yield ".L:"
-        text = _LABEL.sub("`(.L)", _REGISTER.sub(r"\1", instruction.text))
-        yield text
+        yield _LABEL.sub("`(.L)", _REGISTER.sub(r"\1", instruction.text))
+
+
+def _kernel(change: KernelDiff) -> Iterator[RenderableType]:
+    yield Text(change.title, style="bold")
+    if change.same:
+        yield Padding(Text(_SAME, style="dim"), (0, 0, 0, 2))
+        return
+    yield Padding(Text("\n").join(_numbers(change)), (0, 0, 0, 2))
+    for line in change.lines:
+        yield Text(line, style=_STYLES.get(line[:1], ""))
+
+
+def _numbers(change: KernelDiff) -> Iterator[Text]:
+    rest = len(change.opcodes) - MOST_OPCODES
+    for number in change.numbers[: -rest if rest > 0 else None]:
+        yield Text(str(number))
+    if rest > 0:
+        yield Text(f"and {rest} more opcodes", style="dim")

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 
-from dotcu.compile import ObjectCode
-from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code import disassembler
-from dotcu.inspection.code.alone import Part, isolated
-from dotcu.inspection.code.inspected import InspectedKernel
-from dotcu.inspection.code.report import InspectReport
-from dotcu.inspection.code.units import Unit
+from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build
+from dotcu.compile.source.declarations import only_kernels
+from dotcu.errors import EnvironmentFault, SourceError, UsageError
+from dotcu.inspection.code import ptx, sass
+from dotcu.inspection.code.report import InspectedKernel, InspectReport
+
+_OF_MACHINE_CODE = ("sass", "cubin", "resources")
+_NAME = re.compile(r"[\w$]+")
 
 
 def emit(report: InspectReport, what: str) -> bytes:
-    """What is asked for, as a file would hold it.
+    """Return one kind of output, as a file would hold it.
 
     Args:
+        report: The kernels.
         what: One of `KINDS`.
 
     Raises:
-        UsageError: There is no such kind, no kernel, or no machine code to tell it from; or PTX or a cubin is
-            asked for, and there would be several.
+        UsageError: There is no such kind, no kernel, or no machine code for it; or PTX or a cubin is asked
+            for, and there would be several.
         EnvironmentFault: SASS is asked for, and there is no nvdisasm.
     """
     if what not in KINDS:
@@ -49,50 +52,79 @@ def emit(report: InspectReport, what: str) -> bytes:
     return KINDS[what](report)
 
 
-_OF_MACHINE_CODE = ("sass", "cubin", "resources")
-
-
 def _ptx(report: InspectReport) -> bytes:
-    return _alone(report, "PTX").ptx.encode("utf-8", "surrogateescape")
+    return _object_code(report, "PTX").ptx.encode("utf-8", "surrogateescape")
 
 
 def _cubin(report: InspectReport) -> bytes:
-    cubin = _alone(report, "a cubin").cubin
+    cubin = _object_code(report, "a cubin").cubin
     assert cubin is not None  # PTX alone is refused before
     return cubin
 
 
-def _alone(report: InspectReport, what: str) -> ObjectCode:
-    """The kernels that are shown, compiled without the others of their file."""
-    of = {(_whole(one.code.unit), one.code.arch) for one in report.kernels}
+def _object_code(report: InspectReport, what: str) -> ObjectCode:
+    """Compile the kernels of a report without the others of their file.
+
+    Raises:
+        UsageError: They are of several units or architectures.
+        SourceError: They do not compile.
+        EnvironmentFault: There is no compiler, or none that may be used.
+    """
+    of = {(one.code.unit, one.code.arch) for one in report.kernels}
     if len(of) != 1:
-        names = ", ".join(f"{one.code.name} {one.code.arch}" for one in report.kernels)
+        kernels = ", ".join(f"{one.code.name} {one.code.arch}" for one in report.kernels)
         raise UsageError(
             f"{what} is of kernels that are compiled together, for one architecture; {report.target} has "
-            f"{names}.\nName one kernel after a colon, TARGET:NAME, and one architecture: --arch sm_90"
+            f"{kernels}.\nName one kernel after a colon, TARGET:NAME, and one architecture: --arch sm_90"
         )
     ((unit, arch),) = of
     assert unit is not None  # only code that was compiled here is emitted
-    return isolated(unit, arch, [one.code for one in report.kernels])
+    names = tuple(one.code.name for one in report.kernels)
+    source = only_kernels(unit.source, unit.options, names)
+    if len(set(names)) < len(names):  # overloads, which their name does not tell apart
+        return _build(source, unit.options, arch, (), {one.code.symbol for one in report.kernels})
+    try:
+        return _build(source, unit.options, arch, names)
+    except SourceError:  # another kernel is named in what stays, or begins in an #if and ends in another
+        return _build(unit.source, unit.options, arch, names)
 
 
-def _whole(unit: Unit | None) -> Unit | None:
-    return unit.whole if isinstance(unit, Part) else unit
+def _build(
+    source: Source,
+    options: CompileOptions,
+    target: Target,
+    names: Sequence[str],
+    symbols: Collection[str] = (),
+) -> ObjectCode:
+    """Compile some kernels, and others only where these name them.
+
+    A header may declare others, and a macro may make some: the assembler leaves them out.
+    """
+    code = build(source, options=options, target=target, names=names, probed=False)
+    wanted = {*code.lowered.values(), *symbols}
+    others = set(ptx.ptx_module(code.ptx).entries) - wanted
+    text = ptx.only(code.ptx, wanted)
+    if not others or others.intersection(_NAME.findall(text)):
+        return code
+    if target.kind == "sm":
+        entries = f"--ptxas-options=--entry={','.join(sorted(wanted))}"
+        options = replace(options, options=(*options.options, entries))
+        code = build(source, options=options, target=target, names=names, probed=False)
+    return replace(code, ptx=text)
 
 
 def _sass(report: InspectReport) -> bytes:
-    if not any(one.function for one in report.kernels) and not disassembler.available():
-        raise EnvironmentFault(disassembler.missing())
-    return _lines(line for one in report.kernels if one.function for line in listing(one))
+    if not any(one.function for one in report.kernels) and not sass.has_disassembler():
+        raise EnvironmentFault(sass.missing_disassembler())
+    return _lines(line for one in report.kernels if one.function for line in _listing(one))
 
 
-def listing(one: InspectedKernel) -> Iterator[str]:
-    """The machine instructions of a kernel, with the source line before each that comes from another one."""
-    assert one.function is not None
+def _listing(one: InspectedKernel) -> Iterator[str]:
+    """Yield the machine instructions of a kernel, with their source line where it changes."""
     yield f"{one.code.symbol}:  // {one.code.name} {one.code.arch}"
     last = None
-    for instruction in one.function.instructions:
-        if instruction.line is not None and instruction.chain != last:
+    for instruction in one.instructions:
+        if instruction.chain and instruction.chain != last:
             yield f"    // {', inlined at '.join(map(str, instruction.chain))}"
         last = instruction.chain
         yield from (f"{label}:" for label in instruction.labels)
@@ -104,18 +136,12 @@ def _symbols(report: InspectReport) -> bytes:
 
 
 def _resources(report: InspectReport) -> bytes:
-    return _lines(_resource_rows(report))
-
-
-def _resource_rows(report: InspectReport) -> Iterator[str]:
-    head = None
-    for one in report.kernels:
-        if one.code.resources is not None:
-            taken = asdict(one.code.resources)
-            if head is None:
-                head = ("kernel", "arch", *taken)
-                yield "\t".join(head)
-            yield "\t".join([one.code.name, str(one.code.arch), *map(str, taken.values())])
+    rows = [
+        {"kernel": one.code.name, "arch": one.code.arch, **asdict(one.code.resources)}
+        for one in report.kernels
+        if one.code.resources is not None
+    ]
+    return _lines("\t".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows)))
 
 
 def _lines(lines: Iterator[str]) -> bytes:
@@ -129,4 +155,4 @@ KINDS: Mapping[str, Callable[[InspectReport], bytes]] = {
     "symbols": _symbols,
     "resources": _resources,
 }
-"""What can be emitted."""
+"""The kinds of output."""

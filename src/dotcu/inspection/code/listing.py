@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from dotcu.inspection.code import features
-from dotcu.inspection.code.correlate import Correlation, PtxRow, SassRow, SourceRow
-from dotcu.inspection.code.inspected import InspectedKernel
-from dotcu.inspection.code.rendering import short
-from dotcu.inspection.code.sass import Instruction
-from dotcu.simulator import Line
+from dotcu.inspection.code import instruction_kinds as kinds
+from dotcu.inspection.code.locations import LocationChain, SourceLocation, shown_location
+from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.report import InspectedKernel, short
+from dotcu.inspection.code.sass import SassInstruction
 
 _STYLES = {
-    features.MATRIX: "green", features.ASYNC: "green", features.GLOBAL: "cyan", features.SHARED: "blue",
-    features.LOCAL: "bold red", features.GENERIC: "red", features.DOUBLE: "yellow",
-    features.ATOMIC: "magenta", features.BARRIER: "magenta", features.CALL: "red",
+    kinds.MATRIX: "green", kinds.ASYNC: "green", kinds.GLOBAL: "cyan", kinds.SHARED: "blue",
+    kinds.LOCAL: "bold red", kinds.GENERIC: "red", kinds.DOUBLE: "yellow",
+    kinds.ATOMIC: "magenta", kinds.BARRIER: "magenta", kinds.CALL: "red",
 }  # fmt: skip
-Row = TypeVar("Row", PtxRow, SassRow)
 
 _ELSEWHERE = "of no line of this file"
 _GAP = 2
@@ -32,21 +29,21 @@ _WITH_CONTROL = 150  # characters: a narrower terminal shows instructions withou
 
 @dataclass(frozen=True)
 class Panes:
-    """The three panes of a kernel, to print; they share the width that there is, and cut what is longer.
+    """The three panes of a kernel, to print; they share the width of the terminal, and cut longer lines.
 
-    What the compiler tells no line of the kernel's file for comes last.
+    Code without a line of the kernel's file comes last.
     """
 
     kernel: InspectedKernel
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         one = self.kernel
-        yield Text(f"{one.code.name}  {one.code.arch}  {short(one.correlation.file)}", style="bold")
+        yield Text(f"{one.code.name}  {one.code.arch}  {short(one.code.file)}", style="bold")
         yield _grid(one, options.max_width)
 
 
 def _grid(one: InspectedKernel, width: int) -> Table:
-    narrow = ["line", *(["lanes"] if one.counted else [])]
+    narrow = ["line", *(["lanes"] if one.counts else [])]
     wide = ["source", "PTX", *(["SASS"] if one.function else [])]
     rows = list(_rows(one, with_control=width >= _WITH_CONTROL))
     widths = [max([len(name), *(_width(row[i]) for row in rows)]) for i, name in enumerate(narrow + wide)]
@@ -64,17 +61,22 @@ def _grid(one: InspectedKernel, width: int) -> Table:
 
 
 def share(available: int, wanted: Sequence[int]) -> list[int]:
-    """How wide each pane is: as wide as it wants where there is room, else what the others leave."""
-    given = [0] * len(wanted)
+    """Return the width of each pane: as wide as it wants where there is room, else what the others leave.
+
+    Args:
+        available: Characters of all panes together.
+        wanted: Characters of each.
+    """
+    widths = [0] * len(wanted)
     left, open_ones = available, list(range(len(wanted)))
     while open_ones:
         each = max(_LEAST, left // len(open_ones))
         content = [i for i in open_ones if wanted[i] <= each]
         for i in content or open_ones:
-            given[i] = min(wanted[i], each)
-            left -= given[i]
+            widths[i] = min(wanted[i], each)
+            left -= widths[i]
         open_ones = [i for i in open_ones if i not in (content or open_ones)]
-    return given
+    return widths
 
 
 def _width(cell: Text) -> int:
@@ -88,55 +90,64 @@ def _cut(cell: Text, width: int) -> Text:
     return Text("\n").join(lines)
 
 
-def _rows(one: InspectedKernel, *, with_control: bool) -> Iterator[list[Text]]:
-    """The cells of each source line: its number, its counts where there are any, source, PTX, SASS."""
-    found = one.correlation
-    ptx = _by_line(row for row in found.ptx if _says_something(row.text))
-    sass = _by_line(found.sass)
-    for line in [*_shown(found), None]:
-        number = line.number if line is not None else 0
-        if line is None and number not in ptx and number not in sass:
-            continue
-        machine = [text for row in sass.get(number, ()) for text in _machine(row.instruction, with_control)]
-        yield [
-            Text(str(number) if number else "", style="dim"),
-            *([_lanes(line.counts if line else None)] if one.counted else []),
-            Text(line.text.rstrip()) if line else Text(_ELSEWHERE, style="dim italic"),
-            Text("\n").join(Text(_flat(row.text), style="dim") for row in ptx.get(number, ())),
-            *([Text("\n").join(machine)] if one.function else []),
-        ]
+def ptx_by_line(lines: Sequence[PtxLine], file: str) -> dict[int, list[PtxLine]]:
+    """Return the lines of PTX by source line, 0 for those of none; a label belongs to what follows it.
+
+    Args:
+        lines: A kernel's PTX.
+        file: Its own file: the code of a header's function stands beside the line that calls it.
+    """
+    following: LocationChain = ()
+    found: dict[int, list[PtxLine]] = {}
+    for line in reversed(lines):
+        following = line.chain if line.statements else following
+        chain = following if line.text.rstrip().endswith(":") else line.chain
+        found.setdefault(_line(chain, file), []).append(line)
+    return {number: some[::-1] for number, some in found.items()}
 
 
-def _by_line(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.source_line, []).append(row)
+def sass_by_line(instructions: Sequence[SassInstruction], file: str) -> dict[int, list[SassInstruction]]:
+    """Return machine instructions by line of the kernel's own file, 0 for those of none."""
+    found: dict[int, list[SassInstruction]] = {}
+    for instruction in instructions:
+        found.setdefault(_line(instruction.chain, file), []).append(instruction)
     return found
 
 
-def _says_something(text: str) -> bool:
-    """A .loc says what stands beside it anyway."""
+def _line(chain: LocationChain, file: str) -> int:
+    at = shown_location(chain, file)
+    return at.line if at is not None and at.file == file else 0
+
+
+def _rows(one: InspectedKernel, *, with_control: bool) -> Iterator[list[Text]]:
+    """Yield the cells of each source line: its number, its counts if there are any, source, PTX, SASS."""
+    file = one.code.file
+    ptx, sass = ptx_by_line(one.code.ptx, file), sass_by_line(one.instructions, file)
+    text = one.code.texts.get(file, "").splitlines()
+    with_code = [number for number in {*ptx, *sass} if 0 < number <= len(text)]
+    numbers = range(min(with_code, default=1), max(with_code, default=0) + 1)
+    for number in [*numbers, 0]:
+        lines = [line.text for line in ptx.get(number, ()) if _is_shown(line.text)]
+        machine = [part for i in sass.get(number, ()) for part in _instruction(i, with_control)]
+        if number or lines or machine:
+            counts = one.counts.lines.get(SourceLocation(file, number)) if one.counts else None
+            lanes = Text(f"{counts.lane_instructions:,}" if counts is not None else "", style="yellow")
+            yield [
+                Text(str(number) if number else "", style="dim"),
+                *([lanes] if one.counts else []),
+                Text(text[number - 1].rstrip()) if number else Text(_ELSEWHERE, style="dim italic"),
+                Text("\n").join(Text(" ".join(line.split()), style="dim") for line in lines),
+                *([Text("\n").join(machine)] if one.function else []),
+            ]
+
+
+def _is_shown(text: str) -> bool:
+    """Return whether to show a line of PTX: a .loc only repeats the line that stands beside it."""
     words = text.strip()
     return bool(words) and not words.startswith(("//", ".loc"))
 
 
-def _shown(found: Correlation) -> list[SourceRow]:
-    """From the first source line that has code to the last."""
-    with_code = [row.number for row in found.source if row.ptx or row.sass]
-    if not with_code:
-        return []
-    return [row for row in found.source if with_code[0] <= row.number <= with_code[-1]]
-
-
-def _lanes(counts: Line | None) -> Text:
-    return Text(f"{counts.lane_instructions:,}" if counts is not None else "", style="yellow")
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _machine(instruction: Instruction, with_control: bool) -> Iterator[Text]:
+def _instruction(instruction: SassInstruction, with_control: bool) -> Iterator[Text]:
     for label in instruction.labels:
         yield Text(f"{label}:", style="dim")
     control = f"{instruction.control}  " if instruction.control and with_control else ""
@@ -145,9 +156,7 @@ def _machine(instruction: Instruction, with_control: bool) -> Iterator[Text]:
     )
 
 
-def style_of(instruction: Instruction) -> str:
-    """The colour of an instruction: that of its kind."""
-    for feature in features.SASS:
-        if feature.opcode.fullmatch(instruction.opcode):
-            return _STYLES.get(feature.group, "")
-    return ""
+def style_of(instruction: SassInstruction) -> str:
+    """Return the colour of an instruction: that of its kind."""
+    kind = kinds.kind_of(instruction)
+    return _STYLES.get(kind.group, "") if kind else ""

@@ -1,28 +1,27 @@
-"""How many blocks of a kernel a multiprocessor holds, what limits them, and what one more would need.
+"""Occupancy: the blocks of a kernel that fit a multiprocessor, what limits them, what would let more in.
 
-Arithmetic on what the assembler reports; no GPU is asked, and none is meant but its compute capability.
+Arithmetic on the assembler's figures; no GPU is asked, only its compute capability matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from dotcu.inspection.code.units import KernelCode, Shape
-from dotcu.kernel.occupancy import LIMITS, MAX_THREADS_PER_BLOCK, WARP, ArchLimits, Occupancy, occupancy
+from dotcu.inspection.code.build import KernelCode, LaunchShape
+from dotcu.kernel.config import LIMITS, MAX_THREADS_PER_BLOCK, WARP, ArchLimits, Occupancy, occupancy
 
 DEFAULT_THREADS = 256
-"""The block that occupancy is told for where no launch is known, and no launch bound."""
+"""The block that is assumed where no launch is known, and no launch bound."""
 
 SEEN, BOUND, ASSUMED = "launched by a sample", "its launch bound", "assumed: no launch is known"
-
 
 _BOUNDS = "launch bounds"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """The smallest change of one resource alone that lets a multiprocessor hold more warps.
+class OccupancyStep:
+    """The smallest change of one resource alone that lets more warps into a multiprocessor.
 
     Attributes:
         resource: "registers" per thread, "shared memory" in bytes per block, or "threads" per block.
@@ -40,39 +39,40 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """What a multiprocessor holds of a kernel, launched in one way.
+class KernelOccupancy:
+    """The blocks of a kernel, launched in one way, that fit a multiprocessor.
 
     Attributes:
         why: Where the shape comes from.
         limits: Blocks by each limit.
-        blocks: How many it holds; 0 where no launch can have this shape.
+        blocks: How many fit; 0 where no launch can have this shape.
         limiters: Every resource that allows no more than that.
         warps: Of those blocks.
-        most_warps: That a multiprocessor has room for.
-        steps: What would let more warps in, where one change alone is enough.
+        most_warps: That fit a multiprocessor.
+        steps: Changes that would let more warps in, where one change alone is enough.
     """
 
-    shape: Shape
+    shape: LaunchShape
     why: str
-    limits: dict[str, int]
+    limits: Mapping[str, int]
     blocks: int
     limiters: tuple[str, ...]
     warps: int
     most_warps: int
-    steps: tuple[Step, ...] = ()
+    steps: tuple[OccupancyStep, ...] = ()
 
     @property
     def share(self) -> float:
-        """Warps that it holds over those that it has room for: the theoretical occupancy."""
+        """Warps over the most that fit: the theoretical occupancy."""
         return self.warps / self.most_warps
 
 
-def held(code: KernelCode, asked: Shape | None = None) -> tuple[Held, ...]:
-    """What a multiprocessor holds of a kernel, for each shape that is known of it.
+def kernel_occupancy(code: KernelCode, asked: LaunchShape | None = None) -> tuple[KernelOccupancy, ...]:
+    """Return the occupancy of a kernel, for each of its known launches.
 
     Args:
-        asked: The shape to tell for, in place of those.
+        code: The compiled kernel.
+        asked: The launch to compute it for instead.
 
     Returns:
         Nothing where there is PTX alone, or where the compute capability is not in the table.
@@ -80,106 +80,88 @@ def held(code: KernelCode, asked: Shape | None = None) -> tuple[Held, ...]:
     arch = LIMITS.get((code.arch.major, code.arch.minor))
     if arch is None or code.resources is None:
         return ()
-    return tuple(_held(code, arch, shape, why) for shape, why in _shapes(code, asked))
+    return tuple(_one(code, arch, shape, why) for shape, why in _shapes(code, asked))
 
 
-def _shapes(code: KernelCode, asked: Shape | None) -> Iterable[tuple[Shape, str]]:
+def _shapes(code: KernelCode, asked: LaunchShape | None) -> Iterable[tuple[LaunchShape, str]]:
     if asked is not None:
         return [(asked, "asked for")]
     if code.shapes:
         return [(shape, SEEN) for shape in sorted(code.shapes)]
     bound, _ = code.launch_bounds
     if bound:
-        return [(Shape(block=(bound, 1, 1)), BOUND)]
-    return [(Shape(block=(DEFAULT_THREADS, 1, 1)), ASSUMED)]
+        return [(LaunchShape(block=(bound, 1, 1)), BOUND)]
+    return [(LaunchShape(block=(DEFAULT_THREADS, 1, 1)), ASSUMED)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Taken:
-    """What one block takes."""
-
-    threads: int
-    registers: int
-    static_smem_bytes: int
-    smem_bytes: int
-
-    def on(self, arch: ArchLimits) -> Occupancy:
-        return occupancy(
-            arch,
-            threads=self.threads,
-            registers=self.registers,
-            static_smem_bytes=self.static_smem_bytes,
-            smem_bytes=self.smem_bytes,
-        )
-
-
-def _held(code: KernelCode, arch: ArchLimits, shape: Shape, why: str) -> Held:
+def _one(code: KernelCode, arch: ArchLimits, shape: LaunchShape, why: str) -> KernelOccupancy:
     assert code.resources is not None
-    taken = _Taken(
-        threads=min(shape.threads, MAX_THREADS_PER_BLOCK),
-        registers=code.resources.registers,
-        static_smem_bytes=code.resources.smem_bytes,
-        smem_bytes=shape.smem_bytes,
-    )
-    found, (bound, only) = taken.on(arch), code.launch_bounds
-    limits, blocks = _limits(found), found.blocks
-    limiters = tuple(name for name, most in limits.items() if most <= blocks)
-    if shape.threads > (bound or MAX_THREADS_PER_BLOCK) or (only and shape.threads != bound):
-        limits, blocks, limiters = {_BOUNDS: 0, **limits}, 0, (_BOUNDS,)
-    return Held(
-        shape=shape,
-        why=why,
-        limits=limits,
-        blocks=blocks,
-        limiters=limiters,
-        warps=blocks * _warps(taken.threads),
-        most_warps=arch.warps,
-        steps=() if limiters == (_BOUNDS,) else tuple(_steps(arch, taken, free_block=not only)),
-    )
-
-
-def _limits(found: Occupancy) -> dict[str, int]:
-    limits = {
+    threads = min(shape.threads, MAX_THREADS_PER_BLOCK)
+    usage = {
+        "registers": code.resources.registers,
+        "shared memory": code.resources.smem_bytes + shape.smem_bytes,
+        "threads": threads,
+    }
+    found, (bound, exact) = _occupancy(arch, usage), code.launch_bounds
+    by_resource = {
         "registers": found.by_registers,
         "shared memory": found.by_smem,
         "threads": found.by_threads,
         "blocks": found.by_blocks,
     }
-    return {name: most for name, most in limits.items() if most is not None}
+    limits, blocks = {name: most for name, most in by_resource.items() if most is not None}, found.blocks
+    limiters = tuple(name for name, most in limits.items() if most <= blocks)
+    allowed = shape.threads == bound if exact else shape.threads <= (bound or MAX_THREADS_PER_BLOCK)
+    if not allowed:
+        limits, blocks, limiters = {_BOUNDS: 0, **limits}, 0, (_BOUNDS,)
+    return KernelOccupancy(
+        shape=shape,
+        why=why,
+        limits=limits,
+        blocks=blocks,
+        limiters=limiters,
+        warps=blocks * _warps(threads),
+        most_warps=arch.warps,
+        steps=tuple(_steps(arch, usage, fixed_block=exact)) if allowed else (),
+    )
+
+
+def _occupancy(arch: ArchLimits, usage: Mapping[str, int]) -> Occupancy:
+    return occupancy(
+        arch,
+        threads=usage["threads"],
+        registers=usage["registers"],
+        static_smem_bytes=usage["shared memory"],
+    )
 
 
 def _warps(threads: int) -> int:
     return -(-threads // WARP)
 
 
-def _steps(arch: ArchLimits, taken: _Taken, *, free_block: bool) -> Iterator[Step]:
-    """For each resource, how much less of it alone would let more warps in."""
-    smem = taken.static_smem_bytes + taken.smem_bytes
-    fewer_threads = range((_warps(taken.threads) - 1) * WARP, 0, -WARP) if free_block else ()
-    tried = {
-        "registers": (taken.registers, range(taken.registers - 1, 0, -1)),
-        "shared memory": (smem, _smaller_smem(arch, smem)),
-        "threads": (taken.threads, fewer_threads),
+def _steps(arch: ArchLimits, usage: Mapping[str, int], *, fixed_block: bool) -> Iterator[OccupancyStep]:
+    """Yield, for each resource, how much less of it alone would let more warps in."""
+    fewer_threads = range((_warps(usage["threads"]) - 1) * WARP, 0, -WARP)
+    tried: Mapping[str, Iterable[int]] = {
+        "registers": range(usage["registers"] - 1, 0, -1),
+        "shared memory": _smaller_smem(arch, usage["shared memory"]),
+        "threads": () if fixed_block else fewer_threads,
     }
-    for resource, (now, smaller) in tried.items():
+    now = _occupancy(arch, usage).blocks * _warps(usage["threads"])
+    for resource, smaller in tried.items():
         for value in smaller:
-            less = _with(taken, resource, value)
-            blocks, warps = less.on(arch).blocks, _warps(less.threads)
-            if blocks * warps > taken.on(arch).blocks * _warps(taken.threads):
-                yield Step(resource=resource, now=now, need=value, blocks=blocks, warps=blocks * warps)
+            less = {**usage, resource: value}
+            blocks = _occupancy(arch, less).blocks
+            warps = blocks * _warps(less["threads"])
+            if warps > now:
+                yield OccupancyStep(
+                    resource=resource, now=usage[resource], need=value, blocks=blocks, warps=warps
+                )
                 break
 
 
 def _smaller_smem(arch: ArchLimits, now: int) -> Iterator[int]:
-    """The amounts of shared memory below one at which the allocation gets a unit smaller."""
+    """Yield the amounts of shared memory below one at which the allocation gets a unit smaller."""
     end = (now + arch.smem_reserved_bytes - 1) // arch.smem_unit * arch.smem_unit
     for allocated in range(end, arch.smem_reserved_bytes - 1, -arch.smem_unit):
         yield allocated - arch.smem_reserved_bytes
-
-
-def _with(taken: _Taken, resource: str, value: int) -> _Taken:
-    if resource == "registers":
-        return replace(taken, registers=value)
-    if resource == "threads":
-        return replace(taken, threads=value)
-    return replace(taken, static_smem_bytes=0, smem_bytes=value)

@@ -1,75 +1,332 @@
-"""What operators launch: their kernels by architecture, and what samples of them execute."""
+"""The kernels that operators launch: found by tracing their samples, and counted in the simulator.
+
+A body runs with its launches skipped, so that nothing is computed; the launches that it would make are
+recorded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import torch
+from torch.overrides import TorchFunctionMode
+
+from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
-from dotcu.inspection.code.assembling import Wanted
-from dotcu.inspection.code.counts import Counts, count
-from dotcu.inspection.code.reached import Reached, reached
-from dotcu.inspection.code.units import Failed, Shape, Unit
-from dotcu.operator import Operator
+from dotcu.errors import DotcuError, SimulationError, SourceError
+from dotcu.inspection.code.build import BuildRequest, CompileUnit, FailedBuild, LaunchShape
+from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.report import SimulatedCounts
+from dotcu.kernel import simulate
+from dotcu.kernel.compiled import CompilationUnit
+from dotcu.kernel.scope import KernelRequest, LaunchPolicy, entering_scope, listening_for_kernels
+from dotcu.operator import Operator, Overload, Sample
+from dotcu.operator.execution import around_bodies
+from dotcu.simulator import Counters
 
-Kernels = Mapping[Unit, Mapping[str, Sequence[Shape]]]
+MOST_ELEMENTS = 1 << 17
+"""Of the samples that reach a kernel, the largest that has no more elements than these is simulated."""
+
+_CPU = torch.device("cpu")
+_IS_CUDA, _IS_CPU = torch.Tensor.is_cuda.__get__, torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorKernels:
-    """What operators have to look at.
+    """The kernels of operators.
 
     Attributes:
-        failed: Architectures for which no body could be followed.
+        requests: What to build.
+        counts: What a sample executed, by kernel.
+        failed: Architectures for which no body could be traced.
     """
 
-    wanted: tuple[Wanted, ...]
-    counts: Counts
-    failed: tuple[Failed, ...]
+    requests: tuple[BuildRequest, ...]
+    counts: Mapping[str, SimulatedCounts]
+    failed: tuple[FailedBuild, ...]
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SampleCall:
+    """A call of an overload, as one of its samples makes it, and the kernels that it launches.
+
+    Attributes:
+        dtype: That the samples were asked for.
+        number: Of the sample, from 0.
+        kernels: The names of the launched kernels, each once.
+    """
+
+    overload: Overload
+    dtype: torch.dtype
+    number: int
+    sample: Sample
+    kernels: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name in a message: `mylib::scale, float32, sample 2`."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.overload.qualified_name}, {dtype}, sample {self.number}"
+
+    @property
+    def elements(self) -> int:
+        """Of all tensors among its arguments."""
+        return sum(tensor.numel() for tensor in self.sample.tensors)
+
+    def run(self) -> None:
+        """Call the overload with the sample."""
+        self.overload(*self.sample.args, **self.sample.kwargs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedKernels:
+    """The kernels that operators launch for one architecture.
+
+    Attributes:
+        kernels: By unit and name, the shapes of their launches.
+        queried: The units of kernels whose attributes or occupancy a body asks for.
+        calls: The calls that were traced to their end.
+        compile_errors: The compiler's messages where it refused a kernel that a body asked for.
+        notes: What else could not be traced, and why.
+    """
+
+    kernels: dict[CompilationUnit, dict[str, list[LaunchShape]]] = field(default_factory=dict)
+    queried: dict[CompilationUnit, None] = field(default_factory=dict)
+    calls: list[SampleCall] = field(default_factory=list)
+    compile_errors: dict[str, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, request: KernelRequest) -> None:
+        """Take in a launch, or a query."""
+        config = request.config
+        if config is None:
+            self.queried[request.unit] = None
+            return
+        shape = LaunchShape(block=config.block, smem_bytes=config.smem_bytes, cluster=config.cluster)
+        shapes = self.kernels.setdefault(request.unit, {}).setdefault(request.kernel, [])
+        if shape not in shapes:
+            shapes.append(shape)
+
+
 def kernels_of(operators: Sequence[Operator], targets: Sequence[Target], counts: bool) -> OperatorKernels:
-    """Follow every sample of some operators for each architecture, and count some calls for one.
+    """Trace every sample of some operators for each architecture, and simulate some calls for one.
 
     Args:
-        counts: Whether to count: for the first architecture for which calls could be followed.
+        operators: With samples.
+        targets: The architectures.
+        counts: Whether to simulate: for the first architecture for which calls could be traced.
 
     Raises:
         OperatorError: The `samples` function of one failed.
     """
-    followed = {target: reached(operators, target) for target in targets}
-    anywhere = _together(list(followed.values()))
-    counted = Counts(kernels={}, notes=())
-    for target, found in followed.items():
-        if counts and found.calls:
-            counted = count(found.calls, target)
+    traced = {target: trace_operators(operators, target) for target in targets}
+    anywhere = _together(list(traced.values()))
+    found: Mapping[str, SimulatedCounts] = {}
+    notes = list(dict.fromkeys(note for each in traced.values() for note in each.notes))
+    for target, each in traced.items():
+        if counts and each.calls:
+            found, more = count(each.calls, target)
+            notes += more
             break
     return OperatorKernels(
-        wanted=tuple(each for target, found in followed.items() for each in _wanted(target, found, anywhere)),
-        counts=counted,
-        failed=() if anywhere else tuple(_failures(followed)),
-        notes=tuple(dict.fromkeys(n for found in followed.values() for n in found.notes)) + counted.notes,
+        # Where a kernel does not compile, its body ends early: then the kernels that others reach.
+        requests=tuple(
+            BuildRequest(unit=unit, target=target, shapes=shapes, only=tuple(shapes))
+            for target, each in traced.items()
+            for unit, shapes in (anywhere if each.compile_errors else each.kernels).items()
+        ),
+        counts=found,
+        failed=()
+        if anywhere
+        else tuple(
+            FailedBuild(arch=target, names=(), message=message)
+            for target, each in traced.items()
+            for message in each.compile_errors
+        ),
+        notes=tuple(notes),
     )
 
 
-def _wanted(target: Target, found: Reached, anywhere: Kernels) -> Iterator[Wanted]:
-    """What was reached. Where a kernel does not compile, its body ends early: then what others reach."""
-    for unit, shapes in (anywhere if found.refused else found.kernels).items():
-        yield Wanted(unit=unit, target=target, shapes=shapes, only=tuple(shapes))
-
-
-def _failures(followed: Mapping[Target, Reached]) -> Iterator[Failed]:
-    for target, found in followed.items():
-        for message in found.refused:
-            yield Failed(arch=target, names=(), message=message)
-
-
-def _together(some: Sequence[Reached]) -> Kernels:
-    found: dict[Unit, dict[str, list[Shape]]] = {}
+def _together(some: Sequence[TracedKernels]) -> Mapping[CompileUnit, Mapping[str, Sequence[LaunchShape]]]:
+    found: dict[CompileUnit, dict[str, list[LaunchShape]]] = {}
     for one in some:
         for unit, by_name in one.kernels.items():
             for name, shapes in by_name.items():
                 known = found.setdefault(unit, {}).setdefault(name, [])
                 known += [shape for shape in shapes if shape not in known]
     return found
+
+
+def trace_operators(operators: Sequence[Operator], target: Target) -> TracedKernels:
+    """Trace every sample of some operators, in each of their dtypes.
+
+    Args:
+        operators: With samples.
+        target: The architecture that `kernel.occupancy` and `dotcu.sm_count` answer for meanwhile; where it
+            is a GPU's, tensors say that they are on one.
+
+    Raises:
+        OperatorError: The `samples` function of one failed.
+    """
+    found = TracedKernels()
+    for operator in operators:
+        for overload in operator.overloads.values():
+            if overload.body is None:
+                found.notes.append(_without_body(overload))
+                continue
+            calls = 0
+            for call in _calls(overload):
+                calls += 1
+                _trace(call, target, found)
+            if not calls:
+                found.notes.append(
+                    f"{overload.qualified_name} has no samples, so what it launches is not known: "
+                    f"give it some with @{overload.signature.name}.samples"
+                )
+    return found
+
+
+def _without_body(overload: Overload) -> str:
+    text = f"{overload.qualified_name} is computed by a library: there is no source, PTX or line to show"
+    if overload.library is not None:
+        return f"{text}, but what its file holds"
+    return f"{text}, and its file is not known, since dotcu.load_native did not load it: dotcu inspect lib.so"
+
+
+def _calls(overload: Overload) -> Iterator[SampleCall]:
+    with torch.random.fork_rng(devices=[]):
+        for dtype in overload.dtypes:
+            torch.default_generator.manual_seed(0)
+            for number, sample in enumerate(samples_of(overload, _CPU, dtype)):
+                yield SampleCall(overload=overload, dtype=dtype, number=number, sample=sample, kernels=())
+
+
+class _PretendGpu(TorchFunctionMode):
+    """Tensors say that they are on a GPU, so that a body takes the branch that it takes there."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (_IS_CUDA, _IS_CPU):
+            return bool(func == _IS_CUDA)
+        return func(*args, **(kwargs or {}))
+
+
+def _trace(call: SampleCall, target: Target, found: TracedKernels) -> None:
+    """Run a body, and record the launches that it would make."""
+    arch = str(target).replace("compute_", "sm_")
+    try:
+        requests = (
+            _requests_as_on_gpu(call, arch, found)
+            if target.kind == "sm"
+            else _requests(call, arch, nullcontext)
+        )
+    except SourceError as error:
+        found.compile_errors[str(error)] = None
+        return
+    except DotcuError as error:
+        found.notes.append(f"{call.name} could not be traced: {error}")
+        return
+    for request in requests:
+        found.add(request)
+    names = tuple(dict.fromkeys(request.kernel for request in requests if request.config is not None))
+    found.calls.append(replace(call, kernels=names))
+
+
+def _requests_as_on_gpu(call: SampleCall, arch: str, found: TracedKernels) -> list[KernelRequest]:
+    """Return the launches of a body on a GPU; as on the CPU, where it asks torch for what only a GPU has."""
+    try:
+        return _requests(call, arch, _PretendGpu)
+    except DotcuError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        found.notes.append(f"{call.name} was traced as on the CPU, since as on a GPU it failed: {reason}")
+        return _requests(call, arch, nullcontext)
+
+
+def _requests(
+    call: SampleCall, arch: str, around: Callable[[], AbstractContextManager[object]]
+) -> list[KernelRequest]:
+    """Return the launches of a body; one that cannot be its own fake runs in the simulator."""
+    found: list[KernelRequest] = []
+    name, bodies = call.overload.qualified_name, around_bodies(around, skipped=True)
+    with listening_for_kernels(found.append), simulate(arch=arch), torch.no_grad(), bodies:
+        if not call.overload.has_fake:
+            with entering_scope(LaunchPolicy.SKIP, operator=name):
+                call.run()
+        elif not _is_simulated(call):
+            with suppress(Exception), entering_scope(LaunchPolicy.SKIP, operator=name), around():
+                assert call.overload.body is not None  # it may read what the skipped launches would write
+                call.overload.body(*call.sample.args, **call.sample.kwargs)
+    return found
+
+
+def _is_simulated(call: SampleCall) -> bool:
+    """Run a body in the simulator; return whether the simulator has all that it launches."""
+    try:
+        call.run()
+    except SimulationError:
+        return False
+    return True
+
+
+def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, SimulatedCounts], list[str]]:
+    """Simulate, for each kernel that some calls launch, one of them; kernels of one name count together.
+
+    Args:
+        calls: Traced to their end.
+        target: The architecture that the simulator compiles for.
+
+    Returns:
+        The counts by kernel; and what could not be counted, and why.
+    """
+    found: dict[str, SimulatedCounts] = {}
+    notes: list[str] = []
+    for call, names in _chosen(calls).items():
+        counters: dict[str, Counters] = {}
+        try:
+            _simulate(call, target, counters)
+        except DotcuError as error:
+            notes.append(f"{call.name} could not be counted in the simulator: {error}")
+            continue
+        for name in names:
+            if name in counters:
+                total = counters[name]
+                lines = {SourceLocation(file, line): counts for (file, line), counts in total.lines.items()}
+                found[name] = SimulatedCounts(call=call.name, total=total, lines=lines)
+            else:
+                notes.append(f"{name} is launched only on a GPU, so there are no counts of it")
+    return found, notes
+
+
+def _chosen(calls: Sequence[SampleCall]) -> dict[SampleCall, list[str]]:
+    """Return the calls to simulate, and the kernels that each is simulated for."""
+
+    def size(call: SampleCall) -> int:
+        return call.elements
+
+    chosen: dict[SampleCall, list[str]] = {}
+    for name in dict.fromkeys(name for call in calls for name in call.kernels):
+        launching = [call for call in calls if name in call.kernels]
+        fitting = [call for call in launching if call.elements <= MOST_ELEMENTS]
+        call = max(fitting, key=size) if fitting else min(launching, key=size)
+        chosen.setdefault(call, []).append(name)
+    return chosen
+
+
+def _simulate(call: SampleCall, target: Target, counters: dict[str, Counters]) -> None:
+    """Simulate a call, with a set of counters for each kernel that it launches."""
+    arch = str(target).replace("compute_", "sm_")
+    with simulate(arch=arch, on_finding="collect", checks=()) as simulation, torch.no_grad():
+
+        def switch(request: KernelRequest) -> None:
+            if request.config is not None:
+                simulation.counters = counters.setdefault(request.kernel, Counters())
+
+        with listening_for_kernels(switch):
+            call.run()

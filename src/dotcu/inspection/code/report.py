@@ -1,55 +1,152 @@
-"""What an inspection found: a value that prints itself, and has a plain form for programs."""
+"""A report on compiled kernels, as values and as text.
+
+scale<float>  sm_90  kernels.cu:12
+  resources  28 registers, 128 B of shared memory, 1 barrier; no spills, no stack; 96 instructions
+  occupancy  block=256: 8 blocks, 64 of 64 warps, limited by registers and threads (launched by a sample)
+  emitted    global memory     2 x load, 16 B a lane  lines 20, 21
+                               1 x store, 16 B a lane  line 23
+  look at    line 24: div.s32 by a value that is known only at run time, 31 instructions
+  counted    140,672 lane instructions of PTX, 31.9 of 32 lanes at work: mylib::scale, float32, sample 2
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from dotcu import report_base
+from dotcu import report_base, serialize
+from dotcu.compile import Resources
 from dotcu.inspection.binaries.report import BinaryReport
-from dotcu.inspection.code import rendering
-from dotcu.inspection.code.emitted import Emitted
-from dotcu.inspection.code.inspected import Counted, InspectedKernel
-from dotcu.inspection.code.occupancy import Held
-from dotcu.inspection.code.places import Place
-from dotcu.inspection.code.units import Failed, Template
-from dotcu.simulator import Line
+from dotcu.inspection.code.build import FailedBuild, KernelCode
+from dotcu.inspection.code.instruction_kinds import InstructionCount, count_ptx, count_sass
+from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.occupancy import SEEN, KernelOccupancy, OccupancyStep
+from dotcu.inspection.code.ptx import callees
+from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
+from dotcu.inspection.code.sass import SassFunction, SassInstruction
+from dotcu.simulator import LineCounters
 
-VERSION = 1
+VERSION = 2
 """Of the JSON form."""
+
+MOST_LINES = 6
+"""How many source lines are named for one kind of instruction."""
 
 _COUNTS = (
     "lane_instructions", "warp_instructions", "active_lanes", "branches", "divergent_branches",
     "global_requests", "global_sectors", "ideal_sectors", "shared_requests", "shared_wavefronts",
     "ideal_wavefronts", "atomics", "flops",
 )  # fmt: skip
+_LABEL = 9  # characters of the first column, so that the kernels' tables line up
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedCounts:
+    """The counts of one kernel in one call, in the simulator.
+
+    Attributes:
+        call: The call, in words.
+        total: Over all lines and launches of the kernel.
+        lines: By source line.
+    """
+
+    call: str
+    total: LineCounters
+    lines: Mapping[SourceLocation, LineCounters]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedKernel:
+    """A kernel, compiled for one architecture, and everything to report on it.
+
+    Attributes:
+        function: Its machine code; None where there is none, or no disassembler.
+        occupancy: For each known launch.
+        counts: What a sample executed; None where none was run.
+    """
+
+    code: KernelCode
+    function: SassFunction | None = None
+    occupancy: tuple[KernelOccupancy, ...] = ()
+    counts: SimulatedCounts | None = None
+
+    @property
+    def instructions(self) -> tuple[SassInstruction, ...]:
+        """Its machine instructions; empty without a disassembler."""
+        return self.function.instructions if self.function else ()
+
+    @property
+    def level(self) -> str:
+        """The code that `emitted` counts: "SASS", or "PTX" for want of that."""
+        return "PTX" if self.function is None else "SASS"
+
+    @cached_property
+    def emitted(self) -> tuple[InstructionCount, ...]:
+        """The instructions that stand in the code, by kind."""
+        if self.function is None:
+            return count_ptx(self.code.ptx, self.code.file)
+        return count_sass(self.instructions, self.code.file, callees(self.code.ptx))
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The findings that are worth a look: in the code first, then in the counts."""
+        found = code_remarks(self.code, self.function)
+        if self.counts is None:
+            return found
+        counts = self.counts
+        return (*found, *count_remarks(counts.total, counts.lines, self.instructions, self.code.file))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UninstantiatedTemplate:
+    """A template of kernels without a known instantiation.
+
+    Attributes:
+        declaration: As in the source.
+        example: An instantiation of it: `scale[float32,256]`.
+    """
+
+    name: str
+    declaration: str
+    example: str
+
+    @property
+    def remedy(self) -> str:
+        """The option to type."""
+        return f"type: --instantiate '{self.example}'"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InspectReport(report_base.Report):
-    """What `dotcu.inspect` found in code that it compiled. `str()` of it is a table.
+    """The result of `dotcu.inspect` for code that it compiled. `str()` of it is a table.
 
     Attributes:
         target: What was inspected, as it was asked for.
         kernels: By name, then by architecture in the order in which they were asked for.
         failed: What could not be compiled for one of the architectures.
-        templates: Templates of kernels of which no instantiation is known.
-        notes: What could not be told, and why.
-        libraries: What the files hold of libraries that compute operators.
+        templates: Templates of kernels without a known instantiation.
+        notes: What could not be found out, and why.
+        libraries: The contents of libraries that compute operators.
     """
 
     target: str
     kernels: tuple[InspectedKernel, ...]
-    failed: tuple[Failed, ...] = ()
-    templates: tuple[Template, ...] = ()
+    failed: tuple[FailedBuild, ...] = ()
+    templates: tuple[UninstantiatedTemplate, ...] = ()
     notes: tuple[str, ...] = ()
     libraries: tuple[BinaryReport, ...] = ()
 
     def kernel(self, name: str, arch: str | None = None) -> InspectedKernel:
-        """The one of a name, and of an architecture where there are several.
+        """Return the kernel of a name, and of an architecture where there are several.
 
         Raises:
             KeyError: There is none.
@@ -60,11 +157,11 @@ class InspectReport(report_base.Report):
         raise KeyError(f"{name} for {arch}" if arch else name)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain values, with a `version` that changes when their meaning does."""
+        """Return the report as plain values, with a `version` that changes when their meaning does."""
         return {
             "version": VERSION,
             "target": self.target,
-            "kernels": [_kernel(one) for one in self.kernels],
+            "kernels": [_kernel_json(one) for one in self.kernels],
             "failed": [
                 {"arch": str(one.arch), "kernels": list(one.names), "message": one.message}
                 for one in self.failed
@@ -75,66 +172,173 @@ class InspectReport(report_base.Report):
         }
 
     def __rich__(self) -> RenderableType:
-        return rendering.table(self)
+        parts: list[RenderableType] = []
+        for one in self.kernels:
+            parts += [_head(one), _grid(_rows(one)), Text()]
+        for failure in self.failed:
+            parts += [_failure(failure), Text()]
+        for template in self.templates:
+            parts.append(Text(f"{template.declaration}: no instantiation is known; {template.remedy}"))
+        parts += [Text(f"note: {note}", style="yellow") for note in self.notes]
+        for library in self.libraries:
+            parts += [Text(), library.__rich__(), Text()]
+        if not any((self.kernels, self.failed, self.templates, self.libraries)):
+            parts.append(Text(f"{self.target} has no kernels."))
+        while parts and isinstance(parts[-1], Text) and not parts[-1].plain:
+            parts.pop()
+        return Group(*parts)
 
 
-def _kernel(one: InspectedKernel) -> dict[str, Any]:
+def _kernel_json(one: InspectedKernel) -> dict[str, Any]:
     code = one.code
     return {
         "name": code.name,
         "symbol": code.symbol,
         "arch": str(code.arch),
-        "place": _place(code.place),
+        "location": _location_json(code.location),
         "parameters": None if code.parameters is None else list(code.parameters),
         "dynamic_smem": code.takes_dynamic_smem,
         "resources": None if code.resources is None else asdict(code.resources),
-        "instructions": None if one.function is None else len(one.function.instructions),
-        "occupancy": [_held(each) for each in one.held],
+        "instructions": None if one.function is None else len(one.instructions),
+        "occupancy": [_occupancy_json(each) for each in one.occupancy],
         "level": one.level,
-        "emitted": [_emitted(each) for each in one.emitted],
-        "remarks": [
-            {"kind": each.kind, "place": _place(each.place), "near": each.near, "message": each.message}
-            for each in one.remarks
+        "emitted": [
+            {**vars(each), "locations": [{**at._asdict(), "count": count} for at, count in each.locations]}
+            for each in one.emitted
         ],
-        "counts": None if one.counted is None else _counted(one.counted),
+        "remarks": [{**vars(each), "location": _location_json(each.location)} for each in one.remarks],
+        "counts": None if one.counts is None else _counts_json(one.counts),
     }
 
 
-def _held(held: Held) -> dict[str, Any]:
+def _counts_json(counts: SimulatedCounts) -> dict[str, Any]:
     return {
-        "block": list(held.shape.block),
-        "smem_bytes": held.shape.smem_bytes,
-        "why": held.why,
-        "blocks": held.blocks,
-        "warps": held.warps,
-        "most_warps": held.most_warps,
-        "limits": dict(held.limits),
-        "limiters": list(held.limiters),
-        "steps": [asdict(step) for step in held.steps],
+        "call": counts.call,
+        "total": _line_json(counts.total),
+        "lines": [{**at._asdict(), **_line_json(line)} for at, line in sorted(counts.lines.items())],
     }
 
 
-def _emitted(emitted: Emitted) -> dict[str, Any]:
-    return {
-        "group": emitted.group,
-        "label": emitted.label,
-        "meaning": emitted.meaning,
-        "count": emitted.count,
-        "places": [{**place._asdict(), "count": count} for place, count in emitted.places],
-    }
+def _occupancy_json(one: KernelOccupancy) -> dict[str, Any]:
+    values: dict[str, Any] = serialize.plain(one)
+    shape = values.pop("shape")
+    return {"block": shape["block"], "smem_bytes": shape["smem_bytes"], **values}
 
 
-def _counted(counted: Counted) -> dict[str, Any]:
-    return {
-        "call": counted.call,
-        "total": _line(counted.total),
-        "lines": [{**place._asdict(), **_line(line)} for place, line in sorted(counted.lines.items())],
-    }
-
-
-def _line(line: Line) -> Mapping[str, float]:
+def _line_json(line: LineCounters) -> Mapping[str, float]:
     return {name: getattr(line, name) for name in _COUNTS}
 
 
-def _place(place: Place | None) -> dict[str, Any] | None:
-    return None if place is None else place._asdict()
+def _location_json(location: SourceLocation | None) -> dict[str, Any] | None:
+    return None if location is None else location._asdict()
+
+
+def short(file: str) -> str:
+    """Return a path as it is typed from the working directory, where that is shorter."""
+    if not file or not Path(file).is_absolute():
+        return file
+    return min(file, os.path.relpath(file), key=len)
+
+
+def _head(one: InspectedKernel) -> Text:
+    at = one.code.location
+    where = f"  {short(at.file)}:{at.line}" if at else ""
+    return Text.assemble((one.code.name, "bold"), f"  {one.code.arch}", (where, "dim"))
+
+
+def _grid(rows: Iterable[tuple[str, Text]]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=_LABEL)
+    grid.add_column(overflow="fold")
+    last = ""
+    for label, words in rows:
+        grid.add_row(Text(label if label != last else "", style="cyan"), words)
+        last = label
+    return Padding(grid, (0, 0, 0, 2))
+
+
+def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
+    if one.code.resources is not None:
+        count = f"; {len(one.instructions)} instructions" if one.function else ""
+        dynamic = ", and dynamic shared memory as it is launched with" if one.code.takes_dynamic_smem else ""
+        yield "resources", Text(f"{_resources(one.code.resources)}{dynamic}{count}")
+    for occupancy in one.occupancy:
+        yield from (("occupancy", line) for line in occupancy_lines(occupancy))
+    yield from (("emitted" if one.function else "PTX has", text) for text in _emitted(one))
+    for remark in one.remarks:
+        near = "near " if remark.near else ""
+        at = f"{near}{_where(remark.location, one.code.file)}: " if remark.location else ""
+        yield "look at", Text.assemble((at, "bold"), (remark.message, "yellow"))
+    if one.counts is not None:
+        total = one.counts.total
+        lanes = f"{total.lane_instructions:,} lane instructions of PTX, {total.active_lanes:.1f} of 32 lanes"
+        yield "counted", Text(f"{lanes} at work: {one.counts.call}, in the simulator", style="dim")
+
+
+def _resources(used: Resources) -> str:
+    smem = f"{used.smem_bytes} B of static shared memory" if used.smem_bytes else "no static shared memory"
+    barriers = f"{used.barriers} barrier{'' if used.barriers == 1 else 's'}"
+    spilled = used.spill_store_bytes + used.spill_load_bytes
+    spills = f"spills {used.spill_store_bytes} B stored, {used.spill_load_bytes} B loaded"
+    stack = f"{used.stack_bytes} B of stack" if used.stack_bytes else "no stack"
+    constants = f", {used.constant_bytes} B of constants" if used.constant_bytes else ""
+    return (
+        f"{used.registers} registers, {smem}{constants}, {barriers}, "
+        f"{spills if spilled else 'no spills'}, {stack}"
+    )
+
+
+def occupancy_lines(one: KernelOccupancy) -> Iterator[Text]:
+    """Yield the occupancy in words, then what would let more warps in."""
+    why = "" if one.why == SEEN else f" ({one.why})"
+    limit = " and ".join(filter(None, [", ".join(one.limiters[:-1]), *one.limiters[-1:]]))
+    if one.blocks:
+        blocks = f"{one.blocks} block{'' if one.blocks == 1 else 's'} a multiprocessor"
+        warps = f"{one.warps} of {one.most_warps} warps ({one.share:.0%})"
+        cluster = "; the cluster is not considered" if one.shape.cluster else ""
+        yield Text(f"{one.shape}: {blocks}, {warps}, limited by {limit}{cluster}{why}")
+    else:
+        yield Text(f"{one.shape}: no launch can have this shape, because of {limit}{why}", style="bold red")
+    for step in one.steps:
+        yield Text(f"    {step_text(step)}", style="dim")
+
+
+def step_text(step: OccupancyStep) -> str:
+    """Return `with at most 32 registers a thread, 8 fewer: 8 blocks, 64 warps`."""
+    unit = {"registers": "registers a thread", "shared memory": "B of shared memory", "threads": "threads"}
+    return (
+        f"with at most {step.need} {unit[step.resource]}, {step.now - step.need} fewer: "
+        f"{step.blocks} block{'' if step.blocks == 1 else 's'}, {step.warps} "
+        f"warp{'' if step.warps == 1 else 's'}"
+    )
+
+
+def _emitted(one: InspectedKernel) -> Iterator[Text]:
+    """Yield the instructions by kind; the name of a group stands before its first."""
+    width, last = max((len(each.group) for each in one.emitted), default=0), ""
+    for each in one.emitted:
+        lines = f"  {_lines([at for at, _ in each.locations], one.code.file)}" if each.locations else ""
+        group = each.group if each.group != last else ""
+        yield Text.assemble(f"{group:<{width}}  {each.count:>4} x {each.label}", (lines, "dim"))
+        last = each.group
+
+
+def _lines(locations: Sequence[SourceLocation], file: str) -> str:
+    """Return `lines 20, 21 and 3 more`; those of other files with their names."""
+    own = sorted({at.line for at in locations if at.file == file})
+    others = [f"{short(at.file)}:{at.line}" for at in locations if at.file != file]
+    shown = [*map(str, own), *others][:MOST_LINES]
+    rest = len(own) + len(others) - len(shown)
+    more = f" and {rest} more" if rest else ""
+    word = "line" if len(own) == 1 and not others else "lines"
+    return f"{word if own else 'at'} {', '.join(shown)}{more}"
+
+
+def _where(at: SourceLocation, file: str) -> str:
+    return f"line {at.line}" if at.file == file else f"{short(at.file)}:{at.line}"
+
+
+def _failure(failure: FailedBuild) -> RenderableType:
+    names = f" ({', '.join(failure.names)})" if failure.names else ""
+    head = Text(f"{failure.arch}{names} could not be compiled:", style="bold red")
+    return Group(head, Padding(Text(failure.message), (0, 0, 0, 2)))

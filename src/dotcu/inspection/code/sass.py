@@ -1,6 +1,6 @@
-"""What nvdisasm prints, as values.
+"""Machine instructions: a call of nvdisasm, and its output as values.
 
-Its text, not its JSON: that one (schema 13.5) has no source lines, no labels and no notes.
+Its text is read, not its JSON: that one (schema 13.5) has no source lines, no labels and no notes.
 
 Source: CUDA Binary Utilities 13.0, "nvdisasm"; what it prints for the code of sm_75 to sm_121.
 """
@@ -8,14 +8,21 @@ Source: CUDA Binary Utilities 13.0, "nvdisasm"; what it prints for the code of s
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+import tempfile
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from dotcu.inspection.code.control import Control, decode
-from dotcu.inspection.code.places import Chain, Place
+from dotcu import process
+from dotcu.compile import toolchain
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.inspection.code.locations import LocationChain, SourceLocation
 
 SPILL = "SpillRefill"
-"""nvdisasm's note on an instruction that writes a spilled register, or brings it back."""
+"""nvdisasm's note on an instruction that writes a spilled register, or reads it back."""
+
+_OPTIONS = ("-c", "-gi", "-gp", "-hex")  # code alone; source lines with inlining; PTX lines; encodings
+_LIMIT_S = 300.0
 
 _SECTION = re.compile(r"^\.text\.(\S+):")
 _LABEL = re.compile(r"^([.$\w][\w$.@]*):\s*$")
@@ -28,9 +35,13 @@ _NOTE = re.compile(r'\s*\(\*"?([^"*]*)"?\*\)')
 _GUARD = re.compile(r"(@!?U?P\w+)\s+")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 
+_CONTROL_BIT = 105
+_NO_SCOREBOARD = 7  # of the six scoreboards, 0 to 5
+_SCOREBOARDS = 6
+
 
 @dataclass(frozen=True, kw_only=True)
-class Instruction:
+class SassInstruction:
     """One machine instruction.
 
     Attributes:
@@ -38,13 +49,13 @@ class Instruction:
         predicate: Its guard, `@!P0`; empty where it has none.
         opcode: The first word, `LDG`.
         modifiers: What follows it, dot by dot: `("E", "128")`.
-        line: The source line that it comes from; None where the line table has none.
-        inlined_at: Where that line was inlined, from the inside out.
+        chain: The source line that it comes from, and where that was inlined; empty where the line table has
+            none.
         ptx_line: The line of the PTX, from 1; 0 where it is not known.
         labels: Those that stand before it.
         routine: The subroutine that it belongs to; empty in the kernel itself.
-        note: What nvdisasm remarks, such as `SpillRefill`.
-        control: What it tells the scheduler; None where the encoding is not at hand.
+        note: nvdisasm's remark, such as `SpillRefill`.
+        control: Its control bits as `control_text` writes them; empty where the encoding is not known.
     """
 
     address: int
@@ -53,23 +64,17 @@ class Instruction:
     opcode: str
     modifiers: tuple[str, ...]
     operands: tuple[str, ...]
-    line: Place | None = None
-    inlined_at: Chain = ()
+    chain: LocationChain = ()
     ptx_line: int = 0
     labels: tuple[str, ...] = ()
     routine: str = ""
     note: str = ""
-    control: Control | None = None
+    control: str = ""
 
     @property
     def mnemonic(self) -> str:
         """Opcode and modifiers: `LDG.E.128`."""
         return ".".join((self.opcode, *self.modifiers))
-
-    @property
-    def chain(self) -> Chain:
-        """Its line, and where that was inlined."""
-        return () if self.line is None else (self.line, *self.inlined_at)
 
     @property
     def target(self) -> str:
@@ -79,64 +84,106 @@ class Instruction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
+class SassFunction:
     """A kernel's machine code with the subroutines in it, without the padding at its end."""
 
     symbol: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[SassInstruction, ...]
 
     @property
     def routines(self) -> tuple[str, ...]:
         """The subroutines in it, in order."""
         return tuple(dict.fromkeys(i.routine for i in self.instructions if i.routine))
 
-    def of_routine(self, name: str) -> tuple[Instruction, ...]:
-        """The instructions of a subroutine."""
+    def of_routine(self, name: str) -> tuple[SassInstruction, ...]:
+        """Return the instructions of a subroutine."""
         return tuple(i for i in self.instructions if i.routine == name)
 
 
-def without_guesses(function: Function, unknown: Container[int]) -> Function:
-    """The function without source lines for what ptxas made of some lines of PTX.
+def has_disassembler() -> bool:
+    """Return whether there is an nvdisasm."""
+    return toolchain.find_tool("nvdisasm") is not None
 
-    Where the compiler tells no line, ptxas goes on with the one before, which may be far off.
 
-    Args:
-        unknown: The numbers of PTX lines of which the compiler tells no source line.
-    """
-    return replace(
-        function,
-        instructions=tuple(
-            replace(i, line=None, inlined_at=()) if i.ptx_line in unknown else i
-            for i in function.instructions
-        ),
+def missing_disassembler() -> str:
+    """Return the message where there is no nvdisasm."""
+    return (
+        "SASS needs nvdisasm, which was not found: neither pip's, nor in CUDA_HOME, nor on PATH.\n"
+        f"Install it: pip install {toolchain.TOOLS['nvdisasm']}"
     )
 
 
+def disassemble(cubin: bytes, files: Mapping[str, str] | None = None) -> dict[str, SassFunction]:
+    """Return the functions of a cubin by symbol.
+
+    Args:
+        cubin: The whole file.
+        files: The names to show for the files of its line table, by their name in it.
+
+    Raises:
+        EnvironmentFault: There is no nvdisasm.
+        UsageError: nvdisasm cannot read the bytes.
+    """
+    tool = toolchain.find_tool("nvdisasm")
+    if tool is None:
+        raise EnvironmentFault(missing_disassembler())
+    with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = process.run([tool, *_OPTIONS, path], timeout_s=_LIMIT_S)
+    if done.status != 0:
+        output = (line.strip() for line in (done.stderr or done.stdout).splitlines())
+        raise UsageError(
+            f"nvdisasm cannot read these {len(cubin)} bytes as a cubin; it says: "
+            f"{next(filter(None, output), 'nothing')}\n"
+            "A whole cubin is required, of an architecture that this nvdisasm knows.\n"
+            f"See which: {tool} --help; for a newer one: pip install -U {toolchain.TOOLS['nvdisasm']}"
+        )
+    return parse(done.stdout, files or {})
+
+
+def parse(text: str, files: Mapping[str, str]) -> dict[str, SassFunction]:
+    """Read the output of `nvdisasm -c -gi -gp -hex` for a cubin.
+
+    Args:
+        text: The output.
+        files: The names to show for the files of the line table, by their name in it.
+    """
+    parser = _SassParser(files)
+    for line in text.splitlines():
+        parser.read(line)
+    parser.finish(None)
+    return {
+        symbol: SassFunction(symbol=symbol, instructions=_without_padding(found))
+        for symbol, found in parser.functions.items()
+    }
+
+
 @dataclass
-class _Reader:
-    """What is known at a line of nvdisasm's output."""
+class _SassParser:
+    """The state at a line of nvdisasm's output."""
 
     files: Mapping[str, str]
-    functions: dict[str, list[Instruction]] = field(default_factory=dict)
-    current: list[Instruction] | None = None
+    functions: dict[str, list[SassInstruction]] = field(default_factory=dict)
+    current: list[SassInstruction] | None = None
     symbol: str = ""
     routine: str = ""
     labels: list[str] = field(default_factory=list)
-    chain: Chain = ()
+    chain: LocationChain = ()
     ptx_line: int = 0
-    told: bool = False
+    after_location: bool = False
     pending: tuple[int, str, int] | None = None
 
     def read(self, line: str) -> None:
         """Take in one line."""
         if "//## File" in line:
-            self._place(line)
+            self._locate(line)
             return
         second = _SECOND_HALF.match(line)
         if second is not None:
             self.finish(int(second[1], 16))
             return
-        self.told = False
+        self.after_location = False
         self.finish(None)
         found = _INSTRUCTION.match(line)
         if found is not None and self.current is not None:
@@ -145,6 +192,15 @@ class _Reader:
             self.pending = int(found[1], 16), text, int(encoding[1], 16) if encoding else 0
             return
         self._mark(line)
+
+    def _locate(self, line: str) -> None:
+        file, number = _FILE.findall(line)[0]
+        if file.startswith(_PTX):
+            self.ptx_line = int(number)
+            return
+        location = SourceLocation(self.files.get(file, file), int(number))
+        self.chain = (*self.chain, location) if self.after_location else (location,)
+        self.after_location = True  # the next such line, if it follows at once, is where this was inlined
 
     def _mark(self, line: str) -> None:
         section = _SECTION.match(line)
@@ -157,77 +213,82 @@ class _Reader:
         else:
             label = _LABEL.match(line)
             if label is not None and self.current is not None:
-                self._label(label[1])
-
-    def _label(self, name: str) -> None:
-        if name.startswith("$"):
-            self.routine = name
-            self._forget()  # the line table says nothing of what the compiler adds
-            self.labels.append(name)
-        elif name != self.symbol:
-            self.labels.append(name)
+                if label[1].startswith("$"):
+                    self.routine = label[1]
+                    self._forget()  # the line table has nothing of what the compiler adds
+                if label[1] != self.symbol:
+                    self.labels.append(label[1])
 
     def _forget(self) -> None:
         self.chain, self.ptx_line, self.labels = (), 0, []
-
-    def _place(self, line: str) -> None:
-        file, number = _FILE.findall(line)[0]
-        if file.startswith(_PTX):
-            self.ptx_line = int(number)
-            return
-        place = Place(self.files.get(file, file), int(number))
-        self.chain = (*self.chain, place) if self.told else (place,)
-        self.told = True  # the next such line, if it follows at once, is where this one was inlined
 
     def finish(self, second: int | None) -> None:
         """Take in the instruction that was begun, with the second half of its encoding."""
         if self.pending is None or self.current is None:
             return
         (address, text, first), self.pending = self.pending, None
-        control = decode(second << 64 | first) if second is not None else None
-        self.current.append(self._instruction(address, text, control))
-        self.labels = []
-
-    def _instruction(self, address: int, text: str, control: Control | None) -> Instruction:
         note = _NOTE.search(text)
         text = _NOTE.sub("", text).strip("{} ").strip()
         guard = _GUARD.match(text)
-        rest = text[guard.end() :] if guard else text
-        word, _, operands = rest.partition(" ")
+        word, _, operands = (text[guard.end() :] if guard else text).partition(" ")
         opcode, *modifiers = word.split(".")
-        return Instruction(
-            address=address, text=text, predicate=guard[1] if guard else "", opcode=opcode,
-            modifiers=tuple(modifiers), operands=tuple(operands.strip().split(", ")) if operands else (),
-            line=self.chain[0] if self.chain else None, inlined_at=self.chain[1:], ptx_line=self.ptx_line,
-            labels=tuple(self.labels), routine=self.routine, note=note[1] if note else "", control=control,
-        )  # fmt: skip
+        self.current.append(
+            SassInstruction(
+                address=address,
+                text=text,
+                predicate=guard[1] if guard else "",
+                opcode=opcode,
+                modifiers=tuple(modifiers),
+                operands=tuple(operands.strip().split(", ")) if operands else (),
+                chain=self.chain,
+                ptx_line=self.ptx_line,
+                labels=tuple(self.labels),
+                routine=self.routine,
+                note=note[1] if note else "",
+                control=control_text(second << 64 | first) if second is not None else "",
+            )
+        )
+        self.labels = []
 
 
-def parse(text: str, files: Mapping[str, str]) -> dict[str, Function]:
-    """Read what `nvdisasm -c -gi -gp -hex` prints of a cubin.
+def control_text(encoding: int) -> str:
+    """Return the control bits of an instruction's 128 bits: `B0-----:R-:W1:-:S04`.
 
-    Args:
-        files: What to call the files of the line table, by their name in it.
+    B: the scoreboards that it waits for; R and W: the scoreboard that it releases when its operands are read,
+    and when its result is written; Y: the scheduler is to prefer another warp; S: the cycles to stall.
+
+    NVIDIA does not document it. Since Volta they are bits 105 to 121. Source: Jia, Maggioni, Staiger,
+    Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018, section 2.1. Seen
+    to hold, in what ptxas of CUDA 13.0 emits for sm_75 to sm_121, for the scoreboards: an instruction that
+    reads a loaded value waits for the scoreboard that the load sets.
     """
-    reader = _Reader(files)
-    for line in text.splitlines():
-        reader.read(line)
-    reader.finish(None)
-    return {
-        symbol: Function(symbol=symbol, instructions=tuple(_unpadded(found)))
-        for symbol, found in reader.functions.items()
-    }
+    bits = encoding >> _CONTROL_BIT
+    write, read, mask = bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63
+    waits = "".join(str(i) if mask >> i & 1 else "-" for i in range(_SCOREBOARDS))
+    read_text, write_text = ("-" if board == _NO_SCOREBOARD else str(board) for board in (read, write))
+    return f"B{waits}:R{read_text}:W{write_text}:{'-' if bits >> 4 & 1 else 'Y'}:S{bits & 15:02d}"
 
 
-def _unpadded(instructions: list[Instruction]) -> Iterator[Instruction]:
+def _without_padding(instructions: Sequence[SassInstruction]) -> tuple[SassInstruction, ...]:
     """Leave out what ptxas fills a kernel's end with: a branch to itself, then NOPs."""
     end = len(instructions)
     while end and instructions[end - 1].opcode == "NOP":
         end -= 1
-    if end and instructions[end - 1].opcode == "BRA" and _goes_to_itself(instructions[end - 1]):
-        end -= 1
-    yield from instructions[:end]
+    if end:
+        last = instructions[end - 1]
+        if last.opcode == "BRA" and not last.predicate and last.target in last.labels:
+            end -= 1
+    return tuple(instructions[:end])
 
 
-def _goes_to_itself(instruction: Instruction) -> bool:
-    return not instruction.predicate and instruction.target in instruction.labels
+def without_guessed_lines(function: SassFunction, unknown: Container[int]) -> SassFunction:
+    """Return the function without source lines for what ptxas made of some lines of PTX.
+
+    Where the compiler gives no line, ptxas goes on with the one before, which may be far off.
+
+    Args:
+        function: A kernel's machine code.
+        unknown: The numbers of PTX lines for which the compiler gives no source line.
+    """
+    instructions = (replace(i, chain=()) if i.ptx_line in unknown else i for i in function.instructions)
+    return replace(function, instructions=tuple(instructions))

@@ -1,29 +1,28 @@
 """The plans of a project's operators: what their samples' calls do on each architecture, as data.
 
-A body is followed as the host path follows it, with its launches told of and not run. So a plan in
+A body is traced as the host path traces it; its launches are recorded and not run. So a plan in
 C++ is what a call by plan is in Python, for every GPU that the wheel has code for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dotcu.call_cache.arguments import Kinds, read_arguments
-from dotcu.call_cache.follow import Followed, follow
-from dotcu.call_cache.plan import ConstantKey, Plan, TensorKey, Unfollowed
-from dotcu.call_cache.purity import asks_device, reads
-from dotcu.checking.cases.given import samples_of
+from dotcu.call_cache.native import ArgumentKind, read_arguments
+from dotcu.call_cache.purity import dependencies, device_query
+from dotcu.call_cache.record import ConstantKey, RecordedCall, TensorKey, Unsupported
+from dotcu.call_cache.trace import Trace, trace
+from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
 from dotcu.errors import DotcuError
 from dotcu.kernel import simulate
-from dotcu.kernel.units import Unit
+from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator, Overload, Sample
 from dotcu.operator.schema import Body
-from dotcu.shipping.cpp.steps import DTYPES
 
 MOST_TARGETS = 64
 """A plan's targets are the bits of one number."""
@@ -37,25 +36,34 @@ TYPES = {
     "str": "std::string",
 }
 
+DTYPES: Mapping[torch.dtype, str] = {
+    torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
+    torch.int8: "Char", torch.uint8: "Byte", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
+    torch.uint16: "UInt16", torch.uint32: "UInt32", torch.uint64: "UInt64", torch.bool: "Bool",
+    torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+    torch.float8_e4m3fn: "Float8_e4m3fn", torch.float8_e5m2: "Float8_e5m2",
+}  # fmt: skip
+"""torch's name of each dtype in C++. Source: torch/headeronly/core/ScalarType.h."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class CppVariant:
     """A plan, and where it holds.
 
     Attributes:
         units: Where the kernel of each of its launches is compiled.
         targets: Indices of the architectures for which the body does just this.
-        exactly: Whether it holds on GPUs of just these compute capabilities: it hangs on occupancy.
+        exactly: Whether it holds on GPUs of just these compute capabilities: it depends on occupancy.
     """
 
-    plan: Plan
-    units: tuple[Unit, ...]
+    plan: RecordedCall
+    units: tuple[CompilationUnit, ...]
     targets: tuple[int, ...]
     exactly: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class CppOperator:
     """An overload that C++ can run.
 
     Attributes:
@@ -64,31 +72,31 @@ class Planned:
 
     overload: Overload
     types: tuple[str, ...]
-    variants: tuple[Variant, ...]
+    variants: tuple[CppVariant, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plans:
-    """What was found.
+class CppPlans:
+    """The overloads of a project that C++ can run.
 
     Attributes:
         notes: What C++ cannot run, and why.
     """
 
-    planned: tuple[Planned, ...]
+    planned: tuple[CppOperator, ...]
     notes: tuple[str, ...]
 
 
-_Key = tuple[Plan, tuple[Unit, ...], bool]
+_Key = tuple[RecordedCall, tuple[CompilationUnit, ...], bool]
 _Found = dict[_Key, dict[int, None]]
 
 
-HasCode = Callable[[Unit, Target], bool]
+HasCode = Callable[[CompilationUnit, Target], bool]
 
 
 def plan_all(
     operators: Sequence[Operator], targets: Sequence[Target], has_code: HasCode = lambda unit, target: True
-) -> Plans:
+) -> CppPlans:
     """Follow every overload for each architecture, with every sample in every dtype.
 
     Args:
@@ -103,15 +111,15 @@ def plan_all(
                 planned.append(_planned(overload, found))
             elif reason:
                 notes[f"{overload.qualified_name} is not in C++: {reason}"] = None
-    return Plans(planned=tuple(planned), notes=tuple(notes))
+    return CppPlans(planned=tuple(planned), notes=tuple(notes))
 
 
-def _planned(overload: Overload, found: _Found) -> Planned:
+def _planned(overload: Overload, found: _Found) -> CppOperator:
     variants = tuple(
-        Variant(plan=plan, units=units, targets=tuple(where), exactly=exactly)
+        CppVariant(plan=plan, units=units, targets=tuple(where), exactly=exactly)
         for (plan, units, exactly), where in found.items()
     )
-    return Planned(overload=overload, types=types_of(overload), variants=variants)
+    return CppOperator(overload=overload, types=types_of(overload), variants=variants)
 
 
 def schema_of(overload: Overload) -> Any:
@@ -130,7 +138,7 @@ def types_of(overload: Overload) -> tuple[str, ...]:
 
 
 def _unfit(overload: Overload) -> str:
-    """Why no call of it can be in C++; empty where one may be."""
+    """Return why no call of it can be in C++; empty where one may be."""
     for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
         if kind.removesuffix("?") not in TYPES:
             return f"its argument {name} is a {kind}, which the stable ABI does not take from here."
@@ -138,10 +146,11 @@ def _unfit(overload: Overload) -> str:
         return "each of its tensors may be left out, so nothing says where it runs."
     if overload.body is None:
         return "a library computes it, in C++ already."
-    found = reads(overload.body)
-    if isinstance(found, Unfollowed):
-        return str(found)
-    asked = asks_device(overload.body)
+    try:
+        dependencies(overload.body)
+    except Unsupported as reason:
+        return str(reason)
+    asked = device_query(overload.body)
     return f"it asks for {asked}, which may tell it on which device it is." if asked else ""
 
 
@@ -152,11 +161,11 @@ def _variants(
     lacking: dict[str, list[str]] = {}
     for index, target in enumerate(targets):
         for name, sample in _samples(overload):
-            followed, reason = _followed(overload, sample, target)
-            if not all(has_code(unit, target) for unit in followed.units):
+            traced, reason = _traced(overload, sample, target)
+            if not all(has_code(unit, target) for unit in traced.units):
                 reason = "it launches a kernel of another package, or one that was not compiled."
-            if isinstance(followed.plan, Plan) and not reason:
-                key = followed.plan, followed.units, followed.occupancy
+            if traced.recorded is not None and not reason:
+                key = traced.recorded, traced.units, traced.uses_occupancy
                 found.setdefault(key, {})[index] = None
             elif name not in lacking.setdefault(reason, []):
                 lacking[reason].append(name)
@@ -177,13 +186,13 @@ def _samples(overload: Overload) -> Iterator[tuple[str, Sample]]:
                 yield f"{str(dtype).removeprefix('torch.')}, sample {number}", sample
 
 
-def _followed(overload: Overload, sample: Sample, target: Target) -> tuple[Followed, str]:
+def _traced(overload: Overload, sample: Sample, target: Target) -> tuple[Trace, str]:
     """A sample's call, and why C++ cannot run it; empty where it can."""
     signature, body = overload.signature, overload.body
     assert body is not None
     try:
         with simulate(arch=str(target).replace("compute_", "sm_")), torch.no_grad():
-            followed = follow(
+            traced = trace(
                 body,
                 dict(_whole(overload, body, sample)),
                 keyword_only=signature.keyword_only,
@@ -191,16 +200,16 @@ def _followed(overload: Overload, sample: Sample, target: Target) -> tuple[Follo
                 runs=False,
             )
     except DotcuError as error:
-        return Followed(result=None, plan=Unfollowed(reason=str(error))), str(error)
-    plan = followed.plan
-    return followed, str(plan) if isinstance(plan, Unfollowed) else _beyond(plan, followed.units)
+        return Trace(result=None), str(error)
+    recorded = traced.recorded
+    return traced, traced.reason if recorded is None else _beyond(recorded, traced.units)
 
 
-def _beyond(plan: Plan, units: Sequence[Unit]) -> str:
-    """What of a plan is not written in C++."""
+def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
+    """Return what of a plan cannot be written in C++; empty where all can."""
     for key in plan.keys:
         if isinstance(key, ConstantKey) and not isinstance(key.value, (type(None), bool, str)):
-            return f"it hangs on a {type(key.value).__name__}."
+            return f"it depends on a {type(key.value).__name__}."
     dtypes = [key.dtype for key in plan.keys if isinstance(key, TensorKey)]
     for dtype in (*dtypes, *(made.dtype for made in plan.allocations)):
         if dtype not in DTYPES:
@@ -220,6 +229,6 @@ def _whole(overload: Overload, body: Body, sample: Sample) -> Iterator[tuple[str
         value = given[argument.name] if argument.name in given else argument.default[0]
         if argument.makes_float and type(value) is int:
             value = float(value)
-        elif type(value) is bool and Kinds.INT in argument.kinds:
+        elif type(value) is bool and ArgumentKind.INT in argument.kinds:
             value = int(value)
         yield argument.name, value

@@ -1,19 +1,231 @@
-"""The C++ of a project's operators: one function an operator, one a plan, and the code of every kernel."""
+"""A plan's steps, allocations and launches, as lines of C++ on top of runtime.h."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import chain
 
+import torch
+
 from dotcu.__about__ import __version__
-from dotcu.call_cache.plan import Launch, TensorKey
+from dotcu.call_cache.arithmetic import INT_MIN
+from dotcu.call_cache.record import (
+    Allocation,
+    ConstantKey,
+    Field,
+    FieldKind,
+    Key,
+    Launch,
+    RecordedStep,
+    StepOp,
+    TensorKey,
+)
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target
-from dotcu.compile.manifest import load_key
-from dotcu.compile.skeleton import without_probes
-from dotcu.shipping.cpp import steps
-from dotcu.shipping.cpp.planning import TYPES, Planned, Variant
+from dotcu.compile.object_code import without_probes
+from dotcu.compile.prebuilt import load_key
+from dotcu.shipping.cpp.planning import DTYPES, TYPES, CppOperator, CppVariant
+
+_STEPS: Mapping[StepOp, str] = {
+    StepOp.SIZE: "{t}.sizes()[{b}]",
+    StepOp.STRIDE: "{t}.strides()[{b}]",
+    StepOp.NUMEL: "{t}.numel()",
+    StepOp.OFFSET: "Call::offset({t})",
+    StepOp.ADDRESS: "Call::address({t})",
+    StepOp.CONTIGUOUS: "{t}.is_contiguous()",
+    StepOp.INT_ARGUMENT: "{t}",
+    StepOp.FLOAT_ARGUMENT: "{t}",
+    StepOp.MULTIPROCESSORS: "call.multiprocessors()",
+    StepOp.ADD: "exact.add({x}, {y})",
+    StepOp.SUB: "exact.sub({x}, {y})",
+    StepOp.MUL: "exact.mul({x}, {y})",
+    StepOp.FLOORDIV: "exact.floordiv({x}, {y})",
+    StepOp.MOD: "exact.mod({x}, {y})",
+    StepOp.NEG: "exact.neg({x})",
+    StepOp.ABS: "exact.abs({x})",
+    StepOp.MIN: "{x} < {y} ? {x} : {y}",
+    StepOp.MAX: "{x} > {y} ? {x} : {y}",
+    StepOp.LSHIFT: "exact.shl({x}, {y})",
+    StepOp.RSHIFT: "exact.shr({x}, {y})",
+    StepOp.AND: "{x} & {y}",
+    StepOp.OR: "{x} | {y}",
+    StepOp.XOR: "{x} ^ {y}",
+    StepOp.EQ: "{x} == {y}",
+    StepOp.NE: "{x} != {y}",
+    StepOp.LT: "{x} < {y}",
+    StepOp.LE: "{x} <= {y}",
+    StepOp.GT: "{x} > {y}",
+    StepOp.GE: "{x} >= {y}",
+    StepOp.TO_FLOAT: "exact.to_float({x})",
+    StepOp.FADD: "{x} + {y}",
+    StepOp.FSUB: "{x} - {y}",
+    StepOp.FMUL: "{x} * {y}",
+    StepOp.FDIV: "exact.fdiv({x}, {y})",
+    StepOp.FNEG: "-{x}",
+    StepOp.FABS: "std::fabs({x})",
+    StepOp.FEQ: "{x} == {y}",
+    StepOp.FNE: "{x} != {y}",
+    StepOp.FLT: "{x} < {y}",
+    StepOp.FLE: "{x} <= {y}",
+    StepOp.FGT: "{x} > {y}",
+    StepOp.FGE: "{x} >= {y}",
+    StepOp.SAME: "same_bits({x}, {y})",
+    StepOp.TRUNC: "exact.whole(std::trunc({x}))",
+    StepOp.FLOOR: "exact.whole(std::floor({x}))",
+    StepOp.CEIL: "exact.whole(std::ceil({x}))",
+}
+_DOUBLES = {
+    StepOp.FLOAT, StepOp.FLOAT_ARGUMENT, StepOp.TO_FLOAT, StepOp.FADD, StepOp.FSUB, StepOp.FMUL,
+    StepOp.FDIV, StepOp.FNEG, StepOp.FABS,
+}  # fmt: skip
+
+_WIDTHS: Mapping[FieldKind, str] = {
+    FieldKind.INT8: "int8_t", FieldKind.INT16: "int16_t", FieldKind.INT32: "int32_t",
+    FieldKind.INT64: "int64_t", FieldKind.UINT8: "uint8_t", FieldKind.UINT16: "uint16_t",
+    FieldKind.UINT32: "uint32_t", FieldKind.UINT64: "uint64_t",
+    FieldKind.FLOAT32: "float", FieldKind.FLOAT64: "double",
+}  # fmt: skip
+_ALWAYS_FIT = {FieldKind.INT64, FieldKind.FLOAT64}
+
+
+def text(value: str | bytes) -> str:
+    """A literal of these bytes, in lines."""
+    data = value.encode() if isinstance(value, str) else value
+    lines = ["".join(map(_character, data[at : at + 64])) for at in range(0, len(data), 64)] or [""]
+    return "\n    ".join(f'"{line}"' for line in lines)
+
+
+def _character(byte: int) -> str:
+    plain = 32 <= byte < 127 and byte not in b'"\\?'
+    return chr(byte) if plain else f"\\{byte:03o}"
+
+
+def key_check(key: Key, value: str, *, optional: bool) -> str:
+    """Return the condition under which an argument is of a key's kind; empty where C++'s types say so.
+
+    Args:
+        key: The kind.
+        value: The argument's name in C++.
+        optional: Whether it may be left out.
+    """
+    inner = f"*{value}" if optional else value
+    found = f"{value}.has_value()" if optional else ""
+    if isinstance(key, ConstantKey):
+        if key.value is None:
+            return f"!{value}.has_value()"
+        rest = f"{inner} == {_constant(key.value)}"
+    elif isinstance(key, TensorKey):
+        rest = f"Call::is({inner}, ScalarType::{DTYPES[key.dtype]}, {key.dim})"
+    else:
+        rest = ""
+    return " && ".join(filter(None, [found, rest]))
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, torch.dtype):
+        return f"ScalarType::{DTYPES[value]}"
+    return text(str(value))
+
+
+class StepNames:
+    """The names in C++ of the values of a plan's steps; numbers that never change are written as they are."""
+
+    def __init__(self, steps: Sequence[RecordedStep]) -> None:
+        self._steps = steps
+
+    def __getitem__(self, number: int) -> str:
+        instruction = self._steps[number]
+        if instruction.op is StepOp.INT:
+            return "INT64_MIN" if instruction.value == INT_MIN else str(instruction.value)
+        return _double(float(instruction.value)) if instruction.op is StepOp.FLOAT else f"v{number}"
+
+    def all(self, numbers: Sequence[int]) -> str:
+        """Several, as a list."""
+        return ", ".join(map(self.__getitem__, numbers))
+
+    def lines(self, arguments: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """The lines that compute the steps, each with its number."""
+        for number, instruction in enumerate(self._steps):
+            if instruction.op not in (StepOp.INT, StepOp.FLOAT):
+                kind = "double" if instruction.op in _DOUBLES else "int64_t"
+                yield number, f"const {kind} v{number} = {self._value(instruction, arguments)};"
+
+    def _value(self, instruction: RecordedStep, arguments: Sequence[str]) -> str:
+        if instruction.op < StepOp.ADD:
+            return _STEPS[instruction.op].format(t=arguments[instruction.a], b=instruction.b)
+        return _STEPS[instruction.op].format(x=self[instruction.a], y=self[instruction.b])
+
+
+def _double(value: float) -> str:
+    if math.isnan(value):
+        return f"std::copysign(NAN, {math.copysign(1, value)})"
+    if math.isinf(value):
+        return "-INFINITY" if value < 0 else "INFINITY"
+    return repr(value) if value else "-0.0" if math.copysign(1, value) < 0 else "0.0"
+
+
+def demands(launch: Launch, names: StepNames) -> Iterator[str]:
+    """Yield the conditions on the steps under which a launch fits."""
+    yield f"fits_grid({names.all(launch.grid)})"
+    if launch.cluster is not None:
+        for size, each in zip(launch.grid, launch.cluster, strict=True):
+            if each > 1:
+                yield f"{names[size]} % {each} == 0"
+    for part in launch.fields:
+        if part.kind is FieldKind.FLOAT32:
+            yield f"fits_float({names[part.step]})"
+        elif part.kind in _WIDTHS and part.kind not in _ALWAYS_FIT:
+            yield f"fits<{_WIDTHS[part.kind]}>({names[part.step]})"
+
+
+def allocation(made: Allocation, names: StepNames) -> str:
+    """The line that makes memory."""
+    sizes, strides = names.all(made.sizes), names.all(made.strides)
+    zeroed = str(made.zeroed).lower()
+    return f"call.allocate(ScalarType::{DTYPES[made.dtype]}, {{{sizes}}}, {{{strides}}}, {zeroed});"
+
+
+def launch_lines(
+    name: str, launch: Launch, kernel: str, arguments: Sequence[str], names: StepNames
+) -> Iterator[str]:
+    """Yield the lines that fill in a launch's parameters, and launch.
+
+    Args:
+        name: The parameters' name in C++.
+        launch: The launch.
+        kernel: The kernel's name in C++.
+        arguments: The names of the call's arguments.
+        names: The names of the steps' values.
+    """
+    yield f"// {launch.kernel}"
+    constant = f"({text(launch.parameters)})" if any(launch.parameters) else ""
+    yield f"Parameters<{len(launch.parameters)}> {name}{constant};"
+    yield from (_field(name, field, arguments, names) for field in launch.fields)
+    pointers = ", ".join(f"{name}.data + {offset}" for offset in launch.offsets)
+    yield f"void* {name}_at[] = {{{pointers or 'nullptr'}}};"
+    x, y, z = launch.cluster or (0, 0, 0)
+    block = ", ".join(map(str, launch.block))
+    flags = ", ".join(str(flag).lower() for flag in (launch.cooperative, launch.programmatic))
+    shape = f"{{{{{block}}}, {launch.smem_bytes}, {{{x}, {y}, {z}}}, {flags}}}"
+    yield f"call.launch({kernel}, {shape}, {names.all(launch.grid)}, {name}_at);"
+
+
+def _field(name: str, field: Field, arguments: Sequence[str], names: StepNames) -> str:
+    if field.kind in _WIDTHS:
+        width = _WIDTHS[field.kind]
+        return f"{name}.put({field.offset}, static_cast<{width}>({names[field.step]}));"
+    given = field.kind is FieldKind.ARGUMENT_ADDRESS
+    source = arguments[field.source] if given else f"call.made[{field.source}]"
+    more = f", {names[field.step]}" if field.step >= 0 else ""
+    return f"{name}.put_address({field.offset}, {source}{more});"
+
+
+# The C++ of a project's operators: one function an operator, one a plan, and the code of every kernel.
+
 
 SOURCE = "operators.cpp"
 HEADER = "dotcu.h"
@@ -26,7 +238,13 @@ Codes = dict[tuple[Place, Target], ObjectCode]
 
 
 def place(names: Sequence[str], source: Source, options: CompileOptions) -> Place:
-    """Tell a unit from all others."""
+    """Return what identifies a unit.
+
+    Args:
+        names: Its kernels.
+        source: Their file.
+        options: How that is compiled.
+    """
     return tuple(sorted(names)), str(source.path), load_key(source, options)
 
 
@@ -40,7 +258,7 @@ class _Kernels:
     tables: dict[tuple[str, Place], str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
-    def name(self, launch: Launch, variant: Variant, number: int) -> str:
+    def name(self, launch: Launch, variant: CppVariant, number: int) -> str:
         """The C++ name of a launch's kernel; its table is written at its first launch."""
         unit = variant.units[number]
         key = launch.kernel, place(unit.names, unit.source, unit.options)
@@ -49,7 +267,7 @@ class _Kernels:
             rows = ", ".join(self._variant(*key, target) for target in self.targets)
             table = f"{self.tables[key]}_variants"
             self.lines.append(f"const Variant {table}[] = {{{rows}}};")
-            self.lines.append(f"const Kernel {self.tables[key]} = {{{steps.text(launch.kernel)}, {table}}};")
+            self.lines.append(f"const Kernel {self.tables[key]} = {{{text(launch.kernel)}, {table}}};")
         return self.tables[key]
 
     def _variant(self, kernel: str, unit: Place, target: Target) -> str:
@@ -59,14 +277,21 @@ class _Kernels:
         data = code.cubin if code.cubin is not None else without_probes(code.ptx).encode()
         if data not in self.texts:
             self.texts[data] = f"code_{len(self.texts)}"
-            self.lines.append(f"alignas(16) const char {self.texts[data]}[] = {steps.text(data)};")
+            self.lines.append(f"alignas(16) const char {self.texts[data]}[] = {text(data)};")
         return f'{{{self.texts[data]}, "{code.lowered[kernel]}"}}'
 
 
 def write(
-    package: str, planned: Sequence[Planned], targets: Sequence[Target], codes: Codes
+    package: str, planned: Sequence[CppOperator], targets: Sequence[Target], codes: Codes
 ) -> dict[str, str]:
-    """The files, by name."""
+    """Write the files, by name.
+
+    Args:
+        package: The name of the project's package.
+        planned: The overloads to write.
+        targets: The architectures that the wheel has code for.
+        codes: The code of each unit and target.
+    """
     kernels = _Kernels(targets=targets, codes=codes)
     functions = list(
         chain.from_iterable(_operator(number, one, kernels) for number, one in enumerate(planned))
@@ -74,7 +299,7 @@ def write(
     lines = [
         f"// The operators of {package} for C++ and AOTInductor, as dotcu {__version__} wrote them.",
         "//",
-        "// To write them anew, type: dotcu build --cpp",
+        "// To write them again, type: dotcu build --cpp",
         "// A call does what its sample did in Python; one that is like none of the samples is refused.",
         "",
         f'#include "{HEADER}"',
@@ -102,7 +327,7 @@ def _target(target: Target) -> str:
     return f"{{\"{target}\", {target.major}, {target.minor}, {machine}, '{target.suffix or ' '}'}}"
 
 
-def _operator(number: int, planned: Planned, kernels: _Kernels) -> Iterator[str]:
+def _operator(number: int, planned: CppOperator, kernels: _Kernels) -> Iterator[str]:
     """The functions of the plans, and the one that torch calls."""
     signature = planned.overload.signature
     parameters = [
@@ -121,7 +346,7 @@ def _operator(number: int, planned: Planned, kernels: _Kernels) -> Iterator[str]
     for plan in plans:
         yield f"    if ({plan}) {_return(planned)}"
     exactly = "true" if any(variant.exactly for variant in planned.variants) else "false"
-    yield f"    call.refuse({steps.text(_followed(planned))}, {exactly});"
+    yield f"    call.refuse({text(_followed(planned))}, {exactly});"
     yield "}"
     yield ""
 
@@ -133,19 +358,19 @@ def _parameter(kind: str) -> str:
     return f"const {plain}&" if plain in ("Tensor", "std::string") else plain
 
 
-def _tensors(planned: Planned) -> str:
+def _tensors(planned: CppOperator) -> str:
     pairs = zip(planned.overload.signature.arguments, planned.types, strict=True)
     return ", ".join(f"&{name}_" for name, kind in pairs if kind == "Tensor")
 
 
-def _returned(planned: Planned) -> str:
+def _returned(planned: CppOperator) -> str:
     returns = planned.overload.signature.returns
     if not returns:
         return "void"
     return "Tensor" if returns == 1 else f"std::tuple<{', '.join(['Tensor'] * returns)}>"
 
 
-def _return(planned: Planned) -> str:
+def _return(planned: CppOperator) -> str:
     returns = planned.overload.signature.returns
     if not returns:
         return "return;"
@@ -153,7 +378,7 @@ def _return(planned: Planned) -> str:
     return f"return {results};" if returns == 1 else f"return {{{results}}};"
 
 
-def _followed(planned: Planned) -> str:
+def _followed(planned: CppOperator) -> str:
     kinds: dict[str, None] = {}
     for variant in planned.variants:
         keys = [key for key in variant.plan.keys if isinstance(key, TensorKey)]
@@ -163,7 +388,7 @@ def _followed(planned: Planned) -> str:
 
 
 def _plan(
-    name: str, planned: Planned, variant: Variant, parameters: Sequence[str], kernels: _Kernels
+    name: str, planned: CppOperator, variant: CppVariant, parameters: Sequence[str], kernels: _Kernels
 ) -> Iterator[str]:
     plan = variant.plan
     names = [f"{one}_" for one in planned.overload.signature.arguments]
@@ -172,23 +397,23 @@ def _plan(
     mask = sum(1 << target for target in variant.targets)
     checks = [f"call.is_for({mask:#x})", *(["call.is_exact()"] if variant.exactly else [])]
     for key, one, may in zip(plan.keys, names, optional, strict=True):
-        checks.append(steps.key_check(key, one, optional=may))
+        checks.append(key_check(key, one, optional=may))
     checks += ["call.distinct()"] if plan.distinct else []
     yield f"// On {', '.join(str(kernels.targets[target]) for target in variant.targets)}."
     yield f"bool {name}(Call& call, {', '.join(parameters)}) {{"
     yield from (f"    if (!({check})) return false;" for check in checks if check)
     yield "    Exact exact;"
-    named, guards = steps.Names(plan.steps), dict(plan.guards)
+    named, guards = StepNames(plan.steps), dict(plan.guards)
     for number, line in named.lines(held):
         yield f"    {line}"
         if number in guards:
             yield f"    if (v{number} != {guards[number]}) return false;"
-    asked = dict.fromkeys(one for launch in plan.launches for one in steps.demands(launch, named))
+    asked = dict.fromkeys(one for launch in plan.launches for one in demands(launch, named))
     yield f"    if (!({' && '.join(['exact.holds', *asked])})) return false;"
-    yield from (f"    {steps.allocation(made, named)}" for made in plan.allocations)
+    yield from (f"    {allocation(made, named)}" for made in plan.allocations)
     for number, launch in enumerate(plan.launches):
         kernel = kernels.name(launch, variant, number)
-        lines = steps.launch_lines(f"p{number}", launch, kernel, held, named)
+        lines = launch_lines(f"p{number}", launch, kernel, held, named)
         yield from (f"    {line}" for line in lines)
     yield f"    call.results = {{{', '.join(map(str, plan.results))}}};"
     yield "    return true;"
@@ -196,21 +421,21 @@ def _plan(
     yield ""
 
 
-def _registrations(planned: Sequence[Planned]) -> Iterator[str]:
-    by_namespace: dict[str, list[tuple[int, Planned]]] = {}
+def _registrations(planned: Sequence[CppOperator]) -> Iterator[str]:
+    by_namespace: dict[str, list[tuple[int, CppOperator]]] = {}
     for number, one in enumerate(planned):
         by_namespace.setdefault(one.overload.signature.namespace, []).append((number, one))
     for namespace, some in by_namespace.items():
         yield f"STABLE_TORCH_LIBRARY_FRAGMENT({namespace}, m) {{"
         for _, one in some:
-            yield f"    m.def({steps.text(_defined(one) + one.overload.signature.text)});"
+            yield f"    m.def({text(_defined(one) + one.overload.signature.text)});"
         yield "}"
         yield f"STABLE_TORCH_LIBRARY_IMPL({namespace}, DOTCU_DEVICE, m) {{"
         for number, one in some:
-            yield f"    m.impl({steps.text(_defined(one))}, TORCH_BOX(&operator_{number}));"
+            yield f"    m.impl({text(_defined(one))}, TORCH_BOX(&operator_{number}));"
         yield "}"
 
 
-def _defined(planned: Planned) -> str:
+def _defined(planned: CppOperator) -> str:
     signature = planned.overload.signature
     return f"{signature.name}.{signature.overload}" if signature.overload else signature.name

@@ -1,1 +1,1 @@
-"""What a run executed and what it cost, by source line."""
+"""Counts of what a run executed, by source line."""

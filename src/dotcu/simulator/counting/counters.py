@@ -1,4 +1,4 @@
-"""What a run executed and what it cost, by source line: the efficiency of a kernel without a GPU.
+"""Counts of what a run executed, by source line: the efficiency of a kernel without a GPU.
 
 Always on. Instructions are known when a kernel is decoded, so they are counted by visits of basic
 blocks; what depends on addresses and predicates is gathered in `traffic`.
@@ -6,21 +6,26 @@ blocks; what depends on addresses and predicates is gathered in `traffic`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dotcu.ptx.instructions import Instruction
+
 if TYPE_CHECKING:
-    from dotcu.simulator.counting.traffic import Cost, Site
-    from dotcu.simulator.counting.work import Work
-    from dotcu.simulator.decoding.decode import Tally
+    from dotcu.simulator.counting.traffic import AccessCost
+    from dotcu.simulator.decoding.decode import LineTally
+    from dotcu.simulator.semantics.memory.access import Access
+
 
 _INTEGERS = frozenset({"s8", "u8", "s4", "u4", "b1"})
 
 
 @dataclass
-class Line:
-    """What one source line executed.
+class LineCounters:
+    """The counts of one source line.
 
     Attributes:
         lane_instructions: Instructions, counted once for each lane that ran them; lanes that a guard
@@ -32,11 +37,11 @@ class Line:
         stored_bytes: Bytes that its stores and atomics wrote, in every state space.
         global_requests: Accesses to global memory, counted once for each warp.
         global_sectors: Sectors of 32 bytes that they touched.
-        ideal_sectors: Sectors that would have held the same bytes side by side.
+        ideal_sectors: Sectors of the same bytes side by side.
         global_bytes: Bytes that their lanes asked for, also where several asked for the same.
         shared_requests: Accesses to shared memory, counted once for each warp.
-        shared_wavefronts: Turns that the banks took over them.
-        ideal_wavefronts: Turns that they would have taken without bank conflicts.
+        shared_wavefronts: Wavefronts of shared memory that they took.
+        ideal_wavefronts: Wavefronts without bank conflicts.
         shared_bytes: Bytes that their lanes asked for.
         atomics: Atomic operations, counted once for each lane.
         classes: Lane instructions by class: "integer", "float", "half", "special", "move", "convert",
@@ -94,8 +99,14 @@ class Line:
         """Operations on floats of all types."""
         return sum(count for type_, count in self.operations.items() if type_ not in _INTEGERS)
 
-    def add_visits(self, tally: Tally, lanes: int, warps: int) -> None:
-        """Count a basic block's instructions of this line, all visits together."""
+    def add_visits(self, tally: LineTally, lanes: int, warps: int) -> None:
+        """Count a basic block's instructions of this line, all visits together.
+
+        Args:
+            tally: The counts of one visit.
+            lanes: Lanes of all visits together.
+            warps: Warps of all visits together.
+        """
         self.lane_instructions += lanes * tally.instructions
         self.warp_instructions += warps * tally.instructions
         self.branches += warps * tally.branches
@@ -104,27 +115,28 @@ class Line:
         for type_, count in tally.operations:
             self.operations[type_] += lanes * count
 
-    def take_back(self, work: Work, lanes: int) -> None:
+    def subtract_lanes(self, instruction: Instruction, lanes: int) -> None:
         """Discount an instruction for lanes that its guard kept out."""
+        kind, type_, operations = work_of(instruction)
         self.lane_instructions -= lanes
-        self.classes[work.kind] -= lanes
-        if work.operations:
-            self.operations[work.type] -= lanes * work.operations
+        self.classes[kind] -= lanes
+        if operations:
+            self.operations[type_] -= lanes * operations
 
-    def add_traffic(self, site: Site) -> None:
-        """Count an instruction's accesses."""
-        nbytes, action = site.access.bytes, site.access.action
-        lanes = sum(cost.lanes for cost in site.total.values())
+    def add_accesses(self, access: Access, costs: Mapping[str, AccessCost]) -> None:
+        """Count an instruction's accesses; `costs` are by space."""
+        nbytes, action = access.bytes, access.action
+        lanes = sum(cost.lanes for cost in costs.values())
         if action == "read":
             self.loaded_bytes += lanes * nbytes
         else:
             self.stored_bytes += lanes * nbytes
         if action == "atomic":
             self.atomics += lanes
-        for space, cost in site.total.items():
+        for space, cost in costs.items():
             self._add_cost(space, cost, nbytes)
 
-    def _add_cost(self, space: str, cost: Cost, nbytes: int) -> None:
+    def _add_cost(self, space: str, cost: AccessCost, nbytes: int) -> None:
         if space == "global":
             self.global_requests += cost.requests
             self.global_sectors += cost.served
@@ -142,7 +154,7 @@ def _ratio(part: int, whole: int, otherwise: float = 0.0) -> float:
 
 
 @dataclass
-class Counters(Line):
+class Counters(LineCounters):
     """Sums over all launches of a run: those of all lines, and by line.
 
     Attributes:
@@ -153,8 +165,96 @@ class Counters(Line):
 
     launches: int = 0
     steps: int = 0
-    lines: defaultdict[tuple[str, int], Line] = field(default_factory=lambda: defaultdict(Line))
+    lines: defaultdict[tuple[str, int], LineCounters] = field(
+        default_factory=lambda: defaultdict(LineCounters)
+    )
 
-    def both(self, place: tuple[str, int]) -> tuple[Line, Line]:
+    def both(self, place: tuple[str, int]) -> tuple[LineCounters, LineCounters]:
         """The totals and the counts of a line: what is counted is added to each."""
         return self, self.lines[place]
+
+
+# The class of an instruction, and the arithmetic operations that it counts as.
+#
+# An add or a multiply is one operation, a fused multiply-add two, each element of a packed pair counts, and
+# a matrix instruction of M x N x K is 2 M N K for its warp. Minima, comparisons, conversions and moves are
+# none.
+#
+# Source: PTX ISA, "Instruction Set" for the groups; NVIDIA, "Matrix Multiplication Background User's
+# Guide" for the counts.
+
+
+WARP = 32
+_FLOATS = frozenset({"f32", "f64", "f32x2"})
+_HALVES = frozenset({"f16", "f16x2", "bf16", "bf16x2"})
+_PACKED = frozenset({"f16x2", "bf16x2", "f32x2"})
+
+# Opcodes that are of one class whatever their type; all others are arithmetic of their type.
+CLASSES: Mapping[str, str] = {
+    **dict.fromkeys(("mov", "selp", "slct", "cvta", "isspacep", "mapa", "getctarank", "prmt"), "move"),
+    "createpolicy": "move",
+    **dict.fromkeys(("cvt", "szext"), "convert"),
+    **dict.fromkeys(("ld", "ldu", "st", "prefetch", "prefetchu", "applypriority", "discard"), "memory"),
+    **dict.fromkeys(("atom", "red", "multimem"), "atomic"),
+    **dict.fromkeys(("cp", "mbarrier", "tensormap"), "async"),
+    **dict.fromkeys(
+        ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma", "tcgen05"),
+        "matrix",
+    ),
+    **dict.fromkeys(("shfl", "vote", "match", "redux", "activemask", "elect"), "warp"),
+    **dict.fromkeys(("bar", "barrier", "membar", "fence", "griddepcontrol", "nanosleep"), "barrier"),
+    **dict.fromkeys(
+        ("bra", "brx", "ret", "exit", "call", "trap", "brkpt", "assertfail", "setmaxnreg", "pmevent"),
+        "control",
+    ),
+}
+# Functions of the special-function units where they are approximate.
+_SPECIAL = frozenset({"rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"})
+# Arithmetic operations of one element.
+OPERATIONS: Mapping[str, int] = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "atom", "red", *_SPECIAL), 1),
+    **dict.fromkeys(("fma", "mad"), 2),
+}
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
+
+
+def work_of(instruction: Instruction) -> tuple[str, str, int]:
+    """Return the class of an instruction, the type of its operations, and how many a lane executes.
+
+    The type is without the x2 of a pair, and empty where there are no operations. Those of a matrix
+    instruction are divided among the lanes of its warp.
+    """
+    kind = class_of(instruction)
+    if kind == "matrix":
+        return _matrix(instruction)
+    type_ = instruction.types[-1] if instruction.types else ""
+    adds = kind != "atomic" or "add" in instruction.flags
+    if not adds or type_ not in _FLOATS | _HALVES:
+        return kind, "", 0
+    count = OPERATIONS.get(instruction.opcode, 0) * (2 if type_ in _PACKED else 1)
+    return (kind, type_.removesuffix("x2"), count) if count else (kind, "", 0)
+
+
+def class_of(instruction: Instruction) -> str:
+    """The class of an instruction: that of its opcode, or of the type that it computes in."""
+    fixed = CLASSES.get(instruction.opcode)
+    if fixed is not None:
+        return fixed
+    if instruction.opcode in _SPECIAL and "approx" in instruction.flags:
+        return "special"
+    type_ = instruction.types[-1] if instruction.types else ""
+    if type_ in _HALVES:
+        return "half"
+    return "float" if type_ in _FLOATS else "integer"
+
+
+def _matrix(instruction: Instruction) -> tuple[str, str, int]:
+    shape = next((found for f in instruction.flags if (found := _SHAPE.match(f))), None)
+    if shape is None or not {instruction.opcode, *instruction.flags} & {"mma"}:
+        return "matrix", "", 0
+    m, n, k = map(int, shape.groups())
+    # d, a, b and c; wmma of halves names d and c only.
+    type_ = instruction.types[1] if len(instruction.types) == 4 else "f16"
+    # The one shape of which a warp computes four at once (PTX ISA, "mma.m8n8k4").
+    times = 4 if (m, n, k) == (8, 8, 4) and type_ == "f16" else 1
+    return "matrix", type_, times * 2 * m * n * k // WARP

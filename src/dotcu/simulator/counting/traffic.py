@@ -1,43 +1,136 @@
-"""What a launch's accesses and branches cost, by instruction.
+"""The cost of a launch's accesses and branches, by instruction.
 
 Counting is exact, and cheap where a kernel does the same again: what an access costs depends only
 on its addresses relative to the first one, and on where that one lies in its sector or word. So
-patterns that were counted are kept, and a register that holds addresses keeps what they cost.
+the costs of patterns are remembered, and those of a register that holds addresses.
 
-Source: Nsight Compute, "Memory Tables", for the words request, sector, wavefront and ideal.
+Global memory is served in sectors of 32 bytes. Shared memory is served in wavefronts: in one, each
+of the 32 banks of 4 bytes gives one word, to however many lanes want it. Accesses of 8 bytes are
+served by half warps, those of 16 by quarters.
+
+Source: CUDA C++ Programming Guide, "Device Memory Accesses", "Compute Capability 5.x: Shared
+Memory" for banks and "2.x" for wide accesses; Nsight Compute, "Memory Tables", for the words
+request, sector, wavefront and ideal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.counting.coalesce import (
-    SECTOR_BYTES,
-    WARP,
-    WORD_BYTES,
-    Array,
-    Groups,
-    Lanes,
-    sectors,
-    served_together,
-    wavefronts,
-)
+from dotcu.simulator.machine.shape import WARP, Array, Lanes
 
 if TYPE_CHECKING:
-    from dotcu.ptx.link import Placed
+    from dotcu.simulator.decoding.inlining import FlatInstruction
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.spaces import Access, Part
+    from dotcu.simulator.semantics.memory.access import Access, AccessPart
+
+
+SECTOR_BYTES = 32
+BANKS = 32
+WORD_BYTES = 4
+
+
+class LaneGroups:
+    """Lanes, in ascending order, as groups of `size` neighbours that are served together.
+
+    Attributes:
+        count: How many groups have lanes among them.
+    """
+
+    def __init__(self, lanes: Lanes, size: int) -> None:
+        self.size = size
+        self._lanes = lanes
+        group = lanes // size
+        self._fresh = group[1:] != group[:-1]
+        self.count = 1 + int(np.count_nonzero(self._fresh))
+        self._whole = len(lanes) == self.count * size
+        self._begins: Array | None = None
+        self._at: Array
+
+    def rows(self, indices: Array) -> Array:
+        """A row for each group; a lane that takes no part stands there as the first that does."""
+        if self._whole:
+            return indices.reshape(-1, self.size)
+        if self._begins is None:
+            begins = np.concatenate(([True], self._fresh))
+            self._begins = np.flatnonzero(begins)
+            self._at = (np.cumsum(begins) - 1) * self.size + self._lanes % self.size
+        rows = np.repeat(indices[self._begins], self.size)
+        rows[self._at] = indices
+        return rows.reshape(-1, self.size)
+
+
+def common_warps(*groups: Lanes) -> int:
+    """Return how many warps have lanes in more than one of the groups, each ascending."""
+    seen = np.zeros(max(int(g[-1]) for g in groups) // WARP + 1, np.int32)
+    for lanes in groups:
+        here = np.zeros(len(seen), bool)
+        here[lanes // WARP] = True
+        seen += here
+    return int(np.count_nonzero(seen > 1))
+
+
+def served_together(nbytes: int) -> int:
+    """Return how many lanes of a warp shared memory serves at once, if each of them wants `nbytes`."""
+    return min(WARP, max(1, BANKS * WORD_BYTES // nbytes))
+
+
+def sectors(rows: Array, width: int, nbytes: int) -> tuple[int, int]:
+    """Sectors that warps touch, and how many would hold the same bytes side by side.
+
+    Args:
+        rows: For each warp the first element of each lane, counted from the beginning of a sector.
+        width: Bytes of one element.
+        nbytes: Bytes that each lane wants from its first element on.
+    """
+    ordered = np.sort(rows, axis=1)
+    distinct = 1 + np.count_nonzero(_changes(ordered), axis=1)
+    ideal = -(-distinct * nbytes // SECTOR_BYTES)
+    touched = _changes(ordered >> (SECTOR_BYTES // width).bit_length() - 1)
+    each = max(1, nbytes // SECTOR_BYTES)
+    return (len(ordered) + int(np.count_nonzero(touched))) * each, int(ideal.sum())
+
+
+def wavefronts(rows: Array, nbytes: int) -> tuple[int, int]:
+    """Wavefronts that groups of lanes take, and how many they would take without bank conflicts.
+
+    Args:
+        rows: For each group the first word of each lane.
+        nbytes: Bytes that each lane wants from there on.
+    """
+    if nbytes > WORD_BYTES:
+        words = np.arange(nbytes // WORD_BYTES)
+        rows = (rows[:, :, None] + words).reshape(len(rows), -1)
+    ordered = np.sort(rows, axis=1)
+    ideal = len(ordered)
+    ordered = ordered[ordered[:, -1] - ordered[:, 0] >= BANKS]  # fewer words than banks never meet
+    return ideal - len(ordered) + int(_busiest(ordered).sum()), ideal
+
+
+def _busiest(ordered: Array) -> Array:
+    """For each sorted row of words, how many of them lie in the bank that has the most."""
+    fresh = np.concatenate((np.ones((len(ordered), 1), bool), _changes(ordered)), axis=1)
+    bank = ordered % BANKS + BANKS * np.arange(len(ordered))[:, None]
+    counts = np.bincount(bank[fresh], minlength=BANKS * len(ordered))
+    most: Array = counts.reshape(-1, BANKS).max(axis=1)
+    return most
+
+
+def _changes(ordered: Array) -> Array:
+    """Return where an element of a sorted row differs from the one before it."""
+    changes: Array = ordered[:, 1:] != ordered[:, :-1]
+    return changes
+
 
 # Patterns whose costs are remembered: few, since one may be large.
 REMEMBERED = 32
 
 
-class Cost(NamedTuple):
-    """What one step's access cost.
+class AccessCost(NamedTuple):
+    """The cost of one step's access.
 
     Attributes:
         lanes: Lanes that took part.
@@ -52,118 +145,128 @@ class Cost(NamedTuple):
     ideal: int = 0
 
 
-class Where(NamedTuple):
-    """What the cost of a pattern depends on, apart from the places themselves.
+AccessPattern = tuple[str, int, int, int]
+"""The properties of an access that determine its cost, apart from the addresses.
+
+The space, the first lane's place in its sector or word in elements, an element's bytes, and the elements.
+"""
+
+
+class TrafficCounters:
+    """The cost of a launch's accesses and branches, by the number of the instruction.
 
     Attributes:
-        phase: Where the first lane's element lies in its sector, or word, in elements.
-    """
-
-    space: str
-    phase: int
-    width: int
-    elements: int
-
-
-@dataclass
-class Site:
-    """Sums over one instruction's accesses.
-
-    Attributes:
-        total: By space, "global", "shared" or "local".
-    """
-
-    access: Access
-    total: dict[str, Cost] = field(default_factory=dict)
-
-    def add(self, space: str, cost: Cost) -> None:
-        """Take one access in."""
-        known = self.total.get(space)
-        self.total[space] = cost if known is None else Cost(*map(int.__add__, known, cost))
-
-
-class Traffic:
-    """What a launch's accesses and branches cost, by the number of the instruction.
-
-    Attributes:
-        sites: Accesses.
+        accesses: Each access, and what it cost by space: "global", "shared" or "local".
         splits: Branches at which lanes of a warp parted, and how many warps did.
         skipped: Instructions whose guard kept lanes out, and how many lanes.
     """
 
     def __init__(self) -> None:
-        self.sites: dict[int, Site] = {}
-        self.splits: dict[int, tuple[Placed, int]] = {}
-        self.skipped: dict[int, tuple[Placed, int]] = {}
+        self.accesses: dict[int, tuple[Access, dict[str, AccessCost]]] = {}
+        self.splits: dict[int, tuple[FlatInstruction, int]] = {}
+        self.skipped: dict[int, tuple[FlatInstruction, int]] = {}
         self._lanes: Lanes | None = None
-        self._groups: dict[int, Groups] = {}
-        self._patterns: dict[tuple[Where, int, int, int], tuple[Array, Lanes | None, Cost]] = {}
+        self._groups: dict[int, LaneGroups] = {}
+        self._patterns: dict[tuple[AccessPattern, int, int, int], tuple[Array, Lanes | None, AccessCost]] = {}
 
-    def site(self, access: Access) -> Site:
-        """The sums of an instruction."""
-        found = self.sites.get(access.number)
-        if found is None:
-            found = self.sites[access.number] = Site(access)
-        return found
+    def add(self, access: Access, space: str, cost: AccessCost) -> None:
+        """Add the cost of an access to that of its instruction.
 
-    def split(self, number: int, placed: Placed, warps: int) -> None:
-        """Count warps whose lanes parted at a branch."""
+        Args:
+            access: The access of the instruction.
+            space: The state space.
+            cost: The cost.
+        """
+        _, costs = self.accesses.setdefault(access.number, (access, {}))
+        known = costs.get(space)
+        costs[space] = cost if known is None else AccessCost(*map(int.__add__, known, cost))
+
+    def split(self, number: int, placed: FlatInstruction, warps: int) -> None:
+        """Count warps whose lanes parted at a branch.
+
+        Args:
+            number: The number of the instruction in counts.
+            placed: The instruction.
+            warps: How many warps.
+        """
         self.splits[number] = (placed, self.splits.get(number, (placed, 0))[1] + warps)
 
-    def skip(self, number: int, placed: Placed, lanes: int) -> None:
-        """Count lanes that a guard kept from an instruction."""
+    def skip(self, number: int, placed: FlatInstruction, lanes: int) -> None:
+        """Count lanes that a guard kept from an instruction.
+
+        Args:
+            number: The number of the instruction in counts.
+            placed: The instruction.
+            lanes: How many lanes.
+        """
         self.skipped[number] = (placed, self.skipped.get(number, (placed, 0))[1] + lanes)
 
-    def groups(self, lanes: Lanes, size: int = WARP) -> Groups:
-        """Lanes, in ascending order, as groups of neighbours; kept until other lanes are asked for."""
+    def groups(self, lanes: Lanes, size: int = WARP) -> LaneGroups:
+        """Lanes, in ascending order, as groups of neighbours; remembered for the same lanes."""
         if lanes is not self._lanes:
             self._lanes, self._groups = lanes, {}
         found = self._groups.get(size)
         if found is None:
-            found = self._groups[size] = Groups(lanes, size)
+            found = self._groups[size] = LaneGroups(lanes, size)
         return found
 
     def count_groups(self, lanes: Lanes | None, count: int, size: int = WARP) -> int:
-        """How many groups the lanes are of; None stands for the first `count` ones."""
+        """Return how many groups the lanes belong to; None stands for the first `count` lanes.
+
+        Args:
+            lanes: The lanes; None for the first `count` ones.
+            count: How many lanes there are.
+            size: Lanes of a group.
+        """
         return count // size if lanes is None else self.groups(lanes, size).count
 
-    def cost(self, places: Array, lanes: Lanes | None, where: Where) -> Cost:
-        """The cost of places that may differ from lane to lane."""
-        relative = places - places[0]
-        key = (where, len(places), int(relative[1]), int(relative[-1]))
+    def cost(self, indices: Array, lanes: Lanes | None, pattern: AccessPattern) -> AccessCost:
+        """The cost of places that may differ from lane to lane.
+
+        Args:
+            indices: The elements that the lanes touch.
+            lanes: The lanes; None for all.
+            pattern: The properties of the access.
+        """
+        relative = indices - indices[0]
+        key = (pattern, len(indices), int(relative[1]), int(relative[-1]))
         known = self._patterns.get(key)
         if known is not None and known[1] is lanes and np.array_equal(known[0], relative):
             return known[2]
-        cost = self._worked_out(relative + where.phase, lanes, where)
+        cost = self._compute(relative, lanes, pattern)
         if len(self._patterns) >= REMEMBERED:
             self._patterns.clear()
         self._patterns[key] = (relative, lanes, cost)
         return cost
 
-    def _worked_out(self, places: Array, lanes: Lanes | None, where: Where) -> Cost:
-        count, nbytes = len(places), where.width * where.elements
-        size = WARP
-        if where.space == "shared":
-            size, places = served_together(nbytes), places * where.width // WORD_BYTES
-        rows = places.reshape(-1, size) if lanes is None else self.groups(lanes, size).rows(places)
-        served = wavefronts(rows, nbytes) if where.space == "shared" else sectors(rows, where.width, nbytes)
-        return Cost(count, self.count_groups(lanes, count), *served)
+    def _compute(self, relative: Array, lanes: Lanes | None, pattern: AccessPattern) -> AccessCost:
+        space, phase, width, elements = pattern
+        count, nbytes, indices, size = len(relative), width * elements, relative + phase, WARP
+        if space == "shared":
+            size, indices = served_together(nbytes), indices * width // WORD_BYTES
+        rows = indices.reshape(-1, size) if lanes is None else self.groups(lanes, size).rows(indices)
+        served = wavefronts(rows, nbytes) if space == "shared" else sectors(rows, width, nbytes)
+        return AccessCost(count, self.count_groups(lanes, count), *served)
 
 
-def count_access(chunk: Chunk, access: Access, parts: Sequence[Part]) -> None:
+def count_access(chunk: Chunk, access: Access, parts: Sequence[AccessPart]) -> None:
     """Count what an access of the active lanes cost; `parts` is what was resolved of it.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        parts: The parts of the access that are in bounds and aligned.
 
     Note:
         Atomics are counted as reads are: what it costs when several lanes hit one address is not
         documented.
     """
-    traffic: Traffic = chunk.grid.traffic
-    site = traffic.site(access)
+    traffic: TrafficCounters = chunk.grid.traffic
     if len(parts) != 1 or parts[0].positions is not None:
         for part in parts:
             lanes = chunk.active if part.positions is None else chunk.numbers()[part.positions]
             space = _space(chunk, access, part)
-            site.add(space, _part_cost(traffic, chunk, access, part, space, lanes))
+            traffic.add(access, space, _part_cost(traffic, chunk, access, part, space, lanes))
         return
     space, costs = _space(chunk, access, parts[0]), chunk.locate(access.slot).costs
     # A common offset changes nothing but where the addresses lie in their sectors.
@@ -171,39 +274,41 @@ def count_access(chunk: Chunk, access: Access, parts: Sequence[Part]) -> None:
     cost = costs.get(key)
     if cost is None:
         cost = costs[key] = _part_cost(traffic, chunk, access, parts[0], space, chunk.active)
-    site.add(space, cost)
+    traffic.add(access, space, cost)
 
 
 def _part_cost(
-    traffic: Traffic, chunk: Chunk, access: Access, part: Part, space: str, lanes: Lanes | None
-) -> Cost:
-    if part.places.size == 1 or space == "local":
+    traffic: TrafficCounters, chunk: Chunk, access: Access, part: AccessPart, space: str, lanes: Lanes | None
+) -> AccessCost:
+    if part.indices.size == 1 or space == "local":
         return _cost_of_one(traffic, space, lanes, chunk.lanes, access.bytes)
-    where = Where(space, _phase(access, part), access.width, access.elements)
-    return traffic.cost(part.places, lanes, where)
+    pattern = (space, _phase(access, part), access.width, access.elements)
+    return traffic.cost(part.indices, lanes, pattern)
 
 
-def _space(chunk: Chunk, access: Access, part: Part) -> str:
+def _space(chunk: Chunk, access: Access, part: AccessPart) -> str:
     if part.region is not None:
         return "global"
     data = chunk.shared.views[access.width]
     return "shared" if part.view is data or part.view.base is data.base else "local"
 
 
-def _phase(access: Access, part: Part) -> int:
-    first = int(part.places[0])
+def _phase(access: Access, part: AccessPart) -> int:
+    first = int(part.indices[0])
     if part.region is None:
         return first % max(1, WORD_BYTES // access.width)
     address = part.region.view(access.width)[1] + first * access.width
     return address % SECTOR_BYTES // access.width
 
 
-def _cost_of_one(traffic: Traffic, space: str, lanes: Lanes | None, everyone: int, nbytes: int) -> Cost:
+def _cost_of_one(
+    traffic: TrafficCounters, space: str, lanes: Lanes | None, everyone: int, nbytes: int
+) -> AccessCost:
     """The cost where all lanes want the same; of local memory, which each has for itself, the lanes alone."""
     count = everyone if lanes is None else len(lanes)
     if space == "local":
-        return Cost(count)
+        return AccessCost(count)
     warps = traffic.count_groups(lanes, count)
     size = served_together(nbytes) if space == "shared" else WARP
     served = warps if size == WARP else traffic.count_groups(lanes, count, size)
-    return Cost(count, warps, served, served)
+    return AccessCost(count, warps, served, served)

@@ -9,32 +9,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import (
+    SPECIAL_REGISTERS,
     TYPE_BYTES,
     Address,
     Immediate,
-    Negated,
     Operand,
+    Predicate,
     Register,
     Sink,
     Special,
     Symbol,
 )
-from dotcu.ptx.link import Linked
-from dotcu.ptx.specials import SPECIAL_REGISTERS
-from dotcu.simulator.decoding.layout import Frames
-from dotcu.simulator.decoding.provenance import NONE, Origin
-from dotcu.simulator.semantics.special import CLOCKS, is_kept
+from dotcu.simulator.decoding.inlining import FlatKernel
+from dotcu.simulator.decoding.variables import NONE, Origin, StackFrames
+from dotcu.simulator.semantics.memory.registers import CLOCKS, is_kept
 from dotcu.simulator.semantics.table import (
     WIDE,
     Array,
-    Destination,
+    DestinationOperand,
     NotExecuted,
-    Source,
+    SourceOperand,
     dtype_of,
     unsigned,
 )
 
-_KEPT: Mapping[str, np.dtype[Any]] = {
+_REGISTER_DTYPES: Mapping[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "pred": np.dtype(bool),
@@ -45,8 +44,8 @@ _KEPT: Mapping[str, np.dtype[Any]] = {
 _ADDRESS = (1 << 64) - 1
 
 
-class Spot(NamedTuple):
-    """Where a variable of a lane lies in local memory.
+class VariableSpot(NamedTuple):
+    """The place of a lane's variable in local memory.
 
     Attributes:
         start: Its offset, from the frame if it has one.
@@ -57,18 +56,15 @@ class Spot(NamedTuple):
     frame: int | None
 
 
-class LaunchConstant(NamedTuple):
-    """A value that the launch's parameters hold."""
-
-    offset: int
-    dtype: np.dtype[Any]
+LaunchConstant = tuple[int, np.dtype[Any]]
+"""Offset and dtype of a value in the launch's parameters."""
 
 
 @dataclass
 class Binding:
     """Gives the registers, constants and addresses of one kernel their slots."""
 
-    linked: Linked
+    linked: FlatKernel
     parameters: Mapping[str, int]
     addresses: Mapping[str, int]
     layout: Mapping[str, int]
@@ -80,7 +76,7 @@ class Binding:
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
     origins: Mapping[str, Origin] = field(default_factory=dict)
-    frames: Frames = field(default_factory=Frames)
+    frames: StackFrames = field(default_factory=StackFrames)
     entered: list[Any] = field(default_factory=list)
 
     # Slots
@@ -90,80 +86,80 @@ class Binding:
         self.constants.append(array)
         return len(self.constants) - 1
 
-    def register(self, register: Register) -> Destination:
+    def register(self, register: Register) -> DestinationOperand:
         """The slot of a register, and the dtype that it keeps."""
         slot = self.slots.get(register.name)
-        dtype = _KEPT.get(register.type) or unsigned(_size(register.type))
+        dtype = _REGISTER_DTYPES.get(register.type) or unsigned(_size(register.type))
         if slot is None:
             slot = self.slots[register.name] = self.constant(np.zeros(1, dtype))
-        return Destination(slot, dtype)
+        return DestinationOperand(slot, dtype)
 
-    def destination(self, operand: Operand) -> Destination:
-        """Where a result goes; a sink takes anything."""
+    def destination(self, operand: Operand) -> DestinationOperand:
+        """Return the register of a result; a sink takes anything."""
         if isinstance(operand, Register):
             return self.register(operand)
         if isinstance(operand, Sink):
-            return Destination(self.constant(np.zeros(1, np.uint64)), np.dtype(np.uint64))
+            return DestinationOperand(self.constant(np.zeros(1, np.uint64)), np.dtype(np.uint64))
         raise NotExecuted
 
-    def source(self, operand: Operand, type_: str) -> Source:
-        """Where an operand's value stands, as a type of the same size."""
+    def source(self, operand: Operand, type_: str) -> SourceOperand:
+        """Return the register of an operand, read as a type of the same size."""
         wanted = dtype_of(type_)
         if isinstance(operand, Immediate):
-            return Source(self.immediate(operand, type_), None)
+            return SourceOperand(self.immediate(operand, type_), None)
         if isinstance(operand, Symbol) and operand.name in self.frames.offsets:
             return self._framed_address(operand, wanted)
-        slot, kept = self.kept(operand, wanted)
-        if isinstance(operand, Negated):
-            if not kept == wanted == np.dtype(bool):
+        slot, dtype = self.register_of(operand, wanted)
+        if isinstance(operand, Predicate):
+            if not dtype == wanted == np.dtype(bool):
                 raise NotExecuted
-            return Source(slot, np.logical_not)
-        if kept == wanted:
-            return Source(slot, None)
-        if kept.itemsize != wanted.itemsize or bool in (kept.type, wanted.type) or WIDE in (kept, wanted):
+            return SourceOperand(slot, np.logical_not)
+        if dtype == wanted:
+            return SourceOperand(slot, None)
+        if dtype.itemsize != wanted.itemsize or bool in (dtype.type, wanted.type) or WIDE in (dtype, wanted):
             raise NotExecuted
-        return Source(slot, lambda a: a.view(wanted))
+        return SourceOperand(slot, lambda a: a.view(wanted))
 
-    def _framed_address(self, symbol: Symbol, wanted: np.dtype[Any]) -> Source:
+    def _framed_address(self, symbol: Symbol, wanted: np.dtype[Any]) -> SourceOperand:
         spot = self.spot(symbol.name)
         assert spot.frame is not None
         start = np.uint64(spot.start + symbol.offset)
-        return Source(spot.frame, lambda a: (a + start).astype(wanted))
+        return SourceOperand(spot.frame, lambda a: (a + start).astype(wanted))
 
-    def narrow_source(self, operand: Operand, type_: str) -> Source:
+    def narrow_source(self, operand: Operand, type_: str) -> SourceOperand:
         """The same for an operand that may be wider than the type, as bits of the type's size."""
         wanted = unsigned(TYPE_BYTES[type_])
         if isinstance(operand, Immediate):
-            return Source(
+            return SourceOperand(
                 self.immediate(operand, type_ if type_[0] == "f" else f"b{wanted.itemsize * 8}", bits=True),
                 None,
             )
-        slot, kept = self.kept(operand, wanted)
-        if kept.itemsize == wanted.itemsize:
-            return Source(slot, None if kept == wanted else lambda a: a.view(wanted))
-        if kept.itemsize < wanted.itemsize:
+        slot, dtype = self.register_of(operand, wanted)
+        if dtype.itemsize == wanted.itemsize:
+            return SourceOperand(slot, None if dtype == wanted else lambda a: a.view(wanted))
+        if dtype.itemsize < wanted.itemsize:
             raise NotExecuted
-        whole = unsigned(kept.itemsize)
-        return Source(slot, lambda a: a.view(whole).astype(wanted))
+        whole = unsigned(dtype.itemsize)
+        return SourceOperand(slot, lambda a: a.view(whole).astype(wanted))
 
-    def wide_source(self, operand: Operand, type_: str) -> Source:
+    def wide_source(self, operand: Operand, type_: str) -> SourceOperand:
         """The same, as the type itself."""
         wanted = dtype_of(type_)
         if isinstance(operand, Immediate):
             return self.source(operand, type_)
-        _, kept = self.kept(operand, wanted)
-        if kept.itemsize == wanted.itemsize or wanted.kind in "fb":
+        _, dtype = self.register_of(operand, wanted)
+        if dtype.itemsize == wanted.itemsize or wanted.kind in "fb":
             return self.source(operand, type_)
         slot, narrow = self.narrow_source(operand, type_)
         if narrow is None or wanted.kind == "u":
-            return Source(slot, narrow)
-        return Source(slot, lambda a: narrow(a).view(wanted))
+            return SourceOperand(slot, narrow)
+        return SourceOperand(slot, lambda a: narrow(a).view(wanted))
 
-    def kept(self, operand: Operand, wanted: np.dtype[Any]) -> tuple[int, np.dtype[Any]]:
+    def register_of(self, operand: Operand, wanted: np.dtype[Any]) -> tuple[int, np.dtype[Any]]:
         """The slot of an operand that is no literal, and the dtype that it keeps."""
         if isinstance(operand, Register):
             return self.register(operand)
-        if isinstance(operand, Negated):
+        if isinstance(operand, Predicate):
             return self.register(operand.register)
         if isinstance(operand, Special):
             return self.special(operand.name)
@@ -185,9 +181,15 @@ class Binding:
         return self.specials[name], dtype
 
     def immediate(self, literal: Immediate, type_: str, *, bits: bool = False) -> int:
-        """The slot of a literal, as a value of a type."""
+        """The slot of a literal, as a value of a type.
+
+        Args:
+            literal: The literal.
+            type_: The PTX type.
+            bits: Return the bits of the value as an unsigned integer.
+        """
         dtype = unsigned(TYPE_BYTES[type_]) if bits else dtype_of(type_)
-        array = literal_array(literal, type_, dtype)
+        array = _literal_array(literal, type_, dtype)
         return self._interned((array.tobytes(), dtype.str), array)
 
     def _interned(self, key: Any, array: Array) -> int:
@@ -213,12 +215,12 @@ class Binding:
         """The slot that holds where the frame of a recursive function begins, in each lane."""
         return self.register(Register(f"{function}#frame", "b64")).slot
 
-    def spot(self, name: str) -> Spot:
-        """Where a variable of the lanes lies."""
+    def spot(self, name: str) -> VariableSpot:
+        """Return the place of a lane's variable."""
         if name in self.frames.offsets:
             function, start = self.frames.offsets[name]
-            return Spot(start, self.frame(function))
-        return Spot(self.layout[name], None)
+            return VariableSpot(start, self.frame(function))
+        return VariableSpot(self.layout[name], None)
 
     def address(self, address: Address, space: str) -> tuple[int, int, str]:
         """The slot and offset of an address operand, and the space that it means."""
@@ -253,7 +255,7 @@ class Binding:
         return slot, address.offset, space
 
     def origin(self, address: Address) -> Origin:
-        """What an address was computed from."""
+        """Return the variables and parameters that an address was computed from."""
         if isinstance(address.base, Symbol):
             return frozenset({address.base.name})
         return self.origins.get(address.base.name, NONE) if isinstance(address.base, Register) else NONE
@@ -267,7 +269,7 @@ class Binding:
 
     def launch_constant(self, offset: int, dtype: np.dtype[Any]) -> int:
         """The slot that holds a launch parameter."""
-        constant = LaunchConstant(offset, dtype)
+        constant = (offset, dtype)
         for slot, known in self.params.items():
             if known == constant:
                 return slot
@@ -276,13 +278,13 @@ class Binding:
         return slot
 
     def is_swapped(self, operand: Operand) -> bool:
-        """Whether a compare-and-swap of the kernel works at this very address."""
+        """Return whether a compare-and-swap of the kernel has this address."""
         if not isinstance(operand, Address) or not isinstance(operand.base, Register):
             return False
         return (operand.base.name, operand.offset) in self.swapped
 
     def is_read(self, operand: Operand) -> bool:
-        """Whether any instruction reads a register."""
+        """Return whether any instruction reads a register."""
         return isinstance(operand, Register) and operand.name in self.read_names
 
 
@@ -293,7 +295,7 @@ def _size(type_: str) -> int:
     return size
 
 
-def literal_array(literal: Immediate, type_: str, dtype: np.dtype[Any]) -> Array:
+def _literal_array(literal: Immediate, type_: str, dtype: np.dtype[Any]) -> Array:
     """A literal as one element of a dtype, converted as PTX ISA, "Constants", says."""
     value, kind = literal
     if kind != "int":

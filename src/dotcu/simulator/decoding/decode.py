@@ -7,32 +7,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dotcu.errors import SimulationError
+from dotcu.errors import SimulationError, UnsupportedInstruction
 from dotcu.ptx.instructions import Instruction, Variable
-from dotcu.ptx.link import Linked, Placed
-from dotcu.ptx.tokens import MAX_BYTES
-from dotcu.simulator.counting.work import work_of
+from dotcu.ptx.lexer import MAX_BYTES
+from dotcu.simulator.counting.counters import work_of
+from dotcu.simulator.decoding.basic_blocks import EXIT, BasicBlock, basic_blocks, ends_block
 from dotcu.simulator.decoding.binding import Binding, LaunchConstant
-from dotcu.simulator.decoding.flow import EXIT, BasicBlock, basic_blocks, ends_block
-from dotcu.simulator.decoding.layout import (
+from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, LocationOf, unsupported
+from dotcu.simulator.decoding.variables import (
     STACK_BYTES,
+    Extent,
     display_name,
     extents,
-    lay_out,
-    lay_out_frames,
+    layout_frames,
+    layout_variables,
     read_names,
     swapped_addresses,
+    trace_origins,
 )
-from dotcu.simulator.decoding.provenance import Extent, trace
-from dotcu.simulator.refusal import unsupported
-from dotcu.simulator.semantics import binders
+from dotcu.simulator.semantics import dispatch
 from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, table_branch
-from dotcu.simulator.semantics.enter import enter, leave
+from dotcu.simulator.semantics.function_calls import enter, leave
 from dotcu.simulator.semantics.table import Array, NotExecuted, Step
 
 
-class Tally(NamedTuple):
-    """What one visit of a basic block counts at one source line, for each lane; see `counters.Line`."""
+class LineTally(NamedTuple):
+    """The counts of one visit of a basic block at one source line, for each lane."""
 
     place: tuple[str, int]
     instructions: int
@@ -42,7 +42,7 @@ class Tally(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class DecodedBlock:
     """A basic block as steps.
 
     Attributes:
@@ -54,12 +54,12 @@ class Block:
     steps: tuple[Step, ...]
     end: Step
     admit: Callable[[Any], bool] | None
-    placed: Placed
-    tallies: tuple[Tally, ...]
+    placed: FlatInstruction
+    tallies: tuple[LineTally, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoded:
+class DecodedKernel:
     """A kernel that is ready to run.
 
     Attributes:
@@ -71,11 +71,11 @@ class Decoded:
         layout: By space, where each variable begins.
         extents: Where each variable of shared and local memory lies.
         stack_base: Where the frames of recursive functions begin in local memory.
-        place: The source file and line of an instruction, as the user knows them.
+        location_of: The source file and line of an instruction, as the user knows them.
         is_library: Whether an instruction was written in a header of CUDA's own libraries.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[DecodedBlock, ...]
     constants: tuple[Array, ...]
     specials: tuple[tuple[str, int], ...]
     params: tuple[tuple[int, LaunchConstant], ...]
@@ -83,8 +83,8 @@ class Decoded:
     local_bytes: int
     layout: Mapping[str, Sequence[tuple[int, str]]]
     extents: Mapping[str, Extent]
-    place: Callable[[Placed], tuple[str, int]]
-    is_library: Callable[[Placed], bool]
+    location_of: LocationOf
+    is_library: Callable[[FlatInstruction], bool]
     stack_base: int = 0
 
     def variable_before(self, space: str, address: int) -> str:
@@ -96,32 +96,32 @@ class Decoded:
         return display_name(best)
 
     def variable_start(self, space: str, shown: str) -> int:
-        """Where the variable that is shown by a name begins."""
+        """Return the start of the variable that has a display name."""
         return next((s for s, n in self.layout.get(space, ()) if display_name(n) == shown), 0)
 
 
 def decode(
-    linked: Linked,
+    linked: FlatKernel,
     *,
     parameters: Mapping[str, int],
     addresses: Mapping[str, int],
     shared: Mapping[str, Variable],
-    place: Callable[[Placed], tuple[str, int]],
-    is_library: Callable[[Placed], bool],
-) -> Decoded:
+    location_of: LocationOf,
+    is_library: Callable[[FlatInstruction], bool],
+) -> DecodedKernel:
     """Turn a kernel into steps.
 
     Args:
         parameters: Offset of each kernel parameter.
         addresses: Address of each module variable.
         shared: Module-scope shared variables.
-        place: The source file and line of an instruction.
+        location_of: The source file and line of an instruction.
         is_library: Whether an instruction was written in a header of CUDA's own libraries.
 
     Raises:
         UnsupportedInstruction: Names every kind of instruction that is not executed, with its line.
     """
-    layout, dynamic_offset, local_bytes = lay_out(linked, shared)
+    layout, dynamic_offset, local_bytes = layout_variables(linked, shared)
     positions = {name: start for table in layout.values() for start, name in table}
     if local_bytes > MAX_BYTES["local"]:
         raise SimulationError(
@@ -129,7 +129,7 @@ def decode(
             f"A GPU gives a thread at most {MAX_BYTES['local']}.\n"
             "Make the arrays inside functions smaller, or keep them in global memory."
         )
-    frames = lay_out_frames(linked, local_bytes)
+    frames = layout_frames(linked, local_bytes)
     binding = Binding(
         linked,
         parameters,
@@ -137,15 +137,15 @@ def decode(
         positions,
         read_names=read_names(linked),
         swapped=swapped_addresses(linked),
-        origins=trace(linked, parameters),
+        origins=trace_origins(linked, parameters),
         frames=frames,
     )
     plan, leaders = basic_blocks(linked.code)
-    refused: list[Placed] = []
-    blocks = [_block(b, linked, leaders, binding, place, refused) for b in plan]
+    refused: list[FlatInstruction] = []
+    blocks = [_block(b, linked, leaders, binding, location_of, refused) for b in plan]
     if refused:
-        raise unsupported(refused, place)
-    return Decoded(
+        raise _refused_instructions(refused, location_of)
+    return DecodedKernel(
         blocks=tuple(blocks),
         constants=tuple(binding.constants),
         specials=tuple(binding.specials.items()),
@@ -154,7 +154,7 @@ def decode(
         local_bytes=frames.base + STACK_BYTES if frames.sizes else local_bytes,
         layout=layout,
         extents=extents(linked, shared, positions),
-        place=place,
+        location_of=location_of,
         is_library=is_library,
         stack_base=frames.base,
     )
@@ -167,12 +167,12 @@ _UNFIT = (NotExecuted, LookupError, TypeError, ValueError, AttributeError, Overf
 
 def _block(
     plan: BasicBlock,
-    linked: Linked,
+    linked: FlatKernel,
     leaders: Mapping[int, int],
     binding: Binding,
-    place: Callable[[Placed], tuple[str, int]],
-    refused: list[Placed],
-) -> Block:
+    location_of: LocationOf,
+    refused: list[FlatInstruction],
+) -> DecodedBlock:
     code = linked.code[plan.first : plan.last]
     last = code[-1]
     steps: list[Step] = []
@@ -183,8 +183,8 @@ def _block(
             if placed is last and ends_block(last.instruction):
                 end = _ENDINGS[last.instruction.opcode](last, plan, leaders, binding)
                 continue
-            step = binders.bind(placed, binding)
-            if isinstance(step, binders.Rendezvous):
+            step = dispatch.bind(placed, binding)
+            if isinstance(step, dispatch.Rendezvous):
                 admit, step = step.admit(leaders[plan.first]), step.step
             guard = placed.instruction.guard
             if guard is not None:
@@ -193,16 +193,18 @@ def _block(
             steps.append(step)
         except _UNFIT:
             refused.append(placed)
-    return Block(
+    return DecodedBlock(
         steps=tuple(steps),
         end=end or jump(plan.following[0] if plan.following else EXIT),
         admit=admit,
         placed=code[0],
-        tallies=_tallies(code, place),
+        tallies=_tallies(code, location_of),
     )
 
 
-def _end_branch(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+def _end_branch(
+    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
+) -> Step:
     guard = placed.instruction.guard
     if guard is None:
         return jump(plan.following[0])
@@ -211,17 +213,21 @@ def _end_branch(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], bi
     return branch(slot, guard.negated, ways, placed, binding.next_access())
 
 
-def _end_table(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+def _end_table(
+    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
+) -> Step:
     if placed.instruction.guard is not None:
         raise NotExecuted
     index = binding.source(placed.instruction.operands[0], "u32")
     return table_branch(index.slot, plan.following, placed, binding.next_access())
 
 
-def _end_trap(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+def _end_trap(
+    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
+) -> Step:
     leave = _end_branch(placed, plan, leaders, binding)
     guard = placed.instruction.guard
-    trap = binders.trap(placed)
+    trap = dispatch.trap(placed)
     if guard is not None:
         slot = binding.register(guard.register).slot
         trap = guarded(trap, slot, guard.negated, placed, binding.next_access())
@@ -233,8 +239,10 @@ def _end_trap(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], bind
     return end
 
 
-def _end_assert(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
-    fail = binders.bind_call(placed, binding)
+def _end_assert(
+    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
+) -> Step:
+    fail = dispatch.bind_call(placed, binding)
     leave = jump(plan.following[0])
 
     def end(chunk: Any) -> None:
@@ -244,7 +252,9 @@ def _end_assert(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], bi
     return end
 
 
-def _end_barrier(placed: Placed, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding) -> Step:
+def _end_barrier(
+    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
+) -> Step:
     guard = placed.instruction.guard
     slot = -1 if guard is None else binding.register(guard.register).slot
     negated = guard is not None and guard.negated
@@ -269,14 +279,14 @@ _ENDINGS = {
 _BRANCHES = frozenset({"bra", "brx", "ret", "exit"})
 
 
-def _tallies(code: Sequence[Placed], place: Callable[[Placed], tuple[str, int]]) -> tuple[Tally, ...]:
+def _tallies(code: Sequence[FlatInstruction], location_of: LocationOf) -> tuple[LineTally, ...]:
     lines: dict[tuple[str, int], list[Instruction]] = {}
     for placed in code:
-        lines.setdefault(place(placed), []).append(placed.instruction)
+        lines.setdefault(location_of(placed), []).append(placed.instruction)
     return tuple(_tally(at, instructions) for at, instructions in lines.items())
 
 
-def _tally(place: tuple[str, int], instructions: Sequence[Instruction]) -> Tally:
+def _tally(place: tuple[str, int], instructions: Sequence[Instruction]) -> LineTally:
     classes: Counter[str] = Counter()
     operations: Counter[str] = Counter()
     for instruction in instructions:
@@ -285,4 +295,16 @@ def _tally(place: tuple[str, int], instructions: Sequence[Instruction]) -> Tally
         if count:
             operations[type_] += count
     branches = sum(i.opcode in _BRANCHES for i in instructions)
-    return Tally(place, len(instructions), branches, (*classes.items(),), (*operations.items(),))
+    return LineTally(place, len(instructions), branches, (*classes.items(),), (*operations.items(),))
+
+
+def _refused_instructions(
+    refused: Sequence[FlatInstruction], location_of: LocationOf
+) -> UnsupportedInstruction:
+    """Return the error that names every kind of instruction that is not executed."""
+    shown: dict[str, str] = {}
+    for placed in refused:
+        file, line = location_of(placed)
+        at = f"{file}:{line}" if line else "no source line"
+        shown.setdefault(placed.instruction.opcode, f"{at}: {placed.instruction.text}")
+    return unsupported("\n    ".join(shown.values()))

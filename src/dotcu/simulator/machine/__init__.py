@@ -1,1 +1,1 @@
-"""The machine: blocks and their lanes, memory, barriers, and who runs when."""
+"""The machine: blocks and their lanes, memory, barriers, scheduling."""

@@ -1,4 +1,4 @@
-"""Blocks that run together: their lanes, registers and memory, and who waits where.
+"""Blocks that run together: their lanes, registers and memory, and where lanes wait.
 
 A chunk holds whole blocks. Its lanes stand in one row, block after block, each block padded
 to whole warps; padding lanes never run. `active` names the lanes of the step at hand: an
@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.machine.located import Located
-from dotcu.simulator.machine.memory import Region
-from dotcu.simulator.machine.private import Private
-from dotcu.simulator.machine.shape import WARP, Array, Lanes, Shape
-from dotcu.simulator.machine.spin import Spin
-from dotcu.simulator.sanitizers.clocks import Clocks, Times
-from dotcu.simulator.sanitizers.shadow import Event
+from dotcu.simulator.machine.memory import LocatedAddresses, PrivateMemory, Region
+from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
+from dotcu.simulator.run import Finding
+from dotcu.simulator.sanitizers.clocks import ClockTimes, VectorClocks
+from dotcu.simulator.sanitizers.shadow import MemoryEvent
 
 if TYPE_CHECKING:
-    from dotcu.ptx.link import Placed
-    from dotcu.simulator.machine.barrier import Barriers
-    from dotcu.simulator.machine.callstack import CallStack
-    from dotcu.simulator.machine.grid import Grid
-    from dotcu.simulator.machine.in_flight import InFlight
-    from dotcu.simulator.semantics.spaces import Access
+    from dotcu.simulator.decoding.inlining import FlatInstruction
+    from dotcu.simulator.machine.async_copies import CopiesInFlight
+    from dotcu.simulator.machine.barriers import BlockBarriers
+    from dotcu.simulator.machine.grid import LaunchState
+    from dotcu.simulator.machine.schedule import Scheduler
+    from dotcu.simulator.semantics.function_calls import CallStack
+    from dotcu.simulator.semantics.memory.access import Access
 
-__all__ = ["WARP", "Array", "Chunk", "Lanes", "Private", "Shape", "pack_bits"]
 
 # Registers whose addresses a chunk remembers, and sets of lanes for each.
 REMEMBERED = 32
@@ -36,21 +34,20 @@ REMEMBERED = 32
 class Chunk:
     """The state of the blocks that run together."""
 
-    def __init__(self, grid: Grid, shape: Shape) -> None:
-        self.grid: Grid = grid
+    def __init__(self, grid: LaunchState, shape: ChunkShape) -> None:
+        self.grid: LaunchState = grid
         self.shape = shape
         self.lanes = shape.lanes
         self.registers: list[Array] = []
         self.active: Lanes | None = None
         self.hints: dict[int, Region] = {}
-        self.shared: Private
-        self.local: Private
-        self.barriers: Barriers
-        self.spin = Spin(shape, grid.run.seed)
-        self.in_flight: InFlight | None = None
-        self.params: Private
+        self.shared: PrivateMemory
+        self.local: PrivateMemory
+        self.barriers: BlockBarriers
+        self.scheduler: Scheduler
+        self.in_flight: CopiesInFlight | None = None
+        self.params: PrivateMemory
         self.steps = 0
-        self.looked = -1
         self.ready: dict[int, Lanes | None] = {}
         self.stalled: dict[int, Lanes] = {}
         self.stack: CallStack | None = None
@@ -60,12 +57,12 @@ class Chunk:
             self.live = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
             self.existing = self.live.copy()
         self.living = shape.threads * shape.blocks
-        self.clocks = Clocks(shape)
-        self.located: dict[int, dict[int, Located]] = {}
-        self.waits_on: Placed | None = None
+        self.clocks = VectorClocks(shape)
+        self.located: dict[int, dict[int, LocatedAddresses]] = {}
+        self.waits_on: FlatInstruction | None = None
         self._numbers: Lanes | None = None
         self._stamps: Array | None = None
-        self._events: dict[int, tuple[tuple[Times, Lanes | None, int], int]] = {}
+        self._events: dict[int, tuple[tuple[ClockTimes, Lanes | None, int], int]] = {}
 
     # Registers
 
@@ -83,12 +80,12 @@ class Chunk:
         if active is None:
             self.registers[slot] = value
             return
-        kept = self.registers[slot]
-        if kept.size == 1:
-            kept = self.registers[slot] = np.full(self.lanes, kept[0], kept.dtype)
+        register = self.registers[slot]
+        if register.size == 1:
+            register = self.registers[slot] = np.full(self.lanes, register[0], register.dtype)
         else:
-            self.located.pop(id(kept), None)
-        kept[active] = value
+            self.located.pop(id(register), None)
+        register[active] = value
 
     def numbers(self) -> Lanes:
         """The active lanes' numbers."""
@@ -103,7 +100,7 @@ class Chunk:
         return np.flatnonzero(self.live)
 
     def count(self) -> int:
-        """How many lanes are active."""
+        """Return the number of active lanes."""
         return self.lanes if self.active is None else len(self.active)
 
     def stamps(self) -> Array:
@@ -113,15 +110,21 @@ class Chunk:
             self._stamps = (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
         return self._stamps
 
-    def event(self, access: Access, times: Times, lanes: Lanes | None) -> int:
-        """The number of the event that an access by some lanes is, at their times."""
+    def event(self, access: Access, times: ClockTimes, lanes: Lanes | None) -> int:
+        """The number of the event that an access by some lanes is, at their times.
+
+        Args:
+            access: The access of the instruction.
+            times: The clocks of the lanes.
+            lanes: The lanes; None for all of the chunk.
+        """
         events, known = self.grid.events, self._events.get(access.number)
         key = (times, lanes, events.forgotten)
         if known is not None and all(old is new for old, new in zip(known[0], key, strict=True)):
             return known[1]
         is_uniform = all(values.size == 1 for values in times)
         number = events.number(
-            Event(
+            MemoryEvent(
                 access.placed,
                 access.action,
                 access.order,
@@ -133,8 +136,8 @@ class Chunk:
         self._events[access.number] = ((times, lanes, events.forgotten), number)
         return number
 
-    def locate(self, slot: int) -> Located:
-        """Where the addresses in a register lie, remembered until the register changes."""
+    def locate(self, slot: int) -> LocatedAddresses:
+        """Return the addresses in a register, located; remembered until the register changes."""
         register, active = self.registers[slot], self.active
         by_lanes = self.located.get(id(register))
         if by_lanes is None:
@@ -145,18 +148,55 @@ class Chunk:
         if found is None:
             if len(by_lanes) >= REMEMBERED:
                 by_lanes.clear()
-            found = by_lanes[id(active)] = Located(register, active)
+            found = by_lanes[id(active)] = LocatedAddresses(register, active)
         return found
 
-    def watch(self, placed: Placed) -> None:
+    def watch(self, placed: FlatInstruction) -> None:
         """Lanes read what others may change meanwhile: perhaps they wait for that."""
         self.grid.strong_reads += 1
         self.waits_on = placed
 
+    def report(
+        self,
+        kind: str,
+        placed: FlatInstruction,
+        lanes: Array,
+        message: str,
+        *,
+        address_of: str = "",
+        count: int | None = None,
+    ) -> None:
+        """Report a finding of some lanes at an instruction.
+
+        Args:
+            kind: As `Finding.kind`.
+            placed: The instruction.
+            lanes: The lanes at fault; the finding names the first of them.
+            message: What happened and what is required.
+            address_of: The variable or argument whose memory it was.
+            count: How many lanes were at fault, if more than these.
+        """
+        grid = self.grid
+        file, line = grid.decoded.location_of(placed)
+        block, thread = self.shape.coordinates(int(lanes.min()))
+        finding = Finding(
+            kind=kind,
+            kernel=grid.kernel,
+            file=file,
+            line=line,
+            block=block,
+            thread=thread,
+            lanes=len(lanes) if count is None else count,
+            address_of=address_of,
+            message=message,
+            source=grid.source_line(file, line) if line else "",
+        )
+        grid.run.report(finding, placed.instruction.text)
+
     # Where lanes go next
 
     def send(self, block: int, lanes: Lanes | None) -> None:
-        """Let lanes go on at a basic block, together with those that are there already."""
+        """Add lanes to those that are ready to run a basic block."""
         if lanes is not None:
             if len(lanes) == 0:
                 return
@@ -181,9 +221,9 @@ class Chunk:
         self.barriers.recheck()
 
     def retire(self) -> None:
-        """Let go of registers and memory, once all lanes have ended.
+        """Free registers and memory, once all lanes have ended.
 
-        What refers to the chunk still, such as reads that no write has been held against, needs none.
+        References that remain, such as recorded reads, need none of it.
         """
         self.registers.clear()
         self.located.clear()
@@ -201,7 +241,7 @@ class Chunk:
     # Warps
 
     def warp_bits(self, lanes: Lanes | None) -> Array:
-        """For each warp, the lanes of it that are given, as 32 bits."""
+        """Return for each warp its lanes among some lanes, as 32 bits."""
         if lanes is None:
             return np.full(self.lanes // WARP, 0xFFFFFFFF, np.uint32)
         flags = np.zeros(self.lanes, bool)

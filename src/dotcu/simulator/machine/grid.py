@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.counting.traffic import Traffic
-from dotcu.simulator.counting.work import work_of
-from dotcu.simulator.decoding.provenance import Span, span_of
-from dotcu.simulator.finding import Finding
-from dotcu.simulator.machine.barrier import Barriers
-from dotcu.simulator.machine.chunk import WARP, Array, Chunk, Lanes, Private, Shape
-from dotcu.simulator.machine.memory import Memory, Region
-from dotcu.simulator.machine.schedule import execute
+from dotcu.simulator.counting.traffic import TrafficCounters
+from dotcu.simulator.decoding.variables import AccessSpan, span_of
+from dotcu.simulator.machine.barriers import BlockBarriers
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import Memory, PrivateMemory, Region
+from dotcu.simulator.machine.schedule import Scheduler, execute
+from dotcu.simulator.machine.shape import WARP, ChunkShape
 from dotcu.simulator.run import Run
-from dotcu.simulator.sanitizers.shadow import Events, Shadow
-from dotcu.simulator.semantics.special import special_arrays
+from dotcu.simulator.sanitizers.shadow import EventLog, ShadowMemory
+from dotcu.simulator.semantics.memory.registers import special_arrays
 
 if TYPE_CHECKING:
-    from dotcu.ptx.link import Placed
-    from dotcu.simulator.decoding.decode import Decoded
-    from dotcu.simulator.semantics.spaces import Access
+    from dotcu.simulator.decoding.decode import DecodedKernel
+    from dotcu.simulator.semantics.memory.access import Access
 
 # Lanes that run together: enough to hide Python's cost per step, few enough for the caches.
 CHUNK_LANES = 1 << 16
@@ -31,7 +29,7 @@ CHUNK_BYTES = 1 << 28
 RESERVED_BYTES = 1 << 10
 
 
-class Grid:
+class LaunchState:
     """One launch: what all its chunks share.
 
     Attributes:
@@ -43,7 +41,7 @@ class Grid:
     def __init__(
         self,
         *,
-        decoded: Decoded,
+        decoded: DecodedKernel,
         source_line: Callable[[str, int], str],
         memory: Memory,
         run: Run,
@@ -66,12 +64,12 @@ class Grid:
         self.workspace: int = workspace
         self.visits = [0] * len(decoded.blocks)
         self.issues = [0] * len(decoded.blocks)
-        self.traffic = Traffic()
+        self.traffic = TrafficCounters()
         self.steps: int = 0
         self.progress = 0
         self.strong_reads = 0
-        self.events = Events()
-        self._spans: dict[int, Span | None] = {}
+        self.events = EventLog()
+        self._spans: dict[int, AccessSpan | None] = {}
         self._shadows = shadows_of(memory, self.events) if "race" in run.checks else {}
 
     @property
@@ -81,7 +79,7 @@ class Grid:
 
     @property
     def reserved_offset(self) -> int:
-        """Where shared memory that the system keeps for itself begins: behind the block's own."""
+        """Offset of the shared memory that the system reserves: behind the block's own."""
         return -(-self.shared_bytes // 16) * 16
 
     @property
@@ -90,26 +88,32 @@ class Grid:
         asks = any(name.startswith("reserved_smem") for name, _ in self.decoded.specials)
         return self.reserved_offset + RESERVED_BYTES if asks else self.shared_bytes
 
-    def shapes(self) -> Iterator[Shape]:
+    def shapes(self) -> Iterator[ChunkShape]:
         """The launch cut into chunks."""
         total = self.extent[0] * self.extent[1] * self.extent[2]
-        one = Shape(grid=self.extent, block=self.block, first=0, blocks=1)
+        one = ChunkShape(grid=self.extent, block=self.block, first=0, blocks=1)
         bytes_each = 2 * (self.allotted_bytes + one.pitch * self.decoded.local_bytes) + 1
         each = max(1, min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each))
         for at in range(0, total, each):
-            yield Shape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
+            yield ChunkShape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
 
     def execute(self) -> None:
         """Run every block."""
         with np.errstate(all="ignore"):
             execute(self)
 
-    def races(self, region: Region, first: int, width: int) -> tuple[Shadow | None, int]:
-        """The stamps of a region, and how far its elements from `first` are from the first stamp."""
+    def races(self, region: Region, first: int, width: int) -> tuple[ShadowMemory | None, int]:
+        """The stamps of a region, and how far its elements from `first` are from the first stamp.
+
+        Args:
+            region: The region of global memory.
+            first: The address of the first element of the view.
+            width: Bytes of one element.
+        """
         shadow = self._shadows.get(id(region))
         return (None, 0) if shadow is None else (shadow, (first - shadow.base) // width)
 
-    def span(self, access: Access) -> Span | None:
+    def span(self, access: Access) -> AccessSpan | None:
         """The variable or tensor that an access has to stay in; None where that is not known."""
         try:
             return self._spans[access.number]
@@ -117,21 +121,22 @@ class Grid:
             span = self._spans[access.number] = span_of(self, access.origin)
             return span
 
-    def chunk(self, shape: Shape) -> Chunk:
+    def chunk(self, shape: ChunkShape) -> Chunk:
         """Blocks, ready to run."""
         chunk = Chunk(self, shape)
         chunk.registers = list(self.decoded.constants)
-        for slot, param in self.decoded.params:
-            chunk.registers[slot] = np.frombuffer(self.params, param.dtype, 1, param.offset)
+        for slot, (offset, dtype) in self.decoded.params:
+            chunk.registers[slot] = np.frombuffer(self.params, dtype, 1, offset)
         special_arrays(chunk, self.decoded.specials)
-        chunk.shared = Private(shape.blocks, shape.lanes, self.allotted_bytes)
+        chunk.shared = PrivateMemory(shape.blocks, shape.lanes, self.allotted_bytes)
         chunk.shared.written.reshape(shape.blocks, -1)[:, self.reserved_offset :] = 1
         if "race" in self.run.checks:
-            chunk.shared.races = Shadow(0, chunk.shared.data.size, self.events)
-        chunk.local = Private(shape.lanes, shape.lanes, self.decoded.local_bytes)
-        chunk.barriers = Barriers(chunk)
+            chunk.shared.races = ShadowMemory(0, chunk.shared.data.size, self.events)
+        chunk.local = PrivateMemory(shape.lanes, shape.lanes, self.decoded.local_bytes)
+        chunk.barriers = BlockBarriers(chunk)
+        chunk.scheduler = Scheduler(self, chunk)
         chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
-        chunk.params = Private.holding(self.params)
+        chunk.params = PrivateMemory.holding(self.params)
         return chunk
 
     def visit(self, number: int, chunk: Chunk) -> None:
@@ -144,39 +149,9 @@ class Grid:
             self.visits[number] += len(active)
             self.issues[number] += self.traffic.groups(active).count
 
-    def report(
-        self,
-        chunk: Chunk,
-        kind: str,
-        placed: Placed,
-        lanes: Lanes | Array,
-        *,
-        message: str,
-        address_of: str = "",
-        count: int | None = None,
-    ) -> None:
-        """Report a finding of some lanes at an instruction."""
-        file, line = self.decoded.place(placed)
-        block, thread = chunk.shape.coordinates(int(lanes.min()))
-        self.run.report(
-            Finding(
-                kind=kind,
-                kernel=self.kernel,
-                file=file,
-                line=line,
-                block=block,
-                thread=thread,
-                lanes=len(lanes) if count is None else count,
-                address_of=address_of,
-                message=message,
-                source=self.source_line(file, line) if line else "",
-            ),
-            placed.instruction.text,
-        )
-
     def count(self) -> None:
         """Add what ran to the run's counters."""
-        counters, place = self.run.counters, self.decoded.place
+        counters, place = self.run.counters, self.decoded.location_of
         counters.launches += 1
         counters.steps += self.steps
         for lanes, warps, block in zip(self.visits, self.issues, self.decoded.blocks, strict=True):
@@ -185,18 +160,18 @@ class Grid:
                     line.add_visits(tally, lanes, warps)
         for placed, lanes in self.traffic.skipped.values():
             for line in counters.both(place(placed)):
-                line.take_back(work_of(placed.instruction), lanes)
+                line.subtract_lanes(placed.instruction, lanes)
         for placed, warps in self.traffic.splits.values():
             for line in counters.both(place(placed)):
                 line.divergent_branches += warps
-        for site in self.traffic.sites.values():
-            for line in counters.both(place(site.access.placed)):
-                line.add_traffic(site)
+        for access, costs in self.traffic.accesses.values():
+            for line in counters.both(place(access.placed)):
+                line.add_accesses(access, costs)
 
 
-def shadows_of(memory: Memory, events: Events) -> dict[int, Shadow]:
+def shadows_of(memory: Memory, events: EventLog) -> dict[int, ShadowMemory]:
     """Stamps for each region that anything can write; regions of the same bytes share them."""
-    shadows: dict[int, Shadow] = {}
+    shadows: dict[int, ShadowMemory] = {}
     for region in memory.regions:
         group = [region, *region.aliases]
         known = next((shadows[id(r)] for r in group if id(r) in shadows), None)
@@ -204,6 +179,6 @@ def shadows_of(memory: Memory, events: Events) -> dict[int, Shadow]:
             continue
         if known is None:
             low = min(r.base for r in group) & ~255
-            known = Shadow(low, max(r.base + r.size for r in group) - low, events)
+            known = ShadowMemory(low, max(r.base + r.size for r in group) - low, events)
         shadows[id(region)] = known
     return shadows

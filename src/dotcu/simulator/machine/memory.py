@@ -1,4 +1,4 @@
-"""Global memory: windows of 64-bit addresses over bytes that somebody else owns.
+"""Global memory: windows of 64-bit addresses over bytes that have other owners.
 
 An address is a number of the simulator's own, never a host pointer. Every window has its
 own gibibytes of nothing around it (its red zones), so that an index that runs off a tensor
@@ -10,10 +10,20 @@ from __future__ import annotations
 import bisect
 import itertools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dotcu.simulator.machine.shape import Array, Lanes
+
+if TYPE_CHECKING:
+    from dotcu.simulator.counting.traffic import AccessCost
+    from dotcu.simulator.sanitizers.shadow import ShadowMemory
+
+# A shadow element all of whose bytes are written, by width.
+WRITTEN = {width: int.from_bytes(b"\x01" * width, "little") for width in (1, 2, 4, 8)}
+
 
 Bytes = NDArray[np.uint8]
 
@@ -142,7 +152,7 @@ class Memory:
         return None
 
     def is_foreign(self, address: int) -> bool:
-        """Whether an address is no index that runs off a buffer: the host's of one, or far from all."""
+        """Return whether an address cannot be an index past a buffer: it is the host's, or far from all."""
         if any(start <= address < start + size for start, size, _ in self._storages):
             return True
         return all(_distance(region, address) > _RED_ZONE for region in self.regions)
@@ -183,3 +193,115 @@ def _distance(region: Region, address: int) -> int:
     if address < region.base:
         return region.base - address
     return max(0, address - (region.base + region.size) + 1)
+
+
+# Shared and local memory: bytes that each block, or each lane, has for itself.
+
+
+class PrivateMemory:
+    """Memory that is addressed from 0 by each block (shared) or each lane (local).
+
+    Attributes:
+        size: Bytes that one owner may touch.
+        pitch: Bytes from one owner's to the next one's.
+        bases: For each lane, where its owner's bytes begin in `data`; one value if all share them.
+        written: One byte for each byte of data: 1 where something wrote it.
+    """
+
+    def __init__(self, owners: int, lanes: int, size: int) -> None:
+        self.size = size
+        self.pitch = pitch = max(16, -(-size // 16) * 16)
+        self.data = np.zeros(owners * pitch, np.uint8)
+        self.written = np.zeros(owners * pitch, np.uint8)
+        self.views = {w: self.data.view(f"u{w}") for w in (1, 2, 4, 8)}
+        self.shadows = {w: self.written.view(f"u{w}") for w in (1, 2, 4, 8)}
+        starts = np.arange(owners if size else 1, dtype=np.uint64) * np.uint64(pitch)
+        self.bases = starts if len(starts) == 1 else np.repeat(starts, lanes // owners)
+        self.races: ShadowMemory | None = None
+        self._complete = False
+
+    @property
+    def is_written(self) -> bool:
+        """True once every byte was written, as of the last `look`."""
+        return self._complete
+
+    def look(self) -> None:
+        """Check whether every byte is written by now; once so, reads need no check."""
+        self._complete = self._complete or bool(self.written.all())
+
+    @classmethod
+    def holding(cls, content: bytes) -> PrivateMemory:
+        """Memory that all lanes share, and that holds some bytes."""
+        private = cls(1, 1, len(content))
+        private.data[: len(content)] = np.frombuffer(content, np.uint8)
+        private.written[:] = 1
+        return private
+
+
+# The addresses in a register: their range, alignment and place, computed once.
+#
+# Unrolled code reads one register at many offsets. Values that do not depend on the offset are computed at
+# the first access and stored until the register changes.
+
+
+class LocatedAddresses:
+    """The addresses that the active lanes have in a register.
+
+    Attributes:
+        address: The addresses, as u64; a single one if all lanes have the same.
+        low: The lowest of them.
+        high: The highest of them.
+        bits: All of them, or-ed: its trailing zeros tell how they are aligned.
+        costs: What accesses through them cost, by space, width, elements and offset in a sector.
+    """
+
+    def __init__(self, register: Array, active: Lanes | None) -> None:
+        # What is remembered by identity has to stay alive.
+        self.register, self.active = register, active
+        own = register if active is None or register.size == 1 else register[active]
+        self.address = own if own.itemsize == 8 else own.astype(np.uint64)
+        if own.size == 1:
+            self.low = self.high = self.bits = int(own[0])
+        else:
+            self.low, self.high = int(own.min()), int(own.max())
+            self.bits = int(np.bitwise_or.reduce(own))
+        self.costs: dict[tuple[str, int, int, int], AccessCost] = {}
+        self._indices: dict[tuple[int, int], Array] = {}
+        self._owners: list[Region | PrivateMemory] = []
+
+    def in_region(self, region: Region, width: int) -> Array:
+        """For each lane the element of a region, as its view of that width counts them."""
+        key = (id(region), width)
+        index = self._indices.get(key)
+        if index is None:
+            first = region.view(width)[1]
+            index = _elements(self.address - np.uint64(first), width)
+            self._keep(key, region, index)
+        return index
+
+    def in_private(self, private: PrivateMemory, window: int, width: int) -> Array:
+        """For each lane the element of shared or local memory, counted over all owners.
+
+        Args:
+            private: The shared, local or parameter memory.
+            window: The address where its space begins.
+            width: Bytes of one element.
+        """
+        key = (id(private), width)
+        index = self._indices.get(key)
+        if index is None:
+            bases = private.bases
+            if bases.size > 1 and self.active is not None:
+                bases = bases[self.active]
+            index = _elements(self.address + (bases - np.uint64(window)), width)
+            self._keep(key, private, index)
+        return index
+
+    def _keep(self, key: tuple[int, int], owner: Region | PrivateMemory, index: Array) -> None:
+        self._indices[key] = index
+        self._owners.append(owner)
+
+
+def _elements(offset: Array, width: int) -> Array:
+    index = offset.view(np.int64)
+    return index if width == 1 else index >> (width.bit_length() - 1)

@@ -1,227 +1,273 @@
-"""Who runs next: the lowest basic block first, and a way out for those who wait for others.
+"""Scheduling: the lowest basic block runs first, and lanes that wait for others do not starve them.
 
-Running the lowest block first makes lanes meet again after a branch. Alone it would never
-end where lanes spin on what others have yet to do, so spinning is noticed: turns go by in
-which memory is read that others may change, and nothing changes. Blocks of such a loop then
-stand back behind all others; lanes elsewhere in the chunk go on, and after them other chunks.
-When every chunk spins, and stands where it stood before with nothing changed since, no thread
-can ever go on: that is a deadlock.
+Running the lowest block first makes lanes meet again after a branch. Alone it would never end where
+lanes spin on what others have yet to do, so spinning is detected: rounds pass in which memory is read
+that others may change, and nothing changes. Blocks of such a loop then run only when no other can;
+lanes elsewhere in the chunk go on, and after them other chunks. When every chunk spins, and its state
+repeats with nothing changed since, no thread can ever go on: that is a deadlock.
 
-With a seed, warps run at different speeds: some are held back until the others can do no more.
+With a seed, warps run at different speeds: some are paused until the others can do no more.
 """
 
 from __future__ import annotations
 
-import enum
 import zlib
-from collections import deque
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dotcu.simulator.machine.chunk import WARP, Chunk, Lanes
-from dotcu.simulator.machine.deadlock import report_deadlock, report_over_limit
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.shape import WARP, Lanes
 
 if TYPE_CHECKING:
-    from dotcu.simulator.decoding.decode import Block
-    from dotcu.simulator.machine.grid import Grid
+    from dotcu.simulator.decoding.decode import DecodedBlock
+    from dotcu.simulator.decoding.inlining import FlatInstruction
+    from dotcu.simulator.machine.grid import LaunchState
 
-# Turns (basic blocks run) without a change, after which a loop that reads others' memory spins.
+# Rounds (basic blocks run) without a change, after which a loop that reads others' memory spins.
 PATIENCE = 48
-# The same for a loop that has been seen to spin.
-KNOWN = 8
-# How often warps that are held back are chosen anew before none is.
-LET_GO = 4
-# Turns that a chunk spins before others run; a prime, so that it stops at any point of a loop.
-SPIN_TURNS = 257
-# Turns after which lanes that stand ready elsewhere get one, whether or not anything spins.
-FAIR_TURNS = 1 << 10
+# The same for a loop that was seen to spin before.
+PATIENCE_WITH_SPINNERS = 8
+# How often other warps are paused instead, before all of them run.
+MAX_PAUSES = 4
+# Rounds that a chunk spins before others run; a prime, so that it stops at any point of a loop.
+SPIN_ROUNDS = 257
+# Rounds after which the lanes of the last block run once, whether or not anything spins.
+FAIR_ROUNDS = 1 << 10
 
 
-class Outcome(enum.Enum):
-    """How a chunk's turns ended."""
-
-    DONE = enum.auto()
-    SPINNING = enum.auto()
-    STOPPED = enum.auto()
-
-
-def execute(grid: Grid) -> None:
+def execute(grid: LaunchState) -> None:
     """Run every block of a launch to its end, or until it is known that there is none."""
-    fresh = grid.shapes()
+    shapes = grid.shapes()
     parked: deque[Chunk] = deque()
     while True:
-        shape = next(fresh, None)
+        shape = next(shapes, None)
         if shape is None and not parked:
             return
         chunk = parked.popleft() if shape is None else grid.chunk(shape)
-        outcome = _run(grid, chunk)
-        if outcome is Outcome.STOPPED:
+        outcome = chunk.scheduler.run()
+        if outcome == "stopped":
             return
-        if outcome is Outcome.DONE:
+        if outcome == "done":
             chunk.retire()
-        if outcome is Outcome.SPINNING:
-            _park(grid, chunk)
+        else:
+            chunk.scheduler.park()
             parked.append(chunk)
-            if shape is None and all(c.spin.proven == grid.progress for c in parked):
+            if shape is None and all(c.scheduler.stuck_since == grid.progress for c in parked):
                 report_deadlock(grid, list(parked))
                 return
 
 
-def _park(grid: Grid, chunk: Chunk) -> None:
-    """Note how a chunk stands; whether it stood like that before since anything changed."""
-    spin = chunk.spin
-    if spin.since != grid.progress:
-        spin.since, spin.digests = grid.progress, set()
-    digest = _digest(chunk)
-    if digest in spin.digests:
-        spin.proven = grid.progress
-    spin.digests.add(digest)
+class Scheduler:
+    """Chooses which basic block of a chunk runs next, and detects that a chunk only waits.
+
+    Attributes:
+        spinning: Basic blocks of loops that spin, with the round in which each last ran.
+        stuck_since: The launch's progress at which the chunk's state repeated; -1 if it never did.
+        random: Chooses which warps run; None without a seed.
+        awake: For each warp whether it may run.
+        paused: Lanes of paused warps, by the basic block where they stand.
+    """
+
+    def __init__(self, grid: LaunchState, chunk: Chunk) -> None:
+        self.grid, self.chunk = grid, chunk
+        self.spinning: dict[int, int] = {}
+        self.stuck_since = -1
+        seed, warps = grid.run.seed, chunk.lanes // WARP
+        self.random = None if seed is None else np.random.default_rng((seed, chunk.shape.first))
+        self.awake = np.ones(warps, bool) if self.random is None else self.random.random(warps) < 0.5
+        self.paused: dict[int, Lanes] = {}
+        self._spin_rounds = 0
+        self._digests: set[int] = set()
+        self._digests_since = -1
+        self._retried_at_step = -1
+        self._progress = self._reads = self._idle = self._crowded = self._pauses = 0
+
+    def run(self) -> Literal["done", "spinning", "stopped"]:
+        """Run the chunk until it has ended or spins, or the launch's limit of steps is reached."""
+        grid, chunk, blocks = self.grid, self.chunk, self.grid.decoded.blocks
+        self._progress, self._reads = grid.progress, grid.strong_reads
+        self._idle = self._crowded = self._pauses = 0
+        self._retry_stalled()
+        while chunk.ready or self._resume():
+            number = self._next()
+            block = blocks[number]
+            if not self._admit(block, number):
+                continue
+            chunk.steps += len(block.steps) + 1
+            grid.steps += len(block.steps)
+            if chunk.steps > grid.run.step_limit:
+                _report_over_limit(grid, chunk, block.placed)
+                return "stopped"
+            grid.visit(number, chunk)
+            for step in block.steps:
+                step(chunk)
+            block.end(chunk)
+            if self._only_spins(number):
+                return "spinning"
+        return "done"
+
+    def park(self) -> None:
+        """Record the state of a chunk that spins, and whether it repeats since anything changed."""
+        if self._digests_since != self.grid.progress:
+            self._digests_since, self._digests = self.grid.progress, set()
+        digest = _digest(self.chunk)
+        if digest in self._digests:
+            self.stuck_since = self.grid.progress
+        self._digests.add(digest)
+
+    def _next(self) -> int:
+        """Return the block to run: the lowest that does not spin, else the one that waited longest."""
+        ready, spinning = self.chunk.ready, self.spinning
+        if len(ready) == 1:
+            self._crowded = 0
+            return next(iter(ready))
+        self._crowded += 1
+        if self._crowded > FAIR_ROUNDS:
+            self._crowded = 0
+            return max(ready)
+        if not spinning:
+            return min(ready)
+        others = [number for number in ready if number not in spinning]
+        return min(others) if others else min(ready, key=lambda number: spinning[number])
+
+    def _admit(self, block: DecodedBlock, number: int) -> bool:
+        """Activate the lanes that stand at a block; return whether any of them can run it now."""
+        chunk = self.chunk
+        chunk.active = chunk.ready.pop(number)
+        if chunk.stalled and number in chunk.stalled:
+            chunk.send(number, chunk.active)
+            chunk.send(number, chunk.stalled.pop(number))
+            chunk.active = chunk.ready.pop(number)
+        if self.random is not None:
+            chunk.active = self._pause_warps(number, chunk.active)
+            if not len(chunk.active):
+                return False
+        return block.admit is None or block.admit(chunk)
+
+    def _only_spins(self, number: int) -> bool:
+        """Return, after a round, whether the chunk only waits for what others have to do."""
+        grid = self.grid
+        if grid.progress != self._progress:
+            self._progress, self._reads, self._idle, self._pauses = grid.progress, grid.strong_reads, 0, 0
+            return False
+        self._idle += 1
+        patience = PATIENCE_WITH_SPINNERS if number in self.spinning else PATIENCE
+        if self._idle < patience or grid.strong_reads == self._reads:
+            return False
+        self._spin_rounds += 1
+        self.spinning[number] = self._spin_rounds
+        if self.paused:
+            self._pauses += 1
+            self._wake_warps(everyone=self._pauses > MAX_PAUSES)
+            self._idle = 0
+        return self._idle > SPIN_ROUNDS
+
+    def _resume(self) -> bool:
+        """Find lanes to run when none is ready: paused warps, then stalled lanes; else report a deadlock."""
+        chunk = self.chunk
+        if self.paused:
+            self._wake_warps()
+            return True
+        if chunk.stalled and self._retried_at_step != chunk.steps:
+            self._retried_at_step = chunk.steps
+            self._retry_stalled()
+            return True
+        if chunk.stalled or chunk.barriers.waiting:
+            report_deadlock(self.grid, [chunk])
+        return False
+
+    def _retry_stalled(self) -> None:
+        """Make lanes that wait for their warp ready, to see whether it has come or ended."""
+        for number, lanes in self.chunk.stalled.items():
+            self.chunk.send(number, lanes)
+        self.chunk.stalled.clear()
+
+    def _pause_warps(self, number: int, lanes: Lanes | None) -> Lanes:
+        """Pause the lanes whose warps are not to run now; return the others."""
+        lanes = self.chunk.everyone() if lanes is None else lanes
+        awake = self.awake[lanes // WARP]
+        if awake.all():
+            return lanes
+        paused = lanes[~awake]
+        if number in self.paused:
+            paused = np.concatenate((self.paused[number], paused))
+            paused.sort()
+        self.paused[number] = paused
+        running: Lanes = lanes[awake]
+        return running
+
+    def _wake_warps(self, *, everyone: bool = False) -> None:
+        """Make paused lanes ready, and choose which warps may run from now on."""
+        assert self.random is not None
+        waiting = np.unique(np.concatenate(list(self.paused.values())) // WARP)
+        self.awake = self.random.random(self.chunk.lanes // WARP) < (1.0 if everyone else 0.5)
+        self.awake[self.random.choice(waiting)] = True
+        paused, self.paused = self.paused, {}
+        for number, lanes in paused.items():
+            self.chunk.send(number, lanes)
 
 
 def _digest(chunk: Chunk) -> int:
-    """Where the lanes stand or wait, and what their registers and memory of their own hold."""
+    """Return a digest of where lanes stand or wait, and of their registers and local memory."""
     digest = zlib.crc32(chunk.local.data.tobytes())
-    for own in chunk.barriers.standing():
-        digest = zlib.crc32(own.tobytes(), digest)
-    for places in (chunk.ready, chunk.stalled):
-        for number in sorted(places):
-            digest = _digest_of(chunk, places[number], zlib.crc32(b"%d" % number, digest))
+    for state in chunk.barriers.state():
+        digest = zlib.crc32(state.tobytes(), digest)
+    for lanes_at in (chunk.ready, chunk.stalled):
+        for number in sorted(lanes_at):
+            digest = _digest_of(chunk, lanes_at[number], zlib.crc32(b"%d" % number, digest))
     return _digest_of(chunk, chunk.barriers.lanes(), digest)
 
 
 def _digest_of(chunk: Chunk, lanes: Lanes | None, digest: int) -> int:
-    """A digest, carried on over what the registers of some lanes hold."""
+    """Continue a digest over the registers of some lanes."""
     for register in chunk.registers:
         own = register if lanes is None or register.size == 1 else register[lanes]
         digest = zlib.crc32(own.tobytes(), digest)
     return digest if lanes is None else zlib.crc32(lanes.tobytes(), digest)
 
 
-def _run(grid: Grid, chunk: Chunk) -> Outcome:
-    """Run a chunk until it has ended or spins."""
-    blocks, turns = grid.decoded.blocks, _Turns(grid, chunk)
-    _look_again(chunk)
-    while chunk.ready or _resume(grid, chunk):
-        number = turns.next()
-        block = blocks[number]
-        if not _admitted(chunk, block, number):
-            continue
-        chunk.steps += len(block.steps) + 1
-        grid.steps += len(block.steps)
-        if chunk.steps > grid.run.step_limit:
-            report_over_limit(grid, chunk, block.placed)
-            return Outcome.STOPPED
-        grid.visit(number, chunk)
-        for step in block.steps:
-            step(chunk)
-        block.end(chunk)
-        if turns.are_idle(number):
-            return Outcome.SPINNING
-    return Outcome.DONE
+# Reports of launches that do not end
 
 
-def _admitted(chunk: Chunk, block: Block, number: int) -> bool:
-    """Take the lanes that stand at a block; whether any of them can run it now."""
-    chunk.active = chunk.ready.pop(number)
-    if chunk.stalled and number in chunk.stalled:
-        chunk.send(number, chunk.active)
-        chunk.send(number, chunk.stalled.pop(number))
-        chunk.active = chunk.ready.pop(number)
-    if chunk.spin.random is not None:
-        chunk.active = _hold_back(chunk, number, chunk.active)
-        if not len(chunk.active):
-            return False
-    return block.admit is None or block.admit(chunk)
+def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
+    """Report that no thread of these chunks can go on."""
+    waits = [wait for chunk in chunks for wait in _waits(grid, chunk)]
+    counts: Counter[str] = Counter()
+    for _, lanes, placed, verb in waits:
+        line = grid.decoded.location_of(placed)[1]
+        counts[f"at line {line} {verb} in `{placed.instruction.text}`"] += len(lanes)
+    summary = "; ".join(
+        f"{count} {'thread' if count == 1 else 'threads'} {where}" for where, count in counts.items()
+    )
+    chunk, lanes, placed, _ = waits[0]
+    message = (
+        f"no thread can go on: {summary}. Each waits for others that never come: let all threads that a "
+        "barrier or a mask names reach it, and let the thread that sets a flag or releases a lock get there."
+    )
+    chunk.report("deadlock", placed, lanes, message, count=counts.total())
 
 
-class _Turns:
-    """Chooses who runs next in a chunk, and notices when nothing comes of it."""
-
-    def __init__(self, grid: Grid, chunk: Chunk) -> None:
-        self.grid, self.chunk = grid, chunk
-        self.progress, self.reads = grid.progress, grid.strong_reads
-        self.idle = self.crowded = self.fruitless = 0
-
-    def next(self) -> int:
-        """The block to run: the lowest that does not spin, else the one that waited longest."""
-        ready, spinning = self.chunk.ready, self.chunk.spin.blocks
-        if len(ready) == 1:
-            self.crowded = 0
-            return next(iter(ready))
-        self.crowded += 1
-        if self.crowded > FAIR_TURNS:
-            self.crowded = 0
-            return max(ready)
-        if not spinning:
-            return min(ready)
-        calm = [number for number in ready if number not in spinning]
-        return min(calm) if calm else min(ready, key=lambda number: spinning[number])
-
-    def are_idle(self, number: int) -> bool:
-        """After a turn: whether the chunk only waits for what others have to do."""
-        grid, spin = self.grid, self.chunk.spin
-        if grid.progress != self.progress:
-            self.progress, self.reads, self.idle, self.fruitless = grid.progress, grid.strong_reads, 0, 0
-            return False
-        self.idle += 1
-        if self.idle < (KNOWN if number in spin.blocks else PATIENCE) or grid.strong_reads == self.reads:
-            return False
-        spin.turn += 1
-        spin.blocks[number] = spin.turn
-        if spin.held:
-            self.fruitless += 1
-            _release_held(self.chunk, everyone=self.fruitless > LET_GO)
-            self.idle = 0
-        return self.idle > SPIN_TURNS
-
-
-def _resume(grid: Grid, chunk: Chunk) -> bool:
-    """Nothing is ready: end, or give those who wait in warps another look, or report."""
-    if chunk.spin.held:
-        _release_held(chunk)
-        return True
-    if chunk.stalled and chunk.looked != chunk.steps:
-        chunk.looked = chunk.steps
-        _look_again(chunk)
-        return True
-    if chunk.stalled or chunk.barriers.waiting:
-        report_deadlock(grid, [chunk])
-    return False
-
-
-def _look_again(chunk: Chunk) -> None:
-    """Let lanes that wait for their warp see whether it has come, or has left."""
+def _waits(grid: LaunchState, chunk: Chunk) -> list[tuple[Chunk, Lanes, FlatInstruction, str]]:
+    """Return the lanes that wait, where, and the verb that says how."""
+    found: list[tuple[Chunk, Lanes, FlatInstruction, str]] = []
+    for number, lanes in chunk.ready.items():
+        placed = chunk.waits_on or grid.decoded.blocks[number].placed
+        found.append((chunk, chunk.everyone() if lanes is None else lanes, placed, "spin"))
     for number, lanes in chunk.stalled.items():
-        chunk.send(number, lanes)
-    chunk.stalled.clear()
+        found.append((chunk, lanes, grid.decoded.blocks[number].placed, "wait for their warp"))
+    for lanes, placed in chunk.barriers.waiters():
+        found.append((chunk, lanes, placed, "wait"))
+    return found
 
 
-# Warps at different speeds
-
-
-def _hold_back(chunk: Chunk, number: int, lanes: Lanes | None) -> Lanes:
-    """The lanes whose warps are to run now; the others stand back."""
-    spin = chunk.spin
-    lanes = chunk.everyone() if lanes is None else lanes
-    awake = spin.awake[lanes // WARP]
-    if awake.all():
-        return lanes
-    held = lanes[~awake]
-    if number in spin.held:
-        held = np.concatenate((spin.held[number], held))
-        held.sort()
-    spin.held[number] = held
-    return lanes[awake]
-
-
-def _release_held(chunk: Chunk, *, everyone: bool = False) -> None:
-    """Let lanes that were held back go on, and choose anew whose turn it is."""
-    spin = chunk.spin
-    assert spin.random is not None
-    waiting = np.unique(np.concatenate(list(spin.held.values())) // WARP)
-    spin.awake = spin.random.random(chunk.lanes // WARP) < (1.0 if everyone else 0.5)
-    spin.awake[spin.random.choice(waiting)] = True
-    held, spin.held = spin.held, {}
-    for number, lanes in held.items():
-        chunk.send(number, lanes)
+def _report_over_limit(grid: LaunchState, chunk: Chunk, placed: FlatInstruction) -> None:
+    """Report that a chunk ran for longer than it may."""
+    lanes = chunk.everyone() if chunk.active is None else chunk.active
+    message = (
+        f"still running after {grid.run.step_limit} steps: a loop that does not end, or a wait for something "
+        "that never comes. If the kernel is only long, try a smaller grid."
+    )
+    chunk.report("step-limit", placed, lanes, message)

@@ -1,4 +1,4 @@
-"""How a launch's threads become lanes: blocks one after the other, each padded to whole warps."""
+"""The mapping of a launch's threads to lanes: blocks one after the other, each padded to whole warps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.simulator.finding import Coordinates
+from dotcu.simulator.run import Coordinates
 
 Array = NDArray[Any]
 Lanes = NDArray[np.int64]
@@ -16,8 +16,8 @@ WARP = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """How a launch's threads become lanes.
+class ChunkShape:
+    """The mapping of the threads of some blocks to lanes.
 
     Attributes:
         grid: Blocks in x, y, z.

@@ -1,1 +1,1 @@
-"""What is checked while a kernel runs: bounds and alignment, initialisation; races have their place here."""
+"""Checks while a kernel runs: bounds and alignment, initialization, races."""

@@ -1,6 +1,6 @@
-"""Bounds and alignment: what is said of accesses that miss their memory.
+"""Bounds and alignment: reports of accesses that miss their memory.
 
-The hardware traps on such an access, or reads and writes what belongs to someone else.
+The hardware traps on such an access, or reads and writes other memory.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.decoding.layout import display_name, is_local_frame
-from dotcu.simulator.machine.chunk import Array, Chunk, Private
-from dotcu.simulator.machine.memory import NULL_PAGE, Region
+from dotcu.simulator.decoding.variables import display_name, is_local_frame
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import NULL_PAGE, PrivateMemory, Region
+from dotcu.simulator.machine.shape import Array
 
 if TYPE_CHECKING:
-    from dotcu.simulator.decoding.provenance import Span
-    from dotcu.simulator.semantics.spaces import Access
+    from dotcu.simulator.decoding.variables import AccessSpan
+    from dotcu.simulator.semantics.memory.access import Access, AccessPart
+
 
 _FOREIGN = (
     "An address stored in memory or in a struct is the host's: the simulator knows only tensors that are "
@@ -24,26 +26,29 @@ _FOREIGN = (
 _PREPOSITION = {"read": "of", "write": "of", "atomic": "on"}
 
 
-def _what(access: Access) -> str:
+def _describe_access(access: Access) -> str:
     return f"{access.action} {_PREPOSITION[access.action]} {access.bytes} bytes"
 
 
 def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: Array) -> Array:
-    """Report lanes whose address is not a multiple of the access; the mask of all others."""
+    """Report lanes whose address is not a multiple of the access; the mask of all others.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        address: The addresses of the lanes.
+        positions: Which of the active lanes these are.
+    """
     bad = (address & np.uint64(access.bytes - 1)) != 0
     if bad.any():
         first = int(address[bad][0])
         name, where = _place(chunk, access, first)
-        chunk.grid.report(
-            chunk,
-            "misaligned",
-            access.placed,
-            chunk.numbers()[positions[bad]],
-            address_of=name,
-            message=f"misaligned {_what(access)} {where}: the address is a multiple of "
+        message = (
+            f"misaligned {_describe_access(access)} {where}: the address is a multiple of "
             f"{first & -first}, and a {access.bytes}-byte access needs a multiple of {access.bytes}. "
-            "Begin at an aligned element, or use narrower accesses.",
+            "Begin at an aligned element, or use narrower accesses."
         )
+        chunk.report("misaligned", access.placed, chunk.numbers()[positions[bad]], message, address_of=name)
     result: Array = ~bad
     return result
 
@@ -51,7 +56,15 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
 def report_unmapped(
     chunk: Chunk, access: Access, address: Array, positions: Array, meant: Region | None = None
 ) -> None:
-    """Report accesses outside every tensor, or the one that is meant, null pointers apart from the others."""
+    """Report accesses outside every tensor, or the one that is meant, null pointers apart from the others.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        address: Their addresses.
+        positions: Which of the active lanes these are.
+        meant: The region that the access has to stay in, if known.
+    """
     null = address < NULL_PAGE
     if null.any():
         _report_null(chunk, access, address[null], positions[null])
@@ -62,17 +75,16 @@ def report_unmapped(
     memory = chunk.grid.memory
     region = meant or (None if memory.is_foreign(first) else memory.nearest(first))
     message = (
-        f"out-of-bounds {_what(access)} at {first:#x}, where nothing is mapped. {_FOREIGN}"
+        f"out-of-bounds {_describe_access(access)} at {first:#x}, where nothing is mapped. {_FOREIGN}"
         if region is None
         else _missed(access, region, first, memory.find(first))
     )
-    chunk.grid.report(
-        chunk,
+    chunk.report(
         "out-of-bounds",
         access.placed,
         chunk.numbers()[positions],
+        message,
         address_of=region.name if region else "",
-        message=message,
     )
 
 
@@ -91,7 +103,7 @@ def _missed(access: Access, region: Region, address: int, hit: Region | None) ->
     if hit is not None and hit is not region:
         how += f", in `{hit.name}`"
     return (
-        f"out-of-bounds {_what(access)} at {at} ({how}); `{region.name}` holds "
+        f"out-of-bounds {_describe_access(access)} at {at} ({how}); `{region.name}` holds "
         f"{region.size // size} elements of {size} bytes. Guard the access by the size."
     )
 
@@ -99,32 +111,41 @@ def _missed(access: Access, region: Region, address: int, hit: Region | None) ->
 def _report_null(chunk: Chunk, access: Access, address: Array, positions: Array) -> None:
     offset = int(address[0])
     at = f"null + {offset} bytes" if offset else "a null pointer"
-    chunk.grid.report(
-        chunk,
-        "null-pointer",
-        access.placed,
-        chunk.numbers()[positions],
-        message=f"{_what(access)} through {at}. Pass a tensor, or test the pointer before its use.",
-    )
+    message = f"{_describe_access(access)} through {at}. Pass a tensor, or test the pointer before its use."
+    chunk.report("null-pointer", access.placed, chunk.numbers()[positions], message)
 
 
 def report_read_only(chunk: Chunk, access: Access, region: Region, address: Array, positions: Array) -> None:
-    """Report writes to what the kernel promised not to write."""
+    """Report writes to what the kernel promised not to write.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        region: The region of global memory.
+        address: Their addresses.
+        positions: Which of the active lanes these are.
+    """
     size = region.buffer.itemsize or access.width
     index = (int(address[0]) - region.base) // size
-    chunk.grid.report(
-        chunk,
-        "read-only",
-        access.placed,
-        chunk.numbers()[positions],
-        address_of=region.name,
-        message=f"{_what(access)} at `{region.name}`[{index}], which is read-only: it was passed for a "
-        "pointer to const. Take the parameter as a pointer to non-const.",
+    message = (
+        f"{_describe_access(access)} at `{region.name}`[{index}], which is read-only: it was passed for a "
+        "pointer to const. Take the parameter as a pointer to non-const."
     )
+    chunk.report("read-only", access.placed, chunk.numbers()[positions], message, address_of=region.name)
 
 
-def report_private(chunk: Chunk, access: Access, private: Private, address: Array, positions: Array) -> None:
-    """Report accesses outside the shared memory of a block, the local memory of a lane, or one variable."""
+def report_private(
+    chunk: Chunk, access: Access, private: PrivateMemory, address: Array, positions: Array
+) -> None:
+    """Report accesses outside the shared memory of a block, the local memory of a lane, or one variable.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        private: The shared, local or parameter memory.
+        address: Their addresses.
+        positions: Which of the active lanes these are.
+    """
     is_shared = private is chunk.shared
     space = "shared" if is_shared else "parameter" if private is chunk.params else "local"
     owner = {"shared": "block", "local": "thread", "parameter": "kernel"}[space]
@@ -138,16 +159,10 @@ def report_private(chunk: Chunk, access: Access, private: Private, address: Arra
         at = f"at byte {first - span.start} of `{name}`{_neighbour(chunk, space, span, first)}"
         size = f"`{name}` has {span.end - span.start} bytes of {space} memory"
     advice = "Guard the index by the array's size"
-    if is_shared and (span is None or chunk.grid.decoded.extents[span.name].end is None):
+    if is_shared and (span is None or chunk.grid.decoded.extents[span.name][1] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
-    chunk.grid.report(
-        chunk,
-        "out-of-bounds",
-        access.placed,
-        chunk.numbers()[positions],
-        address_of=name,
-        message=f"out-of-bounds {_what(access)} {at}; {size}. {advice}.",
-    )
+    message = f"out-of-bounds {_describe_access(access)} {at}; {size}. {advice}."
+    chunk.report("out-of-bounds", access.placed, chunk.numbers()[positions], message, address_of=name)
 
 
 def _signed(address: int) -> int:
@@ -156,26 +171,29 @@ def _signed(address: int) -> int:
     return address - (1 << (32 if address < 1 << 32 else 64))
 
 
-def _neighbour(chunk: Chunk, space: str, span: Span, address: int) -> str:
+def _neighbour(chunk: Chunk, space: str, span: AccessSpan, address: int) -> str:
     """The words for another variable that an address lies in."""
     decoded = chunk.grid.decoded
     for start, name in decoded.layout.get(space, ()):
-        extent = decoded.extents[name]
-        if name != span.name and start <= address and (extent.end is None or address < extent.end):
+        _, end = decoded.extents[name]
+        if name != span.name and start <= address and (end is None or address < end):
             return f", which is in `{display_name(name)}`"
     return ""
 
 
 def report_parameter_write(chunk: Chunk, access: Access, positions: Array) -> None:
-    """Report writes to the kernel's own parameters."""
-    chunk.grid.report(
-        chunk,
-        "read-only",
-        access.placed,
-        chunk.numbers()[positions],
-        message=f"{_what(access)} at a parameter of the kernel, which a kernel only reads. "
-        "Copy the parameter to a variable, and write that.",
+    """Report writes to the kernel's own parameters.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        positions: Which of the active lanes these are.
+    """
+    message = (
+        f"{_describe_access(access)} at a parameter of the kernel, which a kernel only reads. "
+        "Copy the parameter to a variable, and write that."
     )
+    chunk.report("read-only", access.placed, chunk.numbers()[positions], message)
 
 
 def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:
@@ -186,3 +204,30 @@ def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:
     space = access.space
     name = chunk.grid.decoded.variable_before(space, address)
     return name, f"at byte {address} of {space} memory" + (f", in `{name}`" if name else "")
+
+
+# Names of elements in findings
+
+
+def describe_element(chunk: Chunk, access: Access, part: AccessPart, index: int) -> tuple[str, str]:
+    """The variable or tensor that an element of a part's view lies in, and the words for the place.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        part: The lanes whose access lies in one array.
+        index: The element of the part's view.
+    """
+    region = part.region
+    if region is not None:
+        size = region.buffer.itemsize or access.width
+        byte = region.view(access.width)[1] + index * access.width - region.base
+        return region.name, f"`{region.name}`[{byte // size}]"
+    is_shared = np.may_share_memory(part.view, chunk.shared.data)
+    private, space = (chunk.shared, "shared") if is_shared else (chunk.local, "local")
+    byte = int(index) * access.width % private.pitch
+    name = chunk.grid.decoded.variable_before(space, byte)
+    if not name or is_local_frame(name):
+        return "", f"byte {byte} of {space} memory"
+    start = chunk.grid.decoded.variable_start(space, name)
+    return name, f"`{name}` + {byte - start} bytes in {space} memory"

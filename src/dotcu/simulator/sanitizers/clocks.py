@@ -1,9 +1,9 @@
-"""Who is ordered before whom: logical clocks of a chunk's lanes.
+"""Vector clocks: the order that synchronization gives the accesses of a chunk's lanes.
 
 Each lane has a time of its own, and knows of the others' times up to some point. Both exist
 at each distance: towards lanes of other blocks (grid), of its block (block: warps of it may meet
 without the others, so that each is known apart) and of its warp (warp: the same for its lanes).
-Whatever makes one lane wait for another lets the second know all that the first did so far.
+When one lane waits for another, it learns all that the other did so far.
 So an earlier access is ordered before a later one only if its time is below what the later
 lane knows; if it is not, nothing ordered them. The reverse does not hold: knowledge of one
 lane's time may cover another's by chance, and such a race is missed.
@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.machine.shape import WARP, Array, Lanes, Shape
+from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
 
 NEVER = -1
 
 
-class Times(NamedTuple):
+class ClockTimes(NamedTuple):
     """The lanes' own times: one element for each, or a single one for all.
 
     A value is never changed in place: what keeps a reference keeps the time.
@@ -36,21 +36,9 @@ class Times(NamedTuple):
     block: Array
     warp: Array
 
-    def of(self, lanes: Lanes | None) -> Times:
+    def of(self, lanes: Lanes | None) -> ClockTimes:
         """The times of some lanes."""
-        return Times(*(picked(values, lanes) for values in self))
-
-
-class Known(NamedTuple):
-    """Up to which time lanes know others: one element for each lane, or a single one for all.
-
-    Once only some warps of a block have met, `block` has a row for each lane: a time for each
-    warp of its block. `warp` has one for each lane of its warp once only some of those have met.
-    """
-
-    grid: Array
-    block: Array
-    warp: Array
+        return ClockTimes(*(picked(values, lanes) for values in self))
 
 
 def _single(value: int) -> Array:
@@ -63,24 +51,26 @@ def picked(values: Array, lanes: Lanes | None) -> Array:
 
 
 def _at_least(known: Array, times: Array) -> Array:
-    """Knowledge that reaches some times at least, whoever it is of."""
+    """Return knowledge that reaches at least some times."""
     return np.maximum(known, times if known.ndim == 1 else times[:, None])
 
 
-class Clocks:
+class VectorClocks:
     """The clocks of a chunk's lanes, and what they have released and seen.
 
     Attributes:
         times: Their own times.
-        known: Up to which time they know others.
+        known: Up to which time they know others. Once only some warps of a block have met, `block` has
+            a row for each lane: a time for each warp of its block. `warp` has one for each lane of its
+            warp once only some of those have met.
         released: The times (grid, block) that a strong write publishes; NEVER without a fence.
         seen: Knowledge (grid, block) from strong reads that no fence has taken over yet.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ChunkShape) -> None:
         self.shape = shape
-        self.times = Times(_single(0), _single(0), _single(0))
-        self.known = Known(_single(0), _single(0), _single(0))
+        self.times = ClockTimes(_single(0), _single(0), _single(0))
+        self.known = ClockTimes(_single(0), _single(0), _single(0))
         self.released = (_single(NEVER), _single(NEVER))
         self.seen = (_single(0), _single(0))
         self._posted: dict[int, tuple[Array, Array]] = {}
@@ -135,7 +125,7 @@ class Clocks:
             self._take_over(lanes, wide=True)
 
     def tick(self, lanes: Lanes | None) -> None:
-        """What lanes do from now on is later than what they have just published."""
+        """Advance the lanes' times: later accesses are after those that they have just published."""
         grid, block, _ = self.times.of(lanes)
         self._set_times(lanes, grid=grid + 1, block=block + 1)
 
@@ -261,7 +251,7 @@ class Clocks:
     def _met(
         self, known: Array, times: Array, lanes: Lanes, group: Array, columns: Array, width: int
     ) -> Array:
-        """What lanes know, a row for each, after those of a group have met without the others."""
+        """Return the lanes' knowledge, a row for each, after those of a group have met without others."""
         if known.ndim == 1:
             known = np.repeat(np.broadcast_to(known, self.shape.lanes)[lanes, None], width, axis=1)
         else:
@@ -282,7 +272,7 @@ class Clocks:
         found: Array = best[group]
         return found
 
-    # How they are kept
+    # Storage
 
     def _set_times(self, lanes: Lanes | None, **new: Array) -> None:
         old = self.times

@@ -1,4 +1,4 @@
-"""Who touched which bytes last: stamps beside the memory that lanes share.
+"""Shadow memory: stamps of the last accesses of each byte that lanes share.
 
 A stamp is 64 bits: the event (which instruction, at which clocks), whether the access was
 strong, and the lane. For each granule of memory there is the stamp of the last write and
@@ -13,13 +13,13 @@ from weakref import WeakSet
 
 import numpy as np
 
-from dotcu.ptx.link import Placed
-from dotcu.simulator.machine.shape import Array, Lanes, Shape
-from dotcu.simulator.sanitizers.clocks import NEVER, Times
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
+from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.spaces import Access, Order
+    from dotcu.simulator.semantics.memory.access import Access, MemoryOrder
 
 STRONG = np.uint64(1 << 32)
 LANE = np.uint64((1 << 32) - 1)
@@ -28,26 +28,26 @@ _EVENT_BITS = 33
 _LOG_BYTES = 1 << 27
 
 
-class Event(NamedTuple):
+class MemoryEvent(NamedTuple):
     """An instruction that ran, at the times of its lanes.
 
     Attributes:
         lanes: Whose times they are; None where all lanes have the same.
     """
 
-    placed: Placed
+    placed: FlatInstruction
     action: str
-    order: Order
-    shape: Shape
+    order: MemoryOrder
+    shape: ChunkShape
     lanes: Lanes | None
-    times: Times
+    times: ClockTimes
 
-    def times_of(self, lanes: Array) -> Times:
+    def times_of(self, lanes: Array) -> ClockTimes:
         """The times of some of its lanes."""
         return self.times.of(lanes if self.lanes is None else np.searchsorted(self.lanes, lanes))
 
 
-class Events:
+class EventLog:
     """The events of a launch, numbered from 1.
 
     Attributes:
@@ -58,11 +58,11 @@ class Events:
     LIMIT = 1 << 18
 
     def __init__(self) -> None:
-        self.known: list[Event | None] = [None]
-        self.shadows: WeakSet[Shadow] = WeakSet()
+        self.known: list[MemoryEvent | None] = [None]
+        self.shadows: WeakSet[ShadowMemory] = WeakSet()
         self.forgotten = 0
 
-    def number(self, event: Event) -> int:
+    def number(self, event: MemoryEvent) -> int:
         """Take an event in."""
         if len(self.known) > self.LIMIT:
             self.forgotten += 1
@@ -72,13 +72,13 @@ class Events:
         self.known.append(event)
         return len(self.known) - 1
 
-    def __getitem__(self, number: int) -> Event:
+    def __getitem__(self, number: int) -> MemoryEvent:
         event = self.known[number]
         assert event is not None
         return event
 
     def next_stamp(self) -> int:
-        """What every stamp from now on is at least."""
+        """Return a lower bound of every later stamp."""
         return len(self.known) << _EVENT_BITS
 
 
@@ -88,26 +88,26 @@ def event_of(stamps: Array) -> Array:
     return numbers
 
 
-class Touch(NamedTuple):
+class StampedAccess(NamedTuple):
     """Lanes at places of a shadow: granules, with their stamps."""
 
     lanes: Lanes | None
-    places: Array
+    indices: Array
     stamps: Array
 
 
-class Read(NamedTuple):
+class PendingRead(NamedTuple):
     """A read that was written down."""
 
     access: Access
     chunk: Chunk
-    times: Times
+    times: ClockTimes
     lanes: Lanes | None
-    places: Array
+    indices: Array
     skew: int
 
 
-class Shadow:
+class ShadowMemory:
     """Stamps for one range of addresses.
 
     Attributes:
@@ -121,7 +121,7 @@ class Shadow:
         dirty: Something was written since then.
     """
 
-    def __init__(self, base: int, size: int, events: Events) -> None:
+    def __init__(self, base: int, size: int, events: EventLog) -> None:
         self.base = base
         self.size = size
         self.events = events
@@ -131,7 +131,7 @@ class Shadow:
         self.published: tuple[Array, Array] | None = None
         self.floor: Array = np.zeros(1, np.uint64)
         self.dirty = False
-        self._log: list[Read] = []
+        self._log: list[PendingRead] = []
         self._log_bytes = 0
         events.shadows.add(self)
 
@@ -143,8 +143,8 @@ class Shadow:
     # Places
 
     def touches(
-        self, chunk: Chunk, access: Access, times: Times, lanes: Lanes | None, index: Array, skew: int
-    ) -> list[Touch]:
+        self, chunk: Chunk, access: Access, times: ClockTimes, lanes: Lanes | None, index: Array, skew: int
+    ) -> list[StampedAccess]:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element.
 
         Args:
@@ -156,7 +156,7 @@ class Shadow:
         stamps = self._stamps(chunk, access, times, lanes)
         each = width // self.granule
         first = (index + skew) * each if each > 1 or skew else index
-        return [Touch(lanes, first + k if k else first, stamps) for k in range(each)]
+        return [StampedAccess(lanes, first + k if k else first, stamps) for k in range(each)]
 
     def _refine(self, width: int) -> None:
         if self.granule and self.granule <= width:
@@ -172,7 +172,7 @@ class Shadow:
         if self.published is not None:
             self.published = (np.repeat(self.published[0], parts), np.repeat(self.published[1], parts))
 
-    def _stamps(self, chunk: Chunk, access: Access, times: Times, lanes: Lanes | None) -> Array:
+    def _stamps(self, chunk: Chunk, access: Access, times: ClockTimes, lanes: Lanes | None) -> Array:
         number = chunk.event(access, times, lanes)
         strong = int(access.order.strong and access.order.scope != "cta")
         head = np.uint64(number << _EVENT_BITS | strong << 32)
@@ -186,17 +186,25 @@ class Shadow:
     # Reads
 
     def note(self, chunk: Chunk, access: Access, lanes: Lanes | None, index: Array, skew: int) -> None:
-        """Write a read down."""
-        self._log.append(Read(access, chunk, chunk.clocks.times, lanes, index, skew))
+        """Write a read down.
+
+        Args:
+            chunk: The blocks that run together; its active lanes take part.
+            access: The access of the instruction.
+            lanes: The lanes; None for all of the chunk.
+            index: The elements of the view that the lanes touch.
+            skew: Added to the index to count from the first stamp.
+        """
+        self._log.append(PendingRead(access, chunk, chunk.clocks.times, lanes, index, skew))
         self._log_bytes += index.nbytes
         if self._log_bytes > _LOG_BYTES:
             self.settle()
 
-    def settle(self, *, but: tuple[Lanes | None, Array, int] | None = None) -> list[Read]:
-        """Turn what was written down into stamps.
+    def settle(self, *, but: tuple[Lanes | None, Array, int] | None = None) -> list[PendingRead]:
+        """Turn recorded reads into stamps.
 
         Args:
-            but: Lanes, places and skew of a write that follows. Reads of just these are left out:
+            but: Lanes, indices and skew of a write that follows. Reads of just these are left out:
                 where no two lanes share a place, each of them comes before its own lane's write.
 
         Returns:
@@ -209,46 +217,52 @@ class Shadow:
                 self.stamp_read(read)
         return left
 
-    def stamp_read(self, read: Read) -> None:
+    def stamp_read(self, read: PendingRead) -> None:
         """Keep the stamps of a read that was written down."""
-        touches = self.touches(read.chunk, read.access, read.times, read.lanes, read.places, read.skew)
+        touches = self.touches(read.chunk, read.access, read.times, read.lanes, read.indices, read.skew)
         for touch in touches:
             self.stamp_readers(touch)
 
-    def stamp_readers(self, touch: Touch) -> None:
+    def stamp_readers(self, touch: StampedAccess) -> None:
         """Keep the stamps of readers: the first and the last lane of each granule."""
         if self.readers is None:
             self.readers = (self._blank(), self._blank())
         last, other = self.readers
-        places = np.broadcast_to(touch.places, touch.stamps.shape)
-        before = last.take(places)
+        indices = np.broadcast_to(touch.indices, touch.stamps.shape)
+        before = last.take(indices)
         apart = np.flatnonzero(((before ^ touch.stamps) & LANE) != 0)
-        other[places[apart]] = before[apart]
-        last[places] = touch.stamps
-        beaten = np.flatnonzero(last.take(places) != touch.stamps)
-        other[places[beaten]] = touch.stamps[beaten]
+        other[indices[apart]] = before[apart]
+        last[indices] = touch.stamps
+        beaten = np.flatnonzero(last.take(indices) != touch.stamps)
+        other[indices[beaten]] = touch.stamps[beaten]
 
     # Writes
 
-    def stamp_write(self, touch: Touch) -> bool:
+    def stamp_write(self, touch: StampedAccess) -> bool:
         """Keep the stamps of a write; whether several lanes share a place."""
         if self.writes is None:
             self.writes = self._blank()
         self.dirty = True
-        if touch.places.size == 1:
-            self.writes[touch.places] = touch.stamps[-1:]
+        if touch.indices.size == 1:
+            self.writes[touch.indices] = touch.stamps[-1:]
             return touch.stamps.size > 1
-        self.writes[touch.places] = touch.stamps
-        return bool((self.writes.take(touch.places) != touch.stamps).any())
+        self.writes[touch.indices] = touch.stamps
+        return bool((self.writes.take(touch.indices) != touch.stamps).any())
 
-    def publish(self, touch: Touch, grid: Array, block: Array) -> None:
-        """Note the clocks that lanes publish at places, where they are later than what is there."""
+    def publish(self, touch: StampedAccess, grid: Array, block: Array) -> None:
+        """Note the clocks that lanes publish at places, where they are later than what is there.
+
+        Args:
+            touch: The stamped access.
+            grid: Times that are published to other blocks.
+            block: Times that are published within the block.
+        """
         if self.published is None:
             count = self.size // self.granule + 1
             self.published = (np.full(count, NEVER, np.int64), np.full(count, NEVER, np.int64))
-        places = np.broadcast_to(touch.places, touch.stamps.shape)
-        np.maximum.at(self.published[0], places, grid)
-        np.maximum.at(self.published[1], places, block)
+        indices = np.broadcast_to(touch.indices, touch.stamps.shape)
+        np.maximum.at(self.published[0], indices, grid)
+        np.maximum.at(self.published[1], indices, block)
 
     # Barriers
 
@@ -264,11 +278,11 @@ class Shadow:
         self.floor = floor
 
 
-def _is_same(read: Read, lanes: Lanes | None, index: Array, skew: int) -> bool:
-    if read.places is index and read.lanes is lanes:
+def _is_same(read: PendingRead, lanes: Lanes | None, index: Array, skew: int) -> bool:
+    if read.indices is index and read.lanes is lanes:
         return read.skew == skew
-    if read.places.shape != index.shape or (read.lanes is None) != (lanes is None):
+    if read.indices.shape != index.shape or (read.lanes is None) != (lanes is None):
         return False
     if read.lanes is not lanes and not np.array_equal(read.lanes, lanes):  # type: ignore[arg-type]
         return False
-    return bool((read.places == (index + (skew - read.skew))).all())
+    return bool((read.indices == (index + (skew - read.skew))).all())

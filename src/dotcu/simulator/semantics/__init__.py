@@ -1,1 +1,1 @@
-"""What each instruction does: one table per instruction class."""
+"""The semantics of each instruction, in one table per instruction class."""

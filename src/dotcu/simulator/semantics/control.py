@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.ptx.link import Placed
-from dotcu.simulator.counting.coalesce import common_warps
-from dotcu.simulator.decoding.flow import EXIT
-from dotcu.simulator.machine.chunk import Array, Chunk, Lanes
+from dotcu.simulator.counting.traffic import common_warps
+from dotcu.simulator.decoding.basic_blocks import EXIT
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
 
 
-def go(chunk: Chunk, target: int, lanes: Lanes | None) -> None:
-    """Send lanes to a basic block, or out."""
+def send_lanes(chunk: Chunk, target: int, lanes: Lanes | None) -> None:
+    """Send lanes to a basic block, or out.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        target: The basic block, or EXIT.
+        lanes: The lanes; None for all of the chunk.
+    """
     if target != EXIT:
         chunk.send(target, lanes)
     elif lanes is None or len(lanes):
@@ -32,54 +39,77 @@ def jump(target: int) -> Step:
     """All active lanes go to one block."""
 
     def end(chunk: Chunk) -> None:
-        go(chunk, target, chunk.active)
+        send_lanes(chunk, target, chunk.active)
 
     return end
 
 
-def branch(slot: int, negated: bool, ways: tuple[int, int], placed: Placed, number: int) -> Step:
-    """Lanes where the predicate holds go the first way, the others the second; splits are counted."""
+def branch(slot: int, negated: bool, ways: tuple[int, int], placed: FlatInstruction, number: int) -> Step:
+    """Lanes where the predicate holds go the first way, the others the second; splits are counted.
+
+    Args:
+        slot: The register of the predicate.
+        negated: True for a predicate under `!`.
+        ways: The basic blocks if the predicate holds, and if not.
+        placed: The instruction.
+        number: The number of the instruction in counts.
+    """
     target, through = reversed(ways) if negated else ways
 
     def end(chunk: Chunk) -> None:
         active = chunk.active
         taken = chunk.read(slot)
         if taken.size == 1 or taken.all():
-            go(chunk, target if taken[0] else through, active)
+            send_lanes(chunk, target if taken[0] else through, active)
         elif not taken.any():
-            go(chunk, through, active)
+            send_lanes(chunk, through, active)
         else:
             if active is None:
                 there, here = np.flatnonzero(taken), np.flatnonzero(~taken)
             else:
                 there, here = active[taken], active[~taken]
             chunk.grid.traffic.split(number, placed, common_warps(there, here))
-            go(chunk, target, there)
-            go(chunk, through, here)
+            send_lanes(chunk, target, there)
+            send_lanes(chunk, through, here)
 
     return end
 
 
-def table_branch(slot: int, targets: tuple[int, ...], placed: Placed, number: int) -> Step:
-    """brx.idx: each lane goes to the block that its index names."""
+def table_branch(slot: int, targets: tuple[int, ...], placed: FlatInstruction, number: int) -> Step:
+    """brx.idx: each lane goes to the block that its index names.
+
+    Args:
+        slot: The register of the index.
+        targets: The basic blocks by index.
+        placed: The instruction.
+        number: The number of the instruction in counts.
+    """
 
     def end(chunk: Chunk) -> None:
         index = chunk.read(slot)
         lanes = chunk.numbers()
         if index.size == 1:
-            go(chunk, targets[min(int(index[0]), len(targets) - 1)], chunk.active)
+            send_lanes(chunk, targets[min(int(index[0]), len(targets) - 1)], chunk.active)
             return
         clipped = np.minimum(index, len(targets) - 1)
         groups = [(targets[choice], lanes[clipped == choice]) for choice in np.unique(clipped).tolist()]
         chunk.grid.traffic.split(number, placed, common_warps(*(there for _, there in groups)))
         for target, there in groups:
-            go(chunk, target, there)
+            send_lanes(chunk, target, there)
 
     return end
 
 
-def guarded(step: Step, slot: int, negated: bool, placed: Placed, number: int) -> Step:
-    """The step, run only in lanes where the predicate holds; the other lanes are counted."""
+def guarded(step: Step, slot: int, negated: bool, placed: FlatInstruction, number: int) -> Step:
+    """The step, run only in lanes where the predicate holds; the other lanes are counted.
+
+    Args:
+        step: The step of the instruction.
+        slot: The register of the predicate.
+        negated: True for a predicate under `!`.
+        placed: The instruction.
+        number: The number of the instruction in counts.
+    """
 
     def run(chunk: Chunk) -> None:
         holds = chunk.read(slot)
@@ -105,8 +135,15 @@ def guarded(step: Step, slot: int, negated: bool, placed: Placed, number: int) -
     return run
 
 
-def barrier(placed: Placed, resume: int, binding: Binding, guard: int, negated: bool) -> Step:
+def barrier(placed: FlatInstruction, resume: int, binding: Binding, guard: int, negated: bool) -> Step:
     """bar and barrier: the active lanes wait for their block, and go on at `resume`.
+
+    Args:
+        placed: The instruction.
+        resume: The basic block that follows.
+        binding: Finds the registers of operands.
+        guard: The register of the predicate; -1 without one.
+        negated: True for a predicate under `!`.
 
     Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar".
     """
@@ -128,7 +165,7 @@ def barrier(placed: Placed, resume: int, binding: Binding, guard: int, negated: 
             expected = chunk.read(count).astype(np.int64) if counted else None
             barriers.wait(placed, resume, chunk.read(number), expected)
         else:
-            go(chunk, resume, chunk.active)
+            send_lanes(chunk, resume, chunk.active)
             barriers.arrive(chunk.read(number))
 
     if guard < 0:
@@ -138,7 +175,7 @@ def barrier(placed: Placed, resume: int, binding: Binding, guard: int, negated: 
         holds = chunk.read(guard) ^ negated
         lanes = chunk.numbers()
         holds = np.broadcast_to(holds, lanes.shape)
-        go(chunk, resume, lanes[~holds])
+        send_lanes(chunk, resume, lanes[~holds])
         chunk.active = lanes[holds]
         if len(chunk.active):
             wait(chunk)
@@ -154,8 +191,8 @@ _REDUCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _reduction(placed: Placed, kind: list[str], resume: int, binding: Binding) -> Step:
-    """bar.red: a barrier that tells all threads how many of them, or whether all or any, agree."""
+def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: Binding) -> Step:
+    """Bind bar.red: a barrier after which all threads know how many of them, or whether all or any, agree."""
     operands = placed.instruction.operands
     if len(kind) != 1 or kind[0] not in _REDUCTIONS or not 3 <= len(operands) <= 4:
         raise NotExecuted
@@ -170,15 +207,7 @@ def _reduction(placed: Placed, kind: list[str], resume: int, binding: Binding) -
             chunk.active = lanes
             chunk.write(target.slot, reduce(yes, everyone).astype(target.dtype))
 
-        value = chunk.read(vote.slot)
         expected = chunk.read(count).astype(np.int64) if count >= 0 else None
-        chunk.barriers.wait(
-            placed,
-            resume,
-            chunk.read(number),
-            expected,
-            value if vote.adapt is None else vote.adapt(value),
-            finish,
-        )
+        chunk.barriers.wait(placed, resume, chunk.read(number), expected, vote.read(chunk), finish)
 
     return end

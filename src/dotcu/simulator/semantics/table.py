@@ -8,14 +8,15 @@ lanes hold the same value. A function must return a fresh array, never its argum
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.ptx.instructions import Instruction, Operand
+from dotcu.ptx.instructions import Instruction
 
 if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding
     from dotcu.simulator.machine.chunk import Chunk
 
 Array = NDArray[Any]
@@ -52,8 +53,8 @@ def dtype_of(type_: str) -> np.dtype[Any]:
     return _SIGNED[size] if type_[0] == "s" else _UNSIGNED[size]
 
 
-class Form(NamedTuple):
-    """How an instruction is spelled."""
+class InstructionForm(NamedTuple):
+    """The spelling of an instruction."""
 
     opcode: str
     flags: frozenset[str]
@@ -80,7 +81,7 @@ class Operation(NamedTuple):
     sources: tuple[str, ...]
 
 
-class Row(NamedTuple):
+class SemanticsRow(NamedTuple):
     """One row of a table of elementwise instructions.
 
     Attributes:
@@ -93,48 +94,43 @@ class Row(NamedTuple):
     types: frozenset[str]
     flags: frozenset[str]
     section: str
-    make: Callable[[Form], Operation | None]
+    make: Callable[[InstructionForm], Operation | None]
 
 
-Table = Mapping[str, tuple[Row, ...]]
+Table = Mapping[str, tuple[SemanticsRow, ...]]
 
 
-class Source(NamedTuple):
-    """Where an operand's value stands, and how it becomes the wanted dtype (None: as it is)."""
+class SourceOperand(NamedTuple):
+    """The register slot of an operand, and its conversion to the wanted dtype (None: as it is)."""
 
     slot: int
     adapt: Callable[[Array], Array] | None
 
+    def read(self, chunk: Chunk) -> Array:
+        """Return the value in the active lanes; one element if all have the same."""
+        value = chunk.read(self.slot)
+        return value if self.adapt is None else self.adapt(value)
 
-class Destination(NamedTuple):
-    """Where a result goes, and the dtype that is kept there."""
+
+class DestinationOperand(NamedTuple):
+    """The register slot of a result, and its dtype."""
 
     slot: int
     dtype: np.dtype[Any]
 
 
-class Binder(Protocol):
-    """What a row needs to know in order to bind an instruction's operands."""
-
-    def source(self, operand: Operand, type_: str) -> Source: ...
-
-    def wide_source(self, operand: Operand, type_: str) -> Source: ...
-
-    def destination(self, operand: Operand) -> Destination: ...
-
-    def constant(self, array: Array) -> int: ...
-
-
 class NotExecuted(Exception):
-    """The simulator has no row for an instruction."""
+    """No table has a row for an instruction."""
 
 
-def form_of(instruction: Instruction) -> Form:
+def form_of(instruction: Instruction) -> InstructionForm:
     """The spelling of an instruction."""
-    return Form(instruction.opcode, frozenset(instruction.flags), instruction.types, instruction.flags)
+    return InstructionForm(
+        instruction.opcode, frozenset(instruction.flags), instruction.types, instruction.flags
+    )
 
 
-def find_operation(table: Table, form: Form) -> Operation:
+def find_operation(table: Table, form: InstructionForm) -> Operation:
     """The operation of the first row that takes the form.
 
     Raises:
@@ -148,34 +144,52 @@ def find_operation(table: Table, form: Form) -> Operation:
     raise NotExecuted
 
 
-def bind_elementwise(operation: Operation, instruction: Instruction, binder: Binder) -> Step:
-    """The step that applies an operation to an instruction's operands."""
+def bind_elementwise(operation: Operation, instruction: Instruction, binding: Binding) -> Step:
+    """The step that applies an operation to an instruction's operands.
+
+    Args:
+        operation: The computation.
+        instruction: The instruction.
+        binding: Finds the registers of operands.
+    """
     destination, *operands = instruction.operands
     if len(operands) != len(operation.sources):
         raise NotExecuted
-    sources = [binder.source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
-    return step_of(operation, binder.destination(destination), sources)
+    sources = [binding.source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
+    return step_of(operation, binding.destination(destination), sources)
 
 
-def step_of(operation: Operation, target: Destination, sources: list[Source]) -> Step:
-    """The step that applies an operation to registers."""
+def step_of(operation: Operation, target: DestinationOperand, sources: list[SourceOperand]) -> Step:
+    """The step that applies an operation to registers.
+
+    Args:
+        operation: The computation.
+        target: The register of the result.
+        sources: The registers of the operands.
+    """
     function = adapted(operation.function, [s.adapt for s in sources])
     function = stored(function, dtype_of(operation.result), target.dtype)
     return _STEPS[len(sources)](function, target.slot, *(s.slot for s in sources))
 
 
 def stored(
-    function: Callable[..., Array], computed: np.dtype[Any], kept: np.dtype[Any]
+    function: Callable[..., Array], computed: np.dtype[Any], dtype: np.dtype[Any]
 ) -> Callable[..., Array]:
-    """The function, with its result in the dtype that a register keeps."""
-    if computed == kept:
+    """The function, with its result in the dtype that a register keeps.
+
+    Args:
+        function: The function of arrays.
+        computed: The dtype that the function returns.
+        dtype: The dtype of the register.
+    """
+    if computed == dtype:
         return function
-    if computed.itemsize == kept.itemsize:
-        return lambda *arrays: function(*arrays).view(kept)
-    same_size = _SIGNED[kept.itemsize] if computed.kind == "i" else _UNSIGNED[kept.itemsize]
+    if computed.itemsize == dtype.itemsize:
+        return lambda *arrays: function(*arrays).view(dtype)
+    same_size = _SIGNED[dtype.itemsize] if computed.kind == "i" else _UNSIGNED[dtype.itemsize]
     if computed.kind not in "iu":
         raise NotExecuted
-    return lambda *arrays: function(*arrays).astype(same_size).view(kept)
+    return lambda *arrays: function(*arrays).astype(same_size).view(dtype)
 
 
 def adapted(

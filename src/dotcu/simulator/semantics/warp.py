@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dotcu.ptx.instructions import Operand, Pair, Sink
-from dotcu.ptx.link import Placed
-from dotcu.simulator.machine.chunk import WARP, Array, Chunk, pack_bits
-from dotcu.simulator.semantics.table import Destination, NotExecuted, Source, Step, dtype_of
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk, pack_bits
+from dotcu.simulator.machine.shape import WARP, Array
+from dotcu.simulator.semantics.table import DestinationOperand, NotExecuted, Step, dtype_of
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -35,11 +36,11 @@ class Rendezvous(NamedTuple):
     """
 
     step: Step
-    placed: Placed
+    placed: FlatInstruction
     mask: int
 
     def admit(self, number: int) -> Callable[[Chunk], bool]:
-        """What a basic block of that number does before it begins."""
+        """Return the function that admits lanes to the basic block of that number."""
         placed, slot = self.placed, self.mask
 
         def admit(chunk: Chunk) -> bool:
@@ -57,7 +58,7 @@ class Rendezvous(NamedTuple):
         return admit
 
 
-def _gather(chunk: Chunk, placed: Placed, number: int, mask: Array) -> bool:
+def _gather(chunk: Chunk, placed: FlatInstruction, number: int, mask: Array) -> bool:
     """Keep back lanes whose mask names living lanes that are elsewhere; whether any go on."""
     lanes = chunk.numbers()
     warps = lanes // WARP
@@ -65,15 +66,12 @@ def _gather(chunk: Chunk, placed: Placed, number: int, mask: Array) -> bool:
     living = pack_bits(chunk.live)[warps]
     outside = (mask & _BITS[lanes % WARP]) == 0
     if outside.any():
-        chunk.grid.report(
-            chunk,
-            "barrier",
-            placed,
-            lanes[outside],
-            message="a thread executes this with a member mask that does not name it. "
+        message = (
+            "a thread executes this with a member mask that does not name it. "
             "The mask has to name every thread that takes part: 0xffffffff, or __activemask() before "
-            "the condition.",
+            "the condition."
         )
+        chunk.report("barrier", placed, lanes[outside], message)
     absent = (mask & living & ~here) != 0
     if absent.any():
         chunk.stall(number, lanes[absent])
@@ -85,7 +83,7 @@ def _gather(chunk: Chunk, placed: Placed, number: int, mask: Array) -> bool:
 # Rows of 32: a value for every lane of every warp
 
 
-def rows(chunk: Chunk, value: Array, fill: int = 0) -> Array:
+def _rows(chunk: Chunk, value: Array, fill: int = 0) -> Array:
     """The active lanes' values as rows of warps, the other lanes filled."""
     if value.size == chunk.lanes:
         return value.reshape(-1, WARP)
@@ -102,19 +100,14 @@ def _given_back(chunk: Chunk, slot: int, values: Array) -> None:
     chunk.write(slot, flat if chunk.active is None else flat[chunk.active])
 
 
-def _value(chunk: Chunk, source: Source) -> Array:
-    value = chunk.read(source.slot)
-    return value if source.adapt is None else source.adapt(value)
-
-
-def _members(placed: Placed, binding: Binding) -> int:
+def _members(placed: FlatInstruction, binding: Binding) -> int:
     source = binding.source(placed.instruction.operands[-1], "u32")
     if source.adapt is not None:
         raise NotExecuted
     return source.slot
 
 
-def _word(destination: Destination) -> Destination:
+def _word(destination: DestinationOperand) -> DestinationOperand:
     """A destination of 32 bits."""
     if destination.dtype.itemsize != 4:
         raise NotExecuted
@@ -124,7 +117,7 @@ def _word(destination: Destination) -> Destination:
 # shfl
 
 
-def bind_shfl(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """shfl.sync: each lane reads a register of another lane of its segment."""
     instruction = placed.instruction
     mode = next((f for f in instruction.flags if f in _SHUFFLES), "")
@@ -136,13 +129,13 @@ def bind_shfl(placed: Placed, binding: Binding) -> Rendezvous:
     move = _SHUFFLES[mode]
 
     def step(chunk: Chunk) -> None:
-        value = rows(chunk, _value(chunk, a))
-        offset, control = _value(chunk, b), _value(chunk, c)
+        value = _rows(chunk, a.read(chunk))
+        offset, control = b.read(chunk), c.read(chunk)
         if offset.size == control.size == 1:  # every warp does the same
             source, holds = _sources(move, offset, control)
             result = value[:, source]
         else:
-            source, holds = _sources(move, rows(chunk, offset), rows(chunk, control))
+            source, holds = _sources(move, _rows(chunk, offset), _rows(chunk, control))
             result = np.take_along_axis(value, source, axis=1)
         _given_back(chunk, target.slot, result.view(target.dtype))
         if inside is not None:
@@ -159,7 +152,7 @@ def _sources(
     return np.where(holds, source, _LANES).astype(np.int64), holds
 
 
-def _both(operand: Operand, binding: Binding) -> tuple[Destination, Destination | None]:
+def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, DestinationOperand | None]:
     if not isinstance(operand, Pair):
         return binding.destination(operand), None
     second = None if isinstance(operand.second, Sink) else binding.destination(operand.second)
@@ -211,13 +204,13 @@ _SHUFFLES: Mapping[str, Callable[[Array, Array], tuple[Array, Array]]] = {
 
 def _named(chunk: Chunk, mask: Array) -> Array:
     """For each lane of each warp, the member mask as 32 booleans: rows of warps, lanes, members."""
-    present = rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
-    masks = rows(chunk, mask)
+    present = _rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
+    masks = _rows(chunk, mask)
     result: Array = ((masks[:, :, None] & _BITS) != 0) & present[:, None, :]
     return result
 
 
-def bind_vote(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_vote(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """vote.sync: all, any, uni or ballot of a predicate."""
     instruction = placed.instruction
     mode = next((f for f in instruction.flags if f in ("all", "any", "uni", "ballot")), "")
@@ -229,11 +222,11 @@ def bind_vote(placed: Placed, binding: Binding) -> Rendezvous:
 
     def step(chunk: Chunk) -> None:
         mask = chunk.read(members)
-        present = rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
-        yes = rows(chunk, _value(chunk, source)) & present
+        present = _rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
+        yes = _rows(chunk, source.read(chunk)) & present
         ballot = pack_bits(np.ascontiguousarray(yes))[:, None]
         here = pack_bits(np.ascontiguousarray(present))[:, None]
-        named = rows(chunk, mask)
+        named = _rows(chunk, mask)
         votes, voters = ballot & named, here & named
         if mode == "ballot":
             result: Array = votes
@@ -248,7 +241,7 @@ def bind_vote(placed: Placed, binding: Binding) -> Rendezvous:
     return Rendezvous(step, placed, members)
 
 
-def bind_match(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_match(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """match.sync: which members hold the same value."""
     instruction = placed.instruction
     everyone = "all" in instruction.flags
@@ -259,7 +252,7 @@ def bind_match(placed: Placed, binding: Binding) -> Rendezvous:
     members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
-        value = rows(chunk, _value(chunk, source))
+        value = _rows(chunk, source.read(chunk))
         named = _named(chunk, chunk.read(members))
         equal = (value[:, :, None] == value[:, None, :]) & named
         bits = np.packbits(equal, axis=-1, bitorder="little").view(np.uint32)[..., 0]
@@ -283,7 +276,7 @@ _REDUCE: Mapping[str, tuple[np.ufunc, Callable[[np.dtype[np.int32]], int]]] = {
 }
 
 
-def bind_redux(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_redux(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """redux.sync: a reduction over the members."""
     instruction = placed.instruction
     mode = next((f for f in instruction.flags if f in _REDUCE), "")
@@ -297,7 +290,7 @@ def bind_redux(placed: Placed, binding: Binding) -> Rendezvous:
     members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
-        value = rows(chunk, _value(chunk, source))
+        value = _rows(chunk, source.read(chunk))
         named = _named(chunk, chunk.read(members))
         filled = np.where(named, value[:, None, :], neutral)
         result = ufunc.reduce(filled, axis=-1, dtype=dtype)
@@ -306,7 +299,7 @@ def bind_redux(placed: Placed, binding: Binding) -> Rendezvous:
     return Rendezvous(step, placed, members)
 
 
-def bind_elect(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_elect(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """elect.sync: the lowest member is elected."""
     target, elected = _both(placed.instruction.operands[0], binding)
     members = _members(placed, binding)
@@ -325,7 +318,7 @@ def bind_elect(placed: Placed, binding: Binding) -> Rendezvous:
     return Rendezvous(step, placed, members)
 
 
-def bind_warp_barrier(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_warp_barrier(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """bar.warp.sync: the rendezvous, and order between what its members did and will do."""
     members = _members(placed, binding)
 
@@ -335,7 +328,7 @@ def bind_warp_barrier(placed: Placed, binding: Binding) -> Rendezvous:
     return Rendezvous(step, placed, members)
 
 
-def bind_activemask(placed: Placed, binding: Binding) -> Step:
+def bind_activemask(placed: FlatInstruction, binding: Binding) -> Step:
     """activemask: which lanes of the warp run this instruction together."""
     target = binding.destination(placed.instruction.operands[0])
 
@@ -346,7 +339,7 @@ def bind_activemask(placed: Placed, binding: Binding) -> Step:
     return step
 
 
-WARP_INSTRUCTIONS: Mapping[str, Callable[[Placed, Binding], Rendezvous]] = {
+WARP_INSTRUCTIONS: Mapping[str, Callable[[FlatInstruction, Binding], Rendezvous]] = {
     "shfl": bind_shfl,
     "vote": bind_vote,
     "match": bind_match,

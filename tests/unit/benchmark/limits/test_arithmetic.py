@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.benchmark.limits import arithmetic
-from dotcu.benchmark.limits.arithmetic import CHAINS, measure
-from dotcu.benchmark.limits.rates import Rate
-from dotcu.benchmark.limits.streams import THREADS, kernels
+from dotcu.benchmark.limits import ceilings
+from dotcu.benchmark.limits.ceilings import CHAINS, THREADS, kernels, measure_rate
 
 Run = Callable[[], Any]
 
@@ -28,45 +26,45 @@ def test_multiply_add_does_so_many_rounds_in_each_chain(
 def test_a_product_is_two_operations_for_each_pair(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16, 32))
-    reached = measure(Rate("matrix", "bfloat16"), device, lambda run: 1.0)
+    monkeypatch.setattr(ceilings, "SIZES", (16, 32))
+    reached = measure_rate(("matrix", "bfloat16"), device, lambda run: 1.0)
     assert reached == pytest.approx(2 * 32**3 / 1e6)
 
 
 def test_the_fastest_size_and_layout_counts(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16, 32))
+    monkeypatch.setattr(ceilings, "SIZES", (16, 32))
     times = iter((1.0, 0.5, 8.0, 9.0))
-    reached = measure(Rate("matrix", "float16"), device, lambda run: next(times))
+    reached = measure_rate(("matrix", "float16"), device, lambda run: next(times))
     assert reached == pytest.approx(2 * 16**3 / 0.5 / 1e6)
 
 
 def test_a_size_that_would_take_too_long_is_left_out(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16, 32, 64))
+    monkeypatch.setattr(ceilings, "SIZES", (16, 32, 64))
     timed: list[float] = []
 
     def time(run: Run) -> float:
         timed.append(1.0)
         return 10_000.0
 
-    assert measure(Rate("matrix", "float64"), device, time)
+    assert measure_rate(("matrix", "float64"), device, time)
     assert len(timed) == 2
 
 
 def test_a_type_that_this_gpu_lacks_has_no_rate(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16,))
+    monkeypatch.setattr(ceilings, "SIZES", (16,))
 
     def time(run: Run) -> float:
         raise RuntimeError("torch._scaled_mm is only supported on CUDA devices of 8.9 and later")
 
-    assert measure(Rate("matrix", "float8"), device, time) is None
+    assert measure_rate(("matrix", "float8"), device, time) is None
 
 
 def test_a_layout_that_fails_leaves_the_other(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16,))
+    monkeypatch.setattr(ceilings, "SIZES", (16,))
     calls = iter((RuntimeError("cuBLAS does not have it"), 2.0))
 
     def time(run: Run) -> float:
@@ -75,13 +73,13 @@ def test_a_layout_that_fails_leaves_the_other(device: torch.device, monkeypatch:
             raise found
         return found
 
-    assert measure(Rate("matrix", "bfloat16"), device, time) == pytest.approx(2 * 16**3 / 2 / 1e6)
+    assert measure_rate(("matrix", "bfloat16"), device, time) == pytest.approx(2 * 16**3 / 2 / 1e6)
 
 
 def test_tf32_is_on_while_it_is_timed_and_as_before_afterwards(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16,))
+    monkeypatch.setattr(ceilings, "SIZES", (16,))
     matmul = torch.backends.cuda.matmul
     before, seen = matmul.fp32_precision, []
 
@@ -89,47 +87,47 @@ def test_tf32_is_on_while_it_is_timed_and_as_before_afterwards(
         seen.append(matmul.fp32_precision)
         return 1.0
 
-    assert measure(Rate("matrix", "tf32"), device, time)
+    assert measure_rate(("matrix", "tf32"), device, time)
     assert set(seen) == {"tf32"}
     assert matmul.fp32_precision == before
 
 
 def test_tf32_is_as_before_after_an_interrupt(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16,))
+    monkeypatch.setattr(ceilings, "SIZES", (16,))
     before = torch.backends.cuda.matmul.fp32_precision
 
     def time(run: Run) -> float:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(Rate("matrix", "tf32"), device, time)
+        measure_rate(("matrix", "tf32"), device, time)
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
 def test_registers_are_kept_busy_for_long_enough(device: torch.device) -> None:
     times = iter((10.0, 40.0, 160.0, 640.0))
-    reached = measure(Rate("plain", "float32"), device, lambda run: next(times))
-    grid = kernels().multiply_add[torch.float32].occupancy(THREADS) * arithmetic.sm_count(device)
+    reached = measure_rate(("plain", "float32"), device, lambda run: next(times))
+    grid = kernels().multiply_add[torch.float32].occupancy(THREADS) * ceilings.sm_count(device)
     assert reached == pytest.approx(2 * CHAINS * 64 * 1024 * grid * THREADS / 640 / 1e6)
 
 
 def test_products_are_of_random_normal_values(device: torch.device) -> None:
     for dtype in (torch.bfloat16, torch.float64, torch.float8_e4m3fn):
-        values = arithmetic._normal(64, device, dtype).float()
+        values = ceilings._normal(64, device, dtype).float()
         assert abs(values.std().item() - 1) < 0.1
-    whole = arithmetic._normal(64, device, torch.int8).float()
+    whole = ceilings._normal(64, device, torch.int8).float()
     assert 25 < whole.std().item() < 40
 
 
 @pytest.mark.parametrize("name", ["float64", "tf32", "float16", "bfloat16"])
 def test_products_can_be_made(name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "SIZES", (16,))
+    monkeypatch.setattr(ceilings, "SIZES", (16,))
     made: list[Any] = []
 
     def time(run: Run) -> float:
         made.append(run())
         return 1.0
 
-    assert measure(Rate("matrix", name), device, time)
+    assert measure_rate(("matrix", name), device, time)
     assert len(made) == 2
     assert all(product.isfinite().all() and product.abs().max() > 1 for product in made)

@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from dotcu.benchmark.limits import arithmetic, ceilings, streams
-from dotcu.benchmark.limits.ceilings import Ceilings, array_bytes, l2_gbps, measure, memory_gbps, with_rates
-from dotcu.benchmark.limits.rates import Rate
-from dotcu.benchmark.limits.streams import TILE_BYTES
+from dotcu.benchmark.limits import ceilings
+from dotcu.benchmark.limits.ceilings import (
+    TILE_BYTES,
+    Ceilings,
+    array_bytes,
+    l2_gbps,
+    measure_bandwidths,
+    memory_gbps,
+    with_rates,
+)
+from dotcu.benchmark.limits.limit import Rate
 from dotcu.errors import EnvironmentFault
 
 GIB = 1 << 30
@@ -46,7 +53,7 @@ def test_mixes_of_l2_fit_in_it(device: torch.device) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ceilings, "make_buffers", noted)
-        patch.setattr(streams, "PASSES", 1)
+        patch.setattr(ceilings, "PASSES", 1)
         found = l2_gbps(8 * TILE_BYTES, device, a_us)
     assert set(found) == {"read", "copy", "write"}
     assert max(sizes) == 4 * TILE_BYTES
@@ -83,9 +90,9 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[Rate]:
 
     def fake(rate: Rate, device: torch.device, time: object) -> float | None:
         asked.append(rate)
-        return None if rate == Rate("matrix", "float64") else 100.0
+        return None if rate == ("matrix", "float64") else 100.0
 
-    monkeypatch.setattr(arithmetic, "measure", fake)
+    monkeypatch.setattr(ceilings, "measure_rate", fake)
     return asked
 
 
@@ -93,7 +100,7 @@ def test_a_rate_is_measured_when_a_dtype_needs_it(rates: list[Rate]) -> None:
     found = with_rates(MEASURED, "bfloat16", torch.device("cpu"), a_us)
     assert found.matrix_tflops == {"bfloat16": 100.0}
     assert found.plain_tflops == {}
-    assert rates == [Rate("matrix", "bfloat16")]
+    assert rates == [("matrix", "bfloat16")]
 
 
 def test_a_rate_that_is_known_is_not_measured_again(rates: list[Rate]) -> None:
@@ -117,9 +124,9 @@ def test_ceilings_say_what_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (12 * 8 * TILE_BYTES, 0))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
-    monkeypatch.setattr(streams, "PASSES", 1)
+    monkeypatch.setattr(ceilings, "PASSES", 1)
     cpu = torch.device("cpu")
-    found = measure(cpu, time_cold=a_us, time_warm=lambda run: 2.0, uuid="GPU-1", driver="580")
+    found = measure_bandwidths(cpu, time_cold=a_us, time_warm=lambda run: 2.0, uuid="GPU-1", driver="580")
     assert (found.gpu, found.uuid, found.driver) == ("NVIDIA X1", "GPU-1", "580")
     assert found.copy_gbps == pytest.approx(2 * 8 * TILE_BYTES / 1e3)
     assert found.measured_at.endswith("+00:00")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dotcu import settings
-from dotcu.benchmark.limits import kept
+from dotcu.benchmark.limits import ceilings
 from dotcu.benchmark.limits.ceilings import Ceilings
 
 MEASURED = Ceilings(
@@ -36,30 +36,32 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def read() -> Ceilings | None:
-    return kept.read("GPU-12ab", "580.65.06")
+    return ceilings.read_saved("GPU-12ab", "580.65.06")
 
 
 def test_what_is_kept_is_read_again() -> None:
-    kept.keep(MEASURED)
+    ceilings.save(MEASURED)
     assert read() == MEASURED
 
 
 def test_it_lies_in_the_cache_folder_and_leaves_nothing_beside_it(folder: Path) -> None:
-    kept.keep(MEASURED)
-    kept.keep(dataclasses.replace(MEASURED, copy_gbps=4300))
-    assert [path for path in folder.rglob("*") if path.is_file()] == [kept.path_of("GPU-12ab", "580.65.06")]
+    ceilings.save(MEASURED)
+    ceilings.save(dataclasses.replace(MEASURED, copy_gbps=4300))
+    assert [path for path in folder.rglob("*") if path.is_file()] == [
+        ceilings.saved_path("GPU-12ab", "580.65.06")
+    ]
 
 
 def test_another_gpu_or_driver_has_its_own() -> None:
-    kept.keep(MEASURED)
-    assert kept.read("GPU-34cd", "580.65.06") is None
-    assert kept.read("GPU-12ab", "590.1") is None
+    ceilings.save(MEASURED)
+    assert ceilings.read_saved("GPU-34cd", "580.65.06") is None
+    assert ceilings.read_saved("GPU-12ab", "590.1") is None
 
 
 def test_a_file_that_was_copied_from_another_gpu_is_not_believed() -> None:
-    kept.keep(MEASURED)
-    kept.path_of("GPU-12ab", "580.65.06").rename(kept.path_of("GPU-34cd", "580.65.06"))
-    assert kept.read("GPU-34cd", "580.65.06") is None
+    ceilings.save(MEASURED)
+    ceilings.saved_path("GPU-12ab", "580.65.06").rename(ceilings.saved_path("GPU-34cd", "580.65.06"))
+    assert ceilings.read_saved("GPU-34cd", "580.65.06") is None
 
 
 GOOD = dataclasses.asdict(MEASURED)
@@ -85,8 +87,8 @@ GOOD = dataclasses.asdict(MEASURED)
     ids=range(13),
 )
 def test_a_damaged_file_is_as_good_as_none(text: str) -> None:
-    kept.keep(MEASURED)
-    kept.path_of("GPU-12ab", "580.65.06").write_text(text, encoding="latin-1")
+    ceilings.save(MEASURED)
+    ceilings.saved_path("GPU-12ab", "580.65.06").write_text(text, encoding="latin-1")
     assert read() is None
 
 
@@ -98,12 +100,12 @@ def test_what_is_not_kept_is_measured_and_kept() -> None:
         return MEASURED
 
     for _ in range(2):
-        assert kept.kept_or("GPU-12ab", "580.65.06", measure) == MEASURED
+        assert ceilings.saved_or_measured("GPU-12ab", "580.65.06", measure) == MEASURED
     assert len(measured) == 1
 
 
 def test_names_with_slashes_stay_in_the_folder(folder: Path) -> None:
-    assert kept.path_of("../../x", "/etc").parent == folder / "limits" / kept.LAYOUT
+    assert ceilings.saved_path("../../x", "/etc").parent == folder / "limits" / ceilings.LAYOUT
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(
@@ -111,7 +113,7 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(
 ) -> None:
     (folder / "limits").write_text("in the way")
     with caplog.at_level(logging.WARNING, "dotcu"):
-        kept.keep(MEASURED)
-    assert "cannot be kept" in caplog.text
+        ceilings.save(MEASURED)
+    assert "cannot be saved" in caplog.text
     assert "DOTCU_CACHE_DIR" in caplog.text
     assert read() is None

@@ -7,7 +7,7 @@ import pytest
 from dotcu.benchmark.limits.ceilings import Ceilings
 from dotcu.benchmark.limits.datasheet import named
 from dotcu.benchmark.limits.limit import Limit, judge, limit
-from dotcu.benchmark.measured import L2
+from dotcu.benchmark.results import L2
 from dotcu.benchmark.work import Work
 
 MB = 10**6
@@ -119,18 +119,18 @@ def test_percent_is_the_limit_over_the_time() -> None:
     add = of(copy(1000))
     found = judge(2 * add.time_us, add, copy(1000))
     assert found.percent == pytest.approx(50)
-    assert (found.marks, found.refusal) == ((), "")
+    assert (found.mark, found.refusal) == ("", "")
 
 
 def test_a_percent_or_two_beyond_is_the_ceilings_own_noise() -> None:
     add = of(copy(1000))
-    assert judge(add.time_us / 1.015, add, copy(1000)).marks == ()
+    assert judge(add.time_us / 1.015, add, copy(1000)).mark == ""
 
 
 def test_more_than_that_is_marked() -> None:
     work = dataclasses.replace(copy(5000), read_bytes=9000 * MB, written_bytes=1000 * MB)
     found = judge(of(work).time_us / 1.04, of(work), work)
-    (mark,) = found.marks
+    mark = found.mark
     assert mark.startswith("104 % of the limit, more than was ever measured on this GPU")
     assert "doubt that it touches its tensors whole" in mark
     assert not found.refusal
@@ -138,33 +138,33 @@ def test_more_than_that_is_marked() -> None:
 
 def test_a_mark_doubts_the_work_that_was_declared() -> None:
     work = Work(read_bytes=9000 * MB, written_bytes=1000 * MB, declared=True)
-    assert "doubt its `work`" in judge(of(work).time_us / 1.04, of(work), work).marks[0]
+    assert "doubt its `work`" in judge(of(work).time_us / 1.04, of(work), work).mark
 
 
 def test_writes_that_stayed_in_l2_are_a_softer_mark() -> None:
     small = of(copy(50))
     found = judge(small.floor_us * 1.05, small, copy(50))
     assert found.percent > 130
-    assert found.marks[0].endswith("what it writes stays in L2, in part or all")
+    assert found.mark.endswith("its writes stay in L2, in part or all")
     assert not found.refusal
 
 
 def test_float32_above_its_plain_rate_is_told_as_tensor_cores_at_work() -> None:
     work = Work(read_bytes=MB, written_bytes=MB, flops=10**12, dtype="float32", declared=True)
     found = judge(of(work).time_us / 3, of(work), work)
-    assert "tf32" in found.marks[0]
+    assert "tf32" in found.mark
     assert not found.refusal
 
 
 def test_faster_than_the_datasheet_is_refused_with_its_causes() -> None:
     work = copy(5000, declared=True)
     found = judge(100.0, of(work), work)
-    assert not found.marks
+    assert not found.mark
     assert found.refusal.startswith(
         "100 us is less than the 2070 us that this GPU's datasheet allows for 1e+04 MB"
     )
     assert "`work` that claims more" in found.refusal
-    assert "kept from an earlier call" in found.refusal
+    assert "remembered from an earlier call" in found.refusal
     assert "outside of the timed window" in found.refusal
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.benchmark.limits.mix import Point, bandwidth_gbps, in_words, time_us
+from dotcu.benchmark.limits.limit import bandwidth_gbps, in_words, time_us
 
-POINTS = (Point(0.0, 4420.0), Point(1 / 3, 4390.0), Point(0.5, 4260.0), Point(1.0, 4680.0))
+POINTS = ((0.0, 4420.0), (1 / 3, 4390.0), (0.5, 4260.0), (1.0, 4680.0))
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_a_mix_that_was_measured_has_the_bandwidth_that_was_measured(
 
 
 def test_between_two_mixes_it_is_the_time_for_a_byte_that_is_interpolated() -> None:
-    half_way = bandwidth_gbps(1, 3, (Point(0.0, 100.0), Point(0.5, 1000.0), Point(1.0, 500.0)))
+    half_way = bandwidth_gbps(1, 3, ((0.0, 100.0), (0.5, 1000.0), (1.0, 500.0)))
     assert half_way == pytest.approx(2 / (1 / 1000 + 1 / 500))
     assert half_way < 750, "the mean of the bandwidths would be too good"
 

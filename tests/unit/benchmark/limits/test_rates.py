@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dotcu.benchmark.limits.rates import NOMINAL, tflops
+from dotcu.benchmark.limits.limit import NOMINAL, tflops
 
 
 @dataclass(frozen=True)

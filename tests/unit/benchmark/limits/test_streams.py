@@ -10,15 +10,15 @@ import pytest
 import torch
 
 import dotcu
-from dotcu.benchmark.limits import streams
-from dotcu.benchmark.limits.streams import LOADS, MIXES, TILE_BYTES, Buffers, best_gbps, launch, make_buffers
+from dotcu.benchmark.limits import ceilings
+from dotcu.benchmark.limits.ceilings import LOADS, MIXES, TILE_BYTES, Buffers, best_gbps, launch, make_buffers
 from dotcu.errors import EnvironmentFault, JitDisabled
 
 
 @pytest.fixture(params=[False, True], ids=["streaming", "kept in L2"])
 def on(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Buffers:
     """Three tiles of whole numbers, whose sums are exact."""
-    monkeypatch.setattr(streams, "PASSES", 2)
+    monkeypatch.setattr(ceilings, "PASSES", 2)
     made = make_buffers(3 * TILE_BYTES, device, keep=request.param)
     for tensor in (made.a, made.b):
         tensor.random_(-8, 9)
@@ -81,7 +81,7 @@ def test_passes_are_made_and_not_optimized_away() -> None:
     on = make_buffers(TILE_BYTES, torch.device("cpu"), keep=True)
     with dotcu.simulate() as run:
         launch(MIXES["read"], on, 4, resident=True)
-    assert run.counters.loaded_bytes == streams.PASSES * on.nbytes
+    assert run.counters.loaded_bytes == ceilings.PASSES * on.nbytes
 
 
 def test_buffers_are_random_normal_values_in_whole_tiles(device: torch.device) -> None:
@@ -119,7 +119,7 @@ def test_passes_of_a_kernel_count_and_torch_makes_one(device: torch.device) -> N
     on = make_buffers(TILE_BYTES, device, keep=True)
     assert best_gbps(MIXES["read"], on, Stopwatch(1.0, 1000.0)) == pytest.approx(TILE_BYTES / 1e3)
     by_kernel = best_gbps(MIXES["read"], on, Stopwatch(1000.0, 1.0))
-    assert by_kernel == pytest.approx(streams.PASSES * TILE_BYTES / 1e3)
+    assert by_kernel == pytest.approx(ceilings.PASSES * TILE_BYTES / 1e3)
 
 
 def test_without_a_compiler_torchs_operations_remain(device: torch.device) -> None:
@@ -146,7 +146,7 @@ def test_where_nothing_runs_the_error_says_why(device: torch.device) -> None:
 @pytest.mark.parametrize("name", MIXES)
 def test_every_contender_runs(name: str, device: torch.device) -> None:
     on = make_buffers(TILE_BYTES, device, keep=False)
-    runs = [run for _, run in streams.contenders(MIXES[name], on)]
+    runs = [run for _, run in ceilings.candidates(MIXES[name], on)]
     assert len(runs) == len(MIXES[name].torch) + 2 * len(LOADS)
     for run in runs[: len(MIXES[name].torch) + 2]:
         run()

@@ -9,25 +9,25 @@ import pytest
 import torch
 
 from dotcu.benchmark import timers
-from dotcu.benchmark.measured import Call, Means
-from dotcu.benchmark.timers import MeansFailed, Shot, Timer
+from dotcu.benchmark.results import CallTime, Means
+from dotcu.benchmark.timers import TimedCall, Timer, TimerFailed
 from dotcu.errors import EnvironmentFault
 from fake_timer import FakeHelpers
 
 GPU = torch.device("cuda", 0)
 
 
-def kind(called: Means, *, fails: Exception | None = None, call: Call | None = None) -> type[Timer]:
+def kind(called: Means, *, fails: Exception | None = None, call: CallTime | None = None) -> type[Timer]:
     """A means that works, or fails, or gives a figure of its own."""
 
     class Kind(Timer):
         name = called
         resolution_us = 0.5
 
-        def time(self, shots: Sequence[Shot]) -> list[Call]:
+        def time(self, shots: Sequence[TimedCall]) -> list[CallTime]:
             if fails is not None:
                 raise fails
-            return [call or Call(time_us=1.5, kernels=1) for _ in shots]
+            return [call or CallTime(time_us=1.5, kernels=1) for _ in shots]
 
     return Kind
 
@@ -42,7 +42,7 @@ def means(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(timers, "BEST_FIRST", kinds)
         helpers = FakeHelpers()
         helpers.device = GPU  # type: ignore[assignment]
-        monkeypatch.setattr(timers, "Helpers", lambda device: helpers)
+        monkeypatch.setattr(timers, "TimingKernels", lambda device: helpers)
 
     return put
 
@@ -54,17 +54,17 @@ def test_the_best_that_works_is_taken(means: Any) -> None:
 
 
 def test_it_is_said_why_a_better_one_is_not_taken(means: Any) -> None:
-    means(kind("cupti", fails=MeansFailed("no records\nmore")), kind("graph"), kind("events"))
+    means(kind("cupti", fails=TimerFailed("no records\nmore")), kind("graph"), kind("events"))
     chosen = timers.choose(GPU)
     assert (chosen.name, chosen.why) == ("graph", {"cupti": "no records"})
 
 
-@pytest.mark.parametrize("call", [Call(time_us=0.0, kernels=0), Call(time_us=2.0, kernels=2)])
-def test_a_means_that_sees_one_kernel_wrongly_is_not_taken(means: Any, call: Call) -> None:
-    means(kind("cupti", call=call), kind("events", call=Call(time_us=3.0)))
+@pytest.mark.parametrize("call", [CallTime(time_us=0.0, kernels=0), CallTime(time_us=2.0, kernels=2)])
+def test_a_means_that_sees_one_kernel_wrongly_is_not_taken(means: Any, call: CallTime) -> None:
+    means(kind("cupti", call=call), kind("events", call=CallTime(time_us=3.0)))
     chosen = timers.choose(GPU)
     assert chosen.name == "events"
-    assert chosen.why["cupti"].startswith("a small addition was measured as Call(")
+    assert chosen.why["cupti"].startswith("a small addition was measured as CallTime(")
 
 
 def test_one_that_is_asked_for_is_taken_alone(means: Any) -> None:
@@ -73,7 +73,7 @@ def test_one_that_is_asked_for_is_taken_alone(means: Any) -> None:
 
 
 def test_one_that_is_asked_for_and_does_not_work_is_an_error(means: Any) -> None:
-    means(kind("cupti", fails=MeansFailed("no records")), kind("graph"), kind("events"))
+    means(kind("cupti", fails=TimerFailed("no records")), kind("graph"), kind("events"))
     with pytest.raises(EnvironmentFault, match="cupti: no records"):
         timers.choose(GPU, "cupti")
 

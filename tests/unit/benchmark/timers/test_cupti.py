@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch._C._autograd import DeviceType, _KinetoEvent
 
-from dotcu.benchmark.timers import MeansFailed
-from dotcu.benchmark.timers.cupti import activities, tracing
-from dotcu.benchmark.timers.trace import Activity
+from dotcu.benchmark.timers import TimerFailed
+from dotcu.benchmark.timers.cupti import Activity, activities, tracing
 
 
 @dataclass(frozen=True)
@@ -97,5 +96,5 @@ def test_streams_of_two_gpus_differ() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the profiler starts where there is a GPU")
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
 def test_a_profiler_that_does_not_start_is_told() -> None:
-    with pytest.raises(MeansFailed, match="torch's profiler does not start"), tracing():
+    with pytest.raises(TimerFailed, match="torch's profiler does not start"), tracing():
         pytest.fail("it started")

@@ -7,8 +7,8 @@ import time
 import torch
 
 import dotcu
-from dotcu.benchmark.timers.helpers import kernels
-from dotcu.benchmark.timers.trace import OWN
+from dotcu.benchmark.timers.cupti import OWN
+from dotcu.benchmark.timers.timer import kernels
 
 
 def test_a_flush_reads_all_of_the_buffer_and_writes_nothing() -> None:

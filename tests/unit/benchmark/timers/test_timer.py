@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dotcu.benchmark.timers import NotCapturable, Shot, ShotFailed
+from dotcu.benchmark.timers import NotCapturable, TimedCall, TimedCallFailed
 from dotcu.benchmark.timers.events import elapsed_us
-from dotcu.benchmark.timers.timer import MeansFailed
+from dotcu.benchmark.timers.timer import TimerFailed
 from fake_timer import FakeTimer
 
 
@@ -19,7 +19,7 @@ def test_a_call_is_prepared_held_marked_and_looked_at_in_that_order() -> None:
         timer.log.append("run")
         return "the result"
 
-    shot = Shot(
+    shot = TimedCall(
         name="a",
         run=run,
         prepare=lambda: timer.log.append("prepare"),
@@ -35,8 +35,8 @@ def test_a_call_that_raises_names_its_contender_and_what_it_raised() -> None:
     def run() -> Any:
         raise ValueError("no such shape")
 
-    with pytest.raises(ShotFailed, match="baseline raised while it was timed") as caught:
-        FakeTimer().time([Shot(name="baseline", run=run)])
+    with pytest.raises(TimedCallFailed, match="baseline raised while it was timed") as caught:
+        FakeTimer().time([TimedCall(name="baseline", run=run)])
     assert caught.value.name == "baseline"
     assert str(caught.value.__cause__) == "no such shape"
 
@@ -46,7 +46,7 @@ def test_an_interrupt_is_no_failure_of_the_call() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        FakeTimer().time([Shot(name="a", run=run)])
+        FakeTimer().time([TimedCall(name="a", run=run)])
 
 
 def test_a_refusal_to_capture_tells_the_first_line_of_why() -> None:
@@ -70,5 +70,5 @@ def test_events_give_microseconds() -> None:
 
 
 def test_time_that_passes_backwards_is_refused() -> None:
-    with pytest.raises(MeansFailed, match="Confidential computing"):
+    with pytest.raises(TimerFailed, match="Confidential computing"):
         elapsed_us(FakeEvent(1.0), FakeEvent(0.5))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from dotcu.benchmark.measured import Call
+from dotcu.benchmark.results import CallTime
 from dotcu.benchmark.timers import LostRecords
-from dotcu.benchmark.timers.trace import Activity, attribute
+from dotcu.benchmark.timers.cupti import Activity, attribute
 
 MAIN, SIDE = 7, 13
 HERE, ELSEWHERE = 1, 2
@@ -46,7 +46,7 @@ def marks(begin: int, end: int, launched: tuple[int, int] | None = None) -> list
 
 def test_a_call_takes_from_the_start_of_its_first_kernel_to_the_end_of_its_last() -> None:
     trace = [*marks(0, 900), kernel(100, 300), kernel(500, 800)]
-    assert attribute(trace, 1) == [Call(time_us=0.7, kernels=2)]
+    assert attribute(trace, 1) == [CallTime(time_us=0.7, kernels=2)]
 
 
 def test_the_order_of_a_trace_does_not_matter() -> None:
@@ -58,7 +58,7 @@ def test_the_order_of_a_trace_does_not_matter() -> None:
 def test_copies_and_fills_count() -> None:
     copy = kernel(100, 200, name="Memcpy DtoD (Device -> Device)")
     fill = kernel(300, 400, name="Memset (Device)")
-    assert attribute([*marks(0, 900), copy, fill], 1) == [Call(time_us=0.3, kernels=2)]
+    assert attribute([*marks(0, 900), copy, fill], 1) == [CallTime(time_us=0.3, kernels=2)]
 
 
 def test_what_is_queued_between_calls_is_nobodys() -> None:
@@ -66,21 +66,21 @@ def test_what_is_queued_between_calls_is_nobodys() -> None:
     flush = kernel(950, 980, name="dotcu_bench_flush_l2(uint4 const*, long long, unsigned int*)")
     hold = kernel(980, 999, name="dotcu_bench_hold(long long)")
     trace = [*marks(0, 900), kernel(100, 200), refill, flush, hold, *marks(1000, 1900), kernel(1100, 1200)]
-    assert attribute(trace, 2) == [Call(time_us=0.1, kernels=1)] * 2
+    assert attribute(trace, 2) == [CallTime(time_us=0.1, kernels=1)] * 2
 
 
 def test_a_call_that_makes_the_device_do_nothing_takes_no_time() -> None:
-    assert attribute(marks(0, 900), 1) == [Call(time_us=0.0, kernels=0)]
+    assert attribute(marks(0, 900), 1) == [CallTime(time_us=0.0, kernels=0)]
 
 
 def test_joined_work_on_another_stream_counts() -> None:
     trace = [*marks(0, 900), kernel(100, 200), kernel(150, 850, stream=SIDE)]
-    assert attribute(trace, 1) == [Call(time_us=0.75, kernels=2)]
+    assert attribute(trace, 1) == [CallTime(time_us=0.75, kernels=2)]
 
 
 def test_work_that_the_callers_stream_did_not_wait_for_is_late() -> None:
     trace = [*marks(0, 300), kernel(100, 200), kernel(150, 2500, stream=SIDE), *marks(1000, 1900)]
-    assert attribute(trace, 2) == [Call(time_us=2.4, kernels=2, late=1), Call(time_us=0.0, kernels=0)]
+    assert attribute(trace, 2) == [CallTime(time_us=2.4, kernels=2, late=1), CallTime(time_us=0.0, kernels=0)]
 
 
 def test_work_on_another_stream_between_calls_is_stray_of_the_call_before() -> None:
@@ -102,7 +102,7 @@ def test_a_kernel_is_of_the_call_that_launched_it_although_it_started_before_the
     first = [*marks(0, 400, launched=(0, 10)), kernel(100, 300, launched=5)]
     second = [*marks(1000, 1500, launched=(20, 30)), early]
     found = attribute([*first, *second], 2)
-    assert found == [Call(time_us=0.2, kernels=1), Call(time_us=0.3, kernels=1, early=1)]
+    assert found == [CallTime(time_us=0.2, kernels=1), CallTime(time_us=0.3, kernels=1, early=1)]
 
 
 def test_work_that_did_not_wait_for_the_callers_stream_is_early_and_what_is_ordered_is_not() -> None:
@@ -126,7 +126,7 @@ def test_work_on_another_gpu_is_elsewhere_whenever_it_ran() -> None:
 def test_a_kernel_that_starts_in_the_next_calls_window_is_of_the_call_that_launched_it() -> None:
     slow = kernel(1200, 1400, stream=SIDE, launched=6)
     trace = [*marks(0, 900, launched=(0, 10)), slow, *marks(1000, 1900, launched=(20, 30))]
-    assert attribute(trace, 2) == [Call(time_us=0.2, kernels=1, late=1), Call(time_us=0.0, kernels=0)]
+    assert attribute(trace, 2) == [CallTime(time_us=0.2, kernels=1, late=1), CallTime(time_us=0.0, kernels=0)]
 
 
 def test_work_that_another_thread_launches_after_the_return_is_stray() -> None:
@@ -140,7 +140,7 @@ def test_work_that_another_thread_launches_after_the_return_is_stray() -> None:
 
 def test_work_that_another_thread_launches_within_a_call_is_the_calls() -> None:
     autograd = kernel(100, 200, launched=5, thread=ELSEWHERE)
-    assert attribute([*marks(0, 900, launched=(0, 10)), autograd], 1) == [Call(time_us=0.1, kernels=1)]
+    assert attribute([*marks(0, 900, launched=(0, 10)), autograd], 1) == [CallTime(time_us=0.1, kernels=1)]
 
 
 def test_a_kernel_without_a_launch_is_placed_by_its_start() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.workloads.drawing import ascends, drawn, unchanged, within
+from dotcu.benchmark.workloads.workload import ascends, drawn, unchanged, within
 
 N = 20_000
 

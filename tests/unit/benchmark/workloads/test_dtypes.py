@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dotcu.benchmark.workloads.dtypes import chosen
+from dotcu.benchmark.workloads.shapes import choose_dtypes
 from dotcu.errors import UsageError
 from dotcu.operator import Operator
 from subjects import operator
@@ -20,14 +20,14 @@ def overload() -> Operator:
 
 
 def test_names_and_dtypes_pick_and_none_takes_all(overload: Operator) -> None:
-    assert chosen(overload, ["float32", "bf16", torch.int8, "torch.int8"]) == (
+    assert choose_dtypes(overload, ["float32", "bf16", torch.int8, "torch.int8"]) == (
         torch.float32,
         torch.bfloat16,
         torch.int8,
     )
-    assert len(chosen(overload, [])) == 3
+    assert len(choose_dtypes(overload, [])) == 3
 
 
 def test_an_unknown_one_is_answered_with_the_nearest(overload: Operator) -> None:
     with pytest.raises(UsageError, match=r"no dtype 'float16'; it has[\s\S]*--dtypes \w*float\w*"):
-        chosen(overload, ["half"])
+        choose_dtypes(overload, ["half"])

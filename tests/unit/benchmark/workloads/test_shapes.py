@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.benchmark.workloads.shapes import fitted, name, parse, rows
+from dotcu.benchmark.workloads.shapes import fitted, parse_shapes, shape_rows, shapes_name
 from dotcu.errors import UsageError
 
 
 def test_rows_are_shapes_of_the_first_tensor_or_of_each() -> None:
-    assert parse("4096x4096,2^28") == [((4096, 4096),), ((2**28,),)]
-    assert parse("64x48:48x32, 3") == [((64, 48), (48, 32)), ((3,),)]
-    assert parse("1024:0d") == [((1024,), ())]
+    assert parse_shapes("4096x4096,2^28") == [((4096, 4096),), ((2**28,),)]
+    assert parse_shapes("64x48:48x32, 3") == [((64, 48), (48, 32)), ((3,),)]
+    assert parse_shapes("1024:0d") == [((1024,), ())]
 
 
 def test_python_gives_text_tuples_or_a_tuple_for_each_tensor() -> None:
-    assert rows("2^4") == rows([(16,)]) == [((16,),)]
-    assert rows(["8x8,4", (3, 5), [(2, 3), (3, 4)]]) == [
+    assert shape_rows("2^4") == shape_rows([(16,)]) == [((16,),)]
+    assert shape_rows(["8x8,4", (3, 5), [(2, 3), (3, 4)]]) == [
         ((8, 8),),
         ((4,),),
         ((3, 5),),
         ((2, 3), (3, 4)),
     ]
     with pytest.raises(UsageError, match="shapes holds 5"):
-        rows([5])  # type: ignore[list-item]
+        shape_rows([5])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ def test_python_gives_text_tuples_or_a_tuple_for_each_tensor() -> None:
 )
 def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no shape[\s\S]*--shapes 4096x4096"):
-        parse(text)
+        parse_shapes(text)
 
 
 def test_a_name_shows_shapes_once_where_all_are_the_same() -> None:
-    assert name([(4096, 4096), (4096, 4096)]) == "4096x4096"
-    assert name([(64, 48), (48, 32)]) == "64x48:48x32"
-    assert name([()]) == "0d"
+    assert shapes_name([(4096, 4096), (4096, 4096)]) == "4096x4096"
+    assert shapes_name([(64, 48), (48, 32)]) == "64x48:48x32"
+    assert shapes_name([()]) == "0d"
 
 
 class TestFollowing:
@@ -63,6 +63,6 @@ class TestFollowing:
     def test_another_rank_or_number_is_refused_where_others_cannot_follow(self) -> None:
         with pytest.raises(UsageError, match=r"has 1 dimensions[\s\S]*--shapes 64x48:48x32") as caught:
             fitted([(64, 48), (48, 32)], ((100,),))
-        assert "what the others of 64x48, 48x32 become cannot be told" in str(caught.value)
+        assert "the shapes of the others of 64x48, 48x32 do not follow" in str(caught.value)
         with pytest.raises(UsageError, match="has 3 shapes, and a call has 2 tensors"):
             fitted([(64, 48), (48, 32)], ((1,), (2,), (3,)))

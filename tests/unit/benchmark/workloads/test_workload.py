@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.workloads import memory, workload
-from dotcu.benchmark.workloads.shapes import parse
-from dotcu.benchmark.workloads.workload import Unfit, Workload, workloads
+from dotcu.benchmark.workloads import workload
+from dotcu.benchmark.workloads.shapes import parse_shapes
+from dotcu.benchmark.workloads.workload import UntimedCase, Workload, workloads
 from dotcu.checking.memory import same_bits
 from dotcu.checking.subject import Subject
 from dotcu.errors import OperatorError
@@ -39,7 +39,7 @@ def random_samples(made: Operator, *shapes: tuple[int, ...]) -> Operator:
 
 
 def fitting(of: Subject, *shapes: str, dtypes: tuple[torch.dtype, ...] = ()) -> list[Workload]:
-    found = workloads(of, shapes=parse(",".join(shapes)) if shapes else (), dtypes=dtypes)
+    found = workloads(of, shapes=parse_shapes(",".join(shapes)) if shapes else (), dtypes=dtypes)
     assert all(isinstance(one, Workload) for one in found), found
     return [one for one in found if isinstance(one, Workload)]
 
@@ -65,13 +65,6 @@ def test_a_case_knows_its_size_with_its_results(matmul: Subject) -> None:
     (one,) = fitting(matmul, dtypes=(f32,))
     assert (one.name, one.shapes, one.elements) == ("float32-6x4:4x5", ((6, 4), (4, 5)), 30)
     assert (one.input_bytes, one.result_bytes, one.bytes) == (4 * 44, 4 * 30, 4 * 74)
-
-
-def test_a_case_knows_what_is_kept_of_every_set() -> None:
-    symmetric = torch.randn(8, 8)
-    of = subject(operator(product, Sample(torch.randn(4, 8), symmetric + symmetric.T), reference=product))
-    (one,) = fitting(of)
-    assert one.kept_bytes == 4 * 64
 
 
 def masked(x: Tensor, causal: bool = False, scale: float = 1.0) -> Tensor:
@@ -148,8 +141,8 @@ class TestShapes:
         assert one.shapes == ((9, 7), (7, 5))
 
     def test_a_row_that_fits_none_is_told_and_the_others_are_kept(self, matmul: Subject) -> None:
-        found = workloads(matmul, shapes=parse("3x3x3,8x4"), dtypes=(f32,))
-        assert isinstance(found[0], Unfit)
+        found = workloads(matmul, shapes=parse_shapes("3x3x3,8x4"), dtypes=(f32,))
+        assert isinstance(found[0], UntimedCase)
         assert (found[0].name, found[0].status) == ("float32-3x3x3", "failed")
         assert "Give a shape for each" in found[0].reason
         assert isinstance(found[1], Workload)
@@ -183,9 +176,9 @@ def test_calls_that_somebody_gives_stand_for_the_authors(matmul: Subject) -> Non
 def test_what_does_not_fit_is_skipped_before_it_is_allocated(
     matmul: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workload.memory, "free_bytes", lambda device: 2**30)
-    found = workloads(matmul, shapes=parse("2^20x2^20,8x4"), dtypes=(f32,))
-    assert isinstance(found[0], Unfit)
+    monkeypatch.setattr(workload, "free_bytes", lambda device: 2**30)
+    found = workloads(matmul, shapes=parse_shapes("2^20x2^20,8x4"), dtypes=(f32,))
+    assert isinstance(found[0], UntimedCase)
     assert found[0].status == "skipped"
     assert found[0].reason.endswith("GiB of memory on the GPU, which has 1.0 GiB free")
     assert isinstance(found[1], Workload)
@@ -193,8 +186,8 @@ def test_what_does_not_fit_is_skipped_before_it_is_allocated(
 
 def test_sets_are_as_many_as_memory_reaches(matmul: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = fitting(matmul, dtypes=(f32,))
-    free = memory.needed(one.input_bytes, one.result_bytes, 3)
-    monkeypatch.setattr(workload.memory, "free_bytes", lambda device: free)
+    free = workload.needed_bytes(one.input_bytes, one.result_bytes, 3)
+    monkeypatch.setattr(workload, "free_bytes", lambda device: free)
     sets = one.sets(4, 0, matmul.device)
     assert len(sets) == 3
     assert len({tensor.data_ptr() for sample in sets for tensor in sample.tensors}) == 6

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.choice import bases, choose, few_dtypes
+from dotcu.checking.cases.derived import bases, choose, few_dtypes
 from dotcu.checking.catalogue import Level
 from subjects import operator, subject
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.cases.derived import (
-    Derived,
+    DerivedCase,
     arguments,
     completed,
     generator_for,
@@ -29,7 +29,7 @@ def test_a_derived_case_makes_its_tensors_at_each_look() -> None:
         made.append(torch.zeros(3))
         return dotcu.Sample(made[-1])
 
-    case = Derived(name="n", dtype=torch.float32, build=build)
+    case = DerivedCase(name="n", dtype=torch.float32, build=build)
     assert not made
     assert case.derived
     assert case.make().tensors[0].tolist() == [0.0] * 3

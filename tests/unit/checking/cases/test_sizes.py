@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases import sizes
-from dotcu.checking.cases.case import Case
-from dotcu.checking.cases.sizes import alike
+from dotcu.checking.cases import derived
+from dotcu.checking.cases.derived import alike
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
 from subjects import first, operator, subject
 
@@ -32,7 +32,7 @@ def matrices() -> Subject:
 
 
 def of(subject: Subject, numbers: list[int]) -> dict[str, Case]:
-    return {case.name: case for case in sizes.sizes(subject, first(subject), numbers)}
+    return {case.name: case for case in derived.sizes(subject, first(subject), numbers)}
 
 
 def shapes(case: Case) -> list[tuple[int, ...]]:
@@ -68,16 +68,16 @@ def test_where_one_is_large_the_others_are_small() -> None:
 
 def test_many_cases_are_derived_from_one_that_is_little_work() -> None:
     one = subject(operator(product, dotcu.Sample(torch.randn(64, 480), torch.randn(480, 32))))
-    less = sizes.modest(one, first(one))
+    less = derived.modest(one, first(one))
     assert less is not None
     assert less.name == "float32-s0-small"
     assert shapes(less) == [(36, 37), (37, 32)]
-    assert sizes.modest(one, less) is less
+    assert derived.modest(one, less) is less
 
 
 def test_a_tensor_too_large_for_the_simulator_makes_no_case() -> None:
     sample = dotcu.Sample(torch.randn(1, 4), torch.randn(1, 4))
-    assert not of(subject(operator(added, sample)), [sizes.LARGEST["cpu"] + 1])
+    assert not of(subject(operator(added, sample)), [derived.LARGEST["cpu"] + 1])
 
 
 def test_a_case_has_the_same_values_each_time_and_others_by_another_seed() -> None:
@@ -151,12 +151,12 @@ def test_outputs_are_made_for_the_new_sizes() -> None:
 
 def test_one_shape_is_tried_in_other_ranks() -> None:
     one = subject(operator(added, dotcu.Sample(torch.randn(9), torch.randn(9))))
-    assert [shapes(case)[1] for case in sizes.ranks(one, first(one), ("0d", "2d"))] == [(), (6, 10)]
+    assert [shapes(case)[1] for case in derived.ranks(one, first(one), ("0d", "2d"))] == [(), (6, 10)]
     two = subject(operator(added, dotcu.Sample(torch.randn(9, 2), torch.randn(2))))
-    assert not list(sizes.ranks(two, first(two), ("0d", "2d")))
+    assert not list(derived.ranks(two, first(two), ("0d", "2d")))
 
 
 def test_numbers_among_the_arguments_have_two_sides() -> None:
     sample = dotcu.Sample(torch.randn(3), 100, True, 2.5, 5000, n=3)
     case = Case(name="s", dtype=torch.float32, sample=sample)
-    assert sizes.beside_numbers(case) == (2, 3, 4, 99, 100, 101)
+    assert derived.beside_numbers(case) == (2, 3, 4, 99, 100, 101)

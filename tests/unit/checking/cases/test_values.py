@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.case import Case
-from dotcu.checking.cases.values import EVERY, values
+from dotcu.checking.cases.derived import EVERY_VALUE, values
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
 from subjects import operator, subject
 
@@ -27,7 +27,7 @@ def rows(weight: Tensor, index: Tensor) -> Tensor:
 def of(dtype: torch.dtype, *names: str, shape: tuple[int, ...] = (300,), seed: int = 0) -> dict[str, Tensor]:
     one = subject(operator(copied, reference=torch.clone, dtypes=(dtype,)), seed=seed)
     case = Case(name="s", dtype=dtype, sample=dotcu.Sample(torch.ones(shape).to(dtype)))
-    return {made.name: made.sample.tensors[0] for made in values(one, case, names or EVERY)}
+    return {made.name: made.sample.tensors[0] for made in values(one, case, names or EVERY_VALUE)}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -123,4 +123,4 @@ def test_values_that_the_reference_refuses_make_no_case() -> None:
 def test_without_a_reference_integers_stay_as_they_are() -> None:
     one = subject(operator(copied, dtypes=(torch.int32,)))
     case = Case(name="s", dtype=torch.int32, sample=dotcu.Sample(torch.ones(9, dtype=torch.int32)))
-    assert not list(values(one, case, EVERY))
+    assert not list(values(one, case, EVERY_VALUE))

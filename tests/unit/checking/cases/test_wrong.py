@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.wrong import DTYPES, Wrong, wrong
+from dotcu.checking.cases.wrong import DTYPES, WrongCall, wrong
 from subjects import first, operator, subject
 
 
@@ -24,7 +24,7 @@ def reference(a: Tensor, b: Tensor, alpha: int = 1, **launch: int) -> Tensor:
 
 def of(
     *args: Any, body: Callable[..., Any] = added, refer: Callable[..., Any] | None = reference, **kwargs: Any
-) -> dict[str, Wrong]:
+) -> dict[str, WrongCall]:
     one = subject(operator(body, dotcu.Sample(*args, **kwargs), reference=refer))
     return {each.name.removeprefix("float32-s0-"): each for each in wrong(one, first(one))}
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
-from dotcu.checking.trials.anew import anew, doubled, moved, write
+from dotcu.checking.trials.fresh_values import anew, doubled, moved, write
 from trying import device, squaring, subject
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 import dotcu
 from dotcu import errors
-from dotcu.checking.cases.case import Case
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import NAN_BYTE, OTHER_BYTE
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
 from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import call
 from dotcu.operator import Operator, Overload
 
@@ -49,8 +49,8 @@ def looked(overload: Overload, *args: Any, **options: Any) -> dict[str, Outcome]
     return dict(verdicts)
 
 
-def short(outcomes: dict[str, Outcome]) -> dict[str, FellShort]:
-    return {check: outcome for check, outcome in outcomes.items() if isinstance(outcome, FellShort)}
+def short(outcomes: dict[str, Outcome]) -> dict[str, Failed]:
+    return {check: outcome for check, outcome in outcomes.items() if isinstance(outcome, Failed)}
 
 
 def fails(x: Tensor) -> Tensor:
@@ -91,20 +91,20 @@ class TestASoundCall:
         outcomes = looked(operator(torch.clone))
         always = {"numerics", "written", "bounds", "inputs", "result", "determinism", *call.SANITIZERS}
         assert set(outcomes) == always
-        assert all(isinstance(outcome, Held) for outcome in outcomes.values())
-        assert outcomes["numerics"] == Held(ratio=0.0)
+        assert all(isinstance(outcome, Passed) for outcome in outcomes.values())
+        assert outcomes["numerics"] == Passed(ratio=0.0)
 
     def test_without_a_reference_has_no_values_to_compare(self) -> None:
         outcomes = looked(operator(torch.clone, reference=None))
-        assert outcomes["numerics"] == Skipped(why="no reference")
-        assert isinstance(outcomes["determinism"], Held)
+        assert outcomes["numerics"] == Skipped(reason="no reference")
+        assert isinstance(outcomes["determinism"], Passed)
 
     def test_with_a_random_reference_has_none_if_it_is_declared_random(self) -> None:
         seeded = {"tags": (torch.Tag.nondeterministic_seeded,)}
         outcomes = looked(operator(torch.rand_like, torch.rand_like, **seeded))
-        assert outcomes["numerics"] == Skipped(why="declared random, and so is its reference")
-        assert isinstance(outcomes["determinism"], Held)
-        assert isinstance(looked(operator(torch.clone, **seeded))["numerics"], Held)
+        assert outcomes["numerics"] == Skipped(reason="declared random, and so is its reference")
+        assert isinstance(outcomes["determinism"], Passed)
+        assert isinstance(looked(operator(torch.clone, **seeded))["numerics"], Passed)
         assert "determinism" in short(looked(operator(torch.rand_like, torch.rand_like)))
 
     def test_a_declared_tolerance_stands(self) -> None:
@@ -119,7 +119,7 @@ class TestWhatIsWritten:
     def test_what_is_left_unwritten_is_not_told_twice(self) -> None:
         outcomes = looked(operator(torch.empty_like))
         assert short(outcomes).keys() == {"written"}
-        assert outcomes["numerics"] == Skipped(why="not all of the result is written")
+        assert outcomes["numerics"] == Skipped(reason="not all of the result is written")
 
     @pytest.mark.parametrize("byte", [NAN_BYTE, OTHER_BYTE])
     def test_a_result_that_looks_like_poison_is_written(self, byte: int) -> None:
@@ -167,7 +167,7 @@ class TestMutation:
     def test_that_happens_holds(self, negate_: Operator) -> None:
         outcomes = looked(negate_, torch.ones(3), True)
         assert not short(outcomes)
-        assert isinstance(outcomes["mutation"], Held)
+        assert isinstance(outcomes["mutation"], Passed)
 
     def test_that_does_not_happen_is_told_once(self, negate_: Operator) -> None:
         found = short(looked(negate_, torch.ones(3), False))
@@ -190,7 +190,7 @@ class TestACallThatFails:
 
     def test_on_dotcus_own_sample_may_refuse(self) -> None:
         outcomes = looked(operator(refuses), derived=True)
-        assert outcomes == {"errors": Held(note="refused: ArgumentError: not such a tensor")}
+        assert outcomes == {"errors": Passed(note="refused: ArgumentError: not such a tensor")}
 
     def test_on_dotcus_own_sample_fails_where_the_reference_computes(self) -> None:
         found = short(looked(operator(fails), derived=True))
@@ -212,7 +212,7 @@ class TestACallThatFails:
             raise errors.UnsupportedInstruction("wgmma is not simulated\nUse a GPU.")
 
         outcomes = looked(operator(lacks))
-        assert outcomes == {"numerics": Skipped(why="the simulator cannot run it: wgmma is not simulated")}
+        assert outcomes == {"numerics": Skipped(reason="the simulator cannot run it: wgmma is not simulated")}
 
     def test_at_the_second_time_is_not_determinate(self) -> None:
         times = itertools.count()
@@ -247,7 +247,7 @@ class TestFindings:
         ],
     )
     def test_each_kind_has_its_check(self, kind: str, check: str) -> None:
-        from dotcu.simulator.finding import Finding
+        from dotcu.simulator.run import Finding
 
         found = Finding(
             kind=kind, kernel="k", file="k.cu", line=3, block=(0, 0, 0), thread=(0, 0, 0), lanes=1,
@@ -255,7 +255,7 @@ class TestFindings:
         )  # fmt: skip
         named, outcome = call.finding(errors.FindingError(found))
         assert named == check
-        assert isinstance(outcome, FellShort)
+        assert isinstance(outcome, Failed)
         assert outcome.evidence.startswith("k.cu:3: ")
 
     def test_one_that_shows_in_another_order_alone_is_found(self) -> None:

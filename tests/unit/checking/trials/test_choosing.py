@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dotcu.checking.trials.choosing import first_integer, floating, of_some_size, smallest, without_empty
+from dotcu.checking.trials.fresh_values import first_integer, floating, of_some_size, smallest, without_empty
 from trying import squaring, subject
 
 SIZES = ((), (0, 4), (100,), (20,))

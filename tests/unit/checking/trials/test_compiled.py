@@ -9,7 +9,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.compiled import plan
 from trying import differentiable, multiply, name, said, squaring
 
@@ -21,9 +21,9 @@ def by_way(outcomes: dict[tuple[str, str], Outcome]) -> dict[str, Outcome]:
 def test_a_right_operator_compiles_once_for_all_sizes_or_once_for_each() -> None:
     outcomes = by_way(said(plan, differentiable(squaring())))
     assert outcomes == {
-        "static": Held(note="2 graphs for 3 calls"),
-        "dynamic": Held(note="1 graphs for 3 calls"),
-        "dynamic-backward": Held(note="1 graphs for 3 calls"),
+        "static": Passed(note="2 graphs for 3 calls"),
+        "dynamic": Passed(note="1 graphs for 3 calls"),
+        "dynamic-backward": Passed(note="1 graphs for 3 calls"),
     }
 
 
@@ -36,7 +36,7 @@ def test_an_integer_dtype_is_tried_at_full() -> None:
 def test_a_body_that_reads_a_value_cannot_be_one_graph() -> None:
     operator = squaring(lambda x: multiply(x, x) if x.sum().item() > 0 else -multiply(x, x))
     for outcome in said(plan, operator).values():
-        assert isinstance(outcome, FellShort)
+        assert isinstance(outcome, Failed)
         assert outcome.reason == "fails under torch.compile, where eager mode computes"
         assert "data-dependent" in outcome.evidence
 
@@ -46,15 +46,15 @@ def test_other_values_than_in_eager_mode_are_seen() -> None:
     operator = squaring(lambda x: multiply(x, x) + next(calls))
     operator.fake(torch.empty_like)
     outcome = by_way(said(plan, operator))["static"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "gives other values under torch.compile than in eager mode"
 
 
 def test_a_backward_that_cannot_be_traced_is_seen() -> None:
     operator = differentiable(squaring(), lambda grad, x: grad * 2 * x * float((x > 0).all()))
     outcomes = by_way(said(plan, operator))
-    assert isinstance(outcomes["dynamic"], Held)
-    assert isinstance(outcomes["dynamic-backward"], FellShort)
+    assert isinstance(outcomes["dynamic"], Passed)
+    assert isinstance(outcomes["dynamic-backward"], Failed)
 
 
 def test_out_is_written_under_compile_and_need_not_come_contiguous() -> None:
@@ -66,7 +66,7 @@ def test_out_is_written_under_compile_and_need_not_come_contiguous() -> None:
         out.copy_(multiply(x, x))
 
     outcomes = said(plan, operator, overload="out")
-    assert all(isinstance(outcome, Held) for outcome in outcomes.values()), outcomes
+    assert all(isinstance(outcome, Passed) for outcome in outcomes.values()), outcomes
 
 
 def test_lists_of_tensors_and_numbers_are_passed_as_the_author_wrote_them() -> None:
@@ -84,8 +84,8 @@ def test_lists_of_tensors_and_numbers_are_passed_as_the_author_wrote_them() -> N
         yield dotcu.Sample([a], b, power=3)
 
     outcomes = by_way(said(plan, weighted))
-    assert outcomes["static"] == Held(note="2 graphs for 3 calls")
-    assert outcomes["dynamic"] == Held(note="1 graphs for 3 calls")
+    assert outcomes["static"] == Passed(note="2 graphs for 3 calls")
+    assert outcomes["dynamic"] == Passed(note="1 graphs for 3 calls")
 
 
 def test_a_size_that_the_operator_does_not_take_is_left_out() -> None:
@@ -95,15 +95,15 @@ def test_a_size_that_the_operator_does_not_take_is_left_out() -> None:
         return multiply(x, x)
 
     outcomes = by_way(said(plan, squaring(body, sizes=((20,),))))
-    assert outcomes["static"] == Held(note="1 graphs for 2 calls")
+    assert outcomes["static"] == Passed(note="1 graphs for 2 calls")
 
 
 def test_a_dtype_that_torch_does_not_add_is_compiled_too() -> None:
     operator = squaring(lambda x: multiply(x.int(), x.int()).to(x.dtype), dtypes=(torch.uint16,))
     outcomes = said(plan, operator)
-    assert all(isinstance(outcome, Held) for outcome in outcomes.values()), outcomes
+    assert all(isinstance(outcome, Passed) for outcome in outcomes.values()), outcomes
 
 
 def test_without_samples_it_is_skipped() -> None:
     operator = squaring(sizes=())
-    assert said(plan, operator) == {("compile", ""): Skipped(why="no sample without empty tensors")}
+    assert said(plan, operator) == {("compile", ""): Skipped(reason="no sample without empty tensors")}

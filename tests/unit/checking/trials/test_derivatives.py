@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.checking.trials.derivatives import ENDINGS, Derivative, joint, random_like, requiring
+from dotcu.checking.trials.gradients import ENDINGS, Derivative, joint, random_like, requiring
 from dotcu.operator import Sample
 
 

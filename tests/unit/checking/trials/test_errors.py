@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import errors
 from subjects import operator, subject
 
@@ -50,15 +50,15 @@ def of(
 
 def short(found: dict[str, tuple[str, Outcome]]) -> dict[str, str]:
     """The reasons of those that fell short."""
-    return {name: o.reason for name, (_, o) in found.items() if isinstance(o, FellShort)}
+    return {name: o.reason for name, (_, o) in found.items() if isinstance(o, Failed)}
 
 
 def test_an_operator_that_refuses_or_agrees_holds() -> None:
     found = of(careful)
     assert not short(found)
-    assert all(isinstance(outcome, Held) for _, outcome in found.values())
+    assert all(isinstance(outcome, Passed) for _, outcome in found.values())
     held = found["b-float64"][1]
-    assert isinstance(held, Held)
+    assert isinstance(held, Passed)
     assert held.note == "refused: TypeError: two tensors of one dtype"
 
 
@@ -77,7 +77,7 @@ def test_wrong_values_are_shown() -> None:
 
     found = of(doubled_if_wide)
     outcome = found["b-float64"][1]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "elements are wrong" in outcome.reason
     assert "expected" in outcome.evidence
 
@@ -117,22 +117,22 @@ def test_a_kernel_that_reads_past_a_shorter_tensor_is_a_finding() -> None:
 
     check, outcome = of(trusting)["b-emptied"]
     assert check == "sanitizer-bounds"
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "out-of-bounds" in outcome.reason
 
 
 def test_without_a_reference_a_call_that_computes_is_skipped() -> None:
     found = of(careful, reference=None)
-    assert found["b-taller"][1] == Skipped(why="no reference")
-    assert isinstance(found["b-float64"][1], Held)
-    assert isinstance(found["unknown-keyword"][1], Held)
+    assert found["b-taller"][1] == Skipped(reason="no reference")
+    assert isinstance(found["b-float64"][1], Passed)
+    assert isinstance(found["unknown-keyword"][1], Passed)
 
 
 def test_a_tensor_elsewhere_is_refused() -> None:
     found = of(careful)
     for name in ("a-on-meta", "b-on-meta"):
         outcome = found[name][1]
-        assert isinstance(outcome, Held)
+        assert isinstance(outcome, Passed)
         assert "ArgumentError" in outcome.note
 
 
@@ -140,7 +140,7 @@ def test_all_tensors_elsewhere_ask_for_shapes() -> None:
     def negated(a: Tensor) -> Tensor:
         return -a
 
-    assert of(negated, A, reference=torch.neg)["a-on-meta"][1] == Held(note="agrees in shape")
+    assert of(negated, A, reference=torch.neg)["a-on-meta"][1] == Passed(note="agrees in shape")
 
 
 def test_complex_numbers_are_compared() -> None:
@@ -185,7 +185,7 @@ def test_what_torch_warns_of_is_no_finding() -> None:
 
 def test_without_a_sample_of_some_size_nothing_is_tried() -> None:
     (trial,) = errors.plan(subject(operator(careful, dotcu.Sample(A[:0], B[:0]))))
-    assert list(trial.run()) == [("errors", Skipped(why="no sample whose tensors have elements"))]
+    assert list(trial.run()) == [("errors", Skipped(reason="no sample whose tensors have elements"))]
 
 
 def test_a_name_alone_makes_the_same_call() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.fresh_values import plan
 from dotcu.operator import Operator
 from trying import multiply, name, said, squaring
@@ -38,7 +38,7 @@ def only(outcomes: dict[tuple[str, str], Outcome]) -> Outcome:
 
 
 def test_a_right_operator_holds_through_all_turns() -> None:
-    assert only(said(plan, squaring())) == Held(note="7 calls")
+    assert only(said(plan, squaring())) == Passed(note="7 calls")
 
 
 def test_every_dtype_is_tried_and_when_quick_a_floating_and_an_integer_one() -> None:
@@ -63,7 +63,7 @@ def test_every_dtype_is_tried_and_when_quick_a_floating_and_an_integer_one() -> 
 )
 def test_a_kept_result_is_seen_by_whatever_key(key: Callable[[Tensor], Any], when: str) -> None:
     outcome = only(said(plan, keeping(key)))
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert when in outcome.reason
     assert "output 0[" in outcome.evidence
 
@@ -71,19 +71,19 @@ def test_a_kept_result_is_seen_by_whatever_key(key: Callable[[Tensor], Any], whe
 def test_constant_samples_hide_nothing() -> None:
     operator = keeping(lambda x: x.shape)
     operator.samples(lambda place, dtype: [dotcu.Sample(torch.arange(20, device=place).to(dtype))])
-    assert isinstance(only(said(plan, operator)), FellShort)
+    assert isinstance(only(said(plan, operator)), Failed)
 
 
 def test_whole_numbers_and_truth_values_are_written_anew() -> None:
     operator = keeping(lambda x: x.shape, dtypes=(torch.int32,))
-    assert isinstance(only(said(plan, operator)), FellShort)
+    assert isinstance(only(said(plan, operator)), Failed)
 
 
 def test_without_a_reference_the_operator_on_copies_is_what_is_compared_with() -> None:
     operator = keeping(lambda x: (x.data_ptr(), x.shape))
     operator._reference = None
     outcome = only(said(plan, operator))
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "another result for copies of its arguments" in outcome.evidence
 
 
@@ -97,12 +97,12 @@ def test_a_result_that_a_later_call_changes_is_seen() -> None:
     operator = squaring(body)
     operator.fake(torch.empty_like)
     outcome = only(said(plan, operator))
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "the result of the call with the first values is changed by a later call"
 
 
 def test_an_overload_that_writes_is_called_with_out_reused_and_new() -> None:
-    operator = squaring(replay=False)
+    operator = squaring(cache_calls=False)
     written: list[int] = []
 
     @operator.overload("out", mutates_args=("out",))
@@ -110,12 +110,12 @@ def test_an_overload_that_writes_is_called_with_out_reused_and_new() -> None:
         written.append(out.data_ptr())
         multiply(x, x, out)
 
-    assert only(said(plan, operator, overload="out")) == Held(note="7 calls")
+    assert only(said(plan, operator, overload="out")) == Passed(note="7 calls")
     assert sorted(Counter(written).values()) == [1, 1, 5]
 
 
 def test_an_overload_that_writes_nothing_the_second_time_is_seen() -> None:
-    operator = squaring(replay=False)
+    operator = squaring(cache_calls=False)
     calls: set[Any] = set()
 
     @operator.overload("out", mutates_args=("out",))
@@ -125,7 +125,7 @@ def test_an_overload_that_writes_nothing_the_second_time_is_seen() -> None:
         calls.add(out.data_ptr())
 
     outcome = only(said(plan, operator, overload="out"))
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "with other values in the same memory" in outcome.reason
 
 
@@ -139,13 +139,13 @@ def test_an_operator_that_mutates_its_argument_is_called_again_on_new_values() -
         x.mul_(x)
 
     square_.samples(lambda place, dtype: [dotcu.Sample(torch.rand(20, device=place, dtype=dtype))])
-    assert only(said(plan, square_)) == Held(note="7 calls")
+    assert only(said(plan, square_)) == Passed(note="7 calls")
 
 
 def test_a_first_call_that_is_wrong_is_left_to_numerics() -> None:
     outcome = only(said(plan, squaring(lambda x: -multiply(x, x))))
     assert isinstance(outcome, Skipped)
-    assert "which is for numerics to say" in outcome.why
+    assert "which is for numerics to say" in outcome.reason
 
 
 def test_a_reference_that_fails_is_left_to_its_own_check() -> None:
@@ -153,13 +153,13 @@ def test_a_reference_that_fails_is_left_to_its_own_check() -> None:
     operator.reference(lambda x: x[0:3] * x[0:2])
     outcome = only(said(plan, operator))
     assert isinstance(outcome, Skipped)
-    assert outcome.why.startswith("the reference fails: RuntimeError")
+    assert outcome.reason.startswith("the reference fails: RuntimeError")
 
 
 def test_values_that_cannot_be_other_ones_are_skipped() -> None:
     operator = squaring(dtypes=(torch.int32,))
     operator.samples(lambda place, dtype: [dotcu.Sample(torch.ones(20, device=place, dtype=dtype))])
-    assert only(said(plan, operator)) == Skipped(why="no other values for its samples could be found")
+    assert only(said(plan, operator)) == Skipped(reason="no other values for its samples could be found")
 
 
 def test_an_operator_that_draws_random_numbers_is_skipped() -> None:
@@ -172,7 +172,7 @@ def test_an_expanded_input_is_written_anew_too() -> None:
     operator.samples(
         lambda place, dtype: [dotcu.Sample(torch.rand(5, device=place, dtype=dtype).expand(4, 5))]
     )
-    assert only(said(plan, operator)) == Held(note="7 calls")
+    assert only(said(plan, operator)) == Passed(note="7 calls")
 
 
 def test_a_derived_size_is_tried_where_samples_have_but_one() -> None:
@@ -182,7 +182,7 @@ def test_a_derived_size_is_tried_where_samples_have_but_one() -> None:
         seen.append(x.numel())
         return multiply(x, x)
 
-    assert only(said(plan, squaring(body, sizes=((20,),), replay=False))) == Held(note="7 calls")
+    assert only(said(plan, squaring(body, sizes=((20,),), cache_calls=False))) == Passed(note="7 calls")
     assert 33 in seen
 
 
@@ -192,11 +192,11 @@ def test_a_derived_size_that_is_refused_is_left_out() -> None:
             raise ValueError("takes 20 elements")
         return multiply(x, x)
 
-    assert only(said(plan, squaring(body, sizes=((20,),)))) == Held(note="5 calls")
+    assert only(said(plan, squaring(body, sizes=((20,),)))) == Passed(note="5 calls")
 
 
 def test_what_is_wrong_in_fresh_memory_too_is_left_to_numerics() -> None:
     operator = squaring(lambda x: multiply(x, x) + float(x.numel() == 33), sizes=((20,),))
     operator.fake(lambda x: torch.empty(x.shape, dtype=x.dtype, device=x.device))
     outcome = only(said(plan, operator))
-    assert outcome == Skipped(why="numerics has the fault: wrong also in fresh memory")
+    assert outcome == Skipped(reason="numerics has the fault: wrong also in fresh memory")

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Skipped
-from dotcu.checking.planning import plan
+from dotcu.checking.checker import plan
 from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials import gpu
 from dotcu.operator import Sample
 
@@ -93,11 +93,11 @@ def test_results_are_judged_by_an_ordinary_call_or_by_the_reference() -> None:
     subject = make(random((5,)))
     (case,) = subject.given(torch.float32)
     right = (torch.neg(case.sample.tensors[0]),)
-    assert isinstance(gpu.judged(subject, case.make(), right), Held)
+    assert isinstance(gpu.judged(subject, case.make(), right), Passed)
     nearly = (right[0] * (1 + 1e-7),)
-    assert isinstance(gpu.judged(subject, case.make(), nearly), Held)
+    assert isinstance(gpu.judged(subject, case.make(), nearly), Passed)
     wrong = gpu.judged(subject, case.make(), (right[0] + 1,))
-    assert isinstance(wrong, FellShort)
+    assert isinstance(wrong, Failed)
     assert "5 of 5 elements are wrong" in wrong.reason
 
 
@@ -106,8 +106,8 @@ def test_without_a_reference_bits_decide_where_they_can() -> None:
     (case,) = subject.given(torch.float32)
     x = case.sample.tensors[0]
     with subject.place():
-        assert isinstance(gpu.judged(subject, case.make(), (-x,)), Held)
-        assert isinstance(gpu.judged(subject, case.make(), (-x + 1,)), FellShort)
+        assert isinstance(gpu.judged(subject, case.make(), (-x,)), Passed)
+        assert isinstance(gpu.judged(subject, case.make(), (-x + 1,)), Failed)
     loose = make(random((5,)), reference=None, tags=(torch.Tag.nondeterministic_bitwise,))
     assert isinstance(gpu.judged(loose, loose.given(torch.float32)[0].make(), (x,)), Skipped)
 
@@ -119,5 +119,5 @@ def test_without_a_gpu_each_check_of_a_level_that_needs_one_says_so(level: Level
     subject = make(random((5,)))
     subject = Subject(overload=subject.overload, device=subject.device, level=level)
     skipped = [outcome for trial in plan(subject) if trial.kind != "call" for _, outcome in trial.run()]
-    whys = [outcome.why for outcome in skipped if isinstance(outcome, Skipped)]
+    whys = [outcome.reason for outcome in skipped if isinstance(outcome, Skipped)]
     assert whys.count(gpu.NEEDS_GPU) == {Level.QUICK: 0, Level.STANDARD: 3, Level.FULL: 8}[level]

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials.gradients import plan
 from dotcu.operator import Operator
 from trying import differentiable, multiply, name, said, squaring
@@ -25,7 +25,7 @@ def of(check: str, outcomes: dict[tuple[str, str], Outcome]) -> dict[str, Outcom
 
 def test_a_right_gradient_holds_in_every_way() -> None:
     outcomes = said(plan, differentiable(squaring(dtypes=DOUBLE)))
-    assert all(isinstance(outcome, Held) for outcome in outcomes.values()), outcomes
+    assert all(isinstance(outcome, Passed) for outcome in outcomes.values()), outcomes
     given = [case for kind, case in outcomes if kind == "gradients" and case.count("-") == 2]
     assert given == [
         "float64-s0-gradcheck",
@@ -39,7 +39,7 @@ def test_a_right_gradient_holds_in_every_way() -> None:
 def test_each_element_is_moved_alone_where_there_are_few_at_full() -> None:
     operator = differentiable(squaring(dtypes=DOUBLE, sizes=((5,),)), lambda grad, x: grad * 2 * x + 1e-2)
     outcome = said(plan, operator, Level.FULL)["gradients", "float64-s0-gradcheck"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "not what finite differences give" in outcome.reason
     assert "numerical" in outcome.evidence
 
@@ -47,7 +47,7 @@ def test_each_element_is_moved_alone_where_there_are_few_at_full() -> None:
 def test_a_wrong_gradient_shows_its_worst_element() -> None:
     operator = differentiable(squaring(), lambda grad, x: grad * x)
     outcome = said(plan, operator)["gradients", "float32-s0-dense"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "20 of 20 elements are wrong" in outcome.reason
     assert outcome.evidence.startswith("gradient 0[")
 
@@ -56,18 +56,18 @@ def test_a_wrong_gradient_shows_its_worst_element() -> None:
 def test_half_types_are_held_to_what_torch_loses(dtype: torch.dtype) -> None:
     right = said(plan, differentiable(squaring(dtypes=(torch.float32, dtype))))
     case = ("gradients", f"{str(dtype)[6:]}-s0-dense")
-    assert isinstance(right[case], Held)
+    assert isinstance(right[case], Passed)
     wrong = differentiable(
         squaring(dtypes=(torch.float32, dtype)),
         lambda grad, x: grad * x * (2.2 if grad.dtype == dtype else 2),
     )
-    assert isinstance(said(plan, wrong)[case], FellShort)
+    assert isinstance(said(plan, wrong)[case], Failed)
 
 
 def test_a_backward_that_raises_falls_short() -> None:
     operator = differentiable(squaring(), lambda grad, x: (grad, grad))
     outcome = said(plan, operator)["gradients", "float32-s0-dense"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "the backward fails"
     assert "one gradient for each positional argument" in outcome.evidence
 
@@ -100,9 +100,9 @@ def test_inputs_with_and_without_a_gradient_are_mixed() -> None:
         return grad * b if first else None, grad * a if second and first else grad, None
 
     outcomes = of("gradients", said(plan, operator))
-    assert isinstance(outcomes["float64-s0-dense"], Held)
-    assert isinstance(outcomes["float64-s0-dense-0"], Held)
-    assert isinstance(outcomes["float64-s0-dense-1"], FellShort)
+    assert isinstance(outcomes["float64-s0-dense"], Passed)
+    assert isinstance(outcomes["float64-s0-dense-0"], Passed)
+    assert isinstance(outcomes["float64-s0-dense-1"], Failed)
 
 
 def test_a_result_that_hangs_on_no_input_has_zeros_as_its_gradient() -> None:
@@ -116,12 +116,12 @@ def test_a_result_that_hangs_on_no_input_has_zeros_as_its_gradient() -> None:
     square.samples(lambda place, dtype: [dotcu.Sample(torch.randn(20, device=place, dtype=dtype))])
     outcomes = said(plan, square)
     assert {"float32-s0-dense", "float32-s0-strided"} <= set(of("gradients", outcomes))
-    assert all(isinstance(outcome, Held) for outcome in outcomes.values()), outcomes
+    assert all(isinstance(outcome, Passed) for outcome in outcomes.values()), outcomes
 
 
 def test_an_empty_call_is_differentiated_too() -> None:
     operator = differentiable(squaring(sizes=((20,), (0, 3))))
-    assert said(plan, operator)["gradients", "float32-s1-dense"] == Held(ratio=0.0)
+    assert said(plan, operator)["gradients", "float32-s1-dense"] == Passed(ratio=0.0)
 
 
 def test_other_sizes_and_layouts_are_differentiated_too_in_the_first_dtype_when_quick() -> None:
@@ -146,9 +146,9 @@ def test_what_a_backward_leaves_unwritten_at_another_size_is_seen() -> None:
 
     operator = differentiable(squaring(), lambda grad, x: all_but_the_tail(grad, 2 * x))
     outcomes = of("gradients", said(plan, operator, Level.QUICK))
-    assert isinstance(outcomes["float32-s0-dense"], Held)
+    assert isinstance(outcomes["float32-s0-dense"], Passed)
     unwritten = outcomes["float32-s0-n33-dense"]
-    assert isinstance(unwritten, FellShort)
+    assert isinstance(unwritten, Failed)
     assert "1 of 33 elements" in unwritten.reason
     assert "nan" in unwritten.evidence
 
@@ -158,9 +158,9 @@ def test_a_backward_that_ignores_strides_of_what_was_saved_is_seen() -> None:
         return grad * 2 * x.as_strided(x.shape, x.contiguous().stride(), x.storage_offset())
 
     outcomes = of("gradients", said(plan, differentiable(squaring(), backward), Level.QUICK))
-    assert isinstance(outcomes["float32-s0-offset-1-dense"], Held)
-    assert isinstance(outcomes["float32-s0-sliced-dense"], FellShort)
-    assert isinstance(outcomes["float32-s0-2d-transposed-dense"], FellShort)
+    assert isinstance(outcomes["float32-s0-offset-1-dense"], Passed)
+    assert isinstance(outcomes["float32-s0-sliced-dense"], Failed)
+    assert isinstance(outcomes["float32-s0-2d-transposed-dense"], Failed)
 
 
 def test_a_derived_call_that_is_refused_holds_with_its_refusal() -> None:
@@ -170,7 +170,7 @@ def test_a_derived_call_that_is_refused_holds_with_its_refusal() -> None:
         return multiply(x, x)
 
     outcomes = of("gradients", said(plan, differentiable(squaring(body)), Level.QUICK))
-    assert outcomes["float32-s0-sliced-dense"] == Held(note="refused: ValueError: x must be contiguous")
+    assert outcomes["float32-s0-sliced-dense"] == Passed(note="refused: ValueError: x must be contiguous")
 
 
 def test_a_derived_call_that_the_reference_cannot_take_is_no_case() -> None:
@@ -178,7 +178,7 @@ def test_a_derived_call_that_the_reference_cannot_take_is_no_case() -> None:
     operator.reference(lambda x: x * x + torch.zeros((20,) if x.dim() == 1 else x.shape))
     outcomes = of("gradients", said(plan, operator, Level.QUICK))
     assert "float32-s0-n33-dense" not in outcomes
-    assert isinstance(outcomes["float32-s0-sliced-dense"], Held)
+    assert isinstance(outcomes["float32-s0-sliced-dense"], Passed)
 
 
 def test_elements_that_share_memory_are_moved_apart() -> None:
@@ -187,13 +187,13 @@ def test_elements_that_share_memory_are_moved_apart() -> None:
         lambda place, dtype: [dotcu.Sample(torch.randn(4, device=place, dtype=dtype).expand(5, 4))]
     )
     outcomes = said(plan, operator)
-    assert all(isinstance(outcome, Held) for outcome in outcomes.values()), outcomes
+    assert all(isinstance(outcome, Passed) for outcome in outcomes.values()), outcomes
 
 
 def test_finite_differences_of_very_many_elements_are_not_taken() -> None:
     operator = differentiable(squaring(dtypes=(torch.float64,), sizes=((6000,),)))
     outcome = said(plan, operator, Level.QUICK)["gradients", "float64-s0-gradcheck"]
-    assert outcome == Skipped(why="6000 elements are too many for finite differences")
+    assert outcome == Skipped(reason="6000 elements are too many for finite differences")
 
 
 def test_without_float64_and_reference_there_is_nothing_to_compare_with() -> None:
@@ -201,7 +201,7 @@ def test_without_float64_and_reference_there_is_nothing_to_compare_with() -> Non
     operator._reference = None
     outcomes = said(plan, operator)
     assert len(outcomes) == 2
-    assert all(isinstance(o, Skipped) and "nothing to compare with" in o.why for o in outcomes.values())
+    assert all(isinstance(o, Skipped) and "nothing to compare with" in o.reason for o in outcomes.values())
 
 
 def test_a_reference_that_torch_cannot_differentiate_is_no_fault() -> None:
@@ -209,12 +209,12 @@ def test_a_reference_that_torch_cannot_differentiate_is_no_fault() -> None:
     operator.reference(lambda x: x.detach() ** 2)
     outcome = said(plan, operator)["gradients", "float32-s0-dense"]
     assert isinstance(outcome, Skipped)
-    assert outcome.why.startswith("the reference cannot be differentiated")
+    assert outcome.reason.startswith("the reference cannot be differentiated")
 
 
 def test_whole_numbers_have_no_gradient() -> None:
     outcomes = said(plan, squaring(dtypes=(torch.int32,)))
-    assert set(outcomes.values()) == {Skipped(why="no floating dtype")}
+    assert set(outcomes.values()) == {Skipped(reason="no floating dtype")}
 
 
 # ------------------------------------------------------------------ second gradients
@@ -224,10 +224,10 @@ def test_whole_numbers_have_no_gradient() -> None:
 def test_a_lost_second_gradient_is_seen_in_any_dtype(dtypes: tuple[torch.dtype, ...]) -> None:
     operator = differentiable(squaring(dtypes=dtypes), lambda grad, x: grad * 2 * x.detach())
     outcomes = said(plan, operator)
-    assert all(isinstance(outcome, Held) for outcome in of("gradients", outcomes).values())
+    assert all(isinstance(outcome, Passed) for outcome in of("gradients", outcomes).values())
     second = of("second-gradients", outcomes)
     assert len(second) == 2
-    assert all(isinstance(outcome, FellShort) for outcome in second.values())
+    assert all(isinstance(outcome, Failed) for outcome in second.values())
 
 
 def test_a_backward_of_operators_without_gradient_has_no_second_and_says_so() -> None:
@@ -235,15 +235,15 @@ def test_a_backward_of_operators_without_gradient_has_no_second_and_says_so() ->
     operator = differentiable(squaring(dtypes=DOUBLE), lambda grad, x: grad * part(x) / x * 2)
     second = of("second-gradients", said(plan, operator))
     assert len(second) == 2
-    assert all(isinstance(o, Skipped) and "has no backward" in o.why for o in second.values()), second
-    assert all("\n" not in o.why for o in second.values() if isinstance(o, Skipped))
+    assert all(isinstance(o, Skipped) and "has no backward" in o.reason for o in second.values()), second
+    assert all("\n" not in o.reason for o in second.values() if isinstance(o, Skipped))
 
 
 def test_a_backward_that_is_declared_differentiable_once_is_left_at_that() -> None:
     operator = differentiable(squaring(dtypes=DOUBLE))
     operator.backward(once_differentiable(lambda ctx, grad: grad * 2 * ctx.saved_tensors[0]))
     outcomes = said(plan, operator)
-    assert all(isinstance(outcome, Held) for outcome in of("gradients", outcomes).values()), outcomes
+    assert all(isinstance(outcome, Passed) for outcome in of("gradients", outcomes).values()), outcomes
     assert set(of("second-gradients", outcomes).values()) == {
-        Skipped(why="its backward is declared once_differentiable")
+        Skipped(reason="its backward is declared once_differentiable")
     }

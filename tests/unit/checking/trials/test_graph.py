@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
 from dotcu.checking.subject import Subject
-from dotcu.checking.trials import graph
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
+from dotcu.checking.trials import gpu
 
 _names = (f"trials_graph_test::op{i}" for i in itertools.count())
 
@@ -99,18 +99,18 @@ def outcome_of(
 
     monkeypatch.setattr(Subject, "call", call)
     (case,) = subject.given(torch.float32)
-    ((check, outcome),) = graph.look(subject, case)
+    ((check, outcome),) = gpu.look_at_graph(subject, case)
     assert check == "graph"
     return outcome
 
 
 def test_a_call_whose_replays_compute_from_new_values_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert outcome_of(monkeypatch, torch.neg, frozen=False) == Held()
+    assert outcome_of(monkeypatch, torch.neg, frozen=False) == Passed()
 
 
 def test_replays_that_give_what_the_capture_gave_fall_short(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = outcome_of(monkeypatch, torch.neg, frozen=True)
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "replay 1 of a CUDA graph of it is wrong"
     assert "elements are wrong" in outcome.evidence
 
@@ -123,7 +123,7 @@ def test_what_spoils_a_capture_is_told_and_not_how_the_capture_ended(monkeypatch
         return -x
 
     outcome = outcome_of(monkeypatch, synchronize, frozen=False)
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "cannot be captured in a CUDA graph"
     assert "not permitted when stream is capturing" in outcome.evidence
     assert "cudagraph_unsafe" in outcome.evidence
@@ -133,6 +133,6 @@ def test_what_spoils_a_capture_is_told_and_not_how_the_capture_ended(monkeypatch
 def test_an_operator_that_is_declared_unsafe_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_of(torch.neg, tags=(torch.Tag.cudagraph_unsafe,))
     monkeypatch.setattr(Subject, "on_gpu", True)
-    (trial,) = graph.plan(subject)
+    (trial,) = gpu.plan_graph(subject)
     ((_, outcome),) = trial.run()
-    assert outcome == Skipped(why="declared cudagraph_unsafe by a tag")
+    assert outcome == Skipped(reason="declared cudagraph_unsafe by a tag")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Skipped
+from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials import errors
 from dotcu.checking.trials.reference import plan
 from trying import multiply, name, said, squaring
@@ -20,7 +20,7 @@ def test_a_right_reference_holds_for_every_sample_of_the_first_dtype() -> None:
     operator = squaring(dtypes=(torch.float32, torch.int32))
     quick = said(plan, operator, Level.QUICK)
     assert list(quick) == [("reference", "float32-s0"), ("reference", "float32-s1")]
-    assert set(quick.values()) == {Held()}
+    assert set(quick.values()) == {Passed()}
 
 
 def test_other_dtypes_come_with_the_levels() -> None:
@@ -36,15 +36,15 @@ def test_without_a_reference_it_is_said_what_still_runs() -> None:
 
     (outcome,) = said(plan, square).values()
     assert isinstance(outcome, Skipped)
-    assert "no reference" in outcome.why
-    assert "every other check runs" in outcome.why
+    assert "no reference" in outcome.reason
+    assert "every other check runs" in outcome.reason
 
 
 def test_torchs_random_numbers_are_others_at_the_second_call() -> None:
     operator = squaring()
     operator.reference(lambda x: x * x + torch.rand(()))
     outcome = said(plan, operator)["reference", "float32-s0"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "the reference gives other values at a second call with equal inputs"
     assert outcome.evidence.startswith("output 0[0]: first ")
 
@@ -52,7 +52,7 @@ def test_torchs_random_numbers_are_others_at_the_second_call() -> None:
 def test_a_reference_of_a_random_operator_may_draw_the_same_from_the_same_seed() -> None:
     operator = squaring(tags=(torch.Tag.nondeterministic_seeded,))
     operator.reference(lambda x: x * x + torch.rand(()))
-    assert set(said(plan, operator).values()) == {Held()}
+    assert set(said(plan, operator).values()) == {Passed()}
 
 
 @pytest.mark.parametrize("look", [plan, errors.plan], ids=["by itself", "for wrong calls"])
@@ -64,7 +64,7 @@ def test_a_reference_that_calls_its_operator_is_no_oracle(look: Any) -> None:
         with dotcu.simulate():
             return operator(x)
 
-    short = {check: one for (check, _), one in said(look, operator).items() if isinstance(one, FellShort)}
+    short = {check: one for (check, _), one in said(look, operator).items() if isinstance(one, Failed)}
     assert set(short) == {"reference"}
     assert short["reference"].reason == "the reference calls an operator of dotcu"
     assert f"calls the operator {operator.qualified_name}" in short["reference"].evidence
@@ -73,7 +73,7 @@ def test_a_reference_that_calls_its_operator_is_no_oracle(look: Any) -> None:
 def test_nan_agrees_with_nan() -> None:
     operator = squaring()
     operator.reference(lambda x: x * torch.nan)
-    assert set(said(plan, operator).values()) == {Held()}
+    assert set(said(plan, operator).values()) == {Passed()}
 
 
 def test_zeros_of_either_sign_differ() -> None:
@@ -81,7 +81,7 @@ def test_zeros_of_either_sign_differ() -> None:
     operator = squaring()
     operator.reference(lambda x: torch.zeros_like(x) * next(signs))
     outcome = said(plan, operator)["reference", "float32-s0"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.evidence == "output 0[0]: first 0.0, then -0.0"
 
 
@@ -90,7 +90,7 @@ def test_another_shape_at_the_second_call_is_shown() -> None:
     operator = squaring()
     operator.reference(lambda x: x.new_zeros(next(sizes)))
     outcome = said(plan, operator)["reference", "float32-s0"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.evidence == "output 0: first torch.float32[1], then torch.float32[2]"
 
 
@@ -98,7 +98,7 @@ def test_a_changed_input_is_named_by_its_position() -> None:
     operator = squaring()
     operator.reference(lambda x: x.mul_(x).clone())
     outcome = said(plan, operator)["reference", "float32-s0"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "changes the tensor at position 0" in outcome.reason
 
 
@@ -115,13 +115,13 @@ def test_what_is_declared_as_mutated_may_be_changed() -> None:
     def _(device: torch.device, dtype: torch.dtype) -> Any:
         yield dotcu.Sample(torch.randn(9, device=device, dtype=dtype))
 
-    assert set(said(plan, square_).values()) == {Held()}
+    assert set(said(plan, square_).values()) == {Passed()}
 
 
 def test_a_reference_that_fails_is_blamed_with_its_line() -> None:
     operator = squaring()
     operator.reference(lambda x: x * x[3:7])
     outcome = said(plan, operator)["reference", "float32-s0"]
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "the reference fails on a sample"
     assert "test_reference.py:" in outcome.evidence

@@ -9,14 +9,14 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Skipped
+from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.registration import plan
 from trying import differentiable, multiply, name, said, squaring
 
 
 def test_a_right_operator_holds_in_its_first_dtype() -> None:
     operator = squaring(dtypes=(torch.float32, torch.int32))
-    assert said(plan, operator) == {("registration", "float32-s0"): Held()}
+    assert said(plan, operator) == {("registration", "float32-s0"): Passed()}
 
 
 def test_at_full_every_floating_dtype_and_one_integer_are_tried() -> None:
@@ -29,7 +29,7 @@ def test_the_part_that_fails_is_named_with_what_it_says() -> None:
     operator = squaring()
     operator.fake(lambda x: x.new_empty(x.shape, dtype=torch.float64))
     (outcome,) = said(plan, operator).values()
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason == "the fake kernel disagrees with it (opcheck's test_faketensor)"
     assert "torch.float64" in outcome.evidence
     assert len(outcome.evidence.splitlines()) < 15
@@ -38,7 +38,7 @@ def test_the_part_that_fails_is_named_with_what_it_says() -> None:
 def test_a_backward_that_cannot_be_traced_is_seen_for_inputs_require_a_gradient() -> None:
     operator = differentiable(squaring(), lambda grad, x: grad * float(x.sum()))
     (outcome,) = said(plan, operator).values()
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "test_aot_dispatch_dynamic" in outcome.reason
 
 
@@ -47,9 +47,9 @@ def test_a_dtype_that_torch_does_not_compute_in_is_passed_over() -> None:
         return multiply(x.float(), x.float()).to(x.dtype)
 
     both = squaring(body, dtypes=(torch.float8_e4m3fn, torch.float32))
-    assert said(plan, both) == {("registration", "float32-s0"): Held()}
+    assert said(plan, both) == {("registration", "float32-s0"): Passed()}
     (outcome,) = said(plan, squaring(body, dtypes=(torch.float8_e4m3fn,))).values()
-    assert outcome == Skipped(why="opcheck cannot compare results of torch.float8_e4m3fn")
+    assert outcome == Skipped(reason="opcheck cannot compare results of torch.float8_e4m3fn")
 
 
 def test_an_overload_that_writes_holds() -> None:
@@ -59,7 +59,7 @@ def test_an_overload_that_writes_holds() -> None:
     def _(x: Tensor, *, out: Tensor) -> None:
         multiply(x, x, out)
 
-    assert set(said(plan, operator, overload="out").values()) == {Held()}
+    assert set(said(plan, operator, overload="out").values()) == {Passed()}
 
 
 def test_without_a_sample_that_has_elements_it_is_skipped() -> None:
@@ -71,4 +71,4 @@ def test_without_a_sample_that_has_elements_it_is_skipped() -> None:
     def _(device: torch.device, dtype: torch.dtype) -> Any:
         yield dotcu.Sample(torch.empty(0, 3, device=device, dtype=dtype))
 
-    assert said(plan, square) == {("registration", ""): Skipped(why="no sample without empty tensors")}
+    assert said(plan, square) == {("registration", ""): Skipped(reason="no sample without empty tensors")}

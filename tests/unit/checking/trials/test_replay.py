@@ -9,8 +9,8 @@ from torch import Tensor
 
 import dotcu
 from dotcu import settings
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
 from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import replay
 from dotcu.operator import Operator
 from fake_launch import fake_launch
@@ -26,7 +26,7 @@ _names = (f"trials_replay_test::op{i}" for i in itertools.count())
 
 
 def make(*, drifting: bool = False, wanted: bool = True) -> Operator:
-    @dotcu.op(next(_names), replay=wanted)
+    @dotcu.op(next(_names), cache_calls=wanted)
     def twice(x: Tensor) -> Tensor:
         calls.append(1)
         blocks = dotcu.cdiv(x.numel(), 32) + (len(calls) if drifting else 0)
@@ -52,18 +52,18 @@ def outcome_of(operator: Operator) -> Outcome:
 
 
 def test_a_body_that_follows_its_arguments_holds() -> None:
-    assert outcome_of(make()) == Held()
+    assert outcome_of(make()) == Passed()
 
 
 def test_a_body_that_follows_something_else_falls_short_with_the_difference() -> None:
     outcome = outcome_of(make(drifting=True))
-    assert isinstance(outcome, FellShort)
-    assert outcome.reason == "a plan says another thing than the body"
+    assert isinstance(outcome, Failed)
+    assert outcome.reason == "a recorded call differs from the body"
     assert "grid" in outcome.evidence
 
 
 def test_an_operator_that_is_never_replayed_is_not_looked_at() -> None:
-    assert outcome_of(make(drifting=True, wanted=False)) == Skipped(why="declared replay=False")
+    assert outcome_of(make(drifting=True, wanted=False)) == Skipped(reason="declared cache_calls=False")
 
 
 def test_a_call_that_fails_anyway_is_no_fault_of_a_plan() -> None:
@@ -72,7 +72,7 @@ def test_a_call_that_fails_anyway_is_no_fault_of_a_plan() -> None:
         raise ValueError("not today")
 
     fails.samples(lambda device, dtype: [dotcu.Sample(torch.ones(2))])
-    assert outcome_of(fails) == Skipped(why="a call fails: not today")
+    assert outcome_of(fails) == Skipped(reason="a call fails: not today")
 
 
 launched = dotcu.load_inline("""
@@ -94,7 +94,7 @@ def test_what_is_compared_with_the_body_are_calls_by_plan() -> None:
     doubled.samples(lambda device, dtype: [dotcu.Sample(torch.ones(n)) for n in (3, 40)])
     subject = Subject(overload=doubled, device=torch.device("cpu"))
     with fake_launch() as driver, settings.override(simulate=True):
-        doubled.take_calls(torch.device("cpu"))
+        doubled.install_entries(torch.device("cpu"))
         cases = subject.given(torch.float32)
-        assert replay._repeated(subject, cases) == Held()
+        assert replay._repeated(subject, cases) == Passed()
     assert driver.launches >= (replay.CALLS - 1) * len(cases)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Skipped, Verdict
 from dotcu.checking.subject import Subject
-from dotcu.checking.trials import simulated
+from dotcu.checking.trial import Failed, Passed, Skipped, Verdict
+from dotcu.checking.trials import call
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.operator import Operator
 
@@ -44,14 +44,14 @@ def make(*, beyond: int = 0, cluster: int | None = None) -> Operator:
 def verdicts_of(operator: Operator, level: Level) -> list[list[Verdict]]:
     """Of each trial that is planned beside a GPU."""
     subject = Subject(overload=operator, device=torch.device("cuda", 0), level=level)
-    trials = list(simulated.plan(subject))
+    trials = list(call.plan_simulated(subject))
     assert all(trial.case.endswith("-s1") for trial in trials), "the smallest"
     return [list(trial.run()) for trial in trials]
 
 
 def test_a_sound_kernel_holds_by_all_four() -> None:
     (verdicts,) = verdicts_of(make(), Level.STANDARD)
-    assert verdicts == [(name, Held()) for name in SANITIZERS]
+    assert verdicts == [(name, Passed()) for name in SANITIZERS]
 
 
 def test_at_the_full_level_each_dtype_is_tried() -> None:
@@ -61,15 +61,15 @@ def test_at_the_full_level_each_dtype_is_tried() -> None:
 def test_a_finding_is_of_its_sanitizer() -> None:
     (((check, outcome),),) = verdicts_of(make(beyond=1), Level.QUICK)
     assert check == "sanitizer-bounds"
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert "out-of-bounds" in outcome.reason
 
 
 def test_what_the_simulator_does_not_run_is_not_looked_at() -> None:
     (verdicts,) = verdicts_of(make(cluster=2), Level.QUICK)
     assert [check for check, _ in verdicts] == list(SANITIZERS)
-    assert all(isinstance(outcome, Skipped) and "cluster" in outcome.why for _, outcome in verdicts)
+    assert all(isinstance(outcome, Skipped) and "cluster" in outcome.reason for _, outcome in verdicts)
 
 
 def test_on_the_cpu_every_call_is_simulated_already() -> None:
-    assert list(simulated.plan(Subject(overload=make(), device=torch.device("cpu")))) == []
+    assert list(call.plan_simulated(Subject(overload=make(), device=torch.device("cpu")))) == []

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.outcome import FellShort, Held, Outcome, Skipped
 from dotcu.checking.subject import Subject
-from dotcu.checking.trials import stream
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
+from dotcu.checking.trials import gpu
 
 _names = (f"trials_stream_test::op{i}" for i in itertools.count())
 
@@ -76,18 +76,18 @@ def outcome_of(reference: Any) -> Outcome:
 
     subject = Subject(overload=negate, device=torch.device("cpu"))
     (case,) = subject.given(torch.float32)
-    ((check, outcome),) = stream.look(subject, case)
+    ((check, outcome),) = gpu.look_at_streams(subject, case)
     assert check == "stream"
     return outcome
 
 
 def test_an_operator_on_the_current_stream_holds() -> None:
-    assert isinstance(outcome_of(lambda x: -x), Held)
+    assert isinstance(outcome_of(lambda x: -x), Passed)
 
 
 def test_one_that_does_not_wait_for_the_current_stream_reads_too_early() -> None:
     outcome = outcome_of(lambda x: x * 0 if FakeStream.current in FakeStream.asleep else -x)
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason.startswith("reads its inputs before what was queued on a side stream")
 
 
@@ -97,7 +97,7 @@ def test_one_that_the_current_stream_does_not_wait_for_is_read_too_early() -> No
         return x * 0 if others else -x
 
     outcome = outcome_of(on_another)
-    assert isinstance(outcome, FellShort)
+    assert isinstance(outcome, Failed)
     assert outcome.reason.startswith("is not complete where a side stream is")
 
 
@@ -105,4 +105,4 @@ def test_a_call_that_fails_anyway_is_no_fault_of_streams() -> None:
     def fail(x: Tensor) -> Tensor:
         raise ValueError("not today")
 
-    assert outcome_of(fail) == Skipped(why="a plain call fails: not today")
+    assert outcome_of(fail) == Skipped(reason="a plain call fails: not today")

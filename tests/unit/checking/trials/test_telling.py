@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from dotcu.checking.trials.telling import MOST_COLUMNS, MOST_LINES, brief, one_line, quiet
 from dotcu.errors import ToolchainError
+from dotcu.tracebacks import MOST_COLUMNS, MOST_LINES, brief, one_line, quiet
 
 
 def raised(error: Exception, cause: Exception | None = None) -> Exception:

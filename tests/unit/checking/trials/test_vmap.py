@@ -9,7 +9,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.catalogue import Level
-from dotcu.checking.outcome import FellShort, Held, Skipped
+from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.vmap import plan
 from dotcu.operator import Operator
 from trying import multiply, name, said, squaring
@@ -41,7 +41,7 @@ def to_front(value: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def test_without_a_rule_it_is_skipped() -> None:
-    assert said(plan, squaring()) == {("vmap", ""): Skipped(why="no batching rule")}
+    assert said(plan, squaring()) == {("vmap", ""): Skipped(reason="no batching rule")}
 
 
 def test_a_right_rule_holds_in_both_dimensions() -> None:
@@ -54,16 +54,16 @@ def test_a_right_rule_holds_in_both_dimensions() -> None:
         "float32-s1-0-dim0",
         "float32-s1-0-dim-1",
     ]
-    assert set(outcomes.values()) == {Held()}
+    assert set(outcomes.values()) == {Passed()}
 
 
 def test_a_rule_that_takes_one_dimension_for_granted_falls_short_in_the_other() -> None:
     operator = squaring()
     operator.vmap(lambda info, in_dims, x: (operator(x), 0))
     outcomes = said(plan, operator)
-    assert outcomes["vmap", "float32-s0-0-dim0"] == Held()
+    assert outcomes["vmap", "float32-s0-0-dim0"] == Passed()
     wrong = outcomes["vmap", "float32-s0-0-dim-1"]
-    assert isinstance(wrong, FellShort)
+    assert isinstance(wrong, Failed)
     assert wrong.reason == "element 0 of a batch of 3 is wrong"
     assert "it gives torch.float32[3], a call for it alone torch.float32[20]" in wrong.evidence
 
@@ -79,7 +79,7 @@ def test_lists_are_batched_alone_and_with_the_rest() -> None:
 
     outcomes = said(plan, operator)
     assert len(outcomes) == 6
-    assert set(outcomes.values()) == {Held()}, outcomes
+    assert set(outcomes.values()) == {Passed()}, outcomes
 
 
 def test_a_rule_that_forgets_a_tensor_falls_short_where_that_is_batched() -> None:
@@ -91,9 +91,9 @@ def test_a_rule_that_forgets_a_tensor_falls_short_where_that_is_batched() -> Non
         return operator(front, to_front(x, in_dims[1], info.batch_size)), 0
 
     outcomes = said(plan, operator)
-    assert outcomes["vmap", "float32-s0-1-dim0"] == Held()
+    assert outcomes["vmap", "float32-s0-1-dim0"] == Passed()
     wrong = outcomes["vmap", "float32-s0-0-dim0"]
-    assert isinstance(wrong, FellShort)
+    assert isinstance(wrong, Failed)
     assert wrong.reason == "element 1 of a batch of 3 is wrong"
 
 
@@ -102,7 +102,7 @@ def test_every_dtype_is_tried_at_full() -> None:
     operator.vmap(lambda info, in_dims, x: (operator(x), in_dims[0]))
     outcomes = said(plan, operator, Level.FULL)
     assert len(outcomes) == 8
-    assert set(outcomes.values()) == {Held()}
+    assert set(outcomes.values()) == {Passed()}
 
 
 def test_an_operator_that_writes_its_argument_is_skipped() -> None:
@@ -111,4 +111,4 @@ def test_an_operator_that_writes_its_argument_is_skipped() -> None:
         x.copy_(multiply(x, x))
 
     square_.vmap(lambda info, in_dims, x: (square_(x), None))
-    assert said(plan, square_) == {("vmap", ""): Skipped(why="it writes its arguments")}
+    assert said(plan, square_) == {("vmap", ""): Skipped(reason="it writes its arguments")}

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dotcu.checking.outcome import FellShort, Held, Skipped
-from dotcu.checking.running import run
+from dotcu.checking.running import run_here as run
 from dotcu.checking.subject import Subject
+from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials.gradients import plan
 from trying import differentiable, multiply, said, squaring
 
@@ -17,9 +17,9 @@ from trying import differentiable, multiply, said, squaring
 def test_an_operator_without_backward_must_say_so_when_it_is_differentiated() -> None:
     outcomes = said(plan, squaring())
     held = outcomes["gradients", "float32-s0-none"]
-    assert isinstance(held, Held)
+    assert isinstance(held, Passed)
     assert held.note == "no backward, and it says so"
-    assert outcomes["second-gradients", ""] == Skipped(why="no backward")
+    assert outcomes["second-gradients", ""] == Skipped(reason="no backward")
 
 
 def test_a_gradient_that_is_lost_in_silence_falls_short() -> None:
@@ -34,7 +34,7 @@ def test_a_gradient_that_is_lost_in_silence_falls_short() -> None:
     on_cpu = Subject(overload=operator, device=torch.device("cpu"))
     (lost, _) = run(plan(on_cpu))
     library._destroy()
-    assert isinstance(lost.outcome, FellShort)
+    assert isinstance(lost.outcome, Failed)
     assert "loses the gradient in silence" in lost.outcome.reason
 
 
@@ -46,10 +46,10 @@ def test_an_overload_that_writes_refuses_gradients() -> None:
         multiply(x, x, out)
 
     outcome = said(plan, operator, overload="out")["gradients", "float32-s0-none"]
-    assert isinstance(outcome, Held)
+    assert isinstance(outcome, Passed)
 
 
 def test_a_result_of_whole_numbers_needs_no_gradient() -> None:
     operator = squaring(lambda x: multiply(x, x).to(torch.int64))
     outcome = said(plan, operator)["gradients", "float32-s0-none"]
-    assert outcome == Skipped(why="no backward, and no result that could have a gradient")
+    assert outcome == Skipped(reason="no backward, and no result that could have a gradient")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,8 +38,9 @@ KERNELS = ("plain", "shared", "stacked")
 
 @pytest.fixture(scope="session")
 def compiled() -> Callable[[str], ObjectCode]:
-    """Compiles three kernels for an architecture."""
+    """Compiles three kernels for an architecture, once."""
 
+    @functools.cache
     def compiled(arch: str) -> ObjectCode:
         source = inline_source(SOURCE)
         return build(source, options=CompileOptions(), target=Target.parse(arch), names=KERNELS)

@@ -11,9 +11,9 @@ import pytest
 from binary_files import CUDA, RELOCATABLE, elf
 from dotcu import process
 from dotcu.compile import ObjectCode
+from dotcu.elf import Image
 from dotcu.errors import UsageError
 from dotcu.inspection.binaries.cubin import Cubin, read_cubin
-from dotcu.inspection.binaries.image import Image
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103f", "sm_120")
 
@@ -61,7 +61,7 @@ def test_kernels_take_what_cuobjdump_says(
 
 def test_a_kernel_prints_its_name_and_what_it_takes(compiled: Callable[[str], ObjectCode]) -> None:
     (kernel,) = [k for k in read(compiled("sm_80")).kernels if k.name == "shared(float*)"]
-    assert re.fullmatch(r"\d+ registers, 400 bytes shared, 1 barrier", kernel.told)
+    assert re.fullmatch(r"\d+ registers, 400 bytes shared, 1 barrier", kernel.resources)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_cubins_of_the_older_format_have_their_architecture_in_the_low_byte(flag
     assert read_cubin(Image(name="it", data=data)).arch == arch
 
 
-def test_without_the_assemblers_note_the_suffix_is_told_by_what_the_code_needs() -> None:
+def test_without_the_assemblers_note_the_suffix_is_reported_by_what_the_code_needs() -> None:
     needs = bytes([2, 9, 1, 0])  # the attribute of a target with an architecture's own features
     for sections, arch in (({".nv.compat": needs}, "sm_90a"), ({}, "sm_90")):
         data = elf(sections, machine=CUDA, abi=8, flags=0x06005A04)

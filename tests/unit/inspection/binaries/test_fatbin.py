@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from binary_files import archs, elf, entry, fatbin
 from dotcu import process
-from dotcu.errors import UsageError
-from dotcu.inspection.binaries.fatbin import Fatbin, in_elf, in_file
-from dotcu.inspection.binaries.image import Image
+from dotcu.compile import toolchain
+from dotcu.elf import Image
+from dotcu.errors import EnvironmentFault, UsageError
+from dotcu.inspection.binaries import fatbin as fatbins
+from dotcu.inspection.binaries.fatbin import Fatbin, FatbinEntry, in_elf, in_file, list_kernels
+from dotcu.process import Finished
 
 DATA = Path(__file__).parent / "data"
 ELF, PTX, IR = 2, 1, 8
@@ -60,7 +64,7 @@ def test_fatbins_of_several_files_stand_padded_in_one_section() -> None:
     assert [len(module.entries) for module in found] == [1, 2]
 
 
-def test_code_that_has_to_be_linked_is_told_from_code_that_has_not() -> None:
+def test_code_that_has_to_be_linked_differs_from_code_that_has_not() -> None:
     sections = {"__nv_relfatbin": fatbin(entry(ELF, 80)), ".nv_fatbin": fatbin(entry(ELF, 90))}
     found = in_elf(Image(name="it", data=elf(sections)))
     assert [(module.relocatable, archs([module])) for module in found] == [
@@ -68,7 +72,7 @@ def test_code_that_has_to_be_linked_is_told_from_code_that_has_not() -> None:
     ]  # fmt: skip
 
 
-def test_a_kind_that_nobody_knows_is_told_by_its_number() -> None:
+def test_a_kind_that_no_one_knows_is_reported_by_its_number() -> None:
     found = in_file(Image(name="it", data=fatbin(entry(0x80, 100), entry(0x400, 100))))
     assert [e.kind for e in found[0].entries] == ["tile ir", "kind 0x400"]
 
@@ -101,3 +105,78 @@ def test_bytes_that_are_no_fatbin_are_refused_with_their_place() -> None:
     data = elf({".nv_fatbin": fatbin(entry(ELF, 80)) + b"something else."})
     with pytest.raises(UsageError, match=r"it holds no fatbin at byte \d+: 0x656d6f73 stands there"):
         in_elf(Image(name="it", data=data))
+
+
+def recorded_entries(name: str, arch: str) -> tuple[Image, list[FatbinEntry]]:
+    image = Image(name=name, data=(DATA / name).read_bytes())
+    return image, [e for module in in_file(image) for e in module.entries if e.arch == arch]
+
+
+def test_uncompressed_code_is_read_without_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "find_tool", lambda name: None)
+    found = list_kernels(*recorded_entries("lz4.fatbin", "sm_80"))
+    assert {k.name: k.smem_bytes for k in found} == {
+        "scale(float*, float)": 0, "void turn<double>(double*)": 512,
+    }  # fmt: skip
+    assert {k.barriers for k in found} == {0, 1}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100f"])
+def test_compressed_code_is_read_by_cuobjdump(arch: str, cuobjdump: Path) -> None:
+    found = list_kernels(*recorded_entries("zstandard.fatbin", arch))
+    assert {k.name: k.smem_bytes for k in found} == {
+        "scale(float*, float)": 0, "void turn<double>(double*)": 512,
+    }  # fmt: skip
+    assert all(k.registers for k in found)
+    assert {k.barriers for k in found} == {None}
+
+
+def test_the_same_code_has_the_same_kernels_compressed_or_not(cuobjdump: Path) -> None:
+    plain, packed = (
+        list_kernels(*recorded_entries(f"{name}.fatbin", "sm_80")) for name in ("lz4", "zstandard")
+    )
+    assert {(k.symbol, k.registers, k.stack_bytes, k.smem_bytes, k.constant_bytes) for k in plain} == {
+        (k.symbol, k.registers, k.stack_bytes, k.smem_bytes, k.constant_bytes) for k in packed
+    }
+
+
+def test_much_code_is_read_in_parts(cuobjdump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image, entries = recorded_entries("zstandard.fatbin", "sm_80")
+    runs: list[Sequence[str | Path]] = []
+    real = process.run
+
+    def counted(command: Sequence[str | Path], *, timeout_s: float) -> Finished:
+        runs.append(command)
+        return real(command, timeout_s=timeout_s)
+
+    monkeypatch.setattr(process, "run", counted)
+    whole = list_kernels(image, entries * 4)
+    assert len(runs) == 1
+    monkeypatch.setattr(fatbins, "PART_BYTES", 2 * entries[0].uncompressed_size)
+    assert list_kernels(image, entries * 4) == whole
+    assert len(runs) == 3
+    assert len(whole) == 8
+
+
+def test_ptx_has_no_kernels_in_machine_code(cuobjdump: Path) -> None:
+    image, entries = recorded_entries("zstandard.fatbin", "sm_80")
+    assert list_kernels(image, [e for e in entries if e.kind == "ptx"]) == ()
+
+
+def test_without_cuobjdump_the_line_to_type_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "find_tool", lambda name: None)
+    with pytest.raises(EnvironmentFault, match=r'sm_90a is compressed.*\nType: pip install "dotcu\[tools\]"'):
+        list_kernels(*recorded_entries("zstandard.fatbin", "sm_90a"))
+
+
+def test_what_cuobjdump_refuses_is_reported_in_its_words(
+    cuobjdump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Finished(
+        command=("cuobjdump",), status=1, stdout="", stderr="Support for 'sm_35' has been removed.\n"
+    )
+    monkeypatch.setattr(process, "run", lambda command, timeout_s: said)
+    with pytest.raises(
+        EnvironmentFault, match=r"cannot read the code for sm_90a: Support for 'sm_35' has been"
+    ):
+        list_kernels(*recorded_entries("zstandard.fatbin", "sm_90a"))

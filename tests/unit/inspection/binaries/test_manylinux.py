@@ -40,12 +40,12 @@ def test_another_processor_or_c_library_has_no_such_tag(libraries: list[str], ma
     assert floor([], libraries, machine).tag == ""
 
 
-def test_the_highest_versions_are_told_by_number() -> None:
+def test_the_highest_versions_are_reported_by_number() -> None:
     found = floor(["GLIBC_2.9", "GLIBC_2.17", "GLIBCXX_3.4.9", "GLIBCXX_3.4.21"], [], "x86_64")
     assert (found.glibc, found.libstdcxx) == ("2.17", "3.4.21")
 
 
-def test_libraries_that_no_system_must_have_are_told() -> None:
+def test_libraries_that_no_system_must_have_are_reported() -> None:
     needed = ["libcudart.so.13", "libc.so.6", "ld-linux-x86-64.so.2", "libstdc++.so.6", "libtorch.so"]
     assert floor([], needed, "x86_64").outside == ("libcudart.so.13", "libtorch.so")
 

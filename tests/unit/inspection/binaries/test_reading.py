@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from binary_files import elf, entry, fatbin, wheel_file
+from binary_files import CUDA, elf, entry, fatbin, wheel_file
 from dotcu.compile import ObjectCode, toolchain
+from dotcu.elf import Image
 from dotcu.errors import UsageError
 from dotcu.inspection.binaries import read
+from dotcu.inspection.binaries.manylinux import floor_of
+from dotcu.inspection.binaries.reading import kind_of, mapped, read_ptx
 
 DATA = Path(__file__).parent / "data"
 LIBRARY = elf({".nv_fatbin": (DATA / "zstandard.fatbin").read_bytes()})
@@ -34,7 +36,7 @@ def rows(path: Path) -> list[tuple[str, str]]:
     return [(one.arch, one.holds) for one in read(path).architectures]
 
 
-def test_a_cubin_tells_its_architecture_and_its_kernels(
+def test_a_cubin_reports_its_architecture_and_its_kernels(
     file: Callable[[str, bytes], Path], compiled: Callable[[str], ObjectCode]
 ) -> None:
     report = read(file("it.cubin", compiled("sm_90a").cubin or b""))
@@ -46,7 +48,7 @@ def test_a_cubin_tells_its_architecture_and_its_kernels(
     assert report.runs_on((10, 0)).how == "no"
 
 
-def test_a_ptx_file_tells_its_architecture_and_its_kernels(
+def test_a_ptx_file_reports_its_architecture_and_its_kernels(
     file: Callable[[str, bytes], Path], compiled: Callable[[str], ObjectCode]
 ) -> None:
     report = read(file("it.ptx", compiled("compute_80").ptx.encode()))
@@ -58,13 +60,13 @@ def test_a_ptx_file_tells_its_architecture_and_its_kernels(
     assert report.runs_on((12, 0)).how == "jit"
 
 
-def test_a_fatbin_is_told_by_architecture() -> None:
+def test_a_fatbin_is_reported_by_architecture() -> None:
     assert rows(DATA / "zstandard.fatbin") == [
         ("sm_80", "SASS and PTX"), ("sm_90", "ir"), ("sm_90a", "SASS and PTX"), ("sm_100f", "SASS and PTX"),
     ]  # fmt: skip
 
 
-def test_a_library_with_device_code_is_told_by_architecture_and_on_its_host_side(
+def test_a_library_with_device_code_is_reported_by_architecture_and_on_its_host_side(
     file: Callable[[str, bytes], Path],
 ) -> None:
     report = read(file("lib.so", LIBRARY))
@@ -77,8 +79,8 @@ def test_a_library_without_device_code_has_a_host_side_alone(library: Path) -> N
     report = read(library)
     assert report.architectures == ()
     assert report.host is not None
-    assert report.host.floor is not None
-    assert report.host.floor.tag.startswith("manylinux_2_")
+    assert (floor := floor_of(report.host)) is not None
+    assert floor.tag.startswith("manylinux_2_")
 
 
 def test_kernels_are_listed_where_they_are_asked_for(cuobjdump: Path) -> None:
@@ -95,25 +97,15 @@ def test_an_architecture_that_is_not_there_is_answered_with_those_that_are() -> 
         read(DATA / "zstandard.fatbin", kernels=["sm_99"])
 
 
-def test_without_cuobjdump_all_but_the_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cuobjdump_all_but_the_kernels_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "find_tool", lambda name: None)
     report = read(DATA / "zstandard.fatbin", kernels=["sm_90a"])
     assert [one.arch for one in report.architectures] == ["sm_80", "sm_90", "sm_90a", "sm_100f"]
     assert report.kernels == {}
-    assert "pip install" in report.untold[0]
+    assert "pip install" in report.notes[0]
 
 
-def test_without_pyelftools_the_device_code_is_told_all_the_same(
-    file: Callable[[str, bytes], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "elftools.elf.elffile", None)
-    report = read(file("lib.so", LIBRARY))
-    assert len(report.architectures) == 4
-    assert report.host is None
-    assert "pip install" in report.untold[0]
-
-
-def test_a_wheel_tells_its_members_and_what_they_hold_together(tmp_path: Path) -> None:
+def test_a_wheel_reports_its_members_and_what_they_hold_together(tmp_path: Path) -> None:
     members = {
         "thing/lib.so": LIBRARY,
         "thing/more.fatbin": fatbin(entry(1, 80), entry(2, 75)),
@@ -146,8 +138,8 @@ def test_a_member_that_cannot_be_unpacked_does_not_hide_the_others(tmp_path: Pat
     path.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
     report = read(path)
     assert [one.path for one in report.members] == ["thing/lib.so"]
-    (told,) = report.damaged
-    assert told.startswith(f"thing/broken.so in {path} cannot be unpacked: ")
+    (message,) = report.damaged
+    assert message.startswith(f"thing/broken.so in {path} cannot be unpacked: ")
 
 
 def test_a_report_as_text_folds_no_line(file: Callable[[str, bytes], Path]) -> None:
@@ -182,7 +174,7 @@ def test_whatever_byte_is_damaged_a_report_or_a_refusal_comes_soon(
         "wheel": lambda: wheel_file(tmp_path, "py3-none-any", {"lib.so": LIBRARY}).read_bytes(),
     }[kind]()
     chance, damaged = random.Random(kind), tmp_path / "damaged"
-    for _ in range(20 if kind == "library" else 100):
+    for _ in range(10 if kind == "library" else 40):
         data = bytearray(whole)
         for _ in range(chance.choice((1, 5))):
             anywhere, head, tail = (chance.randrange(n) for n in (len(data), 256, 4096))
@@ -211,5 +203,89 @@ def test_a_report_is_plain_values_too(tmp_path: Path, library: Path, cuobjdump: 
     assert {"letter": "U", "symbol": "malloc", "name": "malloc"}.items() <= next(
         s for s in host["host"]["symbols"] if s["symbol"] == "malloc"
     ).items()
+    assert values["version"] == 2
     assert values["runs_on"]["9.0"]["how"] == "native"
     assert values["wheel"]["tags"] == ["py3-none-manylinux_2_28_x86_64"]
+
+
+PTX_HEAD = b"//\n// Generated by a compiler\n//\n\n.version 9.0\n.target sm_90a\n.address_size 64\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("elf", elf({})),
+        ("cubin", elf({}, machine=CUDA)),
+        ("fatbin", fatbin()),
+        ("wheel", b"PK\x03\x04" + bytes(26)),
+        ("ptx", PTX_HEAD),
+    ],
+)
+def test_a_file_is_what_its_bytes_say(kind: str, data: bytes) -> None:
+    assert kind_of(Image(name="it", data=data)) == kind
+
+
+def test_a_file_of_another_kind_is_refused_with_its_first_bytes() -> None:
+    with pytest.raises(UsageError, match=r"notes\.txt is no ELF file.* 64 65 61 72\.\nRequired: a \.so"):
+        kind_of(Image(name="notes.txt", data=b"dear reader, .version 9.0 is out"))
+
+
+def test_a_file_cut_off_in_its_header_is_reported_to_be_cut_short() -> None:
+    with pytest.raises(UsageError, match=r"k\.cubin is cut short: the ELF header should end at byte 20"):
+        kind_of(Image(name="k.cubin", data=elf({})[:12]))
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"), [(None, "No such file"), (b"", "is empty"), ("folder", "Is a directory")]
+)
+def test_what_cannot_be_read_is_refused_by_name(
+    tmp_path: Path, content: bytes | str | None, shown: str
+) -> None:
+    path = tmp_path / "lib.so"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        path.mkdir()
+    with pytest.raises(UsageError, match=rf"lib\.so.*{shown}.*\nRequired: a \.so"), mapped(path, str(path)):
+        pass
+
+
+def test_a_file_is_mapped_and_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a file of a terabyte that takes no room
+    with mapped(path, "large") as image:
+        assert image.take(1 << 39, 4, "its middle") == bytes(4)
+
+
+def test_ptx_of_the_compiler_is_read(compiled: Callable[[str], ObjectCode]) -> None:
+    made = compiled("compute_80")
+    version, arch, kernels = read_ptx(Image(name="it", data=made.ptx.encode()))
+    assert (arch, version >= (9, 0)) == ("sm_80", True)
+    assert set(made.lowered.values()) <= {kernel.symbol for kernel in kernels}
+
+
+def test_what_stands_in_comments_is_no_directive() -> None:
+    text = b"""// .version 1.0
+    .version 8.4  /* .target sm_70
+    .entry old() */
+    .target sm_90a, debug
+    .visible .entry _Z4turnPf(.param .u64 p) { ret; }
+    .func helper() { ret; }
+    .weak .entry kernel$1() { ret; }
+    """
+    version, arch, kernels = read_ptx(Image(name="it", data=text))
+    assert (version, arch) == ((8, 4), "sm_90a")
+    assert [kernel.name for kernel in kernels] == ["turn(float*)", "kernel$1"]
+
+
+def test_ptx_cut_off_before_its_target_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"it is no whole PTX file: it has no \.target directive"):
+        read_ptx(Image(name="it", data=b".version 9.0\n"))
+
+
+def test_damaged_ptx_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"it is no whole PTX file: .*\nRequired: the file as its compiler"):
+        read_ptx(
+            Image(name="it", data=b".version 9.0\n.target sm_90\n.visible .entry k(.param .u64 p) { ret;")
+        )

@@ -10,10 +10,10 @@ import torch
 from binary_files import entry, fatbin
 from dotcu.compile import ObjectCode, Target, driver
 from dotcu.compile.target import Version
+from dotcu.elf import Image
 from dotcu.errors import DotcuError
 from dotcu.inspection.binaries.fatbin import Fatbin, in_file
-from dotcu.inspection.binaries.image import Image
-from dotcu.inspection.binaries.runs_on import FAMILIES, PTX_SINCE, choose, verdict
+from dotcu.inspection.binaries.runs_on import FAMILIES, PTX_SINCE, choose, gpu_support
 
 ELF, PTX, IR = 2, 1, 8
 SUFFIXES = {"": 0x11, "a": 0x100011, "f": 0x200011}
@@ -32,7 +32,7 @@ def modules(*codes: str, version: Version = (9, 0)) -> tuple[Fatbin, ...]:
 
 
 def how(code: str, gpu: Version, on: Version | None = None, version: Version = (9, 0)) -> str:
-    return verdict(modules(code, version=version), gpu, on).how
+    return gpu_support(modules(code, version=version), gpu, on).how
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_a_driver_reads_ptx_that_is_no_newer_than_itself(
     assert how("compute_80", (9, 0), on, version) == expected
 
 
-def test_what_the_driver_must_have_for_the_ptx_is_told() -> None:
-    assert verdict(modules("compute_80", version=(8, 4)), (9, 0)).driver == (12, 4)
-    assert verdict(modules("sm_90"), (9, 0)).driver is None
+def test_what_the_driver_must_have_for_the_ptx_is_reported() -> None:
+    assert gpu_support(modules("compute_80", version=(8, 4)), (9, 0)).driver == (12, 4)
+    assert gpu_support(modules("sm_90"), (9, 0)).driver is None
 
 
 def test_a_driver_that_is_too_old_is_named_in_the_reason() -> None:
-    why = verdict(modules("compute_80", version=(9, 0)), (9, 0), (12, 4)).why
+    why = gpu_support(modules("compute_80", version=(9, 0)), (9, 0), (12, 4)).why
     assert why == (
         "For compute capability 9.0 and a driver of CUDA 12.4: 1 of 1 modules have nothing that fits: "
         "PTX for sm_80 is of version 9.0, which drivers read since CUDA 13.0."
@@ -100,35 +100,35 @@ def test_a_driver_that_is_too_old_is_named_in_the_reason() -> None:
 
 
 def test_modules_are_counted_by_how_they_run() -> None:
-    found = verdict(modules("sm_80", "sm_80+compute_80", "compute_80", "sm_90a"), (8, 6))
+    found = gpu_support(modules("sm_80", "sm_80+compute_80", "compute_80", "sm_90a"), (8, 6))
     assert (found.how, found.native, found.jit, found.none) == ("native", 2, 1, 1)
     assert "machine code for sm_90a runs on that GPU alone" in found.why
 
 
 def test_a_module_that_most_gpus_lack_does_not_hide_that_the_rest_is_compiled() -> None:
-    assert verdict(modules("sm_90", "compute_80", "compute_80"), (9, 0)).how == "jit"
+    assert gpu_support(modules("sm_90", "compute_80", "compute_80"), (9, 0)).how == "jit"
 
 
 def test_where_there_are_many_architectures_the_reason_lists_what_there_is() -> None:
-    why = verdict(modules("sm_80+sm_90+compute_90", "sm_100a"), (7, 5)).why
+    why = gpu_support(modules("sm_80+sm_90+compute_90", "sm_100a"), (7, 5)).why
     assert why.endswith(": there is machine code for sm_80, sm_90, sm_100a; PTX for sm_90.")
 
 
 def test_code_that_is_linked_counts_and_not_what_it_was_linked_from() -> None:
     linked, left = modules("sm_90", "sm_80")
     relocatable = Fatbin(offset=0, relocatable=True, entries=left.entries)
-    assert verdict([relocatable, linked], (9, 0)).none == 0
-    assert verdict([relocatable], (8, 0)).how == "native"  # where nothing is linked yet
+    assert gpu_support([relocatable, linked], (9, 0)).none == 0
+    assert gpu_support([relocatable], (8, 0)).how == "native"  # where nothing is linked yet
 
 
 def test_without_device_code_nothing_runs() -> None:
-    assert verdict([], (9, 0)).why == "There is no device code in it."
-    assert verdict(modules(), (9, 0)).how == "no"
+    assert gpu_support([], (9, 0)).why == "There is no device code in it."
+    assert gpu_support(modules(), (9, 0)).how == "no"
 
 
 def test_code_for_link_time_optimization_alone_does_not_run() -> None:
     (found,) = in_file(Image(name="it", data=fatbin(entry(IR, 90))))
-    assert "ir for sm_90 is not loaded by itself" in verdict([found], (9, 0)).why
+    assert "ir for sm_90 is not loaded by itself" in gpu_support([found], (9, 0)).why
 
 
 def test_the_nearest_machine_code_is_chosen() -> None:

@@ -1,4 +1,4 @@
-"""Wheels: their tags, and what is in them."""
+"""Wheels: their tags, their binaries, and the prebuilt kernels of `dotcu build`."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from pathlib import Path
 
 import pytest
 
+import shipped
 from binary_files import elf, fatbin, wheel_file
+from dotcu.elf import HostBinary
 from dotcu.errors import UsageError
-from dotcu.inspection.binaries.elf import Binary
-from dotcu.inspection.binaries.manylinux import floor
+from dotcu.inspection import binaries
 from dotcu.inspection.binaries.wheel import Wheel, archive, read_wheel, unpacked
 
 ANY = "py3-none-any"
 LINUX = "py3-none-manylinux_2_17_x86_64"
 
 
-def binary(*versions: str, machine: str = "x86_64") -> Binary:
-    return Binary(
-        kind="shared library", machine=machine, soname="", needed=(), search=(), versions={}, symbols=(),
-        static_symbols=(), floor=floor(versions, (), machine),
+def binary(*versions: str, machine: str = "x86_64") -> HostBinary:
+    return HostBinary(
+        kind="shared library", machine=machine, soname="", needed=(), search=(), versions={"lib": versions},
+        symbols=(), static_symbols=(), is_linked=True,
     )  # fmt: skip
 
 
-def read(folder: Path, tag: str, inside: str | None = None, **binaries: Binary) -> Wheel:
+def read(folder: Path, tag: str, inside: str | None = None, **hosts: HostBinary) -> Wheel:
     path = wheel_file(folder, tag, {}, inside=inside)
     with archive(path) as opened:
-        return read_wheel(opened, path, {name.replace("__", "."): one for name, one in binaries.items()})
+        return read_wheel(opened, path, {name.replace("__", "."): one for name, one in hosts.items()})
 
 
-def test_name_version_and_tags_are_told(tmp_path: Path) -> None:
+def test_name_version_and_tags_are_reported(tmp_path: Path) -> None:
     found = read(tmp_path, LINUX, lib=binary("GLIBC_2.14"))
     assert found == Wheel(
         name="thing", version="1.2", tags=(LINUX,), lowest="manylinux_2_17_x86_64", problems=()
@@ -44,7 +45,7 @@ def test_tags_pressed_together_in_the_name_are_those_of_the_wheel(tmp_path: Path
     assert read(tmp_path, name, both).problems == ()
 
 
-def test_binaries_in_a_wheel_for_any_platform_are_a_problem_told_once(tmp_path: Path) -> None:
+def test_binaries_in_a_wheel_for_any_platform_are_a_problem_reported_once(tmp_path: Path) -> None:
     found = read(tmp_path, ANY, a=binary(), b=binary(), c=binary())
     assert found.problems == (
         "a and 2 more: code for x86_64 in a wheel whose tag says that it is for any platform.",
@@ -126,6 +127,43 @@ def test_a_wheel_cut_short_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_object_file_asks_nothing_of_the_system(tmp_path: Path) -> None:
-    unlinked = dataclasses.replace(binary(), kind="object file", floor=None)
+    unlinked = dataclasses.replace(binary(), kind="object file", is_linked=False)
     found = read(tmp_path, LINUX, object=unlinked)
     assert (found.problems, found.lowest) == ((), "")
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prebuilt")
+    made = shipped.make(folder / "project", architectures=("8.0", "9.0"))
+    shipped.lock(made)
+    return shipped.install(made, folder / "site")
+
+
+def zipped(package: Path, to: Path) -> Path:
+    with zipfile.ZipFile(to, "w") as wheel:
+        for file in sorted(package.rglob("*")):
+            wheel.write(file, file.relative_to(package.parent))
+    return to
+
+
+def test_prebuilt_machine_code_and_ptx_are_listed_with_their_kernels(package: Path, tmp_path: Path) -> None:
+    report = binaries.read(zipped(package, tmp_path / "mylib-0.1-py3-none-any.whl"))
+    assert [architecture.arch for architecture in report.architectures] == ["sm_80", "sm_90"]
+    assert report.architectures[0].ptx == 1
+    by_name = {Path(member.path).name: member for member in report.members}
+    cubin = by_name["scale<float>.sm_90.cubin"]
+    assert cubin.kind == "cubin"
+    assert [kernel.name for kernel in cubin.kernels["sm_90"]] == [
+        "void scale<float>(float const*, float*, float, long long)"
+    ]
+    assert by_name["scale<float>.compute_80.ptx"].kind == "ptx"
+
+
+def test_a_changed_manifest_is_reported_beside_the_rest(package: Path, tmp_path: Path) -> None:
+    wheel = zipped(package, tmp_path / "mylib-0.1-py3-none-any.whl")
+    with zipfile.ZipFile(wheel, "a") as opened:
+        opened.writestr("other/__dotcu__/manifest.json", "[]")
+    report = binaries.read(wheel)
+    assert any("other/__dotcu__/manifest.json" in line for line in report.damaged)
+    assert report.members

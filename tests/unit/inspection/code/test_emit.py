@@ -7,12 +7,11 @@ import pytest
 
 from dotcu.compile import CompileOptions, Target, inline_source, toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code.disassembler import disassemble
+from dotcu.inspection.code.build import BuildRequest, FailedBuild, compile_kernels
 from dotcu.inspection.code.emit import KINDS, emit
-from dotcu.inspection.code.inspected import InspectedKernel
-from dotcu.inspection.code.report import InspectReport
-from dotcu.inspection.code.sources import kernels_of
-from dotcu.inspection.code.units import Failed, Template, compiled
+from dotcu.inspection.code.report import InspectedKernel, InspectReport, UninstantiatedTemplate
+from dotcu.inspection.code.sass import disassemble
+from dotcu.inspection.code.source_kernels import kernels_in_source
 from inspecting import everything, inspected, needs_nvdisasm
 
 
@@ -80,9 +79,9 @@ __global__ void over(int* x) { x[0] = 1; }
 __global__ void over(float* x) { x[0] = 1; }
 __global__ void other(float* x) { x[0] = 1; }
 """
-    unit = kernels_of(inline_source(text), CompileOptions()).plain
-    found = compiled(unit, Target.parse("sm_90"), {})
-    assert not isinstance(found, Failed)
+    unit = kernels_in_source(inline_source(text), CompileOptions()).plain
+    found = compile_kernels(BuildRequest(unit=unit, target=Target.parse("sm_90")))
+    assert not isinstance(found, FailedBuild)
     kernels = tuple(InspectedKernel(code=code) for code in found if code.name == "over")
     report = InspectReport(target="k.cu:over", kernels=kernels)
     assert entries(emit(report, "ptx")) == ["_Z4overPi", "_Z4overPf"]
@@ -106,16 +105,18 @@ def test_of_ptx_alone_nothing_of_machine_code_is_emitted(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", KINDS)
-def test_where_there_is_no_kernel_that_is_told(what: str) -> None:
-    left = Template(name="scale", head="template <typename T> scale", example="scale[float32]")
+def test_where_there_is_no_kernel_that_is_reported(what: str) -> None:
+    left = UninstantiatedTemplate(
+        name="scale", declaration="template <typename T> scale", example="scale[float32]"
+    )
     with pytest.raises(UsageError, match=rf"no kernel of which to emit {what}.*\n.*scale\[float32\]"):
         emit(InspectReport(target="k.cu", kernels=(), templates=(left,)), what)
 
 
 @pytest.mark.parametrize("what", ["ptx", "cubin"])
 def test_of_several_architectures_no_file_can_be_made(what: str) -> None:
-    kernels = (everything("sm_90a")["divide"], everything("sm_80")["divide"])
-    with pytest.raises(UsageError, match=r"one architecture.*divide sm_90a, divide sm_80"):
+    kernels = (everything("sm_90a")["divide"], everything("sm_75")["divide"])
+    with pytest.raises(UsageError, match=r"one architecture.*divide sm_90a, divide sm_75"):
         emit(InspectReport(target="k.cu", kernels=kernels), what)
 
 
@@ -129,7 +130,7 @@ def test_sass_has_each_instruction_after_its_source_line() -> None:
     assert sum("/*" in line for line in lines) == len(kernel.function.instructions)
     (load,) = [i for i in kernel.function.instructions if i.opcode == "LDG"]
     assert f"    /*{load.address:04x}*/  {load.text};" in lines
-    assert f"    // {load.line}" in lines
+    assert f"    // {load.chain[0]}" in lines
 
 
 @needs_nvdisasm
@@ -156,7 +157,7 @@ def test_resources_are_a_table_with_a_head() -> None:
     assert int(rows[1]["spill_store_bytes"]) == resources.spill_store_bytes > 0
 
 
-def test_symbols_are_told_with_their_names() -> None:
+def test_symbols_are_reported_with_their_names() -> None:
     assert emit(report("divide"), "symbols") == b"T _Z6dividePiii\tdivide\tsm_90a\n"
 
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from dotcu.inspection.code.inspected import Counted, InspectedKernel
-from dotcu.inspection.code.listing import Panes, share, style_of
-from dotcu.inspection.code.places import Place
-from dotcu.simulator import Line
-from inspecting import everything, inspected, line_of, needs_nvdisasm
+from dotcu.inspection.code.listing import Panes, ptx_by_line, sass_by_line, share, style_of
+from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.report import InspectedKernel, SimulatedCounts
+from dotcu.inspection.code.sass import SassInstruction
+from dotcu.simulator import LineCounters
+from inspecting import GENERATIONS, everything, inspected, line_of, needs_nvdisasm
 
 
 def printed(kernel: InspectedKernel, width: int) -> list[str]:
@@ -65,9 +67,11 @@ def test_code_of_no_line_comes_last() -> None:
 @needs_nvdisasm
 def test_counts_have_a_column_where_there_are_some() -> None:
     kernel = everything("sm_90a")["copy_vectors"]
-    place = Place("inline.cu", line_of("copy_vectors"))
-    counted = Counted(call="a call", total=Line(), lines={place: Line(lane_instructions=123_456)})
-    lines = printed(replace(kernel, counted=counted), 200)
+    place = SourceLocation("inline.cu", line_of("copy_vectors"))
+    counted = SimulatedCounts(
+        call="a call", total=LineCounters(), lines={place: LineCounters(lane_instructions=123_456)}
+    )
+    lines = printed(replace(kernel, counts=counted), 200)
     assert lines[1].split()[:2] == ["line", "lanes"]
     assert any("123,456" in line for line in lines)
 
@@ -79,8 +83,8 @@ def test_without_a_disassembler_there_are_two_panes() -> None:
 
 def test_a_kernel_without_lines_is_listed_all_the_same() -> None:
     kernel = everything("sm_90a", with_sass=False)["divide"]
-    bare = "\n".join(line for line in kernel.code.text.split("\n") if ".loc" not in line)
-    lines = printed(InspectedKernel(code=replace(kernel.code, text=bare)), 200)
+    bare = "\n".join(line for line in kernel.code.ptx_text.split("\n") if ".loc" not in line)
+    lines = printed(InspectedKernel(code=replace(kernel.code, ptx_text=bare)), 200)
     assert any("div.s32" in line for line in lines)
 
 
@@ -113,3 +117,57 @@ def test_blank_source_lines_between_code_are_kept() -> None:
     kernel = inspected("__global__ void k(int* x) {\n    x[0] = 1;\n\n    x[1] = 2;\n}\n")["k"]
     numbers = [line.split()[0] for line in printed(kernel, 200) if line[:4].strip().isdigit()]
     assert numbers == ["1", "2", "3", "4", "5"]
+
+
+FILE, HEADER = "k.cu", SourceLocation("h.cuh", 9)
+
+
+def ptx_line(number: int, text: str, *chain: SourceLocation) -> PtxLine:
+    return PtxLine(number=number, text=text, chain=chain, statements=(text,) if chain else ())
+
+
+def instruction(address: int, *chain: SourceLocation) -> SassInstruction:
+    return SassInstruction(
+        address=address, text="", predicate="", opcode="NOP", modifiers=(), operands=(), chain=chain
+    )
+
+
+def test_ptx_stands_at_the_line_of_the_kernels_own_file() -> None:
+    lines = [
+        ptx_line(20, "k("),
+        ptx_line(21, "ld", SourceLocation(FILE, 1)),
+        ptx_line(22, "$L__BB0_1:"),  # belongs where the instruction behind it does
+        ptx_line(23, "add", HEADER, SourceLocation(FILE, 2)),  # beside the call
+        ptx_line(24, "st"),
+    ]
+    found = ptx_by_line(lines, FILE)
+    assert {number: [line.number for line in some] for number, some in found.items()} == {
+        0: [20, 24], 1: [21], 2: [22, 23],
+    }  # fmt: skip
+
+
+def test_instructions_stand_at_the_line_of_the_kernels_own_file() -> None:
+    code = [instruction(0, SourceLocation(FILE, 1)), instruction(16, HEADER, SourceLocation(FILE, 2))]
+    found = sass_by_line([*code, instruction(32), instruction(48, HEADER)], FILE)
+    assert {number: [i.address for i in some] for number, some in found.items()} == {
+        0: [32, 48], 1: [0], 2: [16],
+    }  # fmt: skip
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("arch", GENERATIONS)
+def test_an_access_stands_at_one_line_in_all_three_panes(arch: str) -> None:
+    kernel = everything(arch)["local_array"]
+    line = line_of("y[0] = sum;")
+    ptx = ptx_by_line(kernel.code.ptx, kernel.code.file)[line]
+    assert any("st.global" in each.text for each in ptx)
+    assert any(i.opcode == "STG" for i in sass_by_line(kernel.instructions, kernel.code.file)[line])
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("arch", GENERATIONS)
+def test_machine_code_names_the_line_of_ptx_that_it_was_made_of(arch: str) -> None:
+    kernel = everything(arch)["copy_vectors"]
+    texts = {line.number: line.text for line in kernel.code.ptx}
+    (load,) = [i for i in kernel.instructions if i.opcode == "LDG"]
+    assert "ld.global" in texts[load.ptx_line]

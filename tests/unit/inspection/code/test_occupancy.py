@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from dotcu.compile import Resources, Target
-from dotcu.inspection.code.occupancy import ASSUMED, BOUND, SEEN, Held, held
-from dotcu.inspection.code.rendering import occupancy as in_words
-from dotcu.inspection.code.units import KernelCode, Shape
-from dotcu.kernel.occupancy import LIMITS, occupancy
+from dotcu.inspection.code.build import KernelCode, LaunchShape
+from dotcu.inspection.code.occupancy import ASSUMED, BOUND, SEEN, KernelOccupancy, kernel_occupancy
+from dotcu.inspection.code.report import occupancy_lines
+from dotcu.kernel.config import LIMITS, occupancy
 from inspecting import everything
 
 PTX = ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{bounds}\n{{\nret;\n}}\n"
@@ -21,26 +21,26 @@ def code(
     *,
     arch: str = "sm_90",
     bounds: str = "",
-    shapes: tuple[Shape, ...] = (),
+    shapes: tuple[LaunchShape, ...] = (),
 ) -> KernelCode:
     return KernelCode(
-        name="k", symbol="k", arch=Target.parse(arch), text=PTX.format(bounds=bounds), cubin=b"", files={},
-        resources=Resources(registers=registers, smem_bytes=smem_bytes), shapes=shapes,
+        name="k", symbol="k", arch=Target.parse(arch), ptx_text=PTX.format(bounds=bounds), cubin=b"",
+        files={}, resources=Resources(registers=registers, smem_bytes=smem_bytes), shapes=shapes,
     )  # fmt: skip
 
 
-def shape(threads: int = 256, smem_bytes: int = 0) -> Shape:
-    return Shape(block=(threads, 1, 1), smem_bytes=smem_bytes)
+def shape(threads: int = 256, smem_bytes: int = 0) -> LaunchShape:
+    return LaunchShape(block=(threads, 1, 1), smem_bytes=smem_bytes)
 
 
-def one(**values: Any) -> Held:
+def one(**values: Any) -> KernelOccupancy:
     asked = values.pop("asked", None)
-    (found,) = held(code(**values), asked)
+    (found,) = kernel_occupancy(code(**values), asked)
     return found
 
 
-def test_every_shape_that_samples_launch_is_told() -> None:
-    found = held(code(shapes=(shape(256), shape(64))))
+def test_every_shape_that_samples_launch_is_reported() -> None:
+    found = kernel_occupancy(code(shapes=(shape(256), shape(64))))
     assert [(h.shape, h.why) for h in found] == [(shape(64), SEEN), (shape(256), SEEN)]
 
 
@@ -49,7 +49,7 @@ def test_without_launches_the_launch_bound_serves() -> None:
     assert (found.shape, found.why) == (shape(256), BOUND)
 
 
-def test_without_any_a_block_is_assumed_and_said_to_be() -> None:
+def test_without_any_a_block_is_assumed_and_reported_to_be() -> None:
     assert one().why == ASSUMED
 
 
@@ -67,21 +67,21 @@ def test_where_a_multiprocessor_is_full_nothing_more_is_needed() -> None:
     assert one(registers=32).steps == ()
 
 
-def test_registers_are_told_by_the_number_that_lets_more_in() -> None:
+def test_registers_are_reported_by_the_number_that_lets_more_in() -> None:
     found = one(registers=40)
     assert found.limiters == ("registers",)
     (step,) = [step for step in found.steps if step.resource == "registers"]
     assert (step.now, step.need, step.blocks, step.warps) == (40, 32, 8, 64)
 
 
-def test_shared_memory_is_told_with_what_the_driver_keeps_per_block() -> None:
+def test_shared_memory_is_reported_with_what_the_driver_keeps_per_block() -> None:
     found = one(smem_bytes=30_000)
     assert (found.limiters, found.blocks) == (("shared memory",), 7)
     (step,) = found.steps
     assert (step.resource, step.need, step.blocks) == ("shared memory", 228 * 1024 // 8 - 1024, 8)
 
 
-def test_a_block_of_an_odd_size_is_told_the_next_better_one() -> None:
+def test_a_block_of_an_odd_size_is_reported_the_next_better_one() -> None:
     found = one(registers=32, asked=shape(672))
     assert (found.blocks, found.warps) == (3, 63)
     assert ("threads", 512, 64) in [(step.resource, step.need, step.warps) for step in found.steps]
@@ -92,14 +92,14 @@ def test_a_block_that_the_bounds_forbid_holds_nothing() -> None:
     assert (found.blocks, found.limiters, found.steps) == (0, ("launch bounds",), ())
 
 
-def test_what_does_not_fit_is_told_how_many_registers_would() -> None:
+def test_what_does_not_fit_is_reported_how_many_registers_would() -> None:
     found = one(registers=254, asked=shape(512))
     assert (found.blocks, found.limiters) == (0, ("registers",))
     assert [(step.resource, step.now, step.need, step.blocks) for step in found.steps] == [
         ("registers", 254, 128, 1), ("threads", 512, 256, 1),
     ]  # fmt: skip
-    first, *steps = (line.plain.strip() for line in in_words(found))
-    assert first.startswith("block=512: no launch can have it, because of registers")
+    first, *steps = (line.plain.strip() for line in occupancy_lines(found))
+    assert first.startswith("block=512: no launch can have this shape, because of registers")
     assert steps[0] == "with at most 128 registers a thread, 126 fewer: 1 block, 16 warps"
 
 
@@ -115,23 +115,24 @@ def test_too_much_shared_memory_is_named_as_the_limit() -> None:
 
 def test_of_an_architecture_that_the_table_lacks_nothing_is_claimed() -> None:
     assert (8, 8) not in LIMITS
-    assert held(code(arch="sm_88")) == ()
+    assert kernel_occupancy(code(arch="sm_88")) == ()
 
 
 def test_of_ptx_alone_nothing_is_claimed() -> None:
     (kernel,) = [k for k in everything("compute_90").values() if k.code.name == "divide"]
-    assert held(kernel.code) == ()
+    assert kernel_occupancy(kernel.code) == ()
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_120"])
-@pytest.mark.parametrize("threads", [32, 96, 256, 1024])
+@pytest.mark.parametrize(
+    ("arch", "threads"), [("sm_75", 96), ("sm_80", 32), ("sm_89", 1024), ("sm_90", 256), ("sm_120", 672)]
+)
 def test_each_step_is_the_smallest(arch: str, threads: int) -> None:
     """By trying every number of registers and bytes, one after the other."""
     target = Target.parse(arch)
     limits = LIMITS[target.major, target.minor]
-    for registers, smem_bytes in itertools.product([24, 40, 64, 97, 168, 255], [0, 1, 12_345, 40_000]):
-        (found,) = held(code(registers, smem_bytes, arch=arch), shape(threads))
-        told = {step.resource: step.need for step in found.steps}
+    for registers, smem_bytes in itertools.product([24, 40, 97, 168, 255], [0, 1, 12_345]):
+        (found,) = kernel_occupancy(code(registers, smem_bytes, arch=arch), shape(threads))
+        shown = {step.resource: step.need for step in found.steps}
 
         def blocks(registers: int, smem_bytes: int) -> int:
             return occupancy(
@@ -143,12 +144,12 @@ def test_each_step_is_the_smallest(arch: str, threads: int) -> None:
         if now:
             fewer = (r for r in range(registers - 1, 0, -1) if blocks(r, smem_bytes) > now)
             less = (b for b in range(smem_bytes - 1, -1, -1) if blocks(registers, b) > now)
-            assert told.get("registers") == next(fewer, None)
-            assert told.get("shared memory") == next(less, None)
+            assert shown.get("registers") == next(fewer, None)
+            assert shown.get("shared memory") == next(less, None)
 
 
 def test_a_shape_reads_as_a_launch_is_written() -> None:
     assert str(shape(256)) == "block=256"
-    assert str(Shape(block=(16, 16, 1), smem_bytes=1024, cluster=(2, 1, 1))) == (
+    assert str(LaunchShape(block=(16, 16, 1), smem_bytes=1024, cluster=(2, 1, 1))) == (
         "block=(16, 16), smem_bytes=1024, cluster=(2, 1, 1)"
     )

@@ -5,7 +5,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.compile import Target
-from dotcu.inspection.code.assembling import assemble
+from dotcu.inspection.code.build import build_all
 from dotcu.inspection.code.operators import kernels_of
 from subjects import operator
 
@@ -35,17 +35,18 @@ def launches(x: Tensor) -> Tensor:
 def test_an_architecture_that_fails_leaves_the_others() -> None:
     for body in (asks, launches):
         found = kernels_of([operator(body, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
-        old, new = assemble(found.wanted)
+        built = build_all(found.requests)
         assert found.failed == ()
-        (failure,) = old.failed
+        (failure,) = built.failed
         assert (failure.arch, failure.names) == (OLD, ("hopper",))
         assert "for Hopper" in failure.message
-        assert [code.name for code, _ in new.kernels] == ["hopper"]
+        assert [code.name for code, _ in built.kernels] == ["hopper"]
+        assert [code.arch for code, _ in built.kernels] == [NEW]
 
 
-def test_where_no_architecture_works_the_compilers_words_are_kept() -> None:
+def test_where_no_architecture_works_the_compilers_messages_are_kept() -> None:
     found = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD], counts=True)
-    assert found.wanted == ()
+    assert found.requests == ()
     (failure,) = found.failed
     assert (failure.arch, failure.names) == (OLD, ())
     assert "for Hopper" in failure.message
@@ -53,9 +54,9 @@ def test_where_no_architecture_works_the_compilers_words_are_kept() -> None:
 
 def test_counting_is_done_for_an_architecture_that_works() -> None:
     found = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
-    assert "hopper" in found.counts.kernels
+    assert "hopper" in found.counts
 
 
 def test_counting_can_be_left_out() -> None:
     found = kernels_of([operator(launches, dotcu.Sample(torch.ones(3)))], [NEW], counts=False)
-    assert found.counts.kernels == {}
+    assert found.counts == {}

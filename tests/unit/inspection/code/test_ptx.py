@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from dotcu.errors import SimulationError
-from dotcu.inspection.code.places import Place
+from dotcu.inspection.code.locations import SourceLocation
 from dotcu.inspection.code.ptx import PtxLine, lines_of, max_threads, takes_dynamic_smem
-from inspecting import everything, line_of
+from inspecting import GENERATIONS, everything, line_of
 
 PTX = """.version 9.0
 .target sm_90
@@ -69,12 +69,12 @@ def test_lines_keep_their_numbers_in_the_file() -> None:
 def test_an_instruction_has_the_line_of_the_directive_before_it(lines: dict[str, PtxLine]) -> None:
     found = lines["ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];  // a comment; with a semicolon"]
     assert found.opcodes == ("ld.global.v4.f32",)
-    assert found.chain == (Place("k.cu", 10),)
+    assert found.chain == (SourceLocation("k.cu", 10),)
 
 
 def test_inlined_instructions_know_where_they_were_inlined(lines: dict[str, PtxLine]) -> None:
     (found,) = [line for text, line in lines.items() if text.startswith("{ .reg")]
-    assert found.chain == (Place("h.cuh", 3), Place("k.cu", 10))
+    assert found.chain == (SourceLocation("h.cuh", 3), SourceLocation("k.cu", 10))
     assert found.opcodes == ("mbarrier.try_wait.parity.shared.b64", "bra")
 
 
@@ -83,9 +83,9 @@ def test_a_statement_over_several_lines_counts_once(lines: dict[str, PtxLine]) -
     assert lines["helper,"].opcodes == lines["param0"].opcodes == ()
 
 
-def test_line_zero_means_that_no_line_is_told(lines: dict[str, PtxLine]) -> None:
+def test_line_zero_means_that_no_line_is_reported(lines: dict[str, PtxLine]) -> None:
     assert lines["div.s64 %rd1, %rd2, %rd3;"].chain == ()
-    assert lines["@%p1 bra $L__BB0_1;"].chain == (Place("k.cu", 12),)
+    assert lines["@%p1 bra $L__BB0_1;"].chain == (SourceLocation("k.cu", 12),)
 
 
 def test_labels_and_directives_are_no_instructions(lines: dict[str, PtxLine]) -> None:
@@ -111,10 +111,10 @@ def test_shared_memory_that_the_launch_sizes_is_seen() -> None:
     assert not takes_dynamic_smem(PTX, lines_of(PTX, "k", FILES))
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize("arch", GENERATIONS)
 def test_what_the_compiler_emits_is_read_whole(arch: str) -> None:
     for kernel in everything(arch).values():
         opcodes = [opcode for line in kernel.code.ptx for opcode in line.opcodes]
         assert opcodes[-1] == "ret" or "bra" in opcodes[-1]
-        assert kernel.code.place is not None
-        assert kernel.code.place.line == line_of(f" {kernel.code.name}(")
+        assert kernel.code.location is not None
+        assert kernel.code.location.line == line_of(f" {kernel.code.name}(")

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from dotcu.inspection.html import CodeLine, SourceFile
-from html_pages import CALL, END, LINE, SOURCE, InBrowser, page_of, scale, source_file
+from dotcu.inspection.html.page import CodeLine
+from html_pages import CALL, END, LINE, SOURCE, InBrowser, numbered, page_with, scale
 
 
 def test_click_on_a_source_line_marks_what_it_became(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """all("#source .r")[3].click();
         return [marks(), labels("#ptx .inlined"), labels("#sass .inlined"), texts("#status span")];""",
     )
@@ -26,7 +26,7 @@ def test_click_on_a_source_line_marks_what_it_became(in_browser: InBrowser) -> N
 
 def test_click_on_an_instruction_marks_its_line_and_the_call_around_it(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """all("#sass .r")[2].click();
         return [marks(), labels("#source .inlined"), labels(".cursor"), texts("#status .place"),
                 location.hash];""",
@@ -38,16 +38,16 @@ def test_click_on_an_instruction_marks_its_line_and_the_call_around_it(in_browse
 
 
 def test_address_chooses_a_line_under_the_pages_own_policy(document_of: InBrowser) -> None:
-    document = document_of(page_of(), "line=5")
+    document = document_of(page_with(), "line=5")
     rows = re.findall(r'<div class="r marked[^"]*" data-n="(\w+)"', document)
     assert rows == ["5", "26", "0030"]
 
 
 def test_marked_lines_far_away_come_into_view(in_browser: InBrowser) -> None:
-    filler = tuple(CodeLine(text="NOP", label=f"{16 * n:04x}", places=(LINE,)) for n in range(10_000))
-    wanted = CodeLine(text="EXIT", label="wanted", places=(CALL,))
+    filler = tuple(CodeLine(text="NOP", label=f"{16 * n:04x}", chain=(LINE,)) for n in range(10_000))
+    wanted = CodeLine(text="EXIT", label="wanted", chain=(CALL,))
     got = in_browser(
-        page_of(scale(sass=(*filler, wanted, *filler))),
+        page_with(scale(sass=(*filler, wanted, *filler))),
         """const started = performance.now();
         all("#source .r")[3].click();
         const row = document.querySelector('#sass [data-n="wanted"]');
@@ -62,7 +62,7 @@ def test_marked_lines_far_away_come_into_view(in_browser: InBrowser) -> None:
 
 def test_search_walks_the_hits_of_all_panes(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """const query = document.getElementById("query"), seen = [];
         query.value = "GLOBAL"; query.dispatchEvent(new Event("input"));
         seen.push(texts("#hits")[0], labels(".hit"));
@@ -77,7 +77,7 @@ def test_search_walks_the_hits_of_all_panes(in_browser: InBrowser) -> None:
 
 def test_keys_move_between_lines_that_became_code(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """const seen = [];
         for (const key of ["j", "j", "j", "j", "k", "l", "l", "Escape"]) {
           press(key);
@@ -89,28 +89,28 @@ def test_keys_move_between_lines_that_became_code(in_browser: InBrowser) -> None
 
 
 def test_label_leads_to_where_it_stands(in_browser: InBrowser) -> None:
-    got = in_browser(page_of(), 'all("#sass .a")[0].click(); return texts("#sass .cursor");')
+    got = in_browser(page_with(), 'all("#sass .a")[0].click(); return texts("#sass .cursor");')
     assert got == [".L_x_0:"]
 
 
 def test_shift_click_chooses_the_lines_between(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """const rows = all("#source .r"); rows[1].click();
         rows[3].dispatchEvent(new MouseEvent("click", {shiftKey: true, bubbles: true}));
         return [marks(), texts("#status .place")[0]];""",
     )
-    marked, told = got
+    marked, reported = got
     assert marked["source"] == ["2", "3", "4"]
     assert marked["sass"] == ["0000", "0010", "0020"]
-    assert told == "scale.cu:2 and 2 more"
+    assert reported == "scale.cu:2 and 2 more"
 
 
 def test_architectures_keep_the_line_and_a_failed_one_shows_its_message(in_browser: InBrowser) -> None:
-    newer = scale("sm_100", sass=(CodeLine(text="LDG.E.128 R0", label="0a00", places=(CALL,)),))
-    failed = scale("sm_75", source=(), ptx=(), sass=(), failure="scale.cu(4): error: no <mma>")
+    newer = scale("sm_100", sass=(CodeLine(text="LDG.E.128 R0", label="0a00", chain=(CALL,)),))
+    failed = scale("sm_75", source={}, ptx=(), sass=(), failure="scale.cu(4): error: no <mma>")
     got = in_browser(
-        page_of(scale(), newer, failed),
+        page_with(scale(), newer, failed),
         """all("#source .r")[3].click();
         const press = (n) => all("#archs button")[n].click();
         press(1); const second = [marks(), texts("#archs [aria-pressed=true]")];
@@ -123,7 +123,7 @@ def test_architectures_keep_the_line_and_a_failed_one_shows_its_message(in_brows
 
 def test_counts_colour_lines_by_the_metric_chosen(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """const select = document.querySelector("#source select");
         return [0, 1, 2].map((index) => {
           select.selectedIndex = index; select.dispatchEvent(new Event("change"));
@@ -139,7 +139,7 @@ def test_counts_colour_lines_by_the_metric_chosen(in_browser: InBrowser) -> None
 
 def test_facts_and_findings_are_shown_and_a_finding_leads_to_its_line(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """all("#notes li")[0].click();
         return [texts("#facts div"), texts("#rows"), texts("#notes li"), marks().source,
                 all("#source .r")[3].dataset.note];""",
@@ -157,12 +157,12 @@ def test_facts_and_findings_are_shown_and_a_finding_leads_to_its_line(in_browser
 def test_source_is_shown_as_it_is_written(in_browser: InBrowser, text: str) -> None:
     kernel = scale(
         name=text,
-        source=(source_file(text, *SOURCE[1:]),),
+        source={"scale.cu": numbered(text, *SOURCE[1:])},
         ptx=(CodeLine(text=text, label=text),),
         sass=(CodeLine(text=text, label=text, control=text),),
     )
     got = in_browser(
-        page_of(kernel, title=text),
+        page_with(kernel, title=text),
         """return [texts("#source code")[0], texts("#ptx code")[0], texts("#sass code")[0],
                    texts("#title")[0], all("img").length, document.title];""",
     )
@@ -172,16 +172,16 @@ def test_source_is_shown_as_it_is_written(in_browser: InBrowser, text: str) -> N
 def test_pane_without_lines_says_why_or_is_not_there(in_browser: InBrowser) -> None:
     kernel = scale(ptx=(), sass=(), missing={"sass": "Type: pip install 'dotcu[tools]'"})
     got = in_browser(
-        page_of(kernel),
+        page_with(kernel),
         'return [texts("#sass .empty"), document.getElementById("ptx").hidden, texts("#shown button")];',
     )
     assert got == [["Type: pip install 'dotcu[tools]'"], True, ["Source", "SASS"]]
 
 
 def test_selected_text_is_the_code_alone(in_browser: InBrowser) -> None:
-    controlled = CodeLine(text="EXIT", label="0030", places=(END,), control="B--:S05")
+    controlled = CodeLine(text="EXIT", label="0030", chain=(END,), control="B--:S05")
     got = in_browser(
-        page_of(scale(sass=(controlled, controlled))),
+        page_with(scale(sass=(controlled, controlled))),
         """return ["source", "sass"].map((name) => {
           getSelection().selectAllChildren(document.querySelector(`#${name} .chunk`));
           return getSelection().toString().split("\\n").filter((line) => line);
@@ -192,7 +192,7 @@ def test_selected_text_is_the_code_alone(in_browser: InBrowser) -> None:
 
 def test_hidden_pane_leaves_its_room_and_its_hits(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """const query = document.getElementById("query"), sass = document.getElementById("sass");
         const before = sass.offsetWidth;
         query.value = "global"; query.dispatchEvent(new Event("input"));
@@ -204,7 +204,7 @@ def test_hidden_pane_leaves_its_room_and_its_hits(in_browser: InBrowser) -> None
 
 def test_splitter_moves_room_between_its_neighbours(in_browser: InBrowser) -> None:
     got = in_browser(
-        page_of(),
+        page_with(),
         """const splitter = all(".splitter")[0], widths = () => all(".pane").map((pane) => pane.offsetWidth);
         splitter.setPointerCapture = () => {};
         const drag = (type, clientX) => splitter.dispatchEvent(new PointerEvent(type, {clientX}));
@@ -216,12 +216,14 @@ def test_splitter_moves_room_between_its_neighbours(in_browser: InBrowser) -> No
 
 
 def test_left_out_lines_of_a_file_are_shown_as_a_gap(in_browser: InBrowser) -> None:
-    whole = source_file(*SOURCE)
-    some = SourceFile(name="scale.cu", lines=(whole.lines[1], whole.lines[3]))
-    got = in_browser(page_of(scale(source=(some,))), 'return [labels("#source .r"), texts("#source .gap")];')
+    lines = numbered(*SOURCE)
+    got = in_browser(
+        page_with(scale(source={"scale.cu": (lines[1], lines[3])})),
+        'return [labels("#source .r"), texts("#source .gap")];',
+    )
     assert got == [["2", "4"], ["⋯"]]
 
 
 def test_nothing_is_asked_of_a_network(in_browser: InBrowser) -> None:
     asked = 'return performance.getEntriesByType("resource").map(({name}) => name);'
-    assert in_browser(page_of(), asked) == []
+    assert in_browser(page_with(), asked) == []

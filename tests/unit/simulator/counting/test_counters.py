@@ -9,8 +9,8 @@ import pytest
 
 from dotcu.ptx.instructions import NOWHERE, Instruction
 from dotcu.simulator import Counters
-from dotcu.simulator.counting.work import CLASSES, work_of
-from dotcu.simulator.semantics import binders
+from dotcu.simulator.counting.counters import CLASSES, work_of
+from dotcu.simulator.semantics import dispatch
 
 
 def aligned(dtype: Any, count: int, skew: int = 0) -> Any:
@@ -337,7 +337,7 @@ def test_work_of_a_warp(text: str, work: tuple[str, str, int]) -> None:
 
 
 def test_every_instruction_that_is_no_arithmetic_has_its_class() -> None:
-    assert set(binders._MORE) - set(CLASSES) == {"setp", "addc", "subc", "madc", "lop3"}
+    assert set(dispatch._MORE) - set(CLASSES) == {"setp", "addc", "subc", "madc", "lop3"}
 
 
 def test_totals_are_the_sums_of_all_lines(run_kernel: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 i32 = np.int32
-SEEDS = (None, 0, 1, 2)
+SEEDS = (None, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2)))
 by_seed = pytest.mark.parametrize("seed", SEEDS)
 LANES_OF_A_CHUNK = 1 << 16
 
@@ -50,8 +50,10 @@ _TURNS = """extern "C" __global__ void k(volatile int* turn, int* data) {
 
 
 @by_seed
-@pytest.mark.parametrize("up", [True, False])
-@pytest.mark.parametrize(("grid", "block"), [(4, 64), (LANES_OF_A_CHUNK // 1024 + 2, 1024)])
+@pytest.mark.parametrize(
+    ("grid", "block", "up"),
+    [(4, 64, True), (4, 64, False), (LANES_OF_A_CHUNK // 1024 + 2, 1024, True)],
+)
 def test_a_whole_block_that_spins_through_a_barrier_lets_others_run(
     run_kernel: Any, grid: int, block: int, up: bool, seed: int | None
 ) -> None:

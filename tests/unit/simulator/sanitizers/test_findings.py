@@ -290,7 +290,7 @@ extern "C" __global__ void k(View v, float* out) {
   out[threadIdx.x] = v((int)threadIdx.x - 1);
 }"""
     # The struct holds the address that the buffer gets; map it first to learn it.
-    from dotcu.simulator import Buffer, Loaded, Memory, Program, Run, launch
+    from dotcu.simulator import Buffer, Memory, Program, Run, launch
 
     compiled = run_kernel.__globals__["compile_ptx"](source)
     data, out = np.ones(8, "f4"), np.zeros(32, "f4")
@@ -299,7 +299,7 @@ extern "C" __global__ void k(View v, float* out) {
     target = memory.map(Buffer(name="out", data=out.view("u1")))
     view = address.to_bytes(8, "little") + np.int64(8).tobytes()
     launch(
-        Loaded(Program.parse(compiled, {"/dotcu/kernel.cu": "kernel.cu"})),
+        Program.parse(compiled, {"/dotcu/kernel.cu": "kernel.cu"}),
         "k",
         params=[view, target.to_bytes(8, "little")],
         memory=memory,

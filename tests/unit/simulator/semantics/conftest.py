@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dotcu.simulator import Buffer, Loaded, Memory, Program, Run, launch
+from dotcu.simulator import Buffer, Memory, Program, Run, launch
 
 Array = np.ndarray[Any, Any]
 
@@ -74,7 +74,7 @@ def on_registers(
         for n, a in zip(names, arrays, strict=True)
     ]
     launch(
-        Loaded(Program.parse(ptx)),
+        Program.parse(ptx),
         "k",
         params=params,
         memory=memory,

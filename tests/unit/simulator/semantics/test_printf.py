@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dotcu.simulator.semantics.printf import fill
+from dotcu.simulator.semantics.builtins import fill
 
 LIBC = ctypes.CDLL(None)
 STRINGS = {16: "text", 32: ""}

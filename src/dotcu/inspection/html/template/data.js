@@ -1,4 +1,4 @@
-// The page's data, as encode.py wrote it, and the small tools that all parts use.
+// The page's data, as page.py wrote it, and the small tools that all parts use.
 const page = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 
@@ -50,7 +50,7 @@ function emitted(kernel) {
   for (const [, , places] of kernel.sass.length ? kernel.sass : kernel.ptx) {
     if (places.length) counts[places[0]] = (counts[places[0]] ?? 0) + 1;
   }
-  return { name: `${name} instructions`, told: `${name} instructions that the line became`, counts };
+  return { name: `${name} instructions`, meaning: `${name} instructions that the line became`, counts };
 }
 
 // What is shown, and what is chosen in it; the fragment of the address says the same.

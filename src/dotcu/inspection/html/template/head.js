@@ -77,7 +77,7 @@ function drawMetrics() {
 function drawHeat() {
   const metric = state.kernel.metrics[Math.min(state.metric, state.kernel.metrics.length - 1)];
   const most = panes.source.rows.reduce((high, row) => Math.max(high, metric.counts[row.places[0]] ?? 0), 0);
-  panes.source.element.querySelector(".head select").title = metric.told;
+  panes.source.element.querySelector(".head select").title = metric.meaning;
   panes.source.rows.forEach((row, index) => {
     const cell = panes.source.elements[index].querySelector("b");
     if (!cell) return;

@@ -75,7 +75,7 @@ function tell() {
     }
     for (const metric of state.kernel.metrics) {
       const sum = places.reduce((total, place) => total + (metric.counts[place] ?? 0), 0);
-      if (sum) parts.push(`<span title="${escape(metric.told)}">${escape(metric.name)} <b>${exact(sum)}</b>${share(sum, metric)}</span>`);
+      if (sum) parts.push(`<span title="${escape(metric.meaning)}">${escape(metric.name)} <b>${exact(sum)}</b>${share(sum, metric)}</span>`);
     }
     for (const [text, place, tone] of state.kernel.notes) if (places.includes(place)) parts.push(`<span data-tone="${tone}" class="note">${escape(text)}</span>`);
   } else if (!state.kernel.failure) {

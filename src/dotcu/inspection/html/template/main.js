@@ -138,9 +138,9 @@ at("theme").onclick = turnTheme;
 at("help").onclick = () => at("keys").showModal();
 at("keys").onclick = (event) => event.target === at("keys") && at("keys").close();
 at("keys").innerHTML =
-  `<h2>Keys</h2><dl>${Object.entries(KEYS).map(([key, [told]]) => `<dt><kbd>${escape(key)}</kbd></dt><dd>${told}</dd>`).join("")}` +
+  `<h2>Keys</h2><dl>${Object.entries(KEYS).map(([key, [meaning]]) => `<dt><kbd>${escape(key)}</kbd></dt><dd>${meaning}</dd>`).join("")}` +
   "<dt>Shift-click</dt><dd>choose several lines</dd></dl>" +
-  `<h2>Colours of instructions</h2><dl>${Object.entries(CLASS_NAMES).map(([name, told]) => `<dt><code class="${name}">■</code></dt><dd>${told}</dd>`).join("")}</dl>`;
+  `<h2>Colours of instructions</h2><dl>${Object.entries(CLASS_NAMES).map(([name, meaning]) => `<dt><code class="${name}">■</code></dt><dd>${meaning}</dd>`).join("")}</dl>`;
 at("title").textContent = page.title;
 window.onhashchange = recall;
 recall();

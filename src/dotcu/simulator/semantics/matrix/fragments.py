@@ -17,40 +17,20 @@ m16n8k128 and m16n8k256.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 
-from dotcu.simulator.machine.chunk import WARP, Array
+from dotcu.simulator.machine.shape import WARP, Array
 
 
-class Fragment(Protocol):
-    """Registers of a warp that hold a matrix.
-
-    Attributes:
-        registers: Of each lane.
-        transposed: What is gathered are the matrix's columns, where rows are wanted.
-    """
-
-    @property
-    def registers(self) -> int: ...
-
-    @property
-    def transposed(self) -> bool: ...
-
-    def gather(self, registers: Sequence[Array]) -> Array:
-        """From registers, whole warps each, to words by matrix, row and word of the row."""
-
-    def scatter(self, words: Array) -> list[Array]:
-        """The way back, to fresh arrays."""
-
-
-class Layout(NamedTuple):
+class FragmentLayout(NamedTuple):
     """A fragment that is a permutation of axes.
 
     Attributes:
-        places: Of each register, in the axes of registers.
+        indices: Of each register, in the axes of registers.
         lanes: Sizes of the axes of lanes.
         order: From the matrix's axes, warps first, to those of registers, warps and lanes.
         shape: Sizes of the matrix's axes, without the warps.
@@ -58,7 +38,7 @@ class Layout(NamedTuple):
         words: Words of a row.
     """
 
-    places: tuple[tuple[int, ...], ...]
+    indices: tuple[tuple[int, ...], ...]
     lanes: tuple[int, ...]
     order: tuple[int, ...]
     shape: tuple[int, ...]
@@ -69,37 +49,37 @@ class Layout(NamedTuple):
     @property
     def registers(self) -> int:
         """Registers of each lane."""
-        return len(self.places)
+        return len(self.indices)
 
     def gather(self, registers: Sequence[Array]) -> Array:
         """From registers to words by matrix, row and word of the row."""
         warps = len(registers[0]) // WARP
         words = np.empty((warps, *self.shape), registers[0].dtype)
         view = words.transpose(self.order)
-        for place, register in zip(self.places, registers, strict=True):
+        for place, register in zip(self.indices, registers, strict=True):
             view[place] = register.reshape(warps, *self.lanes)
         return words.reshape(-1, self.rows, self.words)
 
     def scatter(self, words: Array) -> list[Array]:
         """From words by matrix, row and word of the row to registers."""
         view = words.reshape(-1, *self.shape).transpose(self.order)
-        return [view[place].reshape(-1) for place in self.places]
+        return [view[place].reshape(-1) for place in self.indices]
 
 
-def layout(text: str, *, transposed: bool = False, **sizes: int) -> Layout:
+def layout(text: str, *, transposed: bool = False, **sizes: int) -> FragmentLayout:
     """Read a layout such as "k m | g t | m g | k t".
 
     Args:
-        sizes: How many each letter counts; g is 8 and t is 4 unless told.
+        sizes: How many each letter counts; g is 8 and t is 4 by default.
     """
     sizes = {"g": 8, "t": 4, **sizes}
-    held, lanes, rows, words = [part.split() for part in text.split("|")]
+    registers, lanes, rows, words = [part.split() for part in text.split("|")]
     matrices = [axis for axis in lanes if axis not in rows + words]
     wanted = ["warp", *matrices, *rows, *words]
-    return Layout(
-        places=tuple(np.ndindex(tuple(sizes[a] for a in held))),
+    return FragmentLayout(
+        indices=tuple(np.ndindex(tuple(sizes[a] for a in registers))),
         lanes=tuple(sizes[a] for a in lanes),
-        order=tuple(wanted.index(a) for a in (*held, "warp", *lanes)),
+        order=tuple(wanted.index(a) for a in (*registers, "warp", *lanes)),
         shape=tuple(sizes[a] for a in wanted[1:]),
         rows=math.prod(sizes[a] for a in rows),
         words=math.prod(sizes[a] for a in words),
@@ -107,17 +87,23 @@ def layout(text: str, *, transposed: bool = False, **sizes: int) -> Layout:
     )
 
 
-def multiplicand_a(m: int, k: int, bits: int) -> Layout:
-    """A of an mma, its rows along k."""
+def multiplicand_a(m: int, k: int, bits: int) -> FragmentLayout:
+    """A of an mma, its rows along k.
+
+    Args:
+        m: Rows of A.
+        k: Columns of A.
+        bits: Bits of an element.
+    """
     return layout("k m | g t | m g | k t", m=m // 8, k=k * bits // (4 * word_bits(bits)))
 
 
-def multiplicand_b(k: int, bits: int) -> Layout:
+def multiplicand_b(k: int, bits: int) -> FragmentLayout:
     """B of an mma with eight columns, its columns along k."""
     return layout("k | g t | g | k t", transposed=True, k=k * bits // (4 * word_bits(bits)))
 
 
-def accumulator(m: int, bits: int) -> Layout:
+def accumulator(m: int, bits: int) -> FragmentLayout:
     """C or D of an mma with eight columns: each lane has two neighbours of a row."""
     if bits == 16:
         return layout("m | g t | m g | t", m=m // 8)
@@ -135,14 +121,94 @@ _ALONG_LANES = "j | h q l | h l | j"
 _ACROSS_LANES = "j | h q l | l | h j"
 
 
-def quad_multiplicand(*, along_k: bool, is_b: bool) -> Layout:
+def quad_multiplicand(*, along_k: bool, is_b: bool) -> FragmentLayout:
     """A or B of mma.m8n8k4.f16: a lane has four elements along k, or four across it."""
     text = _ALONG_LANES if along_k else _ACROSS_LANES
     return layout(text, transposed=along_k == is_b, j=2, h=2, q=4, l=4)
 
 
-def quad_accumulator(bits: int) -> Layout:
+def quad_accumulator(bits: int) -> FragmentLayout:
     """C or D of mma.m8n8k4.f16."""
     if bits == 16:
         return layout(_ALONG_LANES, j=4, h=2, q=4, l=4)
     return layout("x y z | h q u v | h y v | x u z", x=2, y=2, z=2, h=2, q=4, u=2, v=2)
+
+
+# Formats of matrix elements: from the words of a fragment to numbers that NumPy multiplies.
+#
+# Floats become float64, in which their products are exact: f16 and fp8 have at most 11 bits of mantissa,
+# bf16 has 8, tf32 has 11. Integers of 8 and 4 bits become float32: 256 products of them stay below 2^24.
+# Single bits stay words.
+#
+# Source: PTX ISA, "Alternate Floating-Point Data Formats", "Fixed-point Data format", "Sub-byte data
+# types"; for tf32, "Matrix Data-types": the lower 13 bits of the register are ignored.
+
+
+_BYTES = np.arange(256, dtype=np.uint8)
+_TF32 = np.uint32(0xFFFFE000)
+
+
+# Bits of each type of element.
+ELEMENT_BITS: Mapping[str, int] = {
+    **dict.fromkeys(("f16", "bf16"), 16),
+    **dict.fromkeys(("tf32", "f32", "s32"), 32),
+    "f64": 64,
+    **dict.fromkeys(("s8", "u8", "e4m3", "e5m2"), 8),
+    **dict.fromkeys(("s4", "u4"), 4),
+    "b1": 1,
+}
+
+
+def _f16(words: Array) -> Array:
+    return words.view(np.float16).astype(np.float64)
+
+
+def _bf16(words: Array) -> Array:
+    wide = words.view(np.uint16).astype(np.uint32)
+    wide <<= np.uint32(16)
+    numbers: Array = wide.view(np.float32).astype(np.float64)
+    return numbers
+
+
+def _tf32(words: Array) -> Array:
+    numbers: Array = (words & _TF32).view(np.float32).astype(np.float64)
+    return numbers
+
+
+def _fp8(type_: type) -> Callable[[Array], Array]:
+    table = _BYTES.view(type_).astype(np.float64)
+    return lambda words: table.take(words.view(np.uint8))
+
+
+def _nibbles(signed: bool) -> Callable[[Array], Array]:
+    pairs = np.stack((_BYTES & 15, _BYTES >> 4), axis=1).astype(np.float32)
+    table = np.where(pairs >= 8, pairs - 16, pairs) if signed else pairs
+
+    def numbers(words: Array) -> Array:
+        return table.take(words.view(np.uint8), axis=0).reshape(*words.shape[:-1], -1)
+
+    return numbers
+
+
+# From words to elements, those of a word side by side, the lowest first.
+MULTIPLICANDS: Mapping[str, Callable[[Array], Array]] = {
+    "f16": _f16,
+    "bf16": _bf16,
+    "tf32": _tf32,
+    "f64": lambda words: words.view(np.float64),
+    "e4m3": _fp8(ml_dtypes.float8_e4m3fn),
+    "e5m2": _fp8(ml_dtypes.float8_e5m2),
+    "s8": lambda words: words.view(np.int8).astype(np.float32),
+    "u8": lambda words: words.view(np.uint8).astype(np.float32),
+    "s4": _nibbles(signed=True),
+    "u4": _nibbles(signed=False),
+    "b1": lambda words: words,
+}
+
+# What C and D are kept as.
+ACCUMULATORS: Mapping[str, np.dtype[np.generic]] = {
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "s32": np.dtype(np.int32),
+}

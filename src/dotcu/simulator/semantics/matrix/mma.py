@@ -7,41 +7,133 @@ later, have no row here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from dotcu.ptx.instructions import Operand
-from dotcu.ptx.link import Placed
+from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.semantics.matrix.formats import ACCUMULATORS, MULTIPLICANDS
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.semantics.arithmetic.half import round_half
+from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused
 from dotcu.simulator.semantics.matrix.fragments import (
-    Fragment,
+    ACCUMULATORS,
+    ELEMENT_BITS,
+    MULTIPLICANDS,
+    FragmentLayout,
     accumulator,
     multiplicand_a,
     multiplicand_b,
     quad_accumulator,
     quad_multiplicand,
 )
-from dotcu.simulator.semantics.matrix.products import (
-    Product,
-    bit_product,
-    double_product,
-    float_product,
-    integer_product,
-)
-from dotcu.simulator.semantics.matrix.warps import of_whole_warps, read, sources_of, targets_of, write
+from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of, write
 from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
+    from dotcu.simulator.semantics.matrix.wmma import WmmaFragment
+
+
+# D = A * B + C, for a batch of matrices of numbers.
+#
+# Floats: products are exact and are summed in float64, C with them; the sum is rounded once, to the type
+# of D. That is within (K + 1) * 2^-23 * sum|a * b| of any order of accumulation in single precision, which
+# is what the PTX ISA promises; it leaves order, rounding and subnormals open. The hardware's own sums have
+# fewer bits, so results differ from it within that bound.
+#
+# f64: a chain of fused multiply-adds in the order of k, beginning with C, in the instruction's mode.
+#
+# Integers: exact; the sum wraps in 32 bits, or is clamped by .satfinite.
+#
+# Source: PTX ISA, "Multiply-and-Accumulate Instruction: mma", "wmma.mma": precision and rounding.
+
+
+Product = Callable[[Array, Array, Array], Array]
+_INT32 = np.iinfo(np.int32)
+
+
+def float_product(flags: frozenset[str], result: str) -> Product:
+    """The product of f16, bf16, tf32 and fp8."""
+    if flags or result not in ("f16", "f32"):
+        raise NotExecuted
+
+    def multiply(a: Array, b: Array, c: Array) -> Array:
+        total = np.matmul(a, b)
+        total += c
+        if result == "f32":
+            return canonical(total.astype(np.float32))
+        return round_half(total, "f16")
+
+    return multiply
+
+
+def double_product(flags: frozenset[str], result: str) -> Product:
+    """The product of f64, in a rounding mode."""
+    if result != "f64" or len(flags) > 1 or not flags <= MODES:
+        raise NotExecuted
+    mode = next(iter(flags), "rn")
+
+    def multiply(a: Array, b: Array, c: Array) -> Array:
+        total = c.reshape(-1)
+        for k in range(a.shape[-1]):
+            left = np.broadcast_to(a[:, :, k, None], c.shape).reshape(-1)
+            right = np.broadcast_to(b[:, k, None, :], c.shape).reshape(-1)
+            total = fused(left, right, total, mode)
+        return total.reshape(c.shape)
+
+    return multiply
+
+
+def integer_product(flags: frozenset[str], result: str) -> Product:
+    """The product of integers of 8 and 4 bits."""
+    if result != "s32" or not flags <= {"satfinite"}:
+        raise NotExecuted
+
+    def wrap(a: Array, b: Array, c: Array) -> Array:
+        total: Array = np.matmul(a, b).astype(np.int32)
+        total += c
+        return total
+
+    def clamp(a: Array, b: Array, c: Array) -> Array:
+        total = np.matmul(a, b).astype(np.int64)
+        total += c
+        clamped: Array = total.clip(_INT32.min, _INT32.max).astype(np.int32)
+        return clamped
+
+    return clamp if flags else wrap
+
+
+_BITWISE: Mapping[frozenset[str], np.ufunc] = {
+    frozenset({"xor", "popc"}): np.bitwise_xor,
+    frozenset({"and", "popc"}): np.bitwise_and,
+}
+
+
+def bit_product(flags: frozenset[str], result: str) -> Product:
+    """Return the function that counts the bits that differ (.xor.popc) or are both set (.and.popc)."""
+    combine = _BITWISE.get(flags)
+    if result != "s32" or combine is None:
+        raise NotExecuted
+
+    def multiply(a: Array, b: Array, c: Array) -> Array:
+        both = combine(a[:, :, None, :], b.swapaxes(1, 2)[:, None, :, :])
+        total: Array = np.bitwise_count(both).sum(axis=-1, dtype=np.int32)
+        total += c
+        return total
+
+    return multiply
+
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _LAYOUTS = ("row", "col")
 _PLAIN = frozenset({"sync", "aligned", *_LAYOUTS})
 
 
-class Family(NamedTuple):
+class MmaFamily(NamedTuple):
     """Types of multiplicands that are multiplied with each other.
 
     Attributes:
@@ -60,14 +152,14 @@ class Family(NamedTuple):
 
 def _row(
     types: str, sums: str, product: Callable[[frozenset[str], str], Product], mma: str, wmma: str
-) -> Family:
+) -> MmaFamily:
     columns = [frozenset(text.split()) for text in (types, sums, mma, wmma)]
-    return Family(columns[0], columns[1], product, columns[2], columns[3])
+    return MmaFamily(columns[0], columns[1], product, columns[2], columns[3])
 
 
 _TILES = "m16n16k16 m32n8k16 m8n32k16"
 # PTX ISA, "Matrix Shape": the dense shapes that sm_80, sm_89 and sm_90 have.
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[MmaFamily, ...] = (
     _row("f16", "f16 f32", float_product, "m8n8k4 m16n8k8 m16n8k16", _TILES),
     _row("bf16", "f32", float_product, "m16n8k8 m16n8k16", _TILES),
     _row("tf32", "f32", float_product, "m16n8k4 m16n8k8", "m16n16k8"),
@@ -77,10 +169,10 @@ FAMILIES: tuple[Family, ...] = (
     _row("s4 u4", "s32", integer_product, "m8n8k32 m16n8k32 m16n8k64", "m8n8k32"),
     _row("b1", "s32", bit_product, "m8n8k128 m16n8k128 m16n8k256", "m8n8k128"),
 )
-_OF_TYPE: Mapping[str, Family] = {type_: family for family in FAMILIES for type_ in family.types}
+_OF_TYPE: Mapping[str, MmaFamily] = {type_: family for family in FAMILIES for type_ in family.types}
 
 
-class Form(NamedTuple):
+class MmaForm(NamedTuple):
     """A multiply-accumulate as it is spelled: types of D, A, B and C, layouts of A and B."""
 
     shape: str
@@ -97,15 +189,6 @@ class Form(NamedTuple):
         return sizes_of(self.shape)
 
 
-class Fragments(NamedTuple):
-    """Where a multiply-accumulate has its matrices."""
-
-    d: Fragment
-    a: Fragment
-    b: Fragment
-    c: Fragment
-
-
 def sizes_of(shape: str) -> tuple[int, int, int]:
     """M, N and K of a shape such as m16n8k16."""
     match = _SHAPE.fullmatch(shape)
@@ -115,15 +198,20 @@ def sizes_of(shape: str) -> tuple[int, int, int]:
     return int(m), int(n), int(k)
 
 
-def family_of(type_: str) -> Family:
+def family_of(type_: str) -> MmaFamily:
     """The family of a multiplicand type."""
     if type_ not in _OF_TYPE:
         raise NotExecuted
     return _OF_TYPE[type_]
 
 
-def form_of(flags: tuple[str, ...], types: tuple[str, ...], *, wmma: bool = False) -> Form:
+def form_of(flags: tuple[str, ...], types: tuple[str, ...], *, wmma: bool = False) -> MmaForm:
     """Read the modifiers of mma or wmma.mma.
+
+    Args:
+        flags: The modifiers that name no type.
+        types: The modifiers that name a type.
+        wmma: True for wmma.mma.
 
     Raises:
         NotExecuted: There is no such form.
@@ -139,10 +227,10 @@ def form_of(flags: tuple[str, ...], types: tuple[str, ...], *, wmma: bool = Fals
     if b not in family.types or not {c, d} <= family.sums:
         raise NotExecuted
     product = family.product(frozenset(flags) - _PLAIN - {shapes[0], "mma" if wmma else ""}, d)
-    return Form(shapes[0], d, a, b, c, (layouts[0], layouts[1]), product)
+    return MmaForm(shapes[0], d, a, b, c, (layouts[0], layouts[1]), product)
 
 
-def bind_mma(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_mma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """mma.sync, dense."""
     instruction = placed.instruction
     form = form_of(instruction.flags, instruction.types)
@@ -150,21 +238,21 @@ def bind_mma(placed: Placed, binding: Binding) -> Rendezvous:
     return of_whole_warps(step, placed, binding)
 
 
-def _fragments(form: Form) -> Fragments:
+def _fragments(form: MmaForm) -> Sequence[FragmentLayout]:
     if form.a == "f16" and form.shape == "m8n8k4":
         return _quad_fragments(form)
     if form.layouts != ("row", "col") or form.c != form.d:
         raise NotExecuted
     m, _, k = form.sizes
-    bits = MULTIPLICANDS[form.a].bits
+    bits = ELEMENT_BITS[form.a]
     sums = accumulator(m, 8 * ACCUMULATORS[form.c].itemsize)
-    return Fragments(sums, multiplicand_a(m, k, bits), multiplicand_b(k, bits), sums)
+    return sums, multiplicand_a(m, k, bits), multiplicand_b(k, bits), sums
 
 
-def _quad_fragments(form: Form) -> Fragments:
+def _quad_fragments(form: MmaForm) -> Sequence[FragmentLayout]:
     if (form.d, form.c) == ("f16", "f32"):
         raise NotExecuted
-    return Fragments(
+    return (
         quad_accumulator(8 * ACCUMULATORS[form.d].itemsize),
         quad_multiplicand(along_k=form.layouts[0] == "row", is_b=False),
         quad_multiplicand(along_k=form.layouts[1] == "col", is_b=True),
@@ -172,30 +260,43 @@ def _quad_fragments(form: Form) -> Fragments:
     )
 
 
-def multiply_step(form: Form, fragments: Fragments, operands: tuple[Operand, ...], binding: Binding) -> Step:
-    """The step that gathers A, B and C, multiplies, and scatters D."""
+def multiply_step(
+    form: MmaForm,
+    fragments: Sequence[FragmentLayout | WmmaFragment],
+    operands: tuple[Operand, ...],
+    binding: Binding,
+) -> Step:
+    """Return the step that gathers A, B and C, multiplies, and scatters D.
+
+    Args:
+        form: The instruction's spelling.
+        fragments: Of D, A, B and C.
+        operands: Of D, A, B and C.
+        binding: Finds the operands' registers.
+    """
     if len(operands) != 4:
         raise NotExecuted
     word, d_bytes = "b64" if form.a == "f64" else "b32", 8 if form.d == "f64" else 4
-    targets = targets_of(operands[0], fragments.d.registers, d_bytes, binding)
+    d_fragment, a_fragment, b_fragment, c_fragment = fragments
+    targets = targets_of(operands[0], d_fragment.registers, d_bytes, binding)
     a, b, c = [
         sources_of(operand, fragment.registers, word, binding)
         for operand, fragment in zip(operands[1:], fragments[1:], strict=True)
     ]
-    a_numbers, b_numbers = MULTIPLICANDS[form.a].numbers, MULTIPLICANDS[form.b].numbers
+    a_numbers, b_numbers = MULTIPLICANDS[form.a], MULTIPLICANDS[form.b]
     c_dtype = ACCUMULATORS[form.c]
     d_word = unsigned(d_bytes)
     product = form.product
 
     def step(chunk: Chunk) -> None:
-        left = a_numbers(fragments.a.gather(read(chunk, a)))
-        right = b_numbers(fragments.b.gather(read(chunk, b)))
-        sums = fragments.c.gather(read(chunk, c)).view(c_dtype)
+        left = a_numbers(a_fragment.gather(read(chunk, a)))
+        right = b_numbers(b_fragment.gather(read(chunk, b)))
+        sums = c_fragment.gather(read(chunk, c)).view(c_dtype)
         result = product(
-            left.swapaxes(1, 2) if fragments.a.transposed else left,
-            right.swapaxes(1, 2) if fragments.b.transposed else right,
+            left.swapaxes(1, 2) if a_fragment.transposed else left,
+            right.swapaxes(1, 2) if b_fragment.transposed else right,
             sums,
         )
-        write(chunk, targets, fragments.d.scatter(result.view(d_word)))
+        write(chunk, targets, d_fragment.scatter(result.view(d_word)))
 
     return step

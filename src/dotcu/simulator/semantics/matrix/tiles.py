@@ -9,23 +9,24 @@ stmatrix", "... transpose instruction: movmatrix". The shapes of 8 and fewer bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.ptx.instructions import Address, Instruction, Operand
-from dotcu.ptx.link import Placed
-from dotcu.simulator.machine.chunk import WARP, Array, Chunk
+from dotcu.ptx.instructions import Address, Instruction, Operand, Sink
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW
-from dotcu.simulator.semantics.matrix.warps import of_whole_warps, read, sources_of, targets_of, write
-from dotcu.simulator.semantics.memory import load, save
-from dotcu.simulator.semantics.spaces import Access
-from dotcu.simulator.semantics.table import NotExecuted, Step
+from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.semantics.memory.access import Access
+from dotcu.simulator.semantics.memory.load_store import elements_of, load, store_elements
+from dotcu.simulator.semantics.table import DestinationOperand, NotExecuted, SourceOperand, Step
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
+
 
 _COUNTS: Mapping[str, int] = {"x1": 1, "x2": 2, "x4": 4}
 _MODIFIERS = frozenset({"sync", "aligned", "m8n8", "trans", "shared", "shared::cta", *_COUNTS})
@@ -33,7 +34,7 @@ _NEEDED = frozenset({"sync", "aligned", "m8n8"})
 
 
 def _count_of(instruction: Instruction) -> int:
-    """How many tiles ldmatrix or stmatrix moves."""
+    """Return the number of tiles that ldmatrix or stmatrix moves."""
     flags = frozenset(instruction.flags)
     counts = flags & _COUNTS.keys()
     if not _NEEDED <= flags <= _MODIFIERS or len(counts) != 1 or instruction.types != ("b16",):
@@ -41,7 +42,9 @@ def _count_of(instruction: Instruction) -> int:
     return _COUNTS[next(iter(counts))]
 
 
-def _rows_access(placed: Placed, operand: Operand, action: str, binding: Binding) -> tuple[Access, Step]:
+def _rows_access(
+    placed: FlatInstruction, operand: Operand, action: str, binding: Binding
+) -> tuple[Access, Step]:
     """The access to rows of 16 bytes in shared memory, and what makes its address ready."""
     if not isinstance(operand, Address):
         raise NotExecuted
@@ -72,7 +75,7 @@ def _transposed(words: Array) -> Array:
     return np.ascontiguousarray(halves.swapaxes(-1, -2)).view(np.uint32)
 
 
-def bind_ldmatrix(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """ldmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
@@ -98,7 +101,7 @@ def bind_ldmatrix(placed: Placed, binding: Binding) -> Rendezvous:
     return of_whole_warps(step, placed, binding)
 
 
-def bind_stmatrix(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """stmatrix.m8n8.b16."""
     instruction = placed.instruction
     count = _count_of(instruction)
@@ -115,14 +118,14 @@ def bind_stmatrix(placed: Placed, binding: Binding) -> Rendezvous:
 
         def empty() -> None:
             prepare(chunk)
-            save(chunk, access, [rows[:, 0], rows[:, 1]])
+            store_elements(chunk, access, [rows[:, 0], rows[:, 1]])
 
         _with_row_lanes(chunk, count, empty)
 
     return of_whole_warps(step, placed, binding)
 
 
-def bind_movmatrix(placed: Placed, binding: Binding) -> Rendezvous:
+def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """movmatrix: a tile in registers, transposed."""
     instruction = placed.instruction
     flags = ("sync", "aligned", "m8n8", "trans")
@@ -136,3 +139,119 @@ def bind_movmatrix(placed: Placed, binding: Binding) -> Rendezvous:
         write(chunk, targets, [_transposed(value.reshape(-1, 8, 4)).reshape(-1)])
 
     return of_whole_warps(step, placed, binding)
+
+
+# Whole warps, which every matrix instruction requires.
+#
+# All 32 lanes hold parts of the matrices, so all of them take part. A lane that is still elsewhere is
+# waited for; one that has returned, or that never existed, is a finding, and its warp does not take part.
+#
+# Source: PTX ISA, "Warp Level Matrix Instructions": .sync and .aligned.
+
+
+_EVERYONE = np.uint32(0xFFFFFFFF)
+
+
+def of_whole_warps(step: Step, placed: FlatInstruction, binding: Binding) -> Rendezvous:
+    """A rendezvous of all 32 lanes, whose step is run with whole warps only.
+
+    Args:
+        step: The step of the instruction.
+        placed: The instruction.
+        binding: Finds the registers of operands.
+    """
+
+    def run(chunk: Chunk) -> None:
+        active = chunk.active
+        if active is None or _are_whole(active):
+            step(chunk)
+            return
+        chunk.active = _whole_only(chunk, placed, active)
+        if len(chunk.active):
+            step(chunk)
+        chunk.active = active
+
+    everyone = binding.constant(np.array([_EVERYONE]))
+    return Rendezvous(run, placed, everyone)
+
+
+def _are_whole(lanes: Lanes) -> bool:
+    """Return whether ascending lanes make up whole warps."""
+    if len(lanes) % WARP:
+        return False
+    first, last = lanes[::WARP], lanes[WARP - 1 :: WARP]
+    return bool(((first % WARP == 0) & (last - first == WARP - 1)).all())
+
+
+def _whole_only(chunk: Chunk, placed: FlatInstruction, lanes: Lanes) -> Lanes:
+    """Report the lanes whose warp lacks some; the others."""
+    whole = (chunk.warp_bits(lanes) == _EVERYONE)[lanes // WARP]
+    alone = lanes[~whole]
+    here = int(np.count_nonzero(alone // WARP == alone[0] // WARP))
+    message = (
+        f"a matrix instruction that only {here} of a warp's {WARP} threads execute; every "
+        "thread holds a part of the matrices, so all have to. The others returned, are kept out by a "
+        "condition, or do not exist: take it out of the condition, and let the block be a multiple of "
+        f"{WARP} threads."
+    )
+    chunk.report("barrier", placed, alone, message)
+    left: Lanes = lanes[whole]
+    return left
+
+
+def sources_of(operand: Operand, count: int, type_: str, binding: Binding) -> list[SourceOperand]:
+    """The registers of a fragment that is read.
+
+    Args:
+        operand: The operand.
+        count: Registers of the fragment.
+        type_: The PTX type.
+        binding: Finds the registers of operands.
+
+    Raises:
+        NotExecuted: They are not as many as the fragment has.
+    """
+    elements = elements_of(operand)
+    if len(elements) != count:
+        raise NotExecuted
+    return [binding.source(element, type_) for element in elements]
+
+
+def targets_of(operand: Operand, count: int, word_bytes: int, binding: Binding) -> list[DestinationOperand]:
+    """The registers of a fragment that is written, as `sources_of`.
+
+    Args:
+        operand: The operand.
+        count: Registers of the fragment.
+        word_bytes: Bytes of a register.
+        binding: Finds the registers of operands.
+    """
+    elements = elements_of(operand)
+    targets = [binding.destination(element) for element in elements]
+    sizes = {t.dtype.itemsize for t, e in zip(targets, elements, strict=True) if not isinstance(e, Sink)}
+    if len(elements) != count or not sizes <= {word_bytes}:
+        raise NotExecuted
+    return targets
+
+
+def read(chunk: Chunk, sources: Sequence[SourceOperand]) -> list[Array]:
+    """The active lanes' values, one element a lane."""
+    count = chunk.count()
+    values = []
+    for source in sources:
+        value = source.read(chunk)
+        values.append(value if value.size == count else np.repeat(value, count))
+    return values
+
+
+def write(chunk: Chunk, targets: Sequence[DestinationOperand], values: Sequence[Array]) -> None:
+    """Set registers of the active lanes to fresh arrays of words.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        targets: The registers of the results.
+        values: Arrays of words, one for each target.
+    """
+    for (slot, dtype), value in zip(targets, values, strict=True):
+        same_size = dtype.itemsize == value.itemsize
+        chunk.write(slot, value.view(dtype) if same_size else value.astype(dtype))

@@ -1,0 +1,63 @@
+"""How large is dotcu? Files, lines and classes of the source, class names used twice, pages and words.
+
+    python benchmarks/counts.py
+
+Exit codes: 0 each count is within its limit, 1 one is not.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LIMITS = {
+    "files": 330,
+    "lines": 60_000,
+    "classes": 450,
+    "duplicate class names": 0,
+    "pages": 45,
+    "words": None,
+}
+"""What each count may be at most; None where there is no limit."""
+
+
+def counts() -> dict[str, int]:
+    """Count the Python in `src/` and the pages in `docs/`."""
+    sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))]
+    trees = [ast.parse(text) for text in sources]
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
+    return {
+        "files": len(sources),
+        "lines": sum(len(text.splitlines()) for text in sources),
+        "classes": sum(isinstance(node, ast.ClassDef) for tree in trees for node in ast.walk(tree)),
+        "duplicate class names": len(duplicates(sources)),
+        "pages": len(pages),
+        "words": sum(len(text.split()) for text in pages),
+    }
+
+
+def duplicates(sources: list[str]) -> list[str]:
+    """Return the names that more than one module gives to a class."""
+    names = Counter(
+        node.name for text in sources for node in ast.parse(text).body if isinstance(node, ast.ClassDef)
+    )
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def main() -> int:
+    """Print each count beside its limit."""
+    found = counts()
+    for name, count in found.items():
+        limit = LIMITS[name]
+        print(f"{name:24}{count:>8,}" + ("" if limit is None else f"   at most {limit:,}"))
+    names = duplicates([path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")])
+    if names:
+        print("class names of two modules:", ", ".join(names))
+    return int(any(limit is not None and found[name] > limit for name, limit in LIMITS.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""A tour of dotcu in half a minute, on a machine with a GPU or without one: `make demo`.
+
+    python examples/demo/demo.py
+
+1. A kernel with a forgotten barrier runs on the CPU, and the race is reported by line.
+2. The kernel with its barrier, as a PyTorch operator, passes `dotcu check`.
+3. So does an operator of the gallery.
+4. `dotcu bench` says how fast the operator can be on an H200 at best, or on your GPU how fast it is.
+
+Exit codes: 0 everything came out as said here, 1 something did not.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+import dotcu
+
+FOLDER = Path(__file__).parent
+DOTCU = Path(sysconfig.get_path("scripts")) / "dotcu"
+OPERATOR = FOLDER / "ops.py"
+
+
+def show_the_race() -> bool:
+    """Run the kernel without its barrier in the simulator; return whether the race was found."""
+    heading("A kernel that forgets a barrier, run on the CPU")
+    kernels = dotcu.load("row_sum.cu", define={"FORGET_A_BARRIER": None})
+    x = torch.ones(2, 1000)
+    out = torch.empty(2)
+    with dotcu.simulate(on_finding="collect") as run:
+        kernels.row_sum[x.dtype](x, out, x.shape[1], grid=2, block=128)
+    for finding in run.findings:
+        print(finding)
+    print(f"The result is right all the same ({out.tolist()}), so a test of results alone would pass.")
+    return any(finding.kind == "race" for finding in run.findings)
+
+
+def passes(*words: str) -> bool:
+    """Run a dotcu command as you would type it; return whether it succeeds."""
+    here = f"{Path.cwd()}/"
+    heading(f"$ dotcu {' '.join(word.removeprefix(here) for word in words)}")
+    return subprocess.run([DOTCU, *words], check=False).returncode == 0
+
+
+def heading(text: str) -> None:
+    """Print a line that stands out, before what it is about."""
+    print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
+
+
+def main() -> int:
+    """Run the four parts, and say what to type next."""
+    done = [
+        show_the_race(),
+        passes("check", str(OPERATOR), "--quick"),
+        passes("check", "dotcu.gallery:transpose", "--quick"),
+        passes("bench", str(OPERATOR), "--shapes", "1024x1024"),
+    ]
+    heading("Next:")
+    print("    dotcu doctor                 what this machine has, and what to install")
+    print("    dotcu new mylib              a project of your own: kernel, operator, tests, CI")
+    print("    docs/start/first_kernel.md   your first kernel, in five minutes")
+    print("    make check                   every operator of the gallery, checked (minutes)")
+    return 0 if all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

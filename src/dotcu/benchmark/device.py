@@ -1,0 +1,379 @@
+"""The device of a benchmark: its clocks, its timer, and what it can do at best.
+
+NVML reports clocks, through `pynvml` of the package nvidia-ml-py. Where it is missing, clocks are unknown and
+nothing fails: `nvml_missing()` says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import torch
+
+from dotcu.__about__ import __version__
+from dotcu.benchmark.limits import ceilings, datasheet
+from dotcu.benchmark.limits.ceilings import Ceilings
+from dotcu.benchmark.limits.datasheet import Sheet
+from dotcu.benchmark.limits.limit import Limit, limit
+from dotcu.benchmark.results import L2, Block, Clocks, Machine, Means
+from dotcu.benchmark.timers import TimedCall, Timer, choose
+from dotcu.benchmark.work import Work
+from dotcu.compile import driver, toolchain
+from dotcu.errors import DotcuError
+from dotcu.tracebacks import one_line
+
+
+class ClockReason(NamedTuple):
+    """A reason for low clocks.
+
+    Attributes:
+        bit: Its bit in NVML's mask.
+        name: Its name in reports.
+        drops: True if samples taken under it are dropped.
+    """
+
+    bit: int
+    name: str
+    drops: bool = False
+
+
+REASONS = (
+    ClockReason(0x1, "idle"),
+    ClockReason(0x2, "application clocks"),  # a user has set the clocks
+    # The steady state of a GPU that is busy with matrices: its figures are right, and others get them too.
+    ClockReason(0x4, "power cap"),
+    ClockReason(0x8, "hardware slowdown", drops=True),  # hardware halves the clocks or worse
+    ClockReason(0x10, "sync boost"),  # it follows other GPUs of its group
+    ClockReason(0x20, "thermal slowdown", drops=True),  # the driver lowers clocks: too hot
+    ClockReason(0x40, "hardware thermal slowdown", drops=True),  # hardware lowers clocks: too hot
+    ClockReason(0x80, "power brake", drops=True),  # the power supply asks for less
+    ClockReason(0x100, "display clocks"),
+    ClockReason(0x200, "board limit"),  # the board allows no more
+    ClockReason(0x400, "reliability"),  # the voltage allows no more
+)
+"""Source: nvml.h, nvmlClocksEventReasons (nvmlClocksThrottleReasons, before driver 535)."""
+
+DROPPING = frozenset(reason.name for reason in REASONS if reason.drops)
+
+_LEAST_CLOCK = 0.75
+"""The share of the highest SM clock seen below which a block is dropped. The clocks of a busy GPU vary by a
+tenth or so: with a quarter less it was slowed down, or not awake.
+Source: NVBench's `--throttle-threshold`."""
+
+_SILENT = {"idle"}  # clocks are read between blocks, where a GPU has nothing to do
+
+_SAME_CLOCK = 0.97  # clocks that stay above this share are not remarked on
+_SAME_C = 10  # nor temperatures that differ by fewer degrees
+
+
+# ------------------------------------------------------------------ clocks
+
+
+def read_clocks(device: torch.device) -> Clocks:
+    """Return the clocks of a GPU now, without waiting for it; empty without NVML. Takes some 5 ms."""
+    nvml, _ = _nvml()
+    handle = _handle(nvml, device)
+    if handle is None:
+        return Clocks()
+    milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
+    bits = _ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if bits is None:
+        bits = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
+    return Clocks(
+        sm_mhz=_ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
+        memory_mhz=_ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
+        temperature_c=_ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        power_w=None if milliwatts is None else milliwatts / 1e3,
+        reasons=tuple(reason.name for reason in REASONS if bits & reason.bit),
+    )
+
+
+def highest_clocks(device: torch.device) -> Mapping[str, int]:
+    """Return the highest clocks of a GPU in MHz, "sm" and "memory", as far as NVML knows them."""
+    nvml, _ = _nvml()
+    handle = _handle(nvml, device)
+    if handle is None:
+        return {}
+    kinds = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
+    asked = {name: _ask(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind) for name, kind in kinds.items()}
+    return {name: mhz for name, mhz in asked.items() if mhz is not None}
+
+
+def nvml_missing() -> str:
+    """Return why clocks are unknown, and what to do; empty where NVML works."""
+    return _nvml()[1]
+
+
+@functools.cache
+def _nvml() -> tuple[Any, str]:
+    """Return NVML, or None and why it is missing."""
+    try:
+        import pynvml
+    except ImportError:
+        return None, "pynvml is not installed: pip install nvidia-ml-py"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return None, f"NVML does not start: {error}"
+    return pynvml, ""
+
+
+def _handle(nvml: Any, device: torch.device) -> Any:
+    """Return NVML's handle of a torch device; None where there is none."""
+    if nvml is None or device.type != "cuda":
+        return None
+    index: int | None = device.index
+    return _handle_of(nvml, torch.cuda.current_device() if index is None else index)
+
+
+@functools.cache
+def _handle_of(nvml: Any, index: int) -> Any:
+    uuid = str(torch.cuda.get_device_properties(index).uuid)
+    handle = _ask(nvml, "nvmlDeviceGetHandleByUUID", f"GPU-{uuid}")
+    if handle is None:  # a part of a GPU has the clocks of the whole one
+        part = _ask(nvml, "nvmlDeviceGetHandleByUUID", f"MIG-{uuid}")
+        handle = part and _ask(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
+    return handle
+
+
+def _ask(nvml: Any, function: str, *args: Any) -> Any:
+    """Call a function of NVML; return None where it fails, or is missing in an old version."""
+    try:
+        return getattr(nvml, function)(*args)
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+# ------------------------------------------------------------------ throttling
+
+
+def throttled_blocks(blocks: Sequence[Block], *, drops: Collection[str] = DROPPING) -> dict[int, str]:
+    """Return the positions of blocks to drop, and why.
+
+    A block is dropped for a reason at either end of it: what happened between is not known.
+
+    Args:
+        blocks: The blocks of a contender.
+        drops: Names of the reasons that drop a block.
+    """
+    least_mhz = _LEAST_CLOCK * max(_sm_mhz(blocks), default=0)
+    found = {at: _drop_reason(block, drops, least_mhz) for at, block in enumerate(blocks)}
+    return {at: reason for at, reason in found.items() if reason}
+
+
+def steady_samples(
+    *contenders: Sequence[Block], drops: Collection[str] = DROPPING
+) -> tuple[list[list[float]], ...]:
+    """Return the samples of each contender, by blocks that none of them drops: block i of each is paired."""
+    lost = {at for blocks in contenders for at in throttled_blocks(blocks, drops=drops)}
+    lost |= {at for blocks in contenders for at, block in enumerate(blocks) if not block.calls}
+    positions = [at for at in range(min(map(len, contenders))) if at not in lost]
+    return tuple([list(blocks[at].times_us) for at in positions] for blocks in contenders)
+
+
+def throttling_notes(blocks: Sequence[Block], *, drops: Collection[str] = DROPPING) -> tuple[str, ...]:
+    """Return remarks on what limited the GPU, and on clocks and temperatures that changed."""
+    limits = Counter(
+        reason for block in blocks for reason in {*block.before.reasons, *block.after.reasons} - _SILENT
+    )
+    notes = [
+        f"{reason} in {count} of {len(blocks)} blocks"
+        for reason, count in limits.most_common()
+        if reason not in drops
+    ]
+    clocks = _sm_mhz(blocks)
+    if clocks and min(clocks) < _SAME_CLOCK * max(clocks):
+        notes.append(f"SM clock {min(clocks)} to {max(clocks)} MHz")
+    degrees = [each.temperature_c for each in _all_clocks(blocks) if each.temperature_c is not None]
+    if degrees and max(degrees) - min(degrees) >= _SAME_C:
+        notes.append(f"temperature {min(degrees)} to {max(degrees)} C")
+    return tuple(notes)
+
+
+def _drop_reason(block: Block, drops: Collection[str], least_mhz: float) -> str:
+    for when, clocks in (("before", block.before), ("after", block.after)):
+        for reason in clocks.reasons:
+            if reason in drops:
+                return f"{reason} {when} it"
+        if clocks.sm_mhz is not None and clocks.sm_mhz < least_mhz:
+            highest = least_mhz / _LEAST_CLOCK
+            return f"SM clock {clocks.sm_mhz} MHz {when} it, {highest:.0f} MHz at its highest"
+    return ""
+
+
+def _all_clocks(blocks: Sequence[Block]) -> Iterator[Clocks]:
+    for block in blocks:
+        yield block.before
+        yield block.after
+
+
+def _sm_mhz(blocks: Sequence[Block]) -> list[int]:
+    return [clocks.sm_mhz for clocks in _all_clocks(blocks) if clocks.sm_mhz is not None]
+
+
+# ------------------------------------------------------------------ the machine
+
+PACKAGES = ("triton", "numpy", "cuda-bindings", "nvidia-ml-py")
+"""Packages whose versions are reported where they are installed: baselines and timers depend on them."""
+
+
+def describe_machine(device: torch.device) -> Machine:
+    """Return the machine, its GPU and the versions of what takes part."""
+    versions = {
+        "dotcu": __version__,
+        "torch": str(torch.__version__),
+        "cuda of torch": torch.version.cuda or "",
+        "driver": cuda_driver(),
+        "nvrtc": _nvrtc(),
+        "python": platform.python_version(),
+    }
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if device.type != "cuda":
+        return Machine(host=platform.node(), versions=versions, clocks={})
+    gpu = torch.cuda.get_device_properties(device)
+    return Machine(
+        gpu=gpu.name,
+        uuid=str(gpu.uuid),
+        capability=f"{gpu.major}.{gpu.minor}",
+        l2_bytes=gpu.L2_cache_size,
+        memory_bytes=gpu.total_memory,
+        host=platform.node(),
+        versions=versions,
+        clocks=highest_clocks(device),
+    )
+
+
+def cuda_driver() -> str:
+    """Return the driver's version by NVML; without that, the CUDA version that it supports."""
+    nvml, _ = _nvml()
+    version = "" if nvml is None else _ask(nvml, "nvmlSystemGetDriverVersion")
+    cuda = driver.version()
+    return str(version or (".".join(map(str, cuda)) if cuda else ""))
+
+
+def _nvrtc() -> str:
+    try:
+        return ".".join(map(str, toolchain.nvrtc().version))
+    except DotcuError:
+        return ""
+
+
+# ------------------------------------------------------------------ the device of a benchmark
+
+CEILING_CALLS = 15
+"""Calls whose median is a ceiling."""
+
+CEILING_HOLD_US = 100.0
+"""The time that the host has to queue one of these calls."""
+
+
+class BenchDevice:
+    """A GPU in a benchmark. Its ceilings are measured before the first row, and saved for later runs.
+
+    Args:
+        device: The GPU.
+        means: The timer to use; None for the best that works.
+    """
+
+    def __init__(self, device: torch.device, means: Means | None = None) -> None:
+        self.device = device
+        self._means = means
+        self._ceilings: Ceilings | None = None
+        self._missing: dict[str, str] = {}  # why rates are unknown, by dtype; by "" why all are
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine of the run."""
+        return describe_machine(self.device)
+
+    @cached_property
+    def timer(self) -> Timer:
+        """The timer of device time. The first use of CUPTI takes seconds."""
+        with self.current():
+            return choose(self.device, self._means)
+
+    def require(self) -> None:
+        """Raise if nothing can be timed.
+
+        Raises:
+            EnvironmentFault: There is no GPU, or no timer works.
+        """
+        self.timer  # noqa: B018
+
+    def current(self) -> AbstractContextManager[object]:
+        """Make the GPU torch's current one, until the block ends."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+
+    @cached_property
+    def sheet(self) -> Sheet | None:
+        """The GPU's datasheet."""
+        return datasheet.of_device(self.device, sm_mhz=self.machine.clocks.get("sm", 0))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on all rows: timers that could not be used, and what is unknown."""
+        why = [f"{means} was not used: {reason}" for means, reason in self.timer.why.items()]
+        sheet = "" if self.sheet else f"no datasheet of {self.machine.gpu} is known: nothing is refused"
+        return tuple(filter(None, (*why, nvml_missing(), *self._missing.values(), sheet)))
+
+    def prepare(self) -> None:
+        """Measure the bandwidths while the memory is free; if that fails, notes say so."""
+        self._bandwidths()
+
+    def limit(self, work: Work, l2: L2) -> Limit | None:
+        """Return the least time that the GPU needs for some work; None where it is not known."""
+        found = self._bandwidths()
+        if found is not None and work.flops:
+            found = self._with_rates(found, work.dtype)
+        if found is None:
+            return None
+        return limit(work, found, self.sheet, l2=l2, l2_bytes=self.machine.l2_bytes)
+
+    def _with_rates(self, found: Ceilings, dtype: str) -> Ceilings | None:
+        """Return ceilings with the rates of a dtype; None where they cannot be measured."""
+        try:
+            wider = ceilings.with_rates(found, dtype, self.device, self._cold_us)
+        except Exception as error:  # too little memory; or the GPU is unusable, which the next call shows
+            self._missing[dtype] = f"no limit of {dtype} arithmetic: {one_line(error)}"
+            return None  # a limit of the bytes alone would look like the whole
+        self._missing.pop(dtype, None)
+        if wider is not found:
+            self._ceilings = wider
+            ceilings.save(wider)
+        return wider
+
+    def _bandwidths(self) -> Ceilings | None:
+        """Return the ceilings; if measuring them fails, it is not tried again."""
+        if self._ceilings is None and not self._missing:
+            try:
+                uuid, driver = self.machine.uuid, self.machine.versions["driver"]
+                measure = functools.partial(
+                    ceilings.measure_bandwidths, self.device, time_cold=self._cold_us,
+                    time_warm=self._warm_us, uuid=uuid, driver=driver,
+                )  # fmt: skip
+                self._ceilings = ceilings.saved_or_measured(uuid, driver, measure)
+            except Exception as error:  # a run without limits is better than none
+                self._missing[""] = f"no limits: {one_line(error)}"
+        return self._ceilings
+
+    def _cold_us(self, run: Callable[[], Any]) -> float:
+        return self._median_us(run, self.timer.flush)
+
+    def _warm_us(self, run: Callable[[], Any]) -> float:
+        return self._median_us(run, run)
+
+    def _median_us(self, run: Callable[[], Any], prepare: Callable[[], Any]) -> float:
+        timed_call = TimedCall(name="ceiling", run=run, prepare=prepare, hold_us=CEILING_HOLD_US)
+        return statistics.median(call.time_us for call in self.timer.time([timed_call] * CEILING_CALLS))

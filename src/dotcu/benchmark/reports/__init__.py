@@ -1,0 +1,1 @@
+"""Reports of benchmarks: their values, table, plot, file, and comparison with an earlier run."""

@@ -1,0 +1,254 @@
+"""Plots of a report: time and percent of the limit against size, one line a contender.
+
+Contenders differ in colour (Okabe and Ito's, which the colour-blind can tell apart), in marker and in
+dashes. What was measured with L2 cold and warm stands in panels of their own.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dotcu.benchmark.reports import table
+from dotcu.benchmark.results import Row
+from dotcu.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from dotcu.benchmark.reports.report import BenchReport
+
+SUFFIXES = (".svg", ".png")
+
+_INCHES = (11.0, 3.3)  # of a pair of panels
+_EDGE_INCHES = 0.7  # what the legend above and the line below need
+_LEGEND_COLUMNS = 7
+_LEAST_RANGE = 4.0  # an axis of times goes from one to so many times it, at least: noise is to look small
+
+_INK, _FAINT = "#333333", "#bbbbbb"
+_LIMIT: Mapping[str, Any] = {"color": _FAINT, "linewidth": 3, "zorder": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The style of a contender."""
+
+    color: str
+    marker: str
+    dashes: Any
+
+
+_LOOKS = tuple(
+    Look(color=color, marker=marker, dashes=dashes)
+    # Okabe and Ito, Color Universal Design, 2008; yellow last, since it is pale
+    for color, marker, dashes in (
+        ("#0072B2", "o", "-"),
+        ("#D55E00", "s", (0, (5, 1.5))),
+        ("#009E73", "^", (0, (1, 1))),
+        ("#CC79A7", "D", (0, (4, 1, 1, 1))),
+        ("#56B4E9", "v", (0, (7, 2))),
+        ("#E69F00", "P", (0, (3, 1, 1, 1, 1, 1))),
+        ("#000000", "X", (0, (2, 2))),
+        ("#F0E442", "*", (0, (1, 3))),
+    )
+)
+
+
+def require(path: Path) -> None:
+    """Say before anything is measured what would keep a plot from being drawn.
+
+    Raises:
+        UsageError: A suffix other than those of `SUFFIXES`, or no such folder.
+        EnvironmentFault: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
+        raise UsageError(
+            f"a plot cannot be written to {path}: it has {suffix}.\n"
+            f"A plot is {' or '.join(SUFFIXES)}.\nType: --plot {path.with_suffix('.svg')}"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"a plot cannot be written to {path}: there is no folder {path.parent}.\n"
+            f"Make it: mkdir -p {path.parent}"
+        )
+    _matplotlib()
+
+
+def plot(report: BenchReport, path: Path) -> None:
+    """Draw a report's rows to a file.
+
+    Raises:
+        UsageError: As `require`, or no row has both a time and a size.
+        EnvironmentFault: As `require`.
+    """
+    require(path)
+    _save(report, path, str(path), format=path.suffix.lower().removeprefix("."))
+
+
+def svg(report: BenchReport) -> str:
+    """Draw a report's rows as the text of an SVG.
+
+    Raises:
+        UsageError: No row has both a time and a size.
+        EnvironmentFault: matplotlib is not installed.
+    """
+    drawn = io.BytesIO()
+    _save(report, drawn, "SVG", format="svg")
+    return drawn.getvalue().decode()
+
+
+def _save(report: BenchReport, to: Path | io.BytesIO, shown: str, *, format: str) -> None:
+    """Draw to a file, which messages call `shown`."""
+    drawn = [row for row in report.rows if row.time and row.elements]
+    if not drawn:
+        raise UsageError(
+            f"there is nothing to draw in {shown}: no row has both a time and a size.\n"
+            "A plot needs tensors with elements, and at least one row that was measured."
+        )
+    matplotlib = _matplotlib()
+    contenders = dict.fromkeys(row.key.contender for row in drawn)
+    looks = {name: _LOOKS[place % len(_LOOKS)] for place, name in enumerate(contenders)}
+    style = {"svg.fonttype": "none", "svg.hashsalt": "dotcu", "font.size": 9, "axes.edgecolor": _FAINT}
+    with matplotlib.rc_context(style):
+        figure = _figure(matplotlib, drawn, looks, caption=table.machine_line(report.machine))
+        dated = {"Date": None} if format == "svg" else {}  # equal reports give equal files
+        figure.savefig(to, format=format, dpi=150, metadata=dated)
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib.figure
+        import matplotlib.ticker
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(
+            "a plot needs matplotlib, which is not installed.\n"
+            "It comes with dotcu's tools:\n"
+            "    pip install 'dotcu[tools]'"
+        ) from error
+    return matplotlib
+
+
+# ------------------------------------------------------------------ panels
+
+
+def _figure(matplotlib: Any, rows: Sequence[Row], looks: Mapping[str, Look], *, caption: str) -> Any:
+    pairs: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in rows:
+        pairs.setdefault((row.key.op, row.dtype, _scalars(row.key.case), row.key.l2), []).append(row)
+    width, height = _INCHES
+    size = (width, height * len(pairs) + _EDGE_INCHES)
+    figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+    every = figure.subplots(len(pairs), 2, squeeze=False)
+    for (left, right), ((op, dtype, scalars, l2), some) in zip(every, pairs.items(), strict=True):
+        title = ", ".join(filter(None, (op, dtype, scalars, f"L2 {l2}")))
+        left.set_title(title, loc="left", fontweight="bold")
+        _draw_times(matplotlib, left, some, looks)
+        _draw_percents(right, some, looks)
+        for axes in (left, right):
+            _frame(matplotlib, axes)
+    handles = {h.get_label(): h for axes in every.flat for h in axes.get_legend_handles_labels()[0]}
+    columns = min(len(handles), _LEGEND_COLUMNS)
+    figure.legend(handles=list(handles.values()), loc="outside upper left", ncols=columns, frameon=False)
+    figure.supxlabel(caption, x=0.01, ha="left", color=_INK, fontsize=8)
+    return figure
+
+
+def _scalars(case: str) -> str:
+    """Return the scalars in the name of a case: `causal=True`."""
+    found = re.search(r"-([A-Za-z_]\w*=.*)", case)
+    return found[1] if found else ""
+
+
+def _draw_times(matplotlib: Any, axes: Any, rows: Sequence[Row], looks: Mapping[str, Look]) -> None:
+    limits = {row.elements: row.limit.time_us for row in rows if row.limit}
+    if len(limits) == 1:
+        axes.axhline(*limits.values(), **_LIMIT, label="limit")
+    elif limits:
+        axes.plot(*zip(*sorted(limits.items()), strict=True), **_LIMIT, label="limit")
+    _draw(axes, rows, looks, lambda row, us: us)
+    every = [row.time.median_us for row in rows if row.time]
+    low, high = min(every), max(every)
+    room = max(1.6, (_LEAST_RANGE * low / high) ** 0.5)  # a limit far below what a launch takes is left out
+    axes.set_yscale("log")
+    axes.set_ylim(low / room, high * room)
+    subs = (1.0,) if high / low > 100 else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=subs))
+    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda us, _: f"{us:g}"))
+    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axes.set_ylabel("time of a call, µs")
+
+
+def _draw_percents(axes: Any, rows: Sequence[Row], looks: Mapping[str, Look]) -> None:
+    axes.axhline(100, **_LIMIT)
+    limited = [row for row in rows if row.limit]
+    _draw(axes, limited, looks, lambda row, us: 100 * row.limit.time_us / us if row.limit else 0)
+    axes.set_ylim(bottom=0, top=max(105, axes.get_ylim()[1]))
+    axes.set_ylabel("percent of the limit")
+
+
+def _draw(
+    axes: Any, rows: Sequence[Row], looks: Mapping[str, Look], of: Callable[[Row, float], float]
+) -> None:
+    """A line for each contender, the operator's own above the others."""
+    lines: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.elements):
+        lines.setdefault(row.key.contender, []).append(row)
+    alone = len({row.elements for row in rows}) == 1
+    for place, name in enumerate(name for name in looks if name in lines):
+        aside = (
+            2 ** (0.2 * (place - (len(lines) - 1) / 2)) if alone else 1.0
+        )  # points of one size, side by side
+        _draw_line(axes, name, lines[name], looks[name], of, aside=aside, zorder=3 + len(looks) - place)
+
+
+def _draw_line(
+    axes: Any,
+    name: str,
+    rows: Sequence[Row],
+    look: Look,
+    of: Callable[[Row, float], float],
+    *,
+    aside: float,
+    zorder: int,
+) -> None:
+    """Medians, each with its interval."""
+    known = [(row, row.time) for row in rows if row.time]
+    y = [of(row, time.median_us) for row, time in known]
+    ends = [sorted((of(row, time.low_us), of(row, time.high_us))) for row, time in known]
+    below = [max(0.0, middle - low) for middle, (low, _) in zip(y, ends, strict=True)]
+    above = [max(0.0, high - middle) for middle, (_, high) in zip(y, ends, strict=True)]
+    axes.errorbar(
+        [row.elements * aside for row, _ in known],
+        y,
+        yerr=(below, above),
+        label=name,
+        color=look.color,
+        marker=look.marker,
+        linestyle=look.dashes,
+        markersize=5.5,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        linewidth=1.6,
+        capsize=2.5,
+        elinewidth=1,
+        zorder=zorder,
+    )
+
+
+def _frame(matplotlib: Any, axes: Any) -> None:
+    """Sizes as powers of two, and a frame that leaves the lines alone."""
+    axes.set_xscale("log", base=2)
+    low, high = axes.get_xlim()
+    if high < _LEAST_RANGE * low:
+        axes.set_xlim(low / 2, high * 2)
+    axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(base=2, numticks=12))
+    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    axes.set_xlabel("elements of the largest tensor")
+    axes.grid(visible=True, color="#eeeeee", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_INK)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

@@ -1,0 +1,179 @@
+"""The report of a benchmark: a value that prints itself, and has a plain form for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+
+from dotcu import report_base
+from dotcu.benchmark.reports import plotting
+from dotcu.benchmark.reports.comparison import RowComparison, compare_runs
+from dotcu.benchmark.reports.table import table
+from dotcu.benchmark.results import OWN, Machine, Means, Protocol, Row
+from dotcu.benchmark.statistics import Summary
+from dotcu.serialize import plain
+
+if TYPE_CHECKING:
+    from dotcu.benchmark.estimate import Estimate
+
+VERSION = 2
+"""The version of the JSON form; docs/reference/reports.md has its keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchReport(report_base.Report):
+    """The report of `dotcu.bench`. `str()` of it is a table.
+
+    Attributes:
+        by: The timer, unless a row has another.
+        rows: The rows in the order of the plan.
+        changes: The comparison with a saved run; None if none was named.
+        notes: Remarks on all rows: why a better timer was not used, say.
+        sources: The digest of each operator's source, by its name.
+        estimate: Bounds in place of rows if there is no GPU.
+        interrupted: True if the user interrupted the run.
+    """
+
+    machine: Machine
+    protocol: Protocol
+    by: Means
+    rows: tuple[Row, ...]
+    changes: tuple[RowComparison, ...] | None = None
+    notes: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    estimate: Estimate | None = None
+    interrupted: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """True if there are figures, none is wrong or refused, and no operator got slower or was lost.
+
+        With a baseline, at least one row of the operators' own was compared with it, too.
+        """
+        measured = any(row.status == "measured" for row in self.rows) or self.estimate is not None
+        failed = self.faults or self.slower or self.lost or self.nothing_compared
+        return measured and not (failed or self.interrupted)
+
+    @property
+    def faults(self) -> tuple[Row, ...]:
+        """Rows that are wrong or refused, and operators' own that failed or were throttled."""
+        of_all, of_own = ("wrong", "refused"), ("failed", "throttled")
+        return tuple(
+            row
+            for row in self.rows
+            if row.status in of_all or (row.key.contender == OWN and row.status in of_own)
+        )
+
+    @property
+    def slower(self) -> tuple[RowComparison, ...]:
+        """Rows of the operators' own that got slower; those of other contenders do not count."""
+        return tuple(
+            one
+            for one in self.changes or ()
+            if one.row.key.contender == OWN and one.change is not None and one.change.verdict == "slower"
+        )
+
+    @property
+    def lost(self) -> tuple[RowComparison, ...]:
+        """Rows of the operators' own that the saved run has, that were asked for, and cannot be compared."""
+        return tuple(one for one in self.changes or () if one.lost)
+
+    @property
+    def nothing_compared(self) -> bool:
+        """True if a saved run was named, and no operator could be compared with it."""
+        own = (one for one in self.changes or () if one.row.key.contender == OWN)
+        return self.changes is not None and all(one.change is None for one in own)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything, raw samples too, as JSON lines, for `--compare` and for programs.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        from dotcu.benchmark.reports import saved_runs
+
+        saved_runs.write_run(Path(path), self, sources=self.sources)
+
+    def compared_with(self, path: str | Path, *, whole: bool = False) -> BenchReport:
+        """Return this report with a comparison of each row with a saved run.
+
+        Args:
+            path: The file of the saved run.
+            whole: True if this run is of all operators: one that only the file has is lost.
+
+        Raises:
+            UsageError: The file cannot be read, or was not saved by a report.
+        """
+        changes = compare_runs(Path(path), self, sources=self.sources, whole=whole)
+        return replace(self, changes=tuple(changes))
+
+    def plot(self, path: str | Path) -> None:
+        """Draw time and percent of the limit against size, as SVG or PNG by the path's suffix.
+
+        Raises:
+            UsageError: Another suffix, or no row that could be drawn.
+            EnvironmentFault: matplotlib is not installed.
+        """
+        plotting.plot(self, Path(path))
+
+    def svg(self) -> str:
+        """Return the plot as SVG.
+
+        Raises:
+            UsageError: No row could be drawn.
+            EnvironmentFault: matplotlib is not installed.
+        """
+        return plotting.svg(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values, without raw samples; its `version` changes when their meaning does.
+
+        A number that is not finite is None, so every reader of JSON takes it.
+        """
+        report = {
+            "version": VERSION,
+            "passed": self.passed,
+            "interrupted": self.interrupted,
+            "machine": vars(self.machine),
+            "protocol": asdict(self.protocol),
+            "by": self.by,
+            "notes": self.notes,
+            "rows": [_row(row) for row in self.rows],
+            "changes": None if self.changes is None else [_change(one) for one in self.changes],
+            "sources": self.sources,
+            "estimate": None if self.estimate is None else _estimate(self.estimate),
+        }
+        found: dict[str, Any] = plain(report)
+        return found
+
+    def __rich__(self) -> RenderableType:
+        return table(self)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    by = {"by": row.measured.by, "stopped": row.measured.stopped} if row.measured else {}
+    figures = {"time": _summary(row.time), "host": _summary(row.host)}
+    values = {name: value for name, value in vars(row).items() if name not in ("key", "measured", *figures)}
+    parts = {name: asdict(value) for name, value in values.items() if hasattr(value, "__dataclass_fields__")}
+    return asdict(row.key) | values | parts | figures | by
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    calls = [
+        vars(call) | {"work": asdict(call.work), "kernels": [asdict(kernel) for kernel in call.kernels]}
+        for call in estimate.calls
+    ]
+    return {"gpu": estimate.gpu, "source": estimate.source, "calls": calls}
+
+
+def _summary(summary: Summary | None) -> dict[str, float] | None:
+    return None if summary is None else asdict(summary) | {"noise": summary.noise}
+
+
+def _change(one: RowComparison) -> dict[str, Any]:
+    told = {"verdict": None, "ratio": None, "confidence": None} if one.change is None else asdict(one.change)
+    return asdict(one.row.key) | told | {"note": "; ".join(one.notes), "lost": one.lost}

@@ -1,0 +1,446 @@
+"""A report as a table.
+
+dotcu::add  every tensor counted once
+  limit, cold: memory, 2 reads to 1 write, 4.39 TB/s
+                       µs  ± %  IQR %    n  host µs       rate  % limit  × dotcu
+  float32-4096x4096  201 MB, limit 45.86 µs cold
+    cold  dotcu     46.02  0.1    0.3  400      3.9  4.37 TB/s     99.7
+          eager     46.21  0.1    0.3  400      4.8  4.36 TB/s     99.2     1.00
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from dotcu.benchmark.reports.comparison import RowComparison, Verdict
+from dotcu.benchmark.reports.grid import Column, Grid, Line
+from dotcu.benchmark.results import OWN, Clocks, Machine, Row
+from dotcu.benchmark.statistics import Ratio, Summary
+from dotcu.benchmark.work import Work
+
+if TYPE_CHECKING:
+    from dotcu.benchmark.estimate import Estimate, EstimatedCall
+    from dotcu.benchmark.reports.report import BenchReport
+
+_T = TypeVar("_T")
+
+
+def table(report: BenchReport) -> RenderableType:
+    """Return the whole report."""
+    parts: list[RenderableType] = [*_head(report)]
+    if report.rows:
+        parts.append(_rows_grid(report))
+    if report.estimate is not None:
+        parts.append(_estimate_grid(report.estimate))
+    if report.changes is not None:
+        parts.append(_changes_grid(report.changes))
+    return Group(*parts, Text(), _conclusion(report))
+
+
+def _conclusion(report: BenchReport) -> Text:
+    if report.estimate is not None:
+        return Text("nothing was measured", style="bold yellow")
+    counts = Counter(row.status for row in report.rows)
+    total = f"{len(report.rows)} row{'' if len(report.rows) == 1 else 's'}"
+    facts = [f"{counts.pop('measured', 0)} of {total} measured"]
+    facts += [f"{number} {status}" for status, number in counts.items()]
+    facts += [f"{len(report.slower)} slower"] if report.slower else []
+    facts += [f"{len(report.lost)} lost"] if report.lost else []
+    facts += ["nothing compared"] if report.nothing_compared else []
+    if report.interrupted:
+        return Text(f"interrupted: {', '.join(facts)}", style="bold red")
+    if report.passed:
+        return Text(f"passed: {', '.join(facts)}", style="bold green")
+    return Text(f"FAILED: {', '.join(facts)}", style="bold red")
+
+
+def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
+    groups: dict[str, list[_T]] = {}
+    for name, value in pairs:
+        groups.setdefault(name, []).append(value)
+    return groups
+
+
+def _heads(columns: Sequence[Column]) -> Line:
+    return Line(cells=tuple(Text(column.head, style="bold") for column in columns))
+
+
+# ------------------------------------------------------------------ the head
+
+_MEANS = {
+    "cupti": "by CUPTI",
+    "graph": "by replay of a CUDA graph",
+    "events": "between CUDA events, launch included",
+}
+
+_CLOCKS: tuple[tuple[str, str, Callable[[Clocks], float | None]], ...] = (
+    ("SM ", "MHz", lambda clocks: clocks.sm_mhz),
+    ("memory ", "MHz", lambda clocks: clocks.memory_mhz),
+    ("", "°C", lambda clocks: clocks.temperature_c),
+    ("", "W", lambda clocks: clocks.power_w),
+)
+
+
+def _head(report: BenchReport) -> Iterator[Text]:
+    """Yield the machine, the protocol, the state of the GPU, and notes."""
+    yield Text(machine_line(report.machine))
+    if report.rows:
+        p = report.protocol
+        yield Text(
+            f"device time {_MEANS[report.by]}: median ± half its {p.confidence:.0%} interval; "
+            f"{p.blocks} to {p.most_blocks} blocks of {p.calls} to {p.most_calls} interleaved calls, "
+            f"{p.sets} sets of inputs"
+        )
+    if state := _state(report):
+        yield Text(state)
+    for note in report.notes:
+        yield Text(note, style="yellow")
+
+
+def machine_line(machine: Machine) -> str:
+    """Return the GPU and the most important versions in one line; the JSON has all."""
+    names = ("driver", "torch", "nvrtc", "dotcu")
+    versions = [f"{name} {machine.versions[name]}" for name in names if machine.versions.get(name)]
+    return ", ".join([machine.gpu or "no GPU", *versions])
+
+
+def _state(report: BenchReport) -> str:
+    """Return the ranges of clocks, temperature and power that were seen between blocks."""
+    blocks = [block for row in report.rows if row.measured for block in row.measured.blocks]
+    seen = [clocks for block in blocks for clocks in (block.before, block.after)]
+    ranges = []
+    for name, unit, of in _CLOCKS:
+        values = [value for clocks in seen if (value := of(clocks)) is not None]
+        if values:
+            low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+            ranges.append(f"{name}{low if low == high else f'{low} to {high}'} {unit}")
+    names = {"sm": "SM"}
+    highest = [f"{names.get(name, name)} {mhz} MHz" for name, mhz in report.machine.clocks.items()]
+    if not ranges:
+        return ""
+    return ", ".join(ranges) + (f"; highest {', '.join(highest)}" if highest else "")
+
+
+# ------------------------------------------------------------------ rows
+
+_ROW_COLUMNS = (
+    Column(right=False),  # state of L2
+    Column(right=False),  # contender
+    Column(head="µs"),
+    Column(head="± %"),
+    Column(head="IQR %", spare=2),
+    Column(head="n", spare=3),
+    Column(head="host µs", spare=1),
+    Column(head="rate"),
+    Column(head="% limit"),
+    Column(head="× dotcu"),
+    Column(right=False),  # numbers of notes
+)
+
+
+def _rows_grid(report: BenchReport) -> Grid:
+    """Return all rows in one grid, so that the figures of all operators are aligned."""
+    lines: list[Line] = []
+    for op, rows in _grouped((row.key.op, row) for row in report.rows).items():
+        lines += [Line(), *_operator_lines(report, op, rows)]
+    return Grid(columns=_ROW_COLUMNS, lines=lines)
+
+
+def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterator[Line]:
+    source = _work_source(row.work for row in rows if row.work)
+    yield Line(words=Text.assemble((op, "bold"), (f"  {source}" if source else "", "dim")))
+    for limit in _limits(rows):
+        yield Line(indent=2, words=Text(limit, style="dim"))
+    if any(row.time for row in rows):
+        yield _heads(_ROW_COLUMNS)
+    shown = merged([note for row in rows for note in _notes(row, report.by)])
+    numbers = {note: number for number, note in enumerate(dict.fromkeys(shown.values()), 1)}
+    for case, some in _grouped((row.key.case, row) for row in rows).items():
+        yield Line(indent=2, words=Text.assemble(case, (_facts(some), "dim")))
+        for state in _grouped((row.key.l2, row) for row in some).values():
+            for at, row in enumerate(state):
+                own = sorted({numbers[shown[note]] for note in _notes(row, report.by)})
+                yield _row_line(report, row, "".join(f"[{number}]" for number in own), first=at == 0)
+    for note, number in numbers.items():
+        yield from _note_lines(note, number)
+
+
+def _limits(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what sets the limits in each state of L2; once if that makes no difference."""
+    whats = [(row.key.l2, row.limit.what) for row in rows if row.limit]
+    by_state = {state: tuple(dict.fromkeys(merged(some).values())) for state, some in _grouped(whats).items()}
+    if len(set(by_state.values())) == 1:
+        by_state = {"": next(iter(by_state.values()))}
+    for state, some in by_state.items():
+        for what in some:
+            yield f"limit{f', {state}' if state else ''}: {what}"
+
+
+def _facts(rows: Sequence[Row]) -> str:
+    """Return the work of a case, and its limit."""
+    work = next((row.work for row in rows if row.work), None)
+    facts = [] if work is None or not work.bytes else [si(work.bytes, "B")]
+    if work is not None and work.flops:
+        facts.append(si(work.flops, "FLOP"))
+    least = {row.key.l2: f"{us(row.limit.time_us)} µs" for row in rows if row.limit}
+    if len(set(least.values())) == 1:
+        facts.append(f"limit {next(iter(least.values()))}")
+    elif least:
+        facts.append(f"limit {', '.join(f'{time} {state}' for state, time in least.items())}")
+    return f"  {', '.join(facts)}" if facts else ""
+
+
+def _row_line(report: BenchReport, row: Row, notes: str, *, first: bool) -> Line:
+    own = "bold" if row.key.contender == OWN else ""
+    cells = (Text(row.key.l2 if first else ""), Text(row.key.contender, style=own))
+    if row.time is None:
+        status = Text("skipped", style="dim")
+        if row.status != "skipped":
+            status = Text(row.status.upper(), style="bold red")
+        reason = row.reason.strip().partition("\n")[0] if _is_long(row.reason) else row.reason.strip()
+        words = Text.assemble(
+            status, f": {reason}" if reason else "", " " if notes else "", Text(notes, style="yellow")
+        )
+        return Line(indent=4, cells=cells, words=words)
+    figures = _figures(report, row, row.time)
+    time = Text(us(row.time.median_us), style=own)
+    return Line(indent=4, cells=(*cells, time, *figures, Text(notes, style="yellow")))
+
+
+def _figures(report: BenchReport, row: Row, time: Summary) -> tuple[Text, ...]:
+    """Return the cells after the median."""
+    ratio = row.ratio
+    style = "" if ratio is None else "green" if ratio.low > 1 else "red" if ratio.high < 1 else "dim"
+    return (
+        Text(f"{100 * time.noise:.1f}", style="yellow" if time.noise > report.protocol.noise else ""),
+        Text(f"{100 * (time.p75_us - time.p25_us) / time.median_us:.1f}"),
+        Text(str(time.n)),
+        Text(f"{row.host.median_us:.1f}" if row.host else ""),
+        Text(reached_rate(row)),
+        Text("" if row.percent is None else f"{row.percent:.1f}"),
+        Text("" if ratio is None else ratio_text(ratio), style=style),
+    )
+
+
+# ------------------------------------------------------------------ notes on rows
+
+WIDE = 0.25
+"""A note has p5 and p95 if they differ by more than this share of the median."""
+
+INLINE_LINES = 4
+"""A reason with more lines is a note; its first line is in the row."""
+
+NOTE_LINES = 20
+"""Lines of a note that are shown."""
+
+
+def _notes(row: Row, by: str) -> Iterator[str]:
+    """Yield a row's marks and what its figures do not show, and a reason that is too long for the row."""
+    if row.time is None and _is_long(row.reason):
+        yield row.reason.strip()
+    yield from row.marks
+    if row.dropped:
+        yield f"{row.dropped} samples dropped: taken while the GPU was throttled"
+    if row.measured and row.measured.by != by:
+        yield f"timed {_MEANS[row.measured.by]}"
+    if row.time and row.time.p95_us - row.time.p5_us > WIDE * row.time.median_us:
+        yield f"wide: p5 {us(row.time.p5_us)} µs, p95 {us(row.time.p95_us)} µs"
+
+
+def _is_long(reason: str) -> bool:
+    return len(reason.strip().splitlines()) > INLINE_LINES
+
+
+def _note_lines(note: str, number: int) -> Iterator[Line]:
+    head, *rest = note.splitlines()
+    if len(rest) >= NOTE_LINES:
+        rest = [*rest[: NOTE_LINES - 1], f"... and {len(rest) - NOTE_LINES + 1} lines more"]
+    yield Line(indent=2, words=Text.assemble((f"[{number}] ", "yellow"), head))
+    for line in rest:
+        yield Line(indent=6, words=Text(line, style="dim"))
+
+
+# ------------------------------------------------------------------ changes against the baseline
+
+_CHANGE_COLUMNS = (
+    Column(right=False),  # verdict
+    Column(right=False),  # case
+    Column(right=False),  # state of L2
+    Column(right=False),  # contender
+    Column(head="× baseline"),
+    Column(head="interval", right=False),
+    Column(head="at", right=False, spare=1),
+)
+
+_STYLES = {"slower": "bold red", "lost": "bold red", "faster": "green", "unclear": "yellow"}
+
+
+def _changes_grid(changes: Sequence[RowComparison]) -> Grid:
+    """Return what changed, is unclear or was lost, by operator; the others are counted."""
+    counts = Counter(map(_verdict, changes))
+    order = (*get_args(Verdict), "lost", "not compared")
+    counted = ", ".join(f"{counts[word]} {word}" for word in order if counts[word])
+    lines = [Line(), Line(words=Text(f"against the baseline: {counted}", style="bold"))]
+    shown = [one for one in changes if one.lost or (one.change and one.change.verdict != "same")]
+    if shown:
+        lines.append(_heads(_CHANGE_COLUMNS))
+    for op, some in _grouped((one.row.key.op, one) for one in shown).items():
+        lines.append(Line(indent=2, words=Text(op)))
+        lines += map(_change_line, some)
+    lines += [Line(indent=2, words=Text(note, style="yellow")) for note in _change_notes(changes)]
+    return Grid(columns=_CHANGE_COLUMNS, lines=lines)
+
+
+def _verdict(one: RowComparison) -> str:
+    if one.change is not None:
+        return one.change.verdict
+    return "lost" if one.lost else "not compared"
+
+
+def _change_line(one: RowComparison) -> Line:
+    verdict, key = _verdict(one), one.row.key
+    cells = [Text(verdict, style=_STYLES[verdict]), Text(key.case), Text(key.l2), Text(key.contender)]
+    if one.change is not None:
+        ratio = one.change.ratio
+        interval = f"{ratio.low:.3f} to {ratio.high:.3f}"
+        cells += map(Text, (f"{ratio.value:.3f}", interval, f"{one.change.confidence:.0%}"))
+    return Line(indent=4, cells=tuple(cells))
+
+
+def _change_notes(changes: Sequence[RowComparison]) -> Iterator[str]:
+    """Yield each note once: of all rows without their names, of some with the first one's."""
+    rows: dict[str, list[Row]] = {}
+    shown = merged(note for one in changes for note in one.notes)
+    for one in changes:
+        for note in dict.fromkeys(one.notes):
+            rows.setdefault(shown[note], []).append(one.row)
+    for note, some in rows.items():
+        key = some[0].key
+        more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+        name = f"{key.op} {key.case} {key.contender} {key.l2}{more}"
+        yield note if len(some) == len(changes) else f"{name}: {note}"
+
+
+# ------------------------------------------------------------------ an estimate
+
+_ESTIMATE_COLUMNS = (
+    Column(right=False),  # case
+    Column(head="moves"),
+    Column(head="asked for", spare=1),
+    Column(head="sectors", spare=2),
+    Column(head="operations", spare=3),
+    Column(head="bound µs"),
+    Column(head="by", right=False),
+)
+
+
+def _estimate_grid(estimate: Estimate) -> Grid:
+    """Return all calls, by operator; the first line says that nothing was measured."""
+    title = (
+        f"bounds for {estimate.gpu}, no measurements: the least time by its datasheet for what a call has to "
+        "move and what its kernels computed in the simulator"
+    )
+    lines = [Line(words=Text(title, style="bold yellow")), Line(words=Text(estimate.source, style="dim"))]
+    for op, calls in _grouped((call.op, call) for call in estimate.calls).items():
+        source = _work_source(call.work for call in calls)
+        lines += [Line(), Line(words=Text.assemble((op, "bold"), (f"  {source}", "dim")))]
+        lines.append(_heads(_ESTIMATE_COLUMNS))
+        lines += [Line(indent=2, cells=tuple(map(Text, _estimate_cells(call)))) for call in calls]
+        kernels = [kernel for call in calls for kernel in call.kernels]
+        for kernel in {kernel.kernel: kernel for kernel in reversed(kernels)}.values():
+            cached = ", from the cache now" if kernel.cached else ""
+            text = f"{kernel.kernel} compiles in {1e3 * kernel.seconds:.0f} ms{cached}"
+            lines.append(Line(indent=2, words=Text(text, style="dim")))
+        for note in dict.fromkeys(merged([note for call in calls for note in call.notes]).values()):
+            lines.append(Line(indent=2, words=Text(note, style="yellow")))
+    return Grid(columns=_ESTIMATE_COLUMNS, lines=lines)
+
+
+def _estimate_cells(call: EstimatedCall) -> tuple[str, ...]:
+    efficiency = call.sector_efficiency
+    operations = [(si(count, "").replace(" ", ""), name) for name, count in call.operations.items() if count]
+    return (
+        call.case,
+        si(call.work.bytes, "B"),
+        "" if call.asked_bytes is None else si(call.asked_bytes, "B"),
+        "" if efficiency is None else f"{100 * efficiency:.0f} % full",
+        ", ".join(f"{count} {name}" for count, name in operations),
+        "" if call.bound_us is None else us(call.bound_us),
+        call.what,
+    )
+
+
+# ------------------------------------------------------------------ numbers as text
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+_NUMBER = re.compile(r"(?<![\w.^-])\d+(?:\.\d+)?(?![\w^])")
+"""A number that stands alone: not those of `4096x4096`, `2^26` or `float32-s1`."""
+
+
+def si(value: float, unit: str) -> str:
+    """Return a value with three digits and the prefix that it needs: `4.37 TB/s`."""
+    for prefix in _PREFIXES:
+        if value < 999.5 or prefix == _PREFIXES[-1]:
+            break
+        value /= 1000
+    digits = max(0, math.floor(math.log10(value * 1.0005))) if value > 0 else 0
+    decimals = 0 if not prefix and value == int(value) else max(0, 2 - digits)
+    return f"{value:.{decimals}f} {prefix}{unit}"
+
+
+def us(microseconds: float) -> str:
+    """Return a time with two decimals; with more where those would be 0."""
+    if microseconds >= 0.1 or not microseconds:
+        return f"{microseconds:.2f}"
+    return f"{microseconds:.2g}" if microseconds >= 0.001 else "<0.001"
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """Return a ratio of times: `1.12`; `≈1.01` if its interval contains 1, so neither is faster."""
+    decimals = 2 if ratio.value < 10 else 1 if ratio.value < 100 else 0
+    return f"{'≈' if ratio.low <= 1 <= ratio.high else ''}{ratio.value:.{decimals}f}"
+
+
+def reached_rate(row: Row) -> str:
+    """Return the rate of a row in the unit of its limit: `4.37 TB/s`, `785 TFLOP/s`; empty if unknown."""
+    if row.time is None or row.work is None:
+        return ""
+    per_second = 1e6 / row.time.median_us
+    if row.work.flops and ("FLOP" in row.limit.what if row.limit else not row.work.bytes):
+        return si(row.work.flops * per_second, "FLOP/s")
+    return si(row.work.bytes * per_second, "B/s") if row.work.bytes else ""
+
+
+def _work_source(works: Iterable[Work]) -> str:
+    """Return where bytes and FLOPs come from; empty without any work."""
+    declared = {work.declared for work in works}
+    if not declared:
+        return ""
+    return "counted as its `work` says" if declared == {True} else "every tensor counted once"
+
+
+def merged(texts: Iterable[str]) -> Mapping[str, str]:
+    """Return for each text one for all that differ from it in numbers alone.
+
+    "power cap in 12 of 40 blocks" and "power cap in 31 of 40 blocks" are both "power cap in 12 to 31 of 40
+    blocks".
+    """
+    found: dict[str, str] = {}
+    for alike in _grouped((_NUMBER.sub("#", text), text) for text in texts).values():
+        ranges = iter([_range(some) for some in zip(*map(_NUMBER.findall, alike), strict=True)])
+        one = _NUMBER.sub(lambda _: next(ranges), alike[0])  # noqa: B023
+        found |= dict.fromkeys(alike, one)
+    return found
+
+
+def _range(numbers: Sequence[str]) -> str:
+    low, high = min(numbers, key=float), max(numbers, key=float)
+    return low if float(low) == float(high) else f"{low} to {high}"

@@ -1,0 +1,219 @@
+"""The values of a benchmark: its protocol, samples and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dotcu.benchmark.limits.limit import Limit
+from dotcu.benchmark.statistics import Ratio, Summary
+from dotcu.benchmark.work import Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """The parameters of a measurement.
+
+    A *sample* is the time of one call. A *block* is some samples of every contender, interleaved in random
+    order, on one set of inputs; the next block takes the next set, elsewhere in memory. Measuring stops once
+    there are `blocks` of them, `least_s` have gone by and every median is known to within `noise`; or
+    after `most_blocks` or `most_s`, whichever is first; three blocks are taken in any case.
+
+    Attributes:
+        warmup_s: Calls are made for so long before the first sample, at least.
+        warmup_most_s: And at most.
+        stable: Warm-up ends where the medians of two blocks, `warmup_s` apart, differ by less than this.
+        blocks: At least so many, of each contender.
+        most_blocks: At most so many.
+        calls: Samples of each contender in a block, at least; fewer where `most_s` is too short for `blocks`
+            of so many.
+        most_calls: And at most: as many as a block of `block_s` takes.
+        block_s: A block is to last for so long: a GPU that rests too often draws less power, and is faster,
+            than it is in earnest.
+        noise: Half the interval of a median over the median: measuring goes on while it is more.
+        confidence: Of the intervals.
+        least_s: Measuring goes on for so long, for each case and state of L2.
+        most_s: And no longer than this, once there are three blocks.
+        sets: Sets of inputs, in memory of their own, as far as memory reaches.
+        seed: What inputs and orders start from.
+    """
+
+    warmup_s: float = 0.1
+    warmup_most_s: float = 2.0
+    stable: float = 0.01
+    blocks: int = 10
+    most_blocks: int = 40
+    calls: int = 10
+    most_calls: int = 100
+    block_s: float = 0.02
+    noise: float = 0.005
+    confidence: float = 0.99
+    least_s: float = 0.1
+    most_s: float = 10.0
+    sets: int = 4
+    seed: int = 0
+
+
+# ------------------------------------------------------------------ samples
+
+
+L2 = Literal["cold", "warm"]
+"""The state of the second-level cache that a call starts with: without its data, or with it."""
+
+Means = Literal["cupti", "graph", "events"]
+"""A timer of device time: CUPTI's records of kernels, replay of a graph, or two events."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallTime:
+    """One timed call.
+
+    Attributes:
+        time_us: Device time, from the start of its first kernel or copy to the end of its last, on whatever
+            stream.
+        kernels: Kernels, copies and fills that the device ran for it; None where the means cannot tell.
+        late: Of these, those that still ran when the caller's stream was done with the call.
+        early: Of these, those that began before the caller's stream came to the call.
+        elsewhere: Of these, those on another GPU than the caller's.
+        stray: Those that came after it, outside of any call, and are nobody's preparation.
+    """
+
+    time_us: float
+    kernels: int | None = None
+    late: int = 0
+    stray: int = 0
+    early: int = 0
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks:
+    """The state of a GPU at one moment, as NVML tells it; None for what it does not tell.
+
+    Attributes:
+        reasons: Why its clocks are lower than they could be: names out of `clocks.REASONS`.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Samples of one contender that were taken together, between two looks at the clocks."""
+
+    calls: tuple[CallTime, ...]
+    before: Clocks = Clocks()
+    after: Clocks = Clocks()
+
+    @property
+    def times_us(self) -> tuple[float, ...]:
+        """The samples."""
+        return tuple(call.time_us for call in self.calls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The samples of one contender, in one case and state of L2.
+
+    Attributes:
+        blocks: In the order in which they were taken; those of all contenders are interleaved.
+        host_us: Host time of a call, apart from what the device does: samples.
+        resolution_us: The step of the clock that the samples come from.
+        stopped: Why measuring ended: "noise", "time" or "blocks" (see `Protocol`), or "interrupt".
+    """
+
+    contender: str
+    l2: L2
+    by: Means
+    blocks: tuple[Block, ...]
+    host_us: tuple[float, ...] = ()
+    resolution_us: float = 0.0
+    stopped: str = ""
+
+
+# ------------------------------------------------------------------ rows
+
+
+Status = Literal["measured", "failed", "wrong", "refused", "throttled", "skipped"]
+"""The outcome: figures; it raised; its result is wrong; its figures are impossible; all samples were dropped;
+it was not tried. All but the first have a reason and no figures."""
+
+
+OWN = "dotcu"
+"""The contender that is the operator itself, or a bare kernel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowKey:
+    """The identity of a row; rows of two runs with equal keys can be compared.
+
+    Attributes:
+        op: The qualified name, or that of a bare kernel.
+        case: The name of the inputs: `float32-4096x4096`.
+        contender: "dotcu" for the operator itself; else the baseline's name.
+    """
+
+    op: str
+    case: str
+    contender: str
+    l2: L2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line.
+
+    Attributes:
+        dtype: Its name, `float32`; empty for a bare kernel.
+        elements: Of the case's largest tensor; 0 where it has none. Plots have it as their axis.
+        bytes: Of all its tensors, results among them.
+        host: Host time of a call, us.
+        limit: The least time that the GPU could take for it; None where nothing is known of that.
+        percent: That limit over the median, in percent.
+        ratio: This contender's time over the operator's own; None for that itself.
+        marks: What a reader has to know, in words, the worst first.
+        dropped: Samples that were dropped since the GPU was throttled.
+        measured: The raw samples.
+    """
+
+    key: RowKey
+    dtype: str = ""
+    elements: int = 0
+    bytes: int = 0
+    status: Status = "measured"
+    reason: str = ""
+    time: Summary | None = None
+    host: Summary | None = None
+    work: Work | None = None
+    limit: Limit | None = None
+    percent: float | None = None
+    ratio: Ratio | None = None
+    marks: tuple[str, ...] = ()
+    dropped: int = 0
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine of a run; everything that a figure depends on but the code under test.
+
+    Attributes:
+        gpu: Its name; empty without one.
+        l2_bytes: The size of its second-level cache.
+        versions: Of what takes part: dotcu, torch, CUDA of torch, driver, NVRTC, Python.
+        clocks: The highest, in MHz, by name.
+    """
+
+    gpu: str = ""
+    uuid: str = ""
+    capability: str = ""
+    l2_bytes: int = 0
+    memory_bytes: int = 0
+    host: str = ""
+    versions: Mapping[str, str]
+    clocks: Mapping[str, int]

@@ -1,0 +1,463 @@
+"""Targets of a benchmark: an operator or a bare callable, the oracle of its results, and its contenders.
+
+An operator's oracle is its reference, in float64 on the same device where memory suffices, else in the
+operator's own dtype. A bare callable's oracle is the `reference=` of its author.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gc
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.benchmark.results import OWN
+from dotcu.benchmark.work import Work, work_of
+from dotcu.benchmark.workloads.input_values import InputValues
+from dotcu.benchmark.workloads.workload import Workload
+from dotcu.checking import numerics, target
+from dotcu.checking.cases.samples import short
+from dotcu.checking.memory import NAN_BYTE
+from dotcu.checking.numerics import TRIALS, Oracle, difference, is_whole, outputs, real
+from dotcu.checking.subject import ReferenceCalls, Subject
+from dotcu.errors import UsageError
+from dotcu.operator import Sample
+from dotcu.tracebacks import first_lines, one_line
+
+Results = tuple[Tensor, ...]
+
+LARGE = 2**22
+"""Elements of inputs and results above which the oracle runs the reference only `FEWER_TRIALS` times."""
+
+FEWER_TRIALS = 4
+
+CHUNK = 2**24
+"""Elements that are compared at once."""
+
+
+class BenchTarget(ABC):
+    """A thing to time, with the oracle of its results."""
+
+    name: str
+    device: torch.device
+    mutates = False
+    """True if a call changes arguments that it reads."""
+
+    @property
+    @abstractmethod
+    def unverified(self) -> str:
+        """Why results cannot be verified; empty where they can."""
+
+    @property
+    def caveat(self) -> str:
+        """How results were verified less strictly than usual; empty where they were not."""
+        return ""
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the context to call it in."""
+        return nullcontext()
+
+    def written(self, sample: Sample) -> tuple[Tensor, ...]:
+        """Return the arguments that a call may change."""
+        return ()
+
+    @abstractmethod
+    def results(self, sample: Sample, result: Any) -> Results:
+        """Return the tensors that a call returned and wrote."""
+
+    @abstractmethod
+    def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
+        """Compare results of one call with the oracle, by contender; an empty text is a pass.
+
+        Args:
+            inputs: The arguments of the call; they may be overwritten.
+            results: The tensors of each contender, by its name.
+
+        Raises:
+            Exception: The exception of the reference.
+        """
+
+    @abstractmethod
+    def input_values(self, sets: Sequence[Sample]) -> InputValues:
+        """Return what writes new values into sets of inputs."""
+
+    @abstractmethod
+    def work(self, sample: Sample, result: Any) -> Work | None:
+        """Return the work of a call; None where it is not known."""
+
+
+# ------------------------------------------------------------------ an operator
+
+
+class OperatorTarget(BenchTarget):
+    """An overload, called in one of its dtypes.
+
+    Args:
+        subject: The overload on its device.
+        dtype: The dtype of the calls, for which the operator may declare a tolerance.
+    """
+
+    def __init__(self, subject: Subject, dtype: torch.dtype | None) -> None:
+        signature = subject.overload.signature
+        self.subject, self.dtype = subject, dtype
+        self.name, self.device = subject.name, subject.device
+        self.mutates = not set(signature.mutates) <= set(signature.outs)  # `out` is only written
+        self._caveats: list[str] = []
+
+    @property
+    def unverified(self) -> str:
+        """Why results cannot be verified; empty where they can."""
+        if self.subject.reference is None:
+            return "not verified: the operator has no reference"
+        if self.subject.declares(torch.Tag.nondeterministic_seeded):
+            return "not verified: the operator is declared random"
+        return ""
+
+    @property
+    def caveat(self) -> str:
+        """Why results were not compared in float64; empty where they were."""
+        return next(iter(self._caveats), "")
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the simulator for CPU tensors, with poison in memory that bodies allocate."""
+        if self.subject.on_gpu:
+            return nullcontext()
+        stack = ExitStack()
+        stack.enter_context(self.subject.place())
+        stack.enter_context(self.subject.poisoning(NAN_BYTE))
+        return stack
+
+    def results(self, sample: Sample, result: Any) -> Results:
+        """Return the tensors that a call returned and wrote."""
+        return self.subject.gives(sample.args, sample.kwargs, result)
+
+    def written(self, sample: Sample) -> tuple[Tensor, ...]:
+        """Return the arguments that a call may change."""
+        return outputs(self.subject.overload.signature.written(sample.args, sample.kwargs))
+
+    def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
+        """Compare with the reference in float64, or in the operator's dtype where that fails."""
+        arguments = self.subject.inputs(inputs)
+        try:
+            return self._in_float64(arguments, results)
+        except ReferenceCalls:
+            raise
+        except torch.OutOfMemoryError:
+            why = "too little memory for float64"
+        except Exception as error:  # a reference that takes no inputs at all raises again below
+            why = f"the reference fails in float64, {type(error).__name__}: {one_line(error)}"
+        if self.subject.on_gpu:
+            gc.collect()
+            torch.cuda.empty_cache()
+        found = self._in_own_dtype(arguments, results)
+        dtype = self.dtype or arguments.tensors[0].dtype
+        self._caveats.append(f"compared in {short(dtype)} with wide bounds: {why}")
+        return found
+
+    def _in_float64(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
+        reference: Any = self.subject.reference
+        tensors = [*inputs.tensors, *(t for own in results.values() for t in own)]
+        trials = TRIALS if max((t.numel() for t in tensors), default=0) <= LARGE else FEWER_TRIALS
+        tolerance = None if self.dtype is None else self.subject.tolerance(self.dtype)
+        with torch.no_grad():
+            oracle = numerics.oracle(reference, inputs, tolerance, trials=trials)
+            return {name: find_error(own, oracle) for name, own in results.items()}
+
+    def _in_own_dtype(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
+        reference: Any = self.subject.reference
+        added = max(tensor.numel() for tensor in inputs.tensors)
+        with torch.no_grad():
+            expected = outputs(reference(*inputs.args, **inputs.kwargs))
+            return {name: difference(own, expected, added) for name, own in results.items()}
+
+    def input_values(self, sets: Sequence[Sample]) -> InputValues:
+        """Return what writes new values into all arguments that a call reads."""
+        return InputValues(sets, outs=self.subject.overload.signature.outs)
+
+    def work(self, sample: Sample, result: Any) -> Work:
+        """Return the work that the operator declares; else every tensor counts once."""
+        return work_of(self.subject.overload, sample, result)
+
+
+def find_error(results: Results, oracle: Oracle) -> str:
+    """Return why results are outside of an oracle's bounds; empty where they are within."""
+    if mismatch := numerics.mismatch(results, oracle.plain):
+        return mismatch
+    if all(tensor.numel() <= CHUNK for tensor in results):
+        error = numerics.judge(results, oracle)
+        return "" if error.passed else f"{error.what}\n{error.where}".strip()
+    found = (_find_error_in_chunks(got, oracle, i) for i, got in enumerate(results))
+    return next(filter(None, found), "")
+
+
+def _find_error_in_chunks(got: Tensor, oracle: Oracle, position: int) -> str:
+    """Compare one output chunk by chunk, to save memory."""
+    expected, norms = oracle.plain[position], []
+    shape = (-1, 2) if got.is_complex() else (-1,)
+    values, bounds = oracle.values[position].reshape(shape), oracle.bounds[position].reshape(shape)
+    zeros, allowed = oracle.zeros[position].reshape(shape), oracle.norms[position]
+    for start in range(0, got.numel(), CHUNK):
+        part = slice(start, start + CHUNK)
+        chunk, plain = got.reshape(-1)[part], expected.reshape(-1)[part]
+        elements = Oracle(
+            values=(values[part],), bounds=(bounds[part],), norms=(math.inf,), plain=(plain,),
+            zeros=(zeros[part],),
+        )  # fmt: skip
+        error = numerics.judge(chunk, elements)
+        if not error.passed:
+            counted = f"counted from element {start} of output {position} on"
+            return f"{error.what}, {counted}\n{error.where}".strip()
+        norms.append(0.0 if is_whole(expected) else numerics.norm(real(chunk).double() - values[part]))
+    norm = math.hypot(*norms)
+    if norm <= allowed or is_whole(expected):
+        return ""
+    return f"output {position} as a whole is off by {norm:.3g}, in the 2-norm; {allowed:.3g} is allowed"
+
+
+# ------------------------------------------------------------------ a bare callable
+
+
+@dataclass(kw_only=True, eq=False)
+class BareTarget(BenchTarget):
+    """A callable without arguments, which has inputs of its own.
+
+    Attributes:
+        reference: Returns the expected results, in any floating-point dtype; None: nothing is verified.
+        outputs: The tensors that a call writes; empty where it returns them.
+        bytes: Bytes that a call moves; 0 where unknown. Half of them count as read.
+        flops: Operations of a call; 0 where unknown.
+        dtype: The dtype of these operations, by name.
+    """
+
+    name: str
+    function: Callable[[], Any]
+    device: torch.device
+    reference: Callable[[], Any] | None = None
+    outputs: Sequence[Tensor] = ()
+    bytes: int = 0
+    flops: int = 0
+    dtype: str = ""
+
+    @property
+    def workload(self) -> Workload:
+        """Its only case, which has no arguments."""
+        return Workload(
+            name="as given", dtype=None, shapes=(),
+            elements=max((tensor.numel() for tensor in self.outputs), default=0),
+            make=lambda seed: Sample(), input_bytes=0, result_bytes=self.bytes,
+        )  # fmt: skip
+
+    @property
+    def unverified(self) -> str:
+        """Why results cannot be verified; empty where they can."""
+        return "" if self.reference is not None else "not verified: reference= is missing"
+
+    def results(self, sample: Sample, result: Any) -> Results:
+        """Return the tensors that a call wrote, or else returned."""
+        return tuple(self.outputs) or tuple(t for t in _leaves(result) if isinstance(t, Tensor))
+
+    def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
+        """Compare with the reference, rounded to the dtype of the results."""
+        assert self.reference is not None
+        expected = outputs(self.reference())
+        return {name: self._difference(own, expected) for name, own in results.items()}
+
+    def _difference(self, got: Results, expected: Results) -> str:
+        if not got:
+            return "it returns no tensor: name those that it writes, outputs=(out,)"
+        rounded = tuple(
+            want.to(own.dtype) if not is_whole(want) and not is_whole(own) else want
+            for want, own in zip(expected, got, strict=False)
+        )
+        added = max(self.flops, self.bytes)
+        return difference(got, rounded if len(expected) == len(got) else expected, added)
+
+    def input_values(self, sets: Sequence[Sample]) -> InputValues:
+        """Return what poisons its outputs before each call; its inputs are its own."""
+        return InputValues(sets, poisoned=self.outputs)
+
+    def work(self, sample: Sample, result: Any) -> Work | None:
+        """Return the declared work; None where nothing is declared."""
+        if not (self.bytes or self.flops):
+            return None
+        read = -(-self.bytes // 2)
+        return Work(
+            read_bytes=read,
+            written_bytes=self.bytes - read,
+            flops=self.flops,
+            dtype=self.dtype,
+            declared=True,
+        )
+
+
+def _leaves(result: Any) -> Iterator[Any]:
+    if isinstance(result, (list, tuple)):
+        for item in result:
+            yield from _leaves(item)
+    else:
+        yield result
+
+
+# ------------------------------------------------------------------ contenders
+
+MODES: Mapping[str, str | None] = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
+"""Baselines that torch compiles, and the mode of each. A CUDA graph of torch's would copy inputs into its own
+memory at each call, and return memory that the next call overwrites: the kernels are what is compared."""
+
+KNOWN = ("eager", *MODES)
+"""Baselines with names of their own: all of them run the reference."""
+
+Call = Callable[[Sample], Any]
+"""A function that makes one call."""
+
+Baseline = str | Callable[..., Any]
+"""One of `KNOWN`, a callable, or a callable's location: `ops.py:fn`, `package.module:fn`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One of the implementations to compare.
+
+    Attributes:
+        prepare: Returns the function that makes a call. It may raise: where there is no reference, say.
+    """
+
+    name: str
+    prepare: Callable[[], Call]
+
+
+def contenders(subject: Subject, against: Sequence[Baseline] = ()) -> list[Contender]:
+    """Return the operator, and its baselines.
+
+    A baseline is called with the operator's arguments, without those that it only writes; a Python function
+    also without keyword arguments that it does not have.
+
+    Raises:
+        UsageError: A baseline is unknown; names the nearest.
+    """
+    overload = subject.overload
+    outs = frozenset(overload.signature.outs if overload.functional is not None else ())
+    own = Contender(name=OWN, prepare=lambda: _with_arguments(overload, frozenset()))
+    baselines = _baselines(
+        subject.name, overload.reference_function, against, lambda function: _with_arguments(function, outs)
+    )
+    return [own, *baselines]
+
+
+def bare_contenders(bare: BareTarget, against: Sequence[Baseline] = ()) -> list[Contender]:
+    """Return a bare callable, and its baselines, which take no arguments either.
+
+    Raises:
+        UsageError: A baseline is unknown; names the nearest.
+    """
+
+    def adapt(function: Callable[..., Any]) -> Call:
+        return lambda sample: function()
+
+    own = Contender(name=OWN, prepare=lambda: adapt(bare.function))
+    return [own, *_baselines(bare.name, bare.reference, against, adapt)]
+
+
+def prepare_calls(those: Sequence[Contender]) -> tuple[dict[str, Call], dict[str, str]]:
+    """Return the calls of contenders by name, and why others could not be prepared.
+
+    Resets torch's compiler: after some shapes it would run the reference in eager mode without a warning.
+    """
+    torch._dynamo.reset()
+    calls: dict[str, Call] = {}
+    failed: dict[str, str] = {}
+    for contender in those:
+        try:
+            calls[contender.name] = contender.prepare()
+        except Exception as error:
+            failed[contender.name] = first_lines(error)
+    return calls, failed
+
+
+def _with_arguments(function: Callable[..., Any], outs: frozenset[str]) -> Call:
+    """Return a call of a function with a sample's arguments, without keywords that it does not take."""
+    names = _keywords(function)
+    if names is None and not outs:
+        return lambda sample: function(*sample.args, **sample.kwargs)
+
+    def call(sample: Sample) -> Any:
+        taken = {
+            name: value
+            for name, value in sample.kwargs.items()
+            if name not in outs and (names is None or name in names)
+        }
+        return function(*sample.args, **taken)
+
+    return call
+
+
+def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Return the keyword arguments of a plain Python function; None where it takes any, or is not one."""
+    if not inspect.isfunction(function):
+        return None
+    parameters = inspect.signature(function).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return frozenset(one.name for one in parameters if one.kind in by_keyword)
+
+
+def _baselines(
+    op: str,
+    reference: Callable[..., Any] | None,
+    against: Sequence[Baseline],
+    adapt: Callable[[Callable[..., Any]], Call],
+) -> list[Contender]:
+    """Return a contender for each baseline; `adapt` makes a function take a sample."""
+    found: dict[str, Contender] = {}
+    for baseline in against:
+        if isinstance(baseline, str) and baseline in KNOWN:
+            prepare, name = partial(_reference_call, op, baseline, reference, adapt), baseline
+        else:
+            function = _callable(baseline)
+            prepare, name = partial(adapt, function), _name(baseline, function, {OWN, *KNOWN, *found})
+        found[name] = Contender(name=name, prepare=prepare)
+    return list(found.values())
+
+
+def _reference_call(
+    op: str, name: str, reference: Callable[..., Any] | None, adapt: Callable[[Callable[..., Any]], Call]
+) -> Call:
+    if reference is None:
+        raise UsageError(
+            f"{op} has no reference, and {name!r} is its reference.\n"
+            "Give it one, or name a callable to compare with: --against ops.py:fn"
+        )
+    if name == "eager":
+        return adapt(reference)
+    return adapt(torch.compile(reference, dynamic=False, mode=MODES[name]))
+
+
+def _callable(baseline: Baseline) -> Callable[..., Any]:
+    if callable(baseline):
+        return baseline
+    if ":" in baseline:
+        return target.function(baseline)
+    nearest = difflib.get_close_matches(baseline, KNOWN, n=1, cutoff=0.4)
+    raise UsageError(
+        f"there is no baseline {baseline!r}."
+        + (f" Did you mean {nearest[0]!r}?" if nearest else "")
+        + f"\nA baseline is {', '.join(KNOWN)}, a callable, or the location of one.\n"
+        "Type: --against eager,compile,ops.py:fn"
+    )
+
+
+def _name(baseline: Baseline, function: Callable[..., Any], taken: set[str]) -> str:
+    """Return the function's own name if it is free; else its location, or a name with a number."""
+    own = getattr(function, "__name__", type(function).__name__).strip("<>")
+    located = [baseline] if isinstance(baseline, str) else []
+    return next(name for name in [own, *located, *(f"{own}-{i}" for i in range(2, 100))] if name not in taken)

@@ -1,0 +1,513 @@
+"""Tracing rules: for each torch function that a recorded call can contain, its result in steps.
+
+A rule takes the trace's state and the function's own arguments. It returns the answer to a query, or the
+layout of the tensors that torch is about to return, which is then compared with the real ones. It raises
+`Unsupported` for what a recorded call cannot express. A function without a rule ends the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.call_cache.layouts import (
+    Layout,
+    all_identical,
+    broadcast,
+    expanded,
+    in_order,
+    inserted,
+    is_dense,
+    is_in_order,
+    reshaped,
+)
+from dotcu.call_cache.record import Unsupported
+from dotcu.call_cache.state import ExpectedTensor, TracedTensor, TraceState
+from dotcu.call_cache.symbols import is_negative, is_symbol, pinned, sym_max, sym_min
+
+Rule = Callable[..., Any]
+
+
+def getter(name: str) -> Any:
+    """Return the function that a mode receives when a body reads an attribute of a tensor."""
+    return getattr(Tensor, name).__get__
+
+
+# Queries: the answer, in symbols.
+
+
+def _shape(state: TraceState, t: Tensor) -> Any:
+    return torch.Size(state.known(t).layout.sizes)
+
+
+def _size(state: TraceState, t: Tensor, dim: Any = None) -> Any:
+    return _shape(state, t) if dim is None else state.known(t).layout.sizes[_dimension(t, dim)]
+
+
+def _stride(state: TraceState, t: Tensor, dim: Any = None) -> Any:
+    strides = state.known(t).layout.strides
+    return tuple(strides) if dim is None else strides[_dimension(t, dim)]
+
+
+def _dimension(t: Tensor, dim: Any, extra: int = 0) -> int:
+    """Return the index of a dimension, counted from the first; pinned."""
+    rank, found = t.dim() + extra, pinned(dim)
+    if type(found) is not int or not -rank <= found < rank:
+        raise Unsupported(f"it asks for dimension {found!r} of {rank}")
+    return found % rank
+
+
+def _numel(state: TraceState, t: Tensor) -> Any:
+    return state.numel(state.known(t).layout.sizes)
+
+
+def _is_contiguous(state: TraceState, t: Tensor, memory_format: Any = torch.contiguous_format) -> Any:
+    if memory_format is not torch.contiguous_format:
+        raise Unsupported(f"it asks for {memory_format}")
+    return state.is_contiguous(state.known(t))
+
+
+def _by_key(function: Callable[[Tensor], Any]) -> Rule:
+    """Make a rule for an answer that depends on dtype, device and rank alone, which keys hold fixed."""
+
+    def rule(state: TraceState, t: Tensor) -> Any:
+        state.known(t)
+        return function(t)
+
+    return rule
+
+
+def _pure(function: Callable[..., Any]) -> Rule:
+    """Make a rule for an answer that depends on the function's arguments alone."""
+    return lambda state, *args, **kwargs: function(*pinned(args), **pinned(kwargs))
+
+
+def _result_type(state: TraceState, a: Any, b: Any) -> Any:
+    dtypes = [value.dtype for value in (a, b) if isinstance(value, Tensor)]
+    found = torch.result_type(pinned(a), pinned(b))
+    if (found.is_floating_point or found.is_complex) and not any(
+        dtype.is_floating_point or dtype.is_complex for dtype in dtypes
+    ):
+        raise Unsupported("torch.result_type gives torch's default dtype here, which can change")
+    return found
+
+
+_PROPERTIES = (
+    "dtype", "device", "layout", "ndim", "itemsize", "is_cuda", "is_cpu", "is_meta", "is_sparse",
+    "is_quantized", "is_nested",
+)  # fmt: skip
+_METHODS = (
+    "dim", "ndimension", "element_size", "is_floating_point", "is_complex", "is_signed", "get_device",
+)  # fmt: skip
+
+_QUERIES: Mapping[Any, Rule] = {
+    **{getter(name): _by_key(getattr(Tensor, name).__get__) for name in _PROPERTIES},
+    **{getattr(Tensor, name): _by_key(getattr(Tensor, name)) for name in _METHODS},
+    torch.is_floating_point: _by_key(torch.is_floating_point),
+    torch.is_complex: _by_key(torch.is_complex),
+    torch.is_signed: _by_key(torch.is_signed),
+    torch.get_device: _by_key(torch.get_device),
+    getter("shape"): _shape,
+    Tensor.size: _size,
+    Tensor.stride: _stride,
+    Tensor.__len__: lambda state, t: _size(state, t, 0),
+    Tensor.numel: _numel,
+    Tensor.nelement: _numel,
+    torch.numel: _numel,
+    getter("nbytes"): lambda state, t: _numel(state, t) * t.itemsize,
+    Tensor.storage_offset: lambda state, t: state.offset(state.known(t)),
+    Tensor.is_contiguous: _is_contiguous,
+    torch.sym_min: lambda state, a, b: sym_min(a, b),
+    torch.sym_max: lambda state, a, b: sym_max(a, b),
+    torch.promote_types: _pure(torch.promote_types),
+    torch.can_cast: _pure(torch.can_cast),
+    torch.result_type: _result_type,
+    torch.device: _pure(torch.device),
+}
+
+
+# Allocations: the expected layout of new memory.
+
+
+def _sizes(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """Return sizes that are passed one by one or as one sequence."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        return tuple(sizes[0])
+    return tuple(sizes)
+
+
+def _new(
+    state: TraceState, layout: Layout, dtype: Any, device: Any, zeroed: bool, rest: Mapping[str, Any]
+) -> ExpectedTensor:
+    """Return new memory; refuse what depends on more than the call."""
+    unknown = [name for name, value in rest.items() if value not in (None, False, torch.strided)]
+    if unknown:
+        raise Unsupported(f"it allocates with {unknown[0]}={rest[unknown[0]]!r}")
+    if dtype is None:
+        raise Unsupported("it allocates torch's default dtype, which can change: name the dtype")
+    if device is None or torch.device(device) != state.device:
+        raise Unsupported(
+            f"it allocates on {device or 'the default device'}: name that of an argument, x.device"
+        )
+    if any(is_negative(number) for number in (*layout.sizes, *layout.strides)):
+        raise Unsupported("it allocates a size below zero")
+    return ExpectedTensor(layout=layout, dtype=dtype, zeroed=zeroed)
+
+
+def _empty(*, zeroed: bool) -> Rule:
+    def rule(
+        state: TraceState, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, **rest: Any
+    ) -> ExpectedTensor:
+        layout = in_order(_sizes(sizes if size is None else (size,)))
+        return _new(state, layout, dtype, device, zeroed, _plain_format(rest))
+
+    return rule
+
+
+def _new_empty(*, zeroed: bool) -> Rule:
+    def rule(
+        state: TraceState, t: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+        **rest: Any,
+    ) -> ExpectedTensor:  # fmt: skip
+        state.known(t)
+        layout = in_order(_sizes(sizes if size is None else (size,)))
+        return _new(state, layout, dtype or t.dtype, device or t.device, zeroed, rest)
+
+    return rule
+
+
+def _empty_strided(
+    state: TraceState, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, **rest: Any
+) -> ExpectedTensor:
+    return _new(state, Layout(tuple(size), tuple(stride)), dtype, device, False, rest)
+
+
+def _new_empty_strided(
+    state: TraceState, t: Tensor, size: Any, stride: Any, dtype: Any = None, device: Any = None, **rest: Any
+) -> ExpectedTensor:
+    state.known(t)
+    layout = Layout(tuple(size), tuple(stride))
+    return _new(state, layout, dtype or t.dtype, device or t.device, False, rest)
+
+
+def _empty_like(*, zeroed: bool) -> Rule:
+    def rule(
+        state: TraceState, t: Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None,
+        **rest: Any,
+    ) -> ExpectedTensor:  # fmt: skip
+        layout = _preserved(state, state.known(t), memory_format)
+        return _new(state, layout, dtype or t.dtype, device or t.device, zeroed, rest)
+
+    return rule
+
+
+def _preserved(state: TraceState, known: TracedTensor, memory_format: Any) -> Layout:
+    """Return the layout of memory allocated like a tensor: its strides, if it has no gaps."""
+    sizes, strides, _ = known.layout
+    if memory_format is torch.contiguous_format:
+        return in_order(sizes)
+    if memory_format not in (None, torch.preserve_format):
+        raise Unsupported(f"it allocates in {memory_format}")
+    if state.is_contiguous(known) or is_dense(known.layout):
+        return Layout(sizes, strides)
+    raise Unsupported("it allocates like a tensor with gaps between its elements, or whose elements overlap")
+
+
+def _plain_format(rest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without a memory format that is the default."""
+    contiguous = rest.get("memory_format") is torch.contiguous_format
+    return {name: value for name, value in rest.items() if not (contiguous and name == "memory_format")}
+
+
+_ALLOCATIONS: Mapping[Any, Rule] = {
+    torch.empty: _empty(zeroed=False),
+    torch.zeros: _empty(zeroed=True),
+    torch.empty_strided: _empty_strided,
+    torch.empty_like: _empty_like(zeroed=False),
+    torch.zeros_like: _empty_like(zeroed=True),
+    Tensor.new_empty: _new_empty(zeroed=False),
+    Tensor.new_zeros: _new_empty(zeroed=True),
+    Tensor.new_empty_strided: _new_empty_strided,
+}
+
+
+# Views: the expected layout on the memory of a known tensor.
+
+
+def _view(known: TracedTensor, sizes: Sequence[Any], strides: Sequence[Any], **more: Any) -> ExpectedTensor:
+    offset = more.pop("offset", known.layout.offset)
+    return ExpectedTensor(base=known, layout=Layout(tuple(sizes), tuple(strides), offset), **more)
+
+
+def _itself(state: TraceState, t: Tensor) -> ExpectedTensor:
+    known = state.known(t)
+    return ExpectedTensor(base=known, layout=known.layout)
+
+
+def _contiguous(
+    state: TraceState, t: Tensor, *, memory_format: Any = torch.contiguous_format
+) -> ExpectedTensor:
+    if memory_format is not torch.contiguous_format or not state.is_contiguous(state.known(t)):
+        raise Unsupported("contiguous() copies here")
+    return _itself(state, t)
+
+
+def _to(
+    state: TraceState, t: Tensor, *wanted: Any, dtype: Any = None, device: Any = None, copy: bool = False,
+    non_blocking: bool = False,
+) -> ExpectedTensor:  # fmt: skip
+    different = [value for value in (*wanted, dtype, device) if not _is_already(t, value)]
+    if different or copy:
+        raise Unsupported(f"it copies a tensor, to({different[0] if different else 'copy=True'})")
+    return _itself(state, t)
+
+
+def _is_already(t: Tensor, wanted: Any) -> bool:
+    """Return True if a tensor has this dtype or device, or those of another tensor."""
+    if isinstance(wanted, Tensor):
+        return (wanted.dtype, wanted.device) == (t.dtype, t.device)
+    if isinstance(wanted, (str, torch.device)):
+        return torch.device(wanted) == t.device
+    return wanted is None or wanted is False or wanted is t.dtype
+
+
+def _cast(dtype: torch.dtype) -> Rule:
+    return lambda state, t: _to(state, t, dtype)
+
+
+def _expand(state: TraceState, t: Tensor, *sizes: Any, implicit: bool = False) -> ExpectedTensor:
+    known = state.known(t)
+    layout = expanded(known.layout, _sizes(sizes))
+    return ExpectedTensor(base=known, layout=layout, whole=all_identical(layout.sizes, known.layout.sizes))
+
+
+def _expand_as(state: TraceState, t: Tensor, other: Tensor) -> ExpectedTensor:
+    return _expand(state, t, state.known(other).layout.sizes)
+
+
+def _broadcast_tensors(state: TraceState, *tensors: Any) -> list[ExpectedTensor]:
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
+    sizes = broadcast([state.known(t).layout.sizes for t in tensors])
+    return [_expand(state, t, sizes) for t in tensors]
+
+
+def _reshape(state: TraceState, t: Tensor, *shape: Any) -> ExpectedTensor:
+    known, sizes = state.known(t), _sizes(shape)
+    if any(isinstance(size, torch.dtype) for size in sizes):
+        raise Unsupported("it looks at a tensor's memory as another dtype")
+    found = reshaped(sizes, state.numel(known.layout.sizes))
+    if not is_in_order(known.layout):
+        raise Unsupported("it reshapes a tensor whose elements do not lie in order")
+    return _view(known, found, in_order(found).strides)
+
+
+def _view_as(state: TraceState, t: Tensor, other: Tensor) -> ExpectedTensor:
+    return _reshape(state, t, state.known(other).layout.sizes)
+
+
+def _flatten(state: TraceState, t: Tensor, start_dim: Any = 0, end_dim: Any = -1) -> ExpectedTensor:
+    sizes = state.known(t).layout.sizes
+    if not sizes:
+        return _reshape(state, t, (1,))
+    first, last = _dimension(t, start_dim), _dimension(t, end_dim)
+    if first == last:
+        return _itself(state, t)
+    middle: Any = state.numel(sizes) if last - first == len(sizes) - 1 else 1
+    if middle == 1:
+        for size in sizes[first : last + 1]:
+            middle = middle * size
+    return _reshape(state, t, (*sizes[:first], middle, *sizes[last + 1 :]))
+
+
+def _permute(state: TraceState, t: Tensor, *dims: Any) -> ExpectedTensor:
+    known = state.known(t)
+    order = [_dimension(t, dim) for dim in _sizes(dims)]
+    if sorted(order) != list(range(t.dim())):
+        raise Unsupported("it permutes dimensions that are not all there")
+    sizes, strides, _ = known.layout
+    return _view(known, [sizes[dim] for dim in order], [strides[dim] for dim in order])
+
+
+def _transpose(state: TraceState, t: Tensor, dim0: Any, dim1: Any) -> ExpectedTensor:
+    if t.dim() == 0:
+        return _view(state.known(t), (), ())
+    order = list(range(t.dim()))
+    a, b = _dimension(t, dim0), _dimension(t, dim1)
+    order[a], order[b] = order[b], order[a]
+    return _permute(state, t, order)
+
+
+def _t(state: TraceState, t: Tensor) -> ExpectedTensor:
+    if t.dim() > 2:
+        raise Unsupported("it transposes more than two dimensions")
+    return _permute(state, t, list(range(t.dim()))[::-1])
+
+
+def _reversed(state: TraceState, t: Tensor) -> ExpectedTensor:
+    return _permute(state, t, list(range(t.dim()))[::-1])
+
+
+def _matrices(state: TraceState, t: Tensor) -> ExpectedTensor:
+    return _transpose(state, t, -2, -1)
+
+
+def _unsqueeze(state: TraceState, t: Tensor, dim: Any) -> ExpectedTensor:
+    known = state.known(t)
+    layout = inserted(known.layout, _dimension(t, dim, 1))
+    return ExpectedTensor(base=known, layout=layout)
+
+
+def _squeeze(state: TraceState, t: Tensor, *dims: Any, dim: Any = None) -> ExpectedTensor:
+    known = state.known(t)
+    wanted = _sizes(dims if dim is None else (dim,))
+    asked = {_dimension(t, dim) for dim in wanted} if wanted else set(range(t.dim()))
+    sizes, strides, _ = known.layout
+    left = [index for index in range(t.dim()) if index not in asked or sizes[index] != 1]
+    return _view(known, [sizes[index] for index in left], [strides[index] for index in left])
+
+
+_VIEWS: Mapping[Any, Rule] = {
+    Tensor.contiguous: _contiguous,
+    Tensor.to: _to,
+    Tensor.type_as: lambda state, t, other: _to(state, t, other),
+    Tensor.float: _cast(torch.float32),
+    Tensor.double: _cast(torch.float64),
+    Tensor.half: _cast(torch.float16),
+    Tensor.bfloat16: _cast(torch.bfloat16),
+    Tensor.int: _cast(torch.int32),
+    Tensor.long: _cast(torch.int64),
+    Tensor.detach: _itself,
+    torch.detach: _itself,
+    Tensor.expand: _expand,
+    Tensor.expand_as: _expand_as,
+    Tensor.broadcast_to: _expand,
+    torch.broadcast_to: _expand,
+    torch.broadcast_tensors: _broadcast_tensors,
+    Tensor.view: _reshape,
+    Tensor.view_as: _view_as,
+    Tensor.reshape: _reshape,
+    Tensor.reshape_as: _view_as,
+    torch.reshape: _reshape,
+    Tensor.flatten: _flatten,
+    torch.flatten: _flatten,
+    Tensor.permute: _permute,
+    torch.permute: _permute,
+    Tensor.transpose: _transpose,
+    torch.transpose: _transpose,
+    Tensor.t: _t,
+    torch.t: _t,
+    getter("T"): _reversed,
+    getter("mT"): _matrices,
+    Tensor.unsqueeze: _unsqueeze,
+    torch.unsqueeze: _unsqueeze,
+    Tensor.squeeze: _squeeze,
+    torch.squeeze: _squeeze,
+}
+
+
+# Indexing: views of a part of a known tensor.
+
+
+def _part(known: TracedTensor, layout: Layout) -> ExpectedTensor:
+    return ExpectedTensor(base=known, layout=layout, whole=False)
+
+
+def _selected(layout: Layout, dim: int, index: Any) -> Layout:
+    """Take one element of a dimension, which is removed."""
+    size = layout.sizes[dim]
+    if not (-size <= index and index < size):
+        raise Unsupported("an index lies outside")
+    start = index if index >= 0 else index + size
+    sizes, strides = list(layout.sizes), list(layout.strides)
+    sizes.pop(dim)
+    offset = layout.offset + start * strides.pop(dim)
+    return Layout(tuple(sizes), tuple(strides), offset)
+
+
+def _sliced(layout: Layout, dim: int, part: slice) -> Layout:
+    """Take a range of a dimension, clipped to it as Python does."""
+    size, step = layout.sizes[dim], 1 if part.step is None else pinned(part.step)
+    if step < 1:
+        raise Unsupported("a slice goes backwards")
+    start = 0 if part.start is None else _clipped(part.start, size)
+    stop = size if part.stop is None else _clipped(part.stop, size)
+    length = stop - start if start < stop else 0
+    return _narrowed(layout, dim, start, (length + (step - 1)) // step, step)
+
+
+def _narrowed(layout: Layout, dim: int, start: Any, length: Any, step: Any = 1) -> Layout:
+    """Take `length` elements of a dimension from `start` on, `step` apart."""
+    sizes, strides = list(layout.sizes), list(layout.strides)
+    offset = layout.offset + start * strides[dim]
+    sizes[dim], strides[dim] = length, strides[dim] * step
+    return Layout(tuple(sizes), tuple(strides), offset)
+
+
+def _clipped(index: Any, size: Any) -> Any:
+    """Return an end of a slice as an index from 0 to `size`."""
+    found = index if index >= 0 else index + size
+    if found < 0:
+        return 0
+    return size if found > size else found
+
+
+def _index(state: TraceState, t: Tensor, index: Any) -> ExpectedTensor:
+    known = state.known(t)
+    layout, dim = known.layout, 0
+    for item in _without_ellipsis(list(index) if isinstance(index, tuple) else [index], t.dim()):
+        if type(item) is int or is_symbol(item):
+            layout = _selected(layout, dim, item)
+            continue
+        if item is None:
+            layout = inserted(layout, dim)
+        elif isinstance(item, slice):
+            layout = _sliced(layout, dim, item)
+        else:
+            raise Unsupported(f"it indexes a tensor with a {type(item).__name__}")
+        dim += 1
+    return _part(known, layout)
+
+
+def _without_ellipsis(items: list[Any], rank: int) -> list[Any]:
+    at = next((index for index, item in enumerate(items) if item is Ellipsis), None)
+    if at is None:
+        return items
+    missing = rank - sum(item is not None and item is not Ellipsis for item in items)
+    return [*items[:at], *[slice(None)] * missing, *items[at + 1 :]]
+
+
+def _select(state: TraceState, t: Tensor, dim: Any, index: Any) -> ExpectedTensor:
+    known = state.known(t)
+    return _part(known, _selected(known.layout, _dimension(t, dim), index))
+
+
+def _narrow(state: TraceState, t: Tensor, dim: Any, start: Any, length: Any) -> ExpectedTensor:
+    known, at = state.known(t), _dimension(t, dim)
+    size = known.layout.sizes[at]
+    first = start if start >= 0 else start + size
+    if not (first >= 0 and length >= 0 and first + length <= size):
+        raise Unsupported("a range lies outside")
+    return _part(known, _narrowed(known.layout, at, first, length))
+
+
+def _unbind(state: TraceState, t: Tensor, dim: Any = 0) -> list[ExpectedTensor]:
+    at = _dimension(t, dim)
+    return [_select(state, t, at, index) for index in range(pinned(state.known(t).layout.sizes[at]))]
+
+
+_INDEXING: Mapping[Any, Rule] = {
+    Tensor.__getitem__: _index,
+    Tensor.select: _select,
+    torch.select: _select,
+    Tensor.narrow: _narrow,
+    torch.narrow: _narrow,
+    Tensor.unbind: _unbind,
+    torch.unbind: _unbind,
+}
+
+
+RULES: Mapping[Any, Rule] = {**_QUERIES, **_ALLOCATIONS, **_VIEWS, **_INDEXING}

@@ -1,0 +1,228 @@
+"""The state of a trace: steps, guards, tensors and allocations, as far as the body has run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.call_cache.arithmetic import Builder
+from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous
+from dotcu.call_cache.record import ConstantKey, Key, StepOp, TensorKey, Unsupported
+from dotcu.call_cache.symbols import is_symbol, plain, symbol
+from dotcu.kernel.arguments.pack import is_plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedTensor:
+    """A tensor whose location in memory is known in every call.
+
+    Attributes:
+        tensor: The tensor of this call; the reference keeps its id unique.
+        argument: True if its memory is an argument's, else an allocation's.
+        source: The index of that argument or allocation.
+        layout: Its sizes, strides and offset, from the first element of the source.
+        whole: True if it has all elements of the source, each once.
+        zeroed: True if it is an allocation filled with zeros.
+    """
+
+    tensor: Tensor
+    argument: bool
+    source: int
+    layout: Layout
+    whole: bool = True
+    zeroed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedTensor:
+    """The tensor that torch is about to return, according to a rule.
+
+    Attributes:
+        base: The tensor whose memory it shares; None for an allocation.
+        dtype: Of an allocation; that of `base` else.
+        zeroed: True for an allocation filled with zeros.
+        whole: True if it has all elements of `base`, each once.
+    """
+
+    layout: Layout
+    base: TracedTensor | None = None
+    dtype: torch.dtype | None = None
+    zeroed: bool = False
+    whole: bool = True
+
+
+class TraceState:
+    """The steps of a call, and its tensors in terms of them.
+
+    Attributes:
+        device: The device of all its tensors.
+        arguments: The arguments as the body receives them, with symbols for numbers.
+    """
+
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self.builder = Builder()
+        self.allocations: list[TracedTensor] = []
+        self.keys: list[Key] = []
+        self.arguments: list[Any] = []
+        self._known: dict[int, TracedTensor] = {}
+        self._numels: dict[tuple[Any, ...], Any] = {}
+        self._leaves: list[tuple[int, tuple[Any, ...], tuple[Any, ...]]] = []
+        self._aligned: dict[int, int] = {}
+        self.device = _device([value for value in arguments if isinstance(value, Tensor)])
+        for value in arguments:
+            self._add_argument(value)
+
+    def _add_argument(self, value: Any) -> None:
+        index = len(self.keys)
+        traced = value
+        if isinstance(value, Tensor):
+            traced = self._add_tensor(index, value)
+            self.keys.append(TensorKey(dtype=value.dtype, dim=value.dim(), device=value.device))
+        elif type(value) in (int, float):
+            op = StepOp.FLOAT_ARGUMENT if type(value) is float else StepOp.INT_ARGUMENT
+            traced = self._leaf(op, index, 0, value)
+            self.keys.append(type(value))
+        elif value is None or type(value) in (bool, str, torch.dtype, torch.device):
+            self.keys.append(ConstantKey(value=value))
+        elif type(value) in (list, tuple) and all(type(item) is int for item in value):
+            self.keys.append(ConstantKey(value=tuple(value)))
+        else:
+            raise Unsupported(f"argument {index + 1} is a {type(value).__name__}, which cannot be recorded")
+        self.arguments.append(traced)
+
+    def _leaf(self, op: StepOp, index: int, dimension: int, value: Any) -> Any:
+        return symbol(self.builder, self.builder.leaf(op, index, dimension, value))
+
+    def multiprocessors(self, count: int) -> Any:
+        """Return the number of multiprocessors of the GPU, as a step."""
+        tensor = next(index for index, key in enumerate(self.keys) if isinstance(key, TensorKey))
+        return self._leaf(StepOp.MULTIPROCESSORS, tensor, 0, count)
+
+    def _add_tensor(self, index: int, value: Tensor) -> Tensor:
+        """Add a tensor argument; an alias of it where it is passed twice."""
+        if not is_plain(value):
+            raise Unsupported(f"argument {index + 1} is not plain memory")
+        tensor = value.detach() if id(value) in self._known else value
+        sizes = tuple(self._leaf(StepOp.SIZE, index, d, size) for d, size in enumerate(value.shape))
+        strides = tuple(
+            self._leaf(StepOp.STRIDE, index, d, stride) for d, stride in enumerate(value.stride())
+        )
+        layout = Layout(sizes, strides)
+        if sizes:
+            self._leaves.append((index, sizes, strides))
+            self._numels.setdefault(_steps(sizes), self._leaf(StepOp.NUMEL, index, 0, value.numel()))
+        self._remember(TracedTensor(tensor=tensor, argument=True, source=index, layout=layout))
+        return tensor
+
+    def _remember(self, known: TracedTensor) -> None:
+        self._known[id(known.tensor)] = known
+
+    def known(self, tensor: Any) -> TracedTensor:
+        """Return the trace's view of a tensor.
+
+        Raises:
+            Unsupported: The trace did not see where it comes from.
+        """
+        found = self._known.get(id(tensor))
+        if found is None:
+            raise Unsupported("it has a tensor of unknown origin")
+        return found
+
+    def numel(self, sizes: Sequence[Any]) -> Any:
+        """Return the number of elements of a tensor of these sizes."""
+        found = self._numels.get(_steps(sizes))
+        return math.prod(sizes) if found is None else found
+
+    def is_contiguous(self, known: TracedTensor) -> bool:
+        """Ask as torch does, and guard the answer: in one step for the layout of an argument."""
+        layout = known.layout
+        for index, sizes, strides in self._leaves:
+            if all_identical(layout.sizes, sizes) and all_identical(layout.strides, strides):
+                value = int(known.tensor.is_contiguous())
+                return bool(self.builder.guard(self.builder.leaf(StepOp.CONTIGUOUS, index, 0, value)))
+        return is_contiguous(layout)
+
+    def is_aligned(self, known: TracedTensor, bytes: int) -> bool:
+        """Ask if a tensor in an argument's memory is aligned to `bytes`, and guard the answer."""
+        start = self._leaf(StepOp.ADDRESS, known.source, 0, self.argument(known.source).data_ptr())
+        address = start + known.layout.offset * known.tensor.itemsize
+        if self._aligned.get(address.step, 1) % bytes == 0:
+            return True
+        aligned = bool(address % bytes == 0)
+        if aligned:
+            self._aligned[address.step] = bytes
+        return aligned
+
+    def offset(self, known: TracedTensor) -> Any:
+        """Return the storage offset of a tensor, in elements."""
+        if not known.argument:
+            return known.layout.offset
+        argument = self.argument(known.source)
+        start = self._leaf(StepOp.OFFSET, known.source, 0, argument.storage_offset())
+        return start + known.layout.offset
+
+    def argument(self, index: int) -> Tensor:
+        """Return a tensor argument, as the body receives it."""
+        tensor = self.arguments[index]
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+    def base(self, known: TracedTensor) -> Tensor:
+        """Return the argument or the allocation whose memory a tensor shares."""
+        return self.argument(known.source) if known.argument else self.allocations[known.source].tensor
+
+    def add_results(self, result: Any, expected: ExpectedTensor | Sequence[ExpectedTensor]) -> None:
+        """Add the tensors that torch returned, if they are as a rule expected them.
+
+        Raises:
+            Unsupported: They are not.
+        """
+        results = [result] if isinstance(result, Tensor) else list(result)
+        rows = [expected] if isinstance(expected, ExpectedTensor) else list(expected)
+        if len(results) != len(rows):
+            raise Unsupported("torch returned another number of tensors than expected")
+        for tensor, row in zip(results, rows, strict=True):
+            self._add_result(tensor, row)
+
+    def _add_result(self, tensor: Tensor, row: ExpectedTensor) -> None:
+        start, dtype = 0, row.dtype
+        if row.base is not None:
+            start = row.base.tensor.storage_offset() - plain(row.base.layout.offset)
+            dtype = row.base.tensor.dtype
+        sizes, strides, offset = plain(tuple(row.layout))
+        layout = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        if (
+            layout != (sizes, strides, start + offset)
+            or (tensor.dtype, tensor.device) != (dtype, self.device)
+            or not is_plain(tensor)
+        ):
+            raise Unsupported("torch returned another layout, dtype or device than expected")
+        if row.base is None:
+            allocation = TracedTensor(
+                tensor=tensor,
+                argument=False,
+                source=len(self.allocations),
+                layout=row.layout,
+                zeroed=row.zeroed,
+            )
+            self._remember(allocation)
+            self.allocations.append(allocation)
+        elif id(tensor) not in self._known:
+            whole = row.whole and row.base.whole
+            self._remember(replace(row.base, tensor=tensor, layout=row.layout, whole=whole))
+
+
+def _steps(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(("step", size.step) if is_symbol(size) else size for size in sizes)
+
+
+def _device(tensors: Sequence[Tensor]) -> torch.device:
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) != 1:
+        raise Unsupported(f"its tensors are on {len(devices)} devices")
+    return devices.pop()

@@ -1,0 +1,375 @@
+"""Tracing: run a body once, and record what it does for later calls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from dotcu import kernel
+from dotcu.call_cache.arithmetic import operands
+from dotcu.call_cache.evaluate import Effects, compare, evaluate
+from dotcu.call_cache.launches import concrete_launch, is_aligned, symbolic_launch
+from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous, is_in_order
+from dotcu.call_cache.purity import compares_tensors
+from dotcu.call_cache.record import Allocation, Field, Launch, RecordedCall, RecordedStep, Step, Unsupported
+from dotcu.call_cache.rules import RULES
+from dotcu.call_cache.state import ExpectedTensor, TracedTensor, TraceState
+from dotcu.call_cache.symbols import pinned, plain, step_of
+from dotcu.kernel import active_run
+from dotcu.kernel.compiled import CompilationUnit
+from dotcu.kernel.scope import CallRecorder, LaunchPolicy, RecordedLaunch, current_scope, entering_scope
+
+Body = Callable[..., Any]
+
+_LIBRARIES = (str(Path(__file__).parent), str(Path(torch.__file__).parent), str(Path(kernel.__file__).parent))
+
+
+class _Abandoned(BaseException):
+    """Ends a body that runs without launches, once it cannot be recorded: its values are not computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The outcome of a traced body.
+
+    Attributes:
+        result: The body's result.
+        recorded: The recorded call; None if there is none.
+        reason: Why there is none.
+        effects: The effects in this call, as observed; None if the trace ended early.
+        units: For each recorded launch, the unit that its kernel is compiled in.
+        uses_occupancy: True if the recorded call depends on how many blocks the GPU holds.
+    """
+
+    result: Any
+    recorded: RecordedCall | None = None
+    reason: str = ""
+    effects: Effects | None = None
+    units: tuple[CompilationUnit, ...] = ()
+    uses_occupancy: bool = False
+
+
+def trace(
+    body: Body,
+    arguments: Mapping[str, Any],
+    *,
+    keyword_only: Collection[str],
+    writes: Sequence[str],
+    runs: bool = True,
+) -> Trace:
+    """Run a body once, and record what it does.
+
+    Args:
+        body: A body that `purity.dependencies` accepts.
+        arguments: A value for each argument of the schema, in its order.
+        keyword_only: The arguments that the body takes by keyword.
+        writes: The arguments that the schema declares as written.
+        runs: False to skip its launches. The recording then holds for any number of multiprocessors.
+
+    Raises:
+        Exception: The body raised it.
+    """
+    distinct = compares_tensors(body)
+    try:
+        state = _begin(list(arguments.values()), distinct=distinct)
+    except Unsupported as reason:
+        result = _call(body, arguments, keyword_only) if runs else None
+        return Trace(result=result, reason=f"{reason}.")
+    tracer = _Tracer(state, runs=runs)
+    result, error = tracer.run(body, dict(zip(arguments, state.arguments, strict=True)), keyword_only)
+    if error is not None:
+        # Nothing has happened yet. Tracing itself may be what the body does not bear: run it untraced.
+        result = _call(body, arguments, keyword_only) if runs else None
+        return Trace(result=result, reason=f"traced, it raised {error!r}.")
+    written = [list(arguments).index(name) for name in writes]
+    try:
+        return tracer.finish(result, written, distinct=distinct)
+    except _Abandoned:
+        return Trace(result=None, reason=tracer.reason)
+
+
+def _begin(values: Sequence[Any], *, distinct: bool) -> TraceState:
+    tensors = [id(value) for value in values if isinstance(value, Tensor)]
+    if distinct and len(set(tensors)) < len(tensors):
+        raise Unsupported("it compares tensors by identity, and one of them is passed twice")
+    state = TraceState(values)
+    if state.device.type == "cuda" and active_run() is not None:
+        raise Unsupported("a simulate() block is active, whose GPU answers for the real one")
+    return state
+
+
+def _call(
+    body: Body,
+    arguments: Mapping[str, Any],
+    keyword_only: Collection[str],
+    recorder: CallRecorder | None = None,
+) -> Any:
+    args = [value for name, value in arguments.items() if name not in keyword_only]
+    kwargs = {name: arguments[name] for name in keyword_only}
+    now = current_scope()
+    with entering_scope(LaunchPolicy.BODY, operator=now.operator, recorder=recorder, gpu=now.gpu):
+        return body(*args, **kwargs)
+
+
+class _Tracer(TorchFunctionMode):
+    """Intercepts the body's calls of torch and of dotcu; a `kernel.scope.CallRecorder`."""
+
+    def __init__(self, state: TraceState, *, runs: bool) -> None:
+        super().__init__()
+        self.state = state
+        self.runs = runs
+        self.units: list[CompilationUnit] = []
+        self.uses_occupancy = False
+        self.reason = ""
+        self.had_effect = False
+        self.launches: list[Launch] = []
+        self.concrete: list[Launch] = []
+
+    def run(
+        self, body: Body, arguments: Mapping[str, Any], keyword_only: Collection[str]
+    ) -> tuple[Any, Exception | None]:
+        """Return the body's result; or the error that it raised before it had an effect."""
+        try:
+            with self:
+                if not torch._C._is_torch_function_mode_enabled():
+                    self.refuse("torch hides its functions from modes here")
+                return _call(body, arguments, keyword_only, recorder=self), None
+        except _Abandoned:
+            return None, None
+        except Exception as error:
+            if self.runs and self.had_effect:
+                raise
+            return None, error
+
+    def refuse(self, reason: str) -> None:
+        """Give up recording; the first reason stays."""
+        if not self.reason:
+            self.reason = f"{reason}{_where()}."
+        if not self.runs:
+            raise _Abandoned
+
+    def _attempt(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call what may fail to trace the body, without failing the body; return None if it does."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            unsupported = isinstance(error, Unsupported)
+            self.refuse(str(error) if unsupported else f"it could not be traced: {error!r}")
+            return None
+
+    # Calls of torch.
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        answer = None if self.reason else self._apply_rule(func, args, kwargs)
+        expects = isinstance(answer, (ExpectedTensor, list))
+        if answer is not None and not expects:
+            return answer
+        self.had_effect |= answer is None
+        result = func(*plain(tuple(args)), **plain(dict(kwargs)))
+        if expects:
+            self._attempt(self.state.add_results, result, answer)
+        return result
+
+    def _apply_rule(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the answer to a query, or the expected tensor or list of them; None if it is refused."""
+        rule = RULES.get(func)
+        if rule is None:
+            self.refuse(f"it calls {_name(func)}, which cannot be recorded")
+            return None
+        return self._attempt(rule, self.state, *args, **kwargs)
+
+    # Calls of dotcu.
+
+    def plain(self, value: Any) -> Any:
+        """Return a value with plain numbers."""
+        return plain(value)
+
+    def pinned(self, value: Any) -> Any:
+        """Return a value with plain numbers; the recorded call then holds for these alone."""
+        return pinned(value)
+
+    def aligned(self, tensor: Tensor, bytes: int) -> bool:
+        """Ask if a tensor is aligned to `bytes`, and guard the answer."""
+        with torch._C.DisableTorchFunction():
+            bytes = pinned(bytes)
+            real = tensor.data_ptr() % bytes == 0
+            if not self.reason:
+                expected = self._attempt(lambda: is_aligned(self.state, self.state.known(tensor), bytes))
+                if expected is not None and expected is not real:
+                    self.refuse(f"an alignment of {bytes} bytes is not as expected")
+            return real
+
+    def multiprocessors(self, count: int) -> int:
+        """Return the number; without launches, as a step that each call evaluates."""
+        return count if self.runs else self.state.multiprocessors(count)
+
+    def asked_device(self) -> None:
+        """Refuse an answer that depends on which GPU is asked, if GPUs differ."""
+        self.uses_occupancy = True
+        if self.state.device.type == "cuda" and _gpus_differ():
+            self.refuse("it asks about the current GPU, and the GPUs here differ")
+
+    def launching(self) -> None:
+        """Note that from here on the body has an effect."""
+        self.had_effect = True
+
+    def launched(self, launch: RecordedLaunch) -> None:
+        """Record a launch."""
+        if not self.reason:
+            self._attempt(self._add_launch, launch)
+
+    def _add_launch(self, launch: RecordedLaunch) -> None:
+        symbolic = symbolic_launch(self.state, launch)
+        self.launches.append(symbolic)
+        self.concrete.append(concrete_launch(self.state, launch, symbolic))
+        self.units.append(launch.unit)
+
+    def finish(self, result: Any, writes: Sequence[int], *, distinct: bool) -> Trace:
+        """Return the trace of a body that has returned."""
+        recorded = None
+        if not self.reason:
+            recorded = self._attempt(_record, self.state, self.launches, result, writes, distinct=distinct)
+        if recorded is None:
+            return Trace(result=result, reason=self.reason)
+        effects = Effects(
+            allocations=tuple(_concrete_allocation(each) for each in self.state.allocations),
+            launches=tuple(self.concrete),
+            results=recorded.results,
+        )
+        evaluated = evaluate(recorded, plain(self.state.arguments))
+        wrong = "it does not fit its own call" if evaluated is None else compare(evaluated, effects)
+        if wrong is not None:
+            return Trace(result=result, reason=f"its recording is wrong: {wrong}.", effects=effects)
+        return Trace(
+            result=result,
+            recorded=recorded,
+            effects=effects,
+            units=tuple(self.units),
+            uses_occupancy=self.uses_occupancy,
+        )
+
+
+def _gpus_differ() -> bool:
+    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return len({(gpu.major, gpu.minor, gpu.multi_processor_count) for gpu in found}) > 1
+
+
+def _name(func: Any) -> str:
+    if getattr(func, "__name__", "") == "__get__":
+        return f"Tensor.{getattr(func.__self__, '__name__', '?')}"
+    name = str(getattr(func, "__qualname__", None) or getattr(func, "__name__", func))
+    return name.replace("TensorBase.", "Tensor.")
+
+
+def _where() -> str:
+    """Return the line of the body that is running."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+    return f", in {Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+
+
+# The recorded call of a body that has returned: its results, and the steps that they need.
+
+
+def _record(
+    state: TraceState, launches: Sequence[Launch], result: Any, writes: Sequence[int], *, distinct: bool
+) -> RecordedCall:
+    results = _results(state, result, bool(writes))
+    allocations = [_symbolic_allocation(state, each) for each in state.allocations]
+    parts: list[Allocation | Launch] = [*allocations, *launches]
+    live = state.builder.live({step for part in parts for step in _steps(part)})
+    renumber = {step: index for index, step in enumerate(live)}
+    return RecordedCall(
+        keys=tuple(state.keys),
+        device=state.device,
+        steps=tuple(_renumber_step(state.builder.steps[step], renumber) for step in live),
+        guards=tuple(sorted((renumber[step], value) for step, value in state.builder.guards.items())),
+        allocations=tuple(_renumber_allocation(allocation, renumber) for allocation in allocations),
+        launches=tuple(_renumber_launch(launch, renumber) for launch in launches),
+        results=results,
+        single=isinstance(result, Tensor),
+        writes=tuple(writes),
+        distinct=distinct,
+    )
+
+
+def _results(state: TraceState, result: Any, writes: bool) -> tuple[int, ...]:
+    """Return the indices of the returned allocations; each takes the layout that it is returned in."""
+    if result is None and writes:
+        return ()
+    if not isinstance(result, Tensor) and (type(result) is not tuple or len(result) < 2):
+        raise Unsupported(f"it returns a {type(result).__name__}")
+    found = [state.known(tensor) for tensor in (result if isinstance(result, tuple) else (result,))]
+    if any(known.argument for known in found) or len({known.source for known in found}) < len(found):
+        raise Unsupported("it returns memory that is not new, or twice")
+    for known in found:
+        allocation = state.allocations[known.source]
+        if not _same(known.layout, allocation.layout):
+            if not (known.whole and is_in_order(allocation.layout) and is_contiguous(known.layout)):
+                raise Unsupported("it returns a part of what it allocates, or in another order")
+            state.allocations[known.source] = known
+    return tuple(known.source for known in found)
+
+
+def _same(a: Layout, b: Layout) -> bool:
+    return all_identical((*a.sizes, *a.strides, a.offset), (*b.sizes, *b.strides, b.offset))
+
+
+def _symbolic_allocation(state: TraceState, memory: TracedTensor) -> Allocation:
+    return Allocation(
+        dtype=memory.tensor.dtype,
+        device=state.device,
+        sizes=tuple(step_of(state.builder, size) for size in memory.layout.sizes),
+        strides=tuple(step_of(state.builder, stride) for stride in memory.layout.strides),
+        zeroed=memory.zeroed,
+    )
+
+
+def _concrete_allocation(memory: TracedTensor) -> Allocation:
+    tensor = memory.tensor
+    return Allocation(
+        dtype=tensor.dtype,
+        device=tensor.device,
+        sizes=tuple(tensor.shape),
+        strides=tensor.stride(),
+        zeroed=memory.zeroed,
+    )
+
+
+def _steps(part: Allocation | Launch) -> tuple[Step, ...]:
+    if isinstance(part, Allocation):
+        return (*part.sizes, *part.strides)
+    return (*part.grid, *(field.step for field in part.fields if field.step >= 0))
+
+
+def _renumber_step(instruction: RecordedStep, renumber: Mapping[Step, Step]) -> RecordedStep:
+    steps = [renumber[step] for step in operands(instruction)]
+    return RecordedStep(instruction.op, *steps) if steps else instruction
+
+
+def _renumber_allocation(allocation: Allocation, renumber: Mapping[Step, Step]) -> Allocation:
+    return replace(
+        allocation,
+        sizes=tuple(renumber[step] for step in allocation.sizes),
+        strides=tuple(renumber[step] for step in allocation.strides),
+    )
+
+
+def _renumber_launch(launch: Launch, renumber: Mapping[Step, Step]) -> Launch:
+    def moved(field: Field) -> Field:
+        return field if field.step < 0 else replace(field, step=renumber[field.step])
+
+    x, y, z = (renumber[step] for step in launch.grid)
+    return replace(launch, grid=(x, y, z), fields=tuple(map(moved, launch.fields)))

@@ -1,0 +1,156 @@
+"""A call with a name, that can be made again and again with the same values in new memory."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import GeneratorType
+
+import torch
+
+from dotcu.checking import numerics
+from dotcu.checking.memory import fresh
+from dotcu.errors import OperatorError
+from dotcu.operator import Overload, Sample
+from dotcu.operator.samples import describe
+from dotcu.tracebacks import as_user_error, file_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One call to try.
+
+    Attributes:
+        name: Unique for an overload, without blanks and slashes: `float32-s0-transposed`.
+        dtype: Of the operator's dtypes, the one that it is for.
+        sample: The arguments. They are not to be handed to anybody: `make` gives equal ones.
+        derived: Whether dotcu made it: then the operator may refuse it with a clear error.
+    """
+
+    name: str
+    dtype: torch.dtype
+    sample: Sample
+    derived: bool = True
+
+    def make(self) -> Sample:
+        """The arguments in new memory, of the same layout, with the same values."""
+        return fresh(self.sample)
+
+    def become(self, suffix: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Case:
+        """The same call with every tensor changed, under a name with a suffix."""
+        sample = self.sample.map_tensors(change)
+        return Case(name=f"{self.name}-{suffix}", dtype=self.dtype, sample=sample)
+
+
+def seed_of(name: str, seed: int) -> int:
+    """A seed for the random numbers of something with a name, that does not hang on what ran before."""
+    return (zlib.crc32(name.encode()) ^ (seed * 0x9E3779B1)) & 0x7FFF_FFFF
+
+
+def short(dtype: torch.dtype) -> str:
+    """`float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+# --------------- the samples that a check calls an overload with, and what is wrong with a `samples` function
+
+
+def samples_of(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
+    """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs.
+
+    Args:
+        overload: Whose samples they are.
+        device: Where their tensors are.
+        dtype: Of the floating-point inputs.
+    """
+    own = given(overload, device, dtype)
+    twin = overload.functional
+    if own or twin is None or twin.reference_function is None:
+        yield from own
+        return
+    for sample in given(twin, device, dtype):
+        # a sample on which the reference fails: the case calls it again, and has this as its failure
+        yield with_outs(overload, sample) or sample
+
+
+def with_outs(overload: Overload, sample: Sample) -> Sample | None:
+    """The call of an overload that writes `out`, with poisoned outputs, from its twin's arguments.
+
+    None where the reference, which says what the outputs are, fails.
+    """
+    assert overload.functional is not None
+    assert overload.functional.reference_function is not None
+    try:
+        results = numerics.outputs(overload.functional.reference_function(*sample.args, **sample.kwargs))
+    except (Exception, SystemExit):
+        return None
+    outs = dict(zip(overload.signature.outs, map(_poisoned, results), strict=False))
+    return Sample(*sample.args, **{**sample.kwargs, **outs})
+
+
+def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[Sample]:
+    """Yield the samples that the overload's `samples` function gives, each of them verified.
+
+    Args:
+        overload: Whose samples they are.
+        device: Where their tensors are.
+        dtype: Of the floating-point inputs.
+
+    Raises:
+        OperatorError: The function failed, gave something else, or left the dtype aside.
+    """
+    name = f"the samples of {overload.qualified_name}"
+    required = "The function takes (device, dtype) and gives dotcu.Sample(...) for each call to try."
+    samples: list[Sample] = []
+    with as_user_error(OperatorError, f"{name} failed for {dtype} on {device.type!r}", required):
+        made = overload.make_samples(device, dtype)
+        if not isinstance(made, Iterable):
+            raise OperatorError(f"{_place(made, overload)}{name} are {made!r}.\n{required}")
+        for item in made:
+            if not isinstance(item, Sample):
+                raise OperatorError(
+                    f"{_place(made, overload)}{name} have {describe(item)}, "
+                    f"which is no dotcu.Sample.\n{required}"
+                )
+            if others := _others(item, dtype):
+                raise OperatorError(
+                    f"{_place(made, overload)}{name} for {dtype} hold {others} tensors alone: {item!r}.\n"
+                    f"Each has a tensor of the dtype that it is asked for, else {dtype} goes untried.\n"
+                    "Make them with dtype=dtype."
+                )
+            samples.append(item)
+    return samples
+
+
+def _others(sample: Sample, dtype: torch.dtype) -> str:
+    """The dtypes that tensors have in place of the one asked for, `float32`; empty where that is there too.
+
+    A dtype may also be there by name, as an argument that says what the result is.
+    """
+    named = any(value is dtype for value in (*sample.args, *sample.kwargs.values()))
+    found = {tensor.dtype for tensor in sample.tensors}
+    if named or dtype in found:
+        return ""
+    alike = {str(one).removeprefix("torch.") for one in found if _kind(one) and _kind(one) == _kind(dtype)}
+    return " and ".join(sorted(alike))
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point:
+        return "floating"
+    return "" if dtype.is_complex or dtype == torch.bool else "integer"
+
+
+def _place(made: object, overload: Overload) -> str:
+    """Return `file:line: ` of a sample: the line that a generator stands at, or the function's."""
+    if isinstance(made, GeneratorType) and made.gi_frame is not None:
+        return f"{file_line(made.gi_code.co_filename, made.gi_frame.f_lineno)}: "
+    function = overload._samples
+    code = getattr(function and inspect.unwrap(function), "__code__", None)
+    return f"{file_line(code.co_filename, code.co_firstlineno)}: " if code else ""
+
+
+def _poisoned(like: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(like, torch.nan if like.is_floating_point() else 85)

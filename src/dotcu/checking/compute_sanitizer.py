@@ -1,0 +1,328 @@
+"""compute-sanitizer: NVIDIA's own tools watch a bare call of each overload on the GPU.
+
+A tool takes many seconds to get ready, so all overloads share one run of it: a worker under the tool makes
+one call after the other, and what the tool prints meanwhile is of that call. torch's caching allocator
+is off, so that memory beside a tensor is nobody's. The four tools run at the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dotcu.checking.subject import Subject
+from dotcu.checking.target import WORKER, TrialRequest, request_for
+from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped, Trial, Verdict
+from dotcu.checking.trials import skipped
+from dotcu.checking.trials.gpu import NEEDS_GPU, memory
+from dotcu.compile import toolchain
+from dotcu.errors import DotcuError
+from dotcu.kernel.driver.errors import recent_launches
+from dotcu.operator import Sample
+from dotcu.serialize import from_plain
+from dotcu.workers import Worker, WorkerCrash
+
+TOOLS: Mapping[str, tuple[str, ...]] = {
+    "memcheck": ("--report-api-errors", "no"),
+    "racecheck": (),
+    "initcheck": (),
+    "synccheck": (),
+}
+"""The tools, and the options of each."""
+
+NOT_FOUND = "compute-sanitizer was not found.\nType: pip install nvidia-cuda-sanitizer-api"
+NOT_ELSEWHERE = "the operator's module cannot be imported by another process, which the tool needs"
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """A trial for each tool. Who has many runs them together, by `run`."""
+    for tool in TOOLS:
+        if subject.on_gpu:
+            run = partial(alone, subject, tool)
+            yield Trial(overload=subject.name, kind=tool, case="", checks=(tool,), run=run)
+        else:
+            yield skipped(subject, tool, NEEDS_GPU)
+
+
+def alone(subject: Subject, tool: str) -> Iterator[Verdict]:
+    """Watch one overload by one tool."""
+    request = request_for(subject)
+    if request is None:
+        yield tool, Skipped(reason=NOT_ELSEWHERE)
+        return
+    for _, _, outcome in watched({tool: [request]}):
+        yield tool, outcome
+
+
+def run(requests: Mapping[str, TrialRequest], trials: Iterable[Trial]) -> Iterator[Result]:
+    """Run each tool once, on all overloads that it has a trial of, and yield the results.
+
+    Args:
+        requests: By overload, how another process finds it.
+        trials: Those of tools.
+    """
+    by_tool: dict[str, dict[str, Trial]] = {}
+    for trial in trials:
+        by_tool.setdefault(trial.kind, {})[trial.overload] = trial
+    start = time.perf_counter()
+    asked = {tool: [requests[name] for name in named] for tool, named in by_tool.items()}
+    for tool, name, outcome in watched(asked):
+        trial, seconds = by_tool[tool][name], time.perf_counter() - start
+        yield Result(overload=name, check=tool, trial=trial.name, outcome=outcome, seconds=seconds)
+
+
+def watched(asked: Mapping[str, Sequence[TrialRequest]]) -> Iterator[tuple[str, str, Outcome]]:
+    """Run tools at the same time, each on its overloads; yield the tool, the overload and the outcome."""
+    path = toolchain.find_tool("compute-sanitizer") if asked else None
+    if path is None:
+        for tool, requests in asked.items():
+            yield from ((tool, request.overload, Skipped(reason=NOT_FOUND)) for request in requests)
+        return
+    runs = [ToolRun(tool, TOOLS[tool], path, number) for number, tool in enumerate(asked)]
+    with ThreadPoolExecutor(len(runs)) as threads:
+        futures = {threads.submit(run.outcomes, asked[run.tool]): run.tool for run in runs}
+        try:
+            for future in as_completed(futures):
+                yield from ((futures[future], name, outcome) for name, outcome in future.result().items())
+        finally:
+            for run in runs:
+                run.close()
+
+
+# ------------------------------------------------------------------ what the worker does under a tool
+
+
+def bare(subject: Subject) -> Iterator[Trial]:
+    """The smallest call of the first dtype that has one, and nothing around it."""
+    found = (subject.smallest(dtype) for dtype in subject.overload.dtypes)
+    case = next((case for case in found if case is not None), None)
+    if case is not None:
+        run = partial(_call, subject, case.sample.map_tensors(exact))
+        yield Trial(overload=subject.name, kind="bare", case=case.name, checks=("memcheck",), run=run)
+
+
+def _call(subject: Subject, sample: Sample) -> list[Verdict]:
+    """Call, wait, and name the kernels that ran."""
+    torch.cuda.synchronize(subject.device)
+    with torch.cuda.device(subject.device), subject.seeded(subject.name):
+        subject.call(sample)
+    torch.cuda.synchronize(subject.device)
+    ran = [launch.kernel for launch in recent_launches() if launch.operator == subject.name]
+    return [("memcheck", Passed(note=" ".join({kernel.partition("<")[0] for kernel in ran})))]
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """The same tensor in memory that begins with its first element and ends with its last."""
+    return memory(tensor).clone().as_strided(tensor.shape, tensor.stride(), 0)
+
+
+# --------- a worker under one of compute-sanitizer's tools, and what the tool prints while it makes each call
+
+LIMIT_S = 150.0
+"""Of a tool, for all overloads."""
+
+SETTLE_S = 0.5
+"""A tool is a process of its own: what it has to say of a call comes within this, once the call is done."""
+
+MOST_STARTS = 3
+"""A call may end the worker: then the tool starts again, for the calls that are left."""
+
+ENDING_S = 20.0
+"""A tool ends within this once its program has nothing to do."""
+
+FIRST_PORT, PORTS = 49152, 20
+"""Of a tool's way to its program: no two tools may have the same."""
+
+
+@dataclass
+class ToolOutput:
+    """The output of a tool over one overload's call.
+
+    Attributes:
+        lines: What it printed while the call was made.
+        late: What it printed after that, and is probably of this call.
+        kernels: What the call launched.
+        called: Whether the call was made, to its end.
+        failure: Why there was none, or none to its end.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    late: list[ToolRecord] = field(default_factory=list)
+    kernels: set[str] = field(default_factory=set)
+    called: bool = False
+    failure: str = ""
+
+
+class ToolRun:
+    """A worker under one tool.
+
+    Args:
+        number: Of the tools that run at the same time: no two may have the same ports.
+    """
+
+    def __init__(self, tool: str, options: Sequence[str], path: Path, number: int) -> None:
+        self.tool = tool
+        # torch reads this; `env` sets it, since dotcu's own environment is none of its business.
+        words = [
+            "env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", str(path), "--tool", tool, *options,
+            "--port", str(FIRST_PORT + number * PORTS), "--launch-timeout", str(int(LIMIT_S)),
+            "--target-processes", "application-only", "--destroy-on-device-error", "kernel",
+            "--show-backtrace", "device", "--print-limit", "10000",
+        ]  # fmt: skip
+        self._worker = Worker(WORKER, tool=words, on_output=self._take)
+        self._late: list[str] = []
+        self._lines = self._late
+
+    def close(self) -> None:
+        """End it, from another thread."""
+        self._worker.close()
+
+    def outcomes(self, requests: Sequence[TrialRequest]) -> dict[str, Outcome]:
+        """Return what the tool found, by overload."""
+        outputs = {request.overload: ToolOutput() for request in requests}
+        left, until, crashes = list(requests), time.monotonic() + LIMIT_S, 0
+        while left and crashes < MOST_STARTS and not self._worker.closed and time.monotonic() < until:
+            request = left.pop(0)
+            crashes += not self._call(request, outputs[request.overload], until)
+        self._lines = self._late
+        self._worker.finish(ENDING_S)  # then a tool sums up what it found
+        for request in left:
+            outputs[request.overload].failure = f"{self.tool} did not get to it in {LIMIT_S:g} s"
+        self._spread(outputs)
+        return {name: self._outcome(output) for name, output in outputs.items()}
+
+    def _take(self, line: str) -> None:
+        if line.startswith(PREFIX):
+            self._lines.append(line)
+
+    def _call(self, request: TrialRequest, output: ToolOutput, until: float) -> bool:
+        """Have one call made. Returns whether the worker is there for another."""
+        self._lines = output.lines
+        try:
+            self._worker.send(replace(request, bare=True))
+            while (reply := self._worker.receive(max(0.0, until - time.monotonic()))) is not None:
+                _note(reply, output)
+        except WorkerCrash as crash:
+            ended = f"{self.tool} ended: {crash.evidence.rpartition(chr(10))[2] or crash.reason}"
+            late = f"{self.tool} took more than {LIMIT_S:g} s"
+            output.failure = output.failure or (late if time.monotonic() >= until else ended)
+            return False
+        except DotcuError as error:
+            output.failure = str(error)
+        self._worker.drain(SETTLE_S)
+        return True
+
+    def _spread(self, outputs: Mapping[str, ToolOutput]) -> None:
+        """Add what came late to those whose kernel it names, or to all where it names none."""
+        for record in parse(self._late):
+            named = [each for each in outputs.values() if any(name in str(record) for name in each.kernels)]
+            for each in named or outputs.values():
+                each.late.append(record)
+
+    def _outcome(self, own: ToolOutput) -> Outcome:
+        records = parse(own.lines) + own.late
+        wrong = [record for record in records if not record.is_warning]
+        if wrong:
+            count = f", and {len(wrong) - 1} more such reports" if len(wrong) > 1 else ""
+            return Failed(reason=f"{self.tool}: {wrong[0].headline}{count}", evidence=str(wrong[0]))
+        failure = trouble(own.lines) or own.failure
+        if failure or not own.called:
+            return Skipped(reason=failure or "no sample without empty tensors")
+        return Passed(note="; ".join(record.headline for record in records))
+
+
+def _note(reply: dict[str, Any], output: ToolOutput) -> None:
+    """Note what the worker says of a call."""
+    if "result" in reply:
+        outcome = from_plain(Result, reply["result"]).outcome
+        if isinstance(outcome, Failed):
+            output.failure = f"the call fails: {outcome.reason}: {outcome.evidence}".rstrip(": ")
+        elif isinstance(outcome, Passed):
+            output.kernels = set(outcome.note.split())
+    output.called = output.called or "end" in reply
+
+
+# ------------------------------------------------------------------ what a tool prints
+#
+#     ========= Invalid __global__ write of size 4 bytes
+#     =========     at scale(const float *, float *, long long)+0x90 in ops.cu:4
+#     =========     by thread (99,0,0) in block (0,0,0)
+#
+# Source: its manual, and tests of its own.
+
+PREFIX = "========="
+_INDENT = "     "
+
+_OF_THE_RUN = (
+    "COMPUTE-SANITIZER",
+    "ERROR SUMMARY",
+    "RACECHECK SUMMARY",
+    "LEAK SUMMARY",
+    "Program hit ",  # an error that the driver gave to a caller
+    "Target application",
+    "Internal Sanitizer Error",
+)
+"""The beginnings of headlines about the run, not about a kernel."""
+
+_ERROR = "Error: "
+"""The beginning of others about the run, unless they have one of these words."""
+
+_OF_A_RACE = ("Race reported", "hazard")
+
+_TROUBLE = (_ERROR, "Internal Sanitizer Error")
+_WARNINGS = ("Warning", "WARNING")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRecord:
+    """One report."""
+
+    lines: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        """The first line."""
+        return self.lines[0]
+
+    @property
+    def is_warning(self) -> bool:
+        """Return whether the tool itself does not call it an error."""
+        return self.headline.startswith(_WARNINGS)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def parse(lines: Iterable[str]) -> list[ToolRecord]:
+    """The records of kernels in a tool's output."""
+    found: list[list[str]] = []
+    inside = False
+    for line in lines:
+        text = line.removeprefix(PREFIX)
+        if not text.startswith(_INDENT):
+            inside = _is_of_a_kernel(text.strip())
+            found += [[text.strip()]] if inside else []
+        elif inside:
+            found[-1].append(f"    {text.strip()}")
+    return [ToolRecord(lines=tuple(each)) for each in found]
+
+
+def trouble(lines: Iterable[str]) -> str:
+    """Return the first line about a tool's own trouble; empty where it has none."""
+    texts = (line.removeprefix(PREFIX).strip() for line in lines)
+    own = (text for text in texts if text.startswith(_TROUBLE) and not _is_of_a_kernel(text))
+    return next(own, "")
+
+
+def _is_of_a_kernel(headline: str) -> bool:
+    if headline.startswith(_ERROR):
+        return any(words in headline for words in _OF_A_RACE)
+    return bool(headline) and not headline.startswith(_OF_THE_RUN)

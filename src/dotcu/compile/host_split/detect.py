@@ -1,0 +1,243 @@
+"""Signs of host code in a file of kernels, and the messages that say how one file serves nvcc and NVRTC."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dotcu.compile.source.declarations import has_unannotated_function
+from dotcu.compile.source.lexer import NVRTC_MACROS, active_code, code_only, without_comments
+from dotcu.compile.source.source import printable
+
+GUARD_REMEDY = """\
+The device compiler takes device code alone. Guard host code, and one file serves both compilers:
+
+    #ifndef __CUDACC_RTC__
+    ... host code, and the #include lines that it needs ...
+    #endif"""
+
+TENSOR_REMEDY = """\
+The device compiler has no headers of PyTorch. Take a pointer and sizes instead: const float* x, long long n
+For sizes and strides, too: #include <dotcu/tensor.cuh> and take dotcu::tensor<const float, 2> x"""
+
+
+@dataclass(frozen=True)
+class HostLine:
+    """A line that only a host compiler can take."""
+
+    line: int
+    text: str
+    what: str
+
+
+# What a line shows, by a pattern. Directives are matched with their literals, the rest without.
+DIRECTIVES = (
+    (r'#\s*include\s*[<"](torch|ATen|c10|caffe2|pybind11|nanobind)/', "PyTorch's or a binding's header"),
+    (r'#\s*include\s*[<"]Python\.h[>"]', "Python's header"),
+    (
+        (
+            r"#\s*include\s*<(iostream|fstream|sstream|vector|string|map|unordered_map|memory|thread|mutex|chrono"
+            r"|functional|stdexcept|iomanip|random|regex|filesystem|(unistd|pthread|omp|mpi|sys/\w+)\.h)>"
+        ),
+        "a header of the host's library",
+    ),
+    (
+        (
+            r'#\s*include\s*[<"](cublas|cublasLt|cudnn|cufft|curand|cusolver\w*|cusparse|nccl|thrust/\w+)'
+            r'(\.h|_v2\.h|Xt\.h)?[>"]'
+        ),
+        "the header of a host library",
+    ),
+)
+CODE = (
+    (r"<<<", "a launch"),
+    (r"\bint\s+main\s*\(", "main()"),
+    (
+        (
+            r"\bcuda(Malloc\w*|Free\w*|Memcpy\w*|Memset\w*|DeviceSynchronize|DeviceReset|SetDevice|GetDevice\w*"
+            r"|GetLastError|PeekAtLastError|GetErrorString|HostAlloc|(Stream|Event|Graph)[A-Z]\w*|Launch[A-Z]\w*"
+            r"|FuncSetAttribute|FuncGetAttributes|OccupancyMax\w*)\s*\("
+        ),
+        "a call of the CUDA runtime",
+    ),
+    (r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE)\s*\(", "a Python binding"),
+    (r"\b(AT_DISPATCH_\w+|TORCH_CHECK|C10_CUDA_\w+)\s*\(", "a PyTorch macro"),
+    (r"\b(torch|at|c10)::(\w*Tensor\w*|empty|zeros|ones|cuda)\b", "PyTorch's C++ interface"),
+    (
+        r"\bstd::(vector|string|cout|cerr|map|unique_ptr|shared_ptr|thread|runtime_error|[io]fstream)\b",
+        "the host's standard library",
+    ),
+)
+HOST_HEADERS = {
+    "Eigen/Dense", "cublas.h", "cuda_profiler_api.h", "errno.h", "signal.h", "time.h", "mpi.h", "getopt.h",
+    "nvToolsExt.h", "nvtx3/nvToolsExt.h", "nvtx3/nvtx3.hpp", "cudaProfiler.h", "bits/stdc++.h",
+}  # fmt: skip
+HOST_NAMESPACES = frozenset(
+    {"torch", "at", "c10", "caffe2", "pybind11", "py", "nanobind", "nb", "Eigen", "boost", "fmt", "chrono"}
+)
+"""Namespaces that no header of a device compiler has."""
+
+HOST_MACROS = re.compile(r"(PYBIND11|NB|TORCH|STABLE_TORCH|AT|C10)_(?!\w*DEVICE)[A-Z0-9_]+")
+"""Macros of PyTorch and of bindings whose calls make host code alone."""
+
+DEVICE_WORDS = frozenset({"__device__", "__global__", "__constant__", "__managed__", "__shared__"})
+"""Annotations of which one makes a declaration device code."""
+
+WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)\n]*\))?((?:\\\r?\n|[^\n])*)", re.MULTILINE)
+_DIRECTIVES = [(re.compile(pattern), what) for pattern, what in DIRECTIVES]
+_CODE = [(re.compile(pattern), what) for pattern, what in CODE]
+_ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*DIRECTIVES, *CODE)))
+_NAMES = re.compile(r"#[ \t]*(?:ifdef|ifndef)[ \t]+(\w+)|defined[ \t]*\(?[ \t]*(\w+)")
+
+
+def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLine, ...]:
+    """Return the lines with host code that the device compiler would see.
+
+    Code under `#ifndef __CUDACC_RTC__`, or under a macro that neither the options nor the text
+    define, is not seen and not named.
+
+    Args:
+        defined: Macros that are known to be defined.
+    """
+    if not _ANY.search(text):
+        return ()
+    visible = active_code(text, defined, undefined=_undefined(text, defined))
+    directives, bare = without_comments(visible).splitlines(), code_only(visible).splitlines()
+    lines = printable(text).splitlines()
+    found = []
+    for index, line in enumerate(lines):
+        what = _match(_DIRECTIVES, directives[index]) or _match(_CODE, bare[index])
+        if what:
+            found.append(HostLine(index + 1, line, what))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=64)
+def files_with_host_code(texts: tuple[str, ...], defined: frozenset[str]) -> frozenset[int]:
+    """Return the indices of the texts that show host code: a line or a function that only a host takes.
+
+    These signs are cheap to look for, so that a file of kernels alone is never parsed.
+
+    Args:
+        texts: Those of a source and of the user's headers that it reaches.
+        defined: Macros known to be defined.
+    """
+    macros = macros_of(texts)
+    device = {name for name in macros if with_macro_words(frozenset({name}), macros) & DEVICE_WORDS}
+    return frozenset(
+        index
+        for index, text in enumerate(texts)
+        if host_code(text, defined) or has_unannotated_function(text, defined, DEVICE_WORDS | device)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MacroValues:
+    """All values of a macro: the names in them, and each as a text."""
+
+    called: bool
+    values: tuple[str, ...]
+
+    @property
+    def words(self) -> frozenset[str]:
+        return frozenset(word for value in self.values for word in WORD.findall(value))
+
+
+Macros = Mapping[str, MacroValues]
+
+
+def macros_of(texts: tuple[str, ...]) -> dict[str, MacroValues]:
+    """Return the macros that some texts define, in whatever `#if`."""
+    found: dict[str, MacroValues] = {}
+    for text in texts:
+        for name, brackets, value in _DEFINE.findall(without_comments(text)):
+            value = re.sub(r"\s*##\s*", "", re.sub(r"\\\r?\n", " ", value)).strip()
+            before = found.get(name, MacroValues(called=bool(brackets), values=()))
+            found[name] = replace(before, values=(*before.values, value))
+    return found
+
+
+def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:
+    """Return some words, and those of the macros among them, and so on."""
+    found, waiting = set(words), [word for word in words if word in macros]
+    while waiting:
+        for word in macros[waiting.pop()].words - found:
+            found.add(word)
+            if word in macros:
+                waiting.append(word)
+    return frozenset(found)
+
+
+def is_host_header(name: str) -> bool:
+    """Tell whether a header is one that only a host compiler has, by its name."""
+    return "." not in name or bool(_match(_DIRECTIVES, f"#include <{name}>")) or name in HOST_HEADERS
+
+
+def host_use(bare: str) -> str:
+    """Name what a line of bare code uses of the host, without comments and literals; "" for nothing."""
+    return _match(_CODE, bare)
+
+
+def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
+    """Tell whether an `#include` is for the host alone.
+
+    Args:
+        device: Headers of the standard library that device code can have, too.
+    """
+    if _match(_DIRECTIVES, f"#include <{name}>"):
+        return not quoted or "/" in name
+    if quoted:
+        return False
+    return name in HOST_HEADERS or ("." not in name and "/" not in name and name not in device)
+
+
+def _match(patterns: list[tuple[re.Pattern[str], str]], line: str) -> str:
+    return next((what for pattern, what in patterns if pattern.search(line)), "")
+
+
+def _undefined(text: str, defined: Container[str]) -> set[str]:
+    """Macros that conditions of the text ask for and that nothing here could define."""
+    tested = {first or second for first, second in _NAMES.findall(text)}
+    made_here = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text))
+    return {name for name in tested - made_here if name not in defined and not name.startswith("__CUDA")}
+
+
+def host_code_message(display: str, lines: tuple[HostLine, ...], *, is_split: bool = False) -> str:
+    """Return the message of a `HostCodeError`.
+
+    Args:
+        is_split: The host part is left out already: the lines are device code's.
+    """
+    headline = f"There is host code in {display}:"
+    if is_split:
+        headline = f"Device code of {display} has in it what only a host compiler takes:"
+    return "\n".join([headline, *_listed([(display, line) for line in lines]), GUARD_REMEDY])
+
+
+def unclear_message(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
+    """Return the message where device code cannot be told from host code.
+
+    Args:
+        lines: With the file of each.
+    """
+    remedies = [GUARD_REMEDY]
+    if any("PyTorch's type" in line.what for _, line in lines):
+        remedies = [TENSOR_REMEDY]
+        if any("PyTorch's type" not in line.what for _, line in lines):
+            remedies.append(GUARD_REMEDY)
+    headline = f"Device code and host code of {display} cannot be told apart:"
+    if remedies == [TENSOR_REMEDY]:
+        headline = f"Device code of {display} takes what only PyTorch's headers have:"
+    return "\n".join([headline, *_listed(lines), *remedies])
+
+
+def _listed(lines: Sequence[tuple[str, HostLine]], limit: int = 12) -> list[str]:
+    width = max((len(line.what) for _, line in lines[:limit]), default=0)
+    shown = [
+        f"    {display}:{item.line}: {item.what + ':':<{width + 1}} {item.text.strip()}"
+        for display, item in lines[:limit]
+    ]
+    return shown + ([f"    ... and {len(lines) - limit} more"] if len(lines) > limit else [])

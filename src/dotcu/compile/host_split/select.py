@@ -1,0 +1,482 @@
+"""The device part of a file with host code, with lines and columns kept.
+
+The texts of a source and of the user's headers go in together, since a type of one may be what
+a kernel of another needs. Removed code becomes blanks.
+
+    device code     kept: its head has __global__, __device__, __constant__
+    shared          a type, a constant, a constexpr function, an alias: kept where device code names
+                    it, or where it is made of nothing but what a device compiler knows
+    host code       removed: all other functions and variables, main, calls of binding macros,
+                    what mentions PyTorch or the host's library, its #include lines
+    unclear         no text is changed, and the lines are reported if the compiler refuses them
+
+Removing a declaration could silently change what a name in device code means. So the head of a host function
+stays where needed, as a declaration without a body: overloads, types and layouts are then what they are for
+nvcc, and the compiler refuses a call at the function's own line. Where the head has in it what only a host
+knows, a name that device code could mean is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dotcu.compile.diagnostics import headers_of
+from dotcu.compile.host_split.detect import (
+    HOST_NAMESPACES,
+    WORD,
+    HostLine,
+    Macros,
+    host_use,
+    is_host_include,
+    macros_of,
+    with_macro_words,
+)
+from dotcu.compile.host_split.parse import HostFunction, ParsedDeclaration, parse_declarations
+from dotcu.compile.source.includes import STAND_INS, scan_includes
+from dotcu.compile.source.lexer import code_only, directives, variants, without_comments
+from dotcu.compile.source.source import printable
+
+_TORCH = re.compile(r"\b(?:(?:torch|at|c10)::\w+|PackedTensorAccessor\w*)")
+_DEFINED_NAME = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
+_CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b")
+_INCLUDE = re.compile(r"[ \t]*#[ \t]*include\b")
+
+_KNOWN = re.compile(
+    r"u?int(_fast|_least)?\d*_t|s?size_t|ptrdiff_t|u?intptr_t|u(int|short|char|long)|dim3"
+    r"|u?(char|short|int|long|longlong|float|double)[1-4](_16a|_32a)?"
+    r"|(__)?(half2?|nv_bfloat16\w*|nv_fp\w+)|cuda(Stream|Event|Error)_t|cuda|cub|nvcuda|wmma|dotcu"
+    r"|cooperative_groups|cg"
+)
+"""Types and namespaces that a device compiler knows by itself or by its own headers."""
+
+_DEVICE = "__device__ "
+_OUT_OF_REACH = re.compile(r"\b(?:torch|at|c10)::\w*Tensor\b|\bstd::\w*stream\s*&")
+"""Of a head: a parameter, or a result, that no value of device code can become."""
+
+_MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1
+            fabs fdim floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 modf nearbyint
+            pow remainder rint round rsqrt sin sinh sqrt tan tanh tgamma trunc"""
+_COMPILERS = re.compile(
+    rf"({'|'.join(_MATHS.split())})[fl]?|min|max|swap|move|forward|clamp|lerp|isnan|isinf|isfinite|signbit|l?labs"
+    r"|printf|clock(64)?|malloc|free|memcpy|memset|abort|exit|trap|atomic\w+|make_\w+|(tex|surf)[123A-Z]\w+|__\w+"
+    r"|u(min|max)|ll(min|max)|fdivide|saturate|sinpi|cospi|norm\w*|rnorm\w*|rcbrt|h2?(add|sub|mul|div"
+    r"|fma|sqrt|rsqrt|rcp|exp|log|sin|cos|tanh|neg|ceil|floor|trunc|rint)\w*"
+)
+"""Functions of the compiler and of its headers that a host function of the same name may overload."""
+
+_STANDARD = {"<cassert>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cstdint>", "<limits>",
+             "<type_traits>", "<utility>"}  # fmt: skip
+"""Headers of the standard library that a host's header brings along."""
+
+_REMOVED, _KEPT, _REPLACED = 0, 1, 2
+"""What becomes of a character: `_REPLACED` is not kept itself, but something stands in its place."""
+
+Problem = tuple[int, str]
+"""The position of code that is not clearly host code or device code, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedDeclaration:
+    """A declaration that the compiler does not get.
+
+    Attributes:
+        file: The index of the text that it is in.
+    """
+
+    name: str
+    file: int
+    line: int
+    what: str
+
+    @property
+    def remedy(self) -> str:
+        """The change that makes device code of it."""
+        if "function" in self.what:
+            return "__host__ __device__"
+        return "const, or __device__" if "variable" in self.what else "nothing of the host's library in it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceParts:
+    """The device part of some texts.
+
+    Attributes:
+        texts: The compiled part of each; the text itself where nothing is removed.
+        removed: The named declarations that are not in them.
+        unclear: Lines that are neither clearly host code nor clearly device code, with the index of their
+            text. Where there is one, `texts` are unchanged.
+    """
+
+    texts: tuple[str, ...]
+    removed: tuple[RemovedDeclaration, ...]
+    unclear: tuple[tuple[int, HostLine], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ParsedFile:
+    """A text, and the declarations of each of its variants."""
+
+    index: int
+    text: str
+    variants: tuple[tuple[str, tuple[ParsedDeclaration, ...]], ...]
+
+    @property
+    def declarations(self) -> Iterator[ParsedDeclaration]:
+        return (each for _, found in self.variants for each in found)
+
+    def line(self, position: int) -> int:
+        return self.text.count("\n", 0, position) + 1
+
+    def lines(self, problems: Iterable[Problem]) -> Iterator[tuple[int, HostLine]]:
+        """Yield the first problem of each line, with the index of the text."""
+        lines = printable(self.text).split("\n")
+        first: dict[int, str] = {}
+        for position, what in problems:
+            first.setdefault(self.line(position), what)
+        for line, what in sorted(first.items()):
+            yield self.index, HostLine(line, lines[line - 1].rstrip("\r"), what)
+
+
+@functools.lru_cache(maxsize=64)
+def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozenset[int]) -> DeviceParts:
+    """Remove from some texts, which are compiled together, what only a host compiler can take.
+
+    Args:
+        texts: Those of a source and of the user's headers that it reaches.
+        defined: Macros known to be defined.
+        looked: The indices of those that may have host code; the others stay as they are.
+    """
+    macros = macros_of(texts)
+    files = [
+        _ParsedFile(
+            index=index,
+            text=texts[index],
+            variants=tuple(
+                (each, parse_declarations(each, macros)) for each in variants(texts[index], defined)
+            ),
+        )
+        for index in sorted(looked)
+    ]
+    aliases = frozenset(
+        each.name for file in files for each in file.declarations
+        if each.verdict == "shared" and each.name and _TORCH.search(each.text)
+    )  # fmt: skip
+    unclear = [line for file in files for line in file.lines(_unclear(file, aliases))]
+    if not unclear:
+        whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
+        selection = _Selection([each for file in files for each in file.declarations], whole, macros)
+        unclear = [
+            line for file in files
+            for line in file.lines(p for each in file.declarations for p in selection.problems(each))
+        ]  # fmt: skip
+    if unclear:
+        return DeviceParts(texts=texts, removed=(), unclear=tuple(unclear))
+    written = {file.index: _device_text(file, selection) for file in files}
+    return DeviceParts(
+        texts=tuple(written.get(index, text) for index, text in enumerate(texts)),
+        removed=tuple(dict.fromkeys(one for file in files for one in _removed(file, selection))),
+        unclear=(),
+    )
+
+
+def _unclear(file: _ParsedFile, aliases: frozenset[str]) -> Iterator[Problem]:
+    """Yield statements that cannot be classified, and device code that takes PyTorch's types."""
+    ends: dict[int, str] = {}
+    for each in file.declarations:
+        if each.verdict == "unclear":
+            yield each.start, f"host code or device code? {each.what}"
+        elif each.verdict == "device":
+            names = "|".join([_TORCH.pattern, *(rf"\b{name}\b" for name in sorted(each.types & aliases))])
+            for match in re.finditer(names, each.text):
+                yield each.start + match.start(), f"device code with PyTorch's type {match[0]}"
+        if {ends.setdefault(each.end, each.verdict), each.verdict} == {"device", "host"}:
+            yield each.start, "device code in one branch of an #if, host code in another"
+
+
+def _removed(file: _ParsedFile, selection: _Selection) -> Iterator[RemovedDeclaration]:
+    for each in file.declarations:
+        if each.name and each not in selection.kept:
+            line = file.line(each.start)
+            yield RemovedDeclaration(name=each.name, file=file.index, line=line, what=each.what)
+        for method in each.methods:
+            what = "a member function without __device__"
+            line = file.line(method.mark)
+            yield RemovedDeclaration(name=method.name, file=file.index, line=line, what=what)
+
+
+class _Selection:
+    """The declarations that stay, and the host functions whose heads stay.
+
+    Attributes:
+        kept: Device code, and what it needs of what host and device may both have.
+        used: The words of what stays.
+        heads: Host functions that stay as a declaration without a body.
+    """
+
+    def __init__(
+        self, declarations: Sequence[ParsedDeclaration], whole: Sequence[str], macros: Macros
+    ) -> None:
+        """Choose.
+
+        Args:
+            declarations: Those of all files.
+            whole: The code of the texts that stay as they are.
+            macros: The macros of all texts.
+        """
+        self._macros = macros
+        self._whole = self._words(whole)
+        self.kept, self.used = self._choose(declarations)
+        names = [name for each in self.kept for name in each.names]
+        self._outside = frozenset(names) | self._whole
+        self._inside = self._outside | {name for each in self.kept for name in each.members}
+        self._called = self._called_words()
+        is_opened = any(each.what == "a using of a namespace" for each in self.kept)
+        # what is only probed for, or found through a namespace, is seen by no name that is declared here
+        self._is_probed = is_opened or bool(self._called & {"decltype", "requires"})
+        self.heads = frozenset(head for each in declarations for head in self._heads(each))
+
+    def _words(self, texts: Iterable[str]) -> frozenset[str]:
+        return with_macro_words(
+            frozenset(word for text in texts for word in WORD.findall(text)), self._macros
+        )
+
+    def _choose(
+        self, declarations: Sequence[ParsedDeclaration]
+    ) -> tuple[frozenset[ParsedDeclaration], frozenset[str]]:
+        kept = {each for each in declarations if each.verdict == "device"}
+        used = self._whole | self._words(each.text for each in kept)
+        shared = [each for each in declarations if each.verdict == "shared"]
+        able = [each for each in shared if not (host_use(each.text) or each.types & HOST_NAMESPACES)]
+        gone = {
+            each.name for each in declarations
+            if each.verdict == "host" or (each.verdict == "shared" and each not in able)
+        }  # fmt: skip
+        while True:
+            left = [each for each in able if each not in kept]
+            more = [each for each in left if each.name in used]
+            if not more:
+                known = {each.name for each in kept} | self._whole
+                more = [each for each in left if self._is_plain(each, known, gone)]
+            if not more:
+                return frozenset(kept), used
+            kept |= set(more)
+            used |= self._words(each.text for each in more)
+
+    def _is_plain(
+        self, declaration: ParsedDeclaration, known: frozenset[str] | set[str], gone: set[str]
+    ) -> bool:
+        """Tell whether nothing is in a declaration that a device compiler may lack."""
+        if declaration.what == "a constexpr function" or (declaration.what == "a using" and declaration.name):
+            return False  # none is missed that device code does not name
+        known = {*known, *declaration.members, declaration.name, ""}
+        is_std = declaration.what == "a using of a namespace" and declaration.types == {"std"}
+        special = [name for method in declaration.methods if method.is_special for name in method.needs]
+        names = (*declaration.types, *special)
+        if not is_std and not all(_KNOWN.fullmatch(name) or name in known for name in names):
+            return False
+        return not (self._words([declaration.text]) - {declaration.name}) & (gone - known)
+
+    def _called_words(self) -> frozenset[str]:
+        """Return the words that device code uses, without those that it only declares."""
+        found = set(self._whole)
+        for each in self.kept:
+            words = Counter(WORD.findall(each.text))
+            words[each.name] -= 1
+            found |= {word for word, count in words.items() if count > 0}
+        return with_macro_words(frozenset(found), self._macros)
+
+    def _is_known(self, name: str) -> bool:
+        """Tell whether a device compiler knows a name by itself, or by what stays."""
+        return name in self._inside or name in self._macros or bool(_KNOWN.fullmatch(name))
+
+    def _can_stay(self, function: HostFunction) -> bool:
+        """Tell whether a head has nothing in it that a device compiler lacks."""
+        return all(map(self._is_known, function.needs)) and not host_use(function.head)
+
+    def _heads(self, declaration: ParsedDeclaration) -> Iterator[HostFunction]:
+        if declaration in self.kept:
+            yield from filter(self._can_stay, declaration.methods)
+        elif declaration.function is not None and self._is_overload(declaration):
+            yield from filter(self._can_stay, (declaration.function,))
+
+    def _is_overload(self, declaration: ParsedDeclaration) -> bool:
+        """Tell whether device code uses a name that is a host function's and another's too."""
+        function, name = declaration.function, declaration.name
+        if function is None or not function.is_own:
+            return False
+        if name.startswith("operator"):  # it is called without its name, for a type that device code has
+            return any(map(self._is_known, function.needs)) or "template" in function.head
+        is_anothers = name in self._outside or bool(_COMPILERS.fullmatch(name))
+        return name in self._called and (is_anothers or self._is_probed)
+
+    def problems(self, declaration: ParsedDeclaration) -> Iterator[Problem]:
+        """Yield where removing a declaration, or a part of it, could give device code another meaning."""
+        function = declaration.function
+        if declaration in self.kept:
+            for method in declaration.methods:
+                if method not in self.heads and self._is_missed(declaration, method):
+                    yield method.start, f"host code in a type of device code: {declaration.name}"
+        elif function is None:
+            for name in sorted(declaration.names & self._called):
+                if name in self._whole or self._is_declared(name, declaration):
+                    yield declaration.start, f"host code with a name that device code uses: {name}"
+        elif (
+            function not in self.heads
+            and self._is_overload(declaration)
+            and not _OUT_OF_REACH.search(function.head)
+        ):
+            yield declaration.start, f"host code with a name that device code uses: {declaration.name}"
+
+    def _is_missed(self, declaration: ParsedDeclaration, method: HostFunction) -> bool:
+        if _OUT_OF_REACH.search(method.head) and not method.is_virtual and not method.is_constructor:
+            return False
+        if method.is_special:
+            return not declaration.name or declaration.name in self._called
+        return method.name in self._called and (self._is_probed or method.name in self._inside)
+
+    def _is_declared(self, name: str, removed: ParsedDeclaration) -> bool:
+        """Tell whether something that stays has a name; a forward declaration of a type does not count."""
+        return any(
+            name in each.names and not (each.is_forward and removed.what == each.what) for each in self.kept
+        )
+
+
+def _device_text(file: _ParsedFile, selection: _Selection) -> str:
+    """Return a text with nothing but its device part in it; the text itself where that is all."""
+    gone = [each for each in file.declarations if each not in selection.kept]
+    kept = [(variant, each) for variant, found in file.variants for each in found if each in selection.kept]
+    host_includes = [
+        (include.start, include.end) for include in scan_includes(file.text)
+        if include.needed and is_host_include(include.spelled, include.quoted, _stand_ins())
+    ]  # fmt: skip
+    if not gone and not host_includes and not any(each.methods or each.marks for _, each in kept):
+        return file.text
+    flags = bytearray(len(file.text))
+    for variant, each in kept:
+        methods = {position for method in each.methods for position in range(method.start, method.end)}
+        _keep(flags, file.text, variant, (i for i in range(each.start, each.end) if i not in methods))
+    added = {mark: _DEVICE for _, each in kept for mark in each.marks}
+    for variant, found in file.variants:
+        for each in found:
+            for head in (*each.methods, *((each.function,) if each.function else ())):
+                if head in selection.heads:
+                    _keep(flags, file.text, variant, range(head.start, head.body))
+                    # a call of an inline function without a body is refused
+                    added[head.mark] = _DEVICE if head.is_inline or head.is_virtual else f"{_DEVICE}inline "
+                    if file.text[head.body - 1] != ";":
+                        added[head.body] = ";"
+                        flags[head.body] = _REPLACED
+    instead = _include_instead(selection.used)
+    for start in _keep_directives(flags, file, gone, host_includes, selection.used):
+        if instead:
+            added[start] = f"#include <{instead}>"
+            flags[start] = _REPLACED
+    _drop_empty_conditions(flags, file.text)
+    return _render(file.text, flags, added)
+
+
+def _keep(flags: bytearray, text: str, variant: str, positions: Iterable[int]) -> None:
+    """Keep characters where this variant has them."""
+    for position in positions:
+        if variant[position] == text[position]:
+            flags[position] = _KEPT
+
+
+@functools.cache
+def _stand_ins() -> frozenset[str]:
+    """Return the headers of the standard library that dotcu has for device code."""
+    return frozenset(path.name for path in STAND_INS.iterdir())
+
+
+def _include_instead(used: frozenset[str]) -> str:
+    """Return the header to include in place of a host header, for the names that it brings; "" for none."""
+    needed = headers_of(used)
+    if "<cuda_bf16.h>" in needed:
+        return "left_out/bfloat16"
+    if "<cuda_fp16.h>" in needed:
+        return "left_out/half"
+    return "left_out/std" if needed & _STANDARD or "std" in used else ""
+
+
+def _keep_directives(
+    flags: bytearray,
+    file: _ParsedFile,
+    gone: Sequence[ParsedDeclaration],
+    host_includes: Sequence[tuple[int, int]],
+    used: frozenset[str],
+) -> Iterator[int]:
+    """Keep the preprocessor's lines, but for what is inside host code; yield the host's `#include`s."""
+    bare = without_comments(file.text)
+    for start, end in directives(file.text):
+        line = bare[start:end]
+        name = _DEFINED_NAME.match(line)
+        is_inside = any(each.start <= start and end <= each.end for each in gone)
+        is_needed = not is_inside or bool(name and name[1] in used)
+        is_seen = any(variant[start:end] == file.text[start:end] for variant, _ in file.variants)
+        if is_seen and is_needed and any(start <= a and b <= end for a, b in host_includes):
+            yield start
+        elif (is_seen and is_needed) or _CONDITION.match(line):
+            for position in range(start, end):
+                flags[position] |= bare[position] != " " or file.text[position] == " "
+
+
+def _drop_empty_conditions(flags: bytearray, text: str) -> None:
+    """Remove each `#if` in whose branches nothing stays, the innermost first."""
+    chains: list[list[tuple[int, int]]] = []
+    for start, end in directives(text):
+        condition = _CONDITION.match(text[start:end])
+        if condition is None:
+            continue
+        if condition[1].startswith("if"):
+            chains.append([(start, end)])
+        elif chains:
+            chains[-1].append((start, end))
+        if condition[1] == "endif" and chains:
+            chain = chains.pop()
+            between = [range(after, before) for (_, after), (before, _) in itertools.pairwise(chain)]
+            if not any(flags[i] and not text[i].isspace() for stretch in between for i in stretch):
+                for first, last in chain:
+                    flags[first:last] = bytes(last - first)
+
+
+def _render(text: str, flags: bytearray, added: Mapping[int, str]) -> str:
+    """Return the text of what stays; blanks at a line's end are dropped.
+
+    Args:
+        text: The whole text.
+        flags: What becomes of each character.
+        added: What is written before the character of a position, or in its place.
+    """
+    lines, begin = [], 0
+    for line in text.split("\n"):
+        last = max((i for i in range(len(line)) if flags[begin + i]), default=-1)
+        kept = flags[begin : begin + last + 1]
+        shown = _render_line(
+            line, kept, {i: added[begin + i] for i in range(len(kept)) if begin + i in added}
+        )
+        lines.append(shown.rstrip(" ") if last < len(line) - 1 else shown)
+        begin += len(line) + 1
+    # no blank lines behind the last that has code; a header may be included there
+    last = max((i for i, line in enumerate(lines) if line.strip() and not _INCLUDE.match(line)), default=-1)
+    return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
+
+
+def _render_line(text: str, flags: bytearray, added: Mapping[int, str]) -> str:
+    """Return what stays of a line: an addition takes the place of blanks behind it, so that columns stay."""
+    shown, debt = [], 0
+    for index, flag in enumerate(flags):
+        more = added.get(index, "")
+        debt += len(more) - (flag == _REPLACED)
+        shown.append(more)
+        if flag & _KEPT or (flag == _REMOVED and text[index] == "\t"):
+            shown.append(text[index])
+        elif flag == _REMOVED and debt > 0:
+            debt -= 1
+        elif flag == _REMOVED:
+            shown.append(" ")
+    return "".join(shown)

@@ -1,0 +1,178 @@
+"""The result of a compile: code, the names in it, and the resources that the assembler reports.
+
+A signature probe gives a kernel's parameter types, by the name of an empty kernel beside it. A skeleton is
+the part of assembled PTX that a launch reads: parameters and variables. Bodies stay in it where they name a
+variable or a tensor map, to find out which a kernel writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dotcu.compile.target import Target
+from dotcu.elf import section_bytes
+from dotcu.ptx.lexer import braces
+
+if TYPE_CHECKING:
+    from dotcu.compile.diagnostics import Diagnostic
+
+
+PROBE = "__dotcu_probe"
+DECLARATION = f"template <typename F> __global__ void {PROBE}() {{}}"
+
+
+_CONSTANTS = ".nv.constant3"
+_ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
+_NUMBERS = {
+    "registers": re.compile(r"Used (\d+) registers"),
+    "barriers": re.compile(r"used (\d+) barriers"),
+    "smem_bytes": re.compile(r"(\d+) bytes smem"),
+    "stack_bytes": re.compile(r"(\d+) bytes (?:stack frame|cumulative stack size)"),
+    "spill_store_bytes": re.compile(r"(\d+) bytes spill stores"),
+    "spill_load_bytes": re.compile(r"(\d+) bytes spill loads"),
+}
+
+_ASIDE = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
+_BLANK = re.compile(r"\n\s*\n+")
+_EMPTY = "{\n\tret;\n}"
+_FUNCTION = re.compile(rf"^[^\n]*\.func\b[^{{;]*(?:;|{re.escape(_EMPTY)})", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const)\b([^;=]*)", re.MULTILINE
+)
+_WORD = re.compile(r"(?<![\w$.])[A-Za-z_$][\w$]*")
+_MAP = re.compile(r"\.param\s+\.align\s+(?:64|128)\s+\.b8\s+\S+\[128\]")
+
+_PROBE = re.compile(
+    rf"^[^\n]*\.entry \w*{PROBE}\w*\(\s*\)\s*(?:\.\w+[^\n]*\n)*\{{.*?^\}}\n?", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """The resources of a multiprocessor that a kernel takes, as ptxas reports them.
+
+    Attributes:
+        registers: Per thread.
+        smem_bytes: Static shared memory, per block.
+        constant_bytes: `__constant__` variables of the code that the kernel stands in, as
+            `cuobjdump -res-usage` counts them: CONSTANT[3]. Parameters are no part of it.
+        stack_bytes: Per thread.
+        barriers: Named barriers in use, per block.
+    """
+
+    registers: int = 0
+    spill_store_bytes: int = 0
+    spill_load_bytes: int = 0
+    stack_bytes: int = 0
+    smem_bytes: int = 0
+    constant_bytes: int = 0
+    barriers: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectCode:
+    """Compiled code.
+
+    Attributes:
+        ptx: The PTX; of a cubin, the PTX that it was assembled from, or of prebuilt code, a
+            skeleton of that.
+        cubin: Machine code, None where the target is a `compute_` one.
+        lowered: Symbol of each requested name expression.
+        signatures: For each kernel's name expression the symbol of a probe that holds its whole
+            function type, such as `_Z13__dotcu_probeIPFvPKfS1_fPfxEEvv`; empty where none was compiled.
+        resources: By kernel symbol; empty without a cubin.
+        warnings: The compiler's and the assembler's, about user files by their real path.
+        log: The compiler's whole output.
+        command: The options as a command line.
+        files: Real path, or name to show, of each file name that stands in the PTX.
+        build_digest: Of the user's sources, options, names, compiler, headers and target: the cache's key.
+        cached: Nothing was compiled for this call.
+        seconds: The time that the call took.
+    """
+
+    target: Target
+    ptx: str
+    cubin: bytes | None
+    lowered: Mapping[str, str]
+    signatures: Mapping[str, str]
+    resources: Mapping[str, Resources]
+    warnings: tuple[Diagnostic, ...]
+    log: str
+    command: str
+    files: Mapping[str, str]
+    build_digest: str
+    cached: bool
+    seconds: float
+
+
+def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources]:
+    """Read what `ptxas -v` says of each kernel, probes left out, out of a compile's log.
+
+    Args:
+        cubin: The code; it has the size of its constants, which the log lacks from sm_90 on.
+
+    Source: seen with the compilers of CUDA 12.8 and 13.0.
+    """
+    found: dict[str, Resources] = {}
+    parts, constants = _ENTRY.split(log), section_bytes(cubin, _CONSTANTS) if cubin else 0
+    for symbol, text in zip(parts[1::2], parts[2::2], strict=True):
+        if PROBE in symbol:
+            continue
+        matches = {name: pattern.search(text) for name, pattern in _NUMBERS.items()}
+        numbers = {name: int(m[1]) for name, m in matches.items() if m}
+        found[symbol] = Resources(**numbers, constant_bytes=constants)
+    return found
+
+
+def is_kernel(name: str) -> bool:
+    """Tell whether a name expression is a kernel's, and not the address of a variable."""
+    return not name.startswith("&")
+
+
+def probe_of(name: str) -> str:
+    """Return the probe's name expression for a kernel's; its symbol holds the kernel's function type."""
+    return f"{PROBE}<decltype(&{name})>"
+
+
+def with_probes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names, and a probe for each kernel among them."""
+    names = tuple(names)
+    return names + tuple(probe_of(name) for name in names if is_kernel(name))
+
+
+def with_probe(text: str) -> str:
+    """Return a source's text with the probe at its end, on lines of its own."""
+    continued = text.rstrip(" \t\r").endswith("\\")  # the probe would go on a comment, or a macro
+    return f"{text}\n{chr(10) if continued else ''}{DECLARATION}\n"
+
+
+def without_probes(ptx: str) -> str:
+    """Return PTX without the empty kernels that held signatures."""
+    return _PROBE.sub("", ptx)
+
+
+def skeleton(ptx: str) -> str:
+    """Return PTX without what a launch of its machine code never looks at."""
+    text = _BLANK.sub("\n", _ASIDE.sub("", ptx))
+    bodies = tuple(_bodies(text))
+    if _MAP.search(text) or _names_a_variable(text, bodies):
+        return text
+    for begin, end in reversed(bodies):
+        text = text[:begin] + _EMPTY + text[end:]
+    return _FUNCTION.sub("", text)
+
+
+def _bodies(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the span of each function's body; braces of inline assembly stand within them."""
+    for opened, closed in braces(text):
+        if "=" not in text[max(opened - 2, 0) : opened]:  # a variable's initial values
+            yield opened, closed + 1
+
+
+def _names_a_variable(text: str, bodies: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether a body names a variable; others of the file, constants of classes, do not count."""
+    declared = {name for row in _VARIABLE.findall(text) for name in _WORD.findall(row)}
+    return any(not declared.isdisjoint(_WORD.findall(text, begin, end)) for begin, end in bodies)

@@ -1,0 +1,1 @@
+"""CUDA C++ text: the source, the headers that it reaches, its tokens and its declarations."""

@@ -1,0 +1,196 @@
+"""Just enough of C++'s lexical rules: comments, literals, directives, and code that is not compiled.
+
+Everything here keeps positions: removed text becomes blanks, newlines stay.
+
+A scan of a text in which both branches of an `#if` stand sees two opening brackets where the
+compiler sees one. So it goes over `variants()`, each with one branch of every `#if`, which together
+show every branch.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+_COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)"
+_LITERAL = (
+    r'\b(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|(?<![0-9A-Fa-f_])'(?:\\.|[^'\\\n])*'"
+)
+_COMMENT_OR_LITERAL = re.compile(f"(?P<comment>{_COMMENT})|{_LITERAL}", re.DOTALL)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif|else|endif)\b((?:\\\r?\n|[^\n])*)")
+_DEFINED = re.compile(r"(!?)\s*defined\s*(?:\(\s*(\w+)\s*\)|(\w+))\s*")
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+
+
+def blanks(text: str) -> str:
+    """Return as many blanks as a text has characters; its newlines stay."""
+    return "\n".join(" " * len(line) for line in text.split("\n"))
+
+
+@functools.lru_cache(maxsize=256)
+def without_comments(text: str) -> str:
+    """Return the text with comments blanked; literals stay."""
+    return _COMMENT_OR_LITERAL.sub(lambda m: blanks(m[0]) if m["comment"] else m[0], text)
+
+
+def code_only(text: str) -> str:
+    """Return the text with comments, literals and directives blanked: what a scan for names may look at."""
+    bare = _COMMENT_OR_LITERAL.sub(lambda match: blanks(match[0]), text)
+    return _DIRECTIVE.sub(lambda match: blanks(match[0]), bare)
+
+
+def directives(text: str) -> tuple[tuple[int, int], ...]:
+    """Return where the preprocessor's lines stand, continuations included."""
+    bare = _COMMENT_OR_LITERAL.sub(lambda match: blanks(match[0]), text)
+    return tuple(match.span() for match in _DIRECTIVE.finditer(bare))
+
+
+def without_directives(text: str) -> str:
+    """Return the text with the preprocessor's lines blanked; literals stay."""
+    for start, end in directives(text):
+        text = text[:start] + blanks(text[start:end]) + text[end:]
+    return text
+
+
+def macro_names(text: str) -> frozenset[str]:
+    """Return the names that a text defines as macros."""
+    return frozenset(_MACRO.findall(without_comments(text)))
+
+
+NVRTC_MACROS = frozenset({"__CUDACC_RTC__", "__CUDACC__", "__CUDA__", "__cplusplus", "__NVCC__"})
+"""Macros that are defined whenever NVRTC compiles. Source: NVRTC documentation, "Predefined Macros"."""
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """The present branch of an open `#if`.
+
+    Attributes:
+        chain: The number of the `#if` in its text.
+        number: The number of the branch, counted from 0.
+        taken: Whether the compiler sees it; None where that cannot be decided.
+        done: An earlier one, or this one, was surely taken.
+    """
+
+    chain: int
+    number: int
+    taken: bool | None
+    done: bool
+
+
+_Path = tuple[_Branch, ...]
+"""The branches that a line stands in, the outermost first; an `#if` or `#else` stands outside its own."""
+
+
+def active_code(text: str, defined: Container[str] = NVRTC_MACROS, *, undefined: Container[str] = ()) -> str:
+    """Blank the branches of `#if` that NVRTC certainly does not see.
+
+    Only conditions that ask for one macro are decided: `#ifdef X`, `#ifndef X`, `#if defined(X)`,
+    `#if !defined(X)`, `#if 0` and `#if 1`. Where a condition cannot be decided every branch stays.
+
+    Args:
+        text: The text.
+        defined: Macros known to be defined.
+        undefined: Macros known not to be.
+    """
+    lines = _branching(text, defined, undefined)
+    return "".join(line if _may_be_seen(path) else blanks(line) for line, path in lines)
+
+
+def variants(text: str, defined: Container[str] = NVRTC_MACROS) -> Iterator[str]:
+    """Yield the text with one branch of each `#if` and the others blanked, until each was seen once.
+
+    Branches that NVRTC certainly does not see are in none. Neighbouring `#if`s advance together,
+    so that `#else` goes with `#else`.
+
+    Args:
+        text: The text.
+        defined: Macros known to be defined.
+    """
+    lines = [
+        (line if _may_be_seen(path) else blanks(line), {branch.chain: branch.number for branch in path})
+        for line, path in _branching(text, defined, ())
+    ]
+    unseen = list({tuple(path.items()): path for line, path in lines if line.strip()}.values())
+    first: dict[int, int] = {}  # by `#if`, the first branch that has text
+    for path in unseen:
+        first = {**path, **first}
+    while unseen:
+        chosen = _choose(unseen, first)
+        yield "".join(line if _fits(path, chosen) else blanks(line) for line, path in lines)
+        unseen = [path for path in unseen if not _fits(path, chosen)]
+
+
+def _may_be_seen(path: _Path) -> bool:
+    return all(branch.taken is not False for branch in path)
+
+
+def _choose(unseen: Sequence[Mapping[int, int]], first: Mapping[int, int]) -> dict[int, int]:
+    """Choose a branch of each `#if`: of those not seen yet as many as go together, else the first."""
+    chosen: dict[int, int] = {}
+    for path in unseen:
+        if all(chosen.get(chain, branch) == branch for chain, branch in path.items()):
+            chosen.update(path)
+    return {**first, **chosen}
+
+
+def _fits(path: Mapping[int, int], chosen: Mapping[int, int]) -> bool:
+    return all(chosen[chain] == branch for chain, branch in path.items() if chain in chosen)
+
+
+def _branching(text: str, defined: Container[str], undefined: Container[str]) -> Iterator[tuple[str, _Path]]:
+    """Yield each logical line with the branches that it stands in."""
+    path: _Path = ()
+    chains = 0
+    for stripped, line in _logical_lines(without_comments(text), text):
+        condition = _CONDITION.match(stripped)
+        if condition is None:
+            yield line, path
+            continue
+        decided = _decide(condition[1], condition[2], defined, undefined)
+        path = _after_condition(path, condition[1], decided, chains)
+        chains += 1
+        yield line, ()
+
+
+def _after_condition(path: _Path, directive: str, decided: bool | None, chain: int) -> _Path:
+    if directive in ("if", "ifdef", "ifndef"):
+        return (*path, _Branch(chain, 0, decided, decided is True))
+    if not path or directive == "endif":
+        return path[:-1]
+    branch = path[-1]
+    if directive == "else":
+        decided = True if branch.taken is False and not branch.done else None
+    taken = False if branch.done else decided
+    return (
+        *path[:-1],
+        replace(branch, number=branch.number + 1, taken=taken, done=branch.done or taken is True),
+    )
+
+
+def _decide(directive: str, rest: str, defined: Container[str], undefined: Container[str]) -> bool | None:
+    rest = rest.strip()
+    if directive in ("ifdef", "ifndef"):
+        name, negated = (rest.split()[0] if rest else ""), directive == "ifndef"
+    elif rest in ("0", "1"):
+        return rest == "1"
+    else:
+        match = _DEFINED.fullmatch(rest)
+        if match is None:
+            return None
+        name, negated = match[2] or match[3], bool(match[1])
+    if name in defined:
+        return not negated
+    return negated if name in undefined else None
+
+
+def _logical_lines(stripped: str, raw: str) -> Iterator[tuple[str, str]]:
+    """Yield lines with their continuations, without and with comments."""
+    for match in re.finditer(r"(?:\\\r?\n|[^\n])*(?:\n|\Z)", stripped):
+        if match[0]:
+            yield match[0], raw[match.start() : match.end()]

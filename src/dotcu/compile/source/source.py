@@ -1,0 +1,202 @@
+"""A source: text, the name it goes by, and where its headers are."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dotcu.errors import SourceNotFound, UsageError
+
+
+@dataclass(frozen=True)
+class Source:
+    """CUDA C++ text.
+
+    Attributes:
+        name: The file's name, or the name of an inline source.
+        path: Where it was read, absolute; None for an inline source.
+        include: Folders that its headers are looked for in, in order, absolute.
+        shown: The name in messages, where that is not its path or name. Compiled code does not depend on it.
+    """
+
+    name: str
+    text: str
+    path: Path | None = None
+    include: tuple[Path, ...] = ()
+    shown: str = ""
+
+    @property
+    def display(self) -> str:
+        """The source as messages call it."""
+        return self.shown or str(self.path or self.name)
+
+    def with_headers(self, headers: Sequence[str]) -> Source:
+        """Return the source with some more headers included.
+
+        They stand behind the text, so that its lines keep their numbers: a name expression is looked
+        up at the end of the file, and a template's operators when it is instantiated.
+        """
+        lines = "".join(f"\n#include <{header}>" for header in headers)
+        return dataclasses.replace(self, text=f"{self.text}{lines}\n") if headers else self
+
+    def __repr__(self) -> str:
+        return f"Source({self.display!r}, {self.text.count(chr(10)) + 1} lines)"
+
+
+def read_source(
+    path: str | Path,
+    include: Sequence[str | Path] = (),
+    *,
+    beside: Path | None = None,
+    is_compiled: Callable[[Path], bool] = lambda _: False,
+) -> Source:
+    """Read a source from disk.
+
+    Args:
+        beside: The folder that relative paths count from; None for the working directory.
+        is_compiled: Tells whether a source is prebuilt: its include folders may then be missing.
+
+    Raises:
+        SourceNotFound: There is no such file, or it cannot be read as text.
+        UsageError: The path, or an include folder, is no path.
+    """
+    full = _absolute(path, "path", 'load("kernels.cu")', beside)
+    text = read_text(full)
+    return Source(full.name, text, full, _folders(include, beside, required=not is_compiled(full)))
+
+
+def inline_source(
+    text: str, name: str = "inline.cu", include: Sequence[str | Path] = (), *, beside: Path | None = None
+) -> Source:
+    """Make a source of text that is on no disk; quoted headers are looked for in `include` alone.
+
+    Args:
+        text: CUDA C++.
+        name: The name in messages.
+        include: Folders of headers.
+        beside: The folder that relative folders count from; None for the working directory.
+
+    Raises:
+        SourceNotFound: An include folder is not there, or there is a NUL character in the text.
+        UsageError: The text is no str, or has half of a surrogate pair; an include folder is no path.
+    """
+    value: object = text
+    if not isinstance(value, str):
+        raise UsageError(
+            f"load_inline takes the text of a source, a str; got {type(value).__name__}.\n"
+            f"Write {_instead_of_text(value)}."
+        )
+    _require_text(text, name)
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"The source has half of a surrogate pair, {text[error.start]!a}, at index {error.start}: "
+            "UTF-8 has no bytes for it.\n"
+            'Leave it out: load_inline(source.encode("utf-8", "replace").decode())'
+        ) from error
+    return Source(name, text, None, _folders(include, beside))
+
+
+def _instead_of_text(value: object) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return "load_inline(source.decode())"
+    if isinstance(value, Path):
+        return f"load({str(value)!r})"
+    return 'load_inline("__global__ void fill(float* out) { out[threadIdx.x] = 1; }")'
+
+
+def _absolute(path: object, what: str, example: str, beside: Path | None) -> Path:
+    """Return a path as an absolute one."""
+    if not isinstance(path, (str, Path)):
+        raise UsageError(f"{what} is a str or a Path, got {path!r}.\nWrite {example}, say.")
+    if "\0" in str(path):
+        raise UsageError(
+            f"{what} has a NUL character in it, got {str(path)!r}: no file's name has one.\n"
+            f"Write {example}, say."
+        )
+    try:
+        return ((beside or Path()) / Path(path).expanduser()).absolute()
+    except RuntimeError as error:  # "~name" of a user that does not exist
+        raise SourceNotFound(
+            f"There is no home folder for {str(path)!r}.\nWrite the path in full: {example}"
+        ) from error
+
+
+def _folders(include: object, beside: Path | None, *, required: bool = True) -> tuple[Path, ...]:
+    if isinstance(include, (str, bytes, Path)) or not isinstance(include, Iterable):
+        shown = str(include) if isinstance(include, (str, Path)) else "include"
+        raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{shown!r}].")
+    folders = tuple(_absolute(folder, "include", 'include=["include"]', beside) for folder in include)
+    for folder in folders:
+        if required and not folder.is_dir():
+            raise SourceNotFound(
+                f"The include folder {folder} is not there.\n"
+                "It was named in include=[...]; load() counts a relative one from the folder of the file "
+                "that calls it."
+            )
+    return folders
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text; bytes that are not UTF-8 survive the way to the compiler.
+
+    Raises:
+        SourceNotFound: It is missing, a folder, without permission, or not text.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise SourceNotFound(_missing(path)) from error
+    except OSError as error:
+        raise SourceNotFound(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}.\n"
+            f"A text file of CUDA C++ is required there; see it with: ls -ld {path}"
+        ) from error
+    text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+    _require_text(text, str(path))
+    return text
+
+
+def _require_text(text: str, name: str) -> None:
+    if "\0" in text:
+        raise SourceNotFound(
+            f"{name} is not text: there is a NUL byte in it.\n"
+            f"UTF-8 is required. If it is UTF-16: iconv -f UTF-16 -t UTF-8 {name}"
+        )
+
+
+def printable(text: str) -> str:
+    """Return text to show: bytes that are not UTF-8 become what the compiler's log has for them."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _missing(path: Path) -> str:
+    near = nearest(path)
+    if near:
+        listed = "\n".join(f"    {file}" for file in near)
+        return f"There is no file {path}.\nThe nearest names there are:\n{listed}"
+    folder = next(parent for parent in path.parents if parent.is_dir())
+    return (
+        f"There is no file {path}, and no .cu file in {folder}.\n"
+        "load() takes a path relative to the file that calls it; see what is there with: "
+        f"ls {folder}"
+    )
+
+
+def nearest(path: Path, limit: int = 3) -> tuple[Path, ...]:
+    """Existing `.cu` files whose names come nearest, in the folder where `path` should be or just below."""
+    folder = next(parent for parent in path.parents if parent.is_dir())
+    try:
+        files = sorted({*folder.glob("*.cu"), *folder.glob("*.cuh"), *folder.glob("*/*.cu")})
+    except OSError:
+        return ()
+    by_name: dict[str, Path] = {}
+    for file in files:
+        by_name.setdefault(file.name, file)
+    names = difflib.get_close_matches(path.name, by_name, n=limit, cutoff=0.4) or list(by_name)[:limit]
+    return tuple(by_name[name] for name in names)

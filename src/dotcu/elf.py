@@ -1,0 +1,467 @@
+"""ELF files: sections, symbols with nm's letters, and what the dynamic linker reads.
+
+One reader for cubins, object files and libraries. Only 64-bit little-endian files are read. Symbol tables are
+unpacked in one go, since a large library has half a million rows.
+
+Source: System V ABI and the ELF-64 object file format ("ELF header", "Sections", "Symbol table", "Dynamic
+section"); GNU extensions for symbol versions: the Linux Standard Base, "Symbol Versioning".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeAlias
+
+from dotcu.errors import UsageError
+
+Data: TypeAlias = bytes | mmap.mmap
+
+MAGIC = b"\x7fELF"
+CUDA_MACHINE = 190
+"""e_machine of device code (EM_CUDA)."""
+NOBITS = 8
+"""The type of a section that has a size and no bytes in the file (SHT_NOBITS)."""
+SYMBOLS = 2
+"""The type of the full symbol table (SHT_SYMTAB)."""
+UNDEFINED_LETTERS = frozenset("Uwv")
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_DYNAMIC = struct.Struct("<QQ")
+_CLASS_64, _LITTLE = 2, 1
+_INDEX_ELSEWHERE = 0xFFFF
+_MACHINES = {3: "i386", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+_KINDS = {1: "object file", 2: "program", 3: "shared library"}
+_NEEDED, _SONAME, _RPATH, _RUNPATH = 1, 14, 15, 29
+
+# A version's record, and each of its parts: the fields that are not read are padding.
+_VERSION_DEFINED = struct.Struct("<2xHHH4xII")  # flags, index, count, aux, next
+_DEFINED_NAME = struct.Struct("<II")  # name, next
+_VERSION_NEEDED = struct.Struct("<2xHIII")  # count, file, aux, next
+_NEEDED_NAME = struct.Struct("<6xHII")  # index, name, next
+_NAMES_THE_FILE = 1  # VER_FLG_BASE
+_HIDDEN_VERSION = 0x8000
+
+_LOCAL, _WEAK, _UNIQUE = 0, 2, 10
+_OBJECT, _SECTION_SYMBOL, _FILE, _INDIRECT = 1, 3, 4, 10
+_UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
+_WRITABLE, _ALLOCATED, _EXECUTABLE = 1, 2, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """The bytes of a binary, and the name that errors use for it."""
+
+    name: str
+    data: Data
+
+    def take(self, offset: int, size: int, what: str) -> bytes:
+        """Return a copy of a part.
+
+        Args:
+            offset: Where the part begins, in bytes.
+            size: Its length in bytes.
+            what: The part, as an error calls it.
+
+        Raises:
+            UsageError: The part lies beyond the end: the file is cut short.
+        """
+        self.require(offset + size, what)
+        return self.data[offset : offset + size]
+
+    def unpack(self, layout: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
+        """Return the fields at an offset, checked as by `take`.
+
+        Args:
+            layout: The fields.
+            offset: Where they begin, in bytes.
+            what: The part, as an error calls it.
+        """
+        self.require(offset + layout.size, what)
+        return layout.unpack_from(self.data, offset)
+
+    def require(self, end: int, what: str) -> None:
+        """Raise where the bytes end before a part of them does."""
+        if end > len(self.data):
+            raise UsageError(
+                f"{self.name} is cut short: {what} should end at byte {end}, "
+                f"and there are {len(self.data)}.\n"
+                "Required: the whole file. Copy, download or build it again."
+            )
+
+
+class Header(NamedTuple):
+    """The fields of the file's header that are used here."""
+
+    abi_version: int
+    type: int
+    machine: int
+    flags: int
+    table: int
+    sections: int
+    names: int
+
+
+class Section(NamedTuple):
+    """A row of the section table."""
+
+    name: str
+    type: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+
+class ElfSymbol(NamedTuple):
+    """A symbol.
+
+    Attributes:
+        letter: As nm prints it: T and t are code, D and d data, B and b zeroed data, R and r constants, W and
+            V weak, u unique, i chosen when it is loaded; U is what others must define, w and v what they may.
+        symbol: The mangled name.
+        version: `GLIBC_2.17`, "" where it has none.
+    """
+
+    letter: str
+    symbol: str
+    version: str
+
+    @property
+    def name(self) -> str:
+        """The name as C++ spells it."""
+        return demangle(self.symbol)
+
+    def __str__(self) -> str:
+        return f"{self.letter} {self.name}{f'@{self.version}' if self.version else ''}"
+
+    @property
+    def is_undefined(self) -> bool:
+        """Another library must define it."""
+        return self.letter in UNDEFINED_LETTERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostBinary:
+    """A library, a program or an object file of the host.
+
+    Attributes:
+        kind: "shared library", "program" or "object file".
+        machine: `x86_64`, `aarch64`, or another processor.
+        soname: "" where it has none.
+        needed: File names of the shared libraries that it needs, in their order.
+        search: Folders to search for those, as it names them (DT_RUNPATH, or the older DT_RPATH).
+        versions: By needed library, the versions of it that are asked for.
+        symbols: What the loader sees; of an object file, which the linker still has to see, all.
+        static_symbols: The full table beside it, with local names; empty where it was stripped.
+        is_linked: It has a dynamic symbol table; an object file has still to be linked.
+    """
+
+    kind: str
+    machine: str
+    soname: str
+    needed: tuple[str, ...]
+    search: tuple[str, ...]
+    versions: Mapping[str, tuple[str, ...]]
+    symbols: tuple[ElfSymbol, ...]
+    static_symbols: tuple[ElfSymbol, ...]
+    is_linked: bool
+
+    @property
+    def defined(self) -> tuple[ElfSymbol, ...]:
+        """The symbols that it gives to others."""
+        return tuple(symbol for symbol in self.symbols if not symbol.is_undefined)
+
+    @property
+    def undefined(self) -> tuple[ElfSymbol, ...]:
+        """The symbols that others must define."""
+        return tuple(symbol for symbol in self.symbols if symbol.is_undefined)
+
+
+def read_host_binary(image: Image) -> HostBinary:
+    """Read what an ELF file of the host defines and needs.
+
+    Raises:
+        UsageError: It is no ELF file of 64 bits, it is cut short, or its tables are damaged.
+    """
+    header, sections = read_header(image), read_sections(image)
+    dynamic = list(_dynamic(image, sections))
+    soname = next((text for tag, text in dynamic if tag == _SONAME), "")
+    names, versions = _versions(image, sections)
+    tables = {table: read_symbols(image, sections, table, names) for table in (".dynsym", ".symtab")}
+    is_linked = any(section.name == ".dynsym" for section in sections)
+    # A position-independent program has a library's type, and some libraries can be started as well.
+    is_program = not soname and any(section.name == ".interp" for section in sections)
+    return HostBinary(
+        kind="program" if is_program else _KINDS.get(header.type, f"ELF file of type {header.type}"),
+        machine=_MACHINES.get(header.machine, f"machine {header.machine}"),
+        soname=soname,
+        needed=tuple(text for tag, text in dynamic if tag == _NEEDED),
+        search=_search(dynamic),
+        versions=versions,
+        symbols=tables[".dynsym" if is_linked else ".symtab"],
+        static_symbols=tables[".symtab"] if is_linked else (),
+        is_linked=is_linked,
+    )
+
+
+def undefined_symbols(data: bytes, name: str = "the object file") -> tuple[str, ...]:
+    """Return the mangled names that an object file uses and does not define."""
+    image = Image(name=name, data=data)
+    symbols = read_symbols(image, read_sections(image), ".symtab", {})
+    return tuple(symbol.symbol for symbol in symbols if symbol.is_undefined)
+
+
+def read_header(image: Image) -> Header:
+    """Read the file's header.
+
+    Raises:
+        UsageError: It is no ELF file of 64 bits and little endian, or it is cut short.
+    """
+    ident, kind, machine, _, _, _, table, flags, *_, count, names = image.unpack(_HEADER, 0, "the ELF header")
+    if ident[:4] != MAGIC or (ident[4], ident[5]) != (_CLASS_64, _LITTLE):
+        raise UsageError(
+            f"{image.name} is no ELF file of 64 bits, little endian: it begins with {ident[:6].hex(' ')}.\n"
+            "CUDA code is made for 64-bit hosts alone: name a library or cubin of such a one."
+        )
+    return Header(ident[8], kind, machine, flags, table, count, names)
+
+
+def read_sections(image: Image) -> tuple[Section, ...]:
+    """Read the section table; empty where there is none.
+
+    Raises:
+        UsageError: As `read_header`, or a section lies beyond the end of the file.
+    """
+    header = read_header(image)
+    if header.table == 0:
+        return ()
+    first = image.unpack(_SECTION, header.table, "the section table")
+    # Where a number is too large for the header, it stands in the first, empty section.
+    count = header.sections or first[5]
+    names = first[6] if header.names == _INDEX_ELSEWHERE else header.names
+    table = image.take(header.table, count * _SECTION.size, "the section table")
+    rows = list(_SECTION.iter_unpack(table))
+    if names >= len(rows):
+        raise _damaged(image, f"it refers to section {names}, and there are {len(rows)}")
+    text = image.take(rows[names][4], rows[names][5], "the table of the sections' names")
+    return tuple(_section(image, text, row) for row in rows)
+
+
+def _section(image: Image, text: bytes, row: tuple[int, ...]) -> Section:
+    name, kind, flags, _, offset, size, link, info, _, _ = row
+    section = Section(string(text, name), kind, flags, offset, size, link, info)
+    if kind != NOBITS:
+        image.require(offset + size, f"its section {section.name or 'without a name'}")
+    return section
+
+
+def section_bytes(data: bytes, name: str) -> int:
+    """Return the size of a section in bytes, 0 where the file has none of that name."""
+    return sum(one.size for one in read_sections(Image(name="the code", data=data)) if one.name == name)
+
+
+def string(text: bytes, offset: int) -> str:
+    """Return the text at an offset of a string table, "" where the offset lies outside."""
+    end = text.find(b"\0", offset)
+    return text[offset : end if end >= 0 else None].decode("utf-8", "replace")
+
+
+def names_of(image: Image, sections: Sequence[Section], table: Section) -> bytes:
+    """Return the string table that goes with a table of symbols, versions or dynamic entries.
+
+    Args:
+        image: The file.
+        sections: Its sections.
+        table: The one among them whose names are wanted.
+
+    Raises:
+        UsageError: It names a section that is not there.
+    """
+    if table.link >= len(sections):
+        raise _damaged(image, f"it refers to section {table.link}, and there are {len(sections)}")
+    names = sections[table.link]
+    return image.take(names.offset, names.size, f"the names that go with {table.name}")
+
+
+def symbol_rows(image: Image, table: Section) -> Iterator[tuple[int, ...]]:
+    """Return the rows of a symbol table: name, info, other, section, value, size."""
+    return _rows(image, table, _SYMBOL)
+
+
+def _rows(image: Image, table: Section, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+    rows = table.size - table.size % layout.size
+    return layout.iter_unpack(image.take(table.offset, rows, f"its section {table.name}"))
+
+
+def _named(sections: Sequence[Section], name: str) -> Section | None:
+    """Return the section of a name, if it has bytes in the file."""
+    return next((one for one in sections if one.name == name and one.type != NOBITS), None)
+
+
+def _damaged(image: Image, reason: str) -> UsageError:
+    return UsageError(
+        f"{image.name} is damaged: {reason}.\n"
+        "Required: the file as its linker wrote it. Copy, download or build it again."
+    )
+
+
+def read_symbols(
+    image: Image, sections: Sequence[Section], table: str, versions: Mapping[int, str]
+) -> tuple[ElfSymbol, ...]:
+    """Read the symbols of a table in its order, those of sections and files left out.
+
+    Args:
+        image: The file.
+        sections: Its sections.
+        table: `.dynsym` or `.symtab`.
+        versions: The name of each version that the file defines or needs, by its index.
+    """
+    found = _named(sections, table)
+    return tuple(_symbols(image, sections, found, versions)) if found else ()
+
+
+def _symbols(
+    image: Image, sections: Sequence[Section], table: Section, versions: Mapping[int, str]
+) -> Iterator[ElfSymbol]:
+    text = names_of(image, sections, table)
+    of_versions = _named(sections, ".gnu.version") if table.name == ".dynsym" else None
+    indices = (row[0] for row in _rows(image, of_versions, struct.Struct("<H"))) if of_versions else iter(())
+    letters = [_letter_of_section(section) for section in sections]
+    rows = symbol_rows(image, table)
+    for (name, info, _, where, _, _), index in zip(rows, chain(indices, repeat(0)), strict=False):
+        if name and info & 0xF not in (_SECTION_SYMBOL, _FILE):
+            version = versions.get(index & ~_HIDDEN_VERSION, "")
+            yield ElfSymbol(_letter(info, where, letters), string(text, name), version)
+
+
+def _letter(info: int, where: int, letters: Sequence[str]) -> str:
+    """Return nm's letter of a symbol. Source: binutils, `bfd_decode_symclass`."""
+    binding, kind = info >> 4, info & 0xF
+    if where == _COMMON:
+        return "C"
+    if where == _UNDEFINED:
+        return ("v" if kind == _OBJECT else "w") if binding == _WEAK else "U"
+    if kind == _INDIRECT:
+        return "i"
+    if binding == _WEAK:
+        return "V" if kind == _OBJECT else "W"
+    if binding == _UNIQUE:
+        return "u"
+    letter = "a" if where == _ABSOLUTE else letters[where] if where < len(letters) else "?"
+    return letter if binding == _LOCAL else letter.upper()
+
+
+def _letter_of_section(section: Section) -> str:
+    if not section.flags & _ALLOCATED:
+        return "n"
+    if section.flags & _EXECUTABLE:
+        return "t"
+    if section.type == NOBITS:
+        return "b"
+    return "d" if section.flags & _WRITABLE else "r"
+
+
+def _dynamic(image: Image, sections: Sequence[Section]) -> Iterator[tuple[int, str]]:
+    """Yield the entries of the dynamic section that are text, by their tag."""
+    table = _named(sections, ".dynamic")
+    if table is None:
+        return
+    text = names_of(image, sections, table)
+    for tag, value in _rows(image, table, _DYNAMIC):
+        if tag == 0:
+            return
+        if tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH):
+            yield tag, string(text, value)
+
+
+def _search(dynamic: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    for wanted in (_RUNPATH, _RPATH):
+        for tag, text in dynamic:
+            if tag == wanted:
+                return tuple(folder for folder in text.split(":") if folder)
+    return ()
+
+
+def _versions(image: Image, sections: Sequence[Section]) -> tuple[dict[int, str], dict[str, tuple[str, ...]]]:
+    """Return the name of each version by its index, and those that are needed by library."""
+    names: dict[int, str] = {}
+    needed: dict[str, tuple[str, ...]] = {}
+    table = _named(sections, ".gnu.version_d")
+    if table is not None:
+        text = names_of(image, sections, table)
+        for at, (flags, index, _, aux, _) in _linked(image, table, _VERSION_DEFINED, table.offset):
+            if not flags & _NAMES_THE_FILE:
+                names[index] = string(text, image.unpack(_DEFINED_NAME, at + aux, "the version names")[0])
+    table = _named(sections, ".gnu.version_r")
+    if table is not None:
+        text = names_of(image, sections, table)
+        for at, (count, file, aux, _) in _linked(image, table, _VERSION_NEEDED, table.offset):
+            parts = _linked(image, table, _NEEDED_NAME, at + aux)
+            versions = {
+                index: string(text, name)
+                for (_, (index, name, _)), _ in zip(parts, range(count), strict=False)
+            }
+            names |= versions
+            needed[string(text, file)] = tuple(versions.values())
+    return names, needed
+
+
+def _linked(
+    image: Image, table: Section, layout: struct.Struct, start: int
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield records that each end with the distance to the next; damage may make a circle of them."""
+    for _ in range(table.size // layout.size):
+        fields = image.unpack(layout, start, f"its section {table.name}")
+        yield start, fields
+        if fields[-1] == 0:
+            return
+        start += fields[-1]
+
+
+_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.1.dylib")
+
+
+@functools.lru_cache(1 << 15)
+def demangle(symbol: str) -> str:
+    """Return `scale(float*, int)` for `_Z5scalePfi`; a name that cannot be demangled here, as it is.
+
+    Source: Itanium C++ ABI, "Demangler API": `__cxa_demangle` of the machine's C++ library.
+    """
+    if not symbol.startswith("_Z"):
+        return symbol
+    call = _demangler()
+    return call(symbol) if call else symbol
+
+
+@functools.cache
+def _demangler() -> Callable[[str], str] | None:
+    for name in _LIBRARIES:
+        try:
+            function = ctypes.CDLL(name).__cxa_demangle
+        except (OSError, AttributeError):
+            continue
+        function.restype = ctypes.c_void_p
+        function.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
+        free = ctypes.CDLL(None).free
+        free.argtypes = (ctypes.c_void_p,)
+        return functools.partial(_demangled, function, free)
+    return None
+
+
+def _demangled(function: Callable[..., int | None], free: Callable[[int], None], symbol: str) -> str:
+    address = function(symbol.encode(), None, None, None)
+    if not address:
+        return symbol
+    try:
+        return ctypes.string_at(address).decode("utf-8", "replace")
+    finally:
+        free(address)

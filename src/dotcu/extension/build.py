@@ -1,0 +1,359 @@
+"""From a request to a library: objects from the cache, where all that they were made of is unchanged, else
+from the compilers.
+
+    units (one per source) -> precompiled torch/extension.h, where it saves time -> objects -> library
+
+The precompiled header is large, 0.8 GB with GCC 12 and torch 2.13, so it has a store of its own, of the same
+bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from dotcu import process, settings
+from dotcu.compile import cache
+from dotcu.compile.cache import DamagedEntry, Store
+from dotcu.errors import CacheError, JitDisabled
+from dotcu.extension import dependencies, diagnostics
+from dotcu.extension.dependencies import Dependencies
+from dotcu.extension.plan import (
+    HEADER,
+    NativeRequest,
+    NativeTools,
+    TranslationUnit,
+    host_words,
+    key,
+    link_inputs,
+    link_words,
+    units,
+)
+
+_log = logging.getLogger("dotcu")
+
+COMPILE_S = 3600.0
+_OBJECT, _DEPENDENCIES = "unit.o", "dependencies.json"
+_TEXT, _PRECOMPILED = "extension.h", "extension.h.gch"
+
+_SAME_FLAGS = ("-m", "-f", "-std", "-g", "-O0", "-pthread")
+"""Flags that GCC wants to be the same as in a precompiled header. With another macro it reads the header
+itself, and no harm is done."""
+
+_NAME = "-DTORCH_EXTENSION_NAME="
+"""A macro that is in the header's own command would have to be the same in each file's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledObject:
+    """An object file, and the state of the files that it was made of."""
+
+    data: bytes
+    state: Dependencies
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecompiledHeader:
+    """A precompiled header: the path to include, beside which GCC finds it, and what it was made of."""
+
+    path: Path
+    state: Dependencies
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeBuild:
+    """A request, built.
+
+    Attributes:
+        path: The library or the program, in the cache.
+        objects: The object files that it was linked of.
+        compiled: The names of the sources that were compiled for it now.
+    """
+
+    path: Path
+    objects: tuple[bytes, ...]
+    compiled: tuple[str, ...]
+
+
+def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
+    """Build the library of a request, or its program where torch takes no part.
+
+    Raises:
+        CompileError: A source, or the link, was refused.
+        JitDisabled: Something would have to be compiled and `DOTCU_JIT=0` forbids that.
+        CacheError: The cache cannot be written: a library has to lie in a file.
+    """
+    started = time.perf_counter()
+    store = Store(cache.location())
+    planned = units(request, tools)
+    found = {unit.key: _cached_object(store, unit) for unit in planned}
+    missing = [unit for unit in planned if found[unit.key] is None]
+    if missing:
+        _require_jit(", ".join(unit.source.name for unit in missing), "compile")
+        header = precompiled_header(request, tools) if any(unit.precompiled for unit in missing) else None
+        compiled = run_jobs(lambda unit: _object(store, unit, tools, header), missing)
+        found |= {unit.key: one for unit, one in zip(missing, compiled, strict=True)}
+    objects = tuple(one.data for one in found.values() if one is not None)
+    path = _library(store, request, tools, objects)
+    names = tuple(unit.source.name for unit in missing)
+    _log.info(
+        "%s: %s, %.1f s: %s", request.name, f"compiled {', '.join(names)}" if names else "cache hit",
+        time.perf_counter() - started, path,
+    )  # fmt: skip
+    return NativeBuild(path=path, objects=objects, compiled=names)
+
+
+def _require_jit(name: str, doing: str) -> None:
+    if not settings.current().jit:
+        raise JitDisabled(
+            f"{name} is not built, and DOTCU_JIT=0 forbids to {doing} it.\n"
+            "Build it where that is allowed, or allow it here: unset DOTCU_JIT"
+        )
+
+
+def _read_object(folder: Path) -> CompiledObject | None:
+    found = cache.open_entry(folder)
+    if found is None:
+        return None
+    _, files = found
+    return CompiledObject(data=files[_OBJECT], state=_read_state(files[_DEPENDENCIES]))
+
+
+def _state_bytes(state: Dependencies) -> bytes:
+    return json.dumps(state.to_json()).encode("utf-8", "surrogateescape")
+
+
+def _read_state(data: bytes) -> Dependencies:
+    return Dependencies.from_json(json.loads(data.decode("utf-8", "surrogateescape")))
+
+
+def _cached_object(store: Store, unit: TranslationUnit, *, again: bool = False) -> CompiledObject | None:
+    """Return the unit's object, if everything that it was made of is unchanged."""
+    found = store.find(unit.key, _read_object, again=again)
+    if found is None:
+        return None
+    changed = found.state.changed()
+    if changed and not again:
+        _log.info("%s: compiled again: %s changed", unit.source.name, changed)
+    return None if changed else found
+
+
+def _object(
+    store: Store, unit: TranslationUnit, tools: NativeTools, header: PrecompiledHeader | None
+) -> CompiledObject:
+    """Compile a unit under its key's lock, unless another thread or process was faster."""
+    with store.lock(unit.key) as locked:
+        found = _cached_object(store, unit, again=True)
+        if found is not None:
+            return found
+        started_ns = time.time_ns()
+        compiled = _compile(store, unit, tools, header if unit.precompiled else None)
+        touched = compiled.state.touched_since(started_ns)
+        if touched:
+            _log.info("%s: not cached: %s was written meanwhile", unit.source.name, touched)
+        else:
+            files = {_OBJECT: compiled.data, _DEPENDENCIES: _state_bytes(compiled.state)}
+            about = {"source": unit.source.name, "target": "object", "names": str(unit.source)}
+            store.put(unit.key, cache.with_index(files, about=about), locked=locked)
+        return compiled
+
+
+def _compile(
+    store: Store, unit: TranslationUnit, tools: NativeTools, header: PrecompiledHeader | None
+) -> CompiledObject:
+    with store.scratch() as scratch:
+        target, depfile = scratch / _OBJECT, scratch / "unit.d"
+        forced = ("-Winvalid-pch", "-include", str(header.path)) if header else ()
+        done = process.run(
+            [*unit.words, *forced, "-c", unit.source, "-MD", "-MF", depfile, "-o", target],
+            timeout_s=COMPILE_S,
+        )
+        if done.status != 0 or not target.is_file():
+            raise diagnostics.explain(unit.source.name, done, store, unit.key)
+        if done.stderr.strip():
+            _log.info("%s: %s", unit.source.name, done.stderr.strip())
+        files = dependencies.read_depfile(depfile.read_text(errors="surrogateescape"))
+        data = target.read_bytes()
+    # GCC names no header that it read in precompiled form
+    files = tuple(dict.fromkeys((*files, *(header.state.files if header else ()))))
+    if header:
+        files = tuple(file for file in files if file != str(header.path))
+    state = dependencies.gather(files, folders=unit.include, toolkits=tools.folders())
+    return CompiledObject(data=data, state=state)
+
+
+def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: Sequence[bytes]) -> Path:
+    """Return the linked library, or program, in the cache."""
+    words = link_words(request, tools)
+    digests = [hashlib.sha256(data).hexdigest() for data in objects]
+    digests += [dependencies.content(path) for path in link_inputs(request)]
+    digest = key("link", words, [request.name, *digests], tools)
+    name = f"{request.name}.so" if tools.torch else request.name
+    if store.find(digest, cache.open_entry) is None:
+        _require_jit(request.name, "link")
+        with store.lock(digest) as locked:
+            if store.find(digest, cache.open_entry, again=True) is None:
+                files = {name: _link(store, request.name, name, words, objects, digest)}
+                about = {"source": name, "target": "library" if tools.torch else "program", "names": ""}
+                if not store.put(digest, cache.with_index(files, about=about), locked=locked):
+                    raise CacheError(
+                        f"{name} is built, and {store.directory} cannot be written: a library has to lie in "
+                        "a file.\nChoose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
+                    )
+    return store.path(digest) / name
+
+
+def _link(
+    store: Store, shown: str, name: str, words: Sequence[str], objects: Sequence[bytes], digest: str
+) -> bytes:
+    with store.scratch() as scratch:
+        files = [scratch / f"{index}.o" for index in range(len(objects))]
+        for file, data in zip(files, objects, strict=True):
+            file.write_bytes(data)
+        target = scratch / name
+        # objects first: the linker takes of a library what those before it lack
+        first = next((i for i, word in enumerate(words) if word.startswith(("-L", "-l"))), len(words))
+        done = process.run([*words[:first], *files, *words[first:], "-o", target], timeout_s=COMPILE_S)
+        if done.status != 0 or not target.is_file():
+            raise diagnostics.explain(f"linking {shown}", done, store, digest)
+        return target.read_bytes()
+
+
+def precompiled_header(request: NativeRequest, tools: NativeTools) -> PrecompiledHeader | None:
+    """Return the precompiled `torch/extension.h` for the files of a request, compiled where it is missing.
+
+    None where it cannot be kept or does not compile: then the compile of each file shows why.
+    """
+    store = Store(cache.precompiled_location())
+    words = _header_words(request, tools)
+    digest = key("precompiled", words, [], tools)
+    found = store.find(digest, _read_header)
+    if found is not None and not found.state.changed():
+        return found
+    with store.lock(digest) as locked:
+        found = store.find(digest, _read_header, again=True)
+        if found is not None and not found.state.changed():
+            return found
+        files = _precompile(store, words, tools)
+        if files is None or not store.put(digest, files, locked=locked):
+            return None
+    return _read_header(store.path(digest))
+
+
+def _header_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
+    """Return the command of a file of the request, without what only that file wants."""
+    plain = NativeRequest(name="extension", sources=(), debug=request.debug, cuda=request.cuda)
+    common = (word for word in host_words(plain, tools) if not word.startswith(_NAME))
+    return (*common, *(flag for flag in request.flags if flag.startswith(_SAME_FLAGS)))
+
+
+def _read_header(folder: Path) -> PrecompiledHeader | None:
+    """Read a header, checked by its index and size: reading all of it costs more than a second."""
+    about = cache.read_about(folder)
+    if not about:
+        return None
+    try:
+        size = (folder / _PRECOMPILED).stat().st_size
+        state = _read_state((folder / _DEPENDENCIES).read_bytes())
+    except (OSError, ValueError) as error:
+        raise DamagedEntry(f"{_PRECOMPILED} or {_DEPENDENCIES} cannot be read") from error
+    if str(size) != about["bytes"]:
+        raise DamagedEntry(f"{_PRECOMPILED} is not what was written")
+    return PrecompiledHeader(path=folder / _TEXT, state=state)
+
+
+def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Mapping[str, bytes] | None:
+    _log.warning(
+        "%s is compiled in advance, once for this compiler and torch, which takes a minute or two; a file "
+        "that includes it then takes about 20 s. On LibTorch's stable ABI a file takes 3 s, and kernels by "
+        "dotcu.load 0.1 s: see docs/howto/native.md",
+        HEADER,
+    )
+    started = time.perf_counter()
+    with store.scratch() as scratch:
+        source, target, depfile = scratch / _TEXT, scratch / _PRECOMPILED, scratch / "extension.d"
+        source.write_text(f"#include <{HEADER}>\n")
+        done = process.run(
+            [*words, "-x", "c++-header", source, "-MD", "-MF", depfile, "-o", target], timeout_s=COMPILE_S
+        )
+        if done.status != 0 or not target.is_file():
+            log = f"{done.line}\n{done.stdout}{done.stderr}"
+            diagnostics.keep_log(store, key("log", words, [], tools), log)
+            return None
+        read = [file for file in dependencies.read_depfile(depfile.read_text()) if file != str(source)]
+        state = dependencies.gather(read, folders=(), toolkits=tools.folders())
+        files = {
+            _TEXT: source.read_bytes(),
+            _PRECOMPILED: target.read_bytes(),
+            _DEPENDENCIES: _state_bytes(state),
+        }
+    size = len(files[_PRECOMPILED])
+    _log.info("%s: %d MB in %.0f s", HEADER, size >> 20, time.perf_counter() - started)
+    about = {"source": HEADER, "target": "precompiled", "names": "", "bytes": str(size)}
+    return cache.with_index(files, about=about)
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+JOB_BYTES = 2 << 30
+"""Room for one compile. Source: 1.6 GB measured for `torch/extension.h`, GCC 12.2, torch 2.13."""
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def run_jobs(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    """Do the work for each item, as many at once as there are cores and memory; raise the first error."""
+    if not items:
+        return []
+    jobs = job_count(len(items), cores=len(os.sched_getaffinity(0)), free_bytes=free_bytes())
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # those under way end, none begins
+            raise
+
+
+def job_count(count: int, *, cores: int, free_bytes: int | None) -> int:
+    """Return the jobs to run at once, at least one; memory does not count where it is unknown.
+
+    Args:
+        count: The compiles there are.
+        cores: The processor cores that may be used.
+        free_bytes: The free memory, None where it is unknown.
+    """
+    fitting = count if free_bytes is None else free_bytes // JOB_BYTES
+    return max(1, min(count, cores, fitting))
+
+
+def free_bytes() -> int | None:
+    """Return the free memory of the machine, or what a container may still take; None where unknown."""
+    known = [value for value in (_machine(Path("/proc/meminfo")), _container(_CGROUP)) if value is not None]
+    return min(known, default=None)
+
+
+def _machine(meminfo: Path) -> int | None:
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _container(cgroup: Path) -> int | None:
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        used = int((cgroup / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None
+    return max(0, int(limit) - used) if limit.isdecimal() else None

@@ -1,0 +1,379 @@
+"""The commands of a request: planned from the request and the tools, with nothing run yet."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dotcu import pyproject, settings
+from dotcu.compile.target import Target
+from dotcu.errors import SourceNotFound, UsageError
+from dotcu.extension.tools import STANDARD, HostCompiler, Nvcc, TorchInstall
+
+FORMAT = 1
+HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
+HEADER = "torch/extension.h"
+
+NAME = "_native"
+"""The name of a project's library in its package: `_native.abi3.so`."""
+
+_EXAMPLE = """\
+    [tool.dotcu.native]
+    sources = ["src/mylib/csrc/*.cpp", "src/mylib/csrc/*.cu"]
+    include = ["third_party/cutlass/include"]   # may be left out, as what follows
+    flags = []                                  # for the host compiler
+    cuda-flags = []                             # for nvcc
+    link-flags = ["-lcublas"]"""
+
+_KEYS = ("sources", "include", "flags", "cuda-flags", "link-flags")
+
+_RELEASE = ("-O2",)
+_DEBUG = ("-O0", "-g")
+_CUDA_MACROS = ("-DWITH_CUDA", "-DUSE_CUDA")
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_FIRST = re.compile(
+    rf"(?:\s|#\s*pragma\b[^\n]*|#\s*include\b[^\n]*)*?^[ \t]*#\s*include\s*[<\"]{re.escape(HEADER)}[>\"]",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeRequest:
+    """A caller's request, with every path absolute.
+
+    Attributes:
+        name: Of the library, and of the Python module where it is one.
+        targets: The architectures that device code is compiled for.
+        cuda: WITH_CUDA is defined, and `.cu` files are compiled.
+        portable: Linked for every torch, so that what was built with one loads under another.
+        lines: Machine code has its source lines, by which profilers show it.
+    """
+
+    name: str
+    sources: tuple[Path, ...]
+    include: tuple[Path, ...] = ()
+    flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+    targets: tuple[Target, ...] = ()
+    debug: bool = False
+    cuda: bool = False
+    portable: bool = False
+    lines: bool = True
+
+    @property
+    def compiled(self) -> tuple[Path, ...]:
+        """The sources that take part: without CUDA, no `.cu`."""
+        return tuple(path for path in self.sources if self.cuda or not is_cuda(path))
+
+    @property
+    def left_out(self) -> tuple[Path, ...]:
+        return tuple(path for path in self.sources if path not in self.compiled)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeTools:
+    """The compilers and torch of a request; torch is None for a program of its own."""
+
+    host: HostCompiler
+    nvcc: Nvcc | None
+    torch: TorchInstall | None
+
+    def identity(self) -> list[str]:
+        return [part.identity for part in (self.host, self.nvcc, self.torch) if part is not None]
+
+    def folders(self) -> tuple[Path, ...]:
+        """Folders whose headers are not the user's."""
+        torch = (self.torch.folder, *self.torch.include) if self.torch else ()
+        return (*torch, *((self.nvcc.home,) if self.nvcc else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationUnit:
+    """The compile of one source to an object file.
+
+    Attributes:
+        words: The command, up to the files that it reads and writes.
+        include: The user's folders in it, in the order of the search.
+        precompiled: `torch/extension.h` is read from its precompiled form.
+        key: The digest of all that is known before the compiler runs.
+    """
+
+    source: Path
+    words: tuple[str, ...]
+    include: tuple[Path, ...]
+    precompiled: bool
+    key: str
+
+
+def is_cuda(path: Path) -> bool:
+    return path.suffix == ".cu"
+
+
+def name_of(source: Path) -> str:
+    """Return a name that is an identifier, for the library of which a source is the first."""
+    name = re.sub(r"\W", "_", source.stem)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def units(request: NativeRequest, tools: NativeTools) -> tuple[TranslationUnit, ...]:
+    """Plan one compile for each source that takes part.
+
+    Raises:
+        SourceNotFound: A source cannot be read.
+        UsageError: A source is neither C++ nor CUDA, or none takes part.
+    """
+    if not request.compiled:
+        raise UsageError(
+            f"Nothing is left to compile: {_names(request.sources)} is CUDA, which is off here.\n"
+            "Compile it with nvcc: cuda=True; or give a .cpp for the CPU beside it."
+        )
+    return tuple(_unit(request, tools, path) for path in request.compiled)
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths) or "an empty list of sources"
+
+
+def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> TranslationUnit:
+    try:
+        text = source.read_bytes()
+    except OSError as error:
+        raise SourceNotFound(
+            f"{source} cannot be read: {error.strerror}.\nCheck the path: ls {source}"
+        ) from error
+    words = compile_words(request, tools, source)
+    precompiled = (
+        tools.host.is_gcc and not is_cuda(source) and begins_with_header(text.decode(errors="replace"))
+    )
+    parts = [str(source), hashlib.sha256(text).hexdigest(), precompiled]
+    return TranslationUnit(
+        source=source, words=words, include=_folders(words), precompiled=precompiled,
+        key=key("unit", words, parts, tools),
+    )  # fmt: skip
+
+
+def _folders(words: Sequence[str]) -> tuple[Path, ...]:
+    """Return the user's include folders, in the order of the search, those among the flags too."""
+    return tuple(Path(word[2:]) for word in words if word.startswith("-I") and len(word) > 2)
+
+
+def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: NativeTools) -> str:
+    """Return the digest of a command and all that it depends on: inputs, tools, environment variables.
+
+    Args:
+        kind: Tells keys of one kind from those of others.
+        words: The command.
+        parts: Its inputs.
+        tools: The compilers and torch.
+    """
+    whole = [
+        FORMAT,
+        kind,
+        list(words),
+        list(parts),
+        tools.identity(),
+        sorted(settings.of_compilers().items()),
+    ]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def begins_with_header(text: str) -> bool:
+    """Tell whether only includes stand before `torch/extension.h`: only then may it be read first."""
+    return _FIRST.match(_COMMENT.sub(" ", text)) is not None
+
+
+def compile_words(request: NativeRequest, tools: NativeTools, source: Path) -> tuple[str, ...]:
+    """Return the command for a source, without the files.
+
+    Args:
+        request: The request.
+        tools: The compilers and torch.
+        source: The source.
+
+    Raises:
+        UsageError: It is neither C++ nor CUDA.
+    """
+    if is_cuda(source) and tools.nvcc is not None:
+        return (*_nvcc_words(request, tools.host, tools.nvcc), *_common(request, tools), *request.cuda_flags)
+    if source.suffix in HOST_SUFFIXES:
+        toolkit = ("-isystem", str(tools.nvcc.include)) if tools.nvcc else ()
+        return (*host_words(request, tools), *toolkit)
+    raise UsageError(
+        f"{source.name} is not a source that can be compiled.\n"
+        f"Required: {', '.join(HOST_SUFFIXES)} for C++, .cu for CUDA."
+    )
+
+
+def host_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
+    level = _DEBUG if request.debug else _RELEASE
+    return (*tools.host.words, "-fPIC", *level, *_common(request, tools), *request.flags)
+
+
+def _common(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
+    torch = tools.torch
+    named = (f"-DTORCH_EXTENSION_NAME={request.name}", *torch.compile_words()) if torch else (STANDARD,)
+    folders = tuple(f"-I{folder}" for folder in request.include)
+    return (*folders, *named, *(_CUDA_MACROS if request.cuda else ()))
+
+
+def _codes(request: NativeRequest) -> tuple[str, ...]:
+    pairs = (f"arch={target.virtual},code={target}" for target in request.targets)
+    return tuple(word for pair in pairs for word in ("-gencode", pair))
+
+
+def _nvcc_words(request: NativeRequest, host: HostCompiler, nvcc: Nvcc) -> tuple[str, ...]:
+    lines = ("-lineinfo",) if request.lines else ()
+    level = ("-O0", "-g", "-G") if request.debug else ("-O2", *lines)
+    return (
+        str(nvcc.path), "-ccbin", host.program, "-Xcompiler", "-fPIC", *level, *_codes(request),
+        "--expt-relaxed-constexpr", "--expt-extended-lambda",
+    )  # fmt: skip
+
+
+def link_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
+    """Return the link command of a library, or of a program where torch takes no part, without the files."""
+    torch = _torch_words(request, tools.torch) if tools.torch else ()
+    shared = ("-shared",) if tools.torch else ()
+    if tools.nvcc is None or not request.cuda:
+        return (*tools.host.words, *shared, "-Wl,--as-needed", *torch, *request.link_flags)
+    # with the targets, or nvcc adds an empty module for an architecture of its own choice
+    start = (str(tools.nvcc.path), "-ccbin", tools.host.program, *_codes(request))
+    return (
+        *start,
+        *shared,
+        "-Xlinker",
+        "--as-needed",
+        f"-L{tools.nvcc.library}",
+        *torch,
+        *request.link_flags,
+    )
+
+
+def _torch_words(request: NativeRequest, torch: TorchInstall) -> tuple[str, ...]:
+    return torch.portable_link_words() if request.portable else torch.link_words(cuda=request.cuda)
+
+
+def link_inputs(request: NativeRequest) -> tuple[Path, ...]:
+    """Return the files that the linker's flags name, by path or as `-l` in a folder of a `-L`."""
+    flags = request.link_flags
+    folders = [Path(flag[2:]) for flag in flags if flag.startswith("-L")]
+    names = [f"lib{flag[2:]}.{kind}" for flag in flags if flag.startswith("-l") for kind in ("so", "a")]
+    candidates = [*map(Path, flags), *(folder / name for name in names for folder in folders)]
+    return tuple(path for path in candidates if path.is_file())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeProject:
+    """A project's native code.
+
+    Attributes:
+        root: The folder of its pyproject.toml.
+        sources: Every file that the patterns match, sorted.
+        include: Folders, absolute.
+    """
+
+    root: Path
+    sources: tuple[Path, ...]
+    include: tuple[Path, ...]
+    flags: tuple[str, ...]
+    cuda_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+
+    def request(self, *, torch: TorchInstall, debug: bool = False) -> NativeRequest:
+        """Return a request for a library that any torch and any machine can load.
+
+        Nothing of the library is visible but what has to be, and paths in it begin at the project.
+        """
+        here = (self.root, torch.include[0])
+        words = ("-fvisibility=hidden", *(f"-ffile-prefix-map={folder}/=" for folder in here))
+        stripped = () if debug else ("-Xlinker", "--strip-all")
+        return NativeRequest(
+            name=NAME, sources=self.sources, include=self.include, flags=(*words, *self.flags),
+            cuda_flags=(*(part for word in words for part in ("-Xcompiler", word)), *self.cuda_flags),
+            link_flags=(*stripped, *self.link_flags), debug=debug, portable=True,
+        )  # fmt: skip
+
+
+def read_project(root: Path) -> NativeProject | None:
+    """Read [tool.dotcu.native] of a project; None where it has none.
+
+    Raises:
+        UsageError: It cannot be read, has an unknown key, or a pattern matches no file.
+    """
+    file = root / pyproject.FILE
+    table = (pyproject.section(file) or {}).get("native")
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise UsageError(f"{file}: native of [tool.dotcu] is a table, got {table!r}.\nWrite:\n{_EXAMPLE}")
+    for key in table:
+        if key not in _KEYS:
+            raise UsageError(f"{file}: [tool.dotcu.native] has no {key!r}.\nIt takes:\n{_EXAMPLE}")
+    values = {key: _strings(file, table, key) for key in _KEYS}
+    return NativeProject(
+        root=root,
+        sources=tuple(_matched(file, values["sources"])),
+        include=tuple((root / folder).resolve() for folder in values["include"]),
+        flags=values["flags"],
+        cuda_flags=values["cuda-flags"],
+        link_flags=values["link-flags"],
+    )
+
+
+def request_of_project(request: NativeRequest, torch: TorchInstall) -> NativeRequest:
+    """Return the request of the pyproject.toml that is its only source, with all other flags added.
+
+    Raises:
+        UsageError: It names no sources.
+    """
+    (file,) = request.sources
+    found = read_project(file.parent)
+    if found is None:
+        raise UsageError(f"{file} does not say what its native code is.\nWrite into it:\n{_EXAMPLE}")
+    own = found.request(torch=torch, debug=request.debug)
+    return replace(
+        own,
+        include=own.include + request.include,
+        flags=own.flags + request.flags,
+        cuda_flags=own.cuda_flags + request.cuda_flags,
+        link_flags=own.link_flags + request.link_flags,
+    )
+
+
+def _strings(file: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise UsageError(
+            f"{file}: {key} of [tool.dotcu.native] is a list of strings, got {value!r}.\nWrite:\n{_EXAMPLE}"
+        )
+    return tuple(value)
+
+
+def _matched(file: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """Return the files of each pattern, sorted within it, each once."""
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        paths = _matching(file.parent, pattern)
+        if not paths:
+            raise UsageError(
+                f"{file}: {pattern!r} of sources in [tool.dotcu.native] matches no file.\n"
+                f"It is taken from {file.parent}; ** stands for any folders."
+            )
+        found.update(dict.fromkeys(path.resolve() for path in paths))
+    if not found:
+        raise UsageError(f"{file}: sources of [tool.dotcu.native] names no file.\nWrite:\n{_EXAMPLE}")
+    yield from found
+
+
+def _matching(root: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(path for path in root.glob(pattern) if path.is_file())
+    except (ValueError, NotImplementedError):  # an empty one, and one that is no path in the folder
+        return []

@@ -1,0 +1,107 @@
+"""Helpers that several examples share: dtypes, vectors and alignment, checks of arguments.
+
+An example that is copied into a project takes what it uses of this file along.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import dotcu
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+REAL = FLOATS + INTEGERS
+
+VECTOR_BYTES = 16
+"""The widest access that the hardware has."""
+
+ACCESSES = (16, 8, 4, 2)
+"""Bytes of one load or store, the best first."""
+
+
+def sum_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the type that elements of a dtype are added up in."""
+    if dtype in INTEGERS:
+        return torch.int64
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def vector_lanes(tensors: tuple[Tensor, ...], block_size: int, vector_bytes: int = VECTOR_BYTES) -> int:
+    """Return the elements of the widest vector at whose multiples all tensors start.
+
+    Args:
+        tensors: Tensors of one dtype.
+        block_size: Threads of a block, the most that share a vector's rest.
+        vector_bytes: The bytes of a vector at most.
+    """
+    size = tensors[0].element_size()
+    lanes = max(1, vector_bytes // size)
+    while lanes > 1 and not (
+        lanes <= block_size and all(dotcu.is_aligned(tensor, lanes * size) for tensor in tensors)
+    ):
+        lanes //= 2
+    return lanes
+
+
+def access_bytes(n: int, *tensors: Tensor) -> int:
+    """Return the bytes of an access that every row of n elements begins and ends on."""
+    size = tensors[0].element_size()
+    for access in ACCESSES:
+        if n * size % access == 0 and all(dotcu.is_aligned(tensor, access) for tensor in tensors):
+            return max(access, size)
+    return size
+
+
+def require_dtype(name: str, dtype: torch.dtype, taken: tuple[torch.dtype, ...]) -> None:
+    """Raise for a dtype that an operator does not take.
+
+    Args:
+        name: The operator, for the message.
+        dtype: The argument's dtype.
+        taken: The dtypes that it takes.
+    """
+    if dtype not in taken:
+        names = ", ".join(str(each).removeprefix("torch.") for each in taken)
+        raise TypeError(f"{name} takes {names} (got {dtype}).\nConvert the tensor first: x.to(torch.float32)")
+
+
+def require_block(block_size: int, example: str) -> int:
+    """Return a block size as an int; vectors depend on it, so torch.compile must know it too."""
+    if not 1 <= block_size <= 1024:
+        raise ValueError(f"a block has 1 to 1024 threads (got {block_size}).\nType: {example}")
+    return int(block_size)
+
+
+def require_out(out: Tensor, result: Tensor) -> None:
+    """Raise for `out=` of another shape or dtype than the result's."""
+    if out.dtype != result.dtype or out.shape != result.shape:
+        raise ValueError(
+            f"out= must have the result's shape {tuple(result.shape)} and dtype {result.dtype} "
+            f"(got {tuple(out.shape)}, {out.dtype}).\n"
+            f"Allocate it so: torch.empty({tuple(result.shape)}, dtype={result.dtype})"
+        )
+
+
+def contiguous_like(out: Tensor) -> Tensor:
+    """Return memory for a kernel to write: `out` itself if it is contiguous."""
+    return out if out.is_contiguous() else torch.empty_like(out, memory_format=torch.contiguous_format)
+
+
+def require_operands(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two tensors of one dtype out of `REAL`, broadcast and contiguous.
+
+    Args:
+        name: The operator, for messages.
+        a: A tensor.
+        b: A tensor of a shape that broadcasts.
+    """
+    if a.dtype != b.dtype:
+        raise TypeError(
+            f"{name} takes two tensors of one dtype (got {a.dtype} and {b.dtype}).\n"
+            f"Convert one of them: {name}(a, b.to(a.dtype))"
+        )
+    require_dtype(name, a.dtype, REAL)
+    a, b = torch.broadcast_tensors(a, b)
+    return a.contiguous(), b.contiguous()

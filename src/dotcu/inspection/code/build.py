@@ -1,0 +1,292 @@
+"""Kernels compiled and disassembled for some architectures, several at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+from dotcu.compile import CompileOptions, ObjectCode, Resources, Source, Target, build_visible
+from dotcu.compile.object_code import PROBE
+from dotcu.compile.source.declarations import only_kernels
+from dotcu.errors import DotcuError, EnvironmentFault, SourceError, ToolchainError, UsageError
+from dotcu.inspection.code import ptx, sass
+from dotcu.inspection.code.locations import SourceLocation, kernel_file
+from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.sass import SassFunction
+from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
+
+_MOST_AT_ONCE = 8
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class LaunchShape:
+    """The part of a launch configuration that occupancy depends on. `str()` is as a user writes it.
+
+    Attributes:
+        smem_bytes: Dynamic shared memory per block.
+        cluster: In blocks; None without clusters.
+    """
+
+    block: tuple[int, int, int]
+    smem_bytes: int = 0
+    cluster: tuple[int, int, int] | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    def __str__(self) -> str:
+        sizes = list(self.block)
+        while len(sizes) > 1 and sizes[-1] == 1:
+            sizes.pop()
+        parts = [f"block={sizes[0]}" if len(sizes) == 1 else f"block={tuple(sizes)}"]
+        parts += [f"smem_bytes={self.smem_bytes}"] if self.smem_bytes else []
+        parts += [f"cluster={self.cluster}"] if self.cluster else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCode:
+    """A kernel, compiled for one architecture.
+
+    Attributes:
+        name: As the user writes it, template arguments included.
+        symbol: In PTX and cubin.
+        resources: None where there is PTX alone.
+        ptx_text: The PTX of the whole unit.
+        cubin: The machine code of the whole unit; None where there is PTX alone.
+        files: The names to show for the files that PTX and cubin name.
+        texts: The text of the source that was compiled, by the name to show.
+        parameters: The parameters' C++ types; None where they are not known.
+        shapes: Its known launches.
+        unit: The unit that it was compiled in; None of code that was not compiled here.
+    """
+
+    name: str
+    symbol: str
+    arch: Target
+    resources: Resources | None
+    ptx_text: str
+    cubin: bytes | None
+    files: Mapping[str, str]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    parameters: tuple[str, ...] | None = None
+    shapes: tuple[LaunchShape, ...] = ()
+    unit: CompileUnit | None = None
+
+    @cached_property
+    def ptx(self) -> tuple[PtxLine, ...]:
+        """Its PTX, line by line, with that of the functions that it calls."""
+        return ptx.lines_of(self.ptx_text, self.symbol, self.files)
+
+    @cached_property
+    def file(self) -> str:
+        """The file that it is written in; empty where the PTX has no lines."""
+        return kernel_file([line.chain for line in self.ptx if line.statements])
+
+    @cached_property
+    def location(self) -> SourceLocation | None:
+        """The line where it begins in its file; None where the PTX has no lines."""
+        return next((line.chain[-1] for line in self.ptx if line.chain), None)
+
+    @cached_property
+    def takes_dynamic_smem(self) -> bool:
+        """True if it uses shared memory whose size its launch sets."""
+        return ptx.takes_dynamic_smem(self.ptx_text, self.ptx)
+
+    @cached_property
+    def launch_bounds(self) -> tuple[int, bool]:
+        """The most threads that it may be launched with, 0 if not limited; whether only so many."""
+        return ptx.max_threads(self.ptx_text, self.symbol)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedBuild:
+    """Kernels that could not be compiled for one architecture.
+
+    Attributes:
+        names: The kernels that were to be in it.
+        message: The compiler's messages.
+    """
+
+    arch: Target
+    names: tuple[str, ...]
+    message: str
+
+
+class CompileUnit(Protocol):
+    """Kernels that are compiled together."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def options(self) -> CompileOptions: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    def build(self, target: Target) -> ObjectCode: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileUnit:
+    """Kernels of a file that are compiled together, without torch."""
+
+    source: Source
+    options: CompileOptions
+    names: tuple[str, ...]
+
+    def build(self, target: Target) -> ObjectCode:
+        """Compile for a target.
+
+        Raises:
+            SourceError: The source does not compile, or an instantiation is not possible.
+        """
+        return build_visible(self.source, options=self.options, target=target, names=self.names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """Kernels of a unit to build for one architecture.
+
+    Attributes:
+        shapes: Their known launches, by name.
+        only: Their names; None for all that the compiler sees.
+    """
+
+    unit: CompileUnit
+    target: Target
+    shapes: Mapping[str, Sequence[LaunchShape]] = field(default_factory=dict)
+    only: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildResult:
+    """The kernels of a `BuildRequest` with their machine code, its failures, and notes."""
+
+    kernels: tuple[tuple[KernelCode, SassFunction | None], ...] = ()
+    failed: tuple[FailedBuild, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def build_all(requests: Sequence[BuildRequest]) -> BuildResult:
+    """Compile and disassemble, in the order of the requests.
+
+    Raises:
+        EnvironmentFault: There is no compiler, or none that may be used.
+    """
+    with ThreadPoolExecutor(max_workers=min(_MOST_AT_ONCE, os.cpu_count() or 1)) as pool:
+        try:
+            return _joined(list(pool.map(_build, requests)))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # an interrupt need not wait for what has not begun
+            raise
+
+
+def _joined(results: Sequence[BuildResult]) -> BuildResult:
+    return BuildResult(
+        kernels=tuple(kernel for one in results for kernel in one.kernels),
+        failed=tuple(failure for one in results for failure in one.failed),
+        notes=tuple(dict.fromkeys(note for one in results for note in one.notes)),
+    )
+
+
+def _build(request: BuildRequest) -> BuildResult:
+    codes = compile_kernels(request)
+    if not isinstance(codes, FailedBuild):
+        return _disassembled(codes)
+    parts, failed = _compiled_apart(request, codes)
+    return _joined([*map(_disassembled, parts), BuildResult(failed=failed)])
+
+
+def _compiled_apart(
+    request: BuildRequest, together: FailedBuild
+) -> tuple[list[tuple[KernelCode, ...]], tuple[FailedBuild, ...]]:
+    """Return the kernels that compile without the others, and the failure of each that does not.
+
+    Where the file fails with no kernel in it, the fault is in none of them, and is reported once.
+    """
+    rest = compile_kernels(replace(request, only=None), alone=())
+    if isinstance(rest, FailedBuild):
+        return [], (together,)
+    names = request.only or request.unit.names
+    apart = [compile_kernels(replace(request, only=(name,)), alone=(name,)) for name in names]
+    parts = [each for each in apart if not isinstance(each, FailedBuild)]
+    failed = tuple(each for each in apart if isinstance(each, FailedBuild))
+    if request.only:
+        return parts, failed
+    return [*parts, rest], failed or (together,)
+
+
+def compile_kernels(
+    request: BuildRequest, alone: tuple[str, ...] | None = None
+) -> tuple[KernelCode, ...] | FailedBuild:
+    """Compile the kernels of a unit for a target.
+
+    Args:
+        request: The kernels and the target.
+        alone: Kernels to compile with the others of their file removed; None leaves the file as it is.
+
+    Raises:
+        EnvironmentFault: There is no compiler, or none that may be used.
+    """
+    unit, target = request.unit, request.target
+    try:
+        if alone is None:
+            code = unit.build(target)
+        else:
+            source = only_kernels(unit.source, unit.options, alone)
+            code = build_visible(source, options=unit.options, target=target, names=alone)
+        entries = [symbol for symbol in ptx.ptx_module(code.ptx).entries if PROBE not in symbol]
+    except EnvironmentFault:
+        raise
+    except DotcuError as error:
+        return FailedBuild(arch=target, names=request.only or alone or unit.names, message=str(error))
+    by_symbol = {symbol: name for name, symbol in code.lowered.items() if not name.startswith("&")}
+    names = {symbol: by_symbol.get(symbol) or shown_name(symbol) for symbol in entries}
+    return tuple(
+        KernelCode(
+            name=name,
+            symbol=symbol,
+            arch=code.target,
+            resources=code.resources.get(symbol),
+            ptx_text=code.ptx,
+            cubin=code.cubin,
+            files=code.files,
+            texts={unit.source.display: unit.source.text},
+            parameters=_parameters(code, name),
+            shapes=tuple(request.shapes.get(name, ())),
+            unit=unit,
+        )
+        for symbol, name in names.items()
+        if request.only is None or name in request.only
+    )
+
+
+def _parameters(code: ObjectCode, name: str) -> tuple[str, ...] | None:
+    probe = code.signatures.get(name)
+    try:
+        return None if probe is None else tuple(map(spell, parameter_types(probe)))
+    except SourceError:
+        return None
+
+
+def _disassembled(codes: tuple[KernelCode, ...]) -> BuildResult:
+    cubin = next((code.cubin for code in codes), None)
+    functions: Mapping[str, SassFunction] = {}
+    notes: tuple[str, ...] = ()
+    if cubin is not None:
+        try:
+            functions = sass.disassemble(cubin, codes[0].files)
+        except (EnvironmentFault, UsageError, ToolchainError) as error:
+            notes = (str(error),)
+    return BuildResult(kernels=tuple((code, _function(functions, code)) for code in codes), notes=notes)
+
+
+def _function(functions: Mapping[str, SassFunction], code: KernelCode) -> SassFunction | None:
+    found = functions.get(code.symbol)
+    unknown = {line.number for line in code.ptx if line.statements and not line.chain}
+    return None if found is None else sass.without_guessed_lines(found, unknown)

@@ -1,0 +1,297 @@
+"""The instructions of a kernel by kind, counted, with their source lines.
+
+The kinds are those that a person looks for in a listing, as tables.
+
+Sources: CUDA Binary Utilities 13.0, "Instruction Set Reference", for the names of machine
+instructions; PTX ISA 9.0, "Instruction Set"; and what ptxas of CUDA 13.0 makes of the PTX that is named, for
+sm_75, sm_80, sm_89, sm_90a, sm_100a and sm_120a.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dotcu.inspection.code.locations import SourceLocation, shown_location
+from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.sass import SPILL, SassInstruction
+from dotcu.kernel.arguments.signature import shown_name
+from dotcu.ptx.instructions import TYPE_BYTES
+
+WIDTH = "{bytes}"
+"""In a label: the bytes that each lane loads or stores."""
+
+MNEMONIC = "{mnemonic}"
+"""In a label: the instruction as it is."""
+
+
+@dataclass(frozen=True)
+class InstructionKind:
+    """A kind of instruction.
+
+    Attributes:
+        group: The heading that it is listed under.
+        opcode: Matches the whole opcode of a machine instruction, or the beginning of a PTX one.
+        label: Its name in a report.
+        meaning: What it does.
+    """
+
+    group: str
+    opcode: re.Pattern[str]
+    label: str
+    meaning: str
+
+
+GLOBAL, SHARED, LOCAL, GENERIC = "global memory", "shared memory", "local memory", "generic memory"
+MATRIX, ASYNC, ATOMIC, BARRIER = "matrix", "asynchronous copies", "atomics", "barriers and fences"
+CONSTANT = "constant memory"
+WARP, SPECIAL, DOUBLE, HALF = "warp", "special functions", "double precision", "half precision"
+CONVERT, CALL, TEXTURE = "conversions", "calls", "textures"
+
+# The order in which a report lists them.
+GROUPS = (
+    MATRIX, ASYNC, GLOBAL, TEXTURE, SHARED, LOCAL, GENERIC, CONSTANT, ATOMIC, BARRIER, WARP, HALF, DOUBLE,
+    SPECIAL, CONVERT, CALL,
+)  # fmt: skip
+
+
+def _rows(*rows: tuple[str, str, str, str]) -> tuple[InstructionKind, ...]:
+    return tuple(
+        InstructionKind(group, re.compile(opcode), label, meaning) for group, opcode, label, meaning in rows
+    )
+
+
+SASS = _rows(
+    (MATRIX, r"HMMA", MNEMONIC, "product of halves or tf32 on the tensor cores, by a warp (mma.sync, wmma)"),
+    (MATRIX, r"IMMA|BMMA", MNEMONIC, "product of integers on the tensor cores, by a warp (mma.sync, wmma)"),
+    (MATRIX, r"DMMA", MNEMONIC, "product of doubles on the tensor cores, by a warp (mma.sync, wmma)"),
+    (MATRIX, r"QMMA|OMMA", MNEMONIC,
+     "product of 8 or 4-bit floats on the tensor cores, by a warp (mma.sync)"),
+    (MATRIX, r"[HIQB]GMMA", MNEMONIC, "product on the tensor cores, by a group of four warps (wgmma)"),
+    (MATRIX, r"UTC[HIQO]MMA", MNEMONIC, "product on the tensor cores, into tensor memory (tcgen05.mma)"),
+    (MATRIX, r"LDSM", MNEMONIC, "tiles from shared memory to registers (ldmatrix)"),
+    (MATRIX, r"STSM", MNEMONIC, "tiles from registers to shared memory (stmatrix)"),
+    (MATRIX, r"LDTM|STTM", MNEMONIC, "tensor memory to registers, or back (tcgen05.ld, tcgen05.st)"),
+    (MATRIX, r"UTCCP", MNEMONIC, "shared memory to tensor memory (tcgen05.cp)"),
+    (ASYNC, r"LDGSTS", f"LDGSTS, {WIDTH} B a lane", "global to shared memory, past the registers (cp.async)"),
+    (ASYNC, r"UTMALDG", MNEMONIC, "a box of a tensor to shared memory, by the TMA (cp.async.bulk.tensor)"),
+    (ASYNC, r"UTMASTG", MNEMONIC, "a box of a tensor from shared memory, by the TMA (cp.async.bulk.tensor)"),
+    (ASYNC, r"UTMAREDG", MNEMONIC, "a reduction into a box, by the TMA (cp.reduce.async.bulk.tensor)"),
+    (ASYNC, r"UTMAPF", MNEMONIC, "a box prefetched to L2 (cp.async.bulk.prefetch.tensor)"),
+    (ASYNC, r"UBLKCP", MNEMONIC, "a run of bytes by the TMA (cp.async.bulk)"),
+    (ASYNC, r"UBLKRED", MNEMONIC, "a reduction into a run of elements, by the TMA (cp.reduce.async.bulk)"),
+    (ASYNC, r"UBLKPF", MNEMONIC, "a run of bytes prefetched to L2 (cp.async.bulk.prefetch)"),
+    (ASYNC, r"STAS", MNEMONIC, "a store to another block's shared memory (st.async)"),
+    (GLOBAL, r"LDG", f"load, {WIDTH} B a lane", "from global memory to registers"),
+    (GLOBAL, r"STG", f"store, {WIDTH} B a lane", "from registers to global memory"),
+    (GLOBAL, r"LDGMC", MNEMONIC, "a reduction over the GPUs of a multicast address (multimem.ld_reduce)"),
+    (SHARED, r"LDS", f"load, {WIDTH} B a lane", "from shared memory to registers"),
+    (SHARED, r"STS", f"store, {WIDTH} B a lane", "from registers to shared memory"),
+    (TEXTURE, r"TEX|TLD4?|TMML|TXD|TXQ", MNEMONIC, "a read through the texture unit (tex, tld4)"),
+    (TEXTURE, r"SULD|SUST|SURED|SUATOM", MNEMONIC, "a surface, read or written (suld, sust)"),
+    (LOCAL, r"LDL", f"load, {WIDTH} B a lane",
+     "from the thread's own memory, which lies in global memory"),
+    (LOCAL, r"STL", f"store, {WIDTH} B a lane",
+     "to the thread's own memory, which lies in global memory"),
+    (GENERIC, r"LD", f"load, {WIDTH} B a lane", "from a generic address, or another block's shared memory"),
+    (GENERIC, r"ST", f"store, {WIDTH} B a lane", "to a generic address, or another block's shared memory"),
+    (CONSTANT, r"LDCU?", f"load, {WIDTH} B a lane",
+     "at an index, from a __constant__ variable or an array among the parameters"),
+    (ATOMIC, r"ATOMG", MNEMONIC, "atomic in global memory that gives the value before"),
+    (ATOMIC, r"REDG?", MNEMONIC, "atomic that gives nothing back"),
+    (ATOMIC, r"ATOM", MNEMONIC, "atomic at a generic address"),
+    (ATOMIC, r"ATOMS", MNEMONIC, "atomic in shared memory"),
+    (BARRIER, r"BAR", MNEMONIC, "barrier of a block (bar.sync, __syncthreads)"),
+    (BARRIER, r"SYNCS", MNEMONIC, "barrier object in shared memory (mbarrier)"),
+    (BARRIER, r"UCGABAR_ARV|UCGABAR_WAIT", MNEMONIC, "barrier of a cluster (barrier.cluster)"),
+    (BARRIER, r"WARPGROUP", MNEMONIC, "fence or wait of wgmma"),
+    (BARRIER, r"WARPSYNC", MNEMONIC, "barrier of a warp"),
+    (BARRIER, r"MEMBAR|FENCE", MNEMONIC, "fence (membar, fence)"),
+    (WARP, r"SHFL", MNEMONIC, "register of another lane (shfl.sync)"),
+    (WARP, r"VOTEU?|MATCH", MNEMONIC, "vote or match over a warp (vote.sync, match.sync)"),
+    (WARP, r"C?REDUX", MNEMONIC, "reduction of integers over a warp (redux.sync)"),
+    (HALF, r"HADD2|HMUL2|HFMA2|HMNMX2|HSETP2|HSET2", MNEMONIC, "arithmetic of pairs of halves"),
+    (DOUBLE, r"DADD|DMUL|DFMA|DSETP|DMNMX", MNEMONIC, "arithmetic of doubles"),
+    (SPECIAL, r"MUFU", MNEMONIC, "approximate reciprocal, root, exponential, logarithm, sine, cosine, tanh"),
+    (CONVERT, r"I2F|I2FP|F2I|F2IP|F2F|F2FP|I2I|I2IP|FRND", MNEMONIC, "conversion of a type"),
+    (CALL, r"CALL", "call of {target}", "a call of a function, or of a slow path"),
+)  # fmt: skip
+
+# Without a disassembler. ptxas still chooses: it may merge, split or drop what stands here.
+PTX = _rows(
+    (MATRIX, r"wgmma\.mma", MNEMONIC, "product on the tensor cores, by a group of four warps"),
+    (MATRIX, r"w?mma\.(?!load|store)", MNEMONIC, "product on the tensor cores, by a warp"),
+    (MATRIX, r"tcgen05\.(mma|ld|st|cp)\b", MNEMONIC, "tensor memory and the products in it"),
+    (MATRIX, r"(ldmatrix|stmatrix|wmma\.load|wmma\.store)\b", MNEMONIC, "tiles, to or from registers"),
+    (ASYNC, r"cp(\.reduce)?\.async\.bulk\.(?!commit|wait)", MNEMONIC, "a copy or a reduction by the TMA"),
+    (ASYNC, r"cp\.async\.c[ag]\b", MNEMONIC, "global to shared memory, past the registers"),
+    (GLOBAL, r"ldu?\b.*\.global\b", f"load, {WIDTH} B a lane", "from global memory"),
+    (GLOBAL, r"st\b.*\.global\b", f"store, {WIDTH} B a lane", "to global memory"),
+    (SHARED, r"ld\b.*\.shared\b", f"load, {WIDTH} B a lane", "from shared memory"),
+    (SHARED, r"st\b.*\.shared\b", f"store, {WIDTH} B a lane", "to shared memory"),
+    (TEXTURE, r"(tex|tld4|suld|sust|sured)\.", MNEMONIC, "a texture or a surface"),
+    (LOCAL, r"ld\b.*\.local\b", f"load, {WIDTH} B a lane", "from the thread's own memory"),
+    (LOCAL, r"st\b.*\.local\b", f"store, {WIDTH} B a lane", "to the thread's own memory"),
+    (CONSTANT, r"ld\b.*\.const\b", f"load, {WIDTH} B a lane", "from a __constant__ variable"),
+    (GENERIC, r"ld\.(?!.*\b(param|const)\b)", f"load, {WIDTH} B a lane", "from a generic address"),
+    (GENERIC, r"st\.(?!.*\bparam\b)", f"store, {WIDTH} B a lane", "to a generic address"),
+    (ATOMIC, r"(atom|red|multimem)\.", MNEMONIC, "atomic"),
+    (BARRIER, r"(bar|barrier|mbarrier|membar|fence)\.", MNEMONIC, "barrier or fence"),
+    (WARP, r"(shfl|vote|match|redux)\.", MNEMONIC, "exchange in a warp"),
+    (HALF, r"(add|sub|mul|fma|min|max)\..*b?f16(x2)?$", MNEMONIC, "arithmetic of halves"),
+    (DOUBLE, r"(add|sub|mul|fma|div|rcp|sqrt|rsqrt|min|max|setp)\..*f64$", MNEMONIC, "arithmetic of doubles"),
+    (SPECIAL, r"(rcp|sqrt|rsqrt|ex2|lg2|sin|cos|tanh)\.approx", MNEMONIC, "approximate function"),
+    (CONVERT, r"cvt\..*f(16|32|64)", MNEMONIC, "conversion of a type"),
+    (CALL, r"call\b", "call", "a call of a function"),
+)
+
+
+NEVER = ("@!PT", "@!UPT")
+"""Guards of instructions that no lane executes. ptxas emits some on purpose, before LDGSTS say."""
+
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+_REGISTER_BYTES = 4
+_REGISTER = re.compile(r"U?R\d+\b")
+_INDEXED = re.compile(r"c\[0x[03]\]\s*\[U?R\d")  # bank 4 is the compiler's own
+_VECTOR = re.compile(r"\.v([248])\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstructionCount:
+    """The number of instructions of one kind in a kernel's code.
+
+    Attributes:
+        group: The heading that they are listed under.
+        label: Their name.
+        meaning: What they do.
+        count: How many stand in the code, executed or not.
+        locations: The source lines that they come from, and how many of each; the most first.
+    """
+
+    group: str
+    label: str
+    meaning: str
+    count: int
+    locations: tuple[tuple[SourceLocation, int], ...]
+
+
+_Found = tuple[InstructionKind, str, "SourceLocation | None"]
+
+
+def count_sass(
+    instructions: Sequence[SassInstruction], file: str, callees: Mapping[int, str] | None = None
+) -> tuple[InstructionCount, ...]:
+    """Count the machine instructions of a kernel by kind.
+
+    Args:
+        instructions: In order.
+        file: The kernel's own file.
+        callees: The functions that lines of its PTX call by name.
+    """
+    return _grouped(_sass_kinds(instructions, file, callees or {}))
+
+
+def count_ptx(lines: Sequence[PtxLine], file: str) -> tuple[InstructionCount, ...]:
+    """Count the PTX instructions of a kernel by kind, for want of a disassembler.
+
+    Args:
+        lines: Its PTX.
+        file: The kernel's own file.
+    """
+    return _grouped(_ptx_kinds(lines, file))
+
+
+def width_bytes(instruction: SassInstruction) -> int:
+    """Return the bytes that each lane loads or stores."""
+    return next((_WIDTHS[word] for word in instruction.modifiers if word in _WIDTHS), _REGISTER_BYTES)
+
+
+def ptx_width_bytes(opcode: str) -> int:
+    """Return the bytes that each lane loads or stores by a PTX instruction: 16 for ld.global.v4.f32."""
+    vector = _VECTOR.search(opcode)
+    size = TYPE_BYTES.get(opcode.rpartition(".")[2], _REGISTER_BYTES)
+    return size * (int(vector[1]) if vector else 1)
+
+
+def is_executed(instruction: SassInstruction) -> bool:
+    """Return whether its guard lets any lane execute it."""
+    return instruction.predicate not in NEVER
+
+
+def kind_of(instruction: SassInstruction) -> InstructionKind | None:
+    """Return the kind of a machine instruction; None where it is of none that is listed."""
+    for kind in SASS:
+        if kind.opcode.fullmatch(instruction.opcode):
+            return kind
+    return None
+
+
+def _is_move(instruction: SassInstruction) -> bool:
+    """Return whether it only loads a constant: HFMA2.MMA R4, -RZ, RZ, 0, 0 computes nothing."""
+    zero = {"RZ", "-RZ"}
+    return instruction.opcode == "HFMA2" and zero.issuperset(instruction.operands[1:3])
+
+
+def _sass_kinds(
+    instructions: Sequence[SassInstruction], file: str, callees: Mapping[int, str]
+) -> Iterator[_Found]:
+    for instruction in instructions:
+        if not is_executed(instruction) or _is_move(instruction):
+            continue
+        kind = kind_of(instruction)
+        if kind is None:
+            continue
+        # A parameter is loaded by LDC too, at an address that is known.
+        if kind.group != CONSTANT or any(map(_INDEXED.search, instruction.operands)):
+            yield kind, _label(kind, instruction, callees), shown_location(instruction.chain, file)
+
+
+def _label(kind: InstructionKind, instruction: SassInstruction, callees: Mapping[int, str]) -> str:
+    text = kind.label.replace(MNEMONIC, instruction.mnemonic)
+    if "{target}" in text:
+        text = text.replace("{target}", _callee(instruction, callees))
+    text = text.replace(WIDTH, str(width_bytes(instruction)))
+    spilled = kind.group == LOCAL and instruction.note == SPILL
+    return f"spill {text}" if spilled else text
+
+
+def _callee(instruction: SassInstruction, callees: Mapping[int, str]) -> str:
+    """Return the name of the called function, without what ptxas puts before it.
+
+    A function of the driver, such as malloc, is called through a register; its PTX has the name.
+    """
+    if any(_REGISTER.match(operand) for operand in instruction.operands[:1]):
+        named = callees.get(instruction.ptx_line)
+        return shown_name(named) if named else "a function by its address"
+    target = re.sub(r"^\$__internal_\d+_\$|^\$.*\$", "", instruction.target)
+    return shown_name(target) if target else "a function by its address"
+
+
+def _ptx_kinds(lines: Sequence[PtxLine], file: str) -> Iterator[_Found]:
+    for line in lines:
+        for opcode in line.opcodes:
+            for kind in PTX:
+                if kind.opcode.match(opcode):
+                    text = kind.label.replace(MNEMONIC, opcode)
+                    text = text.replace(WIDTH, str(ptx_width_bytes(opcode)))
+                    yield kind, text, shown_location(line.chain, file)
+                    break
+
+
+def _grouped(found: Iterable[_Found]) -> tuple[InstructionCount, ...]:
+    by_label: dict[tuple[str, str, str], Counter[SourceLocation | None]] = {}
+    for kind, label, location in found:
+        by_label.setdefault((kind.group, label, kind.meaning), Counter())[location] += 1
+    ordered = sorted(by_label.items(), key=lambda item: (GROUPS.index(item[0][0]), item[0][1]))
+    return tuple(
+        InstructionCount(
+            group=group,
+            label=label,
+            meaning=meaning,
+            count=sum(counts.values()),
+            locations=tuple((at, count) for at, count in counts.most_common() if at is not None),
+        )
+        for (group, label, meaning), counts in ordered
+    )

@@ -1,0 +1,449 @@
+"""Python values -> checked, packed parameters.
+
+A `PackingPlan` is made once for each instantiation of a kernel; `pack()` follows it at every launch. An
+`Addresses` function gives the address of a tensor, so the GPU and the simulator share every check.
+
+Only plain memory has a pointer. Conj and neg bits, zero tensors, sparse and quantized layouts, functorch's
+wrappers and functional tensors each have a dispatch key, so one look-up in a set of known key sets clears the
+usual tensor.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dotcu.errors import ArgumentError, SourceError
+from dotcu.kernel.arguments.signature import CType, KernelParameter, KernelSignature
+from dotcu.kernel.arguments.tensor_map import BYTES, TensorMap, Tiled, tiled
+from dotcu.kernel.arguments.values import (
+    ADDRESS,
+    ELEMENTS,
+    Element,
+    Mismatch,
+    StructPacker,
+    ValuePacker,
+    describe,
+    dtype_names,
+    value_packer,
+)
+
+TENSOR = "dotcu::tensor"
+TENSOR_MAP = "CUtensorMap_st"
+
+MapUse = Literal["loaded", "stored", "copied"]
+"""A kernel's use of a tensor map: it reads the tensor, may write it, or copies the map into each thread."""
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A tensor that is passed with its strides; see `strided()`."""
+
+    tensor: Tensor
+
+
+def strided(tensor: Tensor) -> Strided:
+    """Pass a tensor of any layout for a pointer, followed by its strides.
+
+    It stands for 1 + tensor.dim() arguments: the pointer to the first element, then for each dimension its
+    stride in elements, as an integer parameter of any width.
+
+    Example:
+        `__global__ void row_sums(const float* x, long long x_rows, long long x_columns, ...)` is
+        called as `kernels.row_sums(dotcu.strided(x), ...)` with a matrix x.
+    """
+    return Strided(tensor)
+
+
+class _Stride(int):
+    """A stride among the arguments; messages name it as one."""
+
+    def __repr__(self) -> str:
+        return f"{int(self)}, a stride of a dotcu.strided tensor"
+
+
+Addresses = Callable[[Tensor, str, bool], int]
+"""(tensor, parameter's name, whether the kernel may write it) -> the address that the kernel gets."""
+
+Encode = Callable[[Tiled, int], bytes]
+"""(checked tensor map, address of its tensor) -> what the kernel's instructions take for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointerPacker:
+    """Packs a pointer: a contiguous tensor whose elements fit, or None."""
+
+    element: Element | None
+    label: str
+    writes: bool
+
+    @property
+    def takes(self) -> str:
+        if self.element is None:
+            return "a contiguous tensor of any dtype, or None"
+        aligned = f", {self.element.alignment}-byte aligned" if self.element.lanes > 1 else ""
+        return f"a contiguous {dtype_names(self.element.dtypes)} tensor{aligned}, or None"
+
+    def pack(self, value: Any, addresses: Addresses) -> bytes:
+        if value is None:
+            return bytes(8)
+        any_layout = type(value) is Strided
+        tensor = value.tensor if any_layout else value
+        _require_memory(tensor)
+        if self.element is not None:
+            _require_dtype(tensor, self.element)
+            _require_alignment(tensor, self.element)
+        if not any_layout and not tensor.is_contiguous():
+            raise Mismatch(
+                f"{describe(tensor)} with strides {tensor.stride()}",
+                "Pass t.contiguous(), or dotcu.strided(t) to a kernel that takes strides.",
+            )
+        return addresses(tensor, self.label, self.writes).to_bytes(8, "little")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorPacker:
+    """Packs a `dotcu::tensor<T, rank>`: a tensor of that dtype and rank, strided or not, or None.
+
+    Layout: `T* data; long long sizes[rank]; long long strides[rank];`, strides in elements.
+    """
+
+    element: Element
+    rank: int
+    label: str
+    writes: bool
+    layout: struct.Struct = field(compare=False)
+
+    @property
+    def takes(self) -> str:
+        return (
+            f"a {dtype_names(self.element.dtypes)} tensor of {self.rank} dimensions, strided or not, or None"
+        )
+
+    def pack(self, value: Any, addresses: Addresses) -> bytes:
+        if value is None:
+            return bytes(self.layout.size)
+        _require_memory(value)
+        _require_dtype(value, self.element)
+        if value.dim() != self.rank:
+            remedy = f"Reshape it to {self.rank} dimensions, or instantiate the kernel for {value.dim()}."
+            raise Mismatch(describe(value), remedy)
+        address = addresses(value, self.label, self.writes)
+        return self.layout.pack(address, *value.shape, *value.stride())
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapPacker:
+    """Packs a `CUtensorMap`: a `TensorMap`, or the 128 bytes of a map that the caller encoded.
+
+    An empty tensor has no map: as it has no address either, the kernel gets zeros.
+    """
+
+    label: str
+    writes: bool
+
+    takes = "a dotcu.tensor_map"
+
+    def pack(self, value: Any, addresses: Addresses, encode: Encode) -> bytes:
+        if isinstance(value, Tensor):
+            box = f"({', '.join(['64'] * value.dim())})" if value.dim() > 1 else "64"
+            remedy = f"Pass dotcu.tensor_map(t, box={box}), with the box that the kernel copies."
+            raise Mismatch(describe(value), remedy)
+        if type(value) is not TensorMap:
+            return StructPacker(name=TENSOR_MAP, size=BYTES).pack(value)
+        _require_memory(value.tensor)
+        checked, address = tiled(value), addresses(value.tensor, self.label, self.writes)
+        return encode(checked, address) if value.tensor.numel() else bytes(BYTES)
+
+
+def _require_memory(value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise Mismatch(describe(value), "Pass a tensor; a number goes in a tensor of one element.")
+    if not is_plain(value):
+        mismatch = memory_fault(value)
+        if mismatch is not None:
+            raise mismatch
+
+
+def _require_dtype(tensor: Tensor, element: Element) -> None:
+    if tensor.dtype not in element.dtypes:
+        wanted = element.dtypes[0]
+        remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
+        raise Mismatch(describe(tensor), remedy)
+
+
+def _require_alignment(tensor: Tensor, element: Element) -> None:
+    off = tensor.data_ptr() % element.alignment
+    if off:
+        raise Mismatch(
+            f"{describe(tensor)} that starts {off} bytes past an address divisible by {element.alignment}",
+            f"Ask dotcu.is_aligned(t, {element.alignment}) and take a kernel for {element.scalar}* where it "
+            "is not, or pass t.clone().",
+        )
+
+
+# Plans
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingPlan:
+    """The packer of each parameter of one kernel."""
+
+    signature: KernelSignature
+    packers: tuple[PointerPacker | TensorPacker | MapPacker | ValuePacker, ...]
+
+
+def is_map(parameter: KernelParameter) -> bool:
+    """Return whether a parameter is a tensor map by value."""
+    return parameter.ctype.kind == "named" and parameter.ctype.name == TENSOR_MAP
+
+
+_NO_MAPS: Mapping[int, MapUse] = MappingProxyType({})
+
+
+def packing_plan(signature: KernelSignature, maps: Mapping[int, MapUse] = _NO_MAPS) -> PackingPlan:
+    """Choose a packer for each parameter.
+
+    Args:
+        signature: The kernel's parameters.
+        maps: The kernel's use of its tensor maps, by index of their parameter.
+
+    Raises:
+        SourceError: It copies a map to where the hardware cannot read it.
+    """
+    packers = [
+        _map_packer(signature, parameter, maps[parameter.index]) if is_map(parameter) else _packer(parameter)
+        for parameter in signature.parameters
+    ]
+    return PackingPlan(signature=signature, packers=tuple(packers))
+
+
+def _map_packer(signature: KernelSignature, parameter: KernelParameter, use: MapUse) -> MapPacker:
+    if use == "copied":
+        raise SourceError(
+            f"{signature.kernel}: parameter {parameter.index + 1}, {parameter}, is copied into each thread's "
+            "own memory, where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
+            f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
+        )
+    return MapPacker(label=parameter.label, writes=use == "stored")
+
+
+def _packer(parameter: KernelParameter) -> PointerPacker | TensorPacker | ValuePacker:
+    ctype = parameter.ctype
+    if ctype.kind == "pointer" and ctype.pointee.kind != "function":
+        target = ctype.pointee
+        while target.kind == "array":
+            target = target.pointee
+        element = ADDRESS if target.kind == "pointer" else ELEMENTS.get(target.name)
+        return PointerPacker(element=element, label=parameter.label, writes=not target.const)
+    if ctype.name == TENSOR and len(ctype.arguments) == 2:
+        scalar, rank = ctype.arguments
+        element = ELEMENTS.get(scalar.name) if isinstance(scalar, CType) else None
+        if isinstance(scalar, CType) and isinstance(rank, int) and element is not None and element.lanes == 1:
+            layout = struct.Struct(f"<Q{2 * rank}q")
+            return TensorPacker(
+                element=element, rank=rank, label=parameter.label, writes=not scalar.const, layout=layout
+            )
+    return value_packer(parameter)
+
+
+# Launches
+
+
+class Packed(NamedTuple):
+    """The bytes of every parameter, and the tensors that the kernel may write."""
+
+    parameters: tuple[bytes, ...]
+    written: tuple[Tensor, ...]
+
+
+def tensors_in(args: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors among the arguments, those in `strided` and `tensor_map` included."""
+    return [value for value in map(_tensor_of, args) if isinstance(value, Tensor)]
+
+
+def _tensor_of(value: Any) -> Any:
+    return value.tensor if type(value) in (Strided, TensorMap) else value
+
+
+def _expanded(args: Sequence[Any]) -> list[Any]:
+    """Return the arguments with the strides of each `strided` tensor after it."""
+    values: list[Any] = []
+    for value in args:
+        values.append(value)
+        if type(value) is Strided:
+            if not isinstance(value.tensor, Tensor):
+                raise ArgumentError(f"dotcu.strided takes a tensor, got {describe(value.tensor)}.")
+            values.extend(map(_Stride, value.tensor.stride()))
+    return values
+
+
+def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+    """Refuse tensors of several devices.
+
+    Args:
+        plan: The kernel's, for the message.
+        args: The launch's arguments.
+        tensors: The tensors among them.
+
+    Raises:
+        ArgumentError: They are on several devices.
+    """
+    for tensor in tensors[1:]:
+        if tensor.device == tensors[0].device:
+            continue
+        device, parameters = tensors[0].device, plan.signature.parameters
+        position = next(i for i, value in enumerate(_expanded(args)) if _tensor_of(value) is tensor)
+        where = f"{parameters[position]}" if position < len(parameters) else f"argument {position + 1}"
+        raise ArgumentError(
+            f"{plan.signature.kernel}: {where} is on {tensor.device}, and the tensors before it on "
+            f'{device}.\nAll tensors of a launch must be on one device: pass t.to("{device}").'
+        )
+
+
+def pack(plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: Encode) -> Packed:
+    """Check every argument against its parameter and pack it.
+
+    Args:
+        plan: The kernel's.
+        args: One value for each parameter; a `strided` tensor stands for several.
+        addresses: Called once for each tensor, after its checks.
+        encode: Called once for each tensor map.
+
+    Raises:
+        ArgumentError: A value does not fit; names kernel, parameter, what it takes and what it got.
+    """
+    values = args
+    if any(type(value) is Strided for value in args):
+        values = _expanded(args)
+        _refuse_strides(plan, values)
+    _require_count(plan, values)
+    packed: list[bytes] = []
+    written: list[Tensor] = []
+    for parameter, packer, value in zip(plan.signature.parameters, plan.packers, values, strict=True):
+        try:
+            if isinstance(packer, MapPacker):
+                packed.append(packer.pack(value, addresses, encode))
+            elif isinstance(packer, (PointerPacker, TensorPacker)):
+                packed.append(packer.pack(value, addresses))
+            else:
+                packed.append(packer.pack(value))
+                continue
+        except Mismatch as mismatch:
+            raise _refusal(plan, parameter, value, mismatch) from None
+        tensor = _tensor_of(value)
+        if packer.writes and isinstance(tensor, Tensor):
+            written.append(tensor)
+    return Packed(tuple(packed), tuple(written))
+
+
+def _require_count(plan: PackingPlan, values: Sequence[Any]) -> None:
+    wanted = plan.signature.parameters
+    if len(values) == len(wanted):
+        return
+    if len(values) < len(wanted):
+        difference = "Missing: " + ", ".join(str(p) for p in wanted[len(values) :])
+    else:
+        difference = "Left over: " + ", ".join(describe(value) for value in values[len(wanted) :])
+    raise ArgumentError(
+        f"{plan.signature.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
+        f"It is declared as {plan.signature}; dotcu.strided(t) counts as a pointer and its strides."
+    )
+
+
+def _refuse_strides(plan: PackingPlan, values: Sequence[Any]) -> None:
+    """Refuse strides for a parameter that brings its own, before they are counted as arguments."""
+    for parameter, packer, value in zip(plan.signature.parameters, plan.packers, values, strict=False):
+        if type(value) is Strided and isinstance(packer, TensorPacker):
+            mismatch = Mismatch("dotcu.strided(t)", f"Pass t itself: {TENSOR} brings its strides.")
+            raise _refusal(plan, parameter, value, mismatch)
+
+
+def _refusal(plan: PackingPlan, parameter: KernelParameter, value: Any, mismatch: Mismatch) -> ArgumentError:
+    packer = plan.packers[parameter.index]
+    if type(value) is TensorMap and not isinstance(packer, MapPacker):
+        remedy = "Pass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap."
+        mismatch = Mismatch(repr(value), remedy)
+    return ArgumentError(
+        f"{plan.signature.kernel}: parameter {parameter.index + 1}, {parameter}, takes {packer.takes}, "
+        f"got {mismatch.got}.\n{mismatch.remedy}"
+    )
+
+
+# Plain memory
+
+
+_MEMORY_TYPES = (Tensor, torch.nn.Parameter)
+_plain: set[int] = set()
+
+_Key = torch._C.DispatchKey
+_WRAPPED = (
+    (_Key.FuncTorchBatched, "a tensor that torch.vmap batches"),
+    (_Key.FuncTorchGradWrapper, "a tensor that torch.func differentiates"),
+    (_Key.Functionalize, "a functional tensor"),
+)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Return whether a tensor is memory of its own dtype and shape, which nothing but autograd observes."""
+    if type(tensor) not in _MEMORY_TYPES:
+        return False
+    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    if keys in _plain:
+        return True
+    if trace_wrapper(tensor) is not None or memory_fault(tensor) is not None:
+        return False
+    _plain.add(keys)
+    return True
+
+
+def trace_wrapper(tensor: Tensor) -> str | None:
+    """Name what traces or transforms this tensor, so that a launch would be lost; None if nothing does."""
+    name = type(tensor).__name__
+    if name in ("FakeTensor", "FunctionalTensor"):
+        return f"a {name}"
+    keys = torch._C._dispatch_keys(tensor)
+    return next((what for key, what in _WRAPPED if keys.has(key)), None)
+
+
+_FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
+    (
+        lambda t: type(t) not in _MEMORY_TYPES,
+        "of type {type}, a subclass",
+        "Pass the plain tensor inside it, or t.as_subclass(torch.Tensor) where it adds no meaning.",
+    ),
+    (lambda t: t.is_meta, "without memory", 'Make it on a device: torch.empty_like(t, device="cuda").'),
+    (lambda t: t.is_quantized, "quantized", "Pass t.int_repr() or t.dequantize()."),
+    (lambda t: t.layout is not torch.strided, "of layout {layout}", "Pass t.to_dense()."),
+    (lambda t: t.is_nested, "nested", "Pass t.to_padded_tensor(0.0), or its values and offsets."),
+    (lambda t: t.is_conj(), "with a conj bit: its memory is not yet conjugated", "Pass t.resolve_conj()."),
+    (lambda t: t.is_neg(), "with a neg bit: its memory is not yet negated", "Pass t.resolve_neg()."),
+    (lambda t: t._is_zerotensor(), "that is a ZeroTensor, without memory", "Pass t.clone()."),
+    (
+        lambda t: t.device.type not in ("cpu", "cuda"),
+        "on {device}",
+        'Move it: t.to("cuda"), or t.cpu() to simulate.',
+    ),
+)
+
+
+def memory_fault(tensor: Tensor) -> Mismatch | None:
+    """Return why no pointer to this tensor's elements can be passed, None where it can."""
+    for holds, what, remedy in _FAULTS:
+        if holds(tensor):
+            text = what.format(type=type(tensor).__name__, layout=tensor.layout, device=tensor.device)
+            return Mismatch(f"{describe(tensor)}, {text}", remedy)
+    return None
+
+
+def count_writes(written: Sequence[Tensor]) -> None:
+    """Bump the version counter of each tensor; those of inference mode have none."""
+    counted = [tensor for tensor in written if not tensor.is_inference()]
+    if counted:
+        torch.autograd.graph.increment_version(counted)

@@ -1,0 +1,398 @@
+"""A kernel's parameter list, from the signature probe, the PTX entry and the source; mangled names.
+
+The probe is an instantiation whose one template argument is the type of a pointer to the kernel, so that
+its mangled name spells every parameter type. The `.param` lines of the entry have the sizes and alignments,
+which a struct's name alone does not say; the source has the names.
+
+Source: Itanium C++ ABI, section 5.1 (names, types, substitutions). Expressions and closure types cannot be
+part of a probe and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Union
+
+from dotcu.errors import SourceError
+from dotcu.ptx.instructions import Variable as PtxVariable
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelParameter:
+    """One parameter. `str()` gives its declaration.
+
+    Attributes:
+        ptx_type: The type of its `.param`; "b8" for a struct, which is an array of bytes.
+    """
+
+    index: int
+    name: str
+    ctype: CType
+    size: int
+    ptx_type: str
+
+    def __str__(self) -> str:
+        return spell(self.ctype, f" {self.name}" if self.name else "")
+
+    @property
+    def label(self) -> str:
+        """Its name, or its position where the source gives it none."""
+        return self.name or f"parameter {self.index + 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSignature:
+    """A kernel's name and parameters. `str()` gives its declaration."""
+
+    kernel: str
+    parameters: tuple[KernelParameter, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kernel}({', '.join(map(str, self.parameters))})"
+
+
+def read_signature(
+    kernel: str, *, probe: str, names: Sequence[str], entry: Sequence[PtxVariable]
+) -> KernelSignature:
+    """Join the types of the probe, the sizes of the entry and the names of the source.
+
+    Args:
+        kernel: The name shown in messages.
+        probe: The mangled name of the signature probe's instantiation.
+        names: The parameters' names as in the source; may be empty or too short.
+        entry: The `.param` lines of the kernel's PTX entry.
+
+    Raises:
+        SourceError: Probe and entry disagree, so that no argument could be placed safely.
+    """
+    types = parameter_types(probe)
+    if len(types) != len(entry):
+        raise SourceError(
+            f"{kernel} has {len(types)} parameters by its type and {len(entry)} by its PTX entry, so its "
+            "arguments cannot be placed.\nGive every parameter a type of known, nonzero size."
+        )
+    padded = [*names, *([""] * len(types))] if len(names) <= len(types) else [""] * len(types)
+    parameters = (
+        KernelParameter(
+            index=index, name=padded[index], ctype=ctype, size=param.size, ptx_type=param.type.lstrip(".")
+        )
+        for index, (ctype, param) in enumerate(zip(types, entry, strict=True))
+    )
+    return KernelSignature(kernel=kernel, parameters=tuple(parameters))
+
+
+# Mangled names
+
+
+TemplateArgument = Union["CType", int, bool, str]
+
+_BUILTINS = {
+    "v": "void", "w": "wchar_t", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char",
+    "s": "short", "t": "unsigned short", "i": "int", "j": "unsigned int", "l": "long",
+    "m": "unsigned long", "x": "long long", "y": "unsigned long long", "n": "__int128",
+    "o": "unsigned __int128", "f": "float", "d": "double", "e": "long double", "g": "__float128",
+    "z": "...",
+}  # fmt: skip
+_BUILTINS_D = {
+    "n": "decltype(nullptr)", "a": "auto", "c": "decltype(auto)", "i": "char32_t", "s": "char16_t",
+    "u": "char8_t", "h": "_Float16",
+}  # fmt: skip
+_STD = {"a": "allocator", "b": "basic_string", "s": "string", "i": "istream", "o": "ostream", "d": "iostream"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CType:
+    """A C++ type. `str()` spells it.
+
+    Attributes:
+        kind: "builtin", "named", "pointer", "reference", "array" or "function".
+        name: Of a builtin or named type: its qualified name without template arguments.
+        arguments: Of a named type: its template arguments. Of a function: its parameters.
+        is_template: A named type has a template argument list, though it may be empty.
+        target: What a pointer or reference leads to; an array's element; a function's result.
+        length: Of an array: its number of elements, 0 where it is open.
+    """
+
+    kind: str
+    name: str = ""
+    arguments: tuple[TemplateArgument, ...] = ()
+    is_template: bool = False
+    target: CType | None = None
+    length: int = 0
+    const: bool = False
+    volatile: bool = False
+
+    @property
+    def plain(self) -> CType:
+        """The type without its own const and volatile."""
+        return replace(self, const=False, volatile=False)
+
+    @property
+    def pointee(self) -> CType:
+        """The type that a pointer leads to."""
+        assert self.target is not None
+        return self.target
+
+    def __str__(self) -> str:
+        return spell(self)
+
+
+def spell(ctype: CType, declarator: str = "") -> str:
+    """Write a type as C++ would, around a declarator."""
+    cv = " ".join(word for word, on in (("const", ctype.const), ("volatile", ctype.volatile)) if on)
+    if ctype.kind in ("pointer", "reference"):
+        mark = "*" if ctype.kind == "pointer" else "&"
+        inner = f"{mark}{' ' + cv if cv else ''}{declarator}"
+        wrap = ctype.target is not None and ctype.target.kind in ("function", "array")
+        return spell(ctype.pointee, f"({inner})" if wrap else inner)
+    if ctype.kind == "array":
+        return spell(ctype.pointee, f"{declarator}[{ctype.length or ''}]")
+    if ctype.kind == "function":
+        return spell(ctype.pointee, f"{declarator}({', '.join(map(_spell_argument, ctype.arguments))})")
+    arguments = f"<{', '.join(map(_spell_argument, ctype.arguments))}>" if ctype.is_template else ""
+    space = " " if declarator.startswith("(") else ""
+    return f"{cv + ' ' if cv else ''}{ctype.name}{arguments}{space}{declarator}"
+
+
+def _spell_argument(argument: TemplateArgument) -> str:
+    if isinstance(argument, bool):
+        return str(argument).lower()
+    return str(argument)
+
+
+def parameter_types(probe: str) -> tuple[CType, ...]:
+    """Return the parameter types of the kernel that a signature probe was instantiated for.
+
+    Raises:
+        SourceError: The name holds a type that no kernel parameter can have.
+    """
+    name = _Demangler(probe).encoding_name()
+    argument = name.arguments[0] if name.arguments else None
+    if not isinstance(argument, CType) or argument.kind != "pointer" or argument.pointee.kind != "function":
+        raise SourceError(f"The signature probe {probe!r} does not name a kernel's type.")
+    return tuple(a for a in argument.pointee.arguments if isinstance(a, CType) and a.name != "void")
+
+
+def qualified_name(symbol: str) -> tuple[str, bool]:
+    """Return the qualified name of an entry, and whether it is an instantiation of a template."""
+    if not symbol.startswith("_Z"):
+        return symbol, False
+    name = _Demangler(symbol).encoding_name()
+    return name.name, name.is_template
+
+
+def shown_name(symbol: str) -> str:
+    """Return a function's name as a source would write it, with template arguments; else the symbol."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    try:
+        return spell(_Demangler(symbol).encoding_name())
+    except SourceError:
+        return symbol
+
+
+class _Demangler:
+    """A recursive descent over one mangled name, with its table of substitutions."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.seen: list[CType] = []
+
+    def encoding_name(self) -> CType:
+        if not self._take("_Z"):
+            raise self._refusal()
+        return self._name()
+
+    def _refusal(self) -> SourceError:
+        return SourceError(
+            f"The mangled name {self.text!r} holds, at {self.text[self.at : self.at + 12]!r}, a type that "
+            "no kernel parameter can have.\nGive the parameter a named type, a number or a pointer."
+        )
+
+    def _peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def _take(self, literal: str) -> bool:
+        if self.text.startswith(literal, self.at):
+            self.at += len(literal)
+            return True
+        return False
+
+    def _expect(self, literal: str) -> None:
+        if not self._take(literal):
+            raise self._refusal()
+
+    def _remember(self, ctype: CType) -> CType:
+        self.seen.append(ctype)
+        return ctype
+
+    def _number(self) -> int:
+        start = self.at
+        while self._peek().isdigit():
+            self.at += 1
+        if start == self.at:
+            raise self._refusal()
+        return int(self.text[start : self.at])
+
+    # Names
+
+    def _source_name(self) -> str:
+        self._take("L")  # internal linkage
+        length = self._number()
+        name = self.text[self.at : self.at + length]
+        self.at += length
+        while self._take("B"):  # ABI tags
+            self.at += self._number()
+        return "(anonymous namespace)" if name.startswith("_GLOBAL__N_") else name
+
+    def _name(self) -> CType:
+        """Read a name, nested or not, with its template arguments; each prefix is remembered."""
+        if self._take("N"):
+            return self._nested_name()
+        if self._peek() == "S" and self.text[self.at : self.at + 2] != "St":
+            return self._templated(self._substitution())
+        prefix = "std::" if self._take("St") else ""
+        ctype = CType(kind="named", name=prefix + self._source_name())
+        if self._peek() == "I":
+            return self._templated(self._remember(ctype))
+        return ctype
+
+    def _templated(self, ctype: CType) -> CType:
+        if self._peek() != "I":
+            return ctype
+        return replace(ctype, arguments=self._template_arguments(), is_template=True)
+
+    def _nested_name(self) -> CType:
+        while self._peek() in ("r", "V", "K"):
+            self.at += 1
+        ctype: CType | None = None
+        fresh = False
+        while not self._take("E"):
+            if fresh and ctype is not None:
+                self._remember(ctype)
+            ctype, fresh = self._nested_step(ctype)
+        if ctype is None:
+            raise self._refusal()
+        return ctype
+
+    def _nested_step(self, outer: CType | None) -> tuple[CType, bool]:
+        """One component of a nested name, and whether it makes a new substitution."""
+        if self._peek() == "I" and outer is not None:
+            return self._templated(outer), True
+        if outer is None and self._take("St"):
+            return CType(kind="named", name="std"), False
+        if outer is None and self._peek() == "S":
+            return self._substitution(), False
+        prefix = f"{spell(outer)}::" if outer is not None else ""
+        return CType(kind="named", name=prefix + self._source_name()), True
+
+    def _substitution(self) -> CType:
+        self._expect("S")
+        if self._take("_"):
+            index = 0
+        elif self._peek() in _STD:
+            name = _STD[self._peek()]
+            self.at += 1
+            return CType(kind="named", name=f"std::{name}")
+        else:
+            end = self.text.find("_", self.at)
+            index = int(self.text[self.at : end], 36) + 1 if end > self.at else -1
+            self.at = end + 1
+        if not 0 <= index < len(self.seen):
+            raise self._refusal()
+        return self.seen[index]
+
+    # Template arguments
+
+    def _template_arguments(self) -> tuple[TemplateArgument, ...]:
+        self._expect("I")
+        arguments: list[TemplateArgument] = []
+        while not self._take("E"):
+            arguments.extend(self._template_argument())
+        return tuple(arguments)
+
+    def _template_argument(self) -> Sequence[TemplateArgument]:
+        if self._take("J"):
+            pack: list[TemplateArgument] = []
+            while not self._take("E"):
+                pack.extend(self._template_argument())
+            return pack
+        if self._take("L"):
+            return (self._literal(),)
+        return (self._type(),)
+
+    def _literal(self) -> TemplateArgument:
+        ctype = self._type()
+        end = self.text.find("E", self.at)
+        value, self.at = self.text[self.at : end], end + 1
+        if ctype.kind == "builtin" and value.lstrip("n").isdigit():
+            number = int(value.replace("n", "-"))
+            return bool(number) if ctype.name == "bool" else number
+        return f"({ctype}){value.replace('n', '-')}"
+
+    # Types
+
+    def _type(self) -> CType:
+        code = self._peek()
+        if code in ("r", "V", "K"):
+            return self._remember(self._qualified())
+        if code in ("P", "R", "O"):
+            self.at += 1
+            kind = "pointer" if code == "P" else "reference"
+            return self._remember(CType(kind=kind, target=self._type()))
+        if code == "F" or self.text.startswith("DoF", self.at):
+            return self._remember(self._function())
+        if code == "A":
+            return self._remember(self._array())
+        if code == "S" and self.text[self.at : self.at + 2] != "St":
+            return self._substituted()
+        if code == "N" or code.isdigit() or code == "S":
+            return self._remember(self._name())
+        return self._builtin()
+
+    def _qualified(self) -> CType:
+        self._take("r")  # __restrict__ says nothing about what a parameter takes
+        volatile = self._take("V")
+        const = self._take("K")
+        inner = self._type()
+        return replace(inner, const=inner.const or const, volatile=inner.volatile or volatile)
+
+    def _substituted(self) -> CType:
+        ctype = self._substitution()
+        return self._remember(self._templated(ctype)) if self._peek() == "I" else ctype
+
+    def _function(self) -> CType:
+        self._take("Do")
+        self._expect("F")
+        self._take("Y")
+        result = self._type()
+        parameters: list[TemplateArgument] = []
+        while not self._take("E"):
+            parameters.append(self._type())
+        if parameters == [CType(kind="builtin", name="void")]:
+            parameters = []
+        return CType(kind="function", target=result, arguments=tuple(parameters))
+
+    def _array(self) -> CType:
+        self._expect("A")
+        length = self._number() if self._peek() != "_" else 0
+        self._expect("_")
+        return CType(kind="array", length=length, target=self._type())
+
+    def _builtin(self) -> CType:
+        code = self._peek()
+        if code in _BUILTINS and code:
+            self.at += 1
+            return CType(kind="builtin", name=_BUILTINS[code])
+        if self._take("DF"):
+            bits = self._number()
+            brain = self._take("b") or not self._take("_")
+            return CType(kind="builtin", name="__bf16" if brain else f"_Float{bits}")
+        if self._take("D") and self._peek() in _BUILTINS_D:
+            self.at += 1
+            return CType(kind="builtin", name=_BUILTINS_D[self.text[self.at - 1]])
+        if self._take("u"):
+            return self._remember(CType(kind="named", name=self._source_name()))
+        raise self._refusal()

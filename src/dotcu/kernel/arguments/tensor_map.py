@@ -1,0 +1,279 @@
+"""Tensor maps: descriptions of tensors for TMA, the hardware that copies boxes of them.
+
+    tensor_map(t, box=...) -> TensorMap -> tiled() at the launch -> Tiled, and an address -> 128 bytes
+
+The values of the user are kept as they are until the launch, so that a body may make maps of fakes. Then
+every limit is checked, before the map is encoded.
+
+Source: CUDA Driver API 13.5, cuTensorMapEncodeTiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from dotcu.kernel.arguments.values import Mismatch, describe
+
+BYTES = 128
+"""The size of an encoded map."""
+
+MAX_RANK = 5
+MAX_BOX = 256
+MAX_ELEMENT_STRIDE = 8
+ALIGNMENT = 16
+"""Of the address, of the strides but the innermost, and of the innermost box, in bytes."""
+
+Fill = Literal["zeros", "nan"]
+DTYPES: dict[torch.dtype, str] = {
+    **dict.fromkeys((torch.uint8, torch.int8, torch.bool), "UINT8"),
+    **dict.fromkeys((torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu), "UINT8"),
+    **dict.fromkeys((torch.int16, torch.uint16), "UINT16"),
+    torch.uint32: "UINT32",
+    torch.int32: "INT32",
+    torch.uint64: "UINT64",
+    torch.int64: "INT64",
+    torch.float16: "FLOAT16",
+    torch.float32: "FLOAT32",
+    torch.float64: "FLOAT64",
+    torch.bfloat16: "BFLOAT16",
+}
+"""The element types that a map knows, by CU_TENSOR_MAP_DATA_TYPE_*. Copies keep every bit, so that a type
+of the same size stands for one that is not there."""
+
+_WITH_NAN = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
+_SWIZZLES = (0, 32, 64, 128)
+_PROMOTIONS = (0, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor as TMA sees it; see `tensor_map()`."""
+
+    tensor: Tensor
+    box: tuple[int, ...]
+    swizzle: int
+    l2_promotion: int
+    fill: Fill
+    element_strides: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        shown = [f"box={self.box}", f"swizzle={self.swizzle}" if self.swizzle else ""]
+        return ", ".join([f"a tensor map of {describe(self.tensor)}", *filter(None, shown)])
+
+
+def tensor_map(
+    tensor: Tensor,
+    *,
+    box: int | Sequence[int],
+    swizzle: int = 0,
+    l2_promotion: int = 0,
+    fill: Fill = "zeros",
+    element_strides: Sequence[int] | None = None,
+) -> TensorMap:
+    """Pass a tensor for a `const __grid_constant__ CUtensorMap` parameter, for TMA (sm_90 and later).
+
+    Args:
+        tensor: Of one to five dimensions, strided or not, but for the last one, whose stride is 1. Its
+            address and the other strides are multiples of 16 bytes.
+        box: Elements of a copy in each dimension, in the tensor's order: the last one is innermost, as
+            in memory. The kernel gives the coordinates of a copy in the same order to dotcu/tma.cuh, and
+            innermost first to PTX; the innermost one is at a multiple of 16 bytes, and none of a store
+            is negative.
+        swizzle: 32, 64 or 128: the bytes within which the 16-byte chunks of a row change places in
+            shared memory, against bank conflicts; a row of the box may not be longer. Each row takes
+            that many bytes there, a shorter one too, so that the box needs its rows times `swizzle`.
+            0: none.
+        l2_promotion: 64, 128 or 256: the bytes that L2 fetches at once. 0: as needed.
+        fill: What a copy gives for elements outside the tensor.
+        element_strides: The step in each dimension, 1 to 8, in the tensor's order; a copy then has
+            `cdiv(box, step)` elements of it. By default 1.
+
+    Note:
+        Everything is checked at the launch. A tensor whose map the kernel's code stores through counts
+        as written; one that it only loads through does not.
+
+    Example:
+        `kernels.copy(dotcu.tensor_map(x, box=(64, 32), swizzle=128), out, grid=..., block=128)`
+    """
+    sizes = (box,) if isinstance(box, int) else tuple(box)
+    steps = (1,) * len(sizes) if element_strides is None else tuple(element_strides)
+    return TensorMap(tensor, sizes, swizzle, l2_promotion, fill, steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiled:
+    """A checked map, as the hardware counts: the innermost dimension first.
+
+    Attributes:
+        strides_bytes: Of every dimension but the innermost.
+    """
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: int
+    l2_promotion: int
+    fill: Fill
+
+
+def tiled(value: TensorMap) -> Tiled:
+    """Check a map against every limit of the hardware; what passed once is remembered.
+
+    Raises:
+        Mismatch: A limit is broken; names it, and the value.
+    """
+    key = _key(value)
+    try:
+        found = _known.get(key)
+    except TypeError:  # a value that cannot be hashed: a check names it
+        found = None
+    if found is None:
+        found = _checked(value)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+_known: dict[tuple[object, ...], Tiled] = {}
+_MOST_KNOWN = 1024
+
+
+def _key(value: TensorMap) -> tuple[object, ...]:
+    """Return all that the checks depend on; with types, as 8.0 equals 8."""
+    tensor, words = value.tensor, (value.swizzle, value.l2_promotion, value.fill)
+    layout = (tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % ALIGNMENT)
+    numbers = (*value.box, *value.element_strides, *words)
+    return (*layout, len(value.box), numbers, tuple(map(type, numbers)))
+
+
+def _checked(value: TensorMap) -> Tiled:
+    for got, limit, remedy in _faults(value):
+        raise Mismatch(f"{value!r} with {got}; {limit}", remedy)
+    tensor = value.tensor
+    return Tiled(
+        dtype=tensor.dtype,
+        sizes=tuple(reversed(tensor.shape)),
+        strides_bytes=_outer_strides(tensor),
+        box=value.box[::-1],
+        element_strides=value.element_strides[::-1],
+        swizzle=value.swizzle,
+        l2_promotion=value.l2_promotion,
+        fill=value.fill,
+    )
+
+
+def _outer_strides(tensor: Tensor) -> tuple[int, ...]:
+    """Return the strides in bytes of all but the last dimension, innermost first.
+
+    A dimension of one element is never stepped along, so that its stride, which may be anything in
+    torch, becomes one that the hardware takes.
+    """
+    strides: list[int] = []
+    extent = tensor.shape[-1] * tensor.itemsize
+    for size, stride in list(zip(tensor.shape, tensor.stride(), strict=True))[-2::-1]:
+        strides.append(-(-extent // ALIGNMENT) * ALIGNMENT if size == 1 else stride * tensor.itemsize)
+        extent = size * strides[-1]
+    return tuple(strides)
+
+
+# Limits
+
+Fault = tuple[str, str, str]
+"""Got, the limit, and the line to type."""
+
+
+def _faults(value: TensorMap) -> Iterator[Fault]:
+    """Find the limits that a map breaks; each check relies on those before it."""
+    yield from _rank_faults(value)
+    yield from _word_faults(value)
+    yield from _number_faults(value)
+    yield from _inner_faults(value)
+    yield from _layout_faults(value)
+
+
+def _rank_faults(value: TensorMap) -> Iterator[Fault]:
+    rank, dtype = value.tensor.dim(), value.tensor.dtype
+    if not 1 <= rank <= MAX_RANK:
+        merge = "Merge dimensions that a copy takes whole: t.flatten(0, 1)."
+        remedy = merge if rank else "Pass t.reshape(1)."
+        yield f"{rank} dimensions", f"a map has 1 to {MAX_RANK}", remedy
+    for name, numbers in (("box", value.box), ("element_strides", value.element_strides)):
+        if len(numbers) != rank:
+            remedy = f"Pass {name} with {rank} numbers, outermost first."
+            yield f"{name}={numbers} for {rank} dimensions", "it has one number for each", remedy
+    if dtype not in DTYPES:
+        other = "Pass t.view(torch.uint8), or another dtype."
+        remedy = "Pass torch.view_as_real(t)." if dtype.is_complex else other
+        known = ", ".join(str(known).removeprefix("torch.") for known in DTYPES)
+        yield f"elements of {dtype}", f"a map knows {known}", remedy
+
+
+def _word_faults(value: TensorMap) -> Iterator[Fault]:
+    rows: tuple[tuple[str, Any, Sequence[Any]], ...] = (
+        ("swizzle", value.swizzle, _SWIZZLES),
+        ("l2_promotion", value.l2_promotion, _PROMOTIONS),
+        ("fill", value.fill, ("zeros", "nan")),
+    )
+    for name, word, allowed in rows:
+        if not isinstance(word, (int, str)) or isinstance(word, bool) or word not in allowed:
+            takes = ", ".join(repr(each) for each in allowed)
+            yield f"{name}={word!r}", f"it is one of {takes}", f"Pass {name}={allowed[-1]!r}, say."
+    dtype = value.tensor.dtype
+    if value.fill == "nan" and dtype not in _WITH_NAN:
+        yield f'fill="nan" for {dtype}', "only floats of 16 bits or more have it", 'Pass fill="zeros".'
+
+
+def _number_faults(value: TensorMap) -> Iterator[Fault]:
+    rows: tuple[tuple[str, tuple[Any, ...], int], ...] = (
+        ("box", value.box, MAX_BOX),
+        ("element_strides", value.element_strides, MAX_ELEMENT_STRIDE),
+    )
+    for name, numbers, most in rows:
+        for dim, size in enumerate(numbers):
+            if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= most:
+                remedy = f"Pass a whole number from 1 to {most}; copy more in several boxes."
+                yield f"{name} {size!r} in dimension {dim}", f"the limits are 1 and {most}", remedy
+
+
+def _inner_faults(value: TensorMap) -> Iterator[Fault]:
+    """Check the innermost dimension: its rows are what shared memory gets in one piece."""
+    itemsize, swizzle = value.tensor.itemsize, value.swizzle
+    row = value.box[-1] * itemsize
+    got = f"{row} bytes in a row of the box ({value.box[-1]} elements of {itemsize} bytes)"
+    if row % ALIGNMENT:
+        least = ALIGNMENT // itemsize
+        remedy = f"Make the last number of box a multiple of {least}; what lies outside the tensor is filled."
+        yield got, f"they are a multiple of {ALIGNMENT}", remedy
+    if swizzle and row > swizzle:
+        remedy = (
+            f"Pass a box whose last number is at most {swizzle // itemsize}, or a wider swizzle, or none."
+        )
+        yield got, f"swizzle={swizzle} allows {swizzle}", remedy
+    if value.element_strides[-1] != 1:
+        step = f"element_strides {value.element_strides[-1]} in the last dimension"
+        yield step, "the hardware does not skip elements there", "Pass 1 for it."
+
+
+def _layout_faults(value: TensorMap) -> Iterator[Fault]:
+    tensor = value.tensor
+    if max(tensor.shape) > 1 << 32:
+        yield f"{max(tensor.shape)} elements in a dimension", f"the limit is {1 << 32}", "Split it."
+    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
+        yield f"strides {tensor.stride()}", "the last one is 1", "Pass t.contiguous(), or a map of t.mT."
+    for dim, stride in enumerate(reversed(_outer_strides(tensor))):
+        if stride % ALIGNMENT or stride >= 1 << 40:
+            limit = f"it is a multiple of {ALIGNMENT} and less than 2**40"
+            remedy = "Pad the rows: torch.nn.functional.pad(t, (0, n))[..., :size] keeps the padded strides."
+            yield f"a stride of {stride} bytes in dimension {dim}", limit, remedy
+    off = tensor.data_ptr() % ALIGNMENT
+    if off:
+        got = f"an address {off} bytes past one divisible by {ALIGNMENT}"
+        yield got, "it starts at one that is", f"Ask dotcu.is_aligned(t, {ALIGNMENT}), or pass t.clone()."

@@ -1,0 +1,377 @@
+"""C++ types: the dtypes and Python values that fit them, and their bytes.
+
+A pointer takes a tensor by its `Element`. Each packer of a by-value parameter turns a value into bytes, or
+raises `Mismatch`. None of them converts silently: an int that does not fit, a float for an int and a bool
+for a number are refused.
+
+Sources: CUDA 13.0 vector_types.h (sizes and alignment of the vector types), cuda_fp16.h, cuda_bf16.h,
+cuda_fp8.h; `long` is 64 bits wide, since Linux is what a kernel is compiled for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dotcu.kernel.arguments.signature import KernelParameter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Element:
+    """A C++ type that a pointer leads to.
+
+    Attributes:
+        dtypes: The torch dtypes whose memory it reads correctly.
+        scalar: The C++ type of one lane.
+        lanes: How many elements of the tensor one C++ object covers.
+    """
+
+    name: str
+    dtypes: tuple[torch.dtype, ...]
+    scalar: str
+    lanes: int
+    size: int
+    alignment: int
+
+
+_INTS = {8: (torch.int8, torch.uint8), 16: (torch.int16, torch.uint16)}
+_INTS |= {32: (torch.int32, torch.uint32), 64: (torch.int64, torch.uint64)}
+
+_SCALARS: dict[str, tuple[torch.dtype, ...]] = {
+    "bool": (torch.bool,),
+    "char": _INTS[8],
+    "signed char": _INTS[8],
+    "unsigned char": (torch.uint8, torch.int8),
+    "short": _INTS[16],
+    "unsigned short": (torch.uint16, torch.int16),
+    "int": _INTS[32],
+    "unsigned int": (torch.uint32, torch.int32),
+    "long": _INTS[64],
+    "unsigned long": (torch.uint64, torch.int64),
+    "long long": _INTS[64],
+    "unsigned long long": (torch.uint64, torch.int64),
+    "float": (torch.float32,),
+    "double": (torch.float64,),
+    "__half": (torch.float16,),
+    "__nv_bfloat16": (torch.bfloat16,),
+    "__nv_fp8_e4m3": (torch.float8_e4m3fn,),
+    "__nv_fp8_e5m2": (torch.float8_e5m2,),
+    "__nv_fp8_e8m0": (torch.float8_e8m0fnu,),
+}
+
+# The stem of a vector type: the type of its lanes, the widest alignment of two and of four lanes.
+_VECTOR_STEMS = {
+    "char": ("signed char", 2, 4), "uchar": ("unsigned char", 2, 4),
+    "short": ("short", 4, 8), "ushort": ("unsigned short", 4, 8),
+    "int": ("int", 8, 16), "uint": ("unsigned int", 8, 16),
+    "long": ("long", 16, 16), "ulong": ("unsigned long", 16, 16),
+    "longlong": ("long long", 16, 16), "ulonglong": ("unsigned long long", 16, 16),
+    "float": ("float", 8, 16), "double": ("double", 16, 16),
+}  # fmt: skip
+_WIDE_STEMS = ("long", "ulong", "longlong", "ulonglong", "double")  # have float64x4 as _16a and _32a
+_PACKED = {
+    "__half2": ("__half", 2), "__nv_bfloat162": ("__nv_bfloat16", 2),
+    "__nv_fp8x2_e4m3": ("__nv_fp8_e4m3", 2), "__nv_fp8x4_e4m3": ("__nv_fp8_e4m3", 4),
+    "__nv_fp8x2_e5m2": ("__nv_fp8_e5m2", 2), "__nv_fp8x4_e5m2": ("__nv_fp8_e5m2", 4),
+}  # fmt: skip
+
+
+def _element(name: str, scalar: str, lanes: int = 1, alignment: int = 0) -> Element:
+    size = _SCALARS[scalar][0].itemsize * lanes
+    return Element(
+        name=name,
+        dtypes=_SCALARS[scalar],
+        scalar=scalar,
+        lanes=lanes,
+        size=size,
+        alignment=alignment or size,
+    )
+
+
+def _table() -> dict[str, Element]:
+    rows = [_element(name, name) for name in _SCALARS]
+    for stem, (scalar, of_two, of_four) in _VECTOR_STEMS.items():
+        own = _SCALARS[scalar][0].itemsize
+        for lanes, alignment in ((1, own), (2, of_two), (3, own), (4, of_four)):
+            rows.append(_element(f"{stem}{lanes}", scalar, lanes, alignment))
+        if stem in _WIDE_STEMS:
+            rows.append(_element(f"{stem}4_16a", scalar, 4, 16))
+            rows.append(_element(f"{stem}4_32a", scalar, 4, 32))
+    for name, (scalar, lanes) in _PACKED.items():
+        rows.append(_element(name, scalar, lanes))
+    return {row.name: row for row in rows}
+
+
+ELEMENTS = _table()
+"""Every element type that dotcu knows, by its C++ name. A pointer to any other takes any tensor."""
+
+ADDRESS = Element(
+    name="a pointer", dtypes=(torch.int64, torch.uint64), scalar="unsigned long", lanes=1, size=8, alignment=8
+)
+
+
+def dtype_names(dtypes: tuple[torch.dtype, ...]) -> str:
+    """Return "float32", or "int32 or uint32"."""
+    return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+class Mismatch(Exception):
+    """A value that a parameter does not take.
+
+    Attributes:
+        got: The value, described.
+        remedy: The line to type.
+    """
+
+    def __init__(self, got: str, remedy: str) -> None:
+        super().__init__(got)
+        self.got = got
+        self.remedy = remedy
+
+
+def describe(value: Any) -> str:
+    """Return a short description of a value for a message."""
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        shape = "" if value.is_nested else f" of shape {tuple(value.shape)}"
+        return f"{'an' if dtype[0] == 'i' else 'a'} {dtype} tensor{shape} on {value.device}"
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return str(value)
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def not_a_number(value: Any, wanted: str) -> Mismatch:
+    """Return why a value is no number, and what to write instead."""
+    if isinstance(value, torch.Tensor):
+        remedy = (
+            "Pass a Python number, not a tensor: a launch never waits for a GPU to learn a value. "
+            f"Outside an operator's body write {wanted}(t), else make the parameter a pointer."
+        )
+    elif isinstance(value, (bool, np.bool_)):
+        remedy = f"If 0 or 1 is meant, write {wanted}(flag)."
+    elif isinstance(value, (float, np.floating)):
+        remedy = f"If the fraction may be cut off, write {wanted}(x)."
+    else:
+        remedy = f"Pass a Python {wanted}."
+    return Mismatch(describe(value), remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntPacker:
+    """Packs an integer, or an enum, whose signedness PTX does not say: `either` will do there."""
+
+    name: str
+    size: int
+    signed: bool
+    either: bool = False
+
+    @property
+    def takes(self) -> str:
+        bits = 8 * self.size
+        low = -(1 << (bits - 1)) if self.signed or self.either else 0
+        high = (1 << (bits if self.either or not self.signed else bits - 1)) - 1
+        return f"an int from {low} to {high}"
+
+    def pack(self, value: Any) -> bytes:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise not_a_number(value, "int")
+        number = int(value)
+        try:
+            return number.to_bytes(self.size, "little", signed=number < 0 if self.either else self.signed)
+        except OverflowError:
+            remedy = "Pass a smaller number, or give the parameter a wider type, such as long long."
+            raise Mismatch(describe(value), remedy) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoolPacker:
+    """Packs a bool; numbers are refused."""
+
+    takes = "a bool"
+
+    def pack(self, value: Any) -> bytes:
+        if not isinstance(value, (bool, np.bool_)):
+            raise Mismatch(describe(value), "Write bool(x).")
+        return b"\1" if value else b"\0"
+
+
+def _as_float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if isinstance(value, (bool, np.bool_, torch.Tensor, complex, np.complexfloating)):
+        raise not_a_number(value, "float")
+    if not isinstance(value, (int, float, np.number)) and not isinstance(value, _narrow("__nv_bfloat16")):
+        raise not_a_number(value, "float")
+    try:
+        return float(value)
+    except OverflowError:
+        raise Mismatch(describe(value), "Pass a smaller number.") from None
+
+
+_NARROW = {
+    "__nv_bfloat16": "bfloat16",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+    "__nv_fp8_e5m2": "float8_e5m2",
+    "__nv_fp8_e8m0": "float8_e8m0fnu",
+}
+"""The float formats that NumPy and the struct module lack, by the names that ml_dtypes has for them."""
+
+
+@functools.cache
+def _narrow(name: str) -> type[np.generic]:
+    import ml_dtypes  # few kernels take such a number by value
+
+    found: type[np.generic] = getattr(ml_dtypes, _NARROW[name])
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatPacker:
+    """Packs a number of any float format, rounded to nearest even.
+
+    Attributes:
+        code: The format in the struct module; empty where it has none.
+    """
+
+    name: str
+    code: str
+
+    takes = "a float or int in its range"
+
+    def pack(self, value: Any) -> bytes:
+        number = _as_float(value)
+        try:
+            return struct.pack(self.code, number) if self.code else self._narrowed(number)
+        except OverflowError:
+            remedy = f'Pass a number in the range of {self.name}, or float("inf") if that is meant.'
+            raise Mismatch(describe(value), remedy) from None
+
+    def _narrowed(self, number: float) -> bytes:
+        with np.errstate(all="ignore"):
+            narrow = _odd_float32(number).astype(_narrow(self.name))
+        if math.isfinite(number) and not math.isfinite(float(narrow)):
+            raise OverflowError
+        return bytes(narrow.tobytes())
+
+
+def _odd_float32(number: float) -> NDArray[np.float32]:
+    """Return a number as float32, rounded to odd, so that rounding it further rounds only once."""
+    with np.errstate(over="ignore"):
+        nearest = np.array(number).astype(np.float32)
+    if not np.isfinite(nearest) or float(nearest) == number:
+        return nearest
+    if abs(float(nearest)) > abs(number):
+        nearest = np.nextafter(nearest, np.float32(0))
+    return np.asarray(np.asarray(nearest).view(np.uint32) | np.uint32(1)).view(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StructPacker:
+    """Packs a struct from something that already has its bytes.
+
+    Attributes:
+        nullable: None stands for zeros, as for a pointer to a device function.
+    """
+
+    name: str
+    size: int
+    nullable: bool = False
+
+    @property
+    def takes(self) -> str:
+        return f"None, or its {self.size} bytes" if self.nullable else f"its {self.size} bytes"
+
+    def pack(self, value: Any) -> bytes:
+        data = bytes(self.size) if self.nullable and value is None else _bytes_of(value)
+        if data is None:
+            remedy = (
+                "Pass a ctypes.Structure, a NumPy structured scalar or bytes, laid out as in C++: "
+                f"{self.size} bytes."
+            )
+            raise Mismatch(describe(value), remedy)
+        if len(data) != self.size:
+            remedy = f"Give it the fields and padding of the C++ struct: {self.size} bytes."
+            raise Mismatch(f"a {type(value).__name__} of {len(data)} bytes", remedy)
+        return data
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.dtype.names is not None):
+        return value.tobytes()
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorPacker:
+    """Packs a vector type such as float4, from that many numbers or its bytes."""
+
+    name: str
+    lane: IntPacker | FloatPacker
+    lanes: int
+    size: int
+
+    @property
+    def takes(self) -> str:
+        return f"a tuple of {self.lanes} numbers"
+
+    def pack(self, value: Any) -> bytes:
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
+            if len(value) != self.lanes:
+                raise Mismatch(describe(value), f"Pass {self.lanes} numbers.")
+            return b"".join(self.lane.pack(number) for number in value)
+        return StructPacker(name=self.name, size=self.size).pack(value)
+
+
+ValuePacker = IntPacker | BoolPacker | FloatPacker | StructPacker | VectorPacker
+
+_FLOATS = {"float": "<f", "double": "<d", "__half": "<e", **dict.fromkeys(_NARROW, "")}
+_INTEGERS = {
+    "char": (1, True), "signed char": (1, True), "unsigned char": (1, False),
+    "short": (2, True), "unsigned short": (2, False), "int": (4, True), "unsigned int": (4, False),
+    "long": (8, True), "unsigned long": (8, False), "long long": (8, True), "unsigned long long": (8, False),
+    "char8_t": (1, False), "char16_t": (2, False), "char32_t": (4, False), "wchar_t": (4, True),
+    "__int128": (16, True), "unsigned __int128": (16, False),
+}  # fmt: skip
+
+
+def _number_packer(name: str) -> IntPacker | FloatPacker | None:
+    if name in _FLOATS:
+        return FloatPacker(name=name, code=_FLOATS[name])
+    if name in _INTEGERS:
+        size, signed = _INTEGERS[name]
+        return IntPacker(name=name, size=size, signed=signed)
+    return None
+
+
+def value_packer(parameter: KernelParameter) -> ValuePacker:
+    """Choose the packer of a parameter that is passed by value."""
+    name, size = parameter.ctype.name, parameter.size
+    if parameter.ctype.kind == "pointer":  # those to memory have packers of their own
+        return StructPacker(name=str(parameter.ctype), size=8, nullable=True)
+    if name == "bool":
+        return BoolPacker()
+    number = _number_packer(name)
+    if number is not None:
+        return number
+    element = ELEMENTS.get(name)
+    if element is not None and element.size == size:
+        lane = _number_packer(element.scalar)
+        assert lane is not None
+        return VectorPacker(name=name, lane=lane, lanes=element.lanes, size=size)
+    if parameter.ctype.kind == "named" and parameter.ptx_type[:1] in ("u", "s"):  # an enum: a struct is b8
+        return IntPacker(name=name, size=size, signed=False, either=True)
+    return StructPacker(name=str(parameter.ctype), size=size)

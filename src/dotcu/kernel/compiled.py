@@ -1,0 +1,410 @@
+"""Units of compilation: kernels that are compiled together, and their code for each target.
+
+The plain kernels of a file are one unit, each instantiation of a template is one. A unit is
+compiled when something first needs it for a target, once, however many threads ask.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from dotcu import compile as compiler
+from dotcu import settings, stopwatch
+from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target, prebuilt
+from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
+from dotcu.errors import CompileError, JitDisabled, KernelNotFound, LaunchError, SourceError, ToolchainError
+from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
+from dotcu.kernel.arguments.signature import KernelSignature, qualified_name, read_signature
+from dotcu.kernel.config import KernelNeeds
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.driver.fork import ForkSafeLock
+from dotcu.kernel.ptx_uses import VariableUsers, map_uses, variable_writes
+from dotcu.ptx.module import PtxModule, parse_module
+
+if TYPE_CHECKING:
+    from dotcu.simulator import Program
+
+CodeTarget = tuple[Target, bool]
+"""A target, and whether the simulator runs the code."""
+
+Made = TypeVar("Made")
+
+_QUALIFIED_NAME = re.compile(r"(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*")
+
+
+class CompiledUnit:
+    """A unit's object code for one target, and what is loaded of it."""
+
+    def __init__(self, unit: CompilationUnit, object_code: ObjectCode, code_target: CodeTarget) -> None:
+        self.unit = unit
+        self.object = object_code
+        self._target = code_target
+        self._claimed: set[str] = set()
+        self._alone: dict[str, ObjectCode] = {}
+        self._lock = ForkSafeLock()
+        self._plans: dict[str, PackingPlan] = {}
+        self._needs: dict[str, KernelNeeds] = {}
+
+    @cached_property
+    def outline(self) -> PtxModule:
+        """The headers and variables of the PTX."""
+        with stopwatch.during("ptx"):
+            return parse_module(self.object.ptx)
+
+    def symbol(self, name: str) -> str:
+        """Return the symbol of a kernel.
+
+        Raises:
+            KernelNotFound: The code has none; the preprocessor left it out, for example.
+        """
+        found = self.object.lowered.get(name) or self._about(name).lowered.get(name)
+        if found is None:
+            raise KernelNotFound(
+                f"{self.unit.source.display} declares {name}, but the compiler does not see it for "
+                f"{self.object.target}.\nIs it inside an #if? Pass the macro: load(..., define={{...}})."
+            )
+        return found
+
+    def alone(self, name: str) -> ObjectCode:
+        """Compile for one more name and the same target, to learn about it.
+
+        Raises:
+            KernelNotFound: There is nothing of that name.
+            CompileError: It is a template, for example.
+        """
+        found = self._alone.get(name)
+        if found is None:
+            target, simulated = self._target
+            found = self._alone[name] = self.unit.alone(name, target, simulated)
+        return found
+
+    def _about(self, name: str) -> ObjectCode:
+        """Return the code that has a name: this, or that of a name which only the compiler sees."""
+        known = name in self.object.lowered or name not in self.unit.late
+        return self.object if known else self.alone(name)
+
+    def entry_names(self) -> Iterator[str]:
+        """Return the names of the kernels in the code, as a source would write them; no instantiations."""
+        for symbol in self.outline.entries:
+            name, is_template = qualified_name(symbol)
+            if not is_template:
+                yield name.replace("(anonymous namespace)::", "")
+
+    def find_kernel(self, name: str) -> Declaration | None:
+        """Ask the compiler for a kernel, or a template of kernels, that the scan of the text did not find."""
+        from dotcu.compile.diagnostics import is_unchosen  # no launch needs it
+
+        if not _QUALIFIED_NAME.fullmatch(name):
+            return None
+        try:
+            symbol = self.alone(name).lowered[name]
+        except KernelNotFound:
+            return None
+        except CompileError as error:
+            return Declaration(name, ("...",), (), 0) if is_unchosen(error) else None
+        return Declaration(name, (), (), 0) if symbol in self.outline.entries else None
+
+    def has_variable(self, name: str) -> bool:
+        """Ask the compiler for a variable that the scan of the text did not find."""
+        if not _QUALIFIED_NAME.fullmatch(name):
+            return False
+        try:
+            self.alone("&" + name)
+        except (KernelNotFound, CompileError):
+            return False
+        return True
+
+    def _once(self, made: dict[str, Made], name: str, make: Callable[[str], Made]) -> Made:
+        found = made.get(name)
+        if found is None:
+            with stopwatch.during("ptx"):
+                found = made[name] = make(name)
+        return found
+
+    def plan(self, name: str) -> PackingPlan:
+        """Return how the arguments of a kernel are packed."""
+        return self._once(self._plans, name, self._make_plan)
+
+    def _make_plan(self, name: str) -> PackingPlan:
+        symbol = self.symbol(name)
+        signature = read_signature(
+            name,
+            probe=self._about(name).signatures[name],
+            names=self.unit.parameter_names.get(name, ()),
+            entry=self.outline.entries[symbol].params,
+        )
+        return packing_plan(signature, self._map_uses(name, signature))
+
+    def _map_uses(self, name: str, signature: KernelSignature) -> dict[int, MapUse]:
+        """Return the kernel's use of its tensor maps, by index of their parameter."""
+        maps = [parameter.index for parameter in signature.parameters if is_map(parameter)]
+        if not maps:
+            return {}
+        symbol = self.symbol(name)
+        params = self.outline.entries[symbol].params
+        uses = map_uses(self.outline, symbol, [params[index].name for index in maps])
+        return dict(zip(maps, uses, strict=True))
+
+    def needs(self, name: str) -> KernelNeeds:
+        """Return the resources that a kernel takes of a multiprocessor."""
+        return self._once(self._needs, name, self._find_needs)
+
+    def _find_needs(self, name: str) -> KernelNeeds:
+        symbol = self.symbol(name)
+        resources, header = self.object.resources.get(symbol), self.outline.entries[symbol]
+        threads = header.required_threads or header.max_threads
+        x, y, z = (*header.cluster, 1, 1, 1)[:3]
+        return KernelNeeds(
+            static_smem_bytes=resources.smem_bytes if resources else self.outline.static_smem_bytes(symbol),
+            registers=resources.registers if resources else 0,
+            max_threads=math.prod(threads) if threads else 0,
+            cluster=(x, y, z) if header.cluster else None,
+        )
+
+    def claim(self, kernel: str) -> None:
+        """Make sure that no other unit has a copy of a variable that this kernel shares with it.
+
+        Raises:
+            SourceError: Another unit's kernel runs with its own copy, and one of them may write.
+        """
+        if kernel in self._claimed:
+            return
+        with stopwatch.during("ptx"):
+            names = self._device_variables
+            used = variable_writes(self.outline, self.symbol(kernel), tuple(names)) if names else {}
+        shown = {names[symbol]: writes for symbol, writes in used.items()}
+        self.unit.users.claim(self._target, self.unit, kernel, shown)
+        self._claimed.add(kernel)
+
+    @cached_property
+    def _device_variables(self) -> dict[str, str]:
+        """The names of the variables in global memory by symbol; not of const ones and string literals."""
+        declared = {self.variable_symbol(name): name for name in self.unit.variables}
+        return {
+            symbol: declared.get(symbol, symbol)
+            for symbol, variable in self.outline.module_variables.items()
+            if variable.space == "global"
+            and not symbol.startswith("$")
+            and declared.get(symbol, symbol) not in self.unit.constants
+        }
+
+    def variable_symbol(self, name: str) -> str | None:
+        """Return the symbol of a variable; None where the compiler does not see it."""
+        return self._about("&" + name).lowered.get("&" + name)
+
+    def variable_bytes(self, name: str) -> int | None:
+        """Return the size of a variable in bytes; None where the compiler does not see it."""
+        symbol, about = self.variable_symbol(name), self._about("&" + name)
+        if symbol is None:
+            return None
+        outlined = self.outline if about is self.object else parse_module(about.ptx)
+        return outlined.module_variables[symbol].size
+
+    def program(self) -> Program:
+        """Return the code in the simulator, with its variables as they were last written."""
+        with self._lock:
+            return self._program
+
+    @cached_property
+    def _program(self) -> Program:
+        from dotcu.simulator import Program
+
+        source = self.unit.source
+        texts = {source.display: source.text} if source.path is None else {}
+        with stopwatch.during("ptx"):
+            program = Program(self.outline, self.object.files, texts)
+        for symbol, data in self._initial().items():
+            program.write(symbol, data)
+        return program
+
+    def library(self) -> cuda.Library:
+        """Return the code in the driver; this loads nothing onto a GPU yet."""
+        with self._lock:
+            return self._library
+
+    @cached_property
+    def _library(self) -> cuda.Library:
+        data = self.object.cubin if self.object.cubin is not None else self.object.ptx.encode() + b"\0"
+        names = {symbol: name for name, symbol in self.object.lowered.items()}
+        return cuda.Library(self.unit.source.name, data, self._initial, names)
+
+    def _initial(self) -> dict[str, bytes]:
+        """Return the bytes that were written to the variables so far, by symbol."""
+        found = {self.variable_symbol(name): data for name, data in self.unit.contents.items()}
+        return {symbol: data for symbol, data in found.items() if symbol in self.outline.module_variables}
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a variable in every copy that is loaded."""
+        symbol = self.variable_symbol(name)
+        if symbol is None or symbol not in self.outline.module_variables:
+            return
+        with self._lock:
+            if "_program" in self.__dict__:
+                self._program.write(symbol, data)
+            if "_library" in self.__dict__:
+                self._library.write(symbol, data)
+
+
+class CompilationUnit:
+    """Kernels of one source that are compiled together.
+
+    Attributes:
+        names: Their name expressions.
+        constants: Those variables of the source that no kernel writes.
+        users: The kernels that use the other variables; shared by all units of the module.
+        contents: The bytes written to the module's variables; shared too.
+        late: Names that only the compiler knows, of kernels and `&variables`; shared too.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        options: CompileOptions,
+        names: Sequence[str],
+        *,
+        parameter_names: Mapping[str, Sequence[str]],
+        variables: Sequence[str],
+        constants: Container[str],
+        contents: dict[str, bytes],
+        users: VariableUsers,
+        late: set[str],
+    ) -> None:
+        self.source = source
+        self.options = options
+        self.names = tuple(names)
+        self.parameter_names = parameter_names
+        self.variables = tuple(variables)
+        self.constants = constants
+        self.contents = contents
+        self.users = users
+        self.late = late
+        self._lock = ForkSafeLock()
+        self._codes: dict[CodeTarget, CompiledUnit] = {}
+        self._on_gpu: dict[int, CompiledUnit | NoPrebuilt] = {}
+
+    def code(self, target: Target, *, simulated: bool = False) -> CompiledUnit:
+        """Return the code for a target: prebuilt code of a wheel, else compiled where there is none yet.
+
+        Args:
+            target: An architecture.
+            simulated: Whether the simulator runs it.
+        """
+        found = self._codes.get((target, simulated))
+        if found is None:
+            with self._lock:
+                found = self._codes.get((target, simulated))
+                if found is None:
+                    found = CompiledUnit(self, self._object(target, simulated), (target, simulated))
+                    self._codes[target, simulated] = found
+        return found
+
+    def _object(self, target: Target, simulated: bool) -> ObjectCode:
+        found: ObjectCode | NoPrebuilt = NO_PREBUILT
+        if simulated or target.kind == "sm":
+            found = self._find_prebuilt(
+                CodeRequirements(
+                    capability=(target.major, target.minor),
+                    driver=None if simulated else compiler.driver.version(),
+                    simulated=simulated,
+                    assembled=not simulated,
+                )
+            )
+        with _adding_reasons(found):
+            return found if isinstance(found, ObjectCode) else self.build(target, simulated=simulated)
+
+    def on_gpu(self, index: int) -> CompiledUnit:
+        """Return the code for a GPU of this machine.
+
+        Raises:
+            LaunchError: There is no prebuilt code for it, and compiler, driver and GPU do not fit either.
+        """
+        found = self._on_gpu.get(index)
+        if found is None:
+            needed = CodeRequirements(capability=cuda.capability(index), driver=compiler.driver.version())
+            code = self._find_prebuilt(needed)
+            found = self._on_gpu[index] = self._add(code) if isinstance(code, ObjectCode) else code
+        if isinstance(found, CompiledUnit):
+            return found
+        with _adding_reasons(found):
+            target = target_of(index)
+        return self.code(target)
+
+    def _find_prebuilt(self, needed: CodeRequirements) -> ObjectCode | NoPrebuilt:
+        return prebuilt.find_prebuilt(self.source, self.options, self.names, needed)
+
+    def _add(self, code: ObjectCode) -> CompiledUnit:
+        with self._lock:
+            key = code.target, False
+            return self._codes.setdefault(key, CompiledUnit(self, code, key))
+
+    def codes(self) -> tuple[CompiledUnit, ...]:
+        """Return all code there is so far."""
+        with self._lock:
+            return tuple(self._codes.values())
+
+    def build(self, target: Target, *, simulated: bool = False) -> ObjectCode:
+        """Compile, leaving out plain names that the preprocessor has hidden from the compiler.
+
+        Raises:
+            SourceError: The source does not compile, or an instantiation is not possible.
+        """
+        names = (*self.names, *("&" + name for name in self.variables))
+        return compiler.build_visible(
+            self.source, options=self.options, target=target, names=names, simulated=simulated
+        )
+
+    def alone(self, name: str, target: Target, simulated: bool) -> ObjectCode:
+        """Compile for one more name, to learn about it.
+
+        Args:
+            name: A kernel, or `&` and a variable.
+            target: An architecture.
+            simulated: Whether the simulator runs it.
+        """
+        return compiler.build(
+            self.source, options=self.options, target=target, names=(name,), simulated=simulated
+        )
+
+
+@contextmanager
+def _adding_reasons(found: ObjectCode | NoPrebuilt) -> Iterator[None]:
+    """Add to the refusal to compile why no prebuilt code fits."""
+    try:
+        yield
+    except (JitDisabled, ToolchainError, LaunchError, SourceError) as error:
+        if isinstance(found, NoPrebuilt) and found.reasons:
+            error.args = (f"{error}\nPrebuilt code in a wheel cannot be used:{found}", *error.args[1:])
+        raise
+
+
+_targets: dict[int, tuple[settings.Settings, Target]] = {}
+
+
+def target_of(index: int) -> Target:
+    """Return the target to compile for on a GPU.
+
+    Raises:
+        LaunchError: Compiler, driver and GPU do not fit; says what does.
+    """
+    now, (asked, target) = settings.current(), _targets.get(index, (None, None))
+    if target is None or asked is not now:
+        with stopwatch.during("build"):
+            chosen = compiler.toolchain.native_target(cuda.capability(index))
+        if isinstance(chosen, compiler.Rejected):
+            raise LaunchError(f"Nothing can be compiled for cuda:{index}. {chosen}")
+        target = chosen
+        _targets[index] = now, target
+    return target
+
+
+def gpu_target(index: int) -> Target:
+    """Return the target of machine code for a GPU, also where nothing here can compile it."""
+    try:
+        return target_of(index)
+    except (LaunchError, ToolchainError):
+        return Target("sm", *cuda.capability(index))

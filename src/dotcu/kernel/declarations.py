@@ -1,0 +1,222 @@
+"""The kernels and variables that a source declares, found by name; templates of kernels.
+
+The text of the source and of its own headers is scanned; kernels and variables that a macro makes are left
+to the compiler (`CompiledUnit`). Nothing here needs torch: dtypes go by their names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dotcu import compile as compiler
+from dotcu.compile import CompileOptions, Declaration, Source
+from dotcu.compile.source.includes import include_graph, system_headers
+from dotcu.compile.source.lexer import macro_names, without_comments
+from dotcu.errors import ArgumentError
+
+# What the scan for variables passes over: static ones in functions, variable templates, macros.
+_STATE = re.compile(
+    r"\bstatic\b(?![^;={(\[]*\b(?:const|constexpr)\b)[^;={(\[]*[;={\[]"
+    r"|\btemplate\s*<[^;{}()]*>\s*__(?:device|managed)__(?![^;={(\[]*\b(?:const|constexpr)\b)[^;={(\[]*[;={\[]"
+    r"|#[ \t]*define\b[^\n]*__(?:device|managed)__(?![^\n]*[(])"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScannedDeclarations:
+    """The kernels and variables of a source, by name.
+
+    Attributes:
+        kernels: Those with a name of their own: the source's in order, then its headers'. A
+            header's have no line.
+        overloads: The lines of each name that the source gives to several kernels.
+        variables: Qualified names of `__constant__` and `__device__` variables.
+        constants: Those of them that no kernel writes.
+        has_state: There may be variables that kernels write, in a macro or a function for example.
+    """
+
+    kernels: tuple[Declaration, ...]
+    overloads: Mapping[str, tuple[int, ...]]
+    variables: tuple[str, ...]
+    constants: tuple[str, ...]
+    has_state: bool
+
+
+def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclarations:
+    """Scan a source and the user's headers that it reaches, without their host part."""
+    defined = options.defined
+    texts = [file.text for file in include_graph(source, system_headers(()), options=options).files]
+    macros = frozenset(name for text in texts for name in macro_names(text))
+    own = compiler.kernels(texts[0], defined, macros)
+    lines: dict[str, tuple[int, ...]] = {}
+    for kernel in own:
+        lines[kernel.name] = (*lines.get(kernel.name, ()), kernel.line)
+    kernels = {kernel.name: kernel for kernel in own if len(lines[kernel.name]) == 1}
+    for text in texts[1:]:
+        for kernel in compiler.kernels(text, defined, macros):
+            if kernel.name not in lines:
+                kernels.setdefault(kernel.name, replace(kernel, line=0))
+    found = tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined)))
+    shared = {v for text in texts for v in compiler.shared_variables(text, defined)}
+    return ScannedDeclarations(
+        kernels=tuple(kernels.values()),
+        overloads={name: found for name, found in lines.items() if len(found) > 1},
+        variables=found,
+        constants=tuple(name for name in found if name not in shared),
+        has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
+    )
+
+
+def match_name(name: str, names: Sequence[str]) -> str | None:
+    """Return a qualified name, or the only one that ends in a plain one."""
+    if name in names:
+        return name
+    matches = _ending_in(name, names)
+    return matches[0] if len(matches) == 1 else None
+
+
+def is_unknown(name: str, names: Sequence[str]) -> bool:
+    """Return whether no name is this one or ends in it, so that the compiler may be asked for it."""
+    return name not in names and not _ending_in(name, names)
+
+
+def _ending_in(name: str, names: Sequence[str]) -> list[str]:
+    return [other for other in names if other.rsplit("::")[-1] == name]
+
+
+def not_found(file: str, name: str, kind: str, names: Sequence[str]) -> str:
+    """Return the message for a name that is missing, or that several names end in.
+
+    Args:
+        file: The source, for the message.
+        name: As it was asked for.
+        kind: "kernel", "template" or "variable".
+        names: All of that kind.
+    """
+    several = _ending_in(name, names)
+    if len(several) > 1:
+        which = f"{len(several)} {kind}s named {name}: {', '.join(several)}"
+        return f"{file} has {which}.\nSay which: {_lookup_text(kind, several[0])}"
+    near = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.0)
+    listed = ", ".join(near) if near else f"no {kind} at all"
+    remedy = f"Did you mean {_lookup_text(kind, near[0])}?" if near else _NONE[kind]
+    return f"{file} has no {kind} named {name!r}; it has {listed}.\n{remedy}"
+
+
+_NONE = {
+    "kernel": "A kernel is a __global__ void function.",
+    "template": "A template of kernels begins: template <typename T> __global__ void",
+    "variable": "Declare one outside any function, as __constant__ or __device__.",
+}
+
+
+def _lookup_text(kind: str, name: str) -> str:
+    return f'module.variable("{name}")' if kind == "variable" else kernel_access(name)
+
+
+# Templates of kernels
+
+
+CXX_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "float8_e4m3fn": "__nv_fp8_e4m3",
+    "float8_e5m2": "__nv_fp8_e5m2",
+    "float8_e8m0fnu": "__nv_fp8_e8m0",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    "bool": "bool",
+}
+"""The C++ type of each dtype, by the name that the dtype has in torch."""
+
+TYPE_HEADERS = {
+    "__half": "cuda_fp16.h",
+    "__nv_bfloat16": "cuda_bf16.h",
+    "__nv_fp8_e4m3": "cuda_fp8.h",
+    "__nv_fp8_e5m2": "cuda_fp8.h",
+    "__nv_fp8_e8m0": "cuda_fp8.h",
+}
+"""The header that declares a C++ type which the language does not have."""
+
+
+def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:
+    """Return an instantiation's name expression: `scale_add<float>`; with empty brackets for defaults."""
+    return f"{declaration.name}<{', '.join(arguments)}>"
+
+
+def require_argument_count(declaration: Declaration, values: Sequence[Any]) -> None:
+    """Refuse template arguments that are too few or too many.
+
+    Raises:
+        ArgumentError: They are.
+    """
+    texts = declaration.template_parameters
+    most = None if any("..." in text for text in texts) else len(texts)
+    least = sum("=" not in text and "..." not in text for text in texts)
+    if len(values) < least or (most is not None and len(values) > most):
+        raise ArgumentError(
+            f"{declaration.name} takes {_count(least, most)}, got {len(values)}: "
+            f"{list(values)!r}.\n{template_usage(declaration)}"
+        )
+
+
+def _count(least: int, most: int | None) -> str:
+    if most is None:
+        return f"{least} template arguments or more"
+    amount = str(least) if least == most else f"{least} to {most}"
+    return f"{amount} template argument{'' if most == 1 else 's'}"
+
+
+def template_usage(declaration: Declaration) -> str:
+    """Return a template's declaration, and an example of its use."""
+    return f"It is declared: {template_head(declaration)}. Write: {template_example(declaration)}"
+
+
+def template_head(declaration: Declaration) -> str:
+    """Return a template's head, as in the source."""
+    return f"template <{', '.join(declaration.template_parameters)}> {declaration.name}"
+
+
+def template_example(declaration: Declaration) -> str:
+    """Return the Python text that instantiates a template, with plausible arguments."""
+    dtype = {"float32": "torch.float32"}
+    values = [dtype.get(value, value) for value in example_arguments(declaration)]
+    return f"{kernel_access(declaration.name)}[{', '.join(values) or '()'}](...)"
+
+
+def example_arguments(declaration: Declaration) -> tuple[str, ...]:
+    """Return arguments that a template might take: `float32`, `256`, `True`."""
+    return tuple(_plausible(text) for text in declaration.template_parameters if "=" not in text)
+
+
+def _plausible(parameter: str) -> str:
+    if re.match(r"(typename|class)\b", parameter):
+        return "float32"
+    return "True" if re.match(r"bool\b", parameter) else "256"
+
+
+def kernel_access(name: str) -> str:
+    """Return the Python text for the kernel of a qualified name."""
+    return f'module.kernels["{name}"]' if "::" in name else f"module.{name}"
+
+
+def with_headers(source: Source, arguments: Sequence[str]) -> Source:
+    """Return the source with the headers that template arguments need and that it does not include."""
+    text = " ".join(arguments)
+    needed = {header for name, header in TYPE_HEADERS.items() if re.search(rf"\b{name}\b", text)}
+    missing = sorted(h for h in needed if not re.search(rf"#\s*include\s*[<\"]{re.escape(h)}", source.text))
+    if not missing:
+        return source
+    return source.with_headers(missing)

@@ -1,0 +1,1 @@
+"""The CUDA driver: calls, errors, and what a fork forbids."""

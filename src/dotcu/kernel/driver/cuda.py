@@ -1,0 +1,529 @@
+"""The CUDA driver: libraries, kernel attributes, variables, launches, tensor maps, and ranges for profilers.
+
+Nothing here runs, or is imported, before a CUDA tensor or device comes. Libraries are context free and
+shared by all devices; they are never unloaded, so that a captured graph stays valid. Every launch makes the
+primary context of the tensor's device current for its own length: on a thread that is new to CUDA none is,
+or another device's.
+
+The launch goes through cuda.bindings and not `cuda.core.launch`, which takes numbers alone: a struct by
+value, such as `dotcu::tensor`, needs a parameter block of its own.
+
+Sources: NVIDIA/cuda-python pull request 1692 (tensor maps); nvtx3/nvtxDetail/nvtxInit.h
+(NVTX_INJECTION64_PATH); CUPTI's documentation, "CUPTI Injection" (CUDA_INJECTION64_PATH).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import torch
+from torch._C._autograd import _profiler_enabled
+
+from dotcu import elf, settings, stopwatch
+from dotcu.errors import LaunchConfigError, LaunchError, ToolchainError
+from dotcu.kernel.arguments.tensor_map import BYTES, DTYPES, Tiled
+from dotcu.kernel.config import LaunchConfig
+from dotcu.kernel.driver.errors import (
+    LaunchLabel,
+    record_launch,
+)
+from dotcu.kernel.driver.fork import ForkSafeLock, forked_with_cuda, require_own_cuda
+from dotcu.kernel.scope import current_scope
+
+
+@functools.cache
+def _driver() -> Any:
+    try:
+        with stopwatch.during("bindings"):
+            from cuda.bindings import driver
+    except ImportError as error:
+        raise ToolchainError(
+            f"The driver's bindings cannot be imported: {error}.\nThey are required for a launch on a GPU.\n"
+            "Install them: pip install cuda-bindings"
+        ) from error
+    return driver
+
+
+def _call(function: str, *args: Any, doing: str | LaunchLabel, waited: LaunchLabel | None = None) -> Any:
+    """Call the driver and return its values without the status.
+
+    Args:
+        function: Its name.
+        args: Its arguments.
+        doing: What is tried, for the error; a launch is put into text only then.
+        waited: As `fail` takes it.
+
+    Raises:
+        LaunchError: It returned an error.
+    """
+    status, *values = getattr(_driver(), function)(*args)
+    if status != _driver().CUresult.CUDA_SUCCESS:
+        fail(int(status), doing if isinstance(doing, str) else f"Launching {doing}", function, waited)
+    return values[0] if len(values) == 1 else values
+
+
+def fail(
+    status: int, doing: str, function: str = "cuLaunchKernelEx", waited: LaunchLabel | None = None
+) -> NoReturn:
+    """Raise the error for a status of the driver.
+
+    Args:
+        status: A `CUresult` as a number.
+        doing: What was tried: `Launching scale on cuda:0 with grid=(1, 1, 1), block=(32, 1, 1)`.
+        function: The driver's function that gave the status.
+        waited: The launch that a fault comes from, where every launch is waited for.
+
+    Raises:
+        CaptureError: A capture of a CUDA graph forbids it.
+        LaunchError: Otherwise; a kernel's fault names the launches that it may come from.
+    """
+    from dotcu.kernel.driver.errors import FAULTS, driver_error, kernel_fault
+
+    name, text = _explain(status)
+    if waited is not None and name in FAULTS:
+        raise kernel_fault(waited, name, text)
+    raise driver_error(doing, function, name, text)
+
+
+def _explain(status: int) -> tuple[str, str]:
+    """Return the driver's name of a status, and its explanation."""
+    try:
+        known = _driver().CUresult(status)
+    except ValueError:  # of a driver that is newer than its bindings
+        return f"status {status}", "no explanation"
+    _, text = _driver().cuGetErrorString(known)
+    return known.name, text.decode() if isinstance(text, bytes) else "no explanation"
+
+
+def fault_story(error: BaseException) -> str | None:
+    """List the launches that a fault which torch raised may come from; None for any other error."""
+    status = getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
+    if not isinstance(status, int):
+        return None
+    from dotcu.kernel.driver.errors import FAULTS, fault_suspects
+
+    name, _ = _explain(status)  # the runtime numbers faults as the driver does
+    return fault_suspects(name) if name in FAULTS else None
+
+
+def available() -> bool:
+    """Return whether torch can use a GPU here, in this process."""
+    return not forked_with_cuda() and torch.cuda.is_available()
+
+
+def capturing() -> bool:
+    """Return whether torch's current stream of the current device is being captured in a CUDA graph."""
+    return torch.cuda.is_initialized() and _captured(torch.cuda.current_device())
+
+
+def _captured(index: int) -> bool:
+    """Return whether torch's current stream of a device is being captured; the default stream never is."""
+    stream = _stream(index)
+    if int(stream) == 0:
+        return False
+    status = _call("cuStreamIsCapturing", stream, doing="Asking whether a CUDA graph is being captured")
+    return bool(status != _driver().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
+
+
+@contextmanager
+def _beside_captures() -> Iterator[None]:
+    """Load and write while another thread captures a graph, as torch's allocator does.
+
+    What this thread does goes to no stream that is being captured. Without this the driver would
+    refuse it, and spoil the other thread's capture.
+    """
+    relaxed = _driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = _call("cuThreadExchangeStreamCaptureMode", relaxed, doing="Setting this thread's capture mode")
+    try:
+        yield
+    finally:
+        _driver().cuThreadExchangeStreamCaptureMode(before)
+
+
+@functools.cache
+def capability(index: int) -> tuple[int, int]:
+    """Return the compute capability of a device."""
+    return torch.cuda.get_device_capability(index)
+
+
+@functools.cache
+def multiprocessors(index: int) -> int:
+    """Return the number of multiprocessors of a device."""
+    return torch.cuda.get_device_properties(index).multi_processor_count
+
+
+class _GpuContext:
+    """A device and its primary context, retained for good."""
+
+    def __init__(self, index: int) -> None:
+        torch.cuda.init()
+        doing = f"Opening cuda:{index}"
+        self.handle = _call("cuDeviceGet", index, doing=doing)  # torch counts the visible ones alike
+        self.context = _call("cuDevicePrimaryCtxRetain", self.handle, doing=doing)
+        attribute = _driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        self.smem_bytes = _call("cuDeviceGetAttribute", attribute, self.handle, doing=doing)
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the primary context current on this thread until the block ends."""
+        now = _call("cuCtxGetCurrent", doing="Asking for the current context")
+        if int(now) == int(self.context):
+            yield
+            return
+        _call("cuCtxPushCurrent", self.context, doing="Entering the device's context")
+        try:
+            yield
+        finally:
+            _driver().cuCtxPopCurrent()  # it fails only in a context that has: the fault is reported already
+
+
+@functools.cache
+def _device(index: int) -> _GpuContext:
+    return _GpuContext(index)
+
+
+def primary_context(index: int) -> int:
+    """Return the CUcontext that a device's launches need current on their thread."""
+    return int(_device(index).context)
+
+
+def entered(index: int) -> AbstractContextManager[None]:
+    """Make a device's primary context current on this thread until the block ends."""
+    return _device(index).current()
+
+
+@functools.cache
+def address_of(function: str) -> int:
+    """Return the address of a driver function of CUDA 12.0, for a call that its bindings cannot make.
+
+    Raises:
+        LaunchError: It has none.
+    """
+    address, _ = _call("cuGetProcAddress", function.encode(), 12000, 0, doing=f"Looking up {function}")
+    if not address:
+        raise LaunchError(f"The driver has no {function}.\nIt comes with CUDA 12.0.\nSee: dotcu doctor")
+    return int(address)
+
+
+def _stream(index: int) -> Any:
+    """Return torch's current stream of a device, at this moment."""
+    return _driver().CUstream(torch._C._cuda_getCurrentRawStream(index))
+
+
+class Library:
+    """Code in the driver, for every device.
+
+    Args:
+        name: Whose code it is, for messages.
+        data: A cubin, or PTX that ends in a zero.
+        initial: Gives what was written so far, by symbol, when a device first loads the code.
+        names: Kernels by symbol, as users know them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data: bytes,
+        initial: Callable[[], dict[str, bytes]],
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.name = name
+        self._names = names
+        self._data = data
+        self._is_ptx = not data.startswith(elf.MAGIC)  # as a cubin does
+        self._initial = initial
+        self._lock = ForkSafeLock()
+        self._handle: Any = None
+        self._kernels: dict[tuple[str, int], Any] = {}
+        self._devices: set[int] = set()
+
+    def kernel(self, symbol: str, index: int) -> Any:
+        """Return a kernel that is loaded on a device, with its attributes set there.
+
+        Raises:
+            CaptureError: It is not loaded yet, and a CUDA graph is being captured.
+            LaunchError: The driver refused it, or a fork has made the driver unusable.
+        """
+        found = self._kernels.get((symbol, index))
+        if found is None:
+            with self._lock:
+                found = self._kernels.get((symbol, index)) or self._load(symbol, index)
+                self._kernels[symbol, index] = found
+        return found
+
+    def _load(self, symbol: str, index: int) -> Any:
+        shown = self._names.get(symbol, symbol)
+        doing = f"Loading {shown} of {self.name} on cuda:{index}"
+        require_own_cuda(doing)
+        if torch.cuda.is_initialized() and (_captured(index) or capturing()):
+            from dotcu.kernel.scope import refuse_captured_load
+
+            refuse_captured_load(shown, self.name, index)
+        device = _device(index)
+        with device.current(), _beside_captures():
+            self._open(index)
+            with stopwatch.during("jit" if self._is_ptx else "kernel"):
+                kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
+                _set_attributes(kernel, device, capability(index), doing)
+                return _call("cuKernelGetFunction", kernel, doing=doing)  # loads it now, not at a launch
+
+    def _open(self, index: int) -> None:
+        if self._handle is None:
+            doing = f"Loading the code of {self.name}"
+            with stopwatch.during("jit" if self._is_ptx else "library"):
+                self._handle = _call("cuLibraryLoadData", self._data, [], [], 0, [], [], 0, doing=doing)
+        if index not in self._devices:
+            for symbol, data in self._initial().items():
+                self._write(symbol, data, index)
+            self._devices.add(index)
+
+    def write(self, symbol: str, data: bytes) -> None:
+        """Write a variable on every device that has loaded the code, in order on torch's current streams."""
+        if forked_with_cuda():
+            return  # what the parent loaded is out of reach here, and no kernel will read it
+        with self._lock:
+            for index in sorted(self._devices):
+                with _device(index).current(), _beside_captures():
+                    self._write(symbol, data, index)
+
+    def _write(self, symbol: str, data: bytes, index: int) -> None:
+        doing = f"Writing {symbol} of {self.name} on cuda:{index}"
+        address, size = _call("cuLibraryGetGlobal", self._handle, symbol.encode(), doing=doing)
+        host = ctypes.create_string_buffer(data, len(data))
+        count = min(len(data), int(size))
+        _call("cuMemcpyHtoDAsync", address, ctypes.addressof(host), count, _stream(index), doing=doing)
+        _call("cuStreamSynchronize", _stream(index), doing=doing)  # the host's bytes are free after this
+
+
+def _set_attributes(kernel: Any, device: _GpuContext, arch: tuple[int, int], doing: str) -> None:
+    """Let a kernel use all of the device's shared memory and, where there are clusters, large ones."""
+    names = _driver().CUfunction_attribute
+    static = _call(
+        "cuKernelGetAttribute", names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device.handle, doing=doing
+    )
+    values = {names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: device.smem_bytes - static}
+    if arch >= (9, 0):
+        values[names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
+    for attribute, value in values.items():
+        _call("cuKernelSetAttribute", attribute, value, kernel, device.handle, doing=doing)
+
+
+def launch(
+    library: Library, symbol: str, index: int, config: LaunchConfig, parameters: Sequence[bytes], kernel: str
+) -> None:
+    """Launch on torch's current stream of a device; does not wait for it.
+
+    Args:
+        library: The code.
+        symbol: The kernel's.
+        index: The device's.
+        config: A checked configuration.
+        parameters: The bytes of each.
+        kernel: Its name, for messages.
+
+    Waits under CUDA_LAUNCH_BLOCKING=1, outside captures, so that a fault is this kernel's own.
+
+    Raises:
+        CaptureError: The kernel is not loaded yet, and a CUDA graph is being captured.
+        LaunchError: The driver refused; names kernel and configuration.
+    """
+    function = library.kernel(symbol, index)
+    block, pointers = parameter_block(parameters)
+    label = LaunchLabel(current_scope().operator, kernel, config, index)
+    with _device(index).current():
+        stream = _stream(index)
+        waited = label if settings.current().launch_blocking and not _captured(index) else None
+        if waited is not None:  # a fault after this is the kernel's own
+            _call("cuStreamSynchronize", stream, doing=f"Waiting for what comes before {label}")
+        native = native_config(supported(config, capability(index)), stream)
+        with stopwatch.during("launch"):
+            what = native, function, ctypes.addressof(pointers), 0
+            _call("cuLaunchKernelEx", *what, doing=label, waited=waited)
+        record_launch(label)
+        if waited is not None:
+            _call("cuStreamSynchronize", stream, doing=label, waited=waited)
+    del block  # until here: the pointers point into it
+
+
+def supported(config: LaunchConfig, arch: tuple[int, int]) -> LaunchConfig:
+    """Return a configuration without permissions that a GPU does not know: it starts no kernel early."""
+    if config.programmatic and arch < (9, 0):
+        return replace(config, programmatic=False)
+    return config
+
+
+def parameter_block(parameters: Sequence[bytes]) -> tuple[Any, Any]:
+    """Return the parameters in one block of memory, each 16-byte aligned, and an array of their addresses."""
+    offsets, size, pointers = _parameter_layout(tuple(map(len, parameters)))
+    block = ctypes.create_string_buffer(size)
+    base = ctypes.addressof(block)
+    for offset, parameter in zip(offsets, parameters, strict=True):
+        ctypes.memmove(base + offset, parameter, len(parameter))
+    return block, pointers(*[base + offset for offset in offsets])
+
+
+@functools.lru_cache(maxsize=1024)
+def _parameter_layout(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int, Any]:
+    """Return the offsets of parameters of these sizes, their total, and the type of as many pointers."""
+    offsets, size = [], 0
+    for each in sizes:
+        offsets.append(size)
+        size += -(-each // 16) * 16
+    return tuple(offsets), max(1, size), ctypes.c_void_p * max(1, len(sizes))
+
+
+def native_config(config: LaunchConfig, stream: Any) -> Any:
+    """Return a configuration as the driver has it, which counts the grid in blocks too."""
+    native = _driver().CUlaunchConfig()
+    native.gridDimX, native.gridDimY, native.gridDimZ = config.grid
+    native.blockDimX, native.blockDimY, native.blockDimZ = config.block
+    native.sharedMemBytes = config.smem_bytes
+    native.hStream = stream
+    attributes = _launch_attributes(config)
+    native.attrs = attributes
+    native.numAttrs = len(attributes)
+    return native
+
+
+def _launch_attributes(config: LaunchConfig) -> list[Any]:
+    ids = _driver().CUlaunchAttributeID
+    found = []
+
+    def add(attribute: Any) -> Any:
+        found.append(_driver().CUlaunchAttribute())
+        found[-1].id = attribute
+        return found[-1].value
+
+    if config.cluster is not None:
+        size = add(ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim
+        size.x, size.y, size.z = config.cluster
+    if config.cooperative:
+        add(ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1
+    if config.programmatic:
+        serialization = add(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        serialization.programmaticStreamSerializationAllowed = 1
+    return found
+
+
+# Tensor maps. The driver writes one to an address divisible by 64; the bindings keep theirs inside a Python
+# object, whose memory is aligned to 16 bytes, so the function is called by its address.
+
+
+_ALIGNMENT = 64
+
+# cuda.h, of CUDA 12.0 and later: CUtensorMapDataType, ...Swizzle, ...L2promotion, ...FloatOOBfill.
+_TYPE_NUMBERS = {
+    "UINT8": 0, "UINT16": 1, "UINT32": 2, "INT32": 3, "UINT64": 4, "INT64": 5, "FLOAT16": 6, "FLOAT32": 7,
+    "FLOAT64": 8, "BFLOAT16": 9,
+}  # fmt: skip
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
+_FILLS = {"zeros": 0, "nan": 1}
+_NO_INTERLEAVE = 0
+
+_Encode = Callable[..., int]
+
+
+def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
+    """Return the 128 bytes that a kernel on a GPU takes for a map.
+
+    Args:
+        tiled: The checked map.
+        address: Of its tensor.
+        index: Of the GPU.
+
+    Raises:
+        LaunchConfigError: The GPU has no TMA.
+        LaunchError: The driver refused what passed every check.
+    """
+    _require_tma(capability(index), index)
+    function = _function()
+    storage = ctypes.create_string_buffer(BYTES + _ALIGNMENT)
+    target = -(-ctypes.addressof(storage) // _ALIGNMENT) * _ALIGNMENT
+    with entered(index):
+        dtype, rank, *rest = _arguments(tiled)
+        status = function(target, dtype, rank, address, *rest)
+    if status:
+        raise LaunchError(
+            f"Encoding {tiled} at {address:#x} on cuda:{index} failed: cuTensorMapEncodeTiled gave error "
+            f"{status}.\n"
+            "It keeps every limit that the driver documents.\nSee what fits together: dotcu doctor"
+        )
+    return ctypes.string_at(target, BYTES)
+
+
+def _require_tma(capability: tuple[int, int], index: int) -> None:
+    if capability < (9, 0):
+        name = f"sm_{capability[0]}{capability[1]}"
+        raise LaunchConfigError(
+            f"A tensor map was passed to a kernel on cuda:{index}, which is {name}.\n"
+            "TMA begins with sm_90.\nPass the tensor for a pointer, to a kernel that loads it by itself."
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _arguments(tiled: Tiled) -> tuple[Any, ...]:
+    """Return the arguments of cuTensorMapEncodeTiled, which it only reads, but for the two addresses."""
+    return (
+        _TYPE_NUMBERS[DTYPES[tiled.dtype]],
+        len(tiled.sizes),
+        _array(ctypes.c_uint64, tiled.sizes),
+        _array(ctypes.c_uint64, tiled.strides_bytes),
+        _array(ctypes.c_uint32, tiled.box),
+        _array(ctypes.c_uint32, tiled.element_strides),
+        _NO_INTERLEAVE,
+        _SWIZZLES[tiled.swizzle],
+        _PROMOTIONS[tiled.l2_promotion],
+        _FILLS[tiled.fill],
+    )
+
+
+def _array(kind: Any, values: Sequence[int]) -> Any:
+    return (kind * max(1, len(values)))(*values)
+
+
+@functools.cache
+def _function() -> _Encode:
+    pointer, number = ctypes.c_void_p, ctypes.c_uint
+    takes = (pointer, number, number, pointer, pointer, pointer, pointer, pointer, *[number] * 4)
+    return ctypes.CFUNCTYPE(number, *takes)(address_of("cuTensorMapEncodeTiled"))
+
+
+# Ranges around launches, named after their kernels, while a profiler looks on.
+
+
+def ranges_wanted() -> bool:
+    """Return whether a profiler would see a range; one look at torch and one at the settings."""
+    return _profiler_enabled() or profiler_attached()
+
+
+def profiler_attached() -> bool:
+    """Return whether a tool outside this process profiles it, for all of its life."""
+    now = settings.current()
+    return (now.nvtx_injection or now.cuda_injection) is not None and _takes_ranges(now.nvtx_injection)
+
+
+def kernel_range(kernel: str) -> AbstractContextManager[object]:
+    """Return a range of a kernel's name: torch's where its profiler runs, else NVTX's."""
+    if _profiler_enabled():
+        return torch.profiler.record_function(kernel)
+    return torch.cuda.nvtx.range(_escaped(kernel))
+
+
+def _takes_ranges(library: Path | None) -> bool:
+    """Return whether torch has NVTX, and the library that its first call loads is a tool.
+
+    Some containers name CUPTI there for every process: a range would take it from torch's profiler.
+    """
+    return torch.version.cuda is not None and (library is None or not library.name.startswith("libcupti"))
+
+
+def _escaped(kernel: str) -> str:
+    return kernel.replace("{", "{{").replace("}", "}}")  # torch formats the name

@@ -1,0 +1,418 @@
+"""The scope of a launch: whether it happens, who observes it, and refusals where it would be lost.
+
+Bodies, traces and launches share one piece of state, `current_scope()`. Outside any operator a launch runs
+(`LaunchPolicy.OUTSIDE`), unless a trace, a transform or autograd would lose it: a launch is no torch
+operator. In a body that computes it runs (`BODY`). In a body that runs only for its shapes it is skipped
+(`SKIP`). In a backward it is refused (`REFUSE`): a second derivative would not include it. While a CUDA
+graph is captured, loading code and writing variables are refused before the driver is asked: it forbids
+both, and a failed try would spoil the capture. The state belongs to the thread and task that set it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from dotcu.errors import CaptureError, GradientError, TracedLaunchError
+from dotcu.kernel.arguments.pack import is_plain, trace_wrapper
+from dotcu.kernel.driver.fork import ForkSafeLock
+
+if TYPE_CHECKING:
+    from dotcu.kernel.arguments.pack import PackingPlan
+    from dotcu.kernel.compiled import CompilationUnit
+    from dotcu.kernel.config import LaunchConfig
+
+Subscriber = TypeVar("Subscriber")
+
+
+class LaunchPolicy(enum.Enum):
+    """The fate of a launch."""
+
+    OUTSIDE = "outside any operator: it runs, and is refused where a trace would lose it"
+    BODY = "in the body of an operator that computes: it runs"
+    SKIP = "in the body of an operator that is asked for shapes: it is skipped"
+    REFUSE = "in a backward or another place that must not launch: it is refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """The operator whose code is running, and what becomes of a launch in it.
+
+    Attributes:
+        reason: Why launches are refused, for the message.
+        recorder: Records the code for the call cache, where something does.
+        gpu: The index of the GPU of the call's tensors; None outside a body and on the CPU.
+    """
+
+    policy: LaunchPolicy
+    operator: str = ""
+    reason: str = ""
+    recorder: CallRecorder | None = None
+    gpu: int | None = None
+
+
+OUTSIDE = Scope(policy=LaunchPolicy.OUTSIDE)
+scope_variable: ContextVar[Scope] = ContextVar("dotcu_scope", default=OUTSIDE)
+"""Set and reset directly where `entering_scope` would cost too much."""
+
+current_scope = scope_variable.get
+"""Return the scope that this thread is in."""
+
+
+@functools.cache
+def in_body(operator: str, gpu: int | None) -> Scope:
+    """Return the scope of a body that computes, on the GPU of an index; None or less than 0 for the CPU."""
+    on_gpu = gpu is not None and gpu >= 0
+    return Scope(policy=LaunchPolicy.BODY, operator=operator, gpu=gpu if on_gpu else None)
+
+
+@contextmanager
+def entering_scope(
+    policy: LaunchPolicy,
+    *,
+    operator: str = "",
+    reason: str = "",
+    recorder: CallRecorder | None = None,
+    gpu: int | None = None,
+) -> Iterator[None]:
+    """Set what becomes of launches until the block ends.
+
+    Args:
+        policy, operator, reason, recorder, gpu: The attributes of the new `Scope`.
+    """
+    scope = Scope(policy=policy, operator=operator, reason=reason, recorder=recorder, gpu=gpu)
+    token = scope_variable.set(scope)
+    try:
+        with observing_every_call() if policy is LaunchPolicy.SKIP else nullcontext():
+            yield
+    finally:
+        scope_variable.reset(token)
+
+
+# Observers. A call that is replayed from the call cache looks at neither scope nor observers, so while a
+# block needs to see every call, none is replayed.
+
+
+class ObserverCount:
+    """The number of blocks, on all threads, that must see every call."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._callbacks: list[Callable[[int], object]] = []
+        self._lock = ForkSafeLock()
+
+    def on_change(self, callback: Callable[[int], object]) -> None:
+        """Call back with the present number, and then with each change of it."""
+        with self._lock:
+            callback(self._count)
+            self._callbacks.append(callback)
+
+    def change(self, by: int) -> None:
+        """Add to the number."""
+        with self._lock:
+            self._count += by
+            for callback in self._callbacks:
+                callback(by)
+
+
+observers = ObserverCount()
+
+
+@contextmanager
+def observing_every_call() -> Iterator[None]:
+    """Let no call be replayed from the call cache, on any thread, until the block ends."""
+    observers.change(1)
+    try:
+        yield
+    finally:
+        observers.change(-1)
+
+
+@contextmanager
+def _subscribed(to: ContextVar[tuple[Subscriber, ...]], subscriber: Subscriber) -> Iterator[None]:
+    token = to.set((*to.get(), subscriber))
+    try:
+        with observing_every_call():
+            yield
+    finally:
+        to.reset(token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRecord:
+    """One launch that happened.
+
+    Attributes:
+        kernel: The kernel with its template arguments.
+        where: `cuda:0`, or `simulator`.
+        digest: The build digest of the code that ran.
+        compile_s: Seconds that compiling it took, by this process or the one that filled the cache.
+        cached: Whether the code came from the cache.
+        files: Real path, or name to show, of each file name in its line table.
+    """
+
+    kernel: str
+    where: str
+    digest: str
+    compile_s: float
+    cached: bool
+    files: Mapping[str, str]
+
+
+_watchers: ContextVar[tuple[list[LaunchRecord], ...]] = ContextVar("dotcu_watchers", default=())
+
+launch_watchers = _watchers.get
+"""Return the lists that a launch is added to."""
+
+
+@contextmanager
+def watching_launches() -> Iterator[list[LaunchRecord]]:
+    """Collect this thread's launches until the block ends."""
+    launches: list[LaunchRecord] = []
+    with _subscribed(_watchers, launches):
+        yield launches
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRequest:
+    """A launch that is about to happen, or that is skipped where only shapes are asked for.
+
+    Attributes:
+        kernel: The kernel with its template arguments.
+        unit: The unit that it is compiled in.
+        config: None where its attributes or its occupancy are asked for, which needs its code as well.
+    """
+
+    kernel: str
+    unit: CompilationUnit
+    config: LaunchConfig | None
+
+
+Listener = Callable[[KernelRequest], object]
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dotcu_listeners", default=())
+
+kernel_listeners = _listeners.get
+"""Return the functions that are called with each request for a kernel."""
+
+
+def listening_for_kernels(listener: Listener) -> AbstractContextManager[None]:
+    """Call a function with each of this thread's requests for a kernel, until the block ends."""
+    return _subscribed(_listeners, listener)
+
+
+# The call cache's recorder. It hands a body numbers that remember how they came about. They end here: what is
+# compiled, checked and launched gets plain numbers, and the recorder gets the launch.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedLaunch:
+    """A launch of a body that is recorded.
+
+    Attributes:
+        unit: The unit that the kernel is compiled in.
+        plan: How its arguments were packed.
+        args: The arguments as the body passed them.
+        grid: The grid as the body passed it; `config` has its plain numbers.
+        shape: Block, dynamic shared memory and cluster as the body passed them.
+        function: The driver's CUfunction on the device; 0 in the simulator.
+        most_blocks: For a cooperative launch the blocks that can run at once; 0 where that is not known.
+    """
+
+    kernel: str
+    unit: CompilationUnit
+    plan: PackingPlan
+    args: Sequence[Any]
+    grid: Any
+    shape: tuple[Any, ...]
+    config: LaunchConfig
+    function: int
+    most_blocks: int
+
+
+class CallRecorder(Protocol):
+    """Records the body that is running.
+
+    Attributes:
+        runs: Whether launches happen; else they are only recorded.
+    """
+
+    runs: bool
+
+    def plain(self, value: Any) -> Any:
+        """Return a value with plain numbers."""
+
+    def pinned(self, value: Any) -> Any:
+        """Return the same, and make the record valid for these numbers alone."""
+
+    def aligned(self, tensor: Tensor, bytes: int) -> bool:
+        """Return whether a tensor starts at an address divisible by `bytes`."""
+
+    def launching(self) -> None:
+        """Note that a launch begins: from here on the body has an effect."""
+
+    def launched(self, launch: RecordedLaunch) -> None:
+        """Record a launch."""
+
+    def multiprocessors(self, count: int) -> int:
+        """Return the number of multiprocessors of the call's device, for the body to compute with."""
+
+    def asked_device(self) -> None:
+        """Note that an answer depends on which GPU is asked."""
+
+
+# Refusals: traces, transforms, and gradients that nothing records.
+
+_Mode = torch._C._TorchDispatchModeKey
+_MODES = (
+    (_Mode.PROXY, "make_fx or torch.export traces this code"),
+    (_Mode.FAKE, "a FakeTensorMode is active: tensors made here have no memory"),
+    (_Mode.FUNCTIONAL, "this code is being functionalized"),
+)
+
+
+def refuse_compiled(kernel: str) -> None:
+    """Raise in the middle of Dynamo's trace, so that `torch.compile` and export fail by name.
+
+    Raises:
+        TracedLaunchError: Always. It is Dynamo's own kind of error as well, which Dynamo lets through.
+
+    Note:
+        Marked as constant: Dynamo calls it while it traces instead of looking inside.
+    """
+    raise _dynamo_error(_lost_launch(kernel, "torch.compile traces this code"))
+
+
+refuse_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _dynamo_error(message: str) -> TracedLaunchError:
+    shortened = sys.modules["torch._dynamo.exc"].ShortenTraceback
+    name, module = TracedLaunchError.__name__, TracedLaunchError.__module__
+    made: Any = type(name, (TracedLaunchError, shortened), {"__module__": module})
+    error: TracedLaunchError = made(message, first_useful_frame=None)
+    return error
+
+
+def _lost_launch(kernel: str, why: str) -> str:
+    return (
+        f"{kernel} was launched where a trace would lose it: {why}.\n"
+        "A launch is no torch operator, so no graph holds it.\n"
+        "Wrap this launch in @dotcu.op, and call the operator here."
+    )
+
+
+def refuse_launch(kernel: str, scope: Scope) -> NoReturn:
+    """Raise where an operator's code must not launch."""
+    raise TracedLaunchError(
+        f"{kernel} was launched{_where(scope)}.\n"
+        "A launch there has no derivative and no place in a graph.\n"
+        "Wrap this launch in @dotcu.op, and call the operator here."
+    )
+
+
+def refuse_write(variable: str, scope: Scope) -> NoReturn:
+    """Raise where an operator's code must not write a variable."""
+    raise TracedLaunchError(
+        f"{variable} was written{_where(scope)}.\n"
+        "A write there has no place in a graph, and kernels that ran before it would not see it.\n"
+        "Write it before the operator is called, or pass the kernels a tensor instead."
+    )
+
+
+def _where(scope: Scope) -> str:
+    operator = f" in {scope.operator}" if scope.operator else ""
+    return f"{operator} {scope.reason or 'in a place that must not launch'}"
+
+
+def require_seen(kernel: str, tensors: Sequence[Tensor]) -> None:
+    """Refuse a launch outside any operator that a trace or autograd would lose.
+
+    Raises:
+        TracedLaunchError: A trace or transform is under way.
+        GradientError: A tensor takes part in a differentiation.
+    """
+    why = _active_trace()
+    if why is not None:
+        raise TracedLaunchError(_lost_launch(kernel, why))
+    for tensor in tensors:
+        wrapped = None if is_plain(tensor) else trace_wrapper(tensor)
+        if wrapped is not None:
+            raise TracedLaunchError(_lost_launch(kernel, f"it was given {wrapped}"))
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise _no_gradient(kernel, "a tensor that requires grad", "with torch.no_grad()")
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise _no_gradient(kernel, "a dual tensor of forward-mode AD", "forward_ad.unpack_dual(t).primal")
+
+
+def _active_trace() -> str | None:
+    if torch.compiler.is_compiling():
+        return "torch.compile or torch.export traces this code"
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace traces this code"
+    for key, why in _MODES:
+        if torch._C._get_dispatch_mode(key) is not None:
+            return why
+    if torch._ops._len_torch_dispatch_stack_pre_dispatch():
+        return "make_fx or torch.export traces this code"
+    return None
+
+
+def _no_gradient(kernel: str, got: str, instead: str) -> GradientError:
+    return GradientError(
+        f"{kernel} was launched on {got}: the launch would leave no trace in its gradient.\n"
+        f"If no gradient is wanted, launch on t.detach(), or use {instead}.\n"
+        "If one is wanted, wrap this launch in @dotcu.op and give the operator a backward."
+    )
+
+
+# Refusals while a CUDA graph is captured.
+
+
+def refuse_captured_load(kernel: str, file: str, index: int) -> NoReturn:
+    """Raise for a kernel that is not loaded yet.
+
+    Args:
+        kernel: Its name.
+        file: The source's name.
+        index: The GPU's.
+    """
+    operator = current_scope().operator
+    name = operator.partition("::")[2].partition(".")[0] or "op"
+    by = f", launched by {operator}," if operator else ""
+    raise CaptureError(
+        f"{kernel} of {file}{by} is not loaded on cuda:{index}, and torch's current stream is being captured "
+        "in a CUDA graph.\n"
+        "Code can only be loaded before a capture. Nothing was tried, so the capture can be ended.\n"
+        f"Before it, type: {name}.warm() for what an operator's samples reach, kernels.warm() for a file's "
+        "kernels and the instantiations used so far; or call it once, as in the warm-up that a capture "
+        "by torch.cuda.graph needs anyway."
+    )
+
+
+def refuse_captured_write(variable: str, file: str) -> NoReturn:
+    """Raise for a write of a variable."""
+    raise CaptureError(
+        f"{variable} of {file} was written while torch's current stream is being captured in a CUDA graph.\n"
+        "A write waits for the GPU, and a replay would not repeat it. Nothing was written.\n"
+        f'Before the capture, type: kernels.variable("{variable}").write(tensor)\n'
+        "or pass the kernel a tensor instead."
+    )
+
+
+def refuse_captured_warming(what: str) -> NoReturn:
+    """Raise where an operator is warmed too late."""
+    raise CaptureError(
+        f"{what}.warm() was called while torch's current stream is being captured in a CUDA graph.\n"
+        "It calls the operator, and waits for the GPU.\n"
+        f"Before the capture, type: {what}.warm()"
+    )

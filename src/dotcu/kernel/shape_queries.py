@@ -1,0 +1,156 @@
+"""Queries for operator bodies, on fakes and in the simulator too. They put no guard on symbolic sizes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, Union, cast
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from dotcu import settings
+from dotcu.errors import ArgumentError
+from dotcu.kernel import native
+from dotcu.kernel.arguments.pack import is_plain
+from dotcu.kernel.config import limits
+from dotcu.kernel.driver import cuda
+from dotcu.kernel.scope import current_scope
+from dotcu.kernel.simulation import active_run, capability_of
+
+Params = ParamSpec("Params")
+Choice = TypeVar("Choice")
+Int = TypeVar("Int", bound=Union[int, "torch.SymInt"])
+
+
+def cdiv(a: Int, b: Int | int) -> Int:
+    """Return the quotient of two whole numbers, rounded up: the number of blocks of b that cover a.
+
+    Takes symbolic sizes and puts no guard on them.
+
+    Raises:
+        ArgumentError: One of them is a float.
+    """
+    if type(a) is int and type(b) is int:
+        return -(-a // b)  # type: ignore[return-value]
+    if any(isinstance(number, float) for number in (a, b)):
+        raise ArgumentError(
+            f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nWrite dotcu.cdiv(int(x), 256), say."
+        )
+    return -(-a // b)  # type: ignore[return-value]
+
+
+def is_aligned(tensor: Tensor, bytes: int) -> bool:
+    """Return whether a tensor's first element lies at an address divisible by `bytes`.
+
+    A tensor without memory is as torch's allocator would make it: aligned. So a body must not
+    let the shape of what it returns depend on this.
+    """
+    scope = current_scope()
+    if not is_plain(tensor):
+        return True
+    if scope.recorder is not None:
+        return scope.recorder.aligned(tensor, bytes)
+    return tensor.data_ptr() % bytes == 0
+
+
+def sm_count(tensor: Tensor | torch.device | str) -> int:
+    """Return the number of multiprocessors of a tensor's device.
+
+    On CPU tensors, and where there is no GPU, those of the GPU that the simulator stands for.
+
+    Raises:
+        ArgumentError: It is neither a tensor nor a device.
+    """
+    device = tensor.device if isinstance(tensor, Tensor) else _device(tensor)
+    recorder, index = current_scope().recorder, cast("int | None", device.index)
+    if recorder is not None and index is None and not isinstance(tensor, Tensor):
+        recorder.asked_device()
+    count = _multiprocessors(device)
+    return count if recorder is None else recorder.multiprocessors(count)
+
+
+def _multiprocessors(device: torch.device) -> int:
+    if device.type == "cuda" and cuda.available():
+        return torch.cuda.get_device_properties(device).multi_processor_count
+    run = active_run()
+    return limits(*capability_of(run.arch if run is not None else "sm_80")).multiprocessors
+
+
+def _device(asked: torch.device | str) -> torch.device:
+    try:
+        return torch.device(asked)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f'sm_count takes a tensor or a device, got {asked!r}.\nPass a tensor, "cuda:0" or "cpu".'
+        ) from error
+
+
+MOST_LAYOUTS = 4096
+"""The choices of one function that are kept; one more clears them."""
+
+
+class ByLayout(Generic[Params, Choice]):
+    """A function whose result is kept for each layout of its tensors; see `by_layout`."""
+
+    def __init__(self, function: Callable[Params, Choice]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self._kept: dict[bytes, Choice] = {}
+        _choices.add(self)
+
+    def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Choice:
+        scope = current_scope()  # only a body knows the GPU that `occupancy` is to answer for
+        key = _layout_key(args) if scope.gpu is not None and scope.recorder is None and not kwargs else None
+        if key is None:
+            return self.function(*args, **kwargs)
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= MOST_LAYOUTS:
+                self._kept.clear()
+            found = self._kept[key] = self.function(*args, **kwargs)
+        return found
+
+    def forget(self) -> None:
+        """Drop the choices: a constant that the function reads has changed."""
+        self._kept.clear()
+
+
+def by_layout(function: Callable[Params, Choice]) -> ByLayout[Params, Choice]:
+    """Keep what a function chooses for tensors of one layout, so that a body computes it once.
+
+    For example which vector width, tile and grid a launch takes. The function may depend on the shape,
+    strides, dtype, device and alignment (up to 256 bytes) of its tensors and on numbers, dtypes and None
+    beside them, on `kernel.occupancy` and on `sm_count`; not on values or addresses.
+
+    Note:
+        Choices are kept in the body of an operator, for plain CUDA tensors that are given by position, where
+        the native part is in use. In every other call, with symbolic sizes say, the function runs. What it
+        returns is shared by later calls. Constants that it reads must not change: where a test replaces one,
+        call `.forget()`.
+
+    Example:
+        @dotcu.by_layout
+        def tile(x: Tensor) -> tuple[int, int]: ...
+    """
+    return ByLayout(function)
+
+
+_choices: WeakSet[ByLayout[..., Any]] = WeakSet()
+
+
+def _forget_choices(before: settings.Settings, after: settings.Settings) -> None:
+    for choice in tuple(_choices):
+        choice.forget()
+
+
+settings.watch(_forget_choices)
+
+
+def _layout_key(args: tuple[Any, ...]) -> bytes | None:
+    """Return a key that tells arguments apart in all but values; None where native code has none."""
+    if not native.is_ready("cuda"):
+        return None
+    found: bytes | None = native.library().layout_key(*args)
+    return found

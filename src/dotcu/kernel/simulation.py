@@ -1,0 +1,323 @@
+"""The simulator as a device: `simulate()`, launches on CPU tensors, and which bytes are still unwritten.
+
+CPU tensors are mapped into simulated addresses without a copy. The simulator reports a read of bytes that
+`torch.empty` allocated and nothing has filled: a dispatch mode sees the allocations, and a mask for each
+storage, one byte for each of its bytes, is shared with the simulator, which marks what kernels store.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from dotcu.compile.target import Target
+from dotcu.errors import SimulationError, UsageError
+from dotcu.kernel.arguments.pack import PackingPlan, count_writes, pack
+from dotcu.kernel.arguments.tensor_map import Tiled
+from dotcu.simulator import CHECKS
+
+if TYPE_CHECKING:
+    from dotcu.kernel.compiled import CompiledUnit
+    from dotcu.kernel.config import LaunchConfig
+    from dotcu.simulator import Buffer, Run
+
+
+DEFAULT_ARCH = "sm_80"
+OLDEST = (7, 5)
+
+_active: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
+
+
+def active_run() -> Run | None:
+    """Return the run of the `simulate()` block that this thread is in, None outside."""
+    return _active.get()
+
+
+def capability_of(arch: str) -> tuple[int, int]:
+    """Return the compute capability that an architecture's name stands for."""
+    target = Target.parse(arch)
+    return target.major, target.minor
+
+
+@contextmanager
+def simulate(
+    arch: str = DEFAULT_ARCH,
+    on_finding: Literal["raise", "collect"] = "raise",
+    seed: int | None = None,
+    checks: Collection[str] = CHECKS,
+) -> Iterator[Run]:
+    """Run operators on CPU tensors in the simulator, and gather what it finds and counts.
+
+    Args:
+        arch: The architecture that kernels are compiled for.
+        on_finding: "raise" stops at the first finding with a `FindingError`; "collect" goes on.
+        seed: Shuffles which warps run ahead of others, and the order in which atomics that meet at
+            one address take effect; None keeps all warps in step.
+        checks: Which of "bounds" (and alignment), "init" (reads of what nothing wrote), "race" and
+            "barrier" are on. A faulty access is left out in any case.
+
+    Yields:
+        The run: `.findings`, `.counters`.
+
+    Note:
+        It holds for this thread and task. CUDA tensors still go to their GPU. What `torch.empty`
+        allocates inside counts as unwritten until something writes it.
+    """
+    from dotcu.simulator import Run
+
+    if capability_of(arch) < OLDEST:
+        raise UsageError(f'arch is "sm_75" or newer, which the compiler has code for, got {arch!r}.')
+    if on_finding not in ("raise", "collect"):
+        raise UsageError(f'on_finding is "raise" or "collect", got {on_finding!r}.')
+    if isinstance(checks, str) or not CHECKS.issuperset(checks):
+        raise UsageError(f"checks are some of {sorted(CHECKS)}, got {checks!r}.")
+    run = Run(arch=arch, on_finding=on_finding, seed=seed, checks=frozenset(checks))
+    token = _active.set(run)
+    try:
+        with tracking_allocations():
+            yield run
+    finally:
+        _active.reset(token)
+
+
+def tensor_bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    """Return the bytes from a tensor's first element to its last, shared with it."""
+    count = extent(tensor) * tensor.itemsize
+    if count == 0:
+        return np.empty(0, np.uint8)
+    memory: Any = (ctypes.c_uint8 * count).from_address(tensor.data_ptr())
+    memory.owner = tensor  # alive as long as the array
+    return np.frombuffer(memory, np.uint8)
+
+
+def _buffer(tensor: Tensor, name: str, writable: bool) -> Buffer:
+    """Describe a tensor to the simulator: its own elements, and which of them are written."""
+    from dotcu.simulator import Buffer
+
+    data, allocations = tensor_bytes(tensor), active_allocations()
+    mask = allocations.mask(tensor) if allocations is not None else None
+    start = tensor.storage_offset() * tensor.itemsize
+    written = mask[start : start + data.size] if mask is not None else None
+    storage = tensor.untyped_storage()
+    return Buffer(
+        name=name,
+        data=data,
+        written=written if written is not None and written.size == data.size else None,
+        read_only=not writable,
+        storage=(storage.data_ptr(), storage.nbytes()) if data.size else None,
+        itemsize=tensor.itemsize,
+    )
+
+
+def _encode_map(tiled: Tiled, address: int) -> bytes:
+    """Encode a tensor map in the simulator's own format.
+
+    Raises:
+        SimulationError: It fills with NaN, whose bits are documented nowhere.
+    """
+    from dotcu.simulator import Map
+
+    if tiled.fill == "nan":
+        raise SimulationError(
+            'A tensor map has fill="nan"; the simulator fills what lies outside a tensor with zeros.\n'
+            'Pass fill="zeros", or launch on CUDA tensors.'
+        )
+    return Map(
+        address=address,
+        sizes=tiled.sizes,
+        strides_bytes=tiled.strides_bytes,
+        box=tiled.box,
+        steps=tiled.element_strides,
+        itemsize=tiled.dtype.itemsize,
+        swizzle=tiled.swizzle,
+    ).encode()
+
+
+def launch_simulated(
+    code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig, run: Run
+) -> None:
+    """Pack the arguments, run the kernel in the simulator, and count its writes.
+
+    Args:
+        code: The code that holds the kernel.
+        kernel: Its name.
+        plan: How its arguments are packed.
+        args: As the caller passed them; tensors are on the CPU.
+        config: A checked configuration. With an empty grid the arguments are only checked.
+        run: The run that collects findings and counters.
+
+    Raises:
+        ArgumentError: A value does not fit its parameter.
+        SimulationError: The configuration has clusters.
+        FindingError: The run stops at findings, and there was one.
+        UnsupportedInstruction: The kernel holds an instruction that the simulator does not execute.
+    """
+    from dotcu.simulator import Memory, launch
+
+    memory = Memory()
+    parameters, written = pack(plan, args, lambda *tensor: memory.map(_buffer(*tensor)), _encode_map)
+    if not config.blocks:
+        return
+    if config.cluster not in (None, (1, 1, 1)):
+        raise SimulationError(
+            f"{kernel}: got cluster={config.cluster}; the simulator has no clusters.\n"
+            "Leave cluster out, or launch on CUDA tensors."
+        )
+    printed = len(run.output)
+    try:
+        launch(
+            code.program(),
+            code.symbol(kernel),
+            params=parameters,
+            memory=memory,
+            grid=config.grid,
+            block=config.block,
+            smem_bytes=config.smem_bytes,
+            run=run,
+            kernel=kernel,
+            cooperative=config.cooperative,
+            parameter_names=tuple(p.label for p in plan.signature.parameters),
+        )
+    finally:  # also after a finding, which may come late in the kernel
+        for line in run.output[printed:]:  # the kernel's own printf, which on a GPU the driver passes on
+            sys.stdout.write(line if line.endswith("\n") else line + "\n")
+        count_writes(written)
+
+
+_aten = torch.ops.aten
+ALLOCATE = {
+    _aten.empty,
+    _aten.empty_like,
+    _aten.empty_permuted,
+    _aten.empty_strided,
+    _aten.new_empty,
+    _aten.new_empty_strided,
+}
+"""The operators of torch that allocate without writing."""
+_PRUNE_AT = 64
+
+
+class Allocations(TorchDispatchMode):
+    """The masks of the storages that `torch.empty` allocated while this mode was active."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._masks: dict[int, tuple[StorageWeakRef, NDArray[np.uint8]]] = {}
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        result = func(*args, **named)
+        if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: its parts were not seen
+            return result
+        if func.overloadpacket in ALLOCATE and "out" not in named:
+            if _in_memory(result):
+                self._add(result)
+            return result
+        for position, name in _written_arguments(func):
+            value = args[position] if position < len(args) else named.get(name)
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                if _in_memory(tensor):
+                    self._mark_written(tensor)
+        return result
+
+    def _add(self, tensor: Tensor) -> None:
+        if len(self._masks) >= _PRUNE_AT:
+            self._masks = {key: row for key, row in self._masks.items() if not row[0].expired()}
+        reference = StorageWeakRef(tensor.untyped_storage())
+        self._masks[reference.cdata] = (reference, np.zeros(tensor.untyped_storage().nbytes(), np.uint8))
+
+    def mask(self, tensor: Tensor) -> NDArray[np.uint8] | None:
+        """Return the mask of a tensor's whole storage, None where all of it counts as written."""
+        if not self._masks:
+            return None
+        row = self._masks.get(tensor.untyped_storage()._cdata)
+        return row[1] if row is not None else None
+
+    def _mark_written(self, tensor: Tensor) -> None:
+        mask = self.mask(tensor)
+        if mask is None or tensor.numel() == 0:
+            return
+        size = tensor.itemsize
+        if mask.size < (tensor.storage_offset() + extent(tensor)) * size:  # it was resized since
+            self._masks.pop(tensor.untyped_storage()._cdata)
+            return
+        np.lib.stride_tricks.as_strided(
+            mask[tensor.storage_offset() * size :],
+            (*tensor.shape, size),
+            (*(stride * size for stride in tensor.stride()), 1),
+        )[...] = 1
+
+
+def extent(tensor: Tensor) -> int:
+    """Return how many elements lie from a tensor's first to its last, both included."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+_allocations: ContextVar[Allocations | None] = ContextVar("dotcu_allocations", default=None)
+
+active_allocations = _allocations.get
+"""Return the masks in force, None outside `tracking_allocations()`."""
+
+
+@contextmanager
+def tracking_allocations() -> Iterator[Allocations]:
+    """Count what `torch.empty` and its like allocate as unwritten, until something writes it.
+
+    Inside another such block the masks are shared, so what a body left unwritten stays so.
+
+    Note:
+        It sees what goes through torch's dispatcher: a write through `tensor.numpy()` does not.
+    """
+    known = _allocations.get()
+    if known is not None and _get_current_dispatch_mode() is known:
+        yield known
+        return
+    allocations = known if known is not None else Allocations()
+    token = _allocations.set(allocations)
+    try:
+        with allocations:
+            yield allocations
+    finally:
+        _allocations.reset(token)
+
+
+@functools.cache
+def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    """Return position and name of each argument that an operator writes into, by its schema."""
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def _in_memory(value: Any) -> bool:
+    if type(value) not in (Tensor, torch.nn.Parameter):
+        return False
+    return value.device.type == "cpu" and value.layout is torch.strided

@@ -1,0 +1,210 @@
+"""The line behind `%%cu`, read."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import keyword
+import re
+import shlex
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+from dotcu import compile as compiler
+from dotcu.compile import CompileOptions
+from dotcu.errors import UsageError
+from dotcu.kernel.kernel import Kernel
+from dotcu.kernel.launch import default_device
+from dotcu.kernel.module import Module
+
+HOW = "%%cu [NAME] [-D MACRO[=VALUE]] [-I FOLDER] [--std c++20] [--debug] [compiler's options]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOptions:
+    """The options on the line of a cell.
+
+    Attributes:
+        name: Of the module in the notebook; empty where it is to have none.
+        options: Passed on to the compiler as they are.
+    """
+
+    name: str = ""
+    define: Mapping[str, str | None]
+    include: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    std: str = "c++17"
+    debug: bool = False
+
+
+class _CellParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _refused(message)
+
+
+def _parser() -> _CellParser:
+    parser = _CellParser(prog="%%cu", add_help=False, allow_abbrev=False)
+    parser.add_argument("name", nargs="?", default="")
+    parser.add_argument("-D", "--define", action="append", default=[])
+    parser.add_argument("-I", "--include", action="append", default=[])
+    parser.add_argument("--std", default="c++17")
+    parser.add_argument("--debug", action="store_true")
+    return parser
+
+
+def parse(line: str) -> CellOptions:
+    """Read the words behind `%%cu`; those that begin with `-` and are not known go to the compiler.
+
+    Raises:
+        UsageError: The name is none, an option lacks its value, or there is a word too many.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise _refused(f"{error}, in {line!r}") from error
+    read, rest = _parser().parse_known_args(words)
+    for word in rest:
+        if not word.startswith("-"):
+            raise _refused(f"got {word!r} beside {read.name!r}; write an option's value behind =")
+    if read.name and (not read.name.isidentifier() or keyword.iskeyword(read.name)):
+        raise _refused(f"{read.name!r} is no name that a variable can have")
+    macros = (macro.partition("=") for macro in read.define)
+    return CellOptions(
+        name=read.name,
+        define={macro: value if sign else None for macro, sign, value in macros},
+        include=tuple(read.include),
+        options=tuple(rest),
+        std=read.std,
+        debug=read.debug,
+    )
+
+
+def _refused(why: str) -> UsageError:
+    return UsageError(f"%%cu: {why}.\nWrite {HOW}\nFor its help: %%cu?")
+
+
+# Which names a cell's kernels get in the notebook.
+
+
+_of_cells: WeakSet[Kernel | Module] = WeakSet()
+"""What cells have defined so far, and may define again. It outlives `%reload_ext`."""
+
+
+def choose(module: Module, name: str, known: Mapping[str, Any]) -> dict[str, Kernel | Module]:
+    """Choose which kernels of a module the notebook gets, and by which names.
+
+    Args:
+        module: The cell's.
+        name: Of the module itself; empty without one.
+        known: The notebook's variables.
+
+    Raises:
+        UsageError: A name is taken by something that no cell of kernels defined; names the way out.
+    """
+    kernels = {kernel.name.rpartition("::")[2]: kernel for kernel in module.kernels.values()}
+    taken = {each: why for each in kernels if (why := _taken(each, known))}
+    if name and (why := _taken(name, known)):
+        raise UsageError(f"%%cu {name}: {name} is {why}.\nTake another name, or first type: del {name}")
+    if taken and not name:
+        one, why = next(iter(taken.items()))
+        raise UsageError(
+            f"{module.name} has a kernel {one}, but {one} is {why}, and was left as it was.\n"
+            f"Name the kernels together, and call kernels.{one}: %%cu kernels"
+        )
+    free: dict[str, Kernel | Module] = {each: kernels[each] for each in kernels if each not in taken}
+    return free | ({name: module} if name else {})
+
+
+def bind(chosen: Mapping[str, Kernel | Module], shell: Any) -> None:
+    """Put them where the notebook's cells see them."""
+    shell.push(dict(chosen))
+    _of_cells.update(chosen.values())
+
+
+def _taken(name: str, known: Mapping[str, Any]) -> str:
+    """Describe what a name means already; empty where a cell may have it."""
+    if keyword.iskeyword(name):
+        return "a word of Python's own"
+    if name in known:
+        value = known[name]
+        is_of_cell = isinstance(value, (Kernel, Module)) and value in _of_cells
+        return "" if is_of_cell else f"a variable of yours, of type {type(value).__name__}"
+    return "a function of Python's own" if hasattr(builtins, name) else ""
+
+
+# `%load_ext dotcu`, and the `%%cu` that it brings.
+
+
+FILE = "cell.cu"
+"""What the compiler calls every cell, so that running one again finds its code in the cache."""
+
+_QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"', re.MULTILINE)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add `%%cu` to a running IPython, as `%load_ext dotcu` asks."""
+    shell.register_magic_function(Magic(shell).cu, magic_kind="cell", magic_name="cu")
+
+
+class Magic:
+    """`%%cu` of one IPython."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def cu(self, line: str, cell: str) -> None:
+        """Define the kernels of a cell.
+
+            %%cu [NAME] [-D MACRO[=VALUE]] [-I FOLDER] [--std c++20] [--debug] [compiler's options]
+
+        The cell is compiled at once, for the GPU or else for the simulator. Each kernel is then there
+        by its name, to be called; with NAME, so is the module of them all. Running the cell again replaces
+        them. A name that means something else already is refused; with NAME it is left as it was, and
+        the kernel is NAME.kernel.
+
+        Options are those of `dotcu.load_inline`. Relative folders are taken from the working directory;
+        headers in quotes are looked for there, too.
+
+            %%cu kernels -D BLOCK=256 --use_fast_math
+        """
+        asked = parse(line)
+        module = define(cell, asked, f"<cell {label(self._shell)}>")
+        bound = choose(module, asked.name, self._shell.user_ns)
+        default_device().code(module.units()[0])
+        bind(bound, self._shell)
+
+
+def label(shell: Any) -> str:
+    """`In[3]` of the cell that is running.
+
+    Taken from the code that runs: releases of IPython differ in when they count a cell.
+    """
+    frames = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(None))
+    known = (shell.compile.format_code_name(file) for file in frames)
+    return next((cell[1] for cell in known if cell), f"In[{shell.execution_count}]")
+
+
+def define(cell: str, asked: CellOptions, shown: str) -> Module:
+    """A cell's text as a module.
+
+    Args:
+        shown: What messages call the cell.
+
+    Raises:
+        UsageError: It has no kernel, and the module has no name to be asked for one that a macro makes.
+    """
+    text = "\n" + cell  # the magic is line 1, as a notebook counts
+    here = (".",) if _QUOTED.search(cell) else ()
+    source = compiler.inline_source(text, FILE, (*asked.include, *here), beside=Path.cwd())
+    how = CompileOptions(std=asked.std, define=asked.define, options=asked.options, debug=asked.debug)
+    module = Module(replace(source, shown=shown), how, {})
+    if not module.kernels and not asked.name:
+        raise UsageError(
+            f"{shown} has no kernel: no function in it is __global__.\n"
+            "If a macro makes one, name the module, and ask it: %%cu kernels"
+        )
+    return module

@@ -1,0 +1,573 @@
+"""Nsight Compute: the program, the permission to read counters, its runs, and its reports as values.
+
+What a page of a report lacks is not there: pages differ by GPU and version. The raw page has a row for each
+launch and a column for each metric; the row below the heads has units:
+
+    "ID","Process ID",...,"Kernel Name",...,"Block Size","Grid Size",...,"gpu__time_duration.sum",...
+    "","",...,"ns",...
+    "0","108",...,"void square<float>(const float *, float *, long long)",...,"31,200",...
+
+The source page has a block for each launch, with a row for each instruction:
+
+    "Kernel Name","void square<float>(const float *, float *, long long)"
+    "Address","Source","Warp Stall Sampling (All Samples)",...,"stall_long_sb",...
+    "0x7f2ef9254d00","LDG.E R2, desc[UR4][R2.64]","412",...,"380",...
+
+With `--print-source cuda,sass` it has one for each file, where instructions follow their line:
+
+    "File Path","/dotcu/kernel.cu"
+    "Line No","Source","Address","Source",...
+    "16","out[i] = ...","-","-",...
+    "","","0x7f2ef9254d00","LDG.E R2, desc[UR4][R2.64]",...
+
+Source: recorded output of Nsight Compute 2023 to 2026.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dotcu import errors, process, serialize
+from dotcu.compile.toolchain import find_tool
+from dotcu.errors import DotcuError, OperatorError, ToolchainError
+from dotcu.profiling import report_reader
+from dotcu.profiling.kernel import SECTIONS, Instructions, KernelLaunch, SampledInstruction
+from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
+from dotcu.workers import relevant_output
+
+INSTALLED = (Path("/opt/nvidia/nsight-compute"), Path("/usr/local/cuda/bin"))
+"""Where installers put it: a folder for each version, or a link. Neither need be on PATH."""
+
+MODULE = "ncu_report.py"
+HOW_TO_GET = (
+    "with the CUDA toolkit, or alone from its repository:\n    sudo apt install nsight-compute-2025.3.1",
+    "with conda:\n    conda install -c nvidia nsight-compute",
+    "for anything else: https://developer.nvidia.com/nsight-compute",
+)  # fmt: skip
+
+LIMIT_S = 600.0
+"""The most time to profile a call: its kernels run some forty times, and files may compile before."""
+
+PAGE_S = 300.0
+"""The most time for ncu to print a page of a report."""
+
+MOST_KERNELS = 32
+"""Of one call; what it launches beyond them is not profiled."""
+
+PERMISSION_ERROR = "ERR_NVGPUCTRPERM"
+"""ncu's message where counters may not be read."""
+
+PARAMS, STATUS = Path("/proc/driver/nvidia/params"), Path("/proc/self/status")
+
+SYSTEM = tuple(map(Path, ("/usr/local/sbin", "/usr/sbin", "/sbin")))
+"""The folders of an administrator's programs, which a user's PATH need not have."""
+
+_VERSION = re.compile(r"Version (\d+(?:\.\d+)*)")
+_MOST_LINES = 5
+_LOG, _ERROR, _NOTHING = "==", "==ERROR==", "No kernels were profiled"
+
+_ADMIN_ONLY = re.compile(r"^RmProfilingAdminOnly: *(\d+)", re.MULTILINE)
+_CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
+_USERS = re.compile(r"^Uid:\s*\d+\s+(\d+)", re.MULTILINE)
+_SYS_ADMIN, _PERFMON = 21, 38  # Source: linux/capability.h; CAP_PERFMON counts since driver R565
+_OPTIONS_FILE = "/etc/modprobe.d/nvidia-profiling.conf"
+_REBUILDS = (
+    ("update-initramfs", "-u", "Debian, Ubuntu"),
+    ("dracut", "-f", "Fedora, RHEL, SUSE"),
+    ("mkinitcpio", "-P", "Arch"),
+)
+"""What puts the option into the image that the module may be loaded from at boot: a program, its option,
+and systems that have it. Source: update-initramfs(8), dracut(8), mkinitcpio(8)."""
+
+_SAMPLES = ("Warp Stall Sampling (All Samples)", "Warp Stall Sampling (All Cycles)", "# Samples")
+_EXECUTED = "Instructions Executed"
+_STALL, _NOT_ISSUED = "stall_", "(Not Issued)"
+
+LinesByAddress = Mapping[int, tuple[str, int]]
+"""File and line of the instruction at each address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NsightCompute:
+    """An installed Nsight Compute.
+
+    Attributes:
+        module: The folder of its Python module, which reads reports; None where it has none.
+        version: Empty where it does not print one.
+    """
+
+    path: Path
+    module: Path | None
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingCounters:
+    """A reason for which there are no counters.
+
+    Attributes:
+        kind: `refused`, the system does not permit them; `missing`, there is no ncu; `failed`, it failed.
+        reason: In words.
+        remedies: What to do, each in a line or more.
+    """
+
+    kind: Literal["refused", "missing", "failed"]
+    reason: str
+    remedies: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------ the program
+
+
+def find() -> NsightCompute | None:
+    """Return the one that is used: CUDA_HOME's or PATH's, else the newest that is installed."""
+    path = find_tool("ncu") or process.find("ncu", _folders())
+    if path is None:
+        return None
+    try:
+        version = _VERSION.search(process.run([path, "--version"], timeout_s=60).stdout)
+    except ToolchainError:
+        version = None
+    return NsightCompute(path=path, module=module_of(path), version=version[1] if version else "")
+
+
+def _folders() -> list[Path]:
+    first, *others = INSTALLED
+    return [*_newest_first(first.glob("*")), *others]
+
+
+def _newest_first(folders: Iterator[Path]) -> list[Path]:
+    """Sort folders with versions for names."""
+
+    def version(folder: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", folder.name)]
+
+    return sorted(folders, key=version, reverse=True)
+
+
+def module_of(path: Path) -> Path | None:
+    """Return the folder of the Python module of a program; else that of the newest that is installed.
+
+    The program may be a script beside `extras/`, one in the `bin` of a toolkit, whose root has a folder
+    `nsight-compute-VERSION`, or deep in `target/`.
+    """
+    real = path.resolve()
+    near = [real.parent, *real.parents[1:4]]
+    beside = [
+        folder for parent in real.parents[:2] for folder in _newest_first(parent.glob("nsight-compute-*"))
+    ]
+    for folder in (*near, *beside, *_folders()):
+        inside = folder / "extras" / "python"
+        if (inside / MODULE).is_file():
+            return inside
+    return None
+
+
+# ------------------------------------------------------------------ the permission to read counters
+
+# The driver's module lets only administrators read them unless it is configured otherwise. Source:
+# https://developer.nvidia.com/ERR_NVGPUCTRPERM
+
+
+def expected_refusal(target: str, ncu: Path) -> MissingCounters | None:
+    """Return why there will be no counters, where that is certain before ncu runs.
+
+    As root it is tried: a sandbox may misreport itself.
+    """
+    admin_only, capable, root = permission(_text(PARAMS), _text(STATUS))
+    return refused(target, ncu) if admin_only is True and capable is False and not root else None
+
+
+def refused(target: str, ncu: Path) -> MissingCounters:
+    """Return why the system does not permit counters, and what to do."""
+    reason = permission_reason(_text(PARAMS), _text(STATUS))
+    return MissingCounters(kind="refused", reason=reason, remedies=permission_remedies(target, ncu))
+
+
+def permission(params: str, status: str) -> tuple[bool | None, bool | None, bool]:
+    """Return what two files of /proc say of the permission; either may be empty.
+
+    Args:
+        params: The parameters of the driver's module.
+        status: The status of this process.
+
+    Returns:
+        Whether the driver lets only administrators read the counters, and whether this process has a
+        capability that makes it one; each None where that is not known. Whether it runs as root, which in a
+        container need not have it.
+    """
+    admin_only, capabilities, user = (
+        pattern.search(text)
+        for pattern, text in ((_ADMIN_ONLY, params), (_CAPABILITIES, status), (_USERS, status))
+    )
+    bits = int(capabilities[1], 16) if capabilities else 0
+    return (
+        int(admin_only[1]) != 0 if admin_only else None,
+        bool(bits >> _SYS_ADMIN & 1 or bits >> _PERFMON & 1) if capabilities else None,
+        user is not None and user[1] == "0",
+    )
+
+
+def permission_reason(params: str, status: str) -> str:
+    """Return why counters cannot be read by a process that ncu refused; `permission` has the arguments."""
+    admin_only, _, root = permission(params, status)
+    if admin_only is None:
+        return f"the driver refuses it ({PERMISSION_ERROR})"
+    if not admin_only:
+        return f"the driver refuses it ({PERMISSION_ERROR}), though {PARAMS} has RmProfilingAdminOnly: 0"
+    who = "root without CAP_SYS_ADMIN, as in a container" if root else "no administrator"
+    return f"{PARAMS} has RmProfilingAdminOnly: 1, and this process is {who}"
+
+
+def permission_remedies(target: str, ncu: Path) -> tuple[str, ...]:
+    """Return what to type for the permission, once and for good."""
+    again = shlex.join([sys.executable, "-m", "dotcu", "profile", target])
+    path = f"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{ncu.parent}"
+    write = f"echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee {_OPTIONS_FILE}"
+    return (
+        f'once, as root; sudo has a PATH of its own, so with full paths:\n    sudo env "PATH=$PATH" {again}',
+        f'so that sudo finds ncu by its name, a line for `sudo visudo`:\n    Defaults secure_path="{path}"',
+        "\n    ".join(("for every user, from the next boot on:", write, *_rebuilds())),
+        "in a container, unless its host has the option above:\n    docker run --cap-add=SYS_ADMIN ...",
+    )
+
+
+def _rebuilds() -> Iterator[str]:
+    """Yield the line that rebuilds the boot image here; all of them where no program is found."""
+    lines = [(name, f"sudo {name} {option} && sudo reboot", who) for name, option, who in _REBUILDS]
+    here = next((line for name, line, _ in lines if process.find(name, SYSTEM)), None)
+    if here is not None:
+        yield here
+        return
+    width = max(len(line) for _, line, _ in lines)
+    yield "# then one of these, as the system has it"
+    yield from (f"{line:{width}}  # {who}" for _, line, who in lines)
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+# ------------------------------------------------------------------ the process that makes the call
+
+
+def under_ncu(ncu: Path, report: Path, words: Sequence[str]) -> list[str]:
+    """Return the command that profiles another one.
+
+    Clocks are left alone, so that times are those of a run without ncu, and so are the caches: a call finds
+    what the warm-up left there.
+
+    Args:
+        ncu: The program.
+        report: The file for its report.
+        words: The command to profile.
+    """
+    sections = [word for section in SECTIONS for word in ("--section", section)]
+    return [
+        str(ncu), "--target-processes", "all", "--profile-from-start", "off", "--clock-control", "none",
+        "--cache-control", "none", "--launch-count", str(MOST_KERNELS), *sections,
+        "--force-overwrite", "--export", str(report), *words,
+    ]  # fmt: skip
+
+
+def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | MissingCounters:
+    """Have ncu write a report on a call.
+
+    Args:
+        ncu: The program.
+        report: The file for the report.
+        request: The call.
+
+    Returns:
+        What was called; or why there is no report. Then the call may have failed because of ncu.
+
+    Raises:
+        OperatorError: The call ended its process, or launches no kernel.
+        DotcuError: The call raised it.
+    """
+    output, reply = _run(under_ncu(ncu, report, command(request)), request)
+    if report.is_file():
+        return _required(reply, request, output)
+    if _ERROR in output:
+        return failure_of(output)
+    call = _required(reply, request, output)
+    if _NOTHING in output:
+        raise OperatorError(
+            f"{call.operator} launches no kernel on {call.sample}, so there is nothing to profile.\n"
+            f"Give a call that does: dotcu profile {request.target} --shapes 4096"
+        )
+    return failure_of(output)
+
+
+def run_alone(request: ProfileRequest) -> ProfiledCall:
+    """Have the call made without ncu.
+
+    Raises:
+        OperatorError: The call ended its process.
+        DotcuError: The call raised it.
+    """
+    output, reply = _run(command(request), request)
+    return _required(reply, request, output)
+
+
+def failure_of(output: str) -> MissingCounters:
+    """Return why ncu wrote no report, by what it printed."""
+    if PERMISSION_ERROR in output:
+        return MissingCounters(kind="refused", reason=PERMISSION_ERROR)
+    lines = [line.removeprefix(_ERROR).strip() for line in output.splitlines() if line.startswith(_ERROR)]
+    if lines:
+        return MissingCounters(kind="failed", reason="\n".join(lines[:_MOST_LINES]))
+    last = "\n".join(output.strip().splitlines()[-_MOST_LINES:])
+    return MissingCounters(kind="failed", reason=f"ncu wrote no report{': ' if last else ''}{last}")
+
+
+def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, ProfiledCall | DotcuError | None]:
+    """Return what was printed, and the reply, or the error in it; None where none was written."""
+    path, until = Path(request.reply), time.monotonic() + LIMIT_S
+    path.unlink(missing_ok=True)
+    output: list[str] = []
+    with process.started(words) as child:
+        child.close_stdin()
+        try:
+            while (line := child.read_line(max(0.0, until - time.monotonic()))) is not None:
+                output.append(line)
+        except TimeoutError:
+            raise OperatorError(
+                f"profiling {request.target} did not end within {LIMIT_S:g} s.\n"
+                "A call is made some forty times, with its memory put back each time.\n"
+                f"Give a smaller call: dotcu profile {request.target} --shapes 4096"
+            ) from None
+        child.status()
+        output.append(relevant_output(child.stderr_tail()))
+    return "\n".join(output), _reply(path)
+
+
+def _reply(path: Path) -> ProfiledCall | DotcuError | None:
+    try:
+        values: Any = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    if "raise" in values:
+        name, message = values["raise"]
+        kind: type[DotcuError] = getattr(errors, name, DotcuError)
+        return kind(message)
+    return serialize.from_plain(ProfiledCall, values)
+
+
+def _required(reply: ProfiledCall | DotcuError | None, request: ProfileRequest, output: str) -> ProfiledCall:
+    if isinstance(reply, DotcuError):
+        raise reply
+    if reply is not None:
+        return reply
+    own = [line for line in output.splitlines() if line and not line.startswith(_LOG)]
+    words = "".join(f"\n    {line}" for line in own[-_MOST_LINES:])
+    raise OperatorError(
+        f"the process that calls {request.target} died.{words}\n"
+        f"Only a call that gives a result is profiled.\nSee what is wrong: dotcu check {request.target}"
+    )
+
+
+# ------------------------------------------------------------------ the pages of a report
+
+
+def launches(ncu: Path, report: Path) -> list[KernelLaunch]:
+    """Return the launches of a report, with their metrics in base units.
+
+    Raises:
+        ToolchainError: ncu does not read the report.
+    """
+    return parse_launches(_page(ncu, report, "raw", "--print-units", "base"))
+
+
+def instructions(
+    ncu: Path, report: Path, view: Literal["sass", "cuda,sass"] = "sass"
+) -> list[tuple[str, Instructions]]:
+    """Return the kernel name and the instructions of each launch of a report; none where ncu prints none.
+
+    Args:
+        ncu: The program.
+        report: Its report.
+        view: Instructions only, or after the source line that each comes from.
+    """
+    try:
+        return parse_instructions(_page(ncu, report, "source", "--print-source", view))
+    except ToolchainError:
+        return []
+
+
+def _page(ncu: Path, report: Path, page: str, *options: str) -> str:
+    words = [str(ncu), "--import", str(report), "--csv", "--page", page, *options]
+    done = process.run(words, timeout_s=PAGE_S)
+    if done.status != 0:
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["nothing was printed"]
+        raise ToolchainError(
+            f"{done.line} ended with status {done.status}: {last[0]}\n"
+            f"ncu is to read the report that it wrote, which is kept.\nOpen it: ncu-ui {report}"
+        )
+    return done.stdout
+
+
+def parse_launches(text: str) -> list[KernelLaunch]:
+    """Read the raw page."""
+    rows = list(_rows(text))
+    start = next((i for i, row in enumerate(rows) if "Kernel Name" in row and len(row) > 2), None)
+    if start is None:
+        return []
+    heads, below = rows[start], rows[start + 1 :]
+    name = heads.index("Kernel Name")
+    has_units = bool(below) and len(below[0]) > name and not below[0][name]
+    units = dict(zip(heads, below[0], strict=False)) if has_units else {}
+    return [
+        _launch(dict(zip(heads, row, strict=False)), units)
+        for row in below[1 if has_units else 0 :]
+        if len(row) > name and row[name]
+    ]
+
+
+def _launch(cells: Mapping[str, str], units: Mapping[str, str]) -> KernelLaunch:
+    return KernelLaunch(
+        name=cells["Kernel Name"],
+        grid=cells.get("Grid Size", ""),
+        block=cells.get("Block Size", ""),
+        metrics={head: (_number(cell), units.get(head, "")) for head, cell in cells.items() if "__" in head},
+    )
+
+
+def parse_instructions(text: str) -> list[tuple[str, Instructions]]:
+    """Read the source page, of either view: kernel name and instructions of each launch."""
+    found: list[tuple[str, list[SampledInstruction]]] = []
+    heads: list[str] = []
+    file, line = "", 0
+    for row in _rows(text):
+        if row[0] == "Kernel Name" and len(row) > 1:
+            found.append((row[1], []))
+            file, line = "", 0
+        elif row[0] == "File Path" and len(row) > 1:
+            file, line = row[1], 0
+            found += [] if found else [("", [])]
+        elif "Address" in row and "Source" in row:
+            heads = row
+            found += [] if found else [("", [])]
+        elif heads and heads[0] == "Line No" and row[0].isdecimal():
+            line = int(row[0])
+        elif heads and (instruction := _instruction(heads, row, (file, line) if line else None)):
+            found[-1][1].append(instruction)
+    return [(name, tuple(some)) for name, some in found]
+
+
+def _instruction(
+    heads: Sequence[str], row: Sequence[str], location: tuple[str, int] | None
+) -> SampledInstruction | None:
+    at = heads.index("Address")
+    try:
+        address = int(row[at], 16) if len(row) > at + 1 else None
+    except ValueError:
+        address = None
+    if address is None:
+        return None
+    cells = dict(reversed(list(zip(heads, row, strict=False))))  # of two columns of a name, the first
+    stalls = {
+        head.removeprefix(_STALL): count
+        for head, cell in cells.items()
+        if head.startswith(_STALL) and not head.endswith(_NOT_ISSUED) and (count := int(_number(cell) or 0))
+    }
+    samples = next((cells[head] for head in _SAMPLES if head in cells), "")
+    return SampledInstruction(
+        address=address,
+        text=row[at + 1].strip(),
+        samples=int(_number(samples) or 0),
+        stalls=stalls,
+        executed=int(_number(cells.get(_EXECUTED, "")) or 0),
+        location=location,
+    )
+
+
+def _number(text: str) -> float | None:
+    """Return a number as ncu prints it, with commas between thousands; None where the text is none."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    lines = (line for line in text.splitlines() if not line.startswith(_LOG))
+    return (row for row in csv.reader(lines) if row)
+
+
+# ------------------------------------------------------------------ the source line of each instruction
+
+# ncu's Python module has the source line of every instruction. Where that module is missing, or does not
+# load, the page of source and instructions has it as well: an instruction that was inlined stands under
+# several lines there, of which the first counts.
+
+
+def located(
+    ncu: NsightCompute, report: Path, listings: Sequence[tuple[str, Instructions]]
+) -> list[tuple[str, Instructions]]:
+    """Return instructions with file and line, as far as the report has them.
+
+    Args:
+        ncu: The program that wrote the report.
+        report: Its file.
+        listings: The instructions by kernel name, launch by launch.
+    """
+    lines = _lines_by_module(ncu, report) or _lines_by_page(ncu, report)
+    if len(lines) != len(listings):
+        return list(listings)
+    return [(name, _with_lines(some, own)) for (name, some), own in zip(listings, lines, strict=True)]
+
+
+def _with_lines(instructions: Instructions, lines: LinesByAddress) -> Instructions:
+    """Return instructions with their lines.
+
+    Where no address is in both, but both have as many, each counts from another base.
+    """
+    found = [instruction.address for instruction in instructions]
+    shift = 0
+    if found and len(lines) == len(found) and not lines.keys() & set(found):
+        shift = min(lines) - min(found)
+    return tuple(replace(i, location=lines.get(i.address + shift, i.location)) for i in instructions)
+
+
+def _lines_by_module(ncu: NsightCompute, report: Path) -> list[LinesByAddress]:
+    if ncu.module is None:
+        return []
+    with tempfile.TemporaryDirectory(prefix="dotcu-lines-") as folder:
+        file = Path(folder, "lines.json")
+        words = [sys.executable, "-I", report_reader.__file__, str(ncu.module), str(report), str(file)]
+        with suppress(ToolchainError):
+            process.run(words, timeout_s=PAGE_S)
+        return parse_lines(file.read_text() if file.is_file() else "")
+
+
+def parse_lines(text: str) -> list[LinesByAddress]:
+    """Read the output of `report_reader`, launch by launch; nothing where it is something else."""
+    try:
+        found = [
+            {int(address): (str(file), int(line)) for address, file, line in each["lines"]}
+            for each in json.loads(text)
+        ]
+    except (ValueError, TypeError, KeyError):
+        return []
+    return [{address: at for address, at in each.items() if at[0] and at[1]} for each in found]
+
+
+def _lines_by_page(ncu: NsightCompute, report: Path) -> list[LinesByAddress]:
+    return [
+        {each.address: each.location for each in reversed(some) if each.location is not None}
+        for _, some in instructions(ncu.path, report, "cuda,sass")
+    ]

@@ -1,0 +1,271 @@
+"""Copies on their way: issued, and not yet landed in shared memory.
+
+On hardware, an asynchronous copy may land at any time until a lane waits for it. Here
+it lands as late as it may: when its lane waits for its group, or when a lane reads the
+mbarrier that tracks it. A kernel that does not wait therefore finds the old bytes, and until then
+every byte is marked with the copy that it belongs to, so that an access to it can be named.
+Copies that no lane waits for never land.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import WRITTEN
+from dotcu.simulator.machine.shape import Array, Lanes
+from dotcu.simulator.sanitizers.races import check_write
+from dotcu.simulator.semantics.memory.access import Access, AccessPart
+
+# How a copy's completion is observed: by groups of one of two kinds, or by an mbarrier alone.
+GROUPS = ("async", "bulk")
+_MARKS = (1 << 16) - 1
+
+
+@dataclass(eq=False, kw_only=True)
+class AsyncCopy:
+    """The bytes that one instruction copies, for all lanes that ran it.
+
+    Attributes:
+        access: The instruction's access to the shared memory that the copy holds.
+        lanes: Who issued it.
+        indices: For each lane, the first of its elements of shared memory.
+        values: For each lane, its elements; None where the copy only reads shared memory.
+        size: Bytes of each lane's copy.
+        kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
+        groups: For each lane, the number of the group that the copy will be in.
+        serial: Counts what is issued.
+    """
+
+    access: Access
+    lanes: Lanes
+    indices: Array
+    values: Array | None
+    size: int
+    kind: str
+    groups: Array
+    serial: int
+
+    @property
+    def mark(self) -> int:
+        """The mark of its bytes; not 0."""
+        return self.serial % _MARKS + 1
+
+    def only(self, mask: Array) -> AsyncCopy:
+        """The same, of some of its lanes."""
+        values = None if self.values is None else self.values[mask]
+        return replace(
+            self, lanes=self.lanes[mask], indices=self.indices[mask], values=values, groups=self.groups[mask]
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class CopySignal:
+    """The update of an mbarrier once copies have landed.
+
+    Attributes:
+        access: The instruction's access to the mbarrier.
+        lanes: Who issued it.
+        objects: For each lane, the mbarrier: an 8-byte element of shared memory.
+        serial: All of the lanes' copies before this one are tracked, or `copy` alone.
+        copy: The serial number of the one copy that is tracked.
+        tx_bytes: Completed transactions; 0: an arrival.
+    """
+
+    access: Access
+    lanes: Lanes
+    objects: Array
+    serial: int
+    copy: int | None = None
+    tx_bytes: int = 0
+
+    def only(self, mask: Array) -> CopySignal:
+        """The same, of some of its lanes."""
+        return replace(self, lanes=self.lanes[mask], objects=self.objects[mask])
+
+
+_Marks = dict[int, Array]
+"""For every 4 bytes of shared memory, the mark of the copy that holds them, 0 for none, by unit."""
+
+
+def _no_marks(size: int) -> _Marks:
+    words = np.zeros(size // 4, np.uint16)
+    return {4: words, 8: words.view(np.uint32), 16: words.view(np.uint64)}
+
+
+def _put_mark(marks: _Marks, start: Array, size: int, mark: int) -> None:
+    """Mark `size` bytes from each start."""
+    unit = min(16, size)
+    repeated = int.from_bytes(mark.to_bytes(2, "little") * (unit // 4), "little")
+    index = (start // unit)[:, None] + np.arange(size // unit)
+    marks[unit][index] = repeated
+
+
+def _marks_of(marks: _Marks, index: Array, width: int) -> Array:
+    """Return the marks of elements of a width."""
+    if width == 8:
+        both = marks[8][index]
+        return np.where(both & 0xFFFF, both & 0xFFFF, both >> 16)
+    found: Array = marks[4][index if width == 4 else index // (4 // width)]
+    return found
+
+
+class CopiesInFlight:
+    """The copies of a chunk that have not landed.
+
+    Attributes:
+        copies: By serial number, in the order in which they were issued.
+        signals: What mbarriers wait for.
+    """
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.copies: dict[int, AsyncCopy] = {}
+        self.signals: list[CopySignal] = []
+        self.serial = 0
+        self.committed = {kind: np.zeros(chunk.lanes, np.int64) for kind in GROUPS}
+        size = int(chunk.shared.data.size)
+        self.targets, self.sources = _no_marks(size), _no_marks(size)
+
+    # Issue
+
+    def issue(
+        self, access: Access, lanes: Lanes, indices: Array, values: Array | None, size: int, kind: str
+    ) -> int:
+        """Take in a copy of some lanes; its serial number.
+
+        Args:
+            access: The access of the instruction.
+            lanes: The lanes that issue it.
+            indices: The elements that the lanes touch.
+            values: The elements that the copy writes; None where it only reads shared memory.
+            size: Bytes of each lane.
+            kind: The kind of the copy.
+        """
+        groups = self.committed[kind][lanes] if kind in self.committed else np.zeros(len(lanes), np.int64)
+        self.serial += 1
+        copy = AsyncCopy(
+            access=access,
+            lanes=lanes,
+            indices=indices,
+            values=values,
+            size=size,
+            kind=kind,
+            groups=groups,
+            serial=self.serial,
+        )
+        self.copies[copy.serial] = copy
+        self._mark(copy, copy.mark)
+        return copy.serial
+
+    def _mark(self, copy: AsyncCopy, mark: int) -> None:
+        marks = self.sources if copy.values is None else self.targets
+        _put_mark(marks, copy.indices * copy.access.width, copy.size, mark)
+
+    # Wait
+
+    def commit(self, kind: str) -> None:
+        """The active lanes close their current group."""
+        self.committed[kind][self.chunk.numbers()] += 1
+
+    def wait(self, kind: str, pending: int) -> None:
+        """The active lanes wait for all of their groups but the `pending` latest."""
+        if not self.copies:
+            return
+        lanes = self.chunk.numbers()
+        done = np.full(self.chunk.lanes, -1, np.int64)
+        done[lanes] = self.committed[kind][lanes] - pending
+        for copy in [c for c in self.copies.values() if c.kind == kind]:
+            self._land(copy, copy.groups < done[copy.lanes])
+
+    def complete(self, signal: CopySignal) -> None:
+        """Land the copies that a signal tracks."""
+        for copy in [c for c in self.copies.values() if _tracks(signal, c)]:
+            self._land(copy, np.isin(copy.lanes, signal.lanes))
+
+    def due(self, objects: Array) -> list[CopySignal]:
+        """Remove and return the signals of some mbarriers."""
+        found: list[CopySignal] = []
+        remaining: list[CopySignal] = []
+        for signal in self.signals:
+            mask = np.isin(signal.objects, objects)
+            if mask.any():
+                found.append(signal.only(mask))
+            if not mask.all():
+                remaining.append(signal.only(~mask))
+        self.signals = remaining
+        return found
+
+    def _land(self, copy: AsyncCopy, mask: Array) -> None:
+        if not mask.any():
+            return
+        if mask.all():
+            del self.copies[copy.serial]
+        else:
+            self.copies[copy.serial] = copy.only(~mask)
+            copy = copy.only(mask)
+        self._mark(copy, 0)
+        if copy.values is not None:
+            with active_lanes(self.chunk, copy.lanes):
+                _land(self.chunk, copy.access, copy.indices, copy.values)
+
+    # Look
+
+    def conflicts(self, index: Array, width: int, *, writes: bool) -> tuple[Array, AsyncCopy | None]:
+        """Return the mask of elements that an access must not touch yet, and the copy of the first.
+
+        Args:
+            index: The elements in question.
+            width: Bytes of one element.
+            writes: True for a write or an atomic.
+        """
+        marks = _marks_of(self.targets, index, width)
+        if writes and any(c.values is None for c in self.copies.values()):
+            marks = np.where(marks, marks, _marks_of(self.sources, index, width))
+        mask: Array = marks != 0
+        if not mask.any():
+            return mask, None
+        first = int(marks[mask][0])
+        return mask, next((c for c in self.copies.values() if c.mark == first), None)
+
+
+def _tracks(signal: CopySignal, copy: AsyncCopy) -> bool:
+    if signal.copy is not None:
+        return copy.serial == signal.copy
+    return copy.kind == "async" and copy.serial <= signal.serial
+
+
+def _land(chunk: Chunk, access: Access, indices: Array, values: Array) -> None:
+    """Write what the active lanes copied into shared memory, a row of elements for each lane."""
+    shared = chunk.shared
+    part = AccessPart(shared.views[access.width], None, indices, None, None, shared.races)
+    if shared.races is not None:
+        for column in range(values.shape[1]):
+            check_write(chunk, access, part, indices + column, values[:, column])
+    index = indices[:, None] + np.arange(values.shape[1])
+    chunk.shared.views[access.width][index] = values
+    chunk.shared.shadows[access.width][index] = WRITTEN[access.width]
+
+
+def in_flight(chunk: Chunk) -> CopiesInFlight:
+    """The copies of a chunk."""
+    if chunk.in_flight is None:
+        chunk.in_flight = CopiesInFlight(chunk)
+    return chunk.in_flight
+
+
+@contextmanager
+def active_lanes(chunk: Chunk, lanes: Lanes) -> Iterator[None]:
+    """Run the block with only some lanes active."""
+    previous = chunk.active
+    chunk.active = lanes
+    try:
+        yield
+    finally:
+        chunk.active = previous

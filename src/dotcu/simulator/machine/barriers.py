@@ -1,0 +1,210 @@
+"""Block barriers: 16 for each block, with the lanes that wait at each.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier";
+CUDA Programming Guide, "Synchronization Functions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.shape import Array, Lanes
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.inlining import FlatInstruction
+
+BARRIERS = 16
+Finish = Callable[[Lanes, Array, Array], None]
+_NOWHERE = -1
+
+
+class BlockBarriers:
+    """The barriers of a chunk's blocks.
+
+    A lane that waits has the number of its barrier, how many threads that barrier is to
+    gather (0: all of the block), and the basic block where it goes on.
+    """
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.waiting = 0
+        self.key = np.full(chunk.lanes, _NOWHERE, np.int64)
+        self.wanted = np.zeros(chunk.lanes, np.int64)
+        self.resume = np.zeros(chunk.lanes, np.int64)
+        self.votes = np.zeros(chunk.lanes, bool)
+        self.finish: dict[int, Finish] = {}
+        self.place: dict[int, FlatInstruction] = {}
+        self.arrived: Array | None = None
+
+    def wait(
+        self,
+        placed: FlatInstruction,
+        resume: int,
+        number: Array,
+        count: Array | None,
+        vote: Array | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        """Make the active lanes wait at a barrier of their block, and go on at `resume`.
+
+        Args:
+            vote: What each lane brings to a reduction.
+            finish: Takes, for lanes that are released, how many voted yes and how many there were.
+        """
+        chunk = self.chunk
+        everyone = chunk.count() == chunk.lanes and number.size == 1 and finish is None
+        if everyone and count is None and not self.waiting and self.arrived is None:
+            chunk.clocks.barrier(None, None, whole=True)
+            self._passed(None)
+            chunk.send(resume, None)
+            return
+        lanes = chunk.numbers()
+        self.place[resume] = placed
+        if vote is not None and finish is not None:
+            self.votes[lanes] = vote
+            self.finish[resume] = finish
+        self.key[lanes] = lanes // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
+        self.wanted[lanes] = 0 if count is None else count
+        self.resume[lanes] = resume
+        self.waiting += len(lanes)
+        self.recheck()
+
+    def arrive(self, number: Array) -> None:
+        """Make the active lanes arrive at a barrier without waiting for it."""
+        chunk = self.chunk
+        if self.arrived is None:
+            self.arrived = np.zeros(chunk.shape.blocks * BARRIERS, np.int64)
+        keys = chunk.numbers() // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
+        chunk.clocks.post(chunk.numbers(), keys)
+        chunk.grid.progress += 1
+        np.add.at(self.arrived, keys, 1)
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Release every barrier that has gathered all the threads that it waits for."""
+        if not self.waiting:
+            return
+        chunk = self.chunk
+        lanes = self.lanes()
+        keys = self.key[lanes]
+        total = chunk.shape.blocks * BARRIERS
+        gathered = np.bincount(keys, minlength=total)
+        if self.arrived is not None:
+            gathered = gathered + self.arrived
+        wanted = np.zeros(total, np.int64)
+        np.maximum.at(wanted, keys, self.wanted[lanes])
+        living = chunk.live.reshape(chunk.shape.blocks, -1).sum(axis=1)
+        default = (wanted == 0) & (gathered > 0)
+        need = np.where(default, np.repeat(living, BARRIERS), wanted)
+        complete = (gathered > 0) & (gathered >= need)
+        if complete.any():
+            self._release(self._first(lanes[complete[keys]], need, default), default)
+            if self.arrived is not None:
+                self.arrived[complete] = 0
+
+    def _first(self, lanes: Lanes, need: Array, default: Array) -> Lanes:
+        """Return as many lanes as a barrier counts; the others wait for its next round."""
+        keys = self.key[lanes]
+        if default[keys].all():
+            return lanes
+        order = np.argsort(keys, kind="stable")
+        starts = np.searchsorted(keys[order], keys[order])
+        room = need if self.arrived is None else need - self.arrived
+        fits = np.empty(len(lanes), bool)
+        fits[order] = np.arange(len(lanes)) - starts < room[keys[order]]
+        return lanes[fits | default[keys]]
+
+    def _passed(self, lanes: Lanes | None) -> None:
+        """All threads of some blocks have passed a barrier: what was before it is settled.
+
+        That alone is no progress: a block may spin in a loop through a barrier.
+        """
+        chunk = self.chunk
+        chunk.shared.look()
+        if chunk.shared.races is not None:
+            chunk.shared.races.raise_floor(lanes, chunk.lanes)
+
+    def _release(self, lanes: Lanes, default: Array) -> None:
+        self._judge(lanes, default)
+        self._reduce(lanes)
+        whole = lanes[default[self.key[lanes]]]
+        self.chunk.clocks.barrier(lanes, self.key[lanes], whole=len(whole) == len(lanes))
+        self._passed(None if len(whole) == self.chunk.living else whole)
+        self.key[lanes] = _NOWHERE
+        self.waiting -= len(lanes)
+        for resume in np.unique(self.resume[lanes]).tolist():
+            self.chunk.send(resume, lanes[self.resume[lanes] == resume])
+
+    def _reduce(self, lanes: Lanes) -> None:
+        """Give lanes that wait for a reduction what their barrier gathered."""
+        if not self.finish:
+            return
+        keys = self.key[lanes]
+        everyone = np.bincount(keys)
+        yes = np.bincount(keys, weights=self.votes[lanes]).astype(np.int64)
+        for resume, finish in self.finish.items():
+            here = self.resume[lanes] == resume
+            if here.any():
+                finish(lanes[here], yes[keys[here]], everyone[keys[here]])
+
+    def _judge(self, lanes: Lanes, default: Array) -> None:
+        """Report barriers that not all threads of their block reached, or not at one place."""
+        chunk = self.chunk
+        lanes = lanes[default[self.key[lanes]]]
+        if not len(lanes):
+            return
+        gone = chunk.existing & ~chunk.live
+        if gone.any():
+            blocks = np.unique(lanes // chunk.shape.pitch)
+            missing = np.flatnonzero(gone)
+            missing = missing[np.isin(missing // chunk.shape.pitch, blocks)]
+            if len(missing):
+                self._report_missing(lanes, missing)
+        resumes = self.resume[lanes]
+        if (resumes != resumes[0]).any():
+            self._report_divergent(lanes, resumes)
+
+    def _report_missing(self, lanes: Lanes, missing: Lanes) -> None:
+        message = (
+            f"a barrier that {len(missing)} threads never reach, since they ended before it: by an "
+            "early return, or by fewer rounds of a loop. Every thread of the block has to reach it: move the "
+            "`return` behind it, or let all go round as often."
+        )
+        self.chunk.report("barrier", self.place[int(self.resume[lanes[0]])], missing, message)
+
+    def _report_divergent(self, lanes: Lanes, resumes: Array) -> None:
+        blocks = lanes // self.chunk.shape.pitch
+        for resume in np.unique(resumes)[1:].tolist():
+            here = resumes == resume
+            mixed = np.intersect1d(blocks[here], blocks[~here])
+            bad = lanes[here & np.isin(blocks, mixed)]
+            other = resumes[~here & np.isin(blocks, mixed)]
+            if len(bad):
+                line = self.chunk.grid.decoded.location_of(self.place[int(other[0])])[1]
+                message = (
+                    f"threads of one block wait here and others at line {line}, at the same time. "
+                    "All threads of a block have to reach the same __syncthreads(): "
+                    "take it out of the condition."
+                )
+                self.chunk.report("barrier", self.place[resume], bad, message)
+
+    def state(self) -> tuple[Array, ...]:
+        """Return which lanes wait at which barrier, and what has arrived."""
+        arrived = () if self.arrived is None else (self.arrived,)
+        return (self.key, self.wanted, self.resume, self.votes, *arrived)
+
+    def lanes(self) -> Lanes:
+        """Return the lanes that wait."""
+        return np.flatnonzero(self.key != _NOWHERE)
+
+    def waiters(self) -> list[tuple[Lanes, FlatInstruction]]:
+        """Return the lanes that wait, by instruction."""
+        lanes = self.lanes()
+        found = []
+        for resume in np.unique(self.resume[lanes]).tolist():
+            found.append((lanes[self.resume[lanes] == resume], self.place[resume]))
+        return found

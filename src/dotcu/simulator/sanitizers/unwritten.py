@@ -1,0 +1,128 @@
+"""Accesses to bytes that are not there yet: nothing wrote them, or an asynchronous copy is under way.
+
+One shadow byte for each byte says whether it was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.ptx.instructions import Location
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import WRITTEN
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.sanitizers.bounds import describe_element
+
+if TYPE_CHECKING:
+    from dotcu.simulator.machine.async_copies import AsyncCopy
+    from dotcu.simulator.semantics.memory.access import Access, AccessPart
+
+
+def check_written(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
+    """Report lanes that read what nothing wrote.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        part: The lanes whose access lies in one array.
+        index: The elements that are read.
+    """
+    assert part.shadow is not None
+    state = part.shadow.take(index)
+    full = WRITTEN[access.width]
+    if int(state.min()) == full:
+        return
+    if part.region is None and chunk.grid.decoded.is_library(access.placed):
+        return  # CUB reads a key past its tile, and drops it
+    bad = np.flatnonzero(state != full)
+    lanes = chunk.numbers()
+    if part.positions is not None:
+        lanes = lanes[part.positions]
+    if index.size > 1:
+        lanes = lanes[bad]
+    name, shown = describe_element(chunk, access, part, int(index[bad[0]]))
+    message = (
+        f"read of {access.width} bytes at {shown}, which nothing has written. Write it before it is "
+        "read: set the initial value, or let every thread that should store do so."
+    )
+    chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
+
+
+def mark_written(access: Access, part: AccessPart, index: Array) -> None:
+    """Note that elements are written, also for other buffers of the same bytes.
+
+    Args:
+        access: The access of the instruction.
+        part: The lanes whose access lies in one array.
+        index: The elements that were written.
+    """
+    if part.shadow is not None:
+        part.shadow[index] = WRITTEN[access.width]
+    region = part.region
+    if region is None or not region.aliases:
+        return
+    address = index * access.width + region.view(access.width)[1]
+    for alias in region.aliases:
+        if alias.written is None or alias.written is region.written:
+            continue
+        for byte in range(access.width):
+            at = address + byte - alias.base
+            alias.written[at[(at >= 0) & (at < alias.size)]] = 1
+
+
+_REMEDIES = {
+    "async": "wait for it first by cp.async.wait_group (__pipeline_wait_prior), then __syncthreads()",
+    "bulk": "wait for it first by cp.async.bulk.wait_group (.read will do), then __syncthreads()",
+    "mbarrier": "wait first for the mbarrier that it completes (mbarrier.try_wait)",
+}
+_PREPOSITION = {"read": "of", "write": "of", "atomic": "on"}
+
+
+def check_in_flight(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> bool:
+    """Report lanes that touch what a copy holds; whether there are any.
+
+    Args:
+        index: Elements of the part's view: one a lane, one for all, or a row for each lane.
+    """
+    flight = chunk.in_flight
+    if flight is None or not flight.copies or part.view is not chunk.shared.views[access.width]:
+        return False
+    mask, copy = flight.conflicts(index, access.width, writes=access.action != "read")
+    if copy is None:
+        return False
+    lanes = chunk.numbers()
+    if part.positions is not None:
+        lanes = lanes[part.positions]
+    rows = np.any(mask.reshape(mask.shape[0], -1), axis=1)
+    name, shown = describe_element(chunk, access, part, int(index[mask][0]))
+    message = (
+        f"{access.action} {_PREPOSITION[access.action]} {access.width} bytes at {shown} while "
+        f"{_describe_copy(chunk, access, copy)}. The copy may come before or after it: "
+        f"{_REMEDIES[copy.kind]}."
+    )
+    chunk.report("race", access.placed, lanes[rows] if len(rows) > 1 else lanes, message, address_of=name)
+    return True
+
+
+def _describe_copy(chunk: Chunk, access: Access, copy: AsyncCopy) -> str:
+    decoded = chunk.grid.decoded
+    placed = copy.access.placed
+    file, line = decoded.location_of(placed)
+    own_file, _ = decoded.location_of(access.placed)
+    where = f"line {line}" if file == own_file else f"{file}:{line}"
+    caller = _caller(placed)
+    if caller.line not in (0, line) and caller.file == placed.instruction.location.file:
+        where += f", called from line {caller.line}"
+    does = "is still on its way there" if copy.values is not None else "may still read them"
+    return f"the copy at {where} (`{placed.instruction.text}`) {does}"
+
+
+def _caller(placed: FlatInstruction) -> Location:
+    """The outermost place that an instruction was inlined into, or called from."""
+    at = placed.calls[-1] if placed.calls else placed.instruction.location
+    while at.inlined_at is not None:
+        at = at.inlined_at
+    return at

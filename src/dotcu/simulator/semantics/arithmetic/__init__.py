@@ -1,0 +1,1 @@
+"""Arithmetic, logic, comparisons and conversions."""

@@ -1,0 +1,365 @@
+"""Exact rounding: sums, products, quotients and roots in every rounding mode.
+
+NumPy rounds to nearest only. Results in other modes, and fused multiply-adds, come from
+error-free transformations: the rounded value and the exact error it leaves, of which the
+sign is enough to know to which side of the rounded value the exact one lies.
+
+Source: IEEE 754-2019; S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums:
+proved algorithms using rounding to odd" (2008); T. J. Dekker (1971) for the split product;
+PTX ISA, "Floating Point Instructions" for modes, .ftz, .sat and the canonical NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from dotcu.simulator.semantics.table import Array
+
+MODES = frozenset({"rn", "rz", "rm", "rp"})
+_NAN32 = np.uint32(0x7FFFFFFF)
+_SPLIT = np.float64(2**27 + 1)
+# The bits of a float64 that a float32 has no room for, and what they are in the middle of two.
+_TAIL = np.int64((1 << 29) - 1)
+_MIDDLE = np.int64(1 << 28)
+# Elements from which on a selection by bits pays.
+LARGE = 2048
+
+
+# Zero, NaN, saturation
+
+
+def canonical(a: Array) -> Array:
+    """The array, with every float32 NaN the canonical one; changed in place."""
+    if a.dtype == np.float32 and a.size:
+        largest = a.max()
+        if largest != largest:
+            a.view(np.uint32)[np.isnan(a)] = _NAN32
+    return a
+
+
+def select(holds: Array, a: Array, b: Array) -> Array:
+    """a where it holds, else b: np.where, which takes long where a mask has no pattern, without branches.
+
+    Args:
+        holds: The mask.
+        a: Values where the mask holds.
+        b: Values elsewhere.
+    """
+    if holds.size < LARGE:
+        return np.where(holds, a, b)
+    bits = np.dtype(f"u{a.itemsize}")
+    mask = np.negative(holds.astype(bits))
+    x, y = a.view(bits), b.view(bits)
+    result: Array = y ^ ((x ^ y) & mask)
+    return result.view(a.dtype)
+
+
+def flush(a: Array) -> Array:
+    """Subnormals to zero of their sign; the array itself where there are none."""
+    small = np.abs(a) < np.finfo(a.dtype).tiny
+    if not small.any():
+        return a
+    return select(small, np.copysign(a.dtype.type(0), a), a)
+
+
+def saturate(a: Array) -> Array:
+    """Clamped to [0, 1]; NaN to +0, and no -0."""
+    zero = a.dtype.type(0)
+    result: Array = np.fmin(np.fmax(a, zero), a.dtype.type(1)) + zero
+    return result
+
+
+# Error-free transformations
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """s = rn(a + b), and the exact a + b - s."""
+    s = a + b
+    back = s - a
+    return s, (a - (s - back)) + (b - back)
+
+
+def two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """p = rn(a * b), and the exact a * b - p, where nothing over- or underflows."""
+    p = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    error = ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return p, error
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    scaled = a * _SPLIT
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def to_odd(value: Array, error: Array) -> Array:
+    """value + error, rounded to odd: the neighbour with an odd last bit where it is inexact."""
+    bits = value.view(np.int64)
+    even = (bits & 1) == 0
+    inexact = (error != 0) & even & np.isfinite(value)
+    if not inexact.any():
+        return value
+    away = (error > 0) == (value > 0)
+    toward_zero_at_zero = value == 0
+    moved = np.where(away, bits + 1, bits - 1).view(np.float64)
+    moved = np.where(toward_zero_at_zero, np.copysign(5e-324, error), moved)
+    return np.where(inexact, moved, value)
+
+
+def directed(value: Array, error: Array, mode: str) -> Array:
+    """value + error rounded in a mode, where value is the nearest and error what it leaves.
+
+    Args:
+        value: The nearest value.
+        error: The exact result minus `value`.
+        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+
+    Note:
+        The error of an infinity is no number, or points to the finite ones.
+    """
+    if mode == "rn":
+        return value
+    up, down, negative = error > 0, error < 0, value < 0
+    if mode == "rz":
+        return _moved(value, inward=(up & negative) | (down & (value > 0)))
+    moves = up if mode == "rp" else down
+    if (moves & (value == 0)).any():  # the neighbour may have the other sign
+        end = value.dtype.type(np.inf if mode == "rp" else -np.inf)
+        return np.where(moves, np.nextafter(value, end), value)
+    inward = moves & (negative if mode == "rp" else ~negative)
+    return _moved(value, inward=inward, outward=moves ^ inward)
+
+
+def _moved(value: Array, inward: Array, outward: Array | None = None) -> Array:
+    """Neighbours towards zero, and away from it: the bits of a float count its magnitude."""
+    bits = np.dtype(f"i{value.itemsize}")
+    moved = value.view(bits) - inward.astype(bits)
+    if outward is not None:
+        moved = moved + outward.astype(bits)
+    result: Array = moved.view(value.dtype)
+    return result
+
+
+def narrow(wide: Array, mode: str) -> Array:
+    """float64 to float32 in a mode."""
+    near = wide.astype(np.float32)
+    if mode == "rn":
+        return near
+    # Of an infinity the difference is no number, which moves nothing.
+    return directed(near, wide - near.astype(np.float64), mode)
+
+
+def _signed_zero(result: Array, a: Array, b: Array, mode: str) -> Array:
+    """In mode rm an exact zero sum is -0, unless both operands are +0."""
+    if mode != "rm" or result.all():
+        return result
+    zero = (result == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
+    return np.where(zero, result.dtype.type(-0.0), result)
+
+
+# Operations
+
+
+def add(a: Array, b: Array, mode: str) -> Array:
+    """a + b.
+
+    Args:
+        a: The first operand.
+        b: The second operand.
+        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+    """
+    if mode == "rn":
+        return canonical(a + b)
+    if a.dtype == np.float32:
+        total, error = two_sum(a.astype(np.float64), b.astype(np.float64))
+        total = to_odd(total, np.where(np.isfinite(total), error, 0.0))
+        return canonical(narrow(_signed_zero(total, a, b, mode), mode))
+    total, error = two_sum(a, b)
+    overflowed = np.isinf(total) & np.isfinite(a) & np.isfinite(b)
+    error = np.where(overflowed, -total, np.where(np.isfinite(total), error, 0.0))
+    exact = np.isfinite(total) & ~np.isfinite(error)
+    result = directed(total, error, mode)
+    if exact.any():
+        result = _exactly(lambda x, y: x + y, mode, (a, b), exact, result)
+    return _signed_zero(result, a, b, mode)
+
+
+def subtract(a: Array, b: Array, mode: str) -> Array:
+    """a - b.
+
+    Args:
+        a: The first operand.
+        b: The second operand.
+        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+    """
+    if mode == "rn":
+        return canonical(a - b)
+    return add(a, -b, mode)
+
+
+def multiply(a: Array, b: Array, mode: str) -> Array:
+    """a * b.
+
+    Args:
+        a: The first operand.
+        b: The second operand.
+        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+    """
+    if mode == "rn":
+        return canonical(a * b)
+    if a.dtype == np.float32:
+        return canonical(narrow(a.astype(np.float64) * b.astype(np.float64), mode))
+    product, error = two_product(a, b)
+    safe = _in_range(a, 400) & _in_range(b, 400)
+    result = directed(product, np.where(safe, error, 0.0), mode)
+    return _exactly(lambda x, y: x * y, mode, (a, b), ~safe & np.isfinite(a) & np.isfinite(b), result)
+
+
+def fused(a: Array, b: Array, c: Array, mode: str) -> Array:
+    """a * b + c with one rounding.
+
+    Args:
+        a: The first operand.
+        b: The second operand.
+        c: The third operand.
+        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+    """
+    if a.dtype == np.float32:
+        return _fused32(a, b, c, mode)
+    return _fused64(a, b, c, mode)
+
+
+def _fused32(a: Array, b: Array, c: Array, mode: str) -> Array:
+    product = np.multiply(a, b, dtype=np.float64)  # exact: 24 + 24 bits
+    wide_c = c.astype(np.float64)
+    if mode == "rn":
+        return canonical(_nearest_sum(product, wide_c))
+    total, error = two_sum(product, wide_c)
+    total = _signed_zero(total, product, wide_c, mode)
+    near = total.astype(np.float32)
+    # What float64 leaves decides where float32 leaves nothing; else it is too small to matter.
+    return canonical(directed(near, (total - near.astype(np.float64)) + error, mode))
+
+
+def _nearest_sum(a: Array, b: Array) -> Array:
+    """The float32 nearest to the exact sum of two float64.
+
+    Rounding twice errs only where float64 rounded the sum to the middle between two float32,
+    whose spacing is wider where they are subnormal: those sums are rounded to odd first.
+    """
+    total = a + b
+    near = total.astype(np.float32)
+    doubtful = (total.view(np.int64) & _TAIL) == _MIDDLE
+    small = np.abs(near) <= np.finfo(np.float32).tiny
+    if small.any():
+        doubtful |= small & (total != 0)
+    if doubtful.any():
+        at = np.flatnonzero(doubtful)
+        a, b = (np.broadcast_to(x, total.shape)[at] for x in (a, b))
+        near[at] = to_odd(*two_sum(a, b)).astype(np.float32)
+    return near
+
+
+def _fused64(a: Array, b: Array, c: Array, mode: str) -> Array:
+    a, b, c = np.broadcast_arrays(a, b, c)
+    high, low = two_product(a, b)
+    middle, low = two_sum(c, low)
+    total, middle = two_sum(high, middle)
+    odd = to_odd(*two_sum(middle, low))
+    nearest, error = two_sum(total, odd)
+    safe = _in_range(a, 400) & _in_range(b, 400) & _in_range(c, 800)
+    result = directed(nearest, np.where(safe, error, 0.0), mode)
+    result = np.where(safe, _signed_zero(result, high, c, mode), a * b + c)
+    finite = ~safe & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    return _exactly(lambda x, y, z: x * y + z, mode, (a, b, c), finite, result)
+
+
+def divide(a: Array, b: Array, mode: str) -> Array:
+    """a / b.
+
+    Args:
+        a: The first operand.
+        b: The second operand.
+        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+    """
+    if mode == "rn":
+        return canonical(a / b)
+    if a.dtype == np.float32:
+        # A quotient of two 24-bit numbers is never nearer to a 24-bit one than 2^-49.
+        return canonical(narrow(a.astype(np.float64) / b.astype(np.float64), mode))
+    result = a / b
+    return _exactly(lambda x, y: x / y, mode, (a, b), np.isfinite(a) & np.isfinite(b) & (b != 0), result)
+
+
+def square_root(a: Array, mode: str) -> Array:
+    """The square root."""
+    if mode == "rn":
+        return canonical(np.sqrt(a))
+    if a.dtype == np.float32:
+        return canonical(narrow(np.sqrt(a.astype(np.float64)), mode))
+    root = np.sqrt(a)
+    inside = np.isfinite(a) & (a > 0)
+    scaled, exponent = np.frexp(np.where(inside, a, 1.0))
+    odd = exponent & 1
+    scaled = np.ldexp(scaled, odd)
+    near = np.sqrt(scaled)
+    square, low = two_product(near, near)
+    error = (scaled - square) - low
+    result = np.ldexp(directed(near, error, mode), (exponent - odd) // 2)
+    return np.where(inside, result, root)
+
+
+def _in_range(a: Array, exponent: int) -> Array:
+    """Zero, or so far from the ends of the range that no step over- or underflows."""
+    magnitude = np.abs(a)
+    result: Array = (magnitude == 0) | ((magnitude > 2.0**-exponent) & (magnitude < 2.0**exponent))
+    return result
+
+
+def _exactly(
+    operation: Callable[..., Fraction],
+    mode: str,
+    operands: tuple[Array, ...],
+    where: Array,
+    result: Array,
+) -> Array:
+    """Replace the results at `where` by exact rational arithmetic, element by element."""
+    if not where.any():
+        return result
+    result = np.array(np.broadcast_to(result, np.broadcast_shapes(*(o.shape for o in (*operands, result)))))
+    where = np.broadcast_to(where, result.shape)
+    spread = [np.broadcast_to(o, result.shape) for o in operands]
+    for index in np.flatnonzero(where).tolist():
+        exact = operation(*(Fraction(float(o[index])) for o in spread))
+        if exact:
+            result[index] = round_fraction(exact, mode)
+        elif mode == "rm" and len(operands) != 2:
+            result[index] = -0.0 if result[index] == 0 and np.signbit(result[index]) else result[index]
+    return result
+
+
+def round_fraction(exact: Fraction, mode: str) -> float:
+    """A rational number that is not zero, rounded to float64 in a mode."""
+    negative, magnitude = exact < 0, abs(exact)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if magnitude < Fraction(2) ** exponent:
+        exponent -= 1
+    unit = max(exponent - 52, -1074)
+    scaled = magnitude / Fraction(2) ** unit
+    whole, rest = divmod(scaled.numerator, scaled.denominator)
+    if rest:
+        half = Fraction(rest, scaled.denominator) - Fraction(1, 2)
+        nearest = half > 0 or (half == 0 and whole & 1)
+        away = {"rn": nearest, "rz": False, "rm": negative, "rp": not negative}[mode]
+        whole += bool(away)
+    if whole.bit_length() + unit > 1024:
+        infinite = mode == "rn" or (mode == "rm" and negative) or (mode == "rp" and not negative)
+        value = float("inf") if infinite else float(np.finfo(np.float64).max)
+    else:
+        value = float(np.ldexp(float(whole), unit))
+    return -value if negative else value

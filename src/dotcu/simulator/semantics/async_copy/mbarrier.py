@@ -1,0 +1,507 @@
+"""mbarrier: barriers that lie in shared memory, with phases, arrivals and transactions.
+
+A test or try that fails gives false at once; the kernel's own loop waits. What an mbarrier
+tracks lands when a lane reads it: copies, then the arrivals or transactions they make.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dotcu.ptx.instructions import Address, Operand, Sink
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.async_copies import active_lanes
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import WRITTEN
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.sanitizers.races import check_atomic, check_write
+from dotcu.simulator.sanitizers.unwritten import check_in_flight
+from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, MemoryOrder, resolve
+from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding
+
+
+_SPACES = frozenset({"shared", "shared::cta", "shared::cluster"})
+# With clusters of one block, the scopes of the block and of the cluster are the same.
+_MODIFIERS = _SPACES | {"release", "acquire", "relaxed", "cta", "cluster", "layout::v0"}
+
+
+def bind_mbarrier(placed: FlatInstruction, binding: Binding) -> Step:
+    """mbarrier, of any kind."""
+    kind, *flags = placed.instruction.flags
+    counts, bind = _KINDS[kind]
+    if len(placed.instruction.operands) not in counts:
+        raise NotExecuted
+    return bind(placed, flags, binding)
+
+
+def _access(
+    placed: FlatInstruction,
+    operand: Operand,
+    flags: list[str],
+    binding: Binding,
+    order: MemoryOrder,
+    action: str = "atomic",
+) -> Access:
+    if not _MODIFIERS.issuperset(flags):
+        raise NotExecuted
+    if order != WEAK and "relaxed" in flags:
+        order = RELAXED
+    space = "generic" if _SPACES.isdisjoint(flags) else "shared"
+    return object_access(placed, operand, space, binding, order, action)
+
+
+# Operands
+
+
+def operand_values(chunk: Chunk, source: SourceOperand, positions: Array) -> Array:
+    """A register's values in some of the active lanes, as int64.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        source: The register of the operand.
+        positions: Which of the active lanes these are.
+    """
+    wide: Array = source.read(chunk).astype(np.int64)
+    return np.broadcast_to(wide, len(positions)) if wide.size == 1 else wide[positions]
+
+
+def _spread(chunk: Chunk, positions: Array, values: Array, fill: int) -> Array:
+    """Values of some of the active lanes as values of all."""
+    if len(positions) == chunk.count() and (positions[1:] > positions[:-1]).all():
+        return values
+    result = np.full(chunk.count(), fill, values.dtype)
+    result[positions] = values
+    return result
+
+
+# init, inval
+
+
+def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+    address, count = placed.instruction.operands
+    access = _access(placed, address, flags, binding, WEAK, "write")
+    source = binding.source(count, "u32")
+
+    def step(chunk: Chunk) -> None:
+        positions, objects = find(chunk, access)
+        counts = operand_values(chunk, source, positions)
+        good = (counts >= 1) & (counts <= MAX_COUNT)
+        if not good.all():
+            wrong = f"is to wait for {counts[~good][0]} arrivals. It takes 1 to {MAX_COUNT}"
+            report_misuse(chunk, access, positions[~good], wrong)
+            positions, objects, counts = positions[good], objects[good], counts[good]
+        with active_lanes(chunk, chunk.numbers()[positions]):
+            touch(chunk, access, objects)
+        chunk.shared.views[8][objects] = fresh(counts)
+        chunk.shared.shadows[8][objects] = WRITTEN[8]
+
+    return step
+
+
+def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+    access = _access(placed, placed.instruction.operands[0], flags, binding, WEAK, "write")
+
+    def step(chunk: Chunk) -> None:
+        positions, objects = find_objects(chunk, access)
+        with active_lanes(chunk, chunk.numbers()[positions]):
+            touch(chunk, access, objects)
+        chunk.shared.views[8][objects] = 0
+        chunk.shared.shadows[8][objects] = 0
+
+    return step
+
+
+# arrive, arrive_drop, expect_tx, complete_tx
+
+
+def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+    """arrive and arrive_drop; the third operand counts arrivals, or with .expect_tx bytes."""
+    state, address, *counted = placed.instruction.operands
+    drops = placed.instruction.flags[0] == "arrive_drop"
+    form = flags.pop(0) if flags and flags[0] in ("expect_tx", "noComplete") else ""
+    access = _access(placed, address, flags, binding, ARRIVES)
+    if form and not counted:
+        raise NotExecuted
+    source = binding.source(counted[0], "u32") if counted else None
+    target = None if isinstance(state, Sink) else binding.destination(state)
+    if target is not None and target.dtype != np.uint64:
+        raise NotExecuted
+
+    def step(chunk: Chunk) -> None:
+        positions, objects = find_objects(chunk, access)
+        number = 1 if source is None else operand_values(chunk, source, positions)
+        arrivals = 1 if form == "expect_tx" else number
+        by = PhaseChange(arrivals, arrivals if drops else 0, number if form == "expect_tx" else 0)
+        with active_lanes(chunk, chunk.numbers()[positions]):
+            seen = _change(chunk, access, objects, by)
+            if form == "noComplete":
+                _check_incomplete(chunk, access, seen, arrivals)
+        if target is not None:
+            chunk.write(target.slot, _spread(chunk, positions, seen, 0))
+
+    return step
+
+
+def _check_incomplete(chunk: Chunk, access: Access, seen: Array, arrivals: Array | int) -> None:
+    last = unpack(seen).pending <= arrivals
+    if last.any():
+        what = "must not complete its phase by an arrival with .noComplete. Use arrive without it"
+        report_misuse(chunk, access, np.flatnonzero(last), what)
+
+
+def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+    address, count = placed.instruction.operands
+    access = _access(placed, address, flags, binding, RELAXED)
+    source = binding.source(count, "u32")
+    sign = 1 if placed.instruction.flags[0] == "expect_tx" else -1
+
+    def step(chunk: Chunk) -> None:
+        positions, objects = find_objects(chunk, access)
+        by = PhaseChange(tx=sign * operand_values(chunk, source, positions))
+        with active_lanes(chunk, chunk.numbers()[positions]):
+            _change(chunk, access, objects, by)
+
+    return step
+
+
+# test_wait, try_wait, pending_count
+
+
+def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+    """test_wait and try_wait: whether the phase of a state, or of a parity, is over."""
+    done, address, phase = placed.instruction.operands[:3]  # a hint of how long to wait may follow
+    by_parity = flags[:1] == ["parity"]
+    access = _access(placed, address, flags[1:] if by_parity else flags, binding, WAITS)
+    source = binding.source(phase, "u32" if by_parity else "b64")
+    target = binding.destination(done)
+
+    def step(chunk: Chunk) -> None:
+        chunk.watch(placed)
+        positions, objects = find_objects(chunk, access)
+        settle(chunk, objects)
+        value = operand_values(chunk, source, positions)
+        waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
+        over = unpack(chunk.shared.views[8][objects]).parity != waited
+        with active_lanes(chunk, chunk.numbers()[positions[over]]):
+            touch(chunk, access, objects[over])
+        chunk.write(target.slot, _spread(chunk, positions, over, True).astype(target.dtype))
+
+    return step
+
+
+def _bind_pending_count(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
+    count, state = placed.instruction.operands
+    if flags not in ([], ["layout::v0"]):
+        raise NotExecuted
+    target = binding.destination(count)
+    source = binding.source(state, "b64")
+
+    def step(chunk: Chunk) -> None:
+        chunk.write(target.slot, unpack(chunk.read(source.slot)).pending.astype(target.dtype))
+
+    return step
+
+
+# By the first modifier: how many operands there may be, and what binds them.
+_KINDS: Mapping[str, tuple[tuple[int, ...], Callable[[FlatInstruction, list[str], Binding], Step]]] = {
+    "init": ((2,), _bind_init),
+    "inval": ((1,), _bind_inval),
+    "arrive": ((2, 3), _bind_arrive),
+    "arrive_drop": ((2, 3), _bind_arrive),
+    "expect_tx": ((2,), _bind_transactions),
+    "complete_tx": ((2,), _bind_transactions),
+    "test_wait": ((3,), _bind_wait),
+    "try_wait": ((3, 4), _bind_wait),
+    "pending_count": ((2,), _bind_pending_count),
+}
+
+
+# mbarrier objects in shared memory: found, checked, changed, and settled.
+
+
+ARRIVES = MemoryOrder(strong=True, release=True, scope="cta")
+WAITS = MemoryOrder(strong=True, acquire=True, scope="cta")
+RELAXED = MemoryOrder(strong=True, scope="cta")
+
+
+def object_access(
+    placed: FlatInstruction,
+    operand: Operand,
+    space: str,
+    binding: Binding,
+    order: MemoryOrder,
+    action: str = "atomic",
+) -> Access:
+    """The access that an instruction makes to an mbarrier.
+
+    Args:
+        placed: The instruction.
+        operand: The operand.
+        space: The state space.
+        binding: Finds the registers of operands.
+        order: The memory ordering.
+        action: "read", "write" or "atomic".
+    """
+    if not isinstance(operand, Address):
+        raise NotExecuted
+    slot, offset, space = binding.address(operand, space)
+    return Access(binding.next_access(), placed, space, slot, offset, 8, 1, action, order)
+
+
+def find(chunk: Chunk, access: Access) -> tuple[Array, Array]:
+    """Return which of the active lanes reach shared memory, and the element that each names."""
+    positions: list[Array] = []
+    objects: list[Array] = []
+    for part in resolve(chunk, access):
+        where = np.arange(chunk.count()) if part.positions is None else part.positions
+        if part.view is chunk.shared.views[8]:
+            positions.append(where)
+            objects.append(np.broadcast_to(part.indices, len(where)))
+        else:
+            report_misuse(chunk, access, where, "is not in shared memory. An mbarrier has to lie there")
+    if not positions:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate(positions), np.concatenate(objects)
+
+
+def find_objects(chunk: Chunk, access: Access) -> tuple[Array, Array]:
+    """The same, of those that name an mbarrier; the others are reported."""
+    positions, objects = find(chunk, access)
+    shared = chunk.shared
+    good = (shared.shadows[8][objects] == WRITTEN[8]) & are_objects(shared.views[8][objects])
+    if not good.all():
+        _report_uninitialised(chunk, access, positions[~good], int(objects[~good][0]))
+        positions, objects = positions[good], objects[good]
+    return positions, objects
+
+
+def touch(chunk: Chunk, access: Access, objects: Array) -> None:
+    """Every access to mbarriers goes through here, with the lanes that make it active.
+
+    Args:
+        objects: For each active lane, the 8-byte element of shared memory.
+    """
+    if not len(objects):
+        return
+    shared = chunk.shared
+    part = AccessPart(shared.views[8], shared.shadows[8], objects, None, None, shared.races)
+    check_in_flight(chunk, access, part, objects)
+    if shared.races is None:
+        return
+    if access.order.strong:
+        check_atomic(chunk, access, part, objects, np.arange(len(objects)))
+    else:
+        check_write(chunk, access, part, objects, np.zeros(1, np.uint64))
+
+
+def _change(chunk: Chunk, access: Access, objects: Array, by: PhaseChange) -> Array:
+    """Arrive, expect or complete: each active lane at its object; the words that they found."""
+    touch(chunk, access, objects)
+    chunk.grid.progress += 1
+    seen, refused = advance(chunk.shared.views[8], objects, by)
+    if refused.any():
+        limit = f"the phase waits for {int(unpack(seen[refused][:1]).pending[0])}"
+        report_misuse(
+            chunk,
+            access,
+            np.flatnonzero(refused),
+            f"gets more arrivals, or bytes of transactions, than it can count: {limit}. Initialise it with "
+            "the number of arrivals of one phase, and let each thread wait before it arrives again",
+        )
+    return seen
+
+
+def settle(chunk: Chunk, objects: Array) -> None:
+    """Land the copies that some mbarriers track, and update the mbarriers."""
+    flight = chunk.in_flight
+    if flight is None or not flight.signals:
+        return
+    for signal in flight.due(objects):
+        flight.complete(signal)
+        with active_lanes(chunk, signal.lanes):
+            by = PhaseChange(tx=-signal.tx_bytes) if signal.tx_bytes else PhaseChange(arrive=1)
+            _change(chunk, signal.access, signal.objects, by)
+
+
+def report_misuse(chunk: Chunk, access: Access, positions: Array, what: str) -> None:
+    message = f"an mbarrier in `{access.placed.instruction.text}` {what}."
+    chunk.report("barrier", access.placed, chunk.numbers()[positions], message)
+
+
+def _report_uninitialised(chunk: Chunk, access: Access, positions: Array, element: int) -> None:
+    byte = element * 8 % chunk.shared.pitch
+    name = chunk.grid.decoded.variable_before("shared", byte)
+    shown = f"`{name}`" if name else f"byte {byte} of shared memory"
+    message = (
+        f"{shown} is used as an mbarrier, but no mbarrier.init made it one, or it was overwritten or "
+        "invalidated since. Let one thread init() it, then __syncthreads(), before any thread uses it."
+    )
+    chunk.report("uninitialized-read", access.placed, chunk.numbers()[positions], message, address_of=name)
+
+
+# The arithmetic of mbarrier objects: phases, arrivals and transactions in one 64-bit word.
+#
+# A phase ends when no arrival is pending and no transaction is outstanding; the next one then expects the
+# same number of arrivals. PTX leaves the layout of the word open. Here it is:
+#
+#     bits  0 to 19   arrivals that the phase still waits for
+#     bits 20 to 39   arrivals that each phase expects
+#     bits 40 to 60   bytes of transactions outstanding, in two's complement
+#     bit  61         the phase's parity
+#     bits 62 to 63   10, which distinguishes an object from other bytes
+#
+# Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier" (contents of the
+# object; its phase; arrive-on, expect-tx and complete-tx operations).
+
+
+MAX_COUNT = (1 << 20) - 1
+_TX_BITS = 21
+_TX_SIGN = 1 << (_TX_BITS - 1)
+_OBJECT = 0b10
+
+
+class PhaseState(NamedTuple):
+    """Objects, field by field; each an array of int64."""
+
+    parity: Array
+    expected: Array
+    pending: Array
+    tx: Array
+
+
+class PhaseChange(NamedTuple):
+    """The changes that lanes make to an object, each one value for all lanes or one a lane.
+
+    Attributes:
+        arrive: Arrivals.
+        drop: Arrivals that later phases no longer expect.
+        tx: Bytes of transactions: expected above 0, completed below.
+    """
+
+    arrive: Array | int = 0
+    drop: Array | int = 0
+    tx: Array | int = 0
+
+
+def pack(state: PhaseState) -> Array:
+    """States as words."""
+    tx = state.tx & ((1 << _TX_BITS) - 1)
+    low: Array = state.pending | state.expected << 20 | tx << 40 | state.parity << 61
+    word: Array = low.astype(np.uint64) | np.uint64(_OBJECT << 62)
+    return word
+
+
+def unpack(words: Array) -> PhaseState:
+    """Words as states."""
+
+    def field(first: int, bits: int) -> Array:
+        part: Array = words >> np.uint64(first) & np.uint64((1 << bits) - 1)
+        return part.astype(np.int64)
+
+    tx = field(40, _TX_BITS)
+    return PhaseState(
+        parity=field(61, 1),
+        expected=field(20, 20),
+        pending=field(0, 20),
+        tx=(tx ^ _TX_SIGN) - _TX_SIGN,
+    )
+
+
+def are_objects(words: Array) -> Array:
+    """Return the mask of the words that are mbarrier objects."""
+    result: Array = words >> np.uint64(62) == _OBJECT
+    return result
+
+
+def fresh(count: Array) -> Array:
+    """Objects in their first phase, which expects `count` arrivals."""
+    count = count.astype(np.int64)
+    return pack(PhaseState(np.zeros_like(count), count, count, np.zeros_like(count)))
+
+
+def advance(view: Array, index: Array, change: PhaseChange) -> tuple[Array, Array]:
+    """Apply a change of many lanes, one after the other where they share an object.
+
+    Args:
+        view: Words; updated.
+        index: For each lane, its word.
+
+    Returns:
+        For each lane the word that it found, and whether it was refused because the phase does
+        not wait for so many arrivals, or cannot count so many bytes.
+    """
+    count = len(index)
+    order = np.argsort(index, kind="stable")
+    cells, starts = np.unique(index[order], return_index=True)
+    owner = np.repeat(np.arange(len(cells)), np.diff(np.append(starts, count)))
+    sums = np.stack([_running(np.broadcast_to(np.asarray(c, np.int64), count)[order]) for c in change])
+    state, found, refused = _in_turn(unpack(view[cells]), starts, owner, sums)
+    view[cells] = pack(state)
+    seen, bad = np.empty(count, np.uint64), np.empty(count, bool)
+    seen[order], bad[order] = found, refused
+    return seen, bad
+
+
+def _running(values: Array) -> Array:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
+
+
+def _in_turn(state: PhaseState, starts: Array, owner: Array, sums: Array) -> tuple[PhaseState, Array, Array]:
+    """Apply changes by phases: in each round, all lanes that the present phase takes in.
+
+    Args:
+        sums: Running sums of each field of the change over the lanes in their order, beginning with 0.
+    """
+    count = len(owner)
+    indices, at = np.arange(count), starts
+    ends = np.append(starts[1:], count)
+    found, refused = np.zeros(count, np.uint64), np.zeros(count, bool)
+    while (at < ends).any():
+        reach = _reach(state, at, ends, sums)
+        stuck = (reach == at) & (at < ends)
+        after = _moved(state, at, reach, sums)
+        stuck |= np.abs(after.tx) > MAX_COUNT
+        reach = np.where(stuck, at + 1, reach)
+        here = indices[(indices >= at[owner]) & (indices < reach[owner])]
+        mine = owner[here]
+        before = state.pending[mine] - (sums[0, here] - sums[0, at[mine]])
+        found[here] = pack(PhaseState(state.parity[mine], state.expected[mine], before, state.tx[mine]))
+        refused[here] = stuck[mine]
+        unchanged = stuck | (at == ends)
+        state = PhaseState(
+            *[np.where(unchanged, old, new) for old, new in zip(state, _ended(after), strict=True)]
+        )
+        at = reach
+    return state, found, refused
+
+
+def _reach(state: PhaseState, at: Array, ends: Array, sums: Array) -> Array:
+    """The lane, for each object, before which its present phase ends: at most the last."""
+    taken: Array = np.searchsorted(sums[0, 1:], sums[0, at] + state.pending, side="right")
+    following = np.minimum(at + 1, ends)
+    arrives = sums[0, following] > sums[0, at]
+    reached: Array = np.where(arrives, np.minimum(taken, ends), following)
+    return reached
+
+
+def _moved(state: PhaseState, at: Array, reach: Array, sums: Array) -> PhaseState:
+    return PhaseState(
+        parity=state.parity,
+        expected=state.expected - (sums[1, reach] - sums[1, at]),
+        pending=state.pending - (sums[0, reach] - sums[0, at]),
+        tx=state.tx + sums[2, reach] - sums[2, at],
+    )
+
+
+def _ended(state: PhaseState) -> PhaseState:
+    """Begin the next phase where nothing is pending any more."""
+    done = (state.pending == 0) & (state.tx == 0)
+    return state._replace(parity=state.parity ^ done, pending=np.where(done, state.expected, state.pending))

@@ -1,0 +1,213 @@
+"""Functions that the simulator answers itself: printf, assert, and dotcu's own.
+
+Source: CUDA Programming Guide, "Formatted Output", "Assertion"; dotcu/tensor.cuh for
+__dotcu_index_error.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.ptx.instructions import Arguments, Symbol
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import LOCAL_WINDOW
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.semantics.function_calls import byte_offsets
+from dotcu.simulator.semantics.table import NotExecuted, Step
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding, VariableSpot
+
+
+Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
+
+
+def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
+    """A call of a function that only the simulator has."""
+    operands = list(placed.instruction.operands)
+    returns: tuple[str, ...] = ()
+    if isinstance(operands[0], Arguments):
+        returns = operands.pop(0).names  # type: ignore[union-attr]
+    target = operands[0]
+    arguments = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()
+    if not isinstance(target, Symbol) or target.name not in BUILTINS:
+        raise NotExecuted
+    answer = BUILTINS[target.name]
+    spots = [binding.spot(name) for name in arguments]
+    sizes = [binding.linked.local[name].size for name in arguments]
+    result = binding.spot(returns[0]) if returns else None
+
+    def step(chunk: Chunk) -> None:
+        values = [_argument(chunk, spot, size) for spot, size in zip(spots, sizes, strict=True)]
+        value = answer(chunk, placed, values)
+        if result is not None:
+            _give_back(chunk, result, value)
+
+    return step
+
+
+def _argument(chunk: Chunk, spot: VariableSpot, size: int) -> Array:
+    result: Array = chunk.local.views[size].take(byte_offsets(chunk, spot, chunk.numbers()) // size)
+    return result
+
+
+def _give_back(chunk: Chunk, spot: VariableSpot, value: Array | int) -> None:
+    index = byte_offsets(chunk, spot, chunk.numbers()) // 4
+    chunk.local.views[4][index] = value
+    chunk.local.shadows[4][index] = 0x01010101
+
+
+def _text(chunk: Chunk, address: int) -> str:
+    """The C string at an address of global memory."""
+    region = chunk.grid.memory.find(address)
+    if region is None:
+        return ""
+    data = region.data[address - region.base :].tobytes()
+    return data.split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _print(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> Array:
+    """vprintf: output for each lane, with its block and thread; how many values each printed."""
+    counts = []
+    for position, lane in enumerate(chunk.numbers().tolist()):
+        text = _text(chunk, int(values[0][position]))
+        counts.append(sum(m.group() != "%%" for m in DIRECTIVE.finditer(text)))
+        block, thread = chunk.shape.coordinates(lane)
+        filled = _format_printf(chunk, text, int(values[1][position]), lane)
+        who = f"block ({block[0]},{block[1]},{block[2]}) thread ({thread[0]},{thread[1]},{thread[2]})"
+        chunk.grid.run.output.append(f"{who}: {filled}")
+    return np.array(counts, np.uint32)
+
+
+def _format_printf(chunk: Chunk, text: str, arguments: int, lane: int) -> str:
+    """A printf format, filled with the values that lie in a lane's local memory."""
+    local = chunk.local
+    base = int(local.bases[lane]) + arguments - LOCAL_WINDOW
+    offset = 0
+
+    def take(size: int) -> bytes:
+        nonlocal offset
+        offset = -(-offset // size) * size
+        raw = local.data[base + offset : base + offset + size].tobytes()
+        offset += size
+        return raw
+
+    return fill(text, take, lambda address: _text(chunk, address))
+
+
+def _assert(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> int:
+    """__assertfail(message, file, line, function, size): the kernel stops."""
+    condition = _text(chunk, int(values[0][0]))
+    message = f"the assertion `{condition}` failed. Look at what made it false."
+    chunk.report("trap", placed, chunk.numbers(), message)
+    return 0
+
+
+def _index_error(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> int:
+    """__dotcu_index_error(dimension, index, size, data): an index that leaves its dimension."""
+    dimension, index, size, data = values
+    region = chunk.grid.memory.of_data(int(data[0]))
+    name = region.name if region is not None else ""
+    shown = f"`{name}`" if name else "a tensor"
+    message = (
+        f"index {int(index[0].view(np.int64))} leaves dimension {int(dimension[0])} of {shown}, "
+        f"which has {int(size[0].view(np.int64))} elements. Guard the index by the size."
+    )
+    chunk.report("out-of-bounds", placed, chunk.numbers(), message, address_of=name)
+    return 0
+
+
+BUILTINS: Mapping[str, Answer] = {
+    "vprintf": _print,
+    "__assertfail": _assert,
+    "__dotcu_index_error": _index_error,
+}
+
+
+# printf's formats, filled as the C library of the host does, which prints for the device.
+#
+# Source: CUDA C++ Programming Guide, "Formatted Output"; ISO C, "The fprintf function".
+
+
+DIRECTIVE = re.compile(
+    r"%(?:%|(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*)?)?"
+    r"(?P<length>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp]))"
+)
+_SIZES = {"hh": 1, "h": 2, "": 4, "l": 8, "ll": 8, "j": 8, "z": 8, "t": 8}
+_NO_TEXT = "(null)"
+
+Take = Callable[[int], bytes]
+
+
+def fill(text: str, take: Take, string: Callable[[int], str]) -> str:
+    """A format with its values.
+
+    Args:
+        take: Gives the bytes of the next argument, by its size.
+        string: Gives the string at an address.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        if match.group() == "%%":
+            return "%"
+        return _filled(match, take, string)
+
+    return DIRECTIVE.sub(replace, text)
+
+
+def _integer(raw: bytes, *, signed: bool) -> int:
+    return int.from_bytes(raw, "little", signed=signed)
+
+
+def _filled(match: re.Match[str], take: Take, string: Callable[[int], str]) -> str:
+    flags, width, precision = match["flags"], match["width"] or "", match["precision"]
+    if width == "*":
+        number = _integer(take(4), signed=True)
+        flags, width = flags + ("-" if number < 0 else ""), str(abs(number))
+    if precision is None and "." in match.group():
+        precision = "0"
+    if precision == "*":
+        number = _integer(take(4), signed=True)
+        precision = str(number) if number >= 0 else None
+    spec = flags + width + ("" if precision is None else f".{precision}")
+    return _one(match["kind"], match["length"] or "", spec, take, string)
+
+
+def _one(kind: str, length: str, spec: str, take: Take, string: Callable[[int], str]) -> str:
+    if kind in "eEfFgG":
+        return str(f"%{spec}{kind}" % struct.unpack("<d", take(8))[0])
+    if kind in "aA":
+        return _padded(spec, _hexadecimal(struct.unpack("<d", take(8))[0], upper=kind == "A"))
+    if kind == "s":
+        address = _integer(take(8), signed=False)
+        return f"%{spec}s" % (string(address) if address else _NO_TEXT)
+    if kind == "p":
+        address = _integer(take(8), signed=False)
+        return _padded(spec, f"{address:#x}" if address else "(nil)")
+    if kind == "c":
+        return _padded(spec, chr(take(4)[0]))
+    size = _SIZES[length]
+    raw = take(max(size, 4))[:size]
+    if kind == "o" and "#" in spec:
+        return _padded(spec, "0" + f"{_integer(raw, signed=False):o}".lstrip("0"))
+    spelled = "d" if kind in "diu" else kind
+    return f"%{spec}{spelled}" % _integer(raw, signed=kind in "di")
+
+
+def _padded(spec: str, text: str) -> str:
+    width = re.search(r"[1-9]\d*", spec.split(".")[0])
+    if width is None:
+        return text
+    return text.ljust(int(width.group())) if "-" in spec else text.rjust(int(width.group()))
+
+
+def _hexadecimal(value: float, *, upper: bool) -> str:
+    """A float as C writes it: without the zeros at the end."""
+    text = re.sub(r"\.?0*p", "p", value.hex())
+    return text.upper() if upper else text

@@ -1,0 +1,183 @@
+"""From an instruction to its step: the elementwise tables first, then those that touch more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, MASKS, bind_lop3
+from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
+from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
+from dotcu.simulator.semantics.arithmetic.float import FLOAT
+from dotcu.simulator.semantics.arithmetic.half import HALF
+from dotcu.simulator.semantics.arithmetic.integer import INTEGER, PACKED, bind_carry
+from dotcu.simulator.semantics.async_copy.cp_async import bind_cp
+from dotcu.simulator.semantics.async_copy.mbarrier import bind_mbarrier
+from dotcu.simulator.semantics.builtins import bind_call
+from dotcu.simulator.semantics.matrix.mma import bind_mma
+from dotcu.simulator.semantics.matrix.tiles import bind_ldmatrix, bind_movmatrix, bind_stmatrix
+from dotcu.simulator.semantics.matrix.wmma import bind_wmma
+from dotcu.simulator.semantics.memory.atomic import bind_atom
+from dotcu.simulator.semantics.memory.load_store import (
+    bind_cvta,
+    bind_getctarank,
+    bind_isspacep,
+    bind_ld,
+    bind_mapa,
+    bind_st,
+)
+from dotcu.simulator.semantics.memory.registers import bind_mov
+from dotcu.simulator.semantics.memory.wide import bind_atom_wide, bind_ld_wide, bind_mov_wide, bind_st_wide
+from dotcu.simulator.semantics.table import (
+    NotExecuted,
+    Step,
+    Table,
+    bind_elementwise,
+    find_operation,
+    form_of,
+)
+from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding
+
+Bind = Callable[[FlatInstruction, "Binding"], Step | Rendezvous]
+
+
+def _nothing(placed: FlatInstruction, binding: Binding) -> Step:
+    """Bind an instruction that orders memory, waits, or hints: steps are in order already."""
+
+    def step(chunk: Chunk) -> None:
+        pass
+
+    return step
+
+
+def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
+    """membar and fence: what was seen holds from here on, what was done can be published."""
+    flags = placed.instruction.flags
+    scope = "cta" if "cta" in flags else "gpu"
+
+    def step(chunk: Chunk) -> None:
+        chunk.clocks.fence(chunk.active, scope)
+
+    return step
+
+
+def _setp(placed: FlatInstruction, binding: Binding) -> Step:
+    return bind_setp(placed.instruction, binding)
+
+
+def _lop3(placed: FlatInstruction, binding: Binding) -> Step:
+    return bind_lop3(placed.instruction, binding)
+
+
+def _policy(placed: FlatInstruction, binding: Binding) -> Step:
+    """createpolicy: an opaque value that only cache hints take, which move no byte."""
+    target = binding.destination(placed.instruction.operands[0])
+    if target.dtype != np.uint64:
+        raise NotExecuted
+
+    def step(chunk: Chunk) -> None:
+        chunk.write(target.slot, np.zeros(1, np.uint64))
+
+    return step
+
+
+_STOPS = {
+    "trap": "the kernel stopped itself by __trap(). Look at the condition that led here.",
+    "brkpt": "the kernel stopped at a breakpoint (brkpt). Take it out where no debugger is attached.",
+}
+
+
+def trap(placed: FlatInstruction) -> Step:
+    """trap and brkpt: the kernel stops itself."""
+    message = _STOPS[placed.instruction.opcode]
+
+    def step(chunk: Chunk) -> None:
+        chunk.report("trap", placed, chunk.numbers(), message)
+
+    return step
+
+
+_MORE: Mapping[str, Bind] = {
+    "mov": bind_mov,
+    "cvt": bind_cvt,
+    "cvta": bind_cvta,
+    "setp": _setp,
+    "lop3": _lop3,
+    "createpolicy": _policy,
+    "ld": bind_ld,
+    "ldu": bind_ld,
+    "st": bind_st,
+    "atom": bind_atom,
+    "red": bind_atom,
+    "cp": bind_cp,
+    "mbarrier": bind_mbarrier,
+    "mapa": bind_mapa,
+    "getctarank": bind_getctarank,
+    "call": bind_call,
+    "isspacep": bind_isspacep,
+    "activemask": bind_activemask,
+    "membar": bind_fence,
+    "fence": bind_fence,
+    "addc": bind_carry,
+    "subc": bind_carry,
+    "madc": bind_carry,
+    **WARP_INSTRUCTIONS,
+    "mma": bind_mma,
+    "wmma": bind_wmma,
+    "ldmatrix": bind_ldmatrix,
+    "stmatrix": bind_stmatrix,
+    "movmatrix": bind_movmatrix,
+    **dict.fromkeys(
+        (
+            "nanosleep",
+            "prefetch",
+            "prefetchu",
+            "applypriority",
+            "discard",
+            "griddepcontrol",
+            "setmaxnreg",
+            "pmevent",
+        ),
+        _nothing,
+    ),
+}
+_WIDE: Mapping[str, Bind] = {
+    "mov": bind_mov_wide,
+    "ld": bind_ld_wide,
+    "st": bind_st_wide,
+    "atom": bind_atom_wide,
+}
+_ELEMENTWISE: tuple[Table, ...] = (INTEGER, FLOAT, HALF, COMPARE, BIT_FIELDS, MASKS, PACKED)
+
+
+def bind(placed: FlatInstruction, binding: Binding) -> Step | Rendezvous:
+    """The step of an instruction.
+
+    Raises:
+        NotExecuted: No table has a row for it.
+    """
+    instruction = placed.instruction
+    if "cc" in instruction.flags:
+        return bind_carry(placed, binding)
+    wide = instruction.types == ("b128",)
+    more = (_WIDE if wide else _MORE).get(instruction.opcode)
+    if more is not None:
+        return more(placed, binding)
+    form = form_of(instruction)
+    for table in _ELEMENTWISE:
+        try:
+            operation = find_operation(table, form)
+        except NotExecuted:
+            continue
+        return bind_elementwise(operation, instruction, binding)
+    raise NotExecuted
+
+
+__all__ = ["Rendezvous", "bind", "bind_call", "trap"]

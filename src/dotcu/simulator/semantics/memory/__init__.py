@@ -1,0 +1,1 @@
+"""Registers, loads, stores and atomics."""

@@ -1,0 +1,336 @@
+"""From addresses to bytes: every state space as elements of one flat array.
+
+`resolve` checks an access and gives the parts that may go on. Usually that is one part for
+all active lanes; the checks are then a few reductions. What fails them is sorted out lane
+by lane, reported by `sanitizers.bounds`, and left out.
+
+Source: PTX ISA, "State Spaces", "Generic Addressing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dotcu.simulator.counting.traffic import count_access
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.decoding.variables import NONE, Origin
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BYTES,
+    LocatedAddresses,
+    PrivateMemory,
+    Region,
+)
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.sanitizers import bounds
+from dotcu.simulator.sanitizers.shadow import ShadowMemory
+
+GLOBAL_SPACES = frozenset({"global", "const"})
+_LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
+
+
+class MemoryOrder(NamedTuple):
+    """The memory ordering of an access.
+
+    Attributes:
+        strong: It is volatile, relaxed or stronger, or atomic: no race with others of its kind.
+        acquire: What follows it sees what came before the release that it observed.
+        release: What came before it is seen by those who acquire it.
+        scope: "cta", "gpu" or "sys": who is promised.
+
+    Source: PTX ISA, "Memory Consistency Model" (chapter 8).
+    """
+
+    strong: bool = False
+    acquire: bool = False
+    release: bool = False
+    scope: str = "sys"
+
+
+WEAK = MemoryOrder()
+
+
+class Access(NamedTuple):
+    """One instruction's access to memory.
+
+    Attributes:
+        number: Of the instruction; keys what a chunk remembers of it.
+        space: "global", "const", "shared", "local", "param" or "generic".
+        slot: The register that holds the address.
+        offset: Added to it.
+        width: Bytes of one element.
+        elements: How many of them one lane touches.
+        action: "read", "write" or "atomic".
+        order: What it promises to other threads.
+        origin: What its address was computed from.
+        unused: Elements that are loaded and that nothing reads: compilers widen loads.
+    """
+
+    number: int
+    placed: FlatInstruction
+    space: str
+    slot: int
+    offset: int
+    width: int
+    elements: int
+    action: str
+    order: MemoryOrder = WEAK
+    origin: Origin = NONE
+    unused: frozenset[int] = frozenset()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one lane touches; its address must be a multiple of this."""
+        return self.width * self.elements
+
+
+class AccessPart(NamedTuple):
+    """Lanes whose access lies in one array.
+
+    Attributes:
+        view: The space's bytes as elements.
+        shadow: Its written bytes, in step with the view; None where all are written.
+        indices: For each lane the element; a single one if all lanes touch the same.
+        positions: Which of the active lanes these are; None for all of them.
+        region: The region of global memory; None for shared and local memory.
+        races: The stamps of who touched it; None where no race can be.
+        skew: Added to indices to count from the stamps' first byte, in elements.
+    """
+
+    view: Array
+    shadow: Array | None
+    indices: Array
+    positions: Array | None
+    region: Region | None
+    races: ShadowMemory | None = None
+    skew: int = 0
+
+
+def order_of(flags: Sequence[str]) -> MemoryOrder:
+    """The promise that an instruction's modifiers make."""
+    both = "acq_rel" in flags
+    return MemoryOrder(
+        strong=not _STRONG.isdisjoint(flags),
+        acquire=both or "acquire" in flags,
+        release=both or "release" in flags,
+        scope=next((f for f in flags if f in ("cta", "gpu", "sys")), "sys"),
+    )
+
+
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
+
+
+def resolve(chunk: Chunk, access: Access) -> list[AccessPart]:
+    """The parts of an access that are in bounds and aligned; the rest is reported.
+
+    Note:
+        Counts what the access costs.
+    """
+    part = _whole(chunk, access)
+    parts = [part] if part is not None else _checked(chunk, access)
+    count_access(chunk, access, parts)
+    return parts
+
+
+def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
+    """The access as one part, where all lanes are aligned and in bounds of one memory."""
+    located = chunk.locate(access.slot)
+    offset, size = access.offset, access.width * access.elements
+    low, end = located.low + offset, located.high + offset + size
+    if (located.bits | offset) & (size - 1):
+        return None
+    space = access.space
+    if space == "generic":
+        space = _SPACE_OF_WINDOW.get(low >> 40, "global")
+    if space in GLOBAL_SPACES:
+        return _whole_region(chunk, access, located, low, end)
+    private = {"shared": chunk.shared, "local": chunk.local, "param": chunk.params}[space]
+    if space == "param" and access.action != "read":
+        return None
+    window = _WINDOWS[space] if access.space == "generic" else 0
+    span = chunk.grid.span(access)
+    first, last = (0, private.size) if span is None else span[:2]
+    if low < window + first or end > window + last:
+        return None
+    index = located.in_private(private, window, access.width)
+    shift = offset >> (access.width.bit_length() - 1)
+    shadow = None if private.is_written else private.shadows[access.width]
+    indices = index + shift if shift else index
+    return AccessPart(private.views[access.width], shadow, indices, None, None, private.races)
+
+
+def _whole_region(
+    chunk: Chunk, access: Access, located: LocatedAddresses, low: int, end: int
+) -> AccessPart | None:
+    region = chunk.hints.get(access.number)
+    if region is None:
+        span = chunk.grid.span(access)
+        region = chunk.grid.memory.find(low) if span is None else span.region
+        if region is None:
+            return None
+        chunk.hints[access.number] = region
+    if low < region.base or end > region.base + region.size:
+        return None
+    if access.action != "read" and region.read_only:
+        return None
+    width = access.width
+    index = located.in_region(region, width)
+    shift = access.offset >> (width.bit_length() - 1)
+    view, first = region.view(width)
+    races, skew = chunk.grid.races(region, first, width)
+    indices = index + shift if shift else index
+    return AccessPart(view, region.shadow(width), indices, None, region, races, skew)
+
+
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+_SPACE_OF_WINDOW = {window >> 40: space for space, window in _WINDOWS.items()}
+
+
+def _checked(chunk: Chunk, access: Access) -> list[AccessPart]:
+    """The access lane by lane, each checked on its own."""
+    address = chunk.read(access.slot)
+    if address.itemsize != 8:
+        # A 32-bit address; its sum with the offset wraps as the hardware's adder does.
+        address = (address + np.uint32(access.offset & 0xFFFFFFFF)).astype(np.uint64)
+    elif access.offset:
+        address = address + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
+    space = access.space
+    if space in GLOBAL_SPACES:
+        return _global(chunk, access, address, None)
+    if space == "shared":
+        return _private(chunk, access, chunk.shared, address, None)
+    if space == "local":
+        return _private(chunk, access, chunk.local, address, None)
+    if space == "param":
+        return _private(chunk, access, chunk.params, address, None)
+    return _generic(chunk, access, address)
+
+
+def _generic(chunk: Chunk, access: Access, address: Array) -> list[AccessPart]:
+    """Lanes of one access, perhaps in several spaces."""
+    address = _spread(address, chunk.count())
+    window = np.where(address < _LAST_WINDOW, address >> np.uint64(40), np.uint64(0))
+    parts: list[AccessPart] = []
+    for space in np.unique(window).tolist():
+        positions = np.flatnonzero(window == space)
+        here = address[positions]
+        base = np.uint64(space << 40)
+        if space == SHARED_WINDOW >> 40:
+            parts += _private(chunk, access, chunk.shared, here - base, positions)
+        elif space == LOCAL_WINDOW >> 40:
+            parts += _private(chunk, access, chunk.local, here - base, positions)
+        elif space == PARAM_WINDOW >> 40:
+            parts += _private(chunk, access, chunk.params, here - base, positions)
+        else:
+            parts += _global(chunk, access, here, positions)
+    return parts
+
+
+def _spread(address: Array, count: int) -> Array:
+    return np.repeat(address, count) if address.size == 1 else address
+
+
+# Global and constant memory
+
+
+def _global(chunk: Chunk, access: Access, address: Array, positions: Array | None) -> list[AccessPart]:
+    """Find each lane's region; report those that have none."""
+    address = _spread(address, chunk.count())
+    if positions is None:
+        positions = np.arange(len(address))
+    parts: list[AccessPart] = []
+    left = bounds.refuse_misaligned(chunk, access, address, positions)
+    address, positions = address[left], positions[left]
+    span = chunk.grid.span(access)
+    if span is not None and span.region is not None and len(address):
+        return _in_region(chunk, access, span.region, address, positions)
+    while len(address):
+        region = chunk.grid.memory.find(int(address[0]))
+        if region is None:
+            inside = _unmapped(chunk, address)
+            bounds.report_unmapped(chunk, access, address[inside], positions[inside])
+        else:
+            relative = address - np.uint64(region.base)
+            inside = relative < region.size
+            parts += _in_region(chunk, access, region, address[inside], positions[inside])
+        address, positions = address[~inside], positions[~inside]
+    return parts
+
+
+def _region_part(
+    chunk: Chunk, region: Region, access: Access, address: Array, positions: Array
+) -> AccessPart:
+    width = access.width
+    view, first = region.view(width)
+    index = (address - np.uint64(first)).view(np.int64)
+    if width != 1:
+        index >>= width.bit_length() - 1
+    races, skew = chunk.grid.races(region, first, width)
+    return AccessPart(view, region.shadow(width), index, positions, region, races, skew)
+
+
+def _in_region(
+    chunk: Chunk, access: Access, region: Region, address: Array, positions: Array
+) -> list[AccessPart]:
+    relative = address - np.uint64(region.base)
+    fits = (relative < region.size) & (relative + np.uint64(access.bytes) <= region.size)
+    if not fits.all():
+        bounds.report_unmapped(chunk, access, address[~fits], positions[~fits], region)
+        address, positions = address[fits], positions[fits]
+    if not len(address):
+        return []
+    if access.action != "read" and region.read_only:
+        writable = [a for a in region.aliases if not a.read_only]
+        if not writable:
+            bounds.report_read_only(chunk, access, region, address, positions)
+            return []
+    return [_region_part(chunk, region, access, address, positions)]
+
+
+def _unmapped(chunk: Chunk, address: Array) -> Array:
+    """Return the mask of addresses that no region holds; the first is one of them."""
+    none = np.zeros(len(address), bool)
+    bases = np.array([r.base for r in chunk.grid.memory.regions], np.uint64)
+    ends = np.array([r.base + r.size for r in chunk.grid.memory.regions], np.uint64)
+    for base, end in zip(bases, ends, strict=True):
+        none |= (address >= base) & (address < end)
+    return ~none
+
+
+# Shared and local memory
+
+
+def _private(
+    chunk: Chunk, access: Access, private: PrivateMemory, address: Array, positions: Array | None
+) -> list[AccessPart]:
+    size = access.bytes
+    address = _spread(address, chunk.count())
+    if positions is None:
+        positions = np.arange(len(address))
+    if private is chunk.params and access.action != "read":
+        bounds.report_parameter_write(chunk, access, positions)
+        return []
+    left = bounds.refuse_misaligned(chunk, access, address, positions)
+    address, positions = address[left], positions[left]
+    span = chunk.grid.span(access)
+    first, last = (0, private.size) if span is None else span[:2]
+    fits = (address >= first) & (address < last) & (address + np.uint64(size) <= last)
+    if not fits.all():
+        bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
+        address, positions = address[fits], positions[fits]
+    if not len(address):
+        return []
+    bases = private.bases
+    if bases.size != 1:
+        bases = bases[chunk.numbers()[positions]]
+    index = (address + bases).view(np.int64)
+    if access.width != 1:
+        index >>= access.width.bit_length() - 1
+    view, shadow = private.views[access.width], private.shadows[access.width]
+    return [AccessPart(view, shadow, index, positions, None, private.races)]

@@ -1,0 +1,278 @@
+"""Atomic operations: atom and red.
+
+Lanes that hit one address in one step are put in an order, which is one that the hardware
+may choose: lane order, or one that the run's seed shuffles. Each lane gets the value that it
+would see in that order. Lanes are sorted by address, and all addresses are worked on at once.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dotcu.ptx.instructions import Operand, Sink, Vector
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.sanitizers.races import check_atomic
+from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
+from dotcu.simulator.semantics.arithmetic.half import HALF
+from dotcu.simulator.semantics.arithmetic.rounding import canonical
+from dotcu.simulator.semantics.memory.access import Access, AccessPart, order_of, resolve
+from dotcu.simulator.semantics.memory.load_store import access_of, elements_of
+from dotcu.simulator.semantics.table import (
+    DestinationOperand,
+    InstructionForm,
+    NotExecuted,
+    SourceOperand,
+    Step,
+    dtype_of,
+    find_operation,
+    unsigned,
+)
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding
+
+# Lanes up to which it is worth knowing whether an atomic changed anything: more do not spin.
+_FEW = 1 << 14
+Update = Callable[[Array, Array], Array]
+_SPACES = frozenset({"global", "shared", "local"})
+_IGNORED = frozenset(
+    {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "async"}
+)
+_HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})
+_VECTORS = frozenset({"v2", "v4", "v8"})
+_INTEGER: Mapping[str, Update] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "exch": lambda old, new: new,
+    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+}
+_FLOAT: Mapping[str, Update] = {
+    "add": lambda old, value: canonical(old + value),
+}
+# Updates that a ufunc applies in place to repeated indices, in order.
+_AT: Mapping[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
+    """atom and red, of one element or a vector; a result that nothing reads is not computed."""
+    instruction = placed.instruction
+    space, operation = spelled(instruction.flags)
+    type_ = instruction.types[-1]
+    operands = list(instruction.operands)
+    if "L2::cache_hint" in instruction.flags:
+        operands.pop()  # a cache policy changes no value
+    target = None if instruction.opcode == "red" else operands.pop(0)
+    count = _elements(instruction.flags, operands[1])
+    access = access_of(
+        placed, operands[0], space, count, "atomic", binding, order_of(("relaxed", *instruction.flags))
+    )
+    dtype = dtype_of(type_)
+    given = [elements_of(operands[1])] if count > 1 else [[o] for o in operands[1:]]
+    sources = [[binding.narrow_source(o, type_) for o in some] for some in zip(*given, strict=True)]
+    if len(sources) != count or len(sources[0]) != (2 if operation == "cas" else 1):
+        raise NotExecuted
+    wanted = target is not None and any(binding.is_read(e) for e in elements_of(target))
+    targets = _destinations(target, binding) if wanted and target is not None else []
+    update = None if operation == "cas" else _update(operation, type_)
+    at = None if wanted or (dtype.kind == "f" and operation != "add") else _AT.get(operation)
+    if type_ in _HALVES:
+        at = None
+    bits = unsigned(access.width)
+
+    def step(chunk: Chunk) -> None:
+        values = [[_spread(chunk, source) for source in some] for some in sources]
+        olds = [np.zeros(chunk.count(), bits) if wanted else None for _ in values]
+        for part in resolve(chunk, access):
+            for element, (some, old) in enumerate(zip(values, olds, strict=True)):
+                here = part._replace(indices=part.indices + element) if element else part
+                _apply(chunk, access, here, some, old, dtype, update, at)
+        for destination, old in zip(targets, olds, strict=False):
+            if destination is not None and old is not None:
+                _give(chunk, destination, old)
+
+    return step
+
+
+def _elements(flags: tuple[str, ...], value: Operand) -> int:
+    """Return how many elements one lane updates (PTX ISA, "Vector operations of atom", sm_90)."""
+    widths = [int(f[1:]) for f in flags if f in _VECTORS]
+    count = widths[0] if widths else 1
+    if len(elements_of(value)) != count or isinstance(value, Vector) != bool(widths):
+        raise NotExecuted
+    return count
+
+
+def _destinations(target: Operand, binding: Binding) -> list[DestinationOperand | None]:
+    return [None if isinstance(e, Sink) else binding.destination(e) for e in elements_of(target)]
+
+
+def _spread(chunk: Chunk, source: SourceOperand) -> Array:
+    """A source's value, one element for each active lane."""
+    return np.broadcast_to(source.read(chunk), chunk.count())
+
+
+def _give(chunk: Chunk, destination: DestinationOperand, old: Array) -> None:
+    same = destination.dtype.itemsize == old.dtype.itemsize
+    chunk.write(destination.slot, old.view(destination.dtype) if same else old.astype(destination.dtype))
+
+
+def spelled(flags: tuple[str, ...]) -> tuple[str, str]:
+    """The space and the operation that the flags name."""
+    space, operation = "generic", ""
+    for flag in flags:
+        if flag.split("::")[0] in _SPACES and flag != "shared::cluster":
+            space = flag.split("::")[0]
+        elif flag in _INTEGER or flag == "cas":
+            operation = flag
+        elif flag not in _IGNORED and flag not in _VECTORS and not flag.startswith("L2::"):
+            raise NotExecuted
+    return space, operation
+
+
+def _update(operation: str, type_: str) -> Update:
+    if type_ in _HALVES:
+        form = InstructionForm(operation, frozenset(), (type_,), ())
+        return find_operation(HALF, form).function
+    table = _FLOAT if type_ in ("f32", "f64") else _INTEGER
+    if operation not in table or (operation in ("inc", "dec") and type_ != "u32"):
+        raise NotExecuted
+    return table[operation]
+
+
+def _apply(
+    chunk: Chunk,
+    access: Access,
+    part: AccessPart,
+    values: list[Array],
+    old: Array | None,
+    dtype: np.dtype[np.generic],
+    update: Update | None,
+    at: np.ufunc | None,
+) -> None:
+    count = chunk.count() if part.positions is None else len(part.positions)
+    index = np.broadcast_to(part.indices, count)
+    if part.positions is not None:
+        values = [v[part.positions] for v in values]
+    if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
+        pass  # what was said of the copy says why the bytes may not be written yet
+    elif part.shadow is not None:
+        check_written(chunk, access, part, index)
+    order, starts = (None, None) if at is not None else grouped(chunk, index)
+    if part.races is not None:
+        check_atomic(chunk, access, part, index, None if old is None else order)
+    view = part.view.view(dtype) if part.view.dtype != dtype else part.view
+    chunk.watch(access.placed)
+    before = part.view.take(index) if count <= _FEW else None
+    values = [v.view(dtype) if v.flags.c_contiguous else np.ascontiguousarray(v).view(dtype) for v in values]
+    if order is None or starts is None:
+        assert at is not None
+        at.at(view, index, values[0])
+        _make_canonical(view, index)
+    else:
+        seen = _in_order(view, index[order], [v[order] for v in values], starts, update)
+        if old is not None:
+            positions = order if part.positions is None else part.positions[order]
+            old.view(dtype)[positions] = seen
+    if before is None or (part.view.take(index) != before).any():
+        chunk.grid.progress += 1
+    if part.shadow is not None or (part.region is not None and part.region.aliases):
+        mark_written(access, part, index)
+
+
+def _make_canonical(view: Array, index: Array) -> None:
+    """Every NaN of float32 that an addition left, to the canonical one."""
+    if view.dtype == np.float32:
+        now = view[index]
+        if np.isnan(now.max()):
+            view[index] = canonical(now)
+
+
+def grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
+    """An order in which equal indices stand together, and where each group begins."""
+    seed = chunk.grid.run.seed
+    if seed is None:
+        order = np.argsort(index, kind="stable")
+    else:
+        shuffled = np.random.default_rng((seed, chunk.grid.steps)).permutation(len(index))
+        order = shuffled[np.argsort(index[shuffled], kind="stable")]
+    sorted_index = index[order]
+    starts = np.flatnonzero(np.concatenate(([True], sorted_index[1:] != sorted_index[:-1])))
+    return order, starts
+
+
+def _in_order(view: Array, index: Array, values: list[Array], starts: Array, update: Update | None) -> Array:
+    """Apply grouped updates to memory; the value that each lane found."""
+    sizes = np.diff(np.concatenate((starts, [len(index)])))
+    if update is None:
+        return _compare_and_swap(view, index, values[0], values[1], starts, sizes)
+    if update is np.add and values[0].dtype.kind in "ui":
+        return _prefix_sums(view, index, values[0], starts, sizes)
+    seen = np.empty(len(index), view.dtype)
+    current = view[index[starts]]
+    for rank in range(int(sizes.max())):
+        groups = np.flatnonzero(sizes > rank)
+        lanes = starts[groups] + rank
+        seen[lanes] = current[groups]
+        current[groups] = update(current[groups], values[0][lanes])
+    view[index[starts]] = current
+    return seen
+
+
+def _prefix_sums(view: Array, index: Array, values: Array, starts: Array, sizes: Array) -> Array:
+    """Additions modulo 2^n: what each lane finds is a sum of those before it."""
+    running = np.add.accumulate(values, dtype=values.dtype)
+    before = running - values
+    base = view[index[starts]] - before[starts]
+    seen = before + np.repeat(base, sizes)
+    last = starts + sizes - 1
+    view[index[starts]] = seen[last] + values[last]
+    result: Array = seen
+    return result
+
+
+def _compare_and_swap(
+    view: Array, index: Array, compare: Array, new: Array, starts: Array, sizes: Array
+) -> Array:
+    """Apply cas: in each group find the first lane that matches, swap, and continue behind it."""
+    seen = np.empty(len(index), view.dtype)
+    current = view[index[starts]]
+    ends = starts + sizes
+    begin = starts.copy()
+    group = np.repeat(np.arange(len(starts)), sizes)
+    indices = np.arange(len(index))
+    pending = np.ones(len(index), bool)
+    while pending.any():
+        lanes = indices[pending]
+        owner = group[lanes]
+        hits = lanes[compare[lanes] == current[owner]]
+        first = ends.copy()
+        np.minimum.at(first, group[hits], hits)
+        reached = lanes <= first[owner]
+        seen[lanes[reached]] = current[owner[reached]]
+        pending[lanes[reached]] = False
+        swapped = np.flatnonzero(first < ends)
+        current[swapped] = new[first[swapped]]
+        begin[swapped] = first[swapped] + 1
+        if not len(swapped):
+            break
+    view[index[starts]] = current
+    return seen

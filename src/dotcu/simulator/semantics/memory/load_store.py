@@ -1,0 +1,345 @@
+"""Loads, stores and addresses: ld, st, mov of addresses, cvta, isspacep, prefetch.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
+from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.chunk import Chunk
+from dotcu.simulator.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write
+from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
+from dotcu.simulator.semantics.memory.access import Access, AccessPart, MemoryOrder, order_of, resolve
+from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
+
+if TYPE_CHECKING:
+    from dotcu.simulator.decoding.binding import Binding
+
+
+SPACES = frozenset({"global", "shared", "local", "param", "const"})
+# Modifiers that say when and where bytes move, not which: in one legal order all hold.
+_HINTS = frozenset(
+    {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "volatile", "weak", "relaxed", "acquire", "release"}
+    | {"mmio", "cta", "cluster", "gpu", "sys", "v2", "v4"}
+)
+
+
+def space_of(instruction: Instruction) -> str:
+    """The state space that an instruction names; "generic" if none.
+
+    Raises:
+        NotExecuted: A modifier that means something else.
+    """
+    space = "generic"
+    for flag in instruction.flags:
+        name = flag.split("::")[0]
+        if name in SPACES:
+            space = name
+        elif name not in _HINTS and name not in ("L1", "L2", "unified", "level"):
+            raise NotExecuted
+    return space
+
+
+def elements_of(operand: Operand) -> tuple[Operand, ...]:
+    """A vector's elements, or the single operand."""
+    return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
+def access_of(
+    placed: FlatInstruction,
+    address: Operand,
+    space: str,
+    count: int,
+    action: str,
+    binding: Binding,
+    order: MemoryOrder | None = None,
+) -> Access:
+    """The access that an instruction makes at an address operand.
+
+    Args:
+        placed: The instruction.
+        address: The address operand.
+        space: The state space.
+        count: Elements of each lane.
+        action: "read", "write" or "atomic".
+        binding: Finds the registers of operands.
+        order: The memory ordering; None: that of the modifiers.
+    """
+    if not isinstance(address, Address):
+        raise NotExecuted
+    width = TYPE_BYTES[placed.instruction.types[-1]]
+    if width > 8:
+        raise NotExecuted
+    slot, offset, space = binding.address(address, space)
+    if order is None:
+        order = order_of(placed.instruction.flags)
+    origin = binding.origin(address)
+    return Access(binding.next_access(), placed, space, slot, offset, width, count, action, order, origin)
+
+
+# Loads
+
+
+def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
+    """ld, of one element or a vector, from any space."""
+    instruction = placed.instruction
+    space = space_of(instruction)
+    if len(instruction.operands) < 2 or len(instruction.types) != 1:
+        raise NotExecuted
+    address = instruction.operands[1]
+    if space == "param":
+        found = binding.parameter(address)
+        if found is not None:
+            return _bind_parameter(instruction, found, binding)
+    elements = elements_of(instruction.operands[0])
+    # The first guess of a loop around a compare-and-swap may be stale: the swap will tell.
+    order = MemoryOrder(strong=True) if binding.is_swapped(address) else None
+    access = access_of(placed, address, space, len(elements), "read", binding, order)
+    targets = [binding.destination(e) for e in elements]
+    type_ = instruction.types[0]
+    finish = [(t.slot, _extend(type_, t.dtype)) for t in targets]
+    if len(finish) == 1:
+        return _scalar_load(access, *finish[0])
+    access = access._replace(unused=frozenset(i for i, e in enumerate(elements) if not binding.is_read(e)))
+
+    def step(chunk: Chunk) -> None:
+        values = load(chunk, access)
+        for (slot, extend), value in zip(finish, values, strict=True):
+            chunk.write(slot, value if extend is None else extend(value))
+
+    return step
+
+
+def _scalar_load(access: Access, slot: int, extend: Callable[[Array], Array] | None) -> Step:
+    def step(chunk: Chunk) -> None:
+        value = load(chunk, access)[0]
+        chunk.write(slot, value if extend is None else extend(value))
+
+    return step
+
+
+def _extend(type_: str, dtype: np.dtype[Any]) -> Callable[[Array], Array] | None:
+    """From the loaded bits to what the register keeps: a wider one is extended."""
+    loaded = unsigned(TYPE_BYTES[type_])
+    if dtype == loaded:
+        return None
+    if dtype.itemsize == loaded.itemsize:
+        return lambda a: a.view(dtype)
+    if dtype.itemsize < loaded.itemsize or dtype.kind != "u":
+        raise NotExecuted
+    if type_[0] == "s":
+        signed, wide = dtype_of(type_), np.dtype(f"i{dtype.itemsize}")
+        return lambda a: a.view(signed).astype(wide).view(dtype)
+    return lambda a: a.astype(dtype)
+
+
+def load(chunk: Chunk, access: Access) -> list[Array]:
+    """The elements that the active lanes load, each as an array of bits."""
+    if access.order.strong:
+        chunk.watch(access.placed)
+    parts = resolve(chunk, access)
+    if len(parts) == 1 and parts[0].positions is None:
+        return _load_part(chunk, access, parts[0])
+    results = [np.zeros(chunk.count(), unsigned(access.width)) for _ in range(access.elements)]
+    for part in parts:
+        for result, values in zip(results, _load_part(chunk, access, part), strict=True):
+            result[part.positions] = values
+    return results
+
+
+def _load_part(chunk: Chunk, access: Access, part: AccessPart) -> list[Array]:
+    values = []
+    for element in range(access.elements):
+        index = part.indices + element if element else part.indices
+        if element not in access.unused:
+            _check_load(chunk, access, part, index)
+        values.append(part.view.take(index))
+    return values
+
+
+def _check_load(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
+    if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
+        pass  # what was said of the copy says why the bytes may not be written yet
+    elif part.shadow is not None:
+        check_written(chunk, access, part, index)
+    if part.races is not None:
+        check_read(chunk, access, part, index)
+
+
+def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
+    """ld.param of the kernel's own parameters: known when the launch begins."""
+    type_ = instruction.types[0]
+    size = TYPE_BYTES[type_]
+    moves = []
+    for element, operand in enumerate(elements_of(instruction.operands[0])):
+        target = binding.destination(operand)
+        extend = _extend(type_, target.dtype)
+        source = binding.launch_constant(offset + element * size, unsigned(size))
+        moves.append((target.slot, source, extend))
+
+    def step(chunk: Chunk) -> None:
+        for slot, source, extend in moves:
+            value = chunk.registers[source]
+            chunk.write(slot, value if extend is None else extend(value))
+
+    return step
+
+
+# Stores
+
+
+def bind_st(placed: FlatInstruction, binding: Binding) -> Step:
+    """st, of one element or a vector, to any space."""
+    instruction = placed.instruction
+    space = space_of(instruction)
+    if len(instruction.operands) < 2 or len(instruction.types) != 1:
+        raise NotExecuted
+    elements = elements_of(instruction.operands[1])
+    access = access_of(placed, instruction.operands[0], space, len(elements), "write", binding)
+    sources = [binding.narrow_source(e, instruction.types[0]) for e in elements]
+
+    def step(chunk: Chunk) -> None:
+        store_elements(chunk, access, [source.read(chunk) for source in sources])
+
+    return step
+
+
+def store_elements(chunk: Chunk, access: Access, values: Sequence[Array]) -> None:
+    """Store the elements of the active lanes, each an array of bits: one a lane, or one for all.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        values: Arrays of bits, one for each element.
+    """
+    if access.space != "local":
+        chunk.grid.progress += 1
+    for part in resolve(chunk, access):
+        for element, value in enumerate(values):
+            if chunk.in_flight is not None:
+                check_in_flight(chunk, access, part, part.indices + element if element else part.indices)
+            _store_element(chunk, access, part, element, value)
+
+
+def _store_element(chunk: Chunk, access: Access, part: AccessPart, element: int, value: Array) -> None:
+    """Write one element of the active lanes' access; of several lanes, the last one's stays."""
+    index = part.indices + element if element else part.indices
+    if part.positions is not None and value.size > 1:
+        value = value[part.positions]
+    if part.races is not None:
+        check_write(chunk, access, part, index, value)
+    part.view[index] = value[-1:] if index.size == 1 else value
+    if part.races is not None:
+        check_overlap(chunk, access, part, index, value)
+    if part.shadow is not None or (part.region is not None and part.region.aliases):
+        mark_written(access, part, index)
+
+
+# Addresses
+
+_WINDOWS: Mapping[str, int] = {
+    "global": 0,
+    "const": 0,
+    "shared": SHARED_WINDOW,
+    "local": LOCAL_WINDOW,
+    "param": PARAM_WINDOW,
+}
+
+
+def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
+    """cvta and cvta.to: between an address in a space and a generic one."""
+    instruction = placed.instruction
+    to_space = "to" in instruction.flags
+    spaces = [f.split("::")[0] for f in instruction.flags if f != "to"]
+    if len(spaces) != 1 or spaces[0] not in _WINDOWS or instruction.types not in (("u64",), ("u32",)):
+        raise NotExecuted
+    window = np.uint64(_WINDOWS[spaces[0]])
+    target = binding.destination(instruction.operands[0])
+    source = binding.source(instruction.operands[1], instruction.types[0])
+    if target.dtype.itemsize != 8:
+        raise NotExecuted
+
+    def step(chunk: Chunk) -> None:
+        value = chunk.read(source.slot)
+        value = value.astype(np.uint64)
+        chunk.write(target.slot, value - window if to_space else value + window)
+
+    return step
+
+
+def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
+    """isspacep: whether a generic address lies in a space's window."""
+    instruction = placed.instruction
+    space = instruction.flags[0].split("::")[0] if instruction.flags else ""
+    if space not in _WINDOWS:
+        raise NotExecuted
+    target = binding.destination(instruction.operands[0])
+    source = binding.source(instruction.operands[1], "u64")
+    low = np.uint64(_WINDOWS[space] or PARAM_WINDOW + WINDOW_BYTES)
+    high = np.uint64(low + WINDOW_BYTES if _WINDOWS[space] else (1 << 64) - 1)
+
+    def step(chunk: Chunk) -> None:
+        value = chunk.read(source.slot)
+        inside = (value >= low) & (value < high)
+        if not _WINDOWS[space]:
+            inside &= _is_constant(chunk, value) == (space == "const")
+        chunk.write(target.slot, inside)
+
+    return step
+
+
+def _is_constant(chunk: Chunk, address: Array) -> Array:
+    """Return the mask of generic addresses in a __constant__ variable; these have no window of their own."""
+    inside = np.zeros(address.shape, bool)
+    for region in chunk.grid.memory.regions:
+        if region.constant:
+            inside |= address - np.uint64(region.base) < region.size
+    return inside
+
+
+# Addresses in a cluster. The simulator launches clusters of one block only.
+#
+# Source: PTX ISA, "Data Movement and Conversion Instructions: mapa, getctarank".
+
+
+def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
+    """mapa: the address of a shared variable in another block of the cluster."""
+    instruction = placed.instruction
+    if instruction.flags not in ((), ("shared::cluster",)) or instruction.types not in (("u32",), ("u64",)):
+        raise NotExecuted
+    target = binding.destination(instruction.operands[0])
+    address = binding.source(instruction.operands[1], instruction.types[0])
+    rank = binding.source(instruction.operands[2], "u32")
+
+    def step(chunk: Chunk) -> None:
+        others = np.broadcast_to(chunk.read(rank.slot) != 0, chunk.count())
+        if others.any():
+            message = (
+                f"an address in block {chunk.read(rank.slot).max()} of a cluster of one block. "
+                "The simulator has no larger clusters: ask for the size of the cluster."
+            )
+            chunk.report("out-of-bounds", placed, chunk.numbers()[others], message)
+        chunk.write(target.slot, chunk.read(address.slot).copy())
+
+    return step
+
+
+def bind_getctarank(placed: FlatInstruction, binding: Binding) -> Step:
+    """getctarank: the block of the cluster that an address is in."""
+    instruction = placed.instruction
+    if instruction.flags not in ((), ("shared::cluster",)) or instruction.types not in (("u32",), ("u64",)):
+        raise NotExecuted
+    target = binding.destination(instruction.operands[0])
+
+    def step(chunk: Chunk) -> None:
+        chunk.write(target.slot, np.zeros(1, target.dtype))
+
+    return step

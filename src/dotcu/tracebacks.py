@@ -1,0 +1,168 @@
+"""Errors of a user's Python code, located there: `ops.py:12: ZeroDivisionError: division by zero`.
+
+An error that stops a command shows the user's own lines that led to it as well:
+
+    ops.py:3: in <module>
+        from shapes import LARGEST
+    shapes.py:1: in <module>
+        LARGEST = 2**31 / 0
+    shapes.py:1: ZeroDivisionError: division by zero
+"""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dotcu.errors import DotcuError, EnvironmentFault, UsageError
+
+_OURS = Path(__file__).parent
+_INSTALLED = tuple(Path(path) for name, path in sysconfig.get_paths().items() if name.endswith("lib"))
+_FRAMES = 8
+"""So many frames are shown; of more, such as a recursion has, the outermost and the innermost half."""
+
+
+@contextmanager
+def as_user_error(kind: type[DotcuError], happened: str, remedy: str) -> Iterator[None]:
+    """Turn what a user's code raises into an error of `kind` that shows the traceback; dotcu's own pass.
+
+    `sys.exit` counts as an error: a file that ends the process has defined no operators.
+
+    Args:
+        happened: The first line of the message.
+        remedy: Its last lines.
+    """
+    try:
+        yield
+    except DotcuError:
+        raise
+    except (Exception, SystemExit) as error:
+        shown = "\n".join(f"    {line}".rstrip() for line in user_traceback(error).splitlines())
+        raise kind(f"{happened}:\n{shown}\n{remedy}") from error
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback, shortened to the user's own frames; its last line is `describe`."""
+    entries = [
+        (
+            file_line(frame.f_code.co_filename, line),
+            frame.f_code.co_name,
+            _code(frame.f_code.co_filename, line),
+        )
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if is_user_file(frame.f_code.co_filename)
+    ]
+    frames = [f"{place}: in {function}{code}" for place, function, code in entries]
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        frames.append(f"{file_line(error.filename, error.lineno)}:{_code(error.filename, error.lineno)}")
+    left_out = len(frames) - _FRAMES
+    if left_out > 0:
+        frames[_FRAMES // 2 : -_FRAMES // 2] = [f"... {left_out} frames ..."]
+    return "\n".join([*frames, describe(error)])
+
+
+def _code(file: str, line: int) -> str:
+    text = linecache.getline(file, line).strip()
+    return f"\n    {text}" if text else ""
+
+
+def describe(error: BaseException) -> str:
+    """Return the error in one line or more, behind the user's file and line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{file_line(error.filename, error.lineno)}: {type(error).__name__}: {error.msg}"
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    place = _deepest(frames)
+    return (f"{file_line(*place)}: " if place else "") + f"{type(error).__name__}: {error}"
+
+
+def file_line(file: str, line: int | None) -> str:
+    """Return `file:line`, the file relative to the working directory where it lies below it."""
+    path = Path(file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}:{line}" if line else str(shown)
+
+
+def _deepest(frames: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """The last frame that is in the user's own code; where there is none, the last that has a file."""
+    files = [frame for frame in frames if _has_file(frame[0])]
+    own = [frame for frame in files if is_user_file(frame[0])]
+    return own[-1] if own else files[-1] if files else None
+
+
+def is_user_file(file: str) -> bool:
+    """Return whether a file is the user's own: neither dotcu's nor installed."""
+    return not is_foreign_file(file)
+
+
+def is_foreign_file(file: str) -> bool:
+    """Return whether a frame's file is dotcu's, installed, or none at all."""
+    return not _has_file(file) or any(_below(file, folder) for folder in _INSTALLED)
+
+
+def _has_file(file: str) -> bool:
+    return not file.startswith("<") and not _below(file, _OURS)
+
+
+def _below(file: str, folder: Path) -> bool:
+    return Path(file).is_relative_to(folder)
+
+
+# ------------------------------- what went wrong inside of torch, in a few lines: its own messages fill pages
+
+MOST_LINES = 5
+MOST_COLUMNS = 360
+
+_CPP_FRAMES = "Exception raised from"
+"""Begins torch's frames in C++."""
+
+_LOGGERS = ("torch._subclasses.fake_tensor", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep torch from logging what it stumbles over in a trial, until the block ends: the verdict says it."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
+    try:
+        for logger in levels:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
+def brief(error: BaseException) -> str:
+    """The first lines of an error, behind the user's file and line, and of what it was first raised from.
+
+    Raises:
+        UsageError, EnvironmentFault: It is one, or was raised from one: then no trial can make sense.
+    """
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    for link in chain:
+        if isinstance(link, (UsageError, EnvironmentFault)):
+            raise link
+    if len(chain) == 1:
+        return first_lines(error)
+    return f"{first_lines(error)}\ncaused by {first_lines(chain[-1])}"
+
+
+def first_lines(error: BaseException) -> str:
+    """The first lines of an error, behind the user's file and line, none of them endless."""
+    words = describe(error).partition(_CPP_FRAMES)[0]
+    lines = [line.rstrip() for line in words.splitlines() if line.strip()]
+    shown = [
+        line if len(line) <= MOST_COLUMNS else f"{line[:MOST_COLUMNS]}..." for line in lines[:MOST_LINES]
+    ]
+    return "\n".join([*shown, "..."] if len(lines) > MOST_LINES else shown)
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message."""
+    return str(error).strip().partition("\n")[0]

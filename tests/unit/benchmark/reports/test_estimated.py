@@ -1,0 +1,85 @@
+"""What is said where there is no GPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from bench_reports import report
+from dotcu.benchmark.reports.report import BenchReport
+from dotcu.benchmark.work import Work
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Stands for what is told of a kernel."""
+
+    kernel: str = "add<float>"
+    seconds: float = 0.061
+    cached: bool = False
+    launches: int = 1
+
+
+def call(case: str = "float32-s0", **told: Any) -> Any:
+    """Stands for what is told of a call."""
+    given: dict[str, Any] = {
+        "op": "mylib::add",
+        "case": case,
+        "work": Work(read_bytes=8_000, written_bytes=4_000),
+        "kernels": (Compiled(),),
+        "asked_bytes": 24_000,
+        "sector_efficiency": 0.5,
+        "operations": {"f32": 1000, "s32": 0},
+        "bound_us": 0.0025,
+        "what": "memory, 4.8 TB/s",
+        "notes": (),
+    }
+    return SimpleNamespace(**given | told)
+
+
+def estimated(*calls: Any) -> BenchReport:
+    found: Any = SimpleNamespace(gpu="H200", source="NVIDIA H200 datasheet", calls=calls)
+    return report(estimate=found)
+
+
+def lines(*calls: Any) -> list[str]:
+    return str(estimated(*calls)).splitlines()
+
+
+def test_it_says_first_that_nothing_was_measured_and_whose_bounds_these_are() -> None:
+    shown = lines(call())
+    assert shown[1].startswith("bounds for H200, no measurements: the least time by its datasheet")
+    assert shown[2] == "NVIDIA H200 datasheet"
+    assert shown[-1] == "nothing was measured"
+
+
+def test_a_call_has_what_it_moves_asks_for_computes_and_its_bound() -> None:
+    (line,) = (line for line in lines(call()) if "float32-s0" in line)
+    assert re.split(" {2,}", line.strip()) == [
+        "float32-s0", "12.0 kB", "24.0 kB", "50 % full", "1.00k f32", "0.0025", "memory, 4.8 TB/s",
+    ]  # fmt: skip
+
+
+def test_a_call_that_was_not_simulated_has_its_bound_and_says_why() -> None:
+    note = "the simulator cannot run it: x"
+    shown = lines(call(asked_bytes=None, sector_efficiency=None, operations={}, notes=(note,)))
+    assert next(line for line in shown if "float32-s0" in line).split() == [
+        "float32-s0", "12.0", "kB", "0.0025", "memory,", "4.8", "TB/s",
+    ]  # fmt: skip
+    assert f"  {note}" in shown
+
+
+def test_a_kernel_is_told_once_with_its_compile_time() -> None:
+    shown = lines(call(), call("float32-s1", kernels=(Compiled(cached=True),)))
+    assert [line for line in shown if "add<float>" in line] == ["  add<float> compiles in 61 ms"]
+
+
+def test_an_estimate_holds_and_is_no_row() -> None:
+    found = estimated(call())
+    assert found.passed
+    plain = found.to_json()
+    assert plain["rows"] == []
+    assert plain["estimate"]["calls"][0]["work"]["read_bytes"] == 8_000
+    assert plain["estimate"]["calls"][0]["kernels"][0]["kernel"] == "add<float>"

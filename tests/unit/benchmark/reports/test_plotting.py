@@ -1,0 +1,131 @@
+"""Plots: what is in them, and what keeps one from being drawn."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench_reports import report, row, sweep
+from dotcu.benchmark.reports import plotting
+from dotcu.benchmark.reports.report import BenchReport
+from dotcu.errors import EnvironmentFault, UsageError
+
+pytest.importorskip("matplotlib", reason="matplotlib draws the plots")
+
+FIVE = ("dotcu", "eager", "compile", "max-autotune", "best.py:mine")
+
+
+def texts(found: BenchReport, folder: Path) -> list[str]:
+    """Every text of the plot as SVG, in the order in which it is drawn."""
+    path = folder / "plot.svg"
+    found.plot(path)
+    return re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text(encoding="utf-8"))
+
+
+def test_a_plot_names_operator_state_axes_contenders_and_machine(tmp_path: Path) -> None:
+    shown = texts(report(*sweep(contenders=FIVE, states=("cold",), exponents=(10, 20))), tmp_path)
+    assert "mylib::add, float32, L2 cold" in shown
+    assert {"time of a call, µs", "percent of the limit", "elements of the largest tensor"} <= set(shown)
+    assert {"limit", *FIVE} <= set(shown)
+    assert any(text.startswith("NVIDIA H200, driver 580.95.05, torch 2.11.0+cu130") for text in shown)
+
+
+def test_each_contender_is_named_once(tmp_path: Path) -> None:
+    shown = texts(report(*sweep(exponents=(10, 20))), tmp_path)
+    assert [shown.count(name) for name in ("limit", *FIVE[:4])] == [1] * 5
+
+
+def test_cold_and_warm_operators_and_dtypes_have_panels_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        *sweep(exponents=(10, 20)),
+        *sweep("mylib::scale", dtype="bfloat16", states=("cold",), exponents=(10, 20)),
+    ]
+    titles = [text for text in texts(report(*rows), tmp_path) if ", L2 " in text]
+    assert titles == [
+        "mylib::add, float32, L2 cold",
+        "mylib::add, float32, L2 warm",
+        "mylib::scale, bfloat16, L2 cold",
+    ]
+
+
+def test_calls_of_equal_shapes_with_other_scalars_have_panels_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        replace(one, key=replace(one.key, case=f"{one.key.case}-causal={causal}"))
+        for causal in (False, True)
+        for one in sweep(states=("cold",), exponents=(10, 20))
+    ]
+    titles = [text for text in texts(report(*rows), tmp_path) if ", L2 " in text]
+    assert titles == [f"mylib::add, float32, causal={causal}, L2 cold" for causal in (False, True)]
+
+
+def test_times_are_told_as_plain_numbers(tmp_path: Path) -> None:
+    shown = texts(report(*sweep(states=("cold",))), tmp_path)
+    assert {"10", "100", "1000"} <= set(shown)
+
+
+def test_colours_markers_and_dashes_all_differ() -> None:
+    looks = plotting._LOOKS
+    assert len({look.color for look in looks}) == len(looks)
+    assert len({look.marker for look in looks}) == len(looks)
+    assert len({look.dashes for look in looks}) == len(looks)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row()],
+        [row(limit_us=None), row(60.0, contender="eager", limit_us=None)],
+        [*sweep(states=("cold",)), row(None, contender="eager", elements=5)],
+        [row(contender=f"contender {n}") for n in range(12)],
+    ],
+    ids=["one row", "no limit", "a row that failed", "more contenders than colours"],
+)
+def test_odd_reports_are_drawn_too(tmp_path: Path, rows: list[object]) -> None:
+    report(*rows).plot(tmp_path / "plot.svg")  # type: ignore[arg-type]
+    assert (tmp_path / "plot.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_the_suffix_decides_the_format(tmp_path: Path) -> None:
+    report(row()).plot(tmp_path / "plot.PNG")
+    assert (tmp_path / "plot.PNG").read_bytes().startswith(b"\x89PNG\r")
+
+
+def test_equal_reports_give_equal_files(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.svg", tmp_path / "b.svg"
+    for path in (first, second):
+        report(*sweep(exponents=(10, 20))).plot(path)
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("plot.pdf", "it has the suffix .pdf"), ("plot", "it has no suffix")]
+)
+def test_another_suffix_is_answered_with_one_that_will_do(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        report(row()).plot(tmp_path / name)
+    assert told in str(caught.value)
+    assert str(caught.value).endswith(f"Type: --plot {tmp_path / 'plot.svg'}")
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
+        plotting.require(tmp_path / "nowhere" / "plot.svg")
+
+
+@pytest.mark.parametrize("rows", [(), (row(None),), (row(elements=0),)], ids=["none", "failed", "no size"])
+def test_nothing_to_draw_is_told(tmp_path: Path, rows: tuple[object, ...]) -> None:
+    with pytest.raises(UsageError, match="nothing to draw"):
+        report(*rows).plot(tmp_path / "plot.svg")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_line_to_type_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(EnvironmentFault, match=r"pip install 'dotcu\[tools\]'"):
+        plotting.require(tmp_path / "plot.svg")

@@ -1,0 +1,556 @@
+"""What of a text is device code: told by its declarations, never by a guess."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dotcu.compile import CompileOptions, ObjectCode, Target, inline_source, plan_build, read_source
+from dotcu.compile.host_split.select import DeviceParts, device_parts
+from dotcu.compile.source.lexer import NVRTC_MACROS
+from dotcu.errors import CompileError, HostCodeError
+
+Build = Callable[..., ObjectCode]
+KERNEL = "__global__ void k(int* x) { *x = 1; }\n"
+
+
+def parts(*texts: str) -> DeviceParts:
+    return device_parts(texts, NVRTC_MACROS, frozenset(range(len(texts))))
+
+
+def left(text: str) -> str:
+    """What is left of a text, its blanks and empty lines made one."""
+    found = parts(text)
+    assert not found.unclear
+    return " ".join(found.texts[0].split())
+
+
+def digest(text: str) -> str:
+    plan = plan_build(
+        inline_source(text), options=CompileOptions(), target=Target.parse("sm_80"), names=("k",)
+    )
+    return plan.build_digest
+
+
+# Of each pair: host code that is left out, and what of it stays.
+LEFT_OUT = [
+    "void f(float* x) { k<<<1, 2>>>(x); }",
+    "template <typename T> static void f(T x) { AT_DISPATCH_ALL([&] { k<<<1, 1>>>(x); }); }",
+    "torch::Tensor f(torch::Tensor x) { return x; }",
+    "std::vector<at::Tensor> f(at::Tensor x, int n = 3);",
+    "int main(int argc, char** argv) { return 0; }",
+    "main() { }",
+    "int main(int argc, char** argv) try { return 0; } catch (int) { } catch (...) { return 1; }",
+    "__host__ int f() { return rand(); }",
+    'extern "C" void f(void* x) { }',
+    "auto f(int x) -> int { return x; }",
+    "TORCH_API void f(int x);",
+    "Timer::Timer() : a(1), b{2} { start(); }",
+    "bool operator==(A a, A b) { return true; }",
+    "static int counter = 0;",
+    "float* buffer;",
+    'const char* names[] = {"a", "b"};',
+    "const int n = std::max(1, 2);",
+    "auto f = [](int x) { return x; };",
+    "cublasHandle_t handle;",
+    "extern cudaDeviceProp prop;",
+    "struct Config { std::vector<int> sizes; };",
+    "using Tensors = std::vector<torch::Tensor>;",
+    "using namespace torch;",
+    "using at::Tensor;",
+    "namespace py = pybind11;",
+    "constexpr int unused(int n) { return n; }",
+    "template void f<float>(float*);",
+    'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }',
+    'TORCH_LIBRARY(mylib, m) { m.def("f() -> ()"); }',
+    "TORCH_LIBRARY_IMPL(mylib, CUDA, m) { }",
+    "STABLE_TORCH_LIBRARY_IMPL(mylib, CUDA, m) { }",
+    "NB_MODULE(name, m) { }",
+    "#include <torch/extension.h>",
+    "#include <iostream>",
+    "#include <cublas_v2.h>",
+    '#include "ATen/ATen.h"',
+]
+
+KEPT = [
+    "template <typename T> __device__ T f(T x) { return x; }",
+    "__host__ __device__ inline int f(int x) { return x; }",
+    'extern "C" __global__ void f(int* x) { }',
+    "__device__ int f(int);",
+    "template __global__ void k<float>(float*);",
+    "__constant__ float table[16];",
+    "__device__ float total, other;",
+    "extern __shared__ float s[];",
+    "static constexpr int N = 4;",
+    "const float PI = 3.14f, E = 2.7f;",
+    "const int sizes[] = {1, 2, 3};",
+    "enum class Mode : int { A, B };",
+    "struct Pair { float a, b; };",
+    "typedef struct { int a; } Old;",
+    "union Bits { float f; unsigned u; };",
+    "using scalar = float;",
+    "template <typename T> using pointer = T*;",
+    "using namespace std;",
+    'static_assert(sizeof(float) == 4, "float");',
+    "#define TWICE(x) ((x) * 2)",
+    "#pragma once",
+    "#include <cuda_fp16.h>",
+    '#include "mine.cuh"',
+    "#include <cub/cub.cuh>",
+]
+
+
+@pytest.mark.parametrize("text", LEFT_OUT)
+def test_host_code_is_left_out(text: str) -> None:
+    assert left(f"{text}\n{KERNEL}") == KERNEL.strip()
+    assert left(f"{KERNEL}{text}\n") == KERNEL.strip()
+    inside = left(f"namespace a {{\n{text}\n{KERNEL}}}\n")
+    assert inside == f"namespace a {{ {KERNEL.strip()} }}"
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_device_code_and_what_it_may_need_stay(text: str) -> None:
+    assert left(f"{text}\n{KERNEL}int main() {{}}\n") == f"{text} {KERNEL.strip()}"
+
+
+def test_lines_and_columns_stay() -> None:
+    text = (
+        "int f(); __device__ int g();  // both\n\n/* a */ void h()\n{\n}\n"
+        f"\tstruct A {{ int m() {{ return rand() + 1; }} int x; }};\n{KERNEL}"
+    )
+    (found,) = parts(text).texts
+    assert found.split("\n") == [
+        "         __device__ int g();", "", "", "", "",
+        "\tstruct A { __device__ inline int m() ;    int x; };",
+        KERNEL.strip(), "",
+    ]  # fmt: skip
+
+
+def test_a_text_without_host_code_is_the_same_text() -> None:
+    text = f"// a\n#include <cuda_fp16.h>\n\n{KERNEL}  // b  \n\n\n"
+    assert parts(text).texts[0] is text
+
+
+def test_a_shared_declaration_stays_where_device_code_names_it() -> None:
+    used = "constexpr int cdiv(int a, int b) { return (a + b - 1) / b; }\n"
+    text = (
+        f"{used}__global__ void k(int* x) {{ __shared__ int s[cdiv(9, 2)]; *x = s[0]; }}\nint main() {{}}\n"
+    )
+    assert left(text).startswith(f"__device__ {used.strip()}")
+    through_macro = (
+        f"#define C(a) cdiv(a, 2)\n{used}__global__ void k(int* x) {{ *x = C(9); }}\nint main() {{}}\n"
+    )
+    assert f"__device__ {used.strip()}" in left(through_macro)
+
+
+def test_a_type_of_a_header_stays_where_the_sources_device_code_names_it() -> None:
+    header = "struct Opaque; struct Shape { Opaque* next; int n; };\nvoid launch(Shape s);\n"
+    source = "__global__ void k(Shape s, int* x) { *x = s.n; }\nint main() {}\n"
+    assert "struct Shape" in parts(source, header).texts[1]
+    assert "launch" not in parts(source, header).texts[1]
+
+
+def test_what_host_headers_bring_along_stands_in_their_place(make: Build) -> None:
+    text = "#include <torch/extension.h>\n__global__ void k(int64_t* x, __half* y) { *x = INT64_MAX; }\n"
+    assert parts(text).texts[0].splitlines()[0] == "#include <left_out/half>"
+    assert make(text).lowered == {"k": "_Z1kPxP6__half"}
+    assert parts(f"#include <vector>\n{KERNEL}").texts[0].splitlines()[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("condition", "alternative"), [("#ifdef USE_A", "#else"), ("#if VERSION > 2", "#elif VERSION > 1")]
+)
+def test_conditions_are_taken_branch_by_branch(condition: str, alternative: str) -> None:
+    text = f"""{condition}
+void launch(int n) {{
+{alternative}
+void launch(long n) {{
+#endif
+  k<<<1, 1>>>(n);
+}}
+{condition}
+__device__ int f() {{ return 1; }}
+int rest() {{ return 1; }}
+{alternative}
+__device__ int f() {{ return 2; }}
+#endif
+{KERNEL}"""
+    one, two = (f"__device__ int f() {{ return {n}; }}" for n in (1, 2))
+    assert left(text) == f"{condition} {one} {alternative} {two} #endif {KERNEL.strip()}"
+
+
+def test_macros_are_classified_by_what_they_are_made_of() -> None:
+    makers = """#define HD __host__ __device__
+#define KERNEL(name) __global__ void name(float* x) { *x = 1; }
+#define LAUNCHER(name) void launch_##name(float* x) { name<<<1, 1>>>(x); }
+"""
+    text = (
+        f"{makers}HD int f() {{ return 1; }}\nKERNEL(fill)\nLAUNCHER(fill)\nKERNEL(more);\nint main() {{}}\n"
+    )
+    assert left(text) == f"{' '.join(makers.split())} HD int f() {{ return 1; }} KERNEL(fill) KERNEL(more);"
+
+
+def test_members_for_the_host_are_cut_out_of_a_type(make: Build) -> None:
+    text = """struct A {
+  float x;
+  A() = default;
+  explicit A(float y) : x(y) {}
+  float host() const { return std::sqrt(x); }
+  std::string name() const;
+  __host__ __device__ float twice() const { return 2 * x; }
+  constexpr int three() const { return 3; }
+  template <typename T> __device__ T as() const { return T(x); }
+  template <typename T> T gone() const { return T(x); }
+  friend bool operator==(A a, A b) { return a.x == b.x; }
+};
+__global__ void k(A a, float* y) { *y = a.twice() + a.three() + a.as<int>(); }
+int main() {}
+"""
+    assert make(text).lowered == {"k": "_Z1k1APf"}
+
+
+# Of each: device code that a host declaration gives its meaning, the line of that, and what is told.
+REBOUND = {
+    "a constructor": (
+        """struct V {
+  float x;
+  V() : x(1) {}
+};
+__global__ void k(float* o) { V v; *o = v.x; }
+""",
+        3,
+        "V::V()",
+    ),
+    "a constructor with a try": (
+        """struct V {
+  float x;
+  V() try : x(1) {} catch (...) {}
+};
+__global__ void k(float* o) { V v; *o = v.x; }
+""",
+        3,
+        "V::V()",
+    ),
+    "a destructor": (
+        """struct V {
+  int x;
+  ~V() { x = 1; }
+};
+__global__ void k(int* o) { V v{2}; *o = v.x; }
+""",
+        3,
+        "V::~V",
+    ),
+    "an assignment": (
+        """struct V {
+  int x;
+  V& operator=(const V& v) { x = 7; return *this; }
+};
+__global__ void k(V* o, V v) { *o = v; }
+""",
+        3,
+        "operator=",
+    ),
+    "a member that hides another": (
+        """struct B { __device__ int f() { return 1; } };
+struct D : B {
+  int f() { return 2; }
+};
+__global__ void k(int* o) { D d; *o = d.f(); }
+""",
+        3,
+        "D::f",
+    ),
+    "an overload": (
+        """__device__ float f(double x) { return x / 2; }
+float f(int x) { return x; }
+__global__ void k(float* o) { *o = f(3); }
+""",
+        2,
+        "f(int)",
+    ),
+    "an overload of a constructor": (
+        """struct V {
+  float v;
+  __device__ V(float x) : v(x) {}
+  explicit V(int x) : v(-1) {}
+};
+__global__ void k(float* o) { *o = V(3).v; }
+""",
+        4,
+        "V::V(int)",
+    ),
+    "an overload of the compiler's": (
+        """int max(int a, int b) { return 7; }
+__global__ void k(int* o) { *o = max(1, 2); }
+""",
+        1,
+        "max(int, int)",
+    ),
+    "a specialization": (
+        """template <class T> __device__ T f(T x) { return x; }
+template <> float f<float>(float x) { return 2; }
+__global__ void k(float* o) { *o = f(1.0f); }
+""",
+        2,
+        "float",
+    ),
+    "an operator": (
+        """struct V { float x; __device__ operator float() const { return x; } };
+float operator+(V a, V b) { return 7; }
+__global__ void k(float* o) { V v{1}; *o = v + v; }
+""",
+        2,
+        "operator+",
+    ),
+    "a conversion": (
+        """struct V {
+  __device__ operator float() const { return 1; }
+  operator int() const { return 2; }
+};
+__global__ void k(int* o) { V v; *o = v; }
+""",
+        3,
+        "V::operator int",
+    ),
+    "a variable": (
+        """const int W = 8;
+namespace inner {
+float V = 2, W = 1;
+__global__ void k(float* o) { *o = W; }
+}
+""",
+        3,
+        "uses: W",
+    ),
+    "a type": (
+        """struct T { int n; };
+namespace inner {
+struct T { std::vector<int> n; };
+__global__ void k(int* o) { *o = sizeof(T); }
+}
+""",
+        3,
+        "uses: T",
+    ),
+    "a constructor that the compiler cannot take": (
+        """struct V {
+  float x;
+  V(std::vector<int> v) {}
+};
+__global__ void k(float* o) { V v; *o = v.x; }
+""",
+        3,
+        "in a type of device code: V",
+    ),
+    "an overload that the compiler cannot take": (
+        """__device__ int f(int* x) { return 1; }
+int f(std::vector<int> x) { return 2; }
+__global__ void k(int* o) { *o = f({}); }
+""",
+        2,
+        "uses: f",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REBOUND)
+def test_no_name_of_device_code_changes_its_meaning(case: str, make: Build) -> None:
+    text, line, what = REBOUND[case]
+    with pytest.raises((CompileError, HostCodeError)) as error:
+        make(f"{text}int main() {{}}\n", names=())
+    assert f"inline.cu:{line}: " in str(error.value)
+    assert what in str(error.value)
+    assert "__device__" in str(error.value) or "#ifndef __CUDACC_RTC__" in str(error.value)
+
+
+def test_heads_of_host_functions_stay_where_nothing_calls_them(make: Build) -> None:
+    text = """struct U { virtual int f() { return 1; } virtual ~U() {} int n; };
+struct V { float x; V() : x(1) {} explicit V(int) : V() {} operator float() const { return x; } };
+struct W { virtual ~W() = default;
+  friend std::ostream& operator<<(std::ostream& o, const W& w) { return o; } };
+__device__ float f(double x) { return x / 2; }
+float f(int x) { return x; }
+torch::Tensor f(torch::Tensor x) { return x; }
+__global__ void k(V v, float* o) { static_assert(sizeof(U) == 16 && sizeof(W) == 8); *o = v.x + f(3.0); }
+int main() {}
+"""
+    assert make(text).lowered == {"k": "_Z1k1VPf"}
+
+
+def test_members_that_only_a_type_is_asked_of_stay(make: Build) -> None:
+    text = """template <class T> struct has_x {
+  template <class U> static char test(decltype(&U::x));
+  template <class U> static long test(...);
+  static const bool value = sizeof(test<T>(0)) == 1;
+};
+struct A { int x; };
+struct B { int x() { return 1; } };
+struct C { int y; };
+__global__ void k() {
+  static_assert(has_x<A>::value && has_x<B>::value && !has_x<C>::value);
+}
+int main() {}
+"""
+    assert make(text).lowered == {"k": "_Z1kv"}
+
+
+def test_a_template_that_both_may_have_is_marked_behind_its_parameters(make: Build) -> None:
+    text = (
+        "template <class T> constexpr T twice(T x) { return 2 * x; }\n"
+        "__global__ void k(float* x) { *x = twice(*x); }\nint main() {}\n"
+    )
+    assert make(text).lowered == {"k": "_Z1kPf"}
+
+
+def test_a_member_that_device_code_lacks_is_reported_with_its_line(make: Build) -> None:
+    text = (
+        "struct A {\n  int x;\n  std::string name() const;\n};\n"
+        "__global__ void k(A a) { a.name(); }\nint main() {}\n"
+    )
+    with pytest.raises(
+        CompileError, match=r"name, at line 3 of inline\.cu, was left out as host code: a mem"
+    ):
+        make(text)
+
+
+def test_comments_and_strings_are_no_code(make: Build) -> None:
+    text = f"""// k<<<1, 1>>>(x); int main() {{
+/* #include <torch/extension.h>
+   PYBIND11_MODULE( */
+{KERNEL}__global__ void j() {{ printf("<<<%s>>>", "main() {{"); }}
+"""
+    assert parts(text).texts[0] is text
+    assert set(make(text, names=("k", "j")).lowered) == {"k", "j"}
+
+
+def test_crlf_and_bytes_that_are_not_utf_8_do_no_harm(make: Build, tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_bytes(
+        b'#include <vector>\r\n// caf\xe9\r\n#define MANY \\\r\n  3\r\nconst char* s = "\xe9";\r\n'
+        b"void f()\r\n{\r\n}\r\n__global__ void k(int* x)\r\n{\r\n    *x = MANY; /* \xe9 */ missing();\r\n"
+        b"}\r\n"
+    )
+    with pytest.raises(CompileError) as error:
+        make(read_source(path))
+    (found,) = error.value.diagnostics
+    assert (found.line, found.column) == (11, 24)
+    path.write_bytes(path.read_bytes().replace(b"missing();", b""))
+    assert make(read_source(path)).lowered == {"k": "_Z1kPi"}
+
+
+# Of each: a text, the line that is told, and what of it is told.
+UNCLEAR = {
+    "an unknown macro": (f"#include <vector>\nMAKE_IT(float)\n{KERNEL}", 2, "that is no declaration"),
+    "a macro of both kinds": (
+        "#include <map>\n#define BOTH(n) __global__ void n() {} \\\n  void run_##n() {}\nBOTH(a)\n",
+        4,
+        "what the macro BOTH makes",
+    ),
+    "a half of a function": (f"{KERNEL}int main() {{\n", 2, "that is no declaration"),
+    "an annotation in one branch": (
+        f"{KERNEL}#if MODE == 1\n__device__\n#else\nstatic\n#endif\nint f() {{ return 1; }}\nint main();\n",
+        5,
+        "device code in one branch",
+    ),
+    "a tensor in a kernel": (
+        "#include <torch/extension.h>\n__global__ void k(\n    torch::Tensor x) {}\n",
+        3,
+        "PyTorch's type torch::Tensor",
+    ),
+    "a tensor by another name": (
+        "typedef torch::PackedTensorAccessor64<float, 2> Rows;\n__global__ void k(int n,\n    Rows x) {}\n",
+        3,
+        "PyTorch's type Rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNCLEAR)
+def test_what_cannot_be_classified_is_an_error_with_its_line(case: str, make: Build) -> None:
+    text, line, what = UNCLEAR[case]
+    assert line in [found.line for _, found in parts(text).unclear]
+    with pytest.raises(HostCodeError) as error:
+        make(text, names=())
+    assert f"inline.cu:{line}: " in str(error.value)
+    assert what in str(error.value)
+    assert "#ifndef __CUDACC_RTC__" in str(error.value) or "dotcu/tensor.cuh" in str(error.value)
+
+
+def test_what_the_parser_does_not_know_inside_a_host_function_does_not_matter() -> None:
+    assert left(f"void f() {{\n  ?? @ auto <<< ) ( }}\n{KERNEL}") == KERNEL.strip()
+
+
+def test_a_host_function_that_a_kernel_calls_is_reported_with_its_line(make: Build) -> None:
+    text = (
+        "#include <vector>\nfloat half_of(float x) { return x / 2; }\n"
+        "__global__ void k(float* x) { *x = half_of(*x); }\n"
+    )
+    with pytest.raises(CompileError) as error:
+        make(text)
+    message = str(error.value)
+    assert 'inline.cu:3:36: error: identifier "half_of" is undefined' in message
+    assert (
+        "half_of, at line 2 of inline.cu, was left out as host code: a function without __device__."
+        in message
+    )
+    assert "write there: __host__ __device__" in message
+
+
+def test_device_code_with_the_hosts_library_in_it_is_reported_with_its_line(make: Build) -> None:
+    with pytest.raises(
+        HostCodeError, match=r"Device code of inline\.cu(.|\n)*inline\.cu:2: the host's standard"
+    ):
+        make("#include <vector>\n__global__ void k() { std::vector<int> v; }\nint main() {}\n")
+
+
+def test_an_edit_of_the_host_part_compiles_nothing(make: Build, compiles: list[str]) -> None:
+    text = f"#include <vector>\n{KERNEL}// a\nint main() {{ return 0; }}\n"
+    edited = (
+        f"#include <string>\n{KERNEL}// another\nint main() {{\n  k<<<1, 2>>>(nullptr);\n}}\nvoid more();\n"
+    )
+    assert digest(text) == digest(edited)
+    assert digest(text) != digest(text.replace("*x = 1", "*x = 2"))
+    # a header that an instantiation needs is included behind the text
+    assert digest(f"{text}\n#include <cuda_bf16.h>\n") == digest(f"{edited}\n#include <cuda_bf16.h>\n")
+    made = [make(text), make(edited)]
+    assert len(compiles) == 1
+    assert made[1].cached
+
+
+def test_a_host_part_without_a_sign_of_it_is_left_out_when_the_compiler_refuses_it(make: Build) -> None:
+    assert make(f"FILE* log_file;\nint calls = 0;\n{KERNEL}").lowered == {"k": "_Z1kPi"}
+
+
+def test_an_error_is_about_the_text_as_it_was_where_that_is_all_there_is(make: Build) -> None:
+    with pytest.raises(CompileError, match=r"inline\.cu:1:29: error: identifier \"y\" is undefined"):
+        make("__global__ void k(int* x) { y = 1; }\n")
+
+
+def test_a_header_of_the_user_loses_its_host_part_too(make: Build, tmp_path: Path) -> None:
+    (tmp_path / "common.h").write_text(
+        "#include <cublas_v2.h>\n#define SIZE 4\nvoid check(int s) { if (s) exit(1); }\n"
+        "__device__ int four() { return SIZE; }\n"
+    )
+    (tmp_path / "k.cu").write_text('#include "common.h"\n__global__ void k(int* x) { *x = four(); }\n')
+    assert make(read_source(tmp_path / "k.cu")).lowered == {"k": "_Z1kPi"}
+
+
+def test_a_guarded_file_is_compiled_as_it_is() -> None:
+    text = f"{KERNEL}#ifndef __CUDACC_RTC__\n#include <vector>\nint main() {{ broken( }}\n#endif\n"
+    plan = plan_build(
+        inline_source(text), options=CompileOptions(), target=Target.parse("sm_80"), names=("k",)
+    )
+    assert plan.includes.main.text is text
+
+
+def test_the_parser_is_imported_for_host_code_alone(python: Callable[[str], list[str]]) -> None:
+    program = "import sys, dotcu\n" + "".join(
+        f"assert list(dotcu.load_inline({text!r}).kernels) == ['k']\nprint('tree_sitter' in sys.modules)\n"
+        for text in (KERNEL, f"{KERNEL}int main() {{}}\n")
+    )
+    ran = subprocess.run(python(program), capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import dotcu
+from dotcu import gallery
+from dotcu.compile import Target
+from dotcu.inspection.code.build import LaunchShape
+from dotcu.inspection.code.operators import TracedKernels, trace_operators
+from subjects import operator
+
+kernels = dotcu.load_inline("""
+template <typename T, int N> __global__ void twice(const T* x, T* y, int n) {
+    extern __shared__ char unused[];
+    int i = blockIdx.x * N + threadIdx.x;
+    if (i < n) y[i] = x[i] + x[i];
+}
+__global__ void __launch_bounds__(64) fill(float* y, int n) {
+    if (threadIdx.x < n) y[threadIdx.x] = 1;
+}
+__global__ void needs_hopper(float* y) {
+#if __CUDA_ARCH__ < 900
+#error "for Hopper"
+#endif
+    y[0] = 1;
+}
+""")
+SM_90 = Target.parse("sm_90")
+
+
+def twice(x: Tensor, *, wide: bool = False) -> Tensor:
+    y, size = torch.empty_like(x), 128 if wide else 32
+    kernel = kernels.twice[x.dtype, size]
+    kernel(x, y, x.numel(), grid=dotcu.cdiv(x.numel(), size), block=size, smem_bytes=64 if wide else 0)
+    return y
+
+
+def names(found: TracedKernels) -> dict[str, list[LaunchShape]]:
+    return {name: shapes for by_name in found.kernels.values() for name, shapes in by_name.items()}
+
+
+def test_what_samples_launch_is_reported_with_its_shapes() -> None:
+    samples = dotcu.Sample(torch.ones(50)), dotcu.Sample(torch.ones(50), wide=True)
+    found = trace_operators([operator(twice, *samples, dtypes=(torch.float32, torch.float16))], SM_90)
+    assert names(found) == {
+        f"twice<{name}, {size}>": [LaunchShape(block=(size, 1, 1), smem_bytes=64 if size == 128 else 0)]
+        for name in ("float", "__half")
+        for size in (32, 128)
+    }
+    assert found.notes == []
+
+
+def test_each_call_knows_its_kernels() -> None:
+    found = trace_operators([operator(twice, dotcu.Sample(torch.ones(50)))], SM_90)
+    (call,) = found.calls
+    assert call.kernels == ("twice<float, 32>",)
+    assert call.elements == 50
+    assert call.name.endswith(", float32, sample 0")
+
+
+def test_nothing_is_computed() -> None:
+    """A sample of many elements costs no more than a small one: its launches are skipped."""
+    ran: list[str] = []
+    with dotcu.kernel.scope.watching_launches() as launches:
+        trace_operators([operator(twice, dotcu.Sample(torch.ones(1 << 24)))], SM_90)
+    assert launches == ran
+
+
+def test_a_launch_of_nothing_is_reported_too() -> None:
+    assert "twice<float, 32>" in names(trace_operators([operator(twice, dotcu.Sample(torch.ones(0)))], SM_90))
+
+
+def test_an_operator_without_samples_is_noted() -> None:
+    found = trace_operators([operator(twice)], SM_90)
+    assert names(found) == {}
+    (note,) = found.notes
+    assert "has no samples" in note
+
+
+def test_a_body_with_a_fake_of_its_own_runs_in_the_simulator() -> None:
+    def first_positive(x: Tensor) -> Tensor:
+        count = int((x > 0).sum())
+        y = x.new_empty(count)
+        kernels.fill(y, count, grid=1, block=64)
+        return y
+
+    made = operator(first_positive, dotcu.Sample(torch.tensor([1.0, -1.0, 2.0])))
+
+    @made.fake
+    def _(x: Tensor) -> Tensor:
+        return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+    assert names(trace_operators([made], SM_90)) == {"fill": [LaunchShape(block=(64, 1, 1))]}
+
+
+def test_a_kernel_that_does_not_compile_is_reported_by_the_compilers_words() -> None:
+    def hopper(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        kernels.needs_hopper(y, grid=kernels.needs_hopper.occupancy(32), block=32)
+        return y
+
+    found = trace_operators([operator(hopper, dotcu.Sample(torch.ones(3)))], Target.parse("sm_80"))
+    assert names(found) == {}
+    assert found.notes == []
+    (message,) = found.compile_errors
+    assert "for Hopper" in message
+
+
+def test_a_body_that_fails_is_noted_by_its_sample() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        kernels.fill(x, grid=1, block=1, smem_bytes=-1)
+        return x
+
+    found = trace_operators([operator(wrong, dotcu.Sample(torch.ones(3)))], SM_90)
+    (note,) = found.notes
+    assert "float32, sample 0 could not be traced" in note
+    assert "smem_bytes" in note
+
+
+def test_bodies_ask_for_the_architecture_that_is_inspected() -> None:
+    asked: list[int] = []
+
+    def asks(x: Tensor) -> Tensor:
+        asked.append(dotcu.sm_count(x))
+        return x.clone()
+
+    for arch, count in (("sm_80", 108), ("sm_90a", 132), ("compute_120", 188)):
+        trace_operators([operator(asks, dotcu.Sample(torch.ones(3)))], Target.parse(arch))
+        assert asked[-1] == count
+
+
+def test_every_kernel_of_the_gallery_is_reached() -> None:
+    found: Any = names(trace_operators([gallery.add, gallery.matmul], SM_90))
+    plain = {name.partition("<")[0] for name in found}
+    assert plain == {"add", "add_number", "matmul_tiled", "matmul_naive"}
+    with_and_without_a_tail = 2
+    of_bytes_at_odd_addresses = 2
+    assert len(found) == with_and_without_a_tail * (9 + 9) + of_bytes_at_odd_addresses + 4 * 3
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_torchs_random_numbers_stay_as_they_were(seed: int) -> None:
+    torch.manual_seed(seed)
+    before = torch.random.get_rng_state()
+    trace_operators([gallery.square], SM_90)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+anywhere = dotcu.load_inline("""
+template <int N> __global__ void copy(const float* x, float* y, int n) {
+    if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
+}
+""")
+
+
+def in_clusters(x: Tensor) -> Tensor:
+    """Fill by clusters on a GPU that has them; the simulator has none."""
+    y = torch.empty_like(x)
+    if x.is_cuda and anywhere.copy[1].occupancy(32, 70 * 1024) >= 3:
+        anywhere.copy[2](x, y, x.numel(), grid=2, block=32, cluster=2)
+        anywhere.copy[3](x, y, x.numel(), grid=1, block=32)
+    else:
+        anywhere.copy[4](x, y, x.numel(), grid=1, block=32)
+    return y
+
+
+@pytest.mark.parametrize("has_fake", [False, True])
+def test_a_body_is_traced_as_on_the_gpu_that_is_asked_for(has_fake: bool) -> None:
+    made = operator(in_clusters, dotcu.Sample(torch.ones(3)))
+    if has_fake:
+        made.fake(torch.empty_like)
+    assert names(trace_operators([made], SM_90)).keys() == {"copy<2>", "copy<3>"}
+    for other in ("sm_80", "compute_80"):
+        assert names(trace_operators([made], Target.parse(other))).keys() == {"copy<4>"}
+
+
+def test_a_kernel_whose_occupancy_is_asked_for_is_kept_apart() -> None:
+    found = trace_operators([operator(in_clusters, dotcu.Sample(torch.ones(3)))], SM_90)
+    assert {name for unit in found.queried for name in unit.names} == {"copy<1>"}
+
+
+def test_a_body_that_asks_torch_for_its_gpu_is_traced_as_on_the_cpu() -> None:
+    def picky(x: Tensor) -> Tensor:
+        if x.is_cuda:
+            raise AssertionError("Torch not compiled with CUDA enabled")
+        return twice(x)
+
+    found = trace_operators([operator(picky, dotcu.Sample(torch.ones(3)))], SM_90)
+    assert names(found).keys() == {"twice<float, 32>"}
+    (note,) = found.notes
+    assert "traced as on the CPU, since as on a GPU it failed: Torch not compiled" in note

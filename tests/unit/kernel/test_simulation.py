@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from dotcu.errors import FindingError, UsageError
+from dotcu.kernel import Module, active_run, load_inline, simulate, tracking_allocations
+from dotcu.kernel.simulation import active_allocations, tensor_bytes
+
+SOURCE = """
+__global__ void copy(const float* x, float* out, int n) {
+    if (threadIdx.x < n) out[threadIdx.x] = x[threadIdx.x];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def module() -> Module:
+    return load_inline(SOURCE)
+
+
+def run_copy(module: Module, x: torch.Tensor, out: torch.Tensor) -> None:
+    module.copy(x, out, x.numel(), grid=1, block=64)
+
+
+def test_a_read_of_what_empty_allocated_is_found(module: Module) -> None:
+    with simulate(), pytest.raises(FindingError) as caught:
+        run_copy(module, torch.empty(8), torch.empty(8))
+    finding = caught.value.finding
+    assert (finding.kind, finding.address_of) == ("uninitialized-read", "x")
+
+
+UNWRITTEN: dict[str, Callable[[], torch.Tensor]] = {
+    "empty": lambda: torch.empty(8),
+    "empty_like": lambda: torch.empty_like(torch.zeros(8)),
+    "empty_strided": lambda: torch.empty_strided((8,), (1,)),
+    "empty_permuted": lambda: torch.empty_permuted((8,), (0,)),
+    "new_empty": lambda: torch.zeros(3).new_empty(8),
+    "new_empty_strided": lambda: torch.zeros(3).new_empty_strided((8,), (1,)),
+    "view": lambda: torch.empty(4, 4)[1:3].view(-1),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_every_way_to_allocate_without_writing_counts(module: Module, name: str) -> None:
+    with simulate(on_finding="collect") as run:
+        run_copy(module, UNWRITTEN[name](), torch.empty(8))
+    assert [f.kind for f in run.findings] == ["uninitialized-read"]
+
+
+def in_a_list() -> torch.Tensor:
+    x = torch.empty(8)
+    torch._foreach_zero_([x])
+    return x
+
+
+WRITTEN: dict[str, Callable[[], torch.Tensor]] = {
+    "zeros": lambda: torch.zeros(8),
+    "fill_": lambda: torch.empty(8).fill_(1),
+    "copy_": lambda: torch.empty(8).copy_(torch.ones(8)),
+    "normal_": lambda: torch.empty(8).normal_(),
+    "a new result": lambda: torch.empty(8) + 1,
+    "clone": lambda: torch.empty(8).clone(),
+    "out": lambda: torch.add(torch.ones(8), 1, out=torch.empty(8)),
+    "in a list": in_a_list,
+    "full": lambda: torch.full((8,), 2.0),
+    "arange": lambda: torch.arange(8.0),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_an_operator_writes_counts_as_written(module: Module, name: str) -> None:
+    with simulate(on_finding="collect") as run:
+        run_copy(module, WRITTEN[name](), torch.empty(8))
+    assert run.findings == []
+
+
+def test_a_write_through_a_view_counts_for_its_elements_alone(module: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        x = torch.empty(8)
+        x[:4] = 1
+        run_copy(module, x[:4], torch.empty(4))
+        assert run.findings == []
+        run_copy(module, x, torch.empty(8))
+    assert [(f.kind, f.lanes) for f in run.findings] == [("uninitialized-read", 4)]
+
+
+def test_a_write_through_a_strided_view_counts_for_its_elements_alone(module: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        x = torch.empty(8)
+        x[::2] = 1
+        run_copy(module, x, torch.empty(8))
+    assert [f.lanes for f in run.findings] == [4]
+
+
+def test_what_one_launch_wrote_the_next_may_read(module: Module) -> None:
+    with simulate() as run:
+        middle, out = torch.empty(8), torch.empty(8)
+        run_copy(module, torch.ones(8), middle)
+        run_copy(module, middle, out)
+    assert run.findings == []
+    assert out.tolist() == [1] * 8
+
+
+def test_what_a_kernel_left_unwritten_stays_so_across_blocks_of_tracking(module: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        with tracking_allocations():
+            x = torch.empty(8)
+            module.copy(torch.ones(8), x, 5, grid=1, block=64)
+        run_copy(module, x, torch.empty(8))
+    assert [f.lanes for f in run.findings] == [3]
+
+
+def test_outside_a_block_nothing_is_tracked(module: Module) -> None:
+    run_copy(module, torch.empty(8).zero_(), torch.empty(8))
+    assert active_allocations() is None
+    run_copy(module, torch.empty(8), torch.empty(8))
+
+
+def test_memory_given_back_is_forgotten() -> None:
+    with tracking_allocations() as allocations:
+        for _ in range(1000):
+            torch.empty(8)
+        assert len(allocations._masks) <= 64
+
+
+def test_a_resized_storage_counts_as_written(module: Module) -> None:
+    with simulate(on_finding="collect") as run:
+        x = torch.empty(2)
+        x.resize_(8)
+        x.fill_(1)
+        run_copy(module, x, torch.empty(8))
+    assert run.findings == []
+
+
+def test_findings_are_collected_and_the_run_is_active_inside_alone(module: Module) -> None:
+    assert active_run() is None
+    with simulate(arch="sm_90", on_finding="collect", seed=1) as run:
+        assert active_run() is run
+        module.copy(torch.zeros(4), torch.zeros(8), 8, grid=1, block=32)
+    assert active_run() is None
+    assert (run.arch, run.seed) == ("sm_90", 1)
+    assert [(f.kind, f.line, f.lanes) for f in run.findings] == [("out-of-bounds", 3, 4)]
+
+
+def test_a_run_belongs_to_its_thread() -> None:
+    seen = []
+    with simulate():
+        thread = threading.Thread(target=lambda: seen.append(active_run()))
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("given", [{"arch": "h100"}, {"on_finding": "ignore"}])
+def test_a_run_that_makes_no_sense_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(UsageError), simulate(**given):  # type: ignore[arg-type]
+        pass
+
+
+def test_torch_compile_works_inside_simulate() -> None:
+    torch._dynamo.reset()
+    with simulate():
+        compiled = torch.compile(lambda x: x.sin() + 1, backend="eager", fullgraph=True)
+        assert torch.allclose(compiled(torch.ones(3)), torch.ones(3).sin() + 1)
+
+
+def test_the_bytes_of_a_tensor_are_shared_and_end_with_it() -> None:
+    x = torch.arange(10, dtype=torch.int16)
+    data = tensor_bytes(x[2:5])
+    assert data.size == 6
+    data.view(np.int16)[0] = -7
+    assert x[2].item() == -7
+    assert tensor_bytes(x.view(5, 2)[:, 0]).size == 18
+    assert tensor_bytes(x[:0]).size == 0
+
+
+def test_higher_order_operators_work_inside_simulate() -> None:
+    with simulate():
+        x = torch.cond(torch.tensor(True), lambda x: x + 1, lambda x: x - 1, (torch.ones(3),))
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_a_launch_that_a_finding_stops_counts_as_a_write(module: Module) -> None:
+    x, out = torch.zeros(8), torch.zeros(4)
+    before = x._version, out._version
+    with pytest.raises(FindingError):
+        run_copy(module, x, out)
+    assert (x._version, out._version) == (before[0], before[1] + 1)
+
+
+def test_an_address_that_was_stored_in_memory_is_told_apart_from_a_wrong_index() -> None:
+    follow = load_inline("__global__ void follow(float** table) { *table[threadIdx.x] = 1; }")
+    x = torch.zeros(8)
+    with pytest.raises(
+        FindingError, match=r"where nothing is mapped\. An address stored in memory"
+    ) as caught:
+        follow.follow(torch.tensor([x.data_ptr()]), grid=1, block=1)
+    assert "only tensors that are passed as arguments" in str(caught.value)
+    assert x.tolist() == [0] * 8

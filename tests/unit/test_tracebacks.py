@@ -1,0 +1,85 @@
+"""Errors of a user's code are told by the user's own lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dotcu.errors import ArgumentError, UsageError
+from dotcu.tracebacks import as_user_error, describe, user_traceback
+
+
+def raised_by(path: Path, text: str) -> BaseException:
+    """What running a file raises."""
+    path.write_text(text)
+    try:
+        exec(compile(text, str(path), "exec"), vars(ModuleType("theirs")))
+    except (Exception, SystemExit) as error:
+        return error
+    raise AssertionError("it raised nothing")
+
+
+@pytest.fixture(autouse=True)
+def _in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def of_theirs(text: str) -> str:
+    """The part of a traceback that begins in their file: this test calls it."""
+    return text[text.index("ops.py") :]
+
+
+def test_the_way_to_an_error_is_told_by_file_line_function_and_code(tmp_path: Path) -> None:
+    error = raised_by(tmp_path / "ops.py", "def f(n):\n    return 1 / n\n\nN = f(0)\n")
+    assert of_theirs(user_traceback(error)) == (
+        "ops.py:4: in <module>\n    N = f(0)\n"
+        "ops.py:2: in f\n    return 1 / n\n"
+        "ops.py:2: ZeroDivisionError: division by zero"
+    )
+
+
+def test_frames_that_are_not_the_users_are_left_out(tmp_path: Path) -> None:
+    error = raised_by(tmp_path / "ops.py", "import json\njson.loads('{')\n")
+    assert Path(json.__file__).parent.as_posix() not in user_traceback(error)
+    assert of_theirs(user_traceback(error)).splitlines()[:2] == [
+        "ops.py:2: in <module>",
+        "    json.loads('{')",
+    ]
+
+
+def test_a_line_that_is_no_python_is_shown(tmp_path: Path) -> None:
+    error = raised_by(tmp_path / "ops.py", "x = 1\ny = (\n")
+    assert (
+        of_theirs(user_traceback(error))
+        == "ops.py:2:\n    y = (\nops.py:2: SyntaxError: '(' was never closed"
+    )
+
+
+def test_of_a_recursion_the_two_ends_are_shown(tmp_path: Path) -> None:
+    error = raised_by(tmp_path / "ops.py", "def f(n):\n    return f(n + 1)\nf(0)\n")
+    told = user_traceback(error).splitlines()
+    assert len(told) < 20
+    assert "    f(0)" in told
+    assert any(line.startswith("... ") and line.endswith(" frames ...") for line in told)
+    assert told[-1].startswith("ops.py:2: RecursionError")
+
+
+def test_an_error_in_one_line_names_the_innermost_of_the_users(tmp_path: Path) -> None:
+    error = raised_by(tmp_path / "ops.py", "import json\nsize = json.loads('{')\n")
+    assert describe(error).startswith("ops.py:2: JSONDecodeError: ")
+
+
+def test_a_block_that_is_blamed_raises_the_error_asked_for_with_the_way_there(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match=r"(?s)^it cannot be\.*:\n    .*in test_a.*\n.*ZeroDivis.*\nDo so\.$"),
+        as_user_error(UsageError, "it cannot be", "Do so."),
+    ):
+        1 / 0  # noqa: B018
+
+
+def test_an_error_of_dotcus_passes_as_it_is() -> None:
+    with pytest.raises(ArgumentError, match=r"^x$"), as_user_error(UsageError, "it cannot be", "Do so."):
+        raise ArgumentError("x")
