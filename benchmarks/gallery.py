@@ -2,9 +2,10 @@
 
     python benchmarks/gallery.py [OPERATOR ...] [--save FILE] [--write]
 
-Contenders of a case are called alternately, on a cold L2, and device time is reported: `docs/explanation/measuring.md`
-says how. A goal is a share of the limit that was measured for the case's mix of reads and writes, or of a
-copy's for what is differentiated; and that those it is to be ahead of are not faster, at 99 % confidence.
+Contenders of a case are called alternately, on a cold L2, and device time is reported;
+`docs/explanation/measuring.md` says how. A goal is a share of the limit that was measured for the case's mix
+of reads and writes, or of a copy's for what is differentiated; and that those it is to be ahead of are not
+faster, at 99 % confidence.
 With operators named, only these are measured, and in FILE theirs are replaced, if it is of the same
 machine. `--write` puts the tables of FILE into the READMEs, and needs no GPU.
 

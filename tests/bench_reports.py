@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dotcu.benchmark.limits.limit import Limit
-from dotcu.benchmark.reports.comparison import Change, RowComparison, Verdict
+from dotcu.benchmark.reports.comparison import Change, ChangeVerdict, RowComparison
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.results import Block, CallTime, Clocks, Machine, Measured, Protocol, Row, RowKey
 from dotcu.benchmark.statistics import Ratio, Summary
@@ -88,12 +88,12 @@ def blocks(*states: Clocks) -> tuple[Block, ...]:
 
 
 def measured(*states: Clocks, by: str = "cupti", stopped: str = "noise") -> Measured:
-    """Raw samples, of which a report tells the clocks, the means and why they ended."""
+    """Raw samples, of which a report shows the clocks, the timer and why they ended."""
     found = blocks(*states)
     return Measured(contender="dotcu", l2="cold", by=by, blocks=found, stopped=stopped)  # type: ignore[arg-type]
 
 
-def change(verdict: Verdict, value: float = 1.0, note: str = "") -> Change:
+def change(verdict: ChangeVerdict, value: float = 1.0, note: str = "") -> Change:
     return Change(verdict=verdict, ratio=near(value, 0.004), confidence=0.99, note=note)
 
 
@@ -101,10 +101,10 @@ def compared(row: Row, change: Change | None, note: str = "", *, lost: bool = Fa
     return RowComparison(row=row, change=change, note=note, lost=lost)
 
 
-def report(*rows: Row, **told: Any) -> BenchReport:
-    """A report of a run on an H200, unless told."""
-    given: dict[str, Any] = {"machine": H200, "protocol": Protocol(), "by": "cupti"}
-    return BenchReport(rows=rows, **given | told)
+def report(*rows: Row, **changes: Any) -> BenchReport:
+    """A report of a run on an H200, with some fields changed."""
+    default: dict[str, Any] = {"machine": H200, "protocol": Protocol(), "by": "cupti"}
+    return BenchReport(rows=rows, **default | changes)
 
 
 def sweep(

@@ -77,7 +77,7 @@ def watched(request: Any, channel: Channel) -> None:
 
     say("begun")
     text = target.read_text()
-    end("segfault" if "die" in text else "")
+    end("segfault" if "die" in text else "raise" if "refuse" in text else "")
     if "hang" in text:
         say("trying", trial="hanging")
         end("hang")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import torch
@@ -22,7 +21,6 @@ import torch
 import dotcu
 
 FOLDER = Path(__file__).parent
-DOTCU = Path(sysconfig.get_path("scripts")) / "dotcu"
 OPERATOR = FOLDER / "ops.py"
 
 
@@ -44,7 +42,7 @@ def passes(*words: str) -> bool:
     """Run a dotcu command as you would type it; return whether it succeeds."""
     here = f"{Path.cwd()}/"
     heading(f"$ dotcu {' '.join(word.removeprefix(here) for word in words)}")
-    return subprocess.run([DOTCU, *words], check=False).returncode == 0
+    return subprocess.run([sys.executable, "-m", "dotcu", *words], check=False).returncode == 0
 
 
 def heading(text: str) -> None:

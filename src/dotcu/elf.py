@@ -1,7 +1,7 @@
 """ELF files: sections, symbols with nm's letters, and what the dynamic linker reads.
 
 One reader for cubins, object files and libraries. Only 64-bit little-endian files are read. Symbol tables are
-unpacked in one go, since a large library has half a million rows.
+unpacked at once, since a large library has half a million rows.
 
 Source: System V ABI and the ELF-64 object file format ("ELF header", "Sections", "Symbol table", "Dynamic
 section"); GNU extensions for symbol versions: the Linux Standard Base, "Symbol Versioning".
@@ -128,7 +128,7 @@ class ElfSymbol(NamedTuple):
         letter: As nm prints it: T and t are code, D and d data, B and b zeroed data, R and r constants, W and
             V weak, u unique, i chosen when it is loaded; U is what others must define, w and v what they may.
         symbol: The mangled name.
-        version: `GLIBC_2.17`, "" where it has none.
+        version: `GLIBC_2.17`, "" if it has none.
     """
 
     letter: str
@@ -156,12 +156,12 @@ class HostBinary:
     Attributes:
         kind: "shared library", "program" or "object file".
         machine: `x86_64`, `aarch64`, or another processor.
-        soname: "" where it has none.
+        soname: "" if it has none.
         needed: File names of the shared libraries that it needs, in their order.
         search: Folders to search for those, as it names them (DT_RUNPATH, or the older DT_RPATH).
         versions: By needed library, the versions of it that are asked for.
         symbols: What the loader sees; of an object file, which the linker still has to see, all.
-        static_symbols: The full table beside it, with local names; empty where it was stripped.
+        static_symbols: The full table next to it, with local names; empty if it was stripped.
         is_linked: It has a dynamic symbol table; an object file has still to be linked.
     """
 
@@ -190,7 +190,7 @@ def read_host_binary(image: Image) -> HostBinary:
     """Read what an ELF file of the host defines and needs.
 
     Raises:
-        UsageError: It is no ELF file of 64 bits, it is cut short, or its tables are damaged.
+        UsageError: It is not an ELF file of 64 bits, it is cut short, or its tables are damaged.
     """
     header, sections = read_header(image), read_sections(image)
     dynamic = list(_dynamic(image, sections))
@@ -224,19 +224,19 @@ def read_header(image: Image) -> Header:
     """Read the file's header.
 
     Raises:
-        UsageError: It is no ELF file of 64 bits and little endian, or it is cut short.
+        UsageError: It is not an ELF file of 64 bits and little endian, or it is cut short.
     """
     ident, kind, machine, _, _, _, table, flags, *_, count, names = image.unpack(_HEADER, 0, "the ELF header")
     if ident[:4] != MAGIC or (ident[4], ident[5]) != (_CLASS_64, _LITTLE):
         raise UsageError(
-            f"{image.name} is no ELF file of 64 bits, little endian: it begins with {ident[:6].hex(' ')}.\n"
-            "CUDA code is made for 64-bit hosts alone: name a library or cubin of such a one."
+            f"{image.name} is not a 64-bit little-endian ELF file: it begins with {ident[:6].hex(' ')}.\n"
+            "CUDA supports 64-bit hosts only: name a 64-bit library or cubin."
         )
     return Header(ident[8], kind, machine, flags, table, count, names)
 
 
 def read_sections(image: Image) -> tuple[Section, ...]:
-    """Read the section table; empty where there is none.
+    """Read the section table; empty if there is none.
 
     Raises:
         UsageError: As `read_header`, or a section lies beyond the end of the file.
@@ -245,7 +245,7 @@ def read_sections(image: Image) -> tuple[Section, ...]:
     if header.table == 0:
         return ()
     first = image.unpack(_SECTION, header.table, "the section table")
-    # Where a number is too large for the header, it stands in the first, empty section.
+    # Where a number is too large for the header, it is in the first, empty section.
     count = header.sections or first[5]
     names = first[6] if header.names == _INDEX_ELSEWHERE else header.names
     table = image.take(header.table, count * _SECTION.size, "the section table")
@@ -265,18 +265,18 @@ def _section(image: Image, text: bytes, row: tuple[int, ...]) -> Section:
 
 
 def section_bytes(data: bytes, name: str) -> int:
-    """Return the size of a section in bytes, 0 where the file has none of that name."""
+    """Return the size of a section in bytes, 0 if the file has none of that name."""
     return sum(one.size for one in read_sections(Image(name="the code", data=data)) if one.name == name)
 
 
 def string(text: bytes, offset: int) -> str:
-    """Return the text at an offset of a string table, "" where the offset lies outside."""
+    """Return the text at an offset of a string table, "" where the offset is outside."""
     end = text.find(b"\0", offset)
     return text[offset : end if end >= 0 else None].decode("utf-8", "replace")
 
 
 def names_of(image: Image, sections: Sequence[Section], table: Section) -> bytes:
-    """Return the string table that goes with a table of symbols, versions or dynamic entries.
+    """Return the string table of a table of symbols, versions or dynamic entries.
 
     Args:
         image: The file.

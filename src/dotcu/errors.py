@@ -28,7 +28,7 @@
         ├── UnsupportedPlatform  no compiler is published for this platform
         ├── CacheError           the cache cannot be used
         ├── PrebuiltCodeError    the code in a wheel is damaged, or of a later format
-        └── JitDisabled          code is not there and DOTCU_JIT=0 forbids to make it
+        └── JitDisabled          code is not there and DOTCU_JIT=0 forbids compiling it
 
 Catch `DotcuError` for all of them. Bad input is always a ValueError or a TypeError as
 well, so code that knows nothing of dotcu can catch it.
@@ -118,7 +118,7 @@ class LaunchConfigError(LaunchError, ValueError):
 
 
 class TracedLaunchError(LaunchError):
-    """A launch on tensors that are being traced or transformed: it would vanish in silence."""
+    """A launch on tensors that are being traced or transformed: it would be lost silently."""
 
 
 class CaptureError(LaunchError):
@@ -134,7 +134,7 @@ class SchemaError(OperatorError, TypeError):
 
 
 class BodyError(OperatorError, TypeError):
-    """A body broke its contract: it returned no tensor, say."""
+    """A body broke its contract: it returned no tensor, for example."""
 
 
 class DuplicateOperator(OperatorError, ValueError):
@@ -206,4 +206,4 @@ class PrebuiltCodeError(EnvironmentFault):
 
 
 class JitDisabled(EnvironmentFault):
-    """Compiled code is missing and DOTCU_JIT=0 forbids to compile it."""
+    """Compiled code is missing and DOTCU_JIT=0 forbids compiling it."""

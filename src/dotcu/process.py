@@ -56,7 +56,7 @@ def run(
     """Run a program to its end and return what it printed; a failing status is not an error here.
 
     Args:
-        environment: Variables to set beside those of this process.
+        environment: Variables to set in addition to those of this process.
         folder: Where to run it; None for here.
 
     Raises:
@@ -95,7 +95,7 @@ def hand_over(command: Sequence[str | Path]) -> int:
 
 
 STDERR_LINES = 40
-"""So many of the last lines that a child writes to stderr are kept."""
+"""The number of last lines of a child's stderr that are kept."""
 
 _LOOK_S = 0.2
 _GOING_S = 10.0

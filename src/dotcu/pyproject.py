@@ -1,4 +1,4 @@
-"""A user's pyproject.toml: where it is, and what stands in it."""
+"""A user's pyproject.toml: where it is, and what is in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def enclosing(folder: Path) -> Path | None:
 
 
 def section(path: Path) -> dict[str, Any] | None:
-    """[tool.dotcu] of a pyproject.toml; None where it has none.
+    """[tool.dotcu] of a pyproject.toml; None if it has none.
 
     Raises:
         UsageError: The file cannot be read.

@@ -7,12 +7,14 @@ of its own. A report's `to_json` returns `plain(self)`, and adds to it what is c
 its default.
 
 A number that is not finite becomes null, since JSON has no other: annotate a field that may hold one
-`float | None`. A union may hold one dataclass beside None; for more kinds, write a field that names the kind.
+`float | None`. A union may have one dataclass and None; for more kinds, write a field that names the kind.
 Annotations are read at run time: import their types outside of `if TYPE_CHECKING`.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -26,12 +28,27 @@ Misfit = msgspec.DecodeError
 
 def plain(value: Any) -> Any:
     """Return a value, however nested, as dicts, lists, strings, finite numbers and None."""
-    return msgspec.json.decode(_encoder.encode(value))
+    try:
+        return msgspec.json.decode(_encoder.encode(value))
+    except UnicodeEncodeError:
+        return json.loads(to_json(value))
 
 
 def to_json(value: Any) -> str:
     """Return a value as one line of JSON."""
-    return _encoder.encode(value).decode()
+    try:
+        return _encoder.encode(value).decode()
+    except UnicodeEncodeError:  # a file's name that is not UTF-8, which Python holds in lone surrogates
+        return json.dumps(_finite(msgspec.to_builtins(value, enc_hook=_encode_other)))
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with null for each number that is not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def from_plain(kind: type[T], value: Any) -> T:
@@ -49,13 +66,23 @@ def from_json(kind: type[T], text: str) -> T:
     Raises:
         Misfit: The text is not JSON, or not of that type.
     """
-    return msgspec.json.decode(text, type=kind)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except Misfit:  # msgspec takes no lone surrogates
+        try:
+            return from_plain(kind, json.loads(text))
+        except json.JSONDecodeError:
+            pass
+        raise
 
 
 def _encode_other(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
-    if hasattr(value, "items"):  # a mapping that is no dict
+    for base in (str, int, float):  # a subclass, such as NumPy's float64 and the version of torch
+        if isinstance(value, base):
+            return base(value)
+    if hasattr(value, "items"):  # a mapping that is not a dict
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
 

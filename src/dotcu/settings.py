@@ -43,7 +43,7 @@ class Settings:
         ),
     )
     jit: bool = field(
-        default=True, metadata=_variable("DOTCU_JIT", "0: never compile; code that is not there is an error")
+        default=True, metadata=_variable("DOTCU_JIT", "0: never compile; missing code is an error")
     )
     simulate: bool = field(
         default=False,
@@ -83,7 +83,7 @@ class Settings:
     )
     cuda_home: Path | None = field(
         default=None,
-        metadata=_variable("CUDA_HOME", "an installed CUDA toolkit, for tools that pip did not bring"),
+        metadata=_variable("CUDA_HOME", "an installed CUDA toolkit, for tools that pip did not install"),
     )
     cxx: str | None = field(
         default=None,

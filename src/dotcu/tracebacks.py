@@ -24,7 +24,7 @@ from dotcu.errors import DotcuError, EnvironmentFault, UsageError
 _OURS = Path(__file__).parent
 _INSTALLED = tuple(Path(path) for name, path in sysconfig.get_paths().items() if name.endswith("lib"))
 _FRAMES = 8
-"""So many frames are shown; of more, such as a recursion has, the outermost and the innermost half."""
+"""The number of frames that are shown; of more, as in a recursion, the outermost and innermost half."""
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def file_line(file: str, line: int | None) -> str:
 
 
 def _deepest(frames: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
-    """The last frame that is in the user's own code; where there is none, the last that has a file."""
+    """The last frame that is in the user's own code; if there is none, the last that has a file."""
     files = [frame for frame in frames if _has_file(frame[0])]
     own = [frame for frame in files if is_user_file(frame[0])]
     return own[-1] if own else files[-1] if files else None
@@ -118,7 +118,7 @@ MOST_LINES = 5
 MOST_COLUMNS = 360
 
 _CPP_FRAMES = "Exception raised from"
-"""Begins torch's frames in C++."""
+"""The text that begins torch's frames in C++."""
 
 _LOGGERS = ("torch._subclasses.fake_tensor", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 

@@ -1,7 +1,7 @@
-"""Worker processes: a function of a module, run in a process of its own and asked in lines of JSON.
+"""Worker processes: a function of a module, run in its own process and asked in lines of JSON.
 
 What a kernel destroys there (CUDA's context, the whole process, its own way to an end) ends the worker alone:
-whoever asked gets a crash report. The asking side:
+the caller gets a crash report. The asking side:
 
     worker = Worker("package.module:function")
     worker.send(request)                                    # starts the process where none runs
@@ -14,7 +14,7 @@ The function in the worker, which finds the modules that the asking process find
         with channel.step("a name", limit_s=120):
             channel.reply(value)
 
-What the function raises of dotcu's errors, `receive` raises. What anyone prints in a worker goes to stderr,
+What the function raises of dotcu's errors, `receive` raises. What code prints in a worker goes to stderr,
 of which a crash report has the end.
 """
 
@@ -23,12 +23,14 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import json
+import math
 import os
 import queue
 import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn, TypeVar
@@ -69,7 +71,7 @@ class Worker:
 
     Args:
         entry: The function that takes requests: `package.module:function`.
-        tool: The words of a command that runs the process: those of `ncu` and its options, say.
+        tool: The words of a command that runs the process: those of `ncu` and its options, for example.
         prelude: Python statements to run before anything is imported.
         on_output: Takes each line on stdout that is not the worker's: what such a tool prints.
 
@@ -154,7 +156,7 @@ class Worker:
         self._discard()
 
     def drain(self, quiet_s: float) -> None:
-        """Take what a tool still prints on the last request, until no line comes for so many seconds."""
+        """Take what a tool still prints on the last request, until no line comes for some seconds."""
         with suppress(TimeoutError):
             while self._child is not None and (line := self._child.read_line(quiet_s)) is not None:
                 self._on_output(line)
@@ -171,9 +173,10 @@ class Worker:
             child.end()
 
     def _message(self, child: process.Child, timeout_s: float | None) -> dict[str, Any]:
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                line = child.read_line(timeout_s)
+                line = child.read_line(None if timeout_s is None else max(0.0, until - time.monotonic()))
             except TimeoutError:
                 child.kill()
                 child.status()
@@ -280,7 +283,7 @@ def _arriving(found: queue.SimpleQueue[tuple[str, Any]], running: int) -> Iterat
 # ------------------------------------------------------------------ what a worker wrote before its end
 
 _MARK = "-- dotcu: step "
-"""Begins a line that a worker writes to stderr before each step: what stands before it is of earlier ones."""
+"""The prefix of a line that a worker writes to stderr before each step; text before it is older."""
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in ')
 _NOISE = re.compile(r"Extension modules: |(Current thread|Thread) 0x|$")
@@ -302,7 +305,7 @@ def _is_foreign_frame(line: str) -> bool:
 # ------------------------------------------------------------------ inside a worker
 
 _STACK_S = 2.0
-"""So long before its limit a step that hangs has its stack written to stderr."""
+"""The time before its limit at which a step that hangs has its stack written to stderr."""
 
 
 class Unusable(Exception):
@@ -326,7 +329,7 @@ class Channel:
 
     @contextmanager
     def step(self, name: str, limit_s: float) -> Iterator[None]:
-        """Mark a step, which the asking side allows so many seconds: a crash report is of the last one."""
+        """Mark a step and the seconds that the parent allows it: a crash report shows the last one."""
         os.write(2, f"{_MARK}{name}\n".encode())
         faulthandler.dump_traceback_later(limit_s - _STACK_S)
         try:
@@ -393,7 +396,7 @@ def answer(handler: Handler, request: Any, channel: Channel) -> None:
 
 
 def listen(source: Iterable[str], requests: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
-    """Pass requests on. When they end, the asking process is gone, and what is under way is for nobody.
+    """Pass requests on. When they end, the asking process is gone, and the current request is dropped.
 
     Args:
         source: Lines of requests.

@@ -14,7 +14,7 @@ from dotcu.benchmark.limits.ceilings import MIXES, Ceilings
 from dotcu.benchmark.limits.datasheet import Sheet, find, of_device, theoretical_bandwidth
 from dotcu.kernel.driver.cuda import capability
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("alone")]
 
 CALLS = 9
 

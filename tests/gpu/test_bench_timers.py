@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dotcu.benchmark import device
-from dotcu.benchmark.measuring import measure
+from dotcu.benchmark.measuring import Conditions, measure
 from dotcu.benchmark.results import CallTime, Means, Protocol
 from dotcu.benchmark.timers import NotCapturable, TimedCall, Timer, choose, host_times_us
 from dotcu.kernel import Module, load_inline
@@ -346,13 +346,15 @@ def test_a_contender_measured_against_itself_is_as_fast(gpu: torch.device, cupti
 
     found = measure(
         {"one": square, "other": square},
-        samples(gpu),
-        l2="cold",
-        timer=cupti,
-        protocol=Protocol(least_s=0.0),
-        refresh=lambda sample, turn: sample.args[0].copy_(sample.args[0].roll(2 * turn + 1)),
-        probe=lambda name, sample, result: probed.append(name),
-        device=gpu,
+        Conditions(
+            sets=samples(gpu),
+            l2="cold",
+            protocol=Protocol(least_s=0.0),
+            refresh=lambda sample, turn: sample.args[0].copy_(sample.args[0].roll(2 * turn + 1)),
+            probe=lambda name, sample, result: probed.append(name),
+            device=gpu,
+        ),
+        cupti,
     )
     assert found.errors == {}
     assert found.why == {}
@@ -370,13 +372,15 @@ def test_each_means_measures_to_the_end(gpu: torch.device, timers: dict[Means, T
     for timer in timers.values():
         found = measure(
             {"square": lambda sample: sample.args[0] * sample.args[0]},
-            samples(gpu),
-            l2="cold",
-            timer=timer,
-            protocol=Protocol(least_s=0.0, warmup_s=0.0, blocks=3, most_blocks=3),
-            refresh=lambda sample, turn: sample.args[0].add_(1),
-            probe=lambda name, sample, result: None,
-            device=gpu,
+            Conditions(
+                sets=samples(gpu),
+                l2="cold",
+                protocol=Protocol(least_s=0.0, warmup_s=0.0, blocks=3, most_blocks=3),
+                refresh=lambda sample, turn: sample.args[0].add_(1),
+                probe=lambda name, sample, result: None,
+                device=gpu,
+            ),
+            timer,
         )
         assert found.errors == {}
         assert found.measured["square"].by == timer.name

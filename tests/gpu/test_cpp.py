@@ -46,7 +46,7 @@ assert bool((made == 10).all())
 try:
     scale(torch.ones(2, 2, 2, device="cuda"), 1.0)
 except RuntimeError as error:
-    assert "has no plan in C++" in str(error), error
+    assert "has no code in C++" in str(error), error
 else:
     raise AssertionError("a call like no sample was not refused")
 """

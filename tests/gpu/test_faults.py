@@ -130,7 +130,7 @@ def test_without_it_what_comes_after_lists_the_last_launches(fault: str, tmp_pat
         assert listed[2].startswith("calm on cuda:0"), "a launch outside any operator"
         assert SAID[fault] in error
         assert "CUDA_LAUNCH_BLOCKING=1" in error
-    assert outcome.errors[0].startswith("The body of faults::total could not go on"), "torch saw it first"
+    assert outcome.errors[0].startswith("The body of faults::total failed"), "torch saw it first"
 
 
 def test_an_assert_names_the_users_file_and_line(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def refused(call):
     try:
         call()
     except LaunchError as error:
-        assert "forked after CUDA was up" in str(error), error
+        assert "forked after CUDA was initialized" in str(error), error
         return
     raise AssertionError("it was not refused")
 

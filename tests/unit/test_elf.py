@@ -151,7 +151,7 @@ def test_a_table_with_more_sections_than_the_header_can_count_is_read() -> None:
 def test_a_file_for_another_kind_of_host_is_refused() -> None:
     data = bytearray(elf({}))
     data[4] = 1  # 32 bits
-    with pytest.raises(UsageError, match=r"it is no ELF file of 64 bits.*7f 45 4c 46 01 01"):
+    with pytest.raises(UsageError, match=r"it is not a 64-bit little-endian ELF file.*7f 45 4c 46 01 01"):
         read_sections(Image(name="it", data=bytes(data)))
 
 

@@ -73,7 +73,7 @@ def test_every_command_is_listed_with_its_options(reference: ModuleType) -> None
     verbs = re.findall(r"^  ([\w-]+) ", main, re.MULTILINE)
     assert verbs
     assert re.findall(r"^## dotcu ([\w-]+)$", page, re.MULTILINE) == verbs
-    assert "| `--only NAME` | a trial, or those whose names begin so; may be repeated |" in page
+    assert "| `--only NAME` | a trial, or a prefix of several; may be repeated |" in page
 
 
 def test_every_public_name_is_on_a_page_of_the_reference() -> None:

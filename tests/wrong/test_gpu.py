@@ -41,12 +41,12 @@ def words(report: CheckReport) -> str:
 
 
 CAUGHT = {
-    "side_stream_that_waits": ("stream", "is not complete where"),
+    "side_stream_that_waits": ("stream", "is not complete when"),
     "side_stream_that_is_waited_for": ("stream", "reads its inputs before"),
-    "default_stream": ("stream", "reads its inputs before what was queued on a side stream"),
+    "default_stream": ("stream", "reads its inputs before earlier work on a side stream"),
     "synchronizing": ("graph", "cannot be captured in a CUDA graph"),
-    "drifting": ("replay", "a plan says another thing than the body"),
-    "index_of_32_bits": ("large", "is wrong where an input has 2147483681 elements or more"),
+    "drifting": ("replay", "a recorded call differs from the body"),
+    "index_of_32_bits": ("large", "is wrong if an input has 2147483681 elements or more"),
 }
 
 

@@ -91,9 +91,7 @@ def failures_of(file: str, name: str) -> tuple[Result, ...]:
 
 
 @pytest.mark.parametrize(("file", "name", "check"), CASES)
-def test_a_call_falls_short_in_the_check_for_its_fault_and_in_no_other(
-    file: str, name: str, check: str
-) -> None:
+def test_a_call_fails_in_the_check_for_its_fault_and_in_no_other(file: str, name: str, check: str) -> None:
     failures = failures_of(file, name)
     assert {failure.check for failure in failures} == {check}, failures
 
@@ -126,10 +124,10 @@ SAID = [
     ("one_call_values", "one_too_many", "1 of 40 elements are wrong", "output 0[3]: got "),
     ("one_call_memory", "no_tail", "leaves 1 of 40 elements of output 0 unwritten, the first at [39]", ""),
     ("one_call_memory", "even_ones", "leaves 20 of 40 elements of output 0 unwritten, the first at [1]", ""),
-    ("one_call_memory", "beside_its_input", "writes outside of its memory: beside argument 0", ""),
+    ("one_call_memory", "beside_its_input", "writes outside of its memory: next to argument 0", ""),
     ("one_call_memory", "zeroes_its_input", "changes argument 0, which it does not declare as mutated", ""),
     ("one_call_memory", "through_const", "read-only in the simulator", "const_cast<float*>(x)[i] = 0"),
-    ("one_call_memory", "leaves_one", "leaves argument 2 as it was, which it declares as mutated", ""),
+    ("one_call_memory", "leaves_one", "does not change argument 2, which it declares as mutated", ""),
     ("one_call_memory", "lazy", "output 0 is a Lazy, not a torch.Tensor", ""),
     ("one_call_memory", "expanded", "output 0 has elements that share memory: its strides are [0]", ""),
     ("one_call_memory", "view_of_its_input", "does not return", "returned memory of one of its inputs"),
@@ -158,6 +156,6 @@ def test_what_is_said_names_the_fault_and_its_place(file: str, name: str, reason
     assert evidence in outcome.evidence
 
 
-def test_only_the_overload_that_is_wrong_falls_short() -> None:
+def test_only_the_overload_that_is_wrong_fails() -> None:
     failures = failures_of("one_call_memory", "partly_out")
     assert {failure.overload for failure in failures} == {"wrong_memory::partly_out.out"}

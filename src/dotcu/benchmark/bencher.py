@@ -23,7 +23,7 @@ from dotcu.benchmark.results import L2, OWN, Protocol, Row, RowKey
 from dotcu.benchmark.targets import (
     BareTarget,
     Baseline,
-    Contender,
+    Contenders,
     OperatorTarget,
     bare_contenders,
     contenders,
@@ -208,7 +208,22 @@ def prepare(
     gpu: str = "",
     protocol: Protocol = DEFAULT,
 ) -> RunPlan:
-    """Plan a benchmark; arguments and exceptions are those of `bench`."""
+    """Plan a benchmark of operators.
+
+    Args:
+        op: An operator, or several.
+        against: Baselines, by name, function or location.
+        samples: Calls to time in place of the operator's samples.
+        shapes: Shapes to time on, as text or tuples.
+        dtypes: The operator's dtypes to time; all by default.
+        l2: The states of L2 that a call starts with.
+        device: The GPU; "simulator" for an estimate without one.
+        gpu: Without a GPU, the one to estimate bounds for.
+        protocol: How long and how often to measure.
+
+    Raises:
+        UsageError, OperatorError, EnvironmentFault: As for `bench`.
+    """
     samples, rows = tuple(samples), tuple(shape_rows(shapes))
     where = resolve_device(device)
     subjects = [
@@ -252,7 +267,7 @@ def _cases(
 
 def _run_plan(
     cases: _Cases,
-    rivals: Mapping[str, Sequence[Contender]],
+    rivals: Mapping[str, Contenders],
     states: Sequence[L2],
     device: BenchDevice,
     protocol: Protocol,

@@ -10,11 +10,12 @@ import functools
 import platform
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from importlib import metadata
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -23,45 +24,34 @@ from dotcu.benchmark.limits import ceilings, datasheet
 from dotcu.benchmark.limits.ceilings import Ceilings
 from dotcu.benchmark.limits.datasheet import Sheet
 from dotcu.benchmark.limits.limit import Limit, limit
-from dotcu.benchmark.results import L2, Block, Clocks, Machine, Means
+from dotcu.benchmark.results import L2, Block, Clocks, Machine
 from dotcu.benchmark.timers import TimedCall, Timer, choose
 from dotcu.benchmark.work import Work
 from dotcu.compile import driver, toolchain
 from dotcu.errors import DotcuError
 from dotcu.tracebacks import one_line
 
-
-class ClockReason(NamedTuple):
-    """A reason for low clocks.
-
-    Attributes:
-        bit: Its bit in NVML's mask.
-        name: Its name in reports.
-        drops: True if samples taken under it are dropped.
-    """
-
-    bit: int
-    name: str
-    drops: bool = False
-
-
-REASONS = (
-    ClockReason(0x1, "idle"),
-    ClockReason(0x2, "application clocks"),  # a user has set the clocks
-    # The steady state of a GPU that is busy with matrices: its figures are right, and others get them too.
-    ClockReason(0x4, "power cap"),
-    ClockReason(0x8, "hardware slowdown", drops=True),  # hardware halves the clocks or worse
-    ClockReason(0x10, "sync boost"),  # it follows other GPUs of its group
-    ClockReason(0x20, "thermal slowdown", drops=True),  # the driver lowers clocks: too hot
-    ClockReason(0x40, "hardware thermal slowdown", drops=True),  # hardware lowers clocks: too hot
-    ClockReason(0x80, "power brake", drops=True),  # the power supply asks for less
-    ClockReason(0x100, "display clocks"),
-    ClockReason(0x200, "board limit"),  # the board allows no more
-    ClockReason(0x400, "reliability"),  # the voltage allows no more
+REASONS: Mapping[str, int] = MappingProxyType(
+    {
+        "idle": 0x1,
+        "application clocks": 0x2,  # a user has set the clocks
+        "power cap": 0x4,
+        "hardware slowdown": 0x8,  # hardware halves the clocks or worse
+        "sync boost": 0x10,  # it follows other GPUs of its group
+        "thermal slowdown": 0x20,  # the driver lowers clocks: too hot
+        "hardware thermal slowdown": 0x40,  # hardware lowers clocks: too hot
+        "power brake": 0x80,  # the power supply asks for less
+        "display clocks": 0x100,
+        "board limit": 0x200,  # the board allows no more
+        "reliability": 0x400,  # the voltage allows no more
+    }
 )
-"""Source: nvml.h, nvmlClocksEventReasons (nvmlClocksThrottleReasons, before driver 535)."""
+"""Reasons for low clocks, with their bits in NVML's mask.
+Source: nvml.h, nvmlClocksEventReasons (nvmlClocksThrottleReasons, before driver 535)."""
 
-DROPPING = frozenset(reason.name for reason in REASONS if reason.drops)
+DROPPING = frozenset({"hardware slowdown", "thermal slowdown", "hardware thermal slowdown", "power brake"})
+"""Reasons under which samples are dropped. The power cap is the steady state of a GPU that is busy with
+matrices: its figures are right, and others get them too."""
 
 _LEAST_CLOCK = 0.75
 """The share of the highest SM clock seen below which a block is dropped. The clocks of a busy GPU vary by a
@@ -92,7 +82,7 @@ def read_clocks(device: torch.device) -> Clocks:
         memory_mhz=_ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
         temperature_c=_ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         power_w=None if milliwatts is None else milliwatts / 1e3,
-        reasons=tuple(reason.name for reason in REASONS if bits & reason.bit),
+        reasons=tuple(name for name, bit in REASONS.items() if bits & bit),
     )
 
 
@@ -155,31 +145,25 @@ def _ask(nvml: Any, function: str, *args: Any) -> Any:
 # ------------------------------------------------------------------ throttling
 
 
-def throttled_blocks(blocks: Sequence[Block], *, drops: Collection[str] = DROPPING) -> dict[int, str]:
+def throttled_blocks(blocks: Sequence[Block]) -> dict[int, str]:
     """Return the positions of blocks to drop, and why.
 
     A block is dropped for a reason at either end of it: what happened between is not known.
-
-    Args:
-        blocks: The blocks of a contender.
-        drops: Names of the reasons that drop a block.
     """
     least_mhz = _LEAST_CLOCK * max(_sm_mhz(blocks), default=0)
-    found = {at: _drop_reason(block, drops, least_mhz) for at, block in enumerate(blocks)}
+    found = {at: _drop_reason(block, least_mhz) for at, block in enumerate(blocks)}
     return {at: reason for at, reason in found.items() if reason}
 
 
-def steady_samples(
-    *contenders: Sequence[Block], drops: Collection[str] = DROPPING
-) -> tuple[list[list[float]], ...]:
+def steady_samples(*contenders: Sequence[Block]) -> tuple[list[list[float]], ...]:
     """Return the samples of each contender, by blocks that none of them drops: block i of each is paired."""
-    lost = {at for blocks in contenders for at in throttled_blocks(blocks, drops=drops)}
+    lost = {at for blocks in contenders for at in throttled_blocks(blocks)}
     lost |= {at for blocks in contenders for at, block in enumerate(blocks) if not block.calls}
     positions = [at for at in range(min(map(len, contenders))) if at not in lost]
     return tuple([list(blocks[at].times_us) for at in positions] for blocks in contenders)
 
 
-def throttling_notes(blocks: Sequence[Block], *, drops: Collection[str] = DROPPING) -> tuple[str, ...]:
+def throttling_notes(blocks: Sequence[Block]) -> tuple[str, ...]:
     """Return remarks on what limited the GPU, and on clocks and temperatures that changed."""
     limits = Counter(
         reason for block in blocks for reason in {*block.before.reasons, *block.after.reasons} - _SILENT
@@ -187,7 +171,7 @@ def throttling_notes(blocks: Sequence[Block], *, drops: Collection[str] = DROPPI
     notes = [
         f"{reason} in {count} of {len(blocks)} blocks"
         for reason, count in limits.most_common()
-        if reason not in drops
+        if reason not in DROPPING
     ]
     clocks = _sm_mhz(blocks)
     if clocks and min(clocks) < _SAME_CLOCK * max(clocks):
@@ -198,10 +182,10 @@ def throttling_notes(blocks: Sequence[Block], *, drops: Collection[str] = DROPPI
     return tuple(notes)
 
 
-def _drop_reason(block: Block, drops: Collection[str], least_mhz: float) -> str:
+def _drop_reason(block: Block, least_mhz: float) -> str:
     for when, clocks in (("before", block.before), ("after", block.after)):
         for reason in clocks.reasons:
-            if reason in drops:
+            if reason in DROPPING:
                 return f"{reason} {when} it"
         if clocks.sm_mhz is not None and clocks.sm_mhz < least_mhz:
             highest = least_mhz / _LEAST_CLOCK
@@ -280,16 +264,10 @@ CEILING_HOLD_US = 100.0
 
 
 class BenchDevice:
-    """A GPU in a benchmark. Its ceilings are measured before the first row, and saved for later runs.
+    """A GPU in a benchmark. Its ceilings are measured before the first row, and saved for later runs."""
 
-    Args:
-        device: The GPU.
-        means: The timer to use; None for the best that works.
-    """
-
-    def __init__(self, device: torch.device, means: Means | None = None) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._means = means
         self._ceilings: Ceilings | None = None
         self._missing: dict[str, str] = {}  # why rates are unknown, by dtype; by "" why all are
 
@@ -302,7 +280,7 @@ class BenchDevice:
     def timer(self) -> Timer:
         """The timer of device time. The first use of CUPTI takes seconds."""
         with self.current():
-            return choose(self.device, self._means)
+            return choose(self.device)
 
     def require(self) -> None:
         """Raise if nothing can be timed.

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from dotcu.benchmark.limits.datasheet import Sheet, named
 from dotcu.benchmark.limits.limit import tflops
-from dotcu.benchmark.work import CountedCall, Work, counted, work_of
+from dotcu.benchmark.work import Work, counted, work_of
 from dotcu.errors import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dotcu.kernel.scope import LaunchRecord
     from dotcu.operator import Overload, Sample
 
 DEFAULT_GPU = "H200"
@@ -39,27 +40,13 @@ DTYPES: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledKernel:
-    """A kernel that a call launched.
-
-    Attributes:
-        seconds: That compiling it for the simulator took, now or when the cache was filled.
-        launches: Of it, in the call.
-    """
-
-    kernel: str
-    seconds: float
-    cached: bool
-    launches: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class EstimatedCall:
     """One call.
 
     Attributes:
         case: The name of its inputs.
         work: What it has to do, by its tensors or its `work`.
+        launches: Its launches in the simulator, in order; empty where it could not be simulated.
         asked_bytes: That its kernels' lanes asked global memory for; None where it could not be simulated.
         sector_efficiency: The least sectors that hold these bytes, over those that were touched.
         operations: That its kernels did, by PTX type.
@@ -71,7 +58,7 @@ class EstimatedCall:
     op: str
     case: str
     work: Work
-    kernels: tuple[CompiledKernel, ...] = ()
+    launches: tuple[LaunchRecord, ...] = ()
     asked_bytes: int | None = None
     sector_efficiency: float | None = None
     operations: Mapping[str, int] = field(default_factory=dict)
@@ -110,61 +97,41 @@ def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_G
 
 
 def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> EstimatedCall:
-    found = counted(overload, sample)
-    notes = [found] if isinstance(found, str) else []
+    outcome = counted(overload, sample)
+    found = None if isinstance(outcome, str) else outcome
+    notes = [outcome] if isinstance(outcome, str) else []
     try:
-        work = _work(overload, sample, found)
+        if found is not None:
+            work = work_of(overload, found.sample, found.result)
+        else:  # that of the arguments alone, which is not too much in any case
+            work = work_of(overload, sample, None)
     except OperatorError as error:
         notes.append(str(error).splitlines()[0])
         work = Work(read_bytes=0, written_bytes=0)
-    bound_us, what = bound(work, {} if isinstance(found, str) else found.operations, sheet)
+    operations = {} if found is None else dict(found.counters.operations)
+    bound_us, what = bound(work, operations, sheet)
     made = EstimatedCall(
-        op=overload.qualified_name,
-        case=case,
-        work=work,
-        bound_us=bound_us or None,
-        what=what,
-        notes=tuple(notes),
-    )
-    return made if isinstance(found, str) else _with_counts(made, found)
-
-
-def _work(overload: Overload, sample: Sample, found: CountedCall | str) -> Work:
-    """The work; where the call did not run, that of its arguments, which is not too much in any case."""
-    if isinstance(found, str):
-        return work_of(overload, sample, None)
-    return work_of(overload, found.sample, found.result)
-
-
-def _with_counts(made: EstimatedCall, found: CountedCall) -> EstimatedCall:
+        op=overload.qualified_name, case=case, work=work, operations=operations, bound_us=bound_us or None,
+        what=what, notes=tuple(notes),
+    )  # fmt: skip
+    if found is None:
+        return made
+    touched = found.counters.global_sectors
     return replace(
         made,
-        kernels=_kernels(found),
-        asked_bytes=found.bytes,
-        sector_efficiency=found.ideal_sectors / found.sectors if found.sectors else None,
-        operations=found.operations,
-    )
-
-
-def _kernels(found: CountedCall) -> tuple[CompiledKernel, ...]:
-    names = [launch.kernel for launch in found.launches]
-    first = {launch.kernel: launch for launch in reversed(found.launches)}
-    return tuple(
-        CompiledKernel(
-            kernel=name,
-            seconds=first[name].compile_s,
-            cached=first[name].cached,
-            launches=names.count(name),
-        )
-        for name in dict.fromkeys(names)
+        launches=found.launches,
+        asked_bytes=found.counters.global_bytes,
+        sector_efficiency=found.counters.ideal_sectors / touched if touched else None,
     )
 
 
 def bound(work: Work, operations: Mapping[str, int], sheet: Sheet) -> tuple[float, str]:
-    """The least time for some work on a GPU in us, and what sets it; 0 where nothing does.
+    """Return the least time for some work on a GPU in us, and what sets it; 0 where nothing does.
 
-    Bytes are those of the work, since what kernels ask for again may come from a cache; operations are those
-    that the kernels did, and those of the work where none were counted.
+    Args:
+        work: The work; its bytes count, since what kernels ask for again may come from a cache.
+        operations: The operations that the kernels did, by PTX type; where none were counted, the work's.
+        sheet: The GPU's datasheet.
     """
     done = {DTYPES[name]: count for name, count in operations.items() if name in DTYPES and count}
     if not done and work.flops:

@@ -1,6 +1,6 @@
 """The time of an operator's first call, from the start of its process, by phase.
 
-Two new processes make the call: the first finds the cache empty, the second what the first left in it. What
+Two new processes make the call: the first finds the cache empty, the second what the first wrote to it. What
 runs in them is in `first_call_child`.
 """
 

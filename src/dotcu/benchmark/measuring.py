@@ -46,10 +46,14 @@ class Conditions:
     """The conditions that all contenders of a measurement share.
 
     Attributes:
-        sets: Sets of inputs, in memory of their own.
-        refresh: Queues the values of a turn into a set's memory; no turn occurs twice.
-        probe: Takes a contender's name, the inputs and the result of some calls, chosen at random.
-        mutates: True if calls change what they read: none is made on what another one left.
+        sets: Sets of inputs of the same form, in memory of their own.
+        l2: The state of L2 that calls start with.
+        protocol: How long and how often to measure.
+        refresh: Queues the values of a turn into a set's memory before each timed call; no turn occurs twice.
+        probe: Takes a contender's name, the inputs and the result of one timed call in each block, chosen at
+            random, on the stream right after the call.
+        device: The GPU.
+        mutates: True if calls change what they read, so that each needs inputs of its own.
     """
 
     sets: Sequence[Sample]
@@ -68,7 +72,7 @@ class Measurement:
     Attributes:
         measured: The samples of each contender, by name; without blocks for one that raised. After an
             interrupt, of those that were begun.
-        errors: The exception of a contender while it was called or timed, or because no timer is left for it.
+        errors: The exception of a contender while it was called or timed, or because no timer works for it.
         why: For each timer that failed for some contender, why.
         interrupted: True if the user interrupted it.
     """
@@ -79,18 +83,7 @@ class Measurement:
     interrupted: bool = False
 
 
-def measure(
-    contenders: Mapping[str, ContenderCall],
-    sets: Sequence[Sample],
-    *,
-    l2: L2,
-    timer: Timer,
-    protocol: Protocol,
-    refresh: Callable[[Sample, int], None],
-    probe: Callable[[str, Sample, Any], None],
-    device: torch.device,
-    mutates: bool = False,
-) -> Measurement:
+def measure(contenders: Mapping[str, ContenderCall], conditions: Conditions, timer: Timer) -> Measurement:
     """Measure contenders on torch's current stream.
 
     A contender that raises does not end the others. One that the timer cannot time, and all of them if it
@@ -98,35 +91,25 @@ def measure(
 
     Args:
         contenders: The call of each contender, by name.
-        sets: Sets of inputs of the same form, in memory of their own.
-        l2: The state of L2 that calls start with.
+        conditions: The conditions that they share.
         timer: The timer to begin with.
-        protocol: How long and how often to measure.
-        refresh: Writes the values of a turn into a set's memory; comes before every timed call.
-        probe: Takes a contender's name, the inputs and the result of one timed call in each block, chosen at
-            random, on the stream right after the call.
-        device: The GPU.
-        mutates: True if calls change what they read, so that each needs inputs of its own.
     """
-    conditions = Conditions(
-        sets=sets, l2=l2, protocol=protocol, refresh=refresh, probe=probe, device=device, mutates=mutates
-    )
     found: dict[str, Measured] = {}
     errors: dict[str, Exception] = {}
     why: dict[str, str] = {}
-    left = dict(contenders)
+    remaining = dict(contenders)
     try:
-        while left:
+        while remaining:
             if reason := _unsuitable(timer, conditions):
                 why[timer.name] = reason
                 timer = after(timer, reason)
-            run = MeasurementRun(left, conditions, timer)
+            run = MeasurementRun(remaining, conditions, timer)
             refused = run.refused
             try:
                 run.run()
             except TimerFailed as error:
-                refused = {**refused, **dict.fromkeys(run.left, str(error).partition("\n")[0])}
-                run.left.clear()
+                refused = {**refused, **dict.fromkeys(run.remaining, str(error).partition("\n")[0])}
+                run.remaining.clear()
             except KeyboardInterrupt:
                 run.stopped = "interrupt"
                 return Measurement(
@@ -137,12 +120,12 @@ def measure(
                 )
             found |= run.measured()
             errors |= run.errors
-            left = {name: left[name] for name in left if name in refused}
-            if left:
+            remaining = {name: call for name, call in remaining.items() if name in refused}
+            if remaining:
                 why[timer.name] = next(iter(refused.values()))
                 timer = after(timer, why[timer.name])
-    except EnvironmentFault as error:  # no timer is left
-        errors |= dict.fromkeys(left, error)
+    except EnvironmentFault as error:  # no other timer works
+        errors |= dict.fromkeys(remaining, error)
     return Measurement(
         measured={name: found[name] for name in contenders if name in found}, errors=errors, why=why
     )
@@ -154,8 +137,8 @@ def _unsuitable(timer: Timer, conditions: Conditions) -> str:
         return ""
     if conditions.mutates:
         return "a graph holds several calls on one set of inputs, and these calls change theirs"
-    held = sum(t.numel() * t.element_size() for sample in conditions.sets for t in sample.tensors)
-    if conditions.l2 == "cold" and held < OUTGROWN * timer.l2_bytes:
+    nbytes = sum(t.numel() * t.element_size() for sample in conditions.sets for t in sample.tensors)
+    if conditions.l2 == "cold" and nbytes < OUTGROWN * timer.l2_bytes:
         return "all sets of inputs fit into L2 together, and nothing flushes it inside of a graph"
     return ""
 
@@ -175,14 +158,14 @@ class MeasurementRun:
     """The measurement of some contenders by one timer.
 
     Attributes:
-        left: Contenders that can still be measured.
+        remaining: Contenders that can still be measured.
         errors: The exceptions of others.
         refused: Contenders that this timer cannot time, and why.
         stopped: Why it ended.
     """
 
     def __init__(self, contenders: Mapping[str, ContenderCall], conditions: Conditions, timer: Timer) -> None:
-        self.left = dict(contenders)
+        self.remaining = dict(contenders)
         self.errors: dict[str, Exception] = {}
         self.refused: dict[str, str] = {}
         self.stopped = ""
@@ -211,12 +194,12 @@ class MeasurementRun:
                 contender=name,
                 l2=self._conditions.l2,
                 by=self._timer.name,
-                blocks=tuple(self._blocks[name]) if name in self.left else (),
+                blocks=tuple(self._blocks[name]) if name in self.remaining else (),
                 host_us=self._host_us.get(name, ()),
                 resolution_us=self._timer.resolution_us,
                 stopped=self.stopped,
             )
-            for name in (*self.left, *self.errors)
+            for name in (*self.remaining, *self.errors)
         }
 
     # -------------------------------------------------------------- before blocks
@@ -227,7 +210,7 @@ class MeasurementRun:
         The shortest call decides how many calls warm-up begins with.
         """
         quickest_s: dict[str, float] = {}
-        for name, call in list(self.left.items()):
+        for name, call in list(self.remaining.items()):
             try:
                 for sample in [sample for sample in self._conditions.sets for _ in range(2)]:
                     began = perf_counter()
@@ -235,13 +218,13 @@ class MeasurementRun:
                     quickest_s[name] = min(quickest_s.get(name, math.inf), perf_counter() - began)
             except Exception as error:
                 self._drop(name, error)
-        turn_s, protocol = sum(quickest_s[name] for name in self.left), self._conditions.protocol
+        turn_s, protocol = sum(quickest_s[name] for name in self.remaining), self._conditions.protocol
         self._interleaving.calls = min(protocol.calls, calls_of_block(turn_s=turn_s, protocol=protocol))
 
     def _warm_up(self) -> None:
         began = perf_counter()
         earlier: deque[tuple[float, dict[str, float]]] = deque()
-        while self.left:
+        while self.remaining:
             block_began = perf_counter()
             self._warm = self._timed(0, probing=False)
             turn_s = (perf_counter() - block_began) / self._interleaving.calls
@@ -249,7 +232,7 @@ class MeasurementRun:
             for name, median_us in now.items():
                 self._interleaving.set_device_us(name, median_us)
             self._interleaving.calls = calls_of_block(turn_s=turn_s, protocol=self._conditions.protocol)
-            self._interleaving.keep_busy(self.left)
+            self._interleaving.keep_busy(self.remaining)
             elapsed_s = perf_counter() - began
             before: dict[str, float] = {}
             while earlier and earlier[0][0] <= elapsed_s - self._conditions.protocol.warmup_s:
@@ -266,7 +249,7 @@ class MeasurementRun:
 
     def _take_host_times(self) -> None:
         sample = self._conditions.sets[0]
-        for name, call in list(self.left.items()):
+        for name, call in list(self.remaining.items()):
             calls = 1 if self._conditions.mutates else _host_calls(self._warm[name])
             refresh_untimed = partial(self._interleaving.refresh_untimed, sample)
             try:
@@ -283,10 +266,10 @@ class MeasurementRun:
     def _take_blocks(self) -> None:
         began, before = perf_counter(), device.read_clocks(self._conditions.device)
         taken = 0
-        while self.left and not self.stopped:
+        while self.remaining and not self.stopped:
             looks: list[Clocks] = []
             calls = self._timed(taken, probing=True, looks=looks)
-            self._interleaving.keep_busy(self.left)
+            self._interleaving.keep_busy(self.remaining)
             after = looks[-1] if looks else before
             for name, own in calls.items():
                 self._blocks[name].append(Block(calls=own, before=before, after=after))
@@ -297,7 +280,7 @@ class MeasurementRun:
         protocol, step = self._conditions.protocol, self._timer.resolution_us
         noise = float("inf")
         if taken >= protocol.blocks:  # it takes a while to compute
-            each = (self._blocks[name] for name in self.left)
+            each = (self._blocks[name] for name in self.remaining)
             noise = max(
                 (median_noise(own, resolution_us=step, protocol=protocol) for own in each),
                 default=0.0,
@@ -313,8 +296,8 @@ class MeasurementRun:
             looks: Takes the clocks when the block is queued.
         """
         lost = 0
-        while self.left:
-            timed = self._interleaving.timed_calls(self.left, block, probing=probing)
+        while self.remaining:
+            timed = self._interleaving.timed_calls(self.remaining, block, probing=probing)
             if looks is not None:
                 timed[-1] = replace(timed[-1], probe=partial(self._look, looks, timed[-1].probe))
             try:
@@ -338,13 +321,13 @@ class MeasurementRun:
             self._drop(error.name, cause if isinstance(cause, Exception) else error)
         elif isinstance(error, NotCapturable):
             self.refused[error.name] = str(error).partition("\n")[0]
-            del self.left[error.name]
+            del self.remaining[error.name]
         elif isinstance(error, LostRecords) and again:
             return
         elif isinstance(error, TimerFailed):
             raise error
         else:  # a fault of the device: whose is unknown
-            for name in list(self.left):
+            for name in list(self.remaining):
                 self._drop(name, error)
 
     def _look(self, looks: list[Clocks], probe: Callable[[Any], None] | None, result: Any) -> None:
@@ -355,7 +338,7 @@ class MeasurementRun:
 
     def _drop(self, name: str, error: Exception) -> None:
         self.errors[name] = error
-        self.left.pop(name, None)
+        self.remaining.pop(name, None)
 
 
 def _host_calls(calls: Sequence[CallTime]) -> int:
@@ -374,7 +357,7 @@ def _by_name(timed: Sequence[TimedCall], calls: Sequence[CallTime]) -> CallTimes
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Stop Python's garbage collector: a collection takes longer than a stream is held."""
+    """Stop Python's garbage collector: a collection takes longer than a stream is blocked."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -390,7 +373,7 @@ KEPT_RESULTS = 2
 """Results of each contender that stay alive: the allocator cannot reuse their memory for the next call."""
 
 MARGIN_US = 100.0
-"""Extra time that the stream is held: the host may be interrupted."""
+"""Extra time that the stream is blocked: the host may be interrupted."""
 
 BETWEEN_US = 5000.0
 """The time from the end of a block to the first call of the next one, or somewhat more."""
@@ -423,7 +406,13 @@ class Interleaving:
         self.calls = protocol.calls
 
     def call_untimed(self, name: str, call: ContenderCall, sample: Sample) -> None:
-        """Make an untimed call, and record its host time."""
+        """Make an untimed call, and record its host time.
+
+        Args:
+            name: The contender.
+            call: Its call.
+            sample: The inputs.
+        """
         self.refresh_untimed(sample)
         began = perf_counter()
         call(sample)
@@ -609,7 +598,13 @@ def why_stop(*, blocks: int, elapsed_s: float, noise: float, protocol: Protocol)
 
 
 def median_noise(blocks: Sequence[Block], *, resolution_us: float, protocol: Protocol) -> float:
-    """Return half the interval of the median over the median; 0.0 if the calls take no device time."""
+    """Return half the interval of the median over the median; 0.0 if the calls take no device time.
+
+    Args:
+        blocks: The blocks of one contender.
+        resolution_us: The step of the clock.
+        protocol: Gives the confidence and the seed.
+    """
     samples = [block.times_us for block in blocks]
     if not any(map(any, samples)):
         return 0.0

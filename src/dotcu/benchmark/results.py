@@ -76,7 +76,7 @@ class CallTime:
         late: Of these, those that still ran when the caller's stream was done with the call.
         early: Of these, those that began before the caller's stream came to the call.
         elsewhere: Of these, those on another GPU than the caller's.
-        stray: Those that came after it, outside of any call, and are nobody's preparation.
+        stray: Those that came after it, outside of any call, and do not prepare one.
     """
 
     time_us: float
@@ -89,10 +89,10 @@ class CallTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """The state of a GPU at one moment, as NVML tells it; None for what it does not tell.
+    """The state of a GPU at one moment, as NVML reports it; None for what it does not report.
 
     Attributes:
-        reasons: Why its clocks are lower than they could be: names out of `clocks.REASONS`.
+        reasons: Why its clocks are lower than they could be: names out of `device.REASONS`.
     """
 
     sm_mhz: int | None = None

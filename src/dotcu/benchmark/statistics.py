@@ -232,9 +232,15 @@ class Ratio:
 def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, seed: int = 0) -> Summary:
     """Samples in a few figures; one sample at least.
 
-    The interval allows for what a repeated run draws anew, as far as blocks show it (`medians` says how):
+    The interval allows for what differs in a repeated run, as far as blocks show it (`medians` says how):
     those of two runs overlap. It is never narrower than the clock's step. Of a single block it is the range
-    of the samples, since nothing tells how blocks differ.
+    of the samples, since how blocks differ is unknown.
+
+    Args:
+        blocks: Samples in us, by block; empty blocks are ignored.
+        confidence: The confidence of the interval.
+        resolution_us: The step of the clock.
+        seed: The seed of the bootstrap.
     """
     filled = [block for block in blocks if len(block)]
     samples = np.concatenate([np.asarray(block, np.float64) for block in filled])
@@ -264,13 +270,20 @@ def ratio(
 
     Block i of both was interleaved (see `device.steady_samples`). What drifts, drifts for both, so the
     interval is that of the ratio within blocks: narrower than the intervals of two medians.
+
+    Args:
+        a_blocks: Samples in us, by block.
+        b_blocks: As many blocks, interleaved with those of `a`.
+        confidence: The confidence of the interval.
+        resolution_us: The step of the clock.
+        seed: The seed of the bootstrap.
     """
     paired = [(a, b) for a, b in zip(a_blocks, b_blocks, strict=True) if len(a) and len(b)]
-    a_kept, b_kept = [a for a, _ in paired], [b for _, b in paired]
-    if len(paired) < _LEAST_BLOCKS or min(min(map(min, a_kept)), min(map(min, b_kept))) <= 0:
+    a_times, b_times = [a for a, _ in paired], [b for _, b in paired]
+    if len(paired) < _LEAST_BLOCKS or min(min(map(min, a_times)), min(map(min, b_times))) <= 0:
         return None
-    estimate = log_ratio(a_kept, b_kept, resolution_us=resolution_us, seed=seed)
-    steps = [resolution_us / float(np.median(np.concatenate(each))) for each in (a_kept, b_kept)]
+    estimate = log_ratio(a_times, b_times, resolution_us=resolution_us, seed=seed)
+    steps = [resolution_us / float(np.median(np.concatenate(each))) for each in (a_times, b_times)]
     return around(estimate.value, max(math.hypot(*steps) / 2, estimate.reach(confidence)))
 
 

@@ -45,7 +45,7 @@ CHUNK = 2**24
 
 
 class BenchTarget(ABC):
-    """A thing to time, with the oracle of its results."""
+    """A target to time, with the oracle of its results."""
 
     name: str
     device: torch.device
@@ -55,11 +55,11 @@ class BenchTarget(ABC):
     @property
     @abstractmethod
     def unverified(self) -> str:
-        """Why results cannot be verified; empty where they can."""
+        """The reason why results cannot be verified; empty where they can."""
 
     @property
     def caveat(self) -> str:
-        """How results were verified less strictly than usual; empty where they were not."""
+        """A remark on results that were verified less strictly than usual; empty where none were."""
         return ""
 
     def context(self) -> AbstractContextManager[object]:
@@ -115,7 +115,7 @@ class OperatorTarget(BenchTarget):
 
     @property
     def unverified(self) -> str:
-        """Why results cannot be verified; empty where they can."""
+        """The reason why results cannot be verified; empty where they can."""
         if self.subject.reference is None:
             return "not verified: the operator has no reference"
         if self.subject.declares(torch.Tag.nondeterministic_seeded):
@@ -124,7 +124,7 @@ class OperatorTarget(BenchTarget):
 
     @property
     def caveat(self) -> str:
-        """Why results were not compared in float64; empty where they were."""
+        """The reason why results were not compared in float64; empty where they were."""
         return next(iter(self._caveats), "")
 
     def context(self) -> AbstractContextManager[object]:
@@ -258,7 +258,7 @@ class BareTarget(BenchTarget):
 
     @property
     def unverified(self) -> str:
-        """Why results cannot be verified; empty where they can."""
+        """The reason why results cannot be verified; empty where they can."""
         return "" if self.reference is not None else "not verified: reference= is missing"
 
     def results(self, sample: Sample, result: Any) -> Results:
@@ -323,19 +323,12 @@ Baseline = str | Callable[..., Any]
 """One of `KNOWN`, a callable, or a callable's location: `ops.py:fn`, `package.module:fn`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contender:
-    """One of the implementations to compare.
-
-    Attributes:
-        prepare: Returns the function that makes a call. It may raise: where there is no reference, say.
-    """
-
-    name: str
-    prepare: Callable[[], Call]
+Contenders = Mapping[str, Callable[[], Call]]
+"""The implementations to compare, by name: each a function that prepares the one that makes a call. It may
+raise: where there is no reference, say."""
 
 
-def contenders(subject: Subject, against: Sequence[Baseline] = ()) -> list[Contender]:
+def contenders(subject: Subject, against: Sequence[Baseline] = ()) -> Contenders:
     """Return the operator, and its baselines.
 
     A baseline is called with the operator's arguments, without those that it only writes; a Python function
@@ -346,14 +339,13 @@ def contenders(subject: Subject, against: Sequence[Baseline] = ()) -> list[Conte
     """
     overload = subject.overload
     outs = frozenset(overload.signature.outs if overload.functional is not None else ())
-    own = Contender(name=OWN, prepare=lambda: _with_arguments(overload, frozenset()))
     baselines = _baselines(
         subject.name, overload.reference_function, against, lambda function: _with_arguments(function, outs)
     )
-    return [own, *baselines]
+    return {OWN: lambda: _with_arguments(overload, frozenset()), **baselines}
 
 
-def bare_contenders(bare: BareTarget, against: Sequence[Baseline] = ()) -> list[Contender]:
+def bare_contenders(bare: BareTarget, against: Sequence[Baseline] = ()) -> Contenders:
     """Return a bare callable, and its baselines, which take no arguments either.
 
     Raises:
@@ -363,11 +355,10 @@ def bare_contenders(bare: BareTarget, against: Sequence[Baseline] = ()) -> list[
     def adapt(function: Callable[..., Any]) -> Call:
         return lambda sample: function()
 
-    own = Contender(name=OWN, prepare=lambda: adapt(bare.function))
-    return [own, *_baselines(bare.name, bare.reference, against, adapt)]
+    return {OWN: lambda: adapt(bare.function), **_baselines(bare.name, bare.reference, against, adapt)}
 
 
-def prepare_calls(those: Sequence[Contender]) -> tuple[dict[str, Call], dict[str, str]]:
+def prepare_calls(those: Contenders) -> tuple[dict[str, Call], dict[str, str]]:
     """Return the calls of contenders by name, and why others could not be prepared.
 
     Resets torch's compiler: after some shapes it would run the reference in eager mode without a warning.
@@ -375,11 +366,11 @@ def prepare_calls(those: Sequence[Contender]) -> tuple[dict[str, Call], dict[str
     torch._dynamo.reset()
     calls: dict[str, Call] = {}
     failed: dict[str, str] = {}
-    for contender in those:
+    for name, prepare in those.items():
         try:
-            calls[contender.name] = contender.prepare()
+            calls[name] = prepare()
         except Exception as error:
-            failed[contender.name] = first_lines(error)
+            failed[name] = first_lines(error)
     return calls, failed
 
 
@@ -416,17 +407,16 @@ def _baselines(
     reference: Callable[..., Any] | None,
     against: Sequence[Baseline],
     adapt: Callable[[Callable[..., Any]], Call],
-) -> list[Contender]:
+) -> Contenders:
     """Return a contender for each baseline; `adapt` makes a function take a sample."""
-    found: dict[str, Contender] = {}
+    found: dict[str, Callable[[], Call]] = {}
     for baseline in against:
         if isinstance(baseline, str) and baseline in KNOWN:
-            prepare, name = partial(_reference_call, op, baseline, reference, adapt), baseline
+            found[baseline] = partial(_reference_call, op, baseline, reference, adapt)
         else:
             function = _callable(baseline)
-            prepare, name = partial(adapt, function), _name(baseline, function, {OWN, *KNOWN, *found})
-        found[name] = Contender(name=name, prepare=prepare)
-    return list(found.values())
+            found[_name(baseline, function, {OWN, *KNOWN, *found})] = partial(adapt, function)
+    return found
 
 
 def _reference_call(

@@ -12,11 +12,11 @@ import torch
 
 from dotcu.benchmark import statistics
 from dotcu.benchmark.device import BenchDevice, steady_samples, throttled_blocks, throttling_notes
-from dotcu.benchmark.limits.limit import Limit, judge
-from dotcu.benchmark.measuring import Measurement, measure
+from dotcu.benchmark.limits.limit import Limit, mark, refusal
+from dotcu.benchmark.measuring import Conditions, measure
 from dotcu.benchmark.results import L2, OWN, CallTime, Measured, Protocol, Row, RowKey, Status
 from dotcu.benchmark.statistics import Ratio, Summary, summary
-from dotcu.benchmark.targets import BenchTarget, Contender, prepare_calls
+from dotcu.benchmark.targets import BenchTarget, Contenders, prepare_calls
 from dotcu.benchmark.targets import Call as CallFunction
 from dotcu.benchmark.verify import TimedResults, Verdict, verify
 from dotcu.benchmark.work import Work
@@ -28,36 +28,6 @@ from dotcu.tracebacks import first_lines
 CONSTANT_INPUTS = "its inputs do not vary, so a remembered result could not be detected"
 
 NOT_VERIFIED = "not verified while it was timed: interrupted"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _State:
-    """A case in one state of L2, as far as it is known once it is measured.
-
-    Attributes:
-        verdicts: The verification of each contender before it was timed.
-        work: The work of a call, or why it is unknown.
-        timed: Results of timed calls, and their verification.
-        unverified: Why results of timed calls were not verified; empty where they were.
-    """
-
-    l2: L2
-    verdicts: Mapping[str, Verdict]
-    work: Work | str | None
-    timed: TimedResults
-    varies: bool
-    unverified: str = ""
-
-    def verdict(self, name: str) -> Verdict:
-        """Return the latest verdict on a contender."""
-        error = self.timed.wrong.get(name)
-        return Verdict(status="wrong", reason=error) if error else self.verdicts[name]
-
-    def marks(self, name: str) -> tuple[str, ...]:
-        """Return remarks on how a contender was verified, and on the work."""
-        own = (self.work if isinstance(self.work, str) else "", "" if self.varies else CONSTANT_INPUTS)
-        verified = self.verdicts[name].mark, self.unverified, self.timed.mark(name)
-        return tuple(filter(None, (*verified, *(own if name == OWN else ()))))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,7 +44,7 @@ class TimedCase:
     target: BenchTarget
     dtype: str
     workload: Workload
-    contenders: Sequence[Contender]
+    contenders: Contenders
     states: Sequence[L2]
     device: BenchDevice
     protocol: Protocol
@@ -86,22 +56,22 @@ class TimedCase:
         Raises:
             KeyboardInterrupt: The user interrupted; rows of everything measured come before.
         """
-        left = [(l2, contender.name) for l2 in self.states for contender in self.contenders]
+        missing = [(l2, name) for l2 in self.states for name in self.contenders]
         status: Status = "failed"
         reason = ""
         try:
             for row in self._measured_rows():
-                left.remove((row.key.l2, row.key.contender))
+                missing.remove((row.key.l2, row.key.contender))
                 yield row
         except torch.OutOfMemoryError as error:
             status, reason = "skipped", f"the GPU has too little memory: {first_lines(error)}"
-        except Exception as error:  # the author's samples failed, say, or no timer is left
+        except Exception as error:  # the author's samples failed, say, or no timer works
             reason = first_lines(error) or type(error).__name__
         # The exception is released by now, and with it all memory of the case.
         with suppress(Exception):  # after a fault the GPU is unusable: later rows say so
             gc.collect()
             torch.cuda.empty_cache()
-        yield from (replace(self._empty_row(name, l2), status=status, reason=reason) for l2, name in left)
+        yield from (replace(self._empty_row(name, l2), status=status, reason=reason) for l2, name in missing)
 
     def _measured_rows(self) -> Iterator[Row]:
         sets = self.workload.sets(self.protocol.sets, self.protocol.seed, self.device.device)
@@ -112,40 +82,65 @@ class TimedCase:
         calls = {name: call for name, call in calls.items() if not verdicts[name].status}
         work = self._work(calls, sets[0], values)
         for l2 in self.states:
-            state = _State(
-                l2=l2, verdicts=verdicts, work=work, timed=TimedResults(self.target, values),
-                varies=values.vary,
-            )  # fmt: skip
-            yield from self._state_rows(state, calls, sets, values)
+            yield from self._state_rows(l2, calls, sets, values, verdicts, work)
 
     def _state_rows(
-        self, state: _State, calls: Mapping[str, CallFunction], sets: Sequence[Sample], values: InputValues
+        self,
+        l2: L2,
+        calls: Mapping[str, CallFunction],
+        sets: Sequence[Sample],
+        values: InputValues,
+        verdicts: Mapping[str, Verdict],
+        work: Work | str | None,
     ) -> Iterator[Row]:
         """Yield the rows of one state of L2, the operator's own first.
+
+        Args:
+            l2: The state of L2.
+            calls: The calls of contenders that passed verification.
+            sets: Sets of inputs.
+            values: Writes new values into them.
+            verdicts: The verification of each contender before it is timed.
+            work: The work of a call, or why it is unknown.
 
         Raises:
             KeyboardInterrupt: The user interrupted, after the rows of everything measured.
         """
-        found = measure(
-            calls, sets, l2=state.l2, timer=self.device.timer, protocol=self.protocol, refresh=values,
-            probe=state.timed.take, device=self.device.device, mutates=self.target.mutates,
+        timed = TimedResults(self.target, values)
+        conditions = Conditions(
+            sets=sets, l2=l2, protocol=self.protocol, refresh=values, probe=timed.take,
+            device=self.device.device, mutates=self.target.mutates,
         )  # fmt: skip
-        interrupted = found.interrupted
+        found = measure(calls, conditions, self.device.timer)
+        interrupted, unverified = found.interrupted, ""
         try:
-            state.timed.verify()
+            timed.verify()
         except KeyboardInterrupt:
-            state, interrupted = replace(state, unverified=NOT_VERIFIED), True
+            interrupted, unverified = True, NOT_VERIFIED
+        remarks = work if isinstance(work, str) else "", "" if values.vary else CONSTANT_INPUTS, *self.marks
         limit: Callable[[Work, L2], Limit | None] = self.device.limit
         own: Row | None = None
-        for contender in self.contenders:
-            try:
-                row = self._row(contender.name, state, found, own, limit)
-            except KeyboardInterrupt:  # while the rates that the limit needs were measured
-                limit, interrupted = lambda work, l2: None, True
-                row = self._row(contender.name, state, found, own, limit)
-            own = row if contender.name == OWN else own
-            if row is not None:
-                yield row
+        for name in self.contenders:
+            row, verdict = self._empty_row(name, l2), verdicts[name]
+            if error := timed.wrong.get(name):
+                verdict = Verdict(status="wrong", reason=error)
+            if verdict.status:
+                row = replace(row, status=verdict.status, reason=verdict.reason)
+            elif name in found.errors:
+                row = replace(row, status="failed", reason=first_lines(found.errors[name]))
+            elif name in found.measured:
+                marks = verdict.mark, unverified, timed.mark(name), *(remarks if name == OWN else ())
+                known = None if isinstance(work, str) else work
+                row = replace(row, work=known, marks=tuple(filter(None, marks)))
+                try:
+                    row = figures_of(row, found.measured, own=own, limit=limit, protocol=self.protocol)
+                except KeyboardInterrupt:  # while the rates that the limit needs were measured
+                    limit, interrupted = lambda work, l2: None, True
+                    row = figures_of(row, found.measured, own=own, limit=limit, protocol=self.protocol)
+            else:  # not begun when the user interrupted
+                continue
+            own = row if name == OWN else own
+            yield row
         if interrupted:
             raise KeyboardInterrupt
 
@@ -168,28 +163,8 @@ class TimedCase:
             elements=self.workload.elements, bytes=self.workload.bytes,
         )  # fmt: skip
 
-    # -------------------------------------------------------------- from samples to a row
 
-    def _row(
-        self,
-        name: str,
-        state: _State,
-        found: Measurement,
-        own: Row | None,
-        limit: Callable[[Work, L2], Limit | None],
-    ) -> Row | None:
-        """Return a contender's row; None if it was not begun when the user interrupted."""
-        row, verdict = self._empty_row(name, state.l2), state.verdict(name)
-        if verdict.status:
-            return replace(row, status=verdict.status, reason=verdict.reason)
-        if name in found.errors:
-            return replace(row, status="failed", reason=first_lines(found.errors[name]))
-        if name not in found.measured:
-            return None
-        work = None if isinstance(state.work, str) else state.work
-        marks = (*state.marks(name), *(self.marks if name == OWN else ()))
-        row = replace(row, work=work, marks=marks)
-        return figures_of(row, found.measured, own=own, limit=limit, protocol=self.protocol)
+# ------------------------------------------------------------------ from samples to a row
 
 
 def figures_of(
@@ -228,10 +203,10 @@ def figures_of(
     least = None if row.work is None else limit(row.work, row.key.l2)
     percent = None
     if least is not None and row.work is not None:
-        percent, mark, refusal = judge(time.median_us, least, row.work, resolution_us=step)
-        if refusal:
-            return replace(row, status="refused", reason=refusal, limit=least)
-        marks = [mark, *marks] if mark else marks
+        if reason := refusal(time.median_us, least, row.work, resolution_us=step):
+            return replace(row, status="refused", reason=reason, limit=least)
+        percent = least.percent(time.median_us)
+        marks = [*filter(None, [mark(time.median_us, least, row.work, resolution_us=step)]), *marks]
     if time.noise > 4 * protocol.noise:
         marks.append(f"noisy: its median is known to {time.noise:.1%}")
     return replace(
@@ -277,7 +252,7 @@ _GROUP = 0.1  # of the calls: less is a tail, no group
 
 
 def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
-    """Why a contender's figures cannot be believed, and what to do, in words; empty where nothing is wrong.
+    """Return why a contender's figures cannot be believed, and what to do; empty where nothing is wrong.
 
     Args:
         others: The other contenders, in the same case and state of L2.
@@ -287,14 +262,7 @@ def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
         return ""
     if any(call.kernels is None for call in calls):
         return _skipping(calls)
-    return (
-        _strays(calls)
-        or _elsewhere(calls)
-        or _early(calls)
-        or _late(calls)
-        or _empty(calls, others)
-        or _uneven(calls)
-    )
+    return _strays(calls) or _misplaced(calls) or _empty(calls, others) or _uneven(calls)
 
 
 def _strays(calls: Sequence[CallTime]) -> str:
@@ -307,36 +275,30 @@ def _strays(calls: Sequence[CallTime]) -> str:
     )
 
 
-def _elsewhere(calls: Sequence[CallTime]) -> str:
-    elsewhere = sum(call.elsewhere > 0 for call in calls)
-    if elsewhere <= _RARE * len(calls):
-        return ""
-    return (
-        f"in {elsewhere} of {len(calls)} calls a kernel ran on another GPU than the caller's, where nothing "
-        "says when a call begins and ends. Do the work of a call on the GPU of its inputs."
-    )
+_MISPLACED: Mapping[str, str] = {
+    "elsewhere": (
+        "a kernel ran on another GPU than the caller's, where nothing says when a call begins and ends. "
+        "Do the work of a call on the GPU of its inputs."
+    ),
+    "early": (
+        "a kernel began before the caller's stream came to the call: it is on another stream, which does not "
+        "wait for what the caller queued, its inputs among it. Let that wait first: "
+        "side.wait_stream(torch.cuda.current_stream())."
+    ),
+    "late": (
+        "a kernel still ran when the caller's stream was done: it is on another stream, for which the caller "
+        "does not wait. Join that before returning: torch.cuda.current_stream().wait_stream(side)."
+    ),
+}
+"""The counts of `CallTime` of kernels outside of the call's window, and what they mean, in words."""
 
 
-def _early(calls: Sequence[CallTime]) -> str:
-    early = sum(call.early > 0 for call in calls)
-    if early <= _RARE * len(calls):
-        return ""
-    return (
-        f"in {early} of {len(calls)} calls a kernel began before the caller's stream came to the call: it is "
-        "on another stream, which does not wait for what the caller queued, its inputs among it. Let that "
-        "wait first: side.wait_stream(torch.cuda.current_stream())."
-    )
-
-
-def _late(calls: Sequence[CallTime]) -> str:
-    late = sum(call.late > 0 for call in calls)
-    if late <= _RARE * len(calls):
-        return ""
-    return (
-        f"in {late} of {len(calls)} calls a kernel still ran when the caller's stream was done: it is on "
-        "another stream, for which the caller does not wait. Join that before returning: "
-        "torch.cuda.current_stream().wait_stream(side)."
-    )
+def _misplaced(calls: Sequence[CallTime]) -> str:
+    for name, meaning in _MISPLACED.items():
+        found = sum(getattr(call, name) > 0 for call in calls)
+        if found > _RARE * len(calls):
+            return f"in {found} of {len(calls)} calls {meaning}"
+    return ""
 
 
 def _empty(calls: Sequence[CallTime], others: Iterable[Measured]) -> str:
@@ -346,7 +308,8 @@ def _empty(calls: Sequence[CallTime], others: Iterable[Measured]) -> str:
     if empty < len(calls):
         found = f"{empty} of {len(calls)} calls ran no kernel, and the others did"
         return f"{found}: results are remembered, or calls are batched. {_EVERY_CALL}"
-    busy = [f"{other.contender} ran {most}" for other in others if (most := _most(other))]
+    most = ((other.contender, max(map(_kernels, _calls(other)), default=0)) for other in others)
+    busy = [f"{contender} ran {kernels}" for contender, kernels in most if kernels]
     if busy:
         return (
             f"none of {len(calls)} calls ran a kernel, where {busy[0]}: results are remembered. {_EVERY_CALL}"
@@ -398,7 +361,3 @@ def _calls(measured: Measured) -> list[CallTime]:
 
 def _kernels(call: CallTime) -> int:
     return call.kernels or 0
-
-
-def _most(measured: Measured) -> int:
-    return max(map(_kernels, _calls(measured)), default=0)

@@ -94,7 +94,7 @@ def _verify_turn(
     """Return the verdicts on contenders that fail or are wrong with the values of a turn."""
     try:
         inputs = values.inputs(turn)
-    except Exception as error:  # too little memory, or a kernel left the GPU unusable
+    except Exception as error:  # too little memory, or a kernel made the GPU unusable
         failed = Verdict(status="failed", reason=f"no inputs could be made: {first_lines(error)}")
         return dict.fromkeys(calls, failed)
     verdicts: dict[str, Verdict] = {}
@@ -102,11 +102,15 @@ def _verify_turn(
     for name, call in calls.items():
         try:
             values(sample, turn)
-            results[name] = _call(target, name, call, sample, inputs, others_asleep=turn > 1)
-        except _WrongResult as error:
-            verdicts[name] = Verdict(status="wrong", reason=str(error))
+            made = _call(target, name, call, sample, inputs, others_asleep=turn > 1)
         except (Exception, SystemExit) as error:
             verdicts[name] = Verdict(status="failed", reason=first_lines(error))
+            continue
+        if isinstance(made, str):
+            verdicts[name] = Verdict(status="wrong", reason=made)
+        else:
+            results[name] = made
+        del made
     if results and not target.unverified:
         try:
             found = target.find_errors(inputs, results)
@@ -122,14 +126,13 @@ def _verify_turn(
     return verdicts
 
 
-class _WrongResult(Exception):
-    """A result cannot be read, or a call changed memory that is not its own."""
-
-
 def _call(
     target: BenchTarget, name: str, call: Call, sample: Sample, inputs: Sample, *, others_asleep: bool
-) -> Results:
-    """Make a call, and return copies of its results as torch's current stream sees them."""
+) -> Results | str:
+    """Make a call, and return copies of its results as torch's current stream sees them, or what is wrong.
+
+    Wrong is a result that cannot be read, or a call that changes memory that is not its own.
+    """
     with _on(target.device, others_asleep), target.context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of torch's compiler
         result = call(sample)
@@ -139,7 +142,7 @@ def _call(
     if target.device.type == "cuda":
         torch.cuda.synchronize(target.device)  # raises the faults of the kernel
     if error := error or _misuse(target, name, got, sample, inputs):
-        raise _WrongResult(error)
+        return error
     del result, got
     _overwrite_free_memory([copy.nbytes for copy in copies], target.device)
     return copies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dotcu.checking.memory import fresh
+from dotcu.errors import OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.scope import LaunchRecord, watching_launches
+from dotcu.kernel.simulation import extent
+from dotcu.tracebacks import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dotcu.operator import Overload, Sample
+    from dotcu.simulator.counting.counters import Counters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +49,16 @@ class Work:
 
 
 def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
-    """The work of a call that was made.
+    """Return the work of a call.
 
     Inputs count as read once, results as written once, arguments that a call writes as both, those that it
     only writes (`out`) as written. Memory that several tensors share counts once. What the operator's `work`
     declares is split between reads and writes in the same proportion.
+
+    Args:
+        overload: The operator.
+        sample: The arguments of the call.
+        result: What it returned; None if it did not run.
 
     Raises:
         OperatorError: `work` failed, or returned something else than two counts.
@@ -71,23 +80,21 @@ def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
 
 
 def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int]:
-    from dotcu.errors import OperatorError
-
     wanted = "It takes the operator's arguments and returns two whole numbers: bytes moved, and FLOPs."
     example = "return 3 * x.numel() * x.element_size(), x.numel()"
     try:
-        given = overload.work_of(sample, result)
+        returned = overload.work_of(sample, result)
     except Exception as error:
         raise OperatorError(
             f"`work` of {overload.qualified_name} failed on {sample!r}: {error}\n{wanted}\nWrite: {example}"
         ) from error
     try:
-        total, flops = map(operator.index, given)
+        total, flops = map(operator.index, returned)
     except (TypeError, ValueError):
         total = flops = -1
     if min(total, flops) < 0:
         raise OperatorError(
-            f"`work` of {overload.qualified_name} returned {given!r} for {sample!r}.\n{wanted}\n"
+            f"`work` of {overload.qualified_name} returned {returned!r} for {sample!r}.\n{wanted}\n"
             f"Write: {example}"
         )
     return total, flops
@@ -100,14 +107,12 @@ def _touched(overload: Overload, sample: Sample, result: Any) -> tuple[list[Tens
     only_written = _tensors(sample.kwargs.get(name) for name in signature.outs)
     outs = {_memory(tensor) for tensor in only_written}
     read = [tensor for tensor in sample.tensors if _memory(tensor) not in outs]
-    given = {_memory(tensor) for tensor in sample.tensors}
-    returned = [tensor for tensor in _tensors([result]) if _memory(tensor) not in given]
+    arguments = {_memory(tensor) for tensor in sample.tensors}
+    returned = [tensor for tensor in _tensors([result]) if _memory(tensor) not in arguments]
     return _once(read), _once([*mutated, *returned])
 
 
 def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    import torch
-
     found: list[Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -128,8 +133,6 @@ def _once(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _bytes(tensor: Tensor) -> int:
     """The bytes of a tensor's elements; those of an expanded one lie in the same memory, and count once."""
-    from dotcu.kernel.simulation import extent
-
     return min(tensor.numel(), extent(tensor)) * tensor.element_size()
 
 
@@ -166,7 +169,7 @@ def count_check(overload: Overload, sample: Sample) -> str:
     """Compare the claimed work of a call with the simulator's counts of its kernels.
 
     A claim of less is fine: kernels read some bytes again. A claim of more would make its figures look better
-    than they are. Where nothing is declared, nothing is claimed; nor is a claim held against kernels alone
+    than they are. Where nothing is declared, nothing is claimed; nor is a claim compared with kernels alone
     where the body also calls torch operations that move data.
 
     Args:
@@ -184,10 +187,10 @@ def count_check(overload: Overload, sample: Sample) -> str:
     if isinstance(found, str):
         return f"{UNCOUNTED}: {found}"
     claim = work_of(overload, found.sample, found.result)
-    flops = sum(found.operations.values())
+    asked_bytes, flops = found.counters.global_bytes, sum(found.counters.operations.values())
     notes = []
-    if claim.bytes > LEEWAY * found.bytes:
-        notes.append(f"`work` claims {claim.bytes} bytes, and its kernels ask for {found.bytes}")
+    if claim.bytes > LEEWAY * asked_bytes:
+        notes.append(f"`work` claims {claim.bytes} bytes, and its kernels ask for {asked_bytes}")
     if claim.flops > LEEWAY * flops:
         notes.append(
             f"`work` claims {claim.flops} FLOPs, and its kernels do {flops} "
@@ -210,24 +213,17 @@ class CountedCall:
     """The counts of the kernels of one call.
 
     Attributes:
-        sample: The arguments that it was called with, copies of what was given.
+        sample: The arguments that it was called with, copies of the caller's.
         result: What the call returned.
         launches: In order; their compile times are those of the simulator's code, PTX.
-        bytes: That lanes asked global memory for, also where several asked for the same, or again.
-        sectors: Of 32 bytes of global memory that these accesses touched.
-        ideal_sectors: That would have held the same bytes side by side.
-        operations: Arithmetic operations by PTX type: `f32`, `bf16`, `s8`.
-        lane_instructions: Instructions, once for each lane.
+        counters: Its bytes are those that lanes asked global memory for, also where several asked for the
+            same, or again.
     """
 
     sample: Sample
     result: Any
     launches: tuple[LaunchRecord, ...]
-    bytes: int
-    sectors: int
-    ideal_sectors: int
-    operations: Mapping[str, int]
-    lane_instructions: int
+    counters: Counters
 
 
 def counted(overload: Overload, sample: Sample) -> CountedCall | str:
@@ -246,18 +242,8 @@ def counted(overload: Overload, sample: Sample) -> CountedCall | str:
         with torch.no_grad(), watching_launches() as launches, simulate(checks=()) as run:
             result = overload(*ours.args, **ours.kwargs)
     except Exception as error:  # clusters, say, or code that is only for newer GPUs; or a fault of its own
-        return _unable(error)
-    counters = run.counters
-    return CountedCall(
-        sample=ours,
-        result=result,
-        launches=tuple(launches),
-        bytes=counters.global_bytes,
-        sectors=counters.global_sectors,
-        ideal_sectors=counters.ideal_sectors,
-        operations=dict(counters.operations),
-        lane_instructions=counters.lane_instructions,
-    )
+        return f"the simulator cannot run it: {one_line(error) or type(error).__name__}"
+    return CountedCall(sample=ours, result=result, launches=tuple(launches), counters=run.counters)
 
 
 def moving_operations(overload: Overload, sample: Sample) -> tuple[str, ...]:
@@ -293,10 +279,5 @@ class _DataMoveRecorder(TorchDispatchMode):
 def _is_view(func: Any) -> bool:
     """Return True if an operation only returns views of its arguments."""
     aliases = [one.alias_info for one in func._schema.returns]
-    is_unsafe = func._schema.name == "aten::_unsafe_view"  # of memory that nobody else has
+    is_unsafe = func._schema.name == "aten::_unsafe_view"  # of memory that no other tensor has
     return is_unsafe or (bool(aliases) and all(one is not None and not one.is_write for one in aliases))
-
-
-def _unable(error: Exception) -> str:
-    told = str(error).strip() or type(error).__name__
-    return f"the simulator cannot run it: {told.splitlines()[0]}"

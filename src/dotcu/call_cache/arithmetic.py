@@ -122,7 +122,7 @@ def compute(op: StepOp, *values: Number) -> Number:
     return int(found)
 
 
-# Python's operators: the step on integers, the step on doubles, and the function where there is no step.
+# Python's operators: the step on integers, the step on doubles, and the function if there is no step.
 ARITHMETIC: dict[str, tuple[StepOp | None, StepOp | None, Callable[[Any, Any], Any]]] = {
     "add": (StepOp.ADD, StepOp.FADD, operator.add),
     "sub": (StepOp.SUB, StepOp.FSUB, operator.sub),

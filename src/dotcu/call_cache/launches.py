@@ -174,7 +174,7 @@ def _grid(state: TraceState, launch: RecordedLaunch) -> tuple[int, int, int]:
     if launch.config.cluster is not None:
         for size, each in zip(sizes, launch.config.cluster, strict=True):
             if size % each != 0:
-                raise Unsupported("its grid is no multiple of its cluster")
+                raise Unsupported("its grid is not a multiple of its cluster")
     x, y, z = (step_of(state.builder, size) for size in sizes)
     return x, y, z
 

@@ -113,7 +113,7 @@ def _widened(size: Any, stride: Any, wanted: Any, *, may_keep: bool) -> tuple[An
     """Return the size and stride of one dimension of an expanded tensor."""
     if is_negative(wanted):
         if wanted != -1 or not may_keep:
-            raise ValueError("a size below zero")
+            raise ValueError("a negative size")
         return size, stride
     if size == wanted:
         return size, stride
@@ -152,13 +152,13 @@ def reshaped(sizes: Sequence[Any], numel: Any) -> tuple[Any, ...]:
     """
     unknown = [dim for dim, size in enumerate(sizes) if is_negative(size)]
     if any(sizes[dim] != -1 for dim in unknown) or len(unknown) > 1:
-        raise ValueError("a size below zero")
+        raise ValueError("a negative size")
     known = math.prod(size for dim, size in enumerate(sizes) if dim not in unknown)
     found = list(sizes)
     if unknown:
         if known == 0 or numel % known != 0:
-            raise ValueError("no size fills it")
+            raise ValueError("no size fits -1")
         found[unknown[0]] = numel // known
     elif known != numel:
-        raise ValueError("another number of elements")
+        raise ValueError("a different number of elements")
     return tuple(found)

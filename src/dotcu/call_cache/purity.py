@@ -182,7 +182,7 @@ class _Reader:
 
     def _module(self, module: ModuleType, name: str, chain: tuple[str, ...]) -> None:
         if not chain:
-            raise Unsupported(f"it passes the module {name} around")
+            raise Unsupported(f"it passes the module {name} as a value")
         known = module.__name__ in _MODULES
         try:
             value = getattr(module, chain[0]) if known else vars(module)[chain[0]]
@@ -197,7 +197,7 @@ class _Reader:
     def _kernel_of(self, module: Module, name: str, chain: tuple[str, ...]) -> None:
         """Judge `kernels.add`, which is a kernel, and `kernels.kernels[...]`."""
         if chain[0] != "kernels" and chain[0] not in module.kernels:
-            raise Unsupported(f"it uses {name}.{chain[0]}, which is no kernel")
+            raise Unsupported(f"it uses {name}.{chain[0]}, which is not a kernel")
         for attribute in chain[1:]:
             _require_attribute(attribute, f"{name}.{chain[0]}")
 
@@ -229,7 +229,7 @@ def _why(value: Any, name: str) -> str:
     if isinstance(value, (list, dict, set, bytearray)):
         return f"it reads the {type(value).__name__} {name}, which can change; make it a tuple"
     if callable(value):
-        return f"it uses {name}, which may do or read more than its arguments say"
+        return f"it uses {name}, which may depend on or change more than its arguments"
     return f"it reads {name}, {_describe(value)}, which can change; pass it as an argument"
 
 

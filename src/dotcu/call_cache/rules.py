@@ -56,7 +56,7 @@ def _dimension(t: Tensor, dim: Any, extra: int = 0) -> int:
     """Return the index of a dimension, counted from the first; pinned."""
     rank, found = t.dim() + extra, pinned(dim)
     if type(found) is not int or not -rank <= found < rank:
-        raise Unsupported(f"it asks for dimension {found!r} of {rank}")
+        raise Unsupported(f"it uses dimension {found!r} of {rank}")
     return found % rank
 
 
@@ -66,7 +66,7 @@ def _numel(state: TraceState, t: Tensor) -> Any:
 
 def _is_contiguous(state: TraceState, t: Tensor, memory_format: Any = torch.contiguous_format) -> Any:
     if memory_format is not torch.contiguous_format:
-        raise Unsupported(f"it asks for {memory_format}")
+        raise Unsupported(f"it requests {memory_format}")
     return state.is_contiguous(state.known(t))
 
 
@@ -153,7 +153,7 @@ def _new(
             f"it allocates on {device or 'the default device'}: name that of an argument, x.device"
         )
     if any(is_negative(number) for number in (*layout.sizes, *layout.strides)):
-        raise Unsupported("it allocates a size below zero")
+        raise Unsupported("it allocates a negative size")
     return ExpectedTensor(layout=layout, dtype=dtype, zeroed=zeroed)
 
 
@@ -298,10 +298,10 @@ def _broadcast_tensors(state: TraceState, *tensors: Any) -> list[ExpectedTensor]
 def _reshape(state: TraceState, t: Tensor, *shape: Any) -> ExpectedTensor:
     known, sizes = state.known(t), _sizes(shape)
     if any(isinstance(size, torch.dtype) for size in sizes):
-        raise Unsupported("it looks at a tensor's memory as another dtype")
+        raise Unsupported("it views a tensor as another dtype")
     found = reshaped(sizes, state.numel(known.layout.sizes))
     if not is_in_order(known.layout):
-        raise Unsupported("it reshapes a tensor whose elements do not lie in order")
+        raise Unsupported("it reshapes a tensor whose elements are not stored in order")
     return _view(known, found, in_order(found).strides)
 
 
@@ -327,7 +327,7 @@ def _permute(state: TraceState, t: Tensor, *dims: Any) -> ExpectedTensor:
     known = state.known(t)
     order = [_dimension(t, dim) for dim in _sizes(dims)]
     if sorted(order) != list(range(t.dim())):
-        raise Unsupported("it permutes dimensions that are not all there")
+        raise Unsupported("it permutes only some dimensions")
     sizes, strides, _ = known.layout
     return _view(known, [sizes[dim] for dim in order], [strides[dim] for dim in order])
 
@@ -420,7 +420,7 @@ def _selected(layout: Layout, dim: int, index: Any) -> Layout:
     """Take one element of a dimension, which is removed."""
     size = layout.sizes[dim]
     if not (-size <= index and index < size):
-        raise Unsupported("an index lies outside")
+        raise Unsupported("an index is out of range")
     start = index if index >= 0 else index + size
     sizes, strides = list(layout.sizes), list(layout.strides)
     sizes.pop(dim)
@@ -432,7 +432,7 @@ def _sliced(layout: Layout, dim: int, part: slice) -> Layout:
     """Take a range of a dimension, clipped to it as Python does."""
     size, step = layout.sizes[dim], 1 if part.step is None else pinned(part.step)
     if step < 1:
-        raise Unsupported("a slice goes backwards")
+        raise Unsupported("a slice has a negative step")
     start = 0 if part.start is None else _clipped(part.start, size)
     stop = size if part.stop is None else _clipped(part.stop, size)
     length = stop - start if start < stop else 0
@@ -490,7 +490,7 @@ def _narrow(state: TraceState, t: Tensor, dim: Any, start: Any, length: Any) -> 
     size = known.layout.sizes[at]
     first = start if start >= 0 else start + size
     if not (first >= 0 and length >= 0 and first + length <= size):
-        raise Unsupported("a range lies outside")
+        raise Unsupported("a range is out of bounds")
     return _part(known, _narrowed(known.layout, at, first, length))
 
 

@@ -170,7 +170,7 @@ def _builder(*numbers: Any) -> Builder | None:
 
 
 def _apply(op: StepOp, python: Callable[..., Any], *numbers: Any) -> Any:
-    """Apply an operation; where there is no step, Python's on pinned numbers."""
+    """Apply an operation; if there is no step, Python's on pinned numbers."""
     builder = _builder(*numbers)
     try:
         if builder is not None:
@@ -230,7 +230,7 @@ def _comparison(name: str, a: Any, b: Any) -> Any:
 
 
 def _foreign(python: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    """Apply an operation to a number of another type: an enum's member, say."""
+    """Apply an operation to a number of another type: an enum's member, for example."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return python(_pinned(a), _pinned(b))
     return NotImplemented

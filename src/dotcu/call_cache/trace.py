@@ -102,7 +102,7 @@ def _begin(values: Sequence[Any], *, distinct: bool) -> TraceState:
         raise Unsupported("it compares tensors by identity, and one of them is passed twice")
     state = TraceState(values)
     if state.device.type == "cuda" and active_run() is not None:
-        raise Unsupported("a simulate() block is active, whose GPU answers for the real one")
+        raise Unsupported("a simulate() block is active, and its GPU replaces the real one")
     return state
 
 
@@ -140,7 +140,7 @@ class _Tracer(TorchFunctionMode):
         try:
             with self:
                 if not torch._C._is_torch_function_mode_enabled():
-                    self.refuse("torch hides its functions from modes here")
+                    self.refuse("torch disables function modes here")
                 return _call(body, arguments, keyword_only, recorder=self), None
         except _Abandoned:
             return None, None
@@ -150,7 +150,7 @@ class _Tracer(TorchFunctionMode):
             return None, error
 
     def refuse(self, reason: str) -> None:
-        """Give up recording; the first reason stays."""
+        """Stop recording; the first reason stays."""
         if not self.reason:
             self.reason = f"{reason}{_where()}."
         if not self.runs:
@@ -313,7 +313,7 @@ def _results(state: TraceState, result: Any, writes: bool) -> tuple[int, ...]:
         raise Unsupported(f"it returns a {type(result).__name__}")
     found = [state.known(tensor) for tensor in (result if isinstance(result, tuple) else (result,))]
     if any(known.argument for known in found) or len({known.source for known in found}) < len(found):
-        raise Unsupported("it returns memory that is not new, or twice")
+        raise Unsupported("it returns memory that is not new, or the same memory twice")
     for known in found:
         allocation = state.allocations[known.source]
         if not _same(known.layout, allocation.layout):

@@ -30,14 +30,14 @@ def check(
     seed: int = 0,
     only: str | Sequence[str] = (),
 ) -> CheckReport:
-    """Try operators in every way that could show a fault.
+    """Check operators for every kind of fault.
 
     Every overload is tried, in each of its dtypes, on its samples and on calls that are derived from
     them. On the CPU the kernels run in the simulator, whose findings are failures.
 
     Args:
         op: An operator or several.
-        device: `cuda`, `simulator`, or a torch device; by default the GPU where there is one. Without one,
+        device: `cuda`, `simulator`, or a torch device; default: a GPU, if any. Without one,
             a library's operator computes on the CPU.
         level: `quick`, `standard` or `full`; `catalogue.py` says which checks each holds.
         seed: What random numbers start from.
@@ -47,7 +47,7 @@ def check(
         A report that prints itself; `report.passed` says whether everything passed.
 
     Raises:
-        UsageError: `op` is no operator, `device` names none that is here, no trial has a name of `only`.
+        UsageError: `op` is not an operator, `device` names none that is here, no trial has a name of `only`.
         OperatorError: A `samples` function failed, or gave something other than samples; says where.
         EnvironmentFault: The machine lacks something that no operator can do without.
 
@@ -66,7 +66,7 @@ class CheckPlan:
     """Trials that are ready to run.
 
     Attributes:
-        only: The names that picked them; empty where they are all that there are.
+        only: The names that picked them; empty if they are all that there are.
     """
 
     operators: Mapping[str, Operator]
@@ -162,11 +162,13 @@ def subjects_of(
 
 
 def _checked(subject: Subject) -> CheckedOverload:
-    told = subject.overload.tolerance
+    tolerance = subject.overload.tolerance
     return CheckedOverload(
         name=subject.name,
         dtypes=tuple(map(short, subject.overload.dtypes)),
-        tolerance={short(d): value for d, value in told.items()} if isinstance(told, Mapping) else told,
+        tolerance={short(d): value for d, value in tolerance.items()}
+        if isinstance(tolerance, Mapping)
+        else tolerance,
         empty=tuple(short(d) for d in subject.overload.dtypes if _all_empty(subject.given(d))),
     )
 
@@ -203,7 +205,7 @@ def resolve_level(level: str) -> Level:
         return Level[level.upper()]
     except (KeyError, AttributeError) as error:
         names = ", ".join(one.name.lower() for one in Level)
-        raise UsageError(f"level={level!r}: give one of {names}.") from error
+        raise UsageError(f"level={level!r}: use one of {names}.") from error
 
 
 def resolve_device(device: str | torch.device | None) -> torch.device:
@@ -251,8 +253,8 @@ def operators_of(op: Any) -> list[Operator]:
     got = f"got {wrong[0]}" if wrong else "got none"
     hint = f"\nFor a file or a module, type: dotcu check {op}" if isinstance(op, str) else ""
     raise UsageError(
-        f"dotcu.check takes an operator, or several in a list ({got}).\n"
-        "A function becomes an operator with @dotcu.op; one that a library registered is taken by "
+        f"dotcu.check takes an operator or a list of operators ({got}).\n"
+        "A function becomes an operator with @dotcu.op. For one that a library registered, use "
         f'dotcu.op.existing("ns::name").{hint}'
     )
 

@@ -2,7 +2,7 @@
 
 A tool takes many seconds to get ready, so all overloads share one run of it: a worker under the tool makes
 one call after the other, and what the tool prints meanwhile is of that call. torch's caching allocator
-is off, so that memory beside a tensor is nobody's. The four tools run at the same time.
+is off, so that memory next to a tensor belongs to no other. The four tools run at the same time.
 """
 
 from __future__ import annotations
@@ -127,10 +127,10 @@ def exact(tensor: Tensor) -> Tensor:
 # --------- a worker under one of compute-sanitizer's tools, and what the tool prints while it makes each call
 
 LIMIT_S = 150.0
-"""Of a tool, for all overloads."""
+"""The most seconds that one tool may run, for all overloads."""
 
 SETTLE_S = 0.5
-"""A tool is a process of its own: what it has to say of a call comes within this, once the call is done."""
+"""The most seconds after a call until the report of a tool, which is a separate process, is there."""
 
 MOST_STARTS = 3
 """A call may end the worker: then the tool starts again, for the calls that are left."""
@@ -139,7 +139,7 @@ ENDING_S = 20.0
 """A tool ends within this once its program has nothing to do."""
 
 FIRST_PORT, PORTS = 49152, 20
-"""Of a tool's way to its program: no two tools may have the same."""
+"""The ports of the tools' connections to their programs: no two tools may share one."""
 
 
 @dataclass
@@ -170,7 +170,7 @@ class ToolRun:
 
     def __init__(self, tool: str, options: Sequence[str], path: Path, number: int) -> None:
         self.tool = tool
-        # torch reads this; `env` sets it, since dotcu's own environment is none of its business.
+        # torch reads this variable; `env` sets it for the tool only.
         words = [
             "env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", str(path), "--tool", tool, *options,
             "--port", str(FIRST_PORT + number * PORTS), "--launch-timeout", str(int(LIMIT_S)),
@@ -195,7 +195,7 @@ class ToolRun:
         self._lines = self._late
         self._worker.finish(ENDING_S)  # then a tool sums up what it found
         for request in left:
-            outputs[request.overload].failure = f"{self.tool} did not get to it in {LIMIT_S:g} s"
+            outputs[request.overload].failure = f"{self.tool} did not reach it within {LIMIT_S:g} s"
         self._spread(outputs)
         return {name: self._outcome(output) for name, output in outputs.items()}
 
@@ -316,7 +316,7 @@ def parse(lines: Iterable[str]) -> list[ToolRecord]:
 
 
 def trouble(lines: Iterable[str]) -> str:
-    """Return the first line about a tool's own trouble; empty where it has none."""
+    """Return the first line about a tool's own trouble; empty if it has none."""
     texts = (line.removeprefix(PREFIX).strip() for line in lines)
     own = (text for text in texts if text.startswith(_TROUBLE) and not _is_of_a_kernel(text))
     return next(own, "")

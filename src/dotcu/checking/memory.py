@@ -1,7 +1,7 @@
-"""Memory that tells on who touches it: guarded copies of inputs, and poison in what a body allocates.
+"""Memory that shows invalid accesses: guarded copies of inputs, and poison in what a body allocates.
 
-A guarded tensor lies in a buffer of its own, between two bands, with the same strides and the same
-misalignment. What lies beside its elements, in the bands and in the gaps between rows, must stay as it is.
+A guarded tensor is in a buffer of its own, between two bands, with the same strides and the same
+misalignment. The bytes around its elements, in the bands and in the gaps between rows, must not change.
 
 A body that runs under `poisoning` gets memory from `torch.empty` and its like whose every byte is a
 pattern: what it leaves unwritten shows, where two patterns give two results. On a GPU that memory has bands
@@ -29,7 +29,7 @@ from dotcu.operator import Sample
 from dotcu.operator.execution import around_bodies
 
 BAND_BYTES = 512
-"""Of each band: a multiple of what torch's allocators align to, so that alignment stays as it is."""
+"""The size of each band: a multiple of the alignment of torch's allocators, which is thereby kept."""
 
 NAN_BYTE, OTHER_BYTE = 0xFF, 0x5A
 """Two patterns. The first makes NaN of every floating-point type."""
@@ -46,7 +46,7 @@ class GuardedTensor:
     before: Tensor
 
     def changed(self) -> tuple[bool, bool]:
-        """Return whether a byte of the tensor's elements is not what it was, and whether one beside them."""
+        """Return whether a byte of the tensor's elements has changed, and whether one around them."""
         if torch.equal(self.buffer, self.before):
             return False, False
         differs = self.buffer != self.before
@@ -140,7 +140,7 @@ class PoisonedBuffers:
 
     buffers: list[tuple[Tensor, int]] = field(default_factory=list)
 
-    def beside(self) -> list[str]:
+    def writes_outside(self) -> list[str]:
         """Say where bands were written to."""
         return [words for buffer, size in self.buffers for words in _band_damage(buffer, size)]
 
@@ -189,7 +189,7 @@ _BACKENDS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
 
 def _backend(values: Sequence[Any]) -> Any:
-    """The dispatch key of plain tensors of one device; None where there are others."""
+    """The dispatch key of plain tensors of one device; None if there are others."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     found = {tensor.device.type if type(tensor) is Tensor else "" for tensor in tensors}
     return _BACKENDS.get(found.pop()) if len(found) == 1 else None
@@ -289,7 +289,7 @@ def _why(tensor: Tensor, device: torch.device) -> str:
 
 
 def require_memory(tensors: Sequence[Tensor]) -> None:
-    """Refuse outputs whose memory is smaller than they say: whoever reads one ends the process.
+    """Refuse outputs whose memory is smaller than their shape needs: reading one ends the process.
 
     Raises:
         BodyError: There is one.
@@ -322,7 +322,7 @@ def shared(tensors: Sequence[Tensor], taken: Sequence[tuple[range, str]]) -> Ite
 
 
 def _repeats(tensor: Tensor) -> bool:
-    """Return whether some of a tensor's elements are known to lie in the same memory."""
+    """Return whether some of a tensor's elements are known to be in the same memory."""
     spread = zip(tensor.shape, tensor.stride(), strict=True)
     still = any(size > 1 and stride == 0 for size, stride in spread)
     return tensor.numel() > 0 and (still or extent(tensor) < tensor.numel())

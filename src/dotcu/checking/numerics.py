@@ -3,9 +3,9 @@
 The oracle is the reference computed in float64. A result may differ from it by what its own dtype
 forces: by a unit in its last place, by what a change of the inputs in their last place does to the
 oracle, which grows where a result is a small difference of large terms, and by what the reference in
-the operator's own dtype needs beyond that. Nobody chooses a tolerance, unless an operator declares one.
+the operator's own dtype needs beyond that. There is no tolerance to choose, unless an operator declares one.
 
-Three things are looked at, in this order: where NaN and infinities stand, each element, and the whole
+Three properties are compared, in this order: where NaN and infinities stand, each element, and the whole
 (in the 2-norm, where errors that each element is allowed must not all have their largest size).
 A complex number is two elements, its real and its imaginary part.
 """
@@ -24,16 +24,16 @@ from torch import Tensor
 from dotcu.operator import Sample
 
 MARGIN = 8.0
-"""The error may be so many times that of torch's own operator, in units of what is unavoidable."""
+"""The allowed error as a multiple of torch's own operator's, in units of the unavoidable error."""
 
 NORM_MARGIN = 4.0
-"""The error of many elements may be so many times that of torch's own operator, in the 2-norm."""
+"""The allowed error of many elements as a multiple of torch's own operator's, in the 2-norm."""
 
 MOST = 0.25
-"""Those units may be so much of an element: 8 of them are the whole of it in 8 bits."""
+"""The largest share of an element that those units may be: in 8 bits, 8 units are the whole element."""
 
 TRIALS = 8
-"""Each input's elements are moved at random so often, after all were moved up and all down:
+"""The number of times that inputs are moved at random, after all were moved up and all down:
 no element of many then stays where it is by chance."""
 
 Reference = Callable[..., Any]
@@ -103,7 +103,7 @@ def oracle(
     Args:
         tolerance: A declared one, which stands for the bounds of what is floating-point: of an element
             its own size and the root mean square of all, times this.
-        floor: What one of float64 may be off beside the largest of all, where there is a tolerance.
+        floor: What one of float64 may be off relative to the largest of all, if there is a tolerance.
         trials: How often inputs are moved at random.
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
@@ -127,10 +127,10 @@ def oracle(
 def _errors_in_single(
     reference: Reference, sample: Sample, plain: Sequence[torch.Tensor]
 ) -> list[torch.Tensor | None]:
-    """Of each float64 output, torch's error in float32, on the same inputs rounded to that.
+    """Return torch's error in float32 for each float64 output, on the same inputs rounded to float32.
 
     In float64 the reference is its own oracle, and shows no error; how many last places an algorithm of
-    torch's loses is the same in both. None where there is nothing to learn.
+    torch's loses is the same in both. None if there is nothing to learn.
     """
     doubles = [not is_whole(own) and real(own).dtype == torch.float64 for own in plain]
     if not any(doubles):
@@ -139,7 +139,7 @@ def _errors_in_single(
     try:
         got = outputs(_call(reference, single.map_tensors(torch.clone)))
         exact = _compute(reference, single.map_tensors(to_double), got)
-    except Exception:  # it takes float64 alone, say
+    except Exception:  # it may take float64 only
         return [None] * len(plain)
     if len(got) != len(plain):
         return [None] * len(plain)
@@ -161,14 +161,14 @@ def _signed_zeros(
 
     -x is such a case, and x + 0 is; max(x, 0) is none, nor is a sum that begins with 0 in torch itself.
     """
-    beside = exact
+    near_zero = exact
     if any(not is_whole(tensor) and bool((tensor == 0).any()) for tensor in sample.tensors):
-        beside = _compute(reference, sample.map_tensors(beside_zero), plain)
+        near_zero = _compute(reference, sample.map_tensors(next_to_zero), plain)
     return tuple(
         torch.zeros_like(value, dtype=torch.bool)
         if is_whole(own)
         else _zero_from_a_side(real(own).double(), value, near)
-        for own, value, near in zip(plain, exact, beside, strict=True)
+        for own, value, near in zip(plain, exact, near_zero, strict=True)
     )
 
 
@@ -285,7 +285,7 @@ def judge(result: Any, expected: Oracle) -> NumericError:
 
 
 def mismatch(actual: Sequence[torch.Tensor], plain: Sequence[torch.Tensor]) -> str:
-    """In which number, dtype or shape a result differs from the reference's, in words."""
+    """Return the difference in number, dtype or shape from the reference's results, as text."""
     if not actual or len(actual) != len(plain):
         return f"it gives {len(actual)} tensors, its reference {len(plain)}"
     for i, (got, want) in enumerate(zip(actual, plain, strict=True)):
@@ -361,7 +361,7 @@ def _not_finite_alike(
 ) -> torch.Tensor:
     """Find where a result is NaN or infinite and must not be, or the other way round.
 
-    It may be what torch's own is or what the oracle is. Beside the largest number of its dtype, either
+    It may be what torch's own is or what the oracle is. Next to the largest number of its dtype, either
     side of it may be right.
     """
     alike = _same(got, plain) | _same(got, value) | (got.isfinite() & plain.isfinite())
@@ -384,7 +384,7 @@ def _where(got: torch.Tensor, value: torch.Tensor, flat: int, position: int) -> 
 
 
 def _compute(reference: Reference, sample: Sample, plain: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """The reference's results in float64; where a shape hangs on values that were moved, the plain one."""
+    """The reference's results in float64; if a shape depends on values that were moved, the plain one."""
     results = outputs(_call(reference, sample))
     pairs = zip(results, plain, strict=True)
     return tuple(real(got if got.shape == own.shape else own).double() for got, own in pairs)
@@ -394,7 +394,7 @@ def _call(reference: Reference, sample: Sample) -> Any:
     return reference(*sample.args, **sample.kwargs)
 
 
-# -------------------------------- tensors in float64: as they are, moved in their last place, and beside zero
+# ------------------------------- tensors in float64: as they are, moved in their last place, and next to zero
 
 Noise = Callable[[torch.Tensor], torch.Tensor | float]
 """Numbers from -1 to 1, one for each element of a tensor, on its device; or one for all."""
@@ -446,26 +446,26 @@ def move(tensor: torch.Tensor, noise: Noise) -> torch.Tensor:
     return torch.view_as_complex(moved) if tensor.is_complex() else moved
 
 
-def beside_zero(tensor: torch.Tensor) -> torch.Tensor:
+def next_to_zero(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in float64, each zero a hair on its own side of it: squares of that are zero again."""
     if is_whole(tensor):
         return tensor.clone()
     parts = real(to_double(tensor))
-    beside = torch.where(parts == 0, torch.full_like(parts, 1e-300).copysign(parts), parts)
-    return torch.view_as_complex(beside) if tensor.is_complex() else beside
+    moved = torch.where(parts == 0, torch.full_like(parts, 1e-300).copysign(parts), parts)
+    return torch.view_as_complex(moved) if tensor.is_complex() else moved
 
 
 # ------ whether results too large for an oracle are near enough to what the reference gives in the same dtype
 
 CHUNK = 2**27
-"""So many elements are compared at once."""
+"""The number of elements that are compared at once."""
 
 UNITS = 8.0
-"""In the last place: how far a floating-point number may be off."""
+"""The error that a floating-point number may have, in units in the last place."""
 
 
 def difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], added: int) -> str:
-    """The first difference, in words; empty where there is none.
+    """The first difference, in words; empty if there is none.
 
     Args:
         added: How many numbers there are that may have been added up, over all elements.

@@ -1,4 +1,4 @@
-"""A test for every trial, in a user's own tests. Three lines, say in tests/test_ops.py:
+"""A test for every trial, in a user's own tests. Three lines, for example in tests/test_ops.py:
 
     import mylib.ops
     from dotcu.checking import checks
@@ -80,7 +80,7 @@ def _operators(target: Any) -> list[Operator]:
 
 
 def _placed(frame: FrameType) -> FunctionType:
-    """A function that stands at a frame's line."""
+    """A function that is at a frame's line."""
     code = (lambda: None).__code__
     return FunctionType(code.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno), {})
 
@@ -93,8 +93,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("dotcu", "checks of dotcu's operators")
     levels = [level.name.lower() for level in Level]
     group.addoption("--dotcu-device", metavar="DEVICE", help="cuda or simulator")
-    group.addoption("--dotcu-level", choices=levels, help="how much is tried; quick unless checks() says")
-    group.addoption("--dotcu-seed", type=int, metavar="N", help="what random numbers start from")
+    group.addoption("--dotcu-level", choices=levels, help="the level; default: that of checks(), or quick")
+    group.addoption("--dotcu-seed", type=int, metavar="N", help="the seed of random numbers")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -102,7 +102,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     found = getattr(metafunc.function, "dotcu_checks", None)
     if found is not None:
         operators, options = found
-        cases = list(_cases(operators, options | _given(metafunc.config)))
+        cases = list(_cases(operators, options | _given_options(metafunc.config)))
         metafunc.parametrize("dotcu_case", [work for _, work in cases], ids=[name for name, _ in cases])
 
 
@@ -112,7 +112,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_WORKER].close()
 
 
-def _given(config: pytest.Config) -> dict[str, Any]:
+def _given_options(config: pytest.Config) -> dict[str, Any]:
     options = {name: config.getoption(f"dotcu_{name}") for name in _OPTIONS}
     return {name: value for name, value in options.items() if value is not None}
 
@@ -159,10 +159,10 @@ def _test(work: Work, item: pytest.Item) -> None:
     subject, trial = work
     try:
         results = _worker(item.config).run(subject, trial)
-    except DotcuError as error:  # the machine lacks something, say
+    except DotcuError as error:  # for example, the machine lacks something
         pytest.fail(str(error), pytrace=False)
     item.user_properties.append(("trial", trial.name))
-    item.user_properties.extend((result.check, _told(result.outcome)) for result in results)
+    item.user_properties.extend((result.check, _outcome_text(result.outcome)) for result in results)
     _judge(results, item)
 
 
@@ -181,7 +181,7 @@ def _judge(results: list[Result], item: pytest.Item) -> None:
     from dotcu.checking.report import failure_text
     from dotcu.checking.trial import Failed, Passed, Skipped
 
-    options = {f"--dotcu-{name}": value for name, value in _given(item.config).items()}
+    options = {f"--dotcu-{name}": value for name, value in _given_options(item.config).items()}
     again = by_node(item.nodeid, options)
     short = [
         failure_text(replace(result, outcome=msgspec.structs.replace(result.outcome, reproduce=again)))
@@ -192,10 +192,10 @@ def _judge(results: list[Result], item: pytest.Item) -> None:
         pytest.fail("\n".join(short), pytrace=False)
     if not any(isinstance(result.outcome, Passed) for result in results):
         why = [f"{r.check}: {r.outcome.reason}" for r in results if isinstance(r.outcome, Skipped)]
-        pytest.skip("; ".join(why) or "it looked at nothing")
+        pytest.skip("; ".join(why) or "nothing was checked")
 
 
-def _told(outcome: Outcome) -> str:
+def _outcome_text(outcome: Outcome) -> str:
     """An outcome in a line, for JUnit."""
     from dotcu.checking.trial import Failed, Passed
 

@@ -20,7 +20,7 @@ from dotcu.checking.trial import REFUSED, Failed, Passed, Result, Skipped
 from dotcu.serialize import plain
 
 VERSION = 3
-"""Of the JSON form; docs/reference/reports.md has its keys."""
+"""The version of the JSON form; docs/reference/reports.md has its keys."""
 
 _COMPARING = {"numerics", "written"}  # the checks of a call that look at its values
 _DERIVED = re.compile(r"\w+-s\d+-")  # how the name of a case begins that is no sample itself
@@ -33,7 +33,7 @@ class CheckedOverload:
     Attributes:
         name: The qualified name: `mylib::scale_add.out`.
         dtypes: Those that it says it takes: `float32`.
-        tolerance: What its author declared, for all dtypes or by dtype; None where the bounds are dotcu's.
+        tolerance: What its author declared, for all dtypes or by dtype; None if the bounds are dotcu's.
         empty: The dtypes whose samples have no element, all of them.
     """
 
@@ -168,7 +168,7 @@ class CheckReport(report_base.Report):
 
 
 def result_json(result: Result) -> dict[str, Any]:
-    """Return a result as the JSON form of a report has it: its outcome's keys beside its own."""
+    """Return a result as the JSON form of a report has it: its outcome's keys added to its own."""
     named = {"overload": result.overload, "check": result.check, "trial": result.trial}
     return {**named, **plain(result.outcome), "seconds": round(result.seconds, 6)}
 
@@ -180,13 +180,13 @@ def _case(result: Result) -> str:
 # ---------------------------------------------------------------- as text
 
 SHOWN = 3
-"""So many failures of one check of one overload are shown, and so many notes."""
+"""The failures of one check of one overload that are shown, and the notes."""
 
 TOO_FEW_ACCEPTED = 5
-"""The report warns of an overload that refuses all of so many derived calls, or more."""
+"""The report warns of an overload that refuses all of its derived calls, if it has this many."""
 
 EVIDENCE_LINES = 20
-"""So many lines of the evidence of a failure are shown."""
+"""The lines of the evidence of a failure that are shown."""
 
 _FOLD = 110  # characters: where the list of checks goes on in a new line, wherever it is printed
 _LABEL = 9  # characters of the narrowest first column, so that the tables of overloads mostly line up
@@ -221,7 +221,7 @@ def failure_text(result: Result) -> str:
 def nothing_tried(overload: str) -> str:
     """Say what to do about an overload of which nothing was tried."""
     name = overload.rpartition("::")[2].partition(".")[0]
-    return f"nothing of it was tried: give the operator samples, with @{name}.samples"
+    return f"not tested: give the operator samples, with @{name}.samples"
 
 
 # ------------------------------------------------------------------ what was checked
@@ -236,10 +236,10 @@ def _head(report: CheckReport) -> Iterator[RenderableType]:
 def _declared(overload: CheckedOverload) -> str:
     tolerance = overload.tolerance
     if isinstance(tolerance, Mapping):
-        told = ", ".join(f"{value:g} for {dtype}" for dtype, value in tolerance.items())
+        text = ", ".join(f"{value:g} for {dtype}" for dtype, value in tolerance.items())
     else:
-        told = "" if tolerance is None else f"{tolerance:g}"
-    return f"  {', '.join(overload.dtypes)}" + (f"; tolerance {told} (declared)" if told else "")
+        text = "" if tolerance is None else f"{tolerance:g}"
+    return f"  {', '.join(overload.dtypes)}" + (f"; tolerance {text} (declared)" if text else "")
 
 
 def _grid(report: CheckReport, overload: CheckedOverload) -> RenderableType:
@@ -286,8 +286,8 @@ def _unseen(report: CheckReport, overload: str) -> Iterator[ReportRow]:
         yield "dtype not tried", f"{dtype}: {why}", "bold red"
     derived = report.derived(overload)
     if derived.refused == derived.tried >= TOO_FEW_ACCEPTED:
-        refused = f"took none of {derived.tried} derived calls: {derived.refusal}"
-        remedy = "give samples of what it takes, or widen the body"
+        refused = f"accepted none of {derived.tried} derived calls: {derived.refusal}"
+        remedy = "give samples of inputs that it accepts, or accept more inputs"
         yield "too few inputs accepted", f"{refused}; {remedy}", "yellow"
 
 
@@ -306,7 +306,7 @@ def _passed_text(found: Mapping[str, Sequence[Result]], *, by_name: bool) -> str
         for name, some in found.items()
         if (ratio := _worst(some)) is not None
     ]
-    notes = [f"{name}: {told}" for name, some in found.items() if (told := _notes(some))]
+    notes = [f"{name}: {text}" for name, some in found.items() if (text := _notes(some))]
     return "; ".join([f"{checks} in {_count(len(cases), 'case')}", *ratios, *notes])
 
 
@@ -355,15 +355,15 @@ def _failures(report: CheckReport) -> Iterator[Text]:
             yield Text.assemble((head, "bold"), f"\n{rest}" if rest else "")
         more = len(some) - len(shown)
         if more:
-            told = f"... and {more} more of {overload} failed {check}"
-            yield Text(f"{told}: --json and report.failures have them all")
+            summary = f"... and {more} more of {overload} failed {check}"
+            yield Text(f"{summary}: --json and report.failures have them all")
 
 
 def _conclusion(report: CheckReport) -> Text:
     cases = _count(len({result.trial for result in report.results}), "case")
     took = f"{cases}, {report.seconds:.1f} s"
     if report.unfinished:
-        return Text(f"interrupted: {report.unfinished} more to try; {took}", style="bold red")
+        return Text(f"interrupted: {report.unfinished} not run; {took}", style="bold red")
     if report.passed:
         return Text(f"passed: {_count(len(report.overloads), 'overload')}, {took}", style="bold green")
     wrong = [one.name for one in report.overloads if not report.passed_by(one.name)]

@@ -166,19 +166,19 @@ def _all_skipped(trial: Trial, reason: str) -> list[Result]:
 # ---------------------------------------------------------------- in workers
 
 MOST_WORKERS = 4
-"""At once. On a GPU each has a context of half a gigabyte."""
+"""The most workers at once. On a GPU each has a context of half a gigabyte."""
 
 WORTH_WORKERS = {"cpu": 300, "cuda": 0}
-"""With more trials than that workers are started, by the device's type: each takes seconds to get ready."""
+"""Workers are started for more trials than this, by the device's type: each takes seconds to start."""
 
 TRIALS_PER_WORKER = 75
-"""So many make another worker worth its start."""
+"""The trials that make another worker worthwhile."""
 
 TASKS_PER_WORKER = 4
-"""So that no worker is left with much when the others have nothing more to do."""
+"""Keeps the last batches small, so that the workers finish at about the same time."""
 
 MOST_CRASHES = 3
-"""So many workers an overload may end; the remainder of its trials is skipped."""
+"""The workers that an overload may crash before the remainder of its trials is skipped."""
 
 ALONE = {"large"}
 """Kinds of trials that take most of a GPU: they come after the others, one by one."""
@@ -220,7 +220,7 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial], jobs: int | None =
 
 
 def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
-    """Return how many workers run so many trials on a device; 0 where this process does so itself.
+    """Return the number of workers for some trials on a device; 0 if this process runs them itself.
 
     Args:
         device: Where kernels run.
@@ -290,7 +290,7 @@ def _run_task(worker: Worker, task: Task, crashes: Counter[str]) -> Iterator[Res
     waiting = {trial.name: trial for trial in trials}
     while waiting:
         if crashes[request.overload] >= MOST_CRASHES:
-            yield from _skip(waiting, f"other trials of it ended their process {MOST_CRASHES} times")
+            yield from _skip(waiting, f"other trials of it crashed their process {MOST_CRASHES} times")
             return
         yield from _ask(worker, request, waiting, crashes)
 
@@ -323,7 +323,7 @@ def _ask(
             outcome = Failed(reason=crash.reason, evidence=crash.evidence)
             yield _result(trial, trial.checks[0], outcome, time.perf_counter() - start)
     else:
-        reason = "another process plans no such trial: samples must be the same whenever torch's seed is"
+        reason = "another process has no such trial: samples must be the same for the same torch seed"
         yield from _skip(waiting, reason)
 
 
@@ -399,7 +399,7 @@ def _overload(target: str, name: str) -> Overload:
                 return overload  # type: ignore[no-any-return]
     raise UsageError(
         f"{target} has no overload {name!r} in a fresh process, where trials run.\n"
-        "Define operators whenever their file is imported, whatever the program does."
+        "Define operators unconditionally, when their file is imported."
     )
 
 

@@ -1,4 +1,4 @@
-"""Streams that sleep, so that whoever does not wait for another one shows."""
+"""Streams that sleep, so that missing waits between streams show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pool() -> list[torch.cuda.Stream]:
 
 
 def sleep(streams: Sequence[torch.cuda.Stream], clocks: int) -> None:
-    """Let whatever is queued on some streams from now on wait for so many clocks of the GPU."""
+    """Delay everything that is queued on some streams from now on, by a number of GPU clocks."""
     for stream in streams:
         with torch.cuda.stream(stream):
             torch.cuda._sleep(clocks)

@@ -35,12 +35,12 @@ class ReferenceCalls(OperatorError):
 def _calls(judged: str, called: str) -> ReferenceCalls:
     return ReferenceCalls(
         f"the reference of {judged} calls the operator {called}.\n"
-        "An oracle must not depend on what it judges: compute by torch alone."
+        "A reference must not depend on dotcu operators: use torch functions only."
     )
 
 
 class _RefusedOperator(TorchFunctionMode):
-    """Refuse calls of an operator that a library computes: no body tells of them."""
+    """Refuse calls of an operator that a library computes: no body reports them."""
 
     def __init__(self, overload: Overload) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Subject:
         return tag in self.overload.tags
 
     def tolerance(self, dtype: torch.dtype) -> float | None:
-        """Return the tolerance that the author declared for a dtype; None where the bounds are dotcu's."""
+        """Return the tolerance that the author declared for a dtype; None if the bounds are dotcu's."""
         declared = self.overload.tolerance
         return declared.get(dtype) if isinstance(declared, Mapping) else declared
 
@@ -138,7 +138,7 @@ class Subject:
         return self._given[dtype]
 
     def smallest(self, dtype: torch.dtype) -> Case | None:
-        """Of the given cases in which no tensor is empty, the one with the fewest elements."""
+        """Return the given case with the fewest elements in which no tensor is empty."""
         cases = [case for case in self.given(dtype) if all(t.numel() for t in case.sample.tensors)]
         return min(cases, key=lambda case: sum(t.numel() for t in case.sample.tensors), default=None)
 
@@ -177,7 +177,7 @@ class Subject:
     ) -> tuple[torch.Tensor, ...]:
         """Return the tensors that a call returned, and the arguments that it wrote, in one row.
 
-        The result may be that of anything that is called as the operator is: of a reference, say.
+        The result may be that of anything that is called as the operator is: of a reference, for example.
 
         Args:
             args: Positional arguments of the call.
@@ -214,7 +214,7 @@ class Subject:
         return Sample(*sample.args, **{name: v for name, v in sample.kwargs.items() if name not in outs})
 
     def reference_error(self, sample: Sample) -> Exception | None:
-        """Return the error that the reference raises on a call; None where it computes, or there is none.
+        """Return the error that the reference raises on a call; None if it computes, or there is none.
 
         Raises:
             ReferenceCalls: It has an operator compute, and so says nothing of the call.

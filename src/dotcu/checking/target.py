@@ -22,7 +22,7 @@ from dotcu.operator import Operator, Overload
 from dotcu.tracebacks import as_user_error
 
 _PREFIX = "_dotcu_target_"
-"""Before a file's name, to make its module's: json.py must not meet the real json."""
+"""The prefix of a file's module name: json.py must not replace the real json."""
 
 
 def resolve(target: str, *, verb: str = "check") -> list[tuple[str, Operator]]:
@@ -68,7 +68,7 @@ def operators(module: ModuleType) -> list[tuple[str, Operator]]:
 def function(named: str) -> Callable[..., Any]:
     """The callable of a file or module that a name such as `ops.py:fn` or `package.module:fn` stands for.
 
-    A file that was loaded before is not loaded again, since its operators would be defined anew.
+    A file that was loaded before is not loaded again, since its operators would be defined twice.
 
     Raises:
         UsageError: There is no such file, module or callable; answered with the nearest name.
@@ -152,7 +152,7 @@ def _registered(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _searching(folder: Path) -> Iterator[None]:
-    """Let a file import those that lie beside it, as `python FILE` does."""
+    """Let a file import those next to it, as `python FILE` does."""
     entry = str(folder.resolve())
     sys.path.insert(0, entry)
     try:
@@ -175,7 +175,7 @@ def target_of(overload: Overload) -> str | None:
     """A target that gives the operator of an overload in a fresh process with this one's `sys.path`.
 
     Returns:
-        `package.module:name` or `/path/ops.py:name`. None where there is none: the operator is of
+        `package.module:name` or `/path/ops.py:name`. None if there is none: the operator is of
         `__main__`, was made in a function, or is not what its module has by that name any more.
     """
     module = sys.modules.get(overload.__module__)
@@ -249,7 +249,7 @@ class TrialRequest:
 
 
 def request_for(subject: Subject) -> TrialRequest | None:
-    """Return a request for trials of a subject, as yet none; None where a fresh process cannot find it."""
+    """Return a request for trials of a subject, so far none; None if a fresh process cannot find it."""
     target = target_of(subject.overload)
     if target is None:
         return None

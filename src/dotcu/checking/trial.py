@@ -33,7 +33,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag_field="outcome", tag
     Attributes:
         reason: What is wrong, in one line.
         evidence: The values that show it, on lines of their own; may be empty.
-        reproduce: The line that runs this case again; whoever runs the plan fills it in.
+        reproduce: The line that runs this case again; filled in by the code that runs the plan.
     """
 
     reason: str
@@ -49,7 +49,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag_field="outcome", ta
 
 Outcome: TypeAlias = Passed | Failed | Skipped
 REFUSED = "refused: "
-"""Begins the note of a call that passed because it was refused with a clear error."""
+"""The prefix of the note of a call that passed because it was refused with a clear error."""
 
 Verdict: TypeAlias = tuple[str, Outcome]
 """A check's name, and its outcome."""
@@ -80,7 +80,7 @@ class Trial:
     Attributes:
         overload: The qualified name: `mylib::scale_add.out`.
         kind: What is done: `call`, or the name of the check.
-        case: With what; a case's name, say.
+        case: The name of a case, for example.
         checks: The checks that it gives verdicts on. An error that it raises counts against the first.
         run: Does the work. Yields at most one verdict for each check.
     """
@@ -100,13 +100,13 @@ class Trial:
 # ---------------------------------------------------------------- how long a trial may take, in a worker
 
 START_S = 300.0
-"""Within which a worker has imported the target and planned its trials: files may compile when imported."""
+"""The most seconds to import the target and plan its trials in a worker: imports may compile files."""
 
 LIMIT_S = 120.0
-"""Of one trial, unless its kind is in the table."""
+"""The most seconds of one trial, unless its kind is in `LIMITS_S`."""
 
 LIMITS_S = {"compile": 300.0, "large": 180.0}
-"""By kind: torch's compiler takes its time, and so do gigabytes."""
+"""The most seconds by kind: torch's compiler and gigabytes of data take longer."""
 
 
 def limit_s(kind: str) -> float:

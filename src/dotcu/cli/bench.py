@@ -1,4 +1,4 @@
-"""`dotcu bench TARGET`: how long operators take, beside others and beside what the GPU can do."""
+"""`dotcu bench TARGET`: times operators, and compares with others and with the GPU's limits."""
 
 from __future__ import annotations
 
@@ -26,36 +26,32 @@ def command(
     target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
     against: Annotated[
         _Words,
-        typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; several by comma"),
+        typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; by commas"),
     ] = None,
     shapes: Annotated[
         _Words,
         typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
     ] = None,
-    dtypes: Annotated[_Words, typer.Option(metavar="NAMES", help="float32,bfloat16; of those it has")] = None,
+    dtypes: Annotated[_Words, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="only with a cold L2 cache")] = False,
     warm: Annotated[bool, typer.Option("--warm", help="only with a warm L2 cache")] = False,
     save: Annotated[_File, typer.Option(metavar="FILE", help="write all samples, as JSON lines")] = None,
-    compare: Annotated[
-        _File, typer.Option(metavar="FILE", help="say what changed since a run that was saved")
-    ] = None,
-    plot: Annotated[_File, typer.Option(metavar="FILE", help="draw it, as .svg or .png")] = None,
-    device: Annotated[
-        _Words, typer.Option(help="cuda, cuda:1 or simulator; by default the GPU where there is one")
-    ] = None,
+    compare: Annotated[_File, typer.Option(metavar="FILE", help="compare with a saved run")] = None,
+    plot: Annotated[_File, typer.Option(metavar="FILE", help="plot the times, as .svg or .png")] = None,
+    device: Annotated[_Words, typer.Option(help="cuda, cuda:1 or simulator; default: a GPU, if any")] = None,
     gpu: Annotated[
-        _Words, typer.Option(metavar="NAME", help="without a GPU: the one that bounds are for; H200")
+        _Words, typer.Option(metavar="NAME", help="without a GPU: the one to compute bounds for; H200")
     ] = None,
     first_call: Annotated[
-        bool, typer.Option("--first-call", help="show where the time of the first call goes, instead")
+        bool, typer.Option("--first-call", help="show where the time of the first call goes")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Measure how long operators take, beside others and beside what the GPU can do."""
+    """Time operators, and compare with others and with the GPU's limits."""
     if cold and warm:
         raise UsageError("--cold and --warm were given together; give one of them, or neither for both.")
     if first_call:
-        _refuse_beside_first_call(
+        _refuse_with_first_call(
             target,
             {
                 "--against": against,
@@ -74,7 +70,7 @@ def command(
         return
     _look_ahead(save=save, compare=compare, plot=plot)
     states: tuple[L2, ...] = ("cold",) if cold else ("warm",) if warm else ("cold", "warm")
-    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         plan = _plan(
             target,
             against=_names(against),
@@ -103,12 +99,12 @@ def command(
         raise typer.Exit(EXIT_FELL_SHORT)
 
 
-def _refuse_beside_first_call(target: str, options: Mapping[str, object]) -> None:
+def _refuse_with_first_call(target: str, options: Mapping[str, object]) -> None:
     given = [option for option, value in options.items() if value not in (None, False)]
     if given:
         raise UsageError(
             f"--first-call was given together with {', '.join(given)}.\nIt shows where the time of one call "
-            f"goes, and takes --json alone.\nType: dotcu bench {target} --first-call"
+            f"goes, and can be combined only with --json.\nType: dotcu bench {target} --first-call"
         )
 
 
@@ -154,10 +150,10 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 def _run(plan: RunPlan) -> BenchReport:
     """Run what is planned, to its end or to an interrupt."""
     rows, interrupted = [], True
-    with contextlib.suppress(KeyboardInterrupt), progress.measuring(plan.total) as tell:
+    with contextlib.suppress(KeyboardInterrupt), progress.measuring(plan.total) as report_row:
         for row in plan.run():
             rows.append(row)
-            tell(row)
+            report_row(row)
         interrupted = False
     return plan.report(rows, interrupted=interrupted)
 
@@ -166,6 +162,6 @@ def _refuse_without_figures(files: Mapping[str, Path | None]) -> None:
     for option, path in files.items():
         if path is not None:
             raise EnvironmentFault(
-                f"{option} {path} needs times that were measured on a GPU, and here are bounds.\n"
+                f"{option} {path} needs times that were measured on a GPU, and this run has only bounds.\n"
                 f"Leave {option} out to see them; what this machine lacks for more, says: dotcu doctor"
             )

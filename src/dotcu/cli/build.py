@@ -87,22 +87,22 @@ def _check_native(made: NativeWheel) -> CleanRun:
 
 
 def _show_native(made: NativeWheel, checked: CleanRun | None) -> None:
-    console.say(made.compiled_with)
+    console.print_line(made.compiled_with)
     console.show(made.audit)
     if not made.audit.passed:
-        console.complain("the audit refuses this wheel, and it is not kept.")
+        console.print_error("the audit refuses this wheel, and it is not kept.")
     elif checked is not None:
         console.show(checked)
     else:
-        console.say(f"{made.audit.wheel}\nTo try it as its users will, type: dotcu build --check")
-        console.say(f"To publish it, type: {made.audit.upload}")
+        console.print_line(f"{made.audit.wheel}\nTo test it as users install it, type: dotcu build --check")
+        console.print_line(f"To publish it, type: {made.audit.upload}")
 
 
 # `dotcu build`: one wheel for every Python and torch; of kernels alone, for every CPU too.
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="the project; by default that of this folder")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="the project; default: the current folder")] = Path(),
     arch: Annotated[
         Optional[list[str]],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
         typer.Option(metavar="LIST", help="8.0,9.0a,12.0+PTX or Ampere,Hopper instead of the project's"),
@@ -115,7 +115,7 @@ def command(
     locked: Annotated[bool, typer.Option("--locked", help="refuse what dotcu.lock does not have")] = False,
     isolation: Annotated[
         bool,
-        typer.Option("--isolation/--no-isolation", help="whether pip makes an environment for it"),
+        typer.Option("--isolation/--no-isolation", help="build in an isolated environment of pip"),
     ] = True,
     check: Annotated[
         bool, typer.Option("--check", help="run the wheel's operators in a clean environment")
@@ -128,11 +128,11 @@ def command(
         bool, typer.Option("--cpp", help="write the operators in C++, too, for programs without Python")
     ] = False,
     cpu_only: Annotated[
-        bool, typer.Option("--cpu-only", help="native code: leave out the .cu files, and need no nvcc")
+        bool, typer.Option("--cpu-only", help="native code: leave out the .cu files; needs no nvcc")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Make one wheel for every Python and torch; of kernels alone, for every CPU too."""
+    """Build one wheel for every Python and torch; without native code, for every CPU too."""
     from dotcu.shipping import building, project
 
     described = project.find(folder.absolute())
@@ -169,8 +169,8 @@ def _make(
     described = project.find(folder.absolute())
     building.require_folder(described.root / out)
     planned = building.prepare(described, locked=locked)
-    with progress.counting(len(planned.jobs), "compiling") as tell:
-        made = building.compile_kernels(planned, tell)
+    with progress.counting(len(planned.jobs), "compiling") as report_job:
+        made = building.compile_kernels(planned, report_job)
     if cubins is not None:
         assembling.export(made, cubins)
     if not cpp:
@@ -201,9 +201,9 @@ def _values(planned: WheelPlan, made: Contents, checked: CleanRun | None) -> dic
 def _show(planned: WheelPlan, made: Contents, checked: CleanRun | None) -> None:
     for note in planned.notes:
         console.note(note)
-    console.say(planned.change)
+    console.print_line(planned.change)
     console.show(made)
     if checked is not None:
         console.show(checked)
     else:
-        console.say(f"{made.wheel}\nTo try it as its users will, type: dotcu build --check")
+        console.print_line(f"{made.wheel}\nTo test it as users install it, type: dotcu build --check")

@@ -25,9 +25,9 @@ def command(
     clear: Annotated[bool, typer.Option("--clear", help="Remove every entry.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Show where compiled code is kept and how much of it there is; list it; clear it.
+    """Show the directory and size of the cache of compiled code; list it or clear it.
 
-    Clearing loses nothing but time: what is needed is compiled again.
+    Clearing is safe: what is needed is compiled again.
     """
     from dotcu.compile import cache
 
@@ -54,7 +54,7 @@ def command(
 
 
 def _require_directory(location: Path) -> None:
-    """Refuse a place that is no directory, or cannot be read; one that is not there yet is fine."""
+    """Refuse a place that is not a directory, or cannot be read; one that is not there yet is fine."""
     try:
         if stat.S_ISDIR(location.stat().st_mode):
             next(location.iterdir(), None)
@@ -74,12 +74,12 @@ def _report_clearing(removed: int, *, as_json: bool) -> None:
     if as_json:
         console.as_json({"removed": removed})
     else:
-        console.say(f"removed {_entries(removed)}")
+        console.print_line(f"removed {_entries(removed)}")
 
 
 def _show_totals(report: dict[str, Any]) -> None:
     used, limit = console.size(report["size_bytes"]), console.size(report["limit_bytes"])
-    console.say(f"{report['directory']}: {_entries(report['entries'])}, {used} of at most {limit}")
+    console.print_line(f"{report['directory']}: {_entries(report['entries'])}, {used} of at most {limit}")
 
 
 def _show_list(entries: Sequence[CachedBuild]) -> None:
@@ -97,7 +97,7 @@ def _show_list(entries: Sequence[CachedBuild]) -> None:
         for entry in entries
     ]
     console.show(console.table(columns, rows, right=("size", "used")))
-    console.say()
+    console.print_line()
 
 
 def _plain(entry: CachedBuild) -> dict[str, Any]:

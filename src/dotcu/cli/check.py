@@ -23,18 +23,18 @@ def command(
     target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
     device: Annotated[
         Optional[str],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
-        typer.Option(help="cuda or simulator; by default the GPU where there is one"),
+        typer.Option(help="cuda or simulator; default: a GPU, if any"),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="the checks that take seconds")] = False,
     full: Annotated[bool, typer.Option("--full", help="every check and every case")] = False,
-    seed: Annotated[int, typer.Option(help="what random numbers start from")] = 0,
+    seed: Annotated[int, typer.Option(help="the seed of random numbers")] = 0,
     only: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="NAME", help="a trial, or those whose names begin so; may be repeated"),
+        typer.Option(metavar="NAME", help="a trial, or a prefix of several; may be repeated"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Try operators in every way that could show a fault."""
+    """Check operators for every kind of fault."""
     if quick and full:
         raise UsageError("--quick and --full were given together; give one of them, or neither.")
     level = "quick" if quick else "full" if full else "standard"
@@ -77,9 +77,9 @@ def _plan(target: str, *, device: str | None, level: str, seed: int, only: tuple
 def _run(planned: CheckPlan) -> CheckReport:
     """Run what is planned, to its end or to an interrupt."""
     results, interrupted, start = [], True, time.perf_counter()
-    with contextlib.suppress(KeyboardInterrupt), progress.following(planned.trials) as tell:
+    with contextlib.suppress(KeyboardInterrupt), progress.following(planned.trials) as report_result:
         for result in planned.run():
             results.append(result)
-            tell(result)
+            report_result(result)
         interrupted = False
     return planned.report(results, seconds=time.perf_counter() - start, interrupted=interrupted)

@@ -22,7 +22,7 @@ _PIPE_WIDTH = 100_000  # characters: wider than any row, so that nothing is fold
 
 
 def never_fail_on_letters() -> None:
-    """Have standard output write what its encoding lacks, a µ in ASCII say, as an escape."""
+    """Have standard output write what its encoding lacks, such as a µ in ASCII, as an escape."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -62,15 +62,15 @@ def show(renderable: RenderableType) -> None:
     with console.capture() as captured:
         console.print(renderable)
     for line in captured.get().splitlines():
-        say(line.rstrip())
+        print_line(line.rstrip())
 
 
-def say(text: str = "", *, style: str = "") -> None:
+def print_line(text: str = "", *, style: str = "") -> None:
     """Print a line as it is: no markup, no wrapping."""
     out().print(Text(text, style=style), soft_wrap=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print an error, as it is, on standard error."""
     err().print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
 

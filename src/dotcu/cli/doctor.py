@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dotcu.compile.toolchain import TorchBuild
 
 FINE, ABSENT, FAULT = "fine", "absent", "fault"
-"""What a part can be. Something `absent` is not needed, or not for everything; a `fault` has to be mended."""
+"""The states of a part. One that is `absent` is not always needed; a `fault` has to be fixed."""
 
 OLDEST_TORCH = (2, 11)
 
@@ -32,7 +32,7 @@ class Component:
     """A part of the machine, judged.
 
     Attributes:
-        note: What there is to say of it; where it is not fine, why.
+        note: What there is to say of it; if it is not fine, why.
         remedy: The line to type, "" where nothing is needed.
     """
 
@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Show driver, GPUs, torch, compiler, headers and tools; which do not fit; what to do about each.
 
-    The exit code is 3 where something essential is missing or does not fit. A GPU is not essential:
+    The exit code is 3 if something essential is missing or does not fit. A GPU is not essential:
     without one, kernels run in the simulator.
     """
     parts = examine()
@@ -96,7 +96,7 @@ def misdirected(now: settings.Settings) -> dict[str, Component]:
         reason = _no_nvrtc(now.nvrtc)
         faults["nvrtc"] = _misdirected("DOTCU_NVRTC", now.nvrtc, reason) if reason else None
     if now.cuda_home is not None and not now.cuda_home.is_dir():
-        faults["cuda_home"] = _misdirected("CUDA_HOME", now.cuda_home, "it is no folder")
+        faults["cuda_home"] = _misdirected("CUDA_HOME", now.cuda_home, "it is not a folder")
     return {name: part for name, part in faults.items() if part is not None}
 
 
@@ -109,16 +109,16 @@ def _no_nvrtc(path: Path) -> str:
     from dotcu.compile import nvrtc
 
     if not path.is_file():
-        return "it is no file; the path of a libnvrtc.so is required"
+        return "it is not a file; the path of a libnvrtc.so is required"
     try:
         nvrtc.load(path).supported()
     except (errors.ToolchainError, AttributeError):  # no library at all, or one without NVRTC's functions
-        return "it is a file, and no NVRTC; the path of a libnvrtc.so is required"
+        return "it is a file, but not NVRTC; the path of a libnvrtc.so is required"
     return ""
 
 
 def judge(row: toolchain.ToolchainRow, rows: Sequence[toolchain.ToolchainRow]) -> Component:
-    """Say what a row of the toolchain's report means for dotcu, beside the other rows. Pure."""
+    """Return what a row of the toolchain's report means for dotcu, given the other rows. Pure."""
     from dotcu.compile.toolchain import TOOLS
 
     another_serves = any(other.fits and other.name == row.name for other in rows)
@@ -136,7 +136,7 @@ def judge(row: toolchain.ToolchainRow, rows: Sequence[toolchain.ToolchainRow]) -
 
 
 def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) -> Component | None:
-    """Say why a torch does not fit dotcu or the driver; None where it fits. Pure.
+    """Say why a torch does not fit dotcu or the driver; None if it fits. Pure.
 
     Args:
         torch: The installed build.
@@ -153,7 +153,7 @@ def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) 
         )
     elif gpus and driver and torch.cuda and torch.cuda[0] > driver[0]:
         note, remedy = (
-            f"it is built for CUDA {_dotted(torch.cuda)}, and the driver follows CUDA {_dotted(driver)}",
+            f"it is built for CUDA {_dotted(torch.cuda)}, and the driver supports CUDA {_dotted(driver)}",
             f"update the driver, or install a torch that is built for CUDA {driver[0]}",
         )
     else:
@@ -162,21 +162,21 @@ def judge_torch(torch: TorchBuild, driver: Version | None, gpus: Sequence[Gpu]) 
 
 
 def _show(parts: Sequence[Component]) -> None:
-    console.say(f"dotcu {__version__}, Python {platform.python_version()}")
-    console.say()
+    console.print_line(f"dotcu {__version__}, Python {platform.python_version()}")
+    console.print_line()
     rows = [(part.name, part.state, part.version, part.note, part.path) for part in parts]
     console.show(console.table(("part", "state", "version", "note", "where"), rows))
-    console.say()
+    console.print_line()
     remedies = [(f"{part.name}:", part.remedy) for part in parts if part.remedy]
     if remedies:
         console.show(console.table(("what to do", ""), remedies))
-        console.say()
+        console.print_line()
     faults = [part.name for part in parts if part.state == FAULT]
     if faults:
-        console.say(f"dotcu does not work here: see {', '.join(faults)}", style="bold red")
+        console.print_line(f"dotcu does not work here: see {', '.join(faults)}", style="bold red")
         return
     on_gpu = any(part.name.startswith("GPU ") for part in parts)
-    console.say(f"dotcu works here: kernels run {'on the GPU' if on_gpu else 'in the simulator'}")
+    console.print_line(f"dotcu works here: kernels run {'on the GPU' if on_gpu else 'in the simulator'}")
 
 
 def _dotted(version: Version) -> str:

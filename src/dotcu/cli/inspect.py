@@ -51,17 +51,15 @@ def command(
         _Number, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
     ] = None,
     smem_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", help="the dynamic shared memory that goes with it")
+        int, typer.Option(metavar="BYTES", help="dynamic shared memory of that block, in bytes")
     ] = 0,
-    lines: Annotated[
-        bool, typer.Option("--lines", help="source beside PTX beside SASS, line by line")
-    ] = False,
-    html: Annotated[_File, typer.Option(metavar="FILE", help="write that as one page for a browser")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="source, PTX and SASS side by side")] = False,
+    html: Annotated[_File, typer.Option(metavar="FILE", help="write the same as one HTML page")] = None,
     emit: Annotated[
-        _Word, typer.Option(metavar="WHAT", help="print ptx, sass, cubin, symbols or resources, as it is")
+        _Word, typer.Option(metavar="WHAT", help="print ptx, sass, cubin, symbols or resources, unchanged")
     ] = None,
     output: Annotated[
-        _File, typer.Option("-o", "--output", metavar="FILE", help="write what --emit gives into a file")
+        _File, typer.Option("-o", "--output", metavar="FILE", help="write the output of --emit to a file")
     ] = None,
     diff: Annotated[
         _Word,
@@ -71,7 +69,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Show what kernels take and what was emitted, and what a binary holds."""
+    """Show what kernels use and compile to, or what a binary contains."""
     for_code = {
         "--html": html, "--diff": diff, "--lines": lines,
         "--instantiate": instantiate, "--block": block, "--smem-bytes": smem_bytes,
@@ -84,7 +82,7 @@ def command(
         _binary(target, arch or [], emit, output, as_json)
         return
     how = {"arch": arch, "instantiate": instantiate or (), "block": block, "smem_bytes": smem_bytes}
-    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         report = _inspect(target, **how)
         other = None if diff is None else _inspect(diff, **how)
     reports = [one for one in (other, report) if one is not None]
@@ -93,7 +91,7 @@ def command(
         _complain(reports)
     if html is not None:
         _write(html, _page(report, other).encode())
-        console.say(f"the page is in {html}")
+        console.print_line(f"the page is in {html}")
     if emit is not None and (report.kernels or not failed):
         _emit(report, emit, output)
     elif other is not None:
@@ -109,7 +107,7 @@ def _refuse_together(given: dict[str, Any]) -> None:
         both = [other for other in others if given[option] and given[other]]
         if both:
             raise UsageError(
-                f"{option} and {both[0]} each print something of their own.\nLeave one of them out, and type "
+                f"{option} and {both[0]} each print something different.\nUse one of them, and "
                 "a second command for the other."
             )
 
@@ -123,7 +121,7 @@ def _refuse_for_binary(target: str, given: dict[str, Any]) -> None:
     place, _, name = target.partition(":")
     if name and not Path(target).exists():
         raise UsageError(
-            f"{place} is a binary, and of one no kernel can be named as {name!r}.\n"
+            f"{place} is a binary, whose kernels cannot be selected by name, as {name!r}.\n"
             f"Type: dotcu inspect {place}, with --arch sm_90 for the kernels of one architecture"
         )
     for option, value in given.items():
@@ -152,9 +150,9 @@ def _inspect(target: str, **how: Any) -> InspectReport:
 
 
 def _complain(reports: Iterable[InspectReport]) -> None:
-    """Tell what failed, where what is printed has no place for it."""
+    """Print on stderr what failed, if the output cannot have it."""
     for failed in dict.fromkeys(failed for report in reports for failed in report.failed):
-        console.complain(failed.message)
+        console.print_error(failed.message)
 
 
 def _page(report: InspectReport, other: InspectReport | None) -> str:
@@ -177,7 +175,7 @@ def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
         return
     console.show(report)
     for kernel in report.kernels if lines else ():
-        console.say()
+        console.print_line()
         console.show(Panes(kernel))
 
 
@@ -210,7 +208,7 @@ def _write(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror}.\nName a file in a folder that is there."
+            f"{path} cannot be written: {error.strerror}.\nName a file in an existing folder."
         ) from error
 
 
@@ -222,7 +220,7 @@ def _binary(target: str, archs: list[str], emit: str | None, output: Path | None
     report = read(Path(target), kernels=archs)
     if emit is not None:
         for message in report.damaged:
-            console.complain(message)
+            console.print_error(message)
         _put(_symbols(report), output)
     elif as_json:
         console.as_json(report.to_json())

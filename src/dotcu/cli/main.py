@@ -19,17 +19,17 @@ from dotcu import __version__, _without_torch, errors, settings
 from dotcu.cli import bench, build, cache, check, console, doctor, inspect, new, profile, run, watch
 
 _VERBS = (
-    ("check", check.command, "Try operators in every way that could show a fault."),
-    ("bench", bench.command, "How long operators take, and how long they could take at best."),
-    ("inspect", inspect.command, "What kernels take and what was emitted; what a binary holds."),
-    ("profile", profile.command, "What the GPU does in a call, and at which lines it waits."),
-    ("watch", watch.command, "At each save: does it hold, what does it take, what did it change."),
-    ("new", new.project, "A project with one operator, which passes its own checks at once."),
-    ("new-op", new.operator, "Another operator in a project: kernel, Python, test, benchmark."),
-    ("build", build.command, "One wheel for every Python and torch; of kernels alone, every CPU."),
-    ("run", run.command, "A program of your own, a .cu with a main: compile it, run it."),
-    ("doctor", doctor.command, "What this machine has, what does not fit, what to do."),
-    ("cache", cache.command, "Where compiled code is kept; list it, clear it."),
+    ("check", check.command, "Check operators for every kind of fault."),
+    ("bench", bench.command, "Time operators, and compare with the least possible time."),
+    ("inspect", inspect.command, "Show what kernels use and compile to; what a binary contains."),
+    ("profile", profile.command, "Profile a call: what the GPU does, and where it waits."),
+    ("watch", watch.command, "Check, time and compare operators at each save."),
+    ("new", new.project, "Create a project with one operator that passes its checks."),
+    ("new-op", new.operator, "Add an operator to a project: kernel, Python, test, benchmark."),
+    ("build", build.command, "Build one wheel for every Python and torch."),
+    ("run", run.command, "Compile and run a program: a .cu file with a main."),
+    ("doctor", doctor.command, "Show what this machine has, what does not fit, what to do."),
+    ("cache", cache.command, "Show, list or clear the cache of compiled code."),
 )
 
 _INTERRUPTED = 130  # 128 + SIGINT
@@ -85,7 +85,7 @@ def parser() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        console.say(f"dotcu {__version__}")
+        console.print_line(f"dotcu {__version__}")
         raise typer.Exit
 
 
@@ -117,13 +117,13 @@ def _explain(error: Exception) -> int:
         error = _without_torch("This command")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         console.hang_up()
-        console.complain(f"the output could not be written: {error.strerror}.")
+        console.print_error(f"the output could not be written: {error.strerror}.")
         return errors.EXIT_ENVIRONMENT
     _explain_as_json(type(error).__name__, str(error))
     if isinstance(error, errors.DotcuError):
-        console.complain(str(error))
+        console.print_error(str(error))
         return error.exit_code
-    console.complain(
+    console.print_error(
         f"{type(error).__name__}: {error}\n"
         "dotcu did not expect this error. To see where it comes from, run the command again with\n"
         "    DOTCU_DEBUG=1"

@@ -12,20 +12,20 @@ import typer
 
 from dotcu.cli import console
 
-_AS_JSON = typer.Option("--json", help="print what was made as JSON")
+_AS_JSON = typer.Option("--json", help="print the created files as JSON")
 
 _Lines = Mapping[str, str]
 """Lines to type, each with what it is for."""
 
 
 def project(
-    name: Annotated[str, typer.Argument(help="the project's name, or a path whose last part it is")],
+    name: Annotated[str, typer.Argument(help="the project's name, or a path that ends in it")],
     native: Annotated[
         bool, typer.Option("--native", help="launchers in C++, on torch's stable ABI; needs a C++ compiler")
     ] = False,
     as_json: Annotated[bool, _AS_JSON] = False,
 ) -> None:
-    """Make a project that passes its own checks: package, tests, benchmark, CI, containers."""
+    """Create a project that passes its checks: package, tests, benchmark, CI, containers."""
     from dotcu.scaffold import create, plan_project
 
     plan = plan_project(name, native=native)
@@ -34,7 +34,7 @@ def project(
     if native:
         then = {
             "make test": "compiles the library, and tests it; needs no GPU",
-            "dotcu build --check": "one wheel for every Python and torch, audited and tried",
+            "dotcu build --check": "one wheel for every Python and torch, audited and tested",
         }
     else:
         then = {
@@ -47,12 +47,12 @@ def project(
         about = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
         console.as_json({"project": about, "files": list(plan.files), "changed": [], "next": list(after)})
         return
-    console.say(f"made {folder}, {len(plan.files)} files, the package {plan.package} among them:")
+    console.print_line(f"created {folder}: {len(plan.files)} files, with the package {plan.package}:")
     _show(plan.files, (), after)
 
 
 def operator(
-    name: Annotated[str, typer.Argument(help="the operator's name, in Python and of its kernel")],
+    name: Annotated[str, typer.Argument(help="the name of the operator and of its kernel")],
     as_json: Annotated[bool, _AS_JSON] = False,
 ) -> None:
     """Add an operator to the project around this folder: kernel, Python, test, benchmark."""
@@ -69,19 +69,19 @@ def operator(
         listed = {"files": list(plan.files), "changed": list(plan.changed), "next": list(after)}
         console.as_json({"operator": about, **listed})
         return
-    console.say(f"added {plan.package}.{name}, which computes a + alpha * b until you change it:")
+    console.print_line(f"added {plan.package}.{name}, which computes a + alpha * b until you change it:")
     _show(plan.files, plan.changed, after)
 
 
 def _show(files: Iterable[str], changed: Iterable[str], after: _Lines) -> None:
     for path in files:
-        console.say(f"    {path}")
+        console.print_line(f"    {path}")
     for path in changed:
-        console.say(f"    {path}  (a line more)")
-    console.say("next:")
+        console.print_line(f"    {path}  (a line more)")
+    console.print_line("next:")
     width = max(map(len, after)) + 2
     for line, meaning in after.items():
-        console.say(f"    {line:{width}}{'# ' * bool(meaning)}{meaning}".rstrip())
+        console.print_line(f"    {line:{width}}{'# ' * bool(meaning)}{meaning}".rstrip())
 
 
 def _make(folder: Path) -> str:

@@ -24,7 +24,7 @@ def command(
     ] = None,
     dtype: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="NAME", help="float32, bfloat16; of those it has. By default its first"),
+        typer.Option(metavar="NAME", help="one that it has, such as bfloat16; default: the first"),
     ] = None,
     device: Annotated[
         Optional[str],  # noqa: UP045
@@ -32,12 +32,12 @@ def command(
     ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FOLDER", help="where reports are kept; by default here"),
+        typer.Option(metavar="FOLDER", help="the folder for reports; default: the current one"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Count what the GPU does in one call of each operator, and say at which lines its warps wait."""
-    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is no part of the report
+    """Count what the GPU does in one call of each operator, and show at which lines its warps wait."""
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         report = _run(target, shapes=shapes, dtype=dtype, device=device, output=output)
     if as_json:
         console.as_json(report.to_json())

@@ -30,7 +30,7 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
     with _bar(len(trials), next(iter(left.values()), ""), err=err) as show:
         failures = 0
 
-        def tell(result: Result) -> None:
+        def report(result: Result) -> None:
             nonlocal failures
             if isinstance(result.outcome, Failed):
                 failures += 1
@@ -42,50 +42,50 @@ def following(trials: Sequence[Trial]) -> Iterator[Callable[[Result], None]]:
             short = f"{failures} failed" if failures else ""
             show(len(trials) - len(left), next(iter(left.values()), ""), short)
 
-        yield tell
+        yield report
 
 
 @contextmanager
 def counting(total: int, doing: str) -> Iterator[Callable[[str], None]]:
-    """Show how many of some things are done, and which was the last; gives what to tell each."""
+    """Show how many items are done, and the last one; yield the function to call for each."""
     with _bar(total, doing) as show:
         done = 0
 
-        def tell(name: str) -> None:
+        def report(name: str) -> None:
             nonlocal done
             done += 1
             show(done, f"{doing} {name}", "")
 
-        yield tell
+        yield report
 
 
 @contextmanager
 def measuring(total: int) -> Iterator[Callable[[Row], None]]:
-    """Show which row was the last, how many are done and how many have no figures; gives what to tell each.
+    """Show the last row, how many are done and how many have no figures; yield the function to call for each.
 
-    Nothing is drawn but when a row is done: a thread beside the measurement would disturb what it times.
+    Nothing is drawn but when a row is done: a thread during the measurement would disturb it.
     """
-    with _bar(total, "preparing", beside=False) as show:
+    with _bar(total, "preparing", refreshes=False) as show:
         done = failures = 0
 
-        def tell(row: Row) -> None:
+        def report(row: Row) -> None:
             nonlocal done, failures
             done += 1
             failures += row.status not in ("measured", "skipped")
             name = f"{row.key.op} {row.key.case} {row.key.contender} {row.key.l2}"
             show(done, name, f"{failures} without figures" if failures else "")
 
-        yield tell
+        yield report
 
 
 @contextmanager
 def _bar(
-    total: int, first: str, *, beside: bool = True, err: Console | None = None
+    total: int, first: str, *, refreshes: bool = True, err: Console | None = None
 ) -> Iterator[Callable[[int, str, str], None]]:
     """A bar; gives what sets how many are done, the words before it and those, in red, behind it.
 
     Args:
-        beside: Whether a thread keeps the time up to date.
+        refreshes: Whether a thread keeps the time up to date.
         err: Where it is drawn; by default a new console on standard error.
     """
     columns = (
@@ -97,11 +97,11 @@ def _bar(
     )
     err = err or console.err()
     with Progress(
-        *columns, console=err, transient=True, disable=not err.is_terminal, auto_refresh=beside
+        *columns, console=err, transient=True, disable=not err.is_terminal, auto_refresh=refreshes
     ) as bar:
         task = bar.add_task(first, total=total, short="")
 
         def show(done: int, words: str, short: str) -> None:
-            bar.update(task, completed=done, description=words, short=short, refresh=not beside)
+            bar.update(task, completed=done, description=words, short=short, refresh=not refreshes)
 
         yield show

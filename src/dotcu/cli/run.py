@@ -12,10 +12,10 @@ from dotcu.cli import console
 
 
 def command(
-    source: Annotated[Path, typer.Argument(metavar="MAIN.cu", help="a file with a main of its own")],
+    source: Annotated[Path, typer.Argument(metavar="MAIN.cu", help="a .cu file with a main")],
     arguments: Annotated[
         Optional[list[str]],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
-        typer.Argument(metavar="[-- ARGUMENTS]", help="what the program is given"),
+        typer.Argument(metavar="[-- ARGUMENTS]", help="the program's arguments"),
     ] = None,
     arch: Annotated[
         Optional[str],  # noqa: UP045
@@ -34,9 +34,9 @@ def command(
         bool, typer.Option("--json", help="print as JSON what was compiled, and do not run it")
     ] = False,
 ) -> None:
-    """Compile a program with nvcc, without torch, where that is not done yet, and run it.
+    """Compile a program with nvcc, without torch, if that is not done yet, and run it.
 
-    The exit code is the program's own; 3 where it needs a GPU and there is none.
+    The exit code is the program's; 3 if it needs a GPU and there is none.
     """
     from dotcu.extension import compile_program, run_program
 

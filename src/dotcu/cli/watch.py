@@ -28,9 +28,9 @@ def command(
     target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
     device: Annotated[
         Optional[str],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
-        typer.Option(help="cuda or simulator; by default the GPU where there is one"),
+        typer.Option(help="cuda or simulator; default: a GPU, if any"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="what random numbers start from")] = 0,
+    seed: Annotated[int, typer.Option(help="the seed of random numbers")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="print each event as a line of JSON")] = False,
 ) -> None:
     """Check a target at each save, until Ctrl-C."""
@@ -78,7 +78,7 @@ def _lines(steps: Iterator[tuple[Event, WatchState]]) -> None:
 
     for event, state in steps:
         for line in lines(event, state, time.time()):
-            console.say(line)
+            console.print_line(line)
 
 
 def _live(first: WatchState, steps: Iterator[tuple[Event, WatchState]]) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("dotcu")
 
 FORMAT = "dotcu build 2"
-"""Changed when the same inputs come to give other code: when the probe or the virtual names change."""
+"""Changed when the same inputs give different code, as when the probe or the virtual names change."""
 
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 _RETRIES = 16
@@ -63,7 +63,7 @@ class BuildInputs:
         names: Name expressions: kernels, `scale_add<float>` or `ns::plain`, and addresses of
             `__constant__` and `__device__` variables, `&table`.
         simulated: Compile for the simulator: `DOTCU_SIMULATED` is defined to be 1.
-        probed: Get the kernels' signatures too, by a probe beside each; else the code holds nothing but
+        probed: Get the kernels' signatures too, by a probe next to each; else the code holds nothing but
             the source's own.
         lines: Let the code name source lines.
     """
@@ -325,7 +325,7 @@ def _compile_locked(plan: BuildPlan, store: Store, started: float) -> ObjectCode
         reason = rebuild_reason(plan, store.history(_history_key(plan)))
         entry, is_covered = _compile(plan)
         if not is_covered:
-            outcome = "compiled, not cached: a macro makes the name of a header"
+            outcome = "compiled, not cached: a macro expands to the name of a header"
             return _finish(plan, entry, started, outcome, cached=False)
         store.put(plan.build_digest, entry.files(), locked=locked)
         store.add_history(_history_key(plan), dict(plan.ingredients))
@@ -335,7 +335,7 @@ def _compile_locked(plan: BuildPlan, store: Store, started: float) -> ObjectCode
 def _jit_disabled(plan: BuildPlan) -> str:
     return (
         f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
-        "and DOTCU_JIT=0 forbids to compile it.\n"
+        "and DOTCU_JIT=0 forbids compiling it.\n"
         f"The cache {cache.location()} has no entry {plan.build_digest[:16]}.\n"
         "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
     )
@@ -373,7 +373,7 @@ def rebuild_reason(plan: BuildPlan, records: Sequence[Mapping[str, Any]]) -> str
     if "target" in changed:
         reasons.append(f"new target, last built for {changed['target'][1]}")
     reasons += [text for name, text in _CHANGES if name in changed]
-    return "; ".join(reasons) or "its entry is no longer in the cache, or a header name leads elsewhere"
+    return "; ".join(reasons) or "its entry is no longer in the cache, or a header name has another file"
 
 
 def _changed(now: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -473,7 +473,7 @@ def _finish(
         entry: Its result.
         started: When it began, by `time.perf_counter`.
         outcome: How it came about, for the log.
-        store: Where it lies on disk; None where it is in memory, or is not to be cached.
+        store: Where it is on disk; None if it is in memory, or must not be cached.
         cached: Nothing was compiled.
     """
     if store is not None:

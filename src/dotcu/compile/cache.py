@@ -1,12 +1,12 @@
 """The cache of compiled code: a content-addressed store on disk, and what this process holds in memory.
 
-    <cache>/v1/entries/ab/ab12...    an entry: entry.json beside kernel.ptx, kernel.cubin and log.txt
+    <cache>/v1/entries/ab/ab12...    an entry: entry.json with kernel.ptx, kernel.cubin and log.txt
     <cache>/v1/locks/ab.lock         held while an entry whose key begins with ab is compiled
     <cache>/v1/temporary/ab/...      entries being written; the holder of the lock removes leftovers
     <cache>/v1/recent/...            what each source was last built from, to say why it is built again
 
 entry.json describes the build and has a sha256 of every other file and of itself. An entry of another
-kind, an object file say, has other files beside the same index.
+kind, such as an object file, has other files with the same index.
 
 An entry appears by one rename, whole or not at all. Two that want the same one wait for each
 other and compile once. Everything is checked when it is read. A directory that cannot be
@@ -23,6 +23,7 @@ import os
 import shutil
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ TRIM_TO = 0.8
 
 STALE_S = 3600.0
 MEMORY_BYTES = 64 << 20
-"""The bound of what one process holds in memory, beside the code that its modules have loaded."""
+"""The most that one process keeps in memory, without the code that its modules have loaded."""
 
 _INDEX = "entry.json"
 _WAIT_S = 0.01
@@ -81,7 +82,7 @@ class CachedBuild:
     """An entry as `dotcu cache list` shows it.
 
     Attributes:
-        about: Source, target, names and compiler; empty where the entry is damaged.
+        about: Source, target, names and compiler; empty if the entry is damaged.
         used: When it was last used, in seconds since the epoch.
     """
 
@@ -93,7 +94,7 @@ class CachedBuild:
 
 
 class DamagedEntry(Exception):
-    """A directory is no whole entry."""
+    """A directory is not a whole entry."""
 
 
 def location() -> Path:
@@ -107,7 +108,7 @@ def location() -> Path:
 
 
 def precompiled_location() -> Path:
-    """Return the directory of precompiled headers, a cache of its own: each is as large as all else."""
+    """Return the directory of precompiled headers, a separate cache: each is as large as all else."""
     return location() / "precompiled"
 
 
@@ -175,14 +176,14 @@ def _size(folder: Path) -> int:
     return total
 
 
-_memory: dict[tuple[Path, str], CacheEntry] = {}
+_memory: OrderedDict[tuple[Path, str], CacheEntry] = OrderedDict()
 
 
 def get_from_memory(directory: Path, digest: str) -> CacheEntry | None:
     """Return the entry that this process has built or read before under a key."""
-    entry = _memory.pop((directory, digest), None)
-    if entry is not None:
-        _memory[directory, digest] = entry  # the last one is the last used
+    entry = _memory.get((directory, digest))
+    with contextlib.suppress(KeyError):  # another thread may have dropped it
+        _memory.move_to_end((directory, digest))  # the last one is the last used
     return entry
 
 
@@ -194,8 +195,9 @@ def keep_in_memory(directory: Path, digest: str, entry: CacheEntry) -> None:
         digest: The entry's key.
         entry: What was compiled.
     """
-    _memory.pop((directory, digest), None)
     _memory[directory, digest] = entry
+    with contextlib.suppress(KeyError):
+        _memory.move_to_end((directory, digest))
     total = sum(each.size_bytes for each in list(_memory.values()))
     for key, oldest in list(_memory.items())[:-1]:
         if total <= MEMORY_BYTES:
@@ -217,7 +219,7 @@ def with_index(
     Args:
         files: The content of each, by name.
         about: A description for people.
-        more: What else stands in the index.
+        more: What else is in the index.
     """
     index: dict[str, Any] = {
         "format": FORMAT,
@@ -246,7 +248,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring a folder's list of names to the disk."""
+    """Flush a folder's list of names to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -255,7 +257,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_entry(folder: Path) -> CacheEntry | None:
-    """Read an entry of `build()`, None where there is none.
+    """Read an entry of `build()`, None if there is none.
 
     Raises:
         DamagedEntry: A file of it is missing or is not what was written.
@@ -275,7 +277,7 @@ def read_entry(folder: Path) -> CacheEntry | None:
 
 
 def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
-    """Return the index and the files of an entry of any kind, None where there is none.
+    """Return the index and the files of an entry of any kind, None if there is none.
 
     Raises:
         DamagedEntry: A file of it is missing or is not what was written.
@@ -292,7 +294,7 @@ def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | Non
 
 
 def read_about(folder: Path) -> Mapping[str, str]:
-    """Return the description of an entry, without its files; empty where it is damaged."""
+    """Return the description of an entry, without its files; empty if it is damaged."""
     try:
         about: Mapping[str, str] = _read_index((folder / _INDEX).read_bytes())["about"]
     except (OSError, DamagedEntry):
@@ -337,7 +339,7 @@ class Store:
         return self.root / "entries" / digest[:2] / digest
 
     def get(self, digest: str, *, again: bool = False) -> CacheEntry | None:
-        """Return the entry of a key, None where there is no whole one; counts as its use.
+        """Return the entry of a key, None if there is no whole one; counts as its use.
 
         Args:
             digest: The key.
@@ -350,7 +352,7 @@ class Store:
 
         Args:
             digest: The key.
-            read: Reads an entry's folder; returns None where there is none.
+            read: Reads an entry's folder; returns None if there is none.
             again: As in `get`.
         """
         folder = self.path(digest)
@@ -411,7 +413,7 @@ class Store:
             folder.mkdir(parents=True)
         except OSError as error:
             raise CacheError(
-                f"{folder} cannot be made: {error.strerror}.\n"
+                f"{folder} cannot be created: {error.strerror}.\n"
                 "Choose another directory: export DOTCU_CACHE_DIR=DIRECTORY"
             ) from error
         try:

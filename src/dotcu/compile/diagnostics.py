@@ -127,8 +127,8 @@ class Diagnostic:
     Attributes:
         severity: "error", "warning", "remark" or "note".
         file: The user's file, or the name to show for one that is not on disk.
-        line: Counted from 1; 0 where the compiler named no line.
-        column: Counted from 1; 0 where the compiler gave none.
+        line: Counted from 1; 0 if the compiler named no line.
+        column: Counted from 1; 0 if the compiler gave none.
         source: The line as the user wrote it.
         notes: The lines that the compiler added: the instantiation context, mostly.
     """
@@ -209,7 +209,7 @@ def _end(match: re.Match[str], main: str, shown: Shown, lines: Lines) -> Diagnos
 
 
 def _at_end(diagnostic: Diagnostic, lines: Sequence[str]) -> Diagnostic:
-    """Tell a diagnostic of the last line that has something in it, after which it stands."""
+    """Attach a diagnostic to the last line that has something in it, after which it stands."""
     last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
     if not last:
         return replace(diagnostic, line=0, column=0, source="", message=f"{diagnostic.message}, {AT_END}")
@@ -291,7 +291,7 @@ def _with_source(diagnostic: Diagnostic, lines: Sequence[str], shown: str) -> Di
 
 
 def _is_part(shown: str, source: str) -> bool:
-    """Tell whether the compiler saw the user's line, or that with some of it blanked."""
+    """Return whether the compiler saw the user's line, or that with some of it blanked."""
     seen = shown.rstrip()
     return (
         len(seen) <= len(source)
@@ -337,7 +337,7 @@ def unopened(log: str) -> tuple[str, str] | None:
 
 
 def is_unchosen(error: CompileError) -> bool:
-    """Tell whether a template was requested without its arguments."""
+    """Return whether a template was requested without its arguments."""
     return any(_UNCHOSEN in diagnostic.message for diagnostic in error.diagnostics)
 
 
@@ -351,7 +351,7 @@ def _unknown_target_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> Toolc
     known = ", ".join(f"sm_{number}" for number in toolchain.supported(plan.compiler))
     major, minor = plan.compiler.version
     return ToolchainError(
-        f"The compiler of CUDA {major}.{minor} makes no code for {plan.target}.\n"
+        f"The compiler of CUDA {major}.{minor} cannot compile for {plan.target}.\n"
         f"It knows {known}, and compute_ for each.\n"
         f'For a newer GPU: pip install -U "dotcu[cu{major}]"\n'
         f'For an older one: pip install "dotcu[cu{major - 1}]"'
@@ -415,7 +415,7 @@ def not_found_message(display: str, name: str, known: Sequence[str]) -> str:
     """
     what = "kernel" if is_kernel(name) else "__constant__ or __device__ variable"
     if not known:
-        return f"{display} has no {what} {base_name(name)!r}: it has none at all.\nDeclare one there."
+        return f"{display} has no {what} {base_name(name)!r}: it declares none.\nDeclare one there."
     wanted = base_name(name)
     ranked = sorted(known, key=lambda other: -_likeness(wanted, other))
     listed = "\n".join(f"    {other}" for other in ranked)
@@ -429,7 +429,7 @@ def _likeness(wanted: str, other: str) -> float:
 
 
 def is_about(name: str, diagnostic: Diagnostic) -> bool:
-    """Tell whether a diagnostic is about a requested name, and not about the source."""
+    """Return whether a diagnostic is about a requested name, and not about the source."""
     expression = diagnostic.source.partition("nv_mangled_name")[2].strip()
     return expression in (name, probe_of(name))
 
@@ -477,7 +477,7 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
 
 
 def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
-    """Say that a name is unknown because its declaration is host code; "" where that is not so."""
+    """Say that a name is unknown because its declaration is host code; "" if that is not so."""
     name, is_called = undefined_name(error.message), bool(_NO_BODY.search(error.message))
     for virtual, one in plan.includes.removed:
         is_it = one.line == error.line and one.name in error.message if is_called else one.name == name
@@ -521,7 +521,7 @@ def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
 
 
 def _is_assembled(plan: BuildPlan, name: str, error: Diagnostic) -> bool:
-    """Tell whether ptxas refused a template's instantiation; a plain kernel is named in the message."""
+    """Return whether ptxas refused a template's instantiation; a plain kernel is named in the message."""
     symbols = _SYMBOL.findall(error.message) if error.message.endswith(_ASSEMBLER) else []
     return "<" in name and any(_name_of(plan, symbol) == name for symbol in symbols)
 
@@ -531,14 +531,14 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
         return "Write at the top of each header: #pragma once"
     if any("uses too much shared data" in error.message for error in errors):
         return (
-            "Arrays of a fixed size in shared memory have 49152 bytes together.\n"
+            "Arrays of a fixed size in shared memory are limited to 49152 bytes together.\n"
             "Write for a larger one: extern __shared__ float s[]; and pass smem_bytes=BYTES at the launch."
         )
     missing = unopened(log)
     if missing is None:
         return ""
     not_found = (
-        f"The header {missing[1]!r} was not found: not beside the file that names it, not in "
+        f"The header {missing[1]!r} was not found: not next to the file that includes it, not in "
         "include=[...], not among the headers of dotcu and of the toolkit.\n"
     )
     major, minor = plan.compiler.version
@@ -558,14 +558,14 @@ def _tail(plan: BuildPlan) -> str:
 
 
 def header_hint(message: str) -> str:
-    """Say which `#include` brings the name that a message is about; "" where none is known."""
+    """Return the `#include` that declares the name in a message; "" if none is known."""
     name = undefined_name(message)
     header = next((header for pattern, header in _HEADERS if pattern.fullmatch(name)), "")
     return f"{name} comes with: #include {header}" if header else ""
 
 
 def headers_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the headers that bring some names, of those that are known."""
+    """Return the known headers that declare some names."""
     found = {header for name in names for pattern, header in _HEADERS if pattern.fullmatch(name)}
     return frozenset(found)
 

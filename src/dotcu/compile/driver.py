@@ -28,7 +28,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def version() -> tuple[int, int] | None:
-    """Return the CUDA version that the driver supports, None where there is no driver; starts nothing."""
+    """Return the CUDA version that the driver supports, None if there is no driver; starts nothing."""
     library, number = _library(), ctypes.c_int()
     if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None

@@ -142,7 +142,7 @@ class Nvrtc:
 
 
 def _bytes(text: str) -> bytes:
-    """Return text as it was on disk, also where it was not UTF-8."""
+    """Return text as it was on disk, also if it was not UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 

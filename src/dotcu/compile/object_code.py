@@ -1,6 +1,6 @@
 """The result of a compile: code, the names in it, and the resources that the assembler reports.
 
-A signature probe gives a kernel's parameter types, by the name of an empty kernel beside it. A skeleton is
+A signature probe gives a kernel's parameter types, by the name of an empty kernel next to it. A skeleton is
 the part of assembled PTX that a launch reads: parameters and variables. Bodies stay in it where they name a
 variable or a tensor map, to find out which a kernel writes.
 """
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dotcu.compile.target import Target
-from dotcu.elf import section_bytes
 from dotcu.ptx.lexer import braces
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Resources:
     Attributes:
         registers: Per thread.
         smem_bytes: Static shared memory, per block.
-        constant_bytes: `__constant__` variables of the code that the kernel stands in, as
+        constant_bytes: `__constant__` variables of the code that the kernel is in, as
             `cuobjdump -res-usage` counts them: CONSTANT[3]. Parameters are no part of it.
         stack_bytes: Per thread.
         barriers: Named barriers in use, per block.
@@ -79,15 +78,15 @@ class ObjectCode:
     Attributes:
         ptx: The PTX; of a cubin, the PTX that it was assembled from, or of prebuilt code, a
             skeleton of that.
-        cubin: Machine code, None where the target is a `compute_` one.
+        cubin: Machine code, None if the target is a `compute_` one.
         lowered: Symbol of each requested name expression.
         signatures: For each kernel's name expression the symbol of a probe that holds its whole
-            function type, such as `_Z13__dotcu_probeIPFvPKfS1_fPfxEEvv`; empty where none was compiled.
+            function type, such as `_Z13__dotcu_probeIPFvPKfS1_fPfxEEvv`; empty if none was compiled.
         resources: By kernel symbol; empty without a cubin.
         warnings: The compiler's and the assembler's, about user files by their real path.
         log: The compiler's whole output.
         command: The options as a command line.
-        files: Real path, or name to show, of each file name that stands in the PTX.
+        files: Real path, or name to show, of each file name that is in the PTX.
         build_digest: Of the user's sources, options, names, compiler, headers and target: the cache's key.
         cached: Nothing was compiled for this call.
         seconds: The time that the call took.
@@ -116,6 +115,8 @@ def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources
 
     Source: seen with the compilers of CUDA 12.8 and 13.0.
     """
+    from dotcu.elf import section_bytes  # an entry of the cache has the result
+
     found: dict[str, Resources] = {}
     parts, constants = _ENTRY.split(log), section_bytes(cubin, _CONSTANTS) if cubin else 0
     for symbol, text in zip(parts[1::2], parts[2::2], strict=True):
@@ -128,7 +129,7 @@ def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources
 
 
 def is_kernel(name: str) -> bool:
-    """Tell whether a name expression is a kernel's, and not the address of a variable."""
+    """Return whether a name expression is a kernel's, and not the address of a variable."""
     return not name.startswith("&")
 
 
@@ -173,6 +174,6 @@ def _bodies(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _names_a_variable(text: str, bodies: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether a body names a variable; others of the file, constants of classes, do not count."""
+    """Return whether a body names a variable; others of the file, constants of classes, do not count."""
     declared = {name for row in _VARIABLE.findall(text) for name in _WORD.findall(row)}
     return any(not declared.isdisjoint(_WORD.findall(text, begin, end)) for begin, end in bodies)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -86,7 +85,7 @@ _PCH = "nothing: dotcu caches the code that it has compiled"
 _LINK = "one source file that includes the others"
 _TRACE = "dotcu -v, which shows the time of each build"
 
-# Options that bring in or write a file which the cache's key does not cover, or that leave code which has
+# Options that read or write a file which the cache's key does not cover, or that leave code which has
 # still to be linked; by name, without dashes and value. Source: NVRTC documentation 13.0, "Supported Compile
 # Options"; each spelling tried with NVRTC 13.0.
 REFUSED = {
@@ -104,7 +103,7 @@ REFUSED = {
 
 def _require_types(std: object, define: object, options: object) -> None:
     if not isinstance(std, str):
-        raise UsageError(f'std is a str, got {std!r}.\nWrite std="c++17", say.')
+        raise UsageError(f'std is a str, got {std!r}.\nFor example: std="c++17"')
     if not isinstance(define, Mapping):
         raise UsageError(
             f"define is a dict of macros and their values, got {define!r}.\nWrite define={_as_dict(define)}."
@@ -120,7 +119,7 @@ def _require_types(std: object, define: object, options: object) -> None:
 def _require_option(option: object) -> None:
     if not isinstance(option, str) or "\0" in option:
         raise UsageError(
-            f'options is a list of str, got {option!r} in it.\nWrite options=["-fmad=false"], say.'
+            f'options is a list of str, got {option!r} in it.\nFor example: options=["-fmad=false"]'
         )
 
 
@@ -189,6 +188,8 @@ def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, 
         given: NVRTC's options.
         include: The include folders.
     """
+    import shlex  # a launch does not import it
+
     spelled = (_NVCC.get(option, option) for option in given)
     folders = (f"-I{folder}" for folder in include)
     result = "-ptx" if any(option.startswith("-arch=compute_") for option in given) else "-cubin"

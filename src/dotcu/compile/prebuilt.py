@@ -1,4 +1,4 @@
-"""Compiled code that a wheel holds beside its sources: how it is written down, and how it is found.
+"""Compiled code that a wheel contains next to its sources: how it is stored and found.
 
     mylib/scale.cu
     mylib/__dotcu__/manifest.json    sources with digests, what was compiled of them, for what
@@ -6,9 +6,9 @@
 
 A record is the result of a compile for one target: names, symbols, resources, PTX and machine code.
 Two that are equal are one, and each has a number. Without machine code the PTX is whole, for the driver or
-the simulator; beside machine code it is a skeleton, which has what launches ask of it.
+the simulator; next to machine code it is a skeleton, which has what launches need.
 
-Before anything is compiled, prebuilt code is looked for beside the source. It is used if it was made of this
+Before anything is compiled, prebuilt code is looked up next to the source. It is used if it was made of this
 very source, with these options, for these kernels, and if the GPU and its driver can load it. Otherwise each
 variant has its reason.
 """
@@ -36,7 +36,7 @@ FORMAT = 3
 FOLDER = "__dotcu__"
 INDEX = "manifest.json"
 PACK_BYTES = 1 << 21
-"""Of records that are compressed together: more of them take less room, and longer to open the first."""
+"""The bytes of records that are compressed together: more save space, and delay opening the first."""
 
 RecordPosition = tuple[str, int, int]
 """The file of a record, its offset and its length in the open file, both in bytes."""
@@ -139,7 +139,7 @@ def text_digest(source: Source) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PrebuiltManifest:
-    """The description of the code that a wheel holds beside the sources of one folder.
+    """The description of the code that a wheel contains for the sources of one folder.
 
     Attributes:
         made_by: dotcu's version.
@@ -207,7 +207,7 @@ def _filled(records: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
 
 
 def read_manifest(folder: Path) -> PrebuiltManifest | None:
-    """Read the manifest in a `__dotcu__` folder; None where there is none.
+    """Read the manifest in a `__dotcu__` folder; None if there is none.
 
     Raises:
         PrebuiltCodeError: It is not what was written, or of a format that this dotcu does not know.
@@ -236,7 +236,7 @@ def parse_manifest(raw: bytes, path: Path) -> PrebuiltManifest:
         words = json.loads(raw)
         itself, form = words.pop("itself"), words.get("format")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise damaged_package(path, "it is no manifest of dotcu's") from error
+        raise damaged_package(path, "it is not a dotcu manifest") from error
     if form != FORMAT:
         raise PrebuiltCodeError(
             f"{path} has format {form!r}, and this dotcu reads format {FORMAT}.\n"
@@ -282,16 +282,16 @@ def decompress_records(data: bytes, path: Path, manifest: PrebuiltManifest) -> b
 
 
 def damaged_package(path: Path, why: str) -> PrebuiltCodeError:
-    """Return the error for code that is not as its wheel held it."""
+    """Return the error for code that differs from the file in its wheel."""
     return PrebuiltCodeError(
-        f"{path} is not what its wheel held: {why}.\n"
+        f"{path} differs from the file in its wheel: {why}.\n"
         "Code that was changed after it was built is not run. Install the package again: "
         f"pip install --force-reinstall --no-deps {package_of(path)}"
     )
 
 
 def package_of(path: Path) -> str:
-    """Return the top package that a file in a `__dotcu__` folder belongs to, as far as folders tell."""
+    """Return the top package that a file in a `__dotcu__` folder belongs to, by the folders alone."""
     folder = path.parent.parent
     while (folder.parent / "__init__.py").is_file():
         folder = folder.parent
@@ -304,7 +304,7 @@ class CodeRequirements:
 
     Attributes:
         capability: Of the GPU, or of the one that the simulator stands for.
-        driver: The driver's CUDA version; None where there is none, so that nothing will be loaded.
+        driver: The driver's CUDA version; None if there is none, so that nothing will be loaded.
         simulated: The simulator is to run it.
         assembled: Only machine code will do, since registers are requested.
     """
@@ -320,7 +320,7 @@ class NoPrebuilt:
     """No prebuilt code can be used.
 
     Attributes:
-        reasons: A line each; empty where there is no prebuilt code.
+        reasons: A line each; empty if there is no prebuilt code.
     """
 
     reasons: tuple[str, ...] = ()
@@ -344,9 +344,9 @@ def find_prebuilt(
         wanted: What is required of the code.
 
     Raises:
-        PrebuiltCodeError: There is some, and it is not what the wheel held.
+        PrebuiltCodeError: There is some, and it differs from the file in the wheel.
     """
-    folder = _folder_beside(source.path.parent) if source.path is not None else None
+    folder = _prebuilt_folder(source.path.parent) if source.path is not None else None
     if folder is None or source.name not in folder.manifest.sources:
         return NO_PREBUILT
     key, wanted_names = load_key(source, options), tuple(sorted(names))
@@ -361,13 +361,13 @@ def find_prebuilt(
 
 
 def is_prebuilt(path: Path) -> bool:
-    """Tell whether a wheel holds code for a source: then headers that it lacks are not missed yet."""
-    folder = _folder_beside(path.parent)
+    """Return whether a wheel holds code for a source: then headers that it lacks are not missed yet."""
+    folder = _prebuilt_folder(path.parent)
     return folder is not None and path.name in folder.manifest.sources
 
 
 @functools.cache
-def _folder_beside(folder: Path) -> _PrebuiltFolder | None:
+def _prebuilt_folder(folder: Path) -> _PrebuiltFolder | None:
     found = read_manifest(folder / FOLDER)
     return _PrebuiltFolder(folder / FOLDER, found) if found is not None else None
 
@@ -437,9 +437,9 @@ def refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler:
     target, capability = variant.target, wanted.capability
     if wanted.simulated:
         same = (target.major, target.minor) == capability
-        return "" if same else f"the simulator is asked to be {_dotted(capability)}"
+        return "" if same else f"the simulator stands for compute capability {_dotted(capability)}"
     if wanted.assembled and target.kind != "sm":
-        return "it is no machine code, which alone tells of registers"
+        return "it is not machine code, which alone has register counts"
     if not _runs_on(target, capability):
         return f"the GPU's compute capability is {_dotted(capability)}"
     needed = (compiler[0], 0) if target.kind == "sm" else compiler

@@ -13,7 +13,7 @@ Version = tuple[int, int]
 _TARGET = re.compile(r"(sm|compute)_(\d{1,2})(\d)([af]?)")
 
 FIRST_SPECIFIC_MAJOR = 9
-"""From this compute capability on a GPU has instructions that only `sm_XXa` code may use.
+"""The first major compute capability with instructions that only `sm_XXa` code may use.
 
 Source: CUDA C++ Programming Guide, "Architecture-specific features" (wgmma, setmaxnreg, tcgen05).
 """
@@ -38,7 +38,7 @@ class Target:
         """Read `sm_90a`, `compute_80`, ...
 
         Raises:
-            UsageError: The text is no architecture's name.
+            UsageError: The text is not an architecture's name.
         """
         match = _TARGET.fullmatch(text)
         if match is None:
@@ -69,7 +69,7 @@ class Rejected:
 
     Attributes:
         reason: The two values that do not fit each other.
-        remedy: The line to type, or "" where there is none.
+        remedy: The line to type, or "" if there is none.
     """
 
     reason: str
@@ -94,7 +94,7 @@ def plan_target(
 
     Args:
         capability: The GPU's compute capability, such as (9, 0).
-        driver_version: The CUDA version of the driver, None where there is no driver.
+        driver_version: The CUDA version of the driver, None if there is no driver.
         nvrtc_version: The compiler's CUDA version.
         supported: The architectures that the compiler makes code for, such as 80, 86, 90.
 

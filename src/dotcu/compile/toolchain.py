@@ -12,12 +12,13 @@ import importlib.metadata
 import importlib.util
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dotcu import process, settings
+from dotcu import settings
 from dotcu.compile import driver
 from dotcu.compile.target import Rejected, Target, Version, plan_target
 from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
@@ -102,7 +103,7 @@ def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
 def _overridden(path: Path, found: tuple[Compiler, ...]) -> Compiler:
     if not path.is_file():
         raise ToolchainError(
-            f"DOTCU_NVRTC={path} names no file.\n"
+            f"DOTCU_NVRTC={path} is not a file.\n"
             "It takes the path of a libnvrtc.so; to let dotcu choose: unset DOTCU_NVRTC"
         )
     return compiler_at(path, found)
@@ -121,9 +122,9 @@ def _compilers(cuda_home: Path | None) -> tuple[Compiler, ...]:
 
 def _toolkits(cuda_home: Path | None) -> list[tuple[str, Path]]:
     homes = [("CUDA_HOME", cuda_home)] if cuda_home else []
-    nvcc = process.find("nvcc")
+    nvcc = shutil.which("nvcc")
     if nvcc:
-        homes.append(("nvcc", nvcc.resolve().parent.parent))
+        homes.append(("nvcc", Path(nvcc).resolve().parent.parent))
     return homes
 
 
@@ -157,12 +158,14 @@ def native_target(capability: Version) -> Target | Rejected:
 
 def find_tool(name: str) -> Path | None:
     """Return the path of a program of `TOOLS`: pip's first, then CUDA_HOME's, then PATH's."""
-    inside = ("bin", name)  # compute-sanitizer has a folder of its own
+    inside = ("bin", name)  # compute-sanitizer has its own folder
     folders = [
         folder for entry in sys.path if entry for part in inside
         for folder in Path(entry).glob(f"nvidia/cu*/{part}")
     ]  # fmt: skip
     home = settings.current().cuda_home
+    from dotcu import process  # a launch asks for no tool
+
     return process.find(name, [*folders, *([home / "bin"] if home else [])])
 
 
@@ -170,7 +173,7 @@ _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 _SAMPLE_BYTES = 1 << 16
 _CCCL_VERSION = "cuda/std/__cccl/version.h"
 _PARTS = (_CCCL_VERSION, "crt/mma.h")
-"""A file of each set of headers that pip ships apart from the runtime's, and torch does not bring."""
+"""A file of each set of headers that pip ships apart from the runtime's, and torch does not install."""
 
 # The architectures that some compilers make code for, so that these need not be loaded to be asked.
 # Source: nvrtcGetSupportedArchs of each.
@@ -185,7 +188,7 @@ class Compiler:
 
     Attributes:
         version: CUDA version, from the name of its builtins; (0, 0) where they are missing.
-        include: The toolkit's include folders that belong to it; empty where there are none.
+        include: The toolkit's include folders that belong to it; empty if there are none.
         origin: Its source: "pip", "CUDA_HOME", "DOTCU_NVRTC", "nvcc".
     """
 
@@ -213,7 +216,7 @@ def _fingerprint(file: Path) -> str:
 
 
 def builtin_libraries(library: Path) -> tuple[Path, ...]:
-    """Return the library of built-in functions that lies beside a libnvrtc."""
+    """Return the library of built-in functions that is next to a libnvrtc."""
     return tuple(sorted(library.parent.glob("libnvrtc-builtins.so.*.*")))[:1]
 
 
@@ -282,7 +285,7 @@ def _include_split(folder: Path) -> tuple[Path, ...]:
     return _existing([nvidia / part / "include" for part in parts])
 
 
-def _include_beside(library: Path) -> tuple[Path, ...]:
+def _include_near(library: Path) -> tuple[Path, ...]:
     if library.parent.parent.name == "cuda_nvrtc":
         return _include_split(library.parent)
     return _include(library.parent.parent / "include")
@@ -297,7 +300,7 @@ def compiler_at(path: Path, others: Sequence[Compiler]) -> Compiler:
     version = library_version(path)
     known = [other.include for other in others if other.path.resolve() == path.resolve()]
     of_version = [other.include for other in others if other.version == version]
-    include = next((found for found in (*known, _include_beside(path), *of_version) if found), ())
+    include = next((found for found in (*known, _include_near(path), *of_version) if found), ())
     return Compiler(path=path, version=version, include=include, origin="DOTCU_NVRTC")
 
 
@@ -373,7 +376,7 @@ def header_identity(include: Sequence[Path]) -> str:
 
 
 def distribution_version(distribution: str) -> str:
-    """Return the version of a pip distribution, "" where it is not installed."""
+    """Return the version of a pip distribution, "" if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -417,16 +420,16 @@ def parse_torch_version(text: str) -> TorchBuild:
 
 
 def untested_torch(version: str) -> str:
-    """Return why the native part is not used with a version of torch; empty where it is."""
+    """Return why the native part is not used with a version of torch; empty if it is."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is not None and (int(numbers[1]), int(numbers[2])) <= NEWEST_TESTED_TORCH:
         return ""
     newest = ".".join(map(str, NEWEST_TESTED_TORCH))
-    return f"it was tried on torch up to {newest}, and this is torch {version}"
+    return f"it was tested on torch up to {newest}, and this is torch {version}"
 
 
 def find_torch() -> TorchBuild | None:
-    """Return the torch that an import would give, None where there is none."""
+    """Return the torch that an import would give, None if there is none."""
     try:
         spec = sys.modules["torch"].__spec__ if "torch" in sys.modules else importlib.util.find_spec("torch")
     except (ImportError, ValueError):
@@ -445,7 +448,7 @@ class ToolchainRow:
 
     Attributes:
         version: "" where it is unknown or the part is missing.
-        path: None where it is missing, or no file.
+        path: None if it is missing, or no file.
         fits: It can be used together with the rest.
         note: Why not, or what else there is to say.
         remedy: The line to type, "" where nothing is needed.
@@ -566,7 +569,7 @@ def _header_row(compiler: Compiler, name: str, file: str, macro: str, package: s
     major, minor = compiler.version
     suffix = "" if major >= 13 else f"-cu{major}"
     return ToolchainRow(
-        name=name, fits=False, note=f"not found beside {compiler.path}",
+        name=name, fits=False, note=f"not found next to {compiler.path}",
         remedy=f'pip install "{package}{suffix}=={major}.{minor}.*"',
     )  # fmt: skip
 
@@ -582,6 +585,8 @@ _RELEASE = re.compile(r"(?:release|Version:?|version) ?(\d+\.\d+(?:\.\d+)*)", re
 
 
 def _tool_row(name: str, package: str) -> ToolchainRow:
+    from dotcu import process
+
     path = find_tool(name)
     if path is None:
         line = f"pip install {package}" if package else "install NVIDIA Nsight Compute"

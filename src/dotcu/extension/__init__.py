@@ -2,7 +2,7 @@
 
     request + tools -> units (commands, keys) -> objects, cached by what the compiler read -> library
 
-A file of kernels alone needs none of this: `dotcu.load` takes it with NVRTC.
+A file with only kernels needs none of this: `dotcu.load` takes it with NVRTC.
 """
 
 from dotcu.extension.load import NativeLibrary, NativeProgram, compile_program, load_native, run_program

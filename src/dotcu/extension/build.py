@@ -62,7 +62,7 @@ class CompiledObject:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecompiledHeader:
-    """A precompiled header: the path to include, beside which GCC finds it, and what it was made of."""
+    """A precompiled header: the path to include, next to which GCC finds it, and what it was made of."""
 
     path: Path
     state: Dependencies
@@ -89,7 +89,7 @@ def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
     Raises:
         CompileError: A source, or the link, was refused.
         JitDisabled: Something would have to be compiled and `DOTCU_JIT=0` forbids that.
-        CacheError: The cache cannot be written: a library has to lie in a file.
+        CacheError: The cache cannot be written: a library has to be in a file.
     """
     started = time.perf_counter()
     store = Store(cache.location())
@@ -97,7 +97,7 @@ def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
     found = {unit.key: _cached_object(store, unit) for unit in planned}
     missing = [unit for unit in planned if found[unit.key] is None]
     if missing:
-        _require_jit(", ".join(unit.source.name for unit in missing), "compile")
+        _require_jit(", ".join(unit.source.name for unit in missing), "compiling")
         header = precompiled_header(request, tools) if any(unit.precompiled for unit in missing) else None
         compiled = run_jobs(lambda unit: _object(store, unit, tools, header), missing)
         found |= {unit.key: one for unit, one in zip(missing, compiled, strict=True)}
@@ -114,7 +114,7 @@ def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
 def _require_jit(name: str, doing: str) -> None:
     if not settings.current().jit:
         raise JitDisabled(
-            f"{name} is not built, and DOTCU_JIT=0 forbids to {doing} it.\n"
+            f"{name} is not built, and DOTCU_JIT=0 forbids {doing} it.\n"
             "Build it where that is allowed, or allow it here: unset DOTCU_JIT"
         )
 
@@ -198,7 +198,7 @@ def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: 
     digest = key("link", words, [request.name, *digests], tools)
     name = f"{request.name}.so" if tools.torch else request.name
     if store.find(digest, cache.open_entry) is None:
-        _require_jit(request.name, "link")
+        _require_jit(request.name, "linking")
         with store.lock(digest) as locked:
             if store.find(digest, cache.open_entry, again=True) is None:
                 files = {name: _link(store, request.name, name, words, objects, digest)}
@@ -230,7 +230,7 @@ def _link(
 def precompiled_header(request: NativeRequest, tools: NativeTools) -> PrecompiledHeader | None:
     """Return the precompiled `torch/extension.h` for the files of a request, compiled where it is missing.
 
-    None where it cannot be kept or does not compile: then the compile of each file shows why.
+    None if it cannot be kept or does not compile: then the compile of each file shows why.
     """
     store = Store(cache.precompiled_location())
     words = _header_words(request, tools)
@@ -330,7 +330,7 @@ def job_count(count: int, *, cores: int, free_bytes: int | None) -> int:
     Args:
         count: The compiles there are.
         cores: The processor cores that may be used.
-        free_bytes: The free memory, None where it is unknown.
+        free_bytes: The free memory, None if it is unknown.
     """
     fitting = count if free_bytes is None else free_bytes // JOB_BYTES
     return max(1, min(count, cores, fitting))

@@ -1,6 +1,6 @@
 """The files that an object file depends on, by the compiler's depfile, and whether they have changed.
 
-A depfile names every header that was read. The user's are held to their content, those of torch, the
+A depfile names every header that was read. The user's are compared by content, those of torch, the
 toolkit and the system to size and time. What a compiler would have read had it been there is noted as
 well: a header of the same name in a folder that is searched earlier, and the names in `__has_include`.
 """
@@ -49,7 +49,7 @@ class Dependencies:
         return next((path for path in self.absent if Path(path).exists()), "")
 
     def touched_since(self, time_ns: int) -> str:
-        """Return a user's file that was written since a time, or is gone; "" where there is none."""
+        """Return a user's file that was written since a time, or is gone; "" if there is none."""
         return next((path for path in self.user if _stat(path)[1] >= time_ns or _stat(path)[0] < 0), "")
 
     def to_json(self) -> dict[str, Any]:
@@ -104,12 +104,12 @@ def gather(files: Sequence[str], *, folders: Sequence[Path], toolkits: Sequence[
 
 def _absent(users: Iterable[str], files: Iterable[str], folders: Sequence[Path]) -> set[str]:
     """Paths that come before a file that was found, or that `__has_include` names, and lead nowhere."""
-    beside = list(dict.fromkeys(str(Path(file).parent) for file in users))
+    siblings = list(dict.fromkeys(str(Path(file).parent) for file in users))
     searched = list(map(str, folders))
     names = {name for file in users for name in _asked(file)}
-    candidates = {f"{place}/{name}" for name in names for place in (*beside, *searched)}
+    candidates = {f"{place}/{name}" for name in names for place in (*siblings, *searched)}
     for file in files:
-        candidates |= set(_earlier(file, beside, searched))
+        candidates |= set(_earlier(file, siblings, searched))
     return {path for path in candidates if not os.path.exists(path)}  # noqa: PTH110
 
 
@@ -120,10 +120,10 @@ def _asked(file: str) -> list[str]:
         return []
 
 
-def _earlier(file: str, beside: Sequence[str], searched: Sequence[str]) -> list[str]:
+def _earlier(file: str, siblings: Sequence[str], searched: Sequence[str]) -> list[str]:
     """Return where a header that was found below one of the folders could have been found before."""
     found = next((index for index, place in enumerate(searched) if file.startswith(f"{place}/")), None)
     if found is None:
         return []
     name = file[len(searched[found]) :]
-    return [f"{place}{name}" for place in (*beside, *searched[:found])]
+    return [f"{place}{name}" for place in (*siblings, *searched[:found])]

@@ -72,7 +72,7 @@ def _remedies(log: str) -> list[str]:
 
 
 def keep_log(store: Store, key: str, log: str) -> Path | None:
-    """Write a log where it stays until others have come; None where the cache cannot be written.
+    """Write a log where it stays until others have come; None if the cache cannot be written.
 
     Args:
         store: The cache.

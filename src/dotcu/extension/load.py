@@ -26,7 +26,7 @@ from dotcu.extension.plan import NativeRequest, NativeTools, is_cuda, name_of, r
 _log = logging.getLogger("dotcu")
 
 WITHOUT_GPU = ("sm_80", "compute_80")
-"""The targets of `.cu` files where there is no GPU: machine code, and PTX that later GPUs take."""
+"""The targets of `.cu` files if there is no GPU: machine code, and PTX that later GPUs take."""
 
 _NAMESPACE = re.compile(r"^[ \t]*(?:STABLE_)?TORCH_LIBRARY\s*\(\s*(\w+)\s*,", re.MULTILINE)
 _OPERATOR = re.compile(r"\.\s*def\s*\(\s*\"(?:\w+::)?(\w+)")
@@ -84,7 +84,7 @@ def load_native(
     debug: bool = False,
     cuda: bool | None = None,
 ) -> NativeLibrary | ModuleType:
-    """Compile C++ and CUDA with host code, where that is not done yet, and load the library.
+    """Compile C++ and CUDA with host code, if that is not done yet, and load the library.
 
     The sources bind themselves, as they do for torch's own tools: by `STABLE_TORCH_LIBRARY`, by
     `TORCH_LIBRARY`, or as a module, `PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)`.
@@ -97,7 +97,7 @@ def load_native(
         cuda_flags: More flags for nvcc.
         link_flags: More flags for the linker: `["-lcublas"]`.
         arch: What the `.cu` files are compiled for, `"sm_90a"` or several; None for the GPUs of this
-            machine or, where there is none, sm_80 and PTX.
+            machine or, if there is none, sm_80 and PTX.
         debug: Compile for gdb and cuda-gdb, without optimization.
         cuda: Whether WITH_CUDA and USE_CUDA are defined and `.cu` files compiled. None: where there
             are any, and torch is built with CUDA. False leaves them out.
@@ -147,15 +147,15 @@ def _caller_folder() -> Path:
     return Path(file).absolute().parent if file else Path.cwd()
 
 
-def _absolute(paths: Sequence[str | Path], beside: Path) -> tuple[Path, ...]:
-    return tuple((beside / Path(path).expanduser()).resolve() for path in paths)
+def _absolute(paths: Sequence[str | Path], base: Path) -> tuple[Path, ...]:
+    return tuple((base / Path(path).expanduser()).resolve() for path in paths)
 
 
 def targets(arch: Names | None) -> tuple[Target, ...]:
     """Return the architectures that device code is compiled for.
 
     Raises:
-        UsageError: A name is no architecture's.
+        UsageError: A name is not an architecture's.
     """
     names = [arch] if isinstance(arch, str) else list(arch or ())
     if arch is not None and not names:
@@ -194,7 +194,7 @@ def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def library_of(operator: str) -> Path | None:
-    """Return the library that registered an operator of this qualified name; None where none did here."""
+    """Return the library that registered an operator of this qualified name; None if none did here."""
     return next((path for path, operators in _loaded.items() if operator in operators), None)
 
 
@@ -247,7 +247,7 @@ def _registered() -> set[str]:
 
 
 def python_module(path: Path, name: str) -> ModuleType | None:
-    """Return the Python module that a loaded library is, None where it is none."""
+    """Return the Python module that a loaded library is, None if it is none."""
     with _lock:
         if path not in _modules and hasattr(ctypes.CDLL(str(path)), f"PyInit_{name}"):
             _modules[path] = _import(path, name)

@@ -25,7 +25,7 @@ NAME = "_native"
 _EXAMPLE = """\
     [tool.dotcu.native]
     sources = ["src/mylib/csrc/*.cpp", "src/mylib/csrc/*.cu"]
-    include = ["third_party/cutlass/include"]   # may be left out, as what follows
+    include = ["third_party/cutlass/include"]   # optional, as are the next ones
     flags = []                                  # for the host compiler
     cuda-flags = []                             # for nvcc
     link-flags = ["-lcublas"]"""
@@ -132,7 +132,7 @@ def units(request: NativeRequest, tools: NativeTools) -> tuple[TranslationUnit, 
     if not request.compiled:
         raise UsageError(
             f"Nothing is left to compile: {_names(request.sources)} is CUDA, which is off here.\n"
-            "Compile it with nvcc: cuda=True; or give a .cpp for the CPU beside it."
+            "Compile it with nvcc: cuda=True; or add a .cpp for the CPU."
         )
     return tuple(_unit(request, tools, path) for path in request.compiled)
 
@@ -168,7 +168,7 @@ def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: NativeT
     """Return the digest of a command and all that it depends on: inputs, tools, environment variables.
 
     Args:
-        kind: Tells keys of one kind from those of others.
+        kind: Separates keys of one kind from those of others.
         words: The command.
         parts: Its inputs.
         tools: The compilers and torch.
@@ -185,7 +185,7 @@ def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: NativeT
 
 
 def begins_with_header(text: str) -> bool:
-    """Tell whether only includes stand before `torch/extension.h`: only then may it be read first."""
+    """Return whether only includes are before `torch/extension.h`: only then may it be read first."""
     return _FIRST.match(_COMMENT.sub(" ", text)) is not None
 
 
@@ -302,7 +302,7 @@ class NativeProject:
 
 
 def read_project(root: Path) -> NativeProject | None:
-    """Read [tool.dotcu.native] of a project; None where it has none.
+    """Read [tool.dotcu.native] of a project; None if it has none.
 
     Raises:
         UsageError: It cannot be read, has an unknown key, or a pattern matches no file.
@@ -375,5 +375,5 @@ def _matched(file: Path, patterns: Sequence[str]) -> Iterator[Path]:
 def _matching(root: Path, pattern: str) -> list[Path]:
     try:
         return sorted(path for path in root.glob(pattern) if path.is_file())
-    except (ValueError, NotImplementedError):  # an empty one, and one that is no path in the folder
+    except (ValueError, NotImplementedError):  # an empty one, and one that is not a path in the folder
         return []

@@ -42,7 +42,7 @@ class HostCompiler:
     """A C++ compiler of this machine.
 
     Attributes:
-        words: The command that starts it: `("ccache", "g++")`, say.
+        words: The command that starts it: `("ccache", "g++")`, for example.
         version: The first line of its version text.
         identity: Distinguishes it from any other build of it.
     """
@@ -64,7 +64,7 @@ class HostCompiler:
 
 @dataclass(frozen=True, kw_only=True)
 class Nvcc:
-    """An nvcc that has what it needs beside it.
+    """An nvcc that has what it needs next to it.
 
     Attributes:
         version: The CUDA version.
@@ -100,13 +100,13 @@ def _host(cxx: str | None) -> HostCompiler:
             raise ToolchainError(
                 f"No host compiler was found: {', '.join(HOSTS)} are not on PATH.\n"
                 "Native code is compiled by one. Install it: apt install g++   (or: dnf install gcc-c++)\n"
-                "A file of kernels alone needs none: dotcu.load"
+                "A file with only kernels needs none: dotcu.load"
             )
         words = (found,)
     path = process.find(words[0])
     if path is None:
         raise ToolchainError(
-            f"CXX={shlex.join(words)} names no program.\n"
+            f"CXX={shlex.join(words)} is not a program.\n"
             "It takes a C++ compiler, such as g++; to let dotcu choose: unset CXX"
         )
     text = _version((str(path), *words[1:]))
@@ -151,7 +151,7 @@ def architectures(compiler: Nvcc) -> list[int]:
     """Return the architectures that an nvcc makes code for: 75, 80, ...
 
     Raises:
-        ToolchainError: It does not tell.
+        ToolchainError: It does not show it.
     """
     done = process.run([compiler.path, "--list-gpu-arch"])
     found = [int(number) for number in re.findall(r"^compute_(\d+)$", done.stdout, re.MULTILINE)]
@@ -210,7 +210,7 @@ def _refuse(found: Nvcc, torch_cuda: Version | None) -> Rejected | None:
         return None
     return Rejected(
         f"it is of CUDA {_dotted(found.version)} and torch of CUDA {_dotted(torch_cuda)}: "
-        "the two would bring different CUDA runtimes into one process"
+        "the two would load different CUDA runtimes into one process"
     )
 
 
@@ -220,7 +220,7 @@ def _without_nvcc(refusals: list[str], torch_cuda: Version | None) -> str:
         f"{what}\n"
         "Launchers in a .cu file are compiled by nvcc, from pip or from an installed toolkit.\n"
         f"{_install(torch_cuda)}\n"
-        "A file of kernels alone needs none: dotcu.load"
+        "A file with only kernels needs none: dotcu.load"
     )
 
 
@@ -259,20 +259,20 @@ class TorchInstall:
         return own, own / "torch" / "csrc" / "api" / "include", python
 
     def compile_words(self) -> tuple[str, ...]:
-        """For every source; `-isystem`, so that a user's warnings are of the user's code."""
+        """Return the options of every source; `-isystem`, so that warnings are about user code only."""
         folders = [word for folder in self.include for word in ("-isystem", str(folder))]
         return (STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H", *folders)
 
     def link_words(self, *, cuda: bool) -> tuple[str, ...]:
-        """For the library; torch's own libraries are loaded before it, so no path to them is kept."""
+        """Return the library's link options; torch's libraries are loaded first, so it needs no path."""
         names = (*_LIBRARIES, *(_CUDA_LIBRARIES if cuda and self.cuda else ()))
         return (f"-L{self.folder / 'lib'}", *(f"-l{name}" for name in names))
 
     def portable_link_words(self) -> tuple[str, ...]:
-        """For a library that other builds of torch load, too.
+        """Return the link options of a library that other builds of torch load, too.
 
         Of torch it needs `libtorch.so` alone, which leads to all that a build has: with CUDA to
-        `libtorch_cuda.so`, whose functions are weak in the library, so that it loads where there are none.
+        `libtorch_cuda.so`, whose functions are weak in the library, so that it loads if there are none.
         The C++ library comes first: torch's own libraries have copies of some of its functions.
         """
         forced = ("--push-state", "--no-as-needed", "-ltorch", "--pop-state")

@@ -1,4 +1,4 @@
-"""The worked examples, each in a folder of its own: `kernel.cu`, `op.py`, `README.md`.
+"""The worked examples, each in its own folder: `kernel.cu`, `op.py`, `README.md`.
 
 They use dotcu's public names alone, so a folder can be copied into any project as a start, with `common.py`
 or `norms.py` where its `op.py` imports them.

@@ -42,10 +42,10 @@ SOURCES = (".cu", ".cuh")
 """The endings of files of kernels."""
 
 DEFAULT_ARCH = "sm_90"
-"""The architecture where there is no GPU that code can be compiled for."""
+"""The architecture if there is no GPU that code can be compiled for."""
 
 FIRST_FAMILY_MAJOR = 10
-"""From this compute capability on there is code for a family of GPUs, `sm_100f`.
+"""The first major compute capability with code for a family of GPUs, `sm_100f`.
 
 Source: CUDA C++ Programming Guide, "Family-specific features"; NVRTC 13.0 takes no other.
 """
@@ -74,12 +74,12 @@ def inspect(
             defines some; the last three with `:name` for one kernel, or one operator, of it. Of an operator
             that a library computes, the contents of the library's file are reported. Or the result of
             `dotcu.load`, or one kernel of it: an instantiation, where that is of a template.
-        arch: `sm_90a`, or several; `compute_90` for PTX alone. By default this machine's GPU, or sm_90.
+        arch: `sm_90a`, or several; `compute_90` for PTX only. By default this machine's GPU, or sm_90.
         instantiate: Templates of a `.cu` with their arguments: `scale[float32,256]`. Operators need none:
             their samples say which they launch.
         block: The threads of a block, an int or up to three, to compute occupancy for; by default those
             that samples launch, or the launch bounds, or 256.
-        smem_bytes: The dynamic shared memory that goes with `block`.
+        smem_bytes: The dynamic shared memory of `block`.
         include: Folders of headers of a `.cu`; relative ones start at the working directory.
         define: Macros of a `.cu`, as `dotcu.load` takes them.
         options: NVRTC options of a `.cu`, as `dotcu.load` takes them.
@@ -113,8 +113,8 @@ def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
     for name in asked:
         if name.replace("compute_", "sm_") not in valid:
             raise UsageError(
-                f"the compiler makes no code for the architecture {name!r}.\n"
-                f"It is one of {', '.join(valid)}, or compute_ in place of sm_ for PTX alone.\n"
+                f"the compiler does not support the architecture {name!r}.\n"
+                f"It is one of {', '.join(valid)}, or compute_ instead of sm_ for PTX only.\n"
                 f"Type: --arch {DEFAULT_ARCH}"
             )
     return tuple(dict.fromkeys(Target.parse(name) for name in asked))
@@ -299,14 +299,14 @@ def _split(target: str | Path) -> tuple[str, str]:
 def _shape(block: int | Sequence[int] | None, smem_bytes: int) -> LaunchShape | None:
     if block is None:
         if smem_bytes:
-            raise UsageError(f"smem_bytes={smem_bytes} goes with a block.\nType: --block 256")
+            raise UsageError(f"smem_bytes={smem_bytes} needs a block.\nType: --block 256")
         return None
     sizes = (block,) if isinstance(block, int) else tuple(block)
     x, y, z = (*sizes, 1, 1)[:3]
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1 or not x * y * z <= _MOST_THREADS or smem_bytes < 0:
         raise UsageError(
             f"block={block!r}, smem_bytes={smem_bytes}: a block has from 1 to {_MOST_THREADS} threads in up "
-            "to three dimensions, and no memory is negative.\nType: --block 256"
+            "to three dimensions, and smem_bytes is not negative.\nType: --block 256"
         )
     return LaunchShape(block=(x, y, z), smem_bytes=smem_bytes)
 
@@ -315,7 +315,7 @@ def _refuse_source_options(**values: object) -> None:
     named = [name for name, value in values.items() if value]
     if named:
         raise UsageError(
-            f"{named[0]} is for a .cu file: operators say themselves how their kernels are compiled.\n"
+            f"{named[0]} is for a .cu file: operators define how their kernels are compiled.\n"
             "Leave it out, or name the file of kernels."
         )
 

@@ -4,7 +4,7 @@
 
 A launch happens where its tensors live: on their GPU, or in the simulator. Reading order: module.py,
 kernel.py, staging.py (prepared once), launch.py (the rest, in Python), native.py (the same, without Python).
-Beside them: compiled.py (code for each target), arguments/ (values to bytes), driver/ (CUDA), scope.py (where
+Also: compiled.py (code for each target), arguments/ (values to bytes), driver/ (CUDA), scope.py (where
 launches are refused, skipped or observed).
 """
 

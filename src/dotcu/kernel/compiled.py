@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,9 +22,9 @@ from dotcu.errors import CompileError, JitDisabled, KernelNotFound, LaunchError,
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
 from dotcu.kernel.arguments.signature import KernelSignature, qualified_name, read_signature
 from dotcu.kernel.config import KernelNeeds
+from dotcu.kernel.declarations import CXX_TYPES
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import ForkSafeLock
-from dotcu.kernel.ptx_uses import VariableUsers, map_uses, variable_writes
 from dotcu.ptx.module import PtxModule, parse_module
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class CompiledUnit:
         maps = [parameter.index for parameter in signature.parameters if is_map(parameter)]
         if not maps:
             return {}
+        from dotcu.kernel.ptx_uses import map_uses  # a kernel without tensor maps does not import it
+
         symbol = self.symbol(name)
         params = self.outline.entries[symbol].params
         uses = map_uses(self.outline, symbol, [params[index].name for index in maps])
@@ -176,7 +179,11 @@ class CompiledUnit:
             return
         with stopwatch.during("ptx"):
             names = self._device_variables
-            used = variable_writes(self.outline, self.symbol(kernel), tuple(names)) if names else {}
+            used = {}
+            if names:
+                from dotcu.kernel.ptx_uses import variable_writes
+
+                used = variable_writes(self.outline, self.symbol(kernel), tuple(names))
         shown = {names[symbol]: writes for symbol, writes in used.items()}
         self.unit.users.claim(self._target, self.unit, kernel, shown)
         self._claimed.add(kernel)
@@ -194,11 +201,11 @@ class CompiledUnit:
         }
 
     def variable_symbol(self, name: str) -> str | None:
-        """Return the symbol of a variable; None where the compiler does not see it."""
+        """Return the symbol of a variable; None if the compiler does not see it."""
         return self._about("&" + name).lowered.get("&" + name)
 
     def variable_bytes(self, name: str) -> int | None:
-        """Return the size of a variable in bytes; None where the compiler does not see it."""
+        """Return the size of a variable in bytes; None if the compiler does not see it."""
         symbol, about = self.variable_symbol(name), self._about("&" + name)
         if symbol is None:
             return None
@@ -288,7 +295,7 @@ class CompilationUnit:
         self._on_gpu: dict[int, CompiledUnit | NoPrebuilt] = {}
 
     def code(self, target: Target, *, simulated: bool = False) -> CompiledUnit:
-        """Return the code for a target: prebuilt code of a wheel, else compiled where there is none yet.
+        """Return the code for a target: prebuilt code of a wheel, else compiled if there is none yet.
 
         Args:
             target: An architecture.
@@ -408,3 +415,73 @@ def gpu_target(index: int) -> Target:
         return target_of(index)
     except (LaunchError, ToolchainError):
         return Target("sm", *cuda.capability(index))
+
+
+@dataclass
+class VariableUsers:
+    """The kernels that use a module's variables: (unit, kernel, writes), by variable and target."""
+
+    file: str
+    _users: dict[tuple[str, object], list[tuple[object, str, bool]]] = field(default_factory=dict)
+
+    def claim(self, target: object, unit: object, kernel: str, used: Mapping[str, bool]) -> None:
+        """Note that a kernel uses variables.
+
+        Args:
+            target: That its code is for.
+            unit: That it is compiled in.
+            kernel: Its name.
+            used: For each variable, whether the kernel may write it.
+
+        Raises:
+            SourceError: A kernel of another unit uses one too: its writes would not be visible.
+        """
+        for variable, writes in used.items():
+            for other, _, other_writes in self._users.get((variable, target), []):
+                if other is not unit and (writes or other_writes):
+                    raise SourceError(self._refusal(variable, target, kernel))
+        for variable, writes in used.items():
+            self._users.setdefault((variable, target), []).append((unit, kernel, writes))
+
+    def _refusal(self, variable: str, target: object, kernel: str) -> str:
+        users = dict.fromkeys(name for _, name, _ in self._users[variable, target])
+        return (
+            f"{self.file}: {kernel} would get its own copy of the __device__ variable {variable}, which "
+            f"{', '.join(users)} already uses: what one writes, the other would not see.\n"
+            "Kernels that share a variable are compiled together: name the instantiations when you load.\n"
+            f"Type: dotcu.load(..., instantiate={{{_instantiate_text([*users, kernel])}}})"
+        )
+
+
+def _instantiate_text(kernels: Sequence[str]) -> str:
+    """Return the instantiations among some kernels, as `instantiate` takes them."""
+    rows: dict[str, list[str]] = {}
+    for kernel in kernels:
+        name, opened, rest = kernel.partition("<")
+        if opened:
+            arguments = [_python(text) for text in _split(rest[:-1])]
+            row = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
+            rows.setdefault(name, []).append(row)
+    return ", ".join(f'"{name}": [{", ".join(found)}]' for name, found in rows.items())
+
+
+def _split(text: str) -> list[str]:
+    """Split template arguments at the commas outside any brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "<([{") - (character in ">)]}")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _python(text: str) -> str:
+    """Return a template argument as a user of dotcu writes it."""
+    dtypes = {spelling: f"torch.{name}" for name, spelling in CXX_TYPES.items()}
+    plain = {"true": "True", "false": "False", **dtypes}
+    return plain.get(text) or (text if text.lstrip("-").isdigit() else f'"{text}"')
+
+
+# Tensor maps

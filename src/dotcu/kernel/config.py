@@ -153,7 +153,7 @@ def read_config(
         programmatic: The kernel may start before the one before it ends.
 
     Raises:
-        LaunchConfigError: A size is no whole number, negative, zero (block, cluster) or too large.
+        LaunchConfigError: A size is negative, zero (block, cluster), too large or not a whole number.
     """
     config = LaunchConfig(
         grid=_dim(kernel, "grid", grid, low=0),
@@ -204,7 +204,7 @@ def read_block(kernel: str, block: Any, smem_bytes: Any) -> tuple[int, int]:
         smem_bytes: As the user wrote it.
 
     Raises:
-        LaunchConfigError: A size is no whole number, or negative, or there are no threads.
+        LaunchConfigError: A size is negative or not a whole number, or there are no threads.
     """
     x, y, z = _dim(kernel, "block", block, low=1)
     return x * y * z, _whole(kernel, "smem_bytes", smem_bytes, low=0)
@@ -285,7 +285,7 @@ class Occupancy:
     """Blocks per multiprocessor by each limit; the smallest holds.
 
     Attributes:
-        by_registers: None where the kernel's registers set no limit (none are known).
+        by_registers: None if the kernel's registers set no limit (none are known).
     """
 
     by_threads: int
@@ -318,7 +318,7 @@ def occupancy(
     Args:
         arch: Its limits.
         threads: Per block.
-        registers: Per thread; 0 where they are not known.
+        registers: Per thread; 0 if they are not known.
         static_smem_bytes: Shared memory that the kernel declares, per block.
         smem_bytes: Dynamic shared memory per block.
 
@@ -366,7 +366,7 @@ class KernelNeeds:
     """The resources that one kernel takes of a multiprocessor, as far as they are known.
 
     Attributes:
-        registers: Per thread; 0 where nothing was assembled.
+        registers: Per thread; 0 if nothing was assembled.
         max_threads: Of `__launch_bounds__`; 0 without.
         cluster: Of `__cluster_dims__`, in blocks; None without.
     """
@@ -468,7 +468,7 @@ def _resident_blocks(needs: KernelNeeds, config: LaunchConfig, arch: ArchLimits)
 
 
 def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int) -> int:
-    """Return the most blocks of a cooperative launch; 0 for another launch, and where it is not known.
+    """Return the most blocks of a cooperative launch; 0 for another launch, and if it is not known.
 
     Args:
         config: Its configuration.

@@ -31,7 +31,7 @@ class ScannedDeclarations:
     """The kernels and variables of a source, by name.
 
     Attributes:
-        kernels: Those with a name of their own: the source's in order, then its headers'. A
+        kernels: Those with their own name: the source's in order, then its headers'. A
             header's have no line.
         overloads: The lines of each name that the source gives to several kernels.
         variables: Qualified names of `__constant__` and `__device__` variables.

@@ -40,7 +40,7 @@ class KernelAttributes:
         target: The architecture that it was assembled for.
         registers: Per thread.
         static_smem_bytes: Shared memory that it declares, per block.
-        local_bytes: Stack, per thread; spilled registers lie in it.
+        local_bytes: Stack, per thread; spilled registers are in it.
         constant_bytes: `__constant__` variables of the code that it is part of.
         max_threads_per_block: By its launch bounds and its registers.
     """
@@ -109,11 +109,11 @@ class Kernel:
         """Instantiate a template.
 
         Args:
-            arguments: A torch dtype stands for its C++ type and brings its header, ints and bools
+            arguments: A torch dtype stands for its C++ type and includes its header, ints and bools
                 for themselves, a str for C++ text.
 
         Raises:
-            ArgumentError: It is no template, or takes other arguments.
+            ArgumentError: It is not a template, or takes other arguments.
         """
         if is_dynamo_compiling():
             refuse_compiled(self.name)
@@ -124,7 +124,7 @@ class Kernel:
         key = (values, *map(type, values))  # True is not 1 to a template
         try:
             found = self._by_arguments.get(key)
-        except TypeError:  # something that cannot be hashed is no argument of a template
+        except TypeError:  # something that cannot be hashed is not an argument of a template
             return self._instantiated(values)
         if found is None:
             found = self._by_arguments[key] = self._instantiated(values)
@@ -134,7 +134,7 @@ class Kernel:
         if self._unit is not None:
             is_instance = bool(self._declaration.template_parameters)
             raise ArgumentError(
-                f"{self.name} is {'instantiated already' if is_instance else 'no template'}, got "
+                f"{self.name} is {'instantiated already' if is_instance else 'not a template'}, got "
                 f"{list(values)!r}.\nCall it as it is: {self._python_text()}(...)"
             )
         return self._module.instantiation(self._declaration, values)
@@ -222,7 +222,7 @@ class Kernel:
         Raises:
             KernelNotFound: The preprocessor hides it from the compiler.
             CaptureError: A CUDA graph is being captured, and it is not loaded yet.
-            LaunchError: This process was forked after CUDA was up.
+            LaunchError: This process was forked after CUDA was initialized.
         """
         require_own_cuda(f"Warming {self.name}")
         if not cuda.available():

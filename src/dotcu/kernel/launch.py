@@ -53,7 +53,7 @@ class GpuDevice:
 
     @property
     def key(self) -> object:
-        """Tells apart the devices that stages are made for."""
+        """Distinguishes the devices that stages are made for."""
         return self.index
 
     @property
@@ -99,7 +99,7 @@ class SimulatedDevice:
 
     @property
     def key(self) -> object:
-        """Tells apart the devices that stages are made for."""
+        """Distinguishes the devices that stages are made for."""
         return self.simulation.arch
 
     @property
@@ -142,7 +142,7 @@ def launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | N
     Raises:
         ArgumentError: The tensors are on another device than `device`.
         LaunchConfigError: `device` is neither a GPU of this machine nor the CPU.
-        LaunchError: It would be a GPU, in a process that was forked after CUDA was up.
+        LaunchError: It would be a GPU, in a process that was forked after CUDA was initialized.
     """
     asked = _read_device(kernel, device) if device is not None else None
     if not tensors:
@@ -154,7 +154,7 @@ def launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | N
     here = tensors[0].device
     if asked is not None and asked != here:
         raise ArgumentError(
-            f"{kernel}: device={str(asked)!r} was asked for, and its tensors are on {here}.\n"
+            f"{kernel}: device={str(asked)!r} was requested, and its tensors are on {here}.\n"
             f'A launch runs where its tensors are: leave device out, or pass t.to("{asked}").'
         )
     return _device(here)
@@ -280,7 +280,7 @@ def announce(unit: CompilationUnit, kernel: str, config: LaunchConfig | None) ->
     Args:
         unit: The unit that the kernel is compiled in.
         kernel: Its name.
-        config: None where its attributes or its occupancy are asked for.
+        config: None if its attributes or its occupancy are asked for.
     """
     for listener in kernel_listeners():
         listener(KernelRequest(kernel=kernel, unit=unit, config=config))

@@ -20,7 +20,7 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
 from dotcu.kernel.arguments.pack import is_plain, memory_fault
 from dotcu.kernel.arguments.values import describe
-from dotcu.kernel.compiled import CompilationUnit
+from dotcu.kernel.compiled import CompilationUnit, VariableUsers
 from dotcu.kernel.declarations import (
     CXX_TYPES,
     instance_name,
@@ -36,7 +36,6 @@ from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import ForkSafeLock
 from dotcu.kernel.kernel import Kernel
 from dotcu.kernel.launch import default_device
-from dotcu.kernel.ptx_uses import VariableUsers
 from dotcu.kernel.scope import (
     LaunchPolicy,
     current_scope,
@@ -184,7 +183,7 @@ class Module:
             raise SourceError(
                 f"{self.name} has {len(lines)} kernels named {name}, on lines {', '.join(map(str, lines))}.\n"
                 "A kernel is called by its name, so overloads are ambiguous.\n"
-                f"Give each its name: {name}_float and {name}_double, say, or make one template of them."
+                f"Give each its own name, {name}_float and {name}_double, or make one template of them."
             )
         self._add(replace(found, line=lines[0]))
 
@@ -197,7 +196,7 @@ class Module:
                     self._add(Declaration(entry, (), (), 0))
             found = code.find_kernel(name) if self._lacks(name) else None
         except DotcuError as error:
-            return f"\nThe compiler could not be asked: {error}"
+            return f"\nThe compiler could not be queried: {error}"
         if found is not None:
             self._add(found)
         return ""
@@ -216,7 +215,7 @@ class Module:
         """Compile the plain kernels, and the instantiations named or used so far, for an architecture.
 
         Args:
-            arch: `sm_90a` for a cubin and its PTX, `compute_80` for PTX alone.
+            arch: `sm_90a` for a cubin and its PTX, `compute_80` for PTX only.
         """
         used = [key for key, kernel in self._instances.items() if kernel.unit.codes()]
         named = [(name, row) for name, rows in self.instantiate.items() for row in rows]
@@ -228,11 +227,11 @@ class Module:
         """Compile and load every kernel, for example before a graph is captured.
 
         Plain kernels that the compiler sees, those named by `instantiate` and all instantiations so far,
-        on every visible device; where there is none, in the simulator.
+        on every visible device; if there is none, in the simulator.
 
         Raises:
             CaptureError: A CUDA graph is being captured, and something is not loaded yet.
-            LaunchError: This process was forked after CUDA was up.
+            LaunchError: This process was forked after CUDA was initialized.
         """
         for name, rows in self.instantiate.items():
             for row in rows:
@@ -382,7 +381,7 @@ def load(
         KernelNotFound: `instantiate` names a template that is not there.
     """
     source = compiler.read_source(
-        path, include, beside=_caller_folder(), is_compiled=compiler.prebuilt.is_prebuilt
+        path, include, base=_caller_folder(), is_compiled=compiler.prebuilt.is_prebuilt
     )
     return Module(source, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
@@ -403,12 +402,12 @@ def load_inline(
         source: The text.
         include, define, options, std, debug, instantiate: As `load` takes them.
     """
-    text = compiler.inline_source(source, include=include, beside=_caller_folder())
+    text = compiler.inline_source(source, include=include, base=_caller_folder())
     return Module(text, CompileOptions(std=std, define=define, options=options, debug=debug), instantiate)
 
 
 def _caller_folder() -> Path:
-    """Return the folder of the file that called `load`; the working directory where there is no file."""
+    """Return the folder of the file that called `load`; the working directory if there is no file."""
     file = sys._getframe(2).f_globals.get("__file__")
     return Path(file).absolute().parent if file else Path.cwd()
 
@@ -433,7 +432,7 @@ class DeviceVariable:
 
         Raises:
             ArgumentError: It has another size.
-            TracedLaunchError: A trace would lose the write, or it stands in a backward.
+            TracedLaunchError: A trace would lose the write, or it is in a backward.
             CaptureError: A CUDA graph is being captured.
 
         Note:

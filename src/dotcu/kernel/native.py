@@ -75,7 +75,7 @@ _DRIVER_SYMBOLS = (
 
 _WORD = 8
 _IMPL_OFFSETS = (16, 24, 32)  # after a PyObject's head, with or without a flag and its padding
-_IMPL_WORDS = 26  # a TensorImpl is no smaller on 64-bit machines
+_IMPL_WORDS = 26  # a TensorImpl has at least this size on 64-bit machines
 
 
 @functools.cache
@@ -84,12 +84,12 @@ def library() -> Any:
     try:
         from dotcu import _native
     except ImportError as error:
-        return f"dotcu's native part is not there: {error}"
+        return f"dotcu's native part is missing: {error}"
     return _native
 
 
 def missing() -> str:
-    """Return why native code cannot be used; empty where it can."""
+    """Return why native code cannot be used; empty if it can."""
     if not settings.current().native:
         return "DOTCU_NATIVE=0: the native part is not used"
     reason = toolchain.untested_torch(torch.__version__)
@@ -109,7 +109,7 @@ def prepare(device: torch.device) -> str:
     """Let native code take launches and calls on tensors of a device's type; repeated, it does nothing.
 
     Returns:
-        Why it cannot; empty where it can.
+        Why it cannot; empty if it can.
     """
     if device.type not in _prepared:
         with _lock:

@@ -1,7 +1,7 @@
 """The scope of a launch: whether it happens, who observes it, and refusals where it would be lost.
 
 Bodies, traces and launches share one piece of state, `current_scope()`. Outside any operator a launch runs
-(`LaunchPolicy.OUTSIDE`), unless a trace, a transform or autograd would lose it: a launch is no torch
+(`LaunchPolicy.OUTSIDE`), unless a trace, a transform or autograd would lose it: a launch is not a torch
 operator. In a body that computes it runs (`BODY`). In a body that runs only for its shapes it is skipped
 (`SKIP`). In a backward it is refused (`REFUSE`): a second derivative would not include it. While a CUDA
 graph is captured, loading code and writing variables are refused before the driver is asked: it forbids
@@ -41,7 +41,7 @@ class LaunchPolicy(enum.Enum):
     OUTSIDE = "outside any operator: it runs, and is refused where a trace would lose it"
     BODY = "in the body of an operator that computes: it runs"
     SKIP = "in the body of an operator that is asked for shapes: it is skipped"
-    REFUSE = "in a backward or another place that must not launch: it is refused"
+    REFUSE = "in a backward or elsewhere that launches are not allowed: it is refused"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ class KernelRequest:
     Attributes:
         kernel: The kernel with its template arguments.
         unit: The unit that it is compiled in.
-        config: None where its attributes or its occupancy are asked for, which needs its code as well.
+        config: None if its attributes or its occupancy are asked for, which needs its code as well.
     """
 
     kernel: str
@@ -225,7 +225,7 @@ class RecordedLaunch:
         grid: The grid as the body passed it; `config` has its plain numbers.
         shape: Block, dynamic shared memory and cluster as the body passed them.
         function: The driver's CUfunction on the device; 0 in the simulator.
-        most_blocks: For a cooperative launch the blocks that can run at once; 0 where that is not known.
+        most_blocks: For a cooperative launch the blocks that can run at once; 0 if that is not known.
     """
 
     kernel: str
@@ -306,7 +306,7 @@ def _dynamo_error(message: str) -> TracedLaunchError:
 def _lost_launch(kernel: str, why: str) -> str:
     return (
         f"{kernel} was launched where a trace would lose it: {why}.\n"
-        "A launch is no torch operator, so no graph holds it.\n"
+        "A launch is not a torch operator, so no graph holds it.\n"
         "Wrap this launch in @dotcu.op, and call the operator here."
     )
 
@@ -315,7 +315,7 @@ def refuse_launch(kernel: str, scope: Scope) -> NoReturn:
     """Raise where an operator's code must not launch."""
     raise TracedLaunchError(
         f"{kernel} was launched{_where(scope)}.\n"
-        "A launch there has no derivative and no place in a graph.\n"
+        "A launch there has no derivative and cannot be part of a graph.\n"
         "Wrap this launch in @dotcu.op, and call the operator here."
     )
 
@@ -324,14 +324,14 @@ def refuse_write(variable: str, scope: Scope) -> NoReturn:
     """Raise where an operator's code must not write a variable."""
     raise TracedLaunchError(
         f"{variable} was written{_where(scope)}.\n"
-        "A write there has no place in a graph, and kernels that ran before it would not see it.\n"
+        "A write there cannot be part of a graph, and kernels that ran before it would not see it.\n"
         "Write it before the operator is called, or pass the kernels a tensor instead."
     )
 
 
 def _where(scope: Scope) -> str:
     operator = f" in {scope.operator}" if scope.operator else ""
-    return f"{operator} {scope.reason or 'in a place that must not launch'}"
+    return f"{operator} {scope.reason or 'where launches are not allowed'}"
 
 
 def require_seen(kernel: str, tensors: Sequence[Tensor]) -> None:
@@ -369,9 +369,9 @@ def _active_trace() -> str | None:
 
 def _no_gradient(kernel: str, got: str, instead: str) -> GradientError:
     return GradientError(
-        f"{kernel} was launched on {got}: the launch would leave no trace in its gradient.\n"
-        f"If no gradient is wanted, launch on t.detach(), or use {instead}.\n"
-        "If one is wanted, wrap this launch in @dotcu.op and give the operator a backward."
+        f"{kernel} was launched on {got}: its gradient would miss the launch.\n"
+        f"If no gradient is needed, launch on t.detach(), or use {instead}.\n"
+        "If one is needed, wrap this launch in @dotcu.op and give the operator a backward."
     )
 
 

@@ -36,13 +36,13 @@ def cdiv(a: Int, b: Int | int) -> Int:
         return -(-a // b)  # type: ignore[return-value]
     if any(isinstance(number, float) for number in (a, b)):
         raise ArgumentError(
-            f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nWrite dotcu.cdiv(int(x), 256), say."
+            f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nFor example: dotcu.cdiv(int(x), 256)"
         )
     return -(-a // b)  # type: ignore[return-value]
 
 
 def is_aligned(tensor: Tensor, bytes: int) -> bool:
-    """Return whether a tensor's first element lies at an address divisible by `bytes`.
+    """Return whether a tensor's first element is at an address divisible by `bytes`.
 
     A tensor without memory is as torch's allocator would make it: aligned. So a body must not
     let the shape of what it returns depend on this.
@@ -58,7 +58,7 @@ def is_aligned(tensor: Tensor, bytes: int) -> bool:
 def sm_count(tensor: Tensor | torch.device | str) -> int:
     """Return the number of multiprocessors of a tensor's device.
 
-    On CPU tensors, and where there is no GPU, those of the GPU that the simulator stands for.
+    On CPU tensors, and if there is no GPU, those of the GPU that the simulator stands for.
 
     Raises:
         ArgumentError: It is neither a tensor nor a device.
@@ -126,7 +126,7 @@ def by_layout(function: Callable[Params, Choice]) -> ByLayout[Params, Choice]:
 
     Note:
         Choices are kept in the body of an operator, for plain CUDA tensors that are given by position, where
-        the native part is in use. In every other call, with symbolic sizes say, the function runs. What it
+        the native part is in use. In every other call, such as with symbolic sizes, it runs. What it
         returns is shared by later calls. Constants that it reads must not change: where a test replaces one,
         call `.forget()`.
 
@@ -149,7 +149,7 @@ settings.watch(_forget_choices)
 
 
 def _layout_key(args: tuple[Any, ...]) -> bytes | None:
-    """Return a key that tells arguments apart in all but values; None where native code has none."""
+    """Return a key of arguments without their values; None where native code has none."""
     if not native.is_ready("cuda"):
         return None
     found: bytes | None = native.library().layout_key(*args)

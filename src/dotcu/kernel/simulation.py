@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -29,6 +28,8 @@ from dotcu.kernel.arguments.tensor_map import Tiled
 from dotcu.simulator import CHECKS
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dotcu.kernel.compiled import CompiledUnit
     from dotcu.kernel.config import LaunchConfig
     from dotcu.simulator import Buffer, Run

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A launch that was checked but for its grid and its arguments.
+    """A launch that was checked except for its grid and its arguments.
 
     Attributes:
         plan: How the arguments are packed.
-        most_blocks: The largest cooperative grid; 0 where there is no such limit.
+        most_blocks: The largest cooperative grid; 0 if there is no such limit.
         settings: Those in force when it was made.
     """
 
@@ -89,7 +89,7 @@ class Stages:
             shape: The rest, as the caller passed it.
 
         Raises:
-            LaunchConfigError: A size is no whole number, negative, zero (block, cluster) or too large.
+            LaunchConfigError: A size is negative, zero (block, cluster), too large or not a whole number.
         """
         known = self._configs.get(shape) if _is_plain(shape) else None
         if known is not None:
@@ -155,7 +155,7 @@ class Stages:
         """
         if self._is_refused or native.prepare(torch.device("cuda", index)):
             return
-        if stage.settings is not settings.current():
+        if stage.settings != settings.current():
             return  # what is compiled may depend on them
         if self._launcher is None:
             self._launcher = _launcher(stage.plan)
@@ -243,7 +243,7 @@ _ANY_DTYPE = (-1, -1)
 
 
 def _launcher(plan: PackingPlan) -> Any:
-    """Make the native launcher of a kernel; None where its parameters are too large for it."""
+    """Make the native launcher of a kernel; None if its parameters are too large for it."""
     rows, packs, offset = [], [], 0
     for parameter, packer in zip(plan.signature.parameters, plan.packers, strict=True):
         rows.append(_row(packer, offset, parameter.size))

@@ -29,7 +29,7 @@ class CellOptions:
     """The options on the line of a cell.
 
     Attributes:
-        name: Of the module in the notebook; empty where it is to have none.
+        name: Of the module in the notebook; empty if it is to have none.
         options: Passed on to the compiler as they are.
     """
 
@@ -69,9 +69,9 @@ def parse(line: str) -> CellOptions:
     read, rest = _parser().parse_known_args(words)
     for word in rest:
         if not word.startswith("-"):
-            raise _refused(f"got {word!r} beside {read.name!r}; write an option's value behind =")
+            raise _refused(f"got {word!r} after {read.name!r}; write an option's value after =")
     if read.name and (not read.name.isidentifier() or keyword.iskeyword(read.name)):
-        raise _refused(f"{read.name!r} is no name that a variable can have")
+        raise _refused(f"{read.name!r} is not a valid name of a variable")
     macros = (macro.partition("=") for macro in read.define)
     return CellOptions(
         name=read.name,
@@ -126,17 +126,17 @@ def bind(chosen: Mapping[str, Kernel | Module], shell: Any) -> None:
 
 
 def _taken(name: str, known: Mapping[str, Any]) -> str:
-    """Describe what a name means already; empty where a cell may have it."""
+    """Describe what a name means already; empty if a cell may have it."""
     if keyword.iskeyword(name):
-        return "a word of Python's own"
+        return "a Python keyword"
     if name in known:
         value = known[name]
         is_of_cell = isinstance(value, (Kernel, Module)) and value in _of_cells
         return "" if is_of_cell else f"a variable of yours, of type {type(value).__name__}"
-    return "a function of Python's own" if hasattr(builtins, name) else ""
+    return "a Python built-in" if hasattr(builtins, name) else ""
 
 
-# `%load_ext dotcu`, and the `%%cu` that it brings.
+# `%load_ext dotcu`, and the `%%cu` that it defines.
 
 
 FILE = "cell.cu"
@@ -199,12 +199,12 @@ def define(cell: str, asked: CellOptions, shown: str) -> Module:
     """
     text = "\n" + cell  # the magic is line 1, as a notebook counts
     here = (".",) if _QUOTED.search(cell) else ()
-    source = compiler.inline_source(text, FILE, (*asked.include, *here), beside=Path.cwd())
+    source = compiler.inline_source(text, FILE, (*asked.include, *here), base=Path.cwd())
     how = CompileOptions(std=asked.std, define=asked.define, options=asked.options, debug=asked.debug)
     module = Module(replace(source, shown=shown), how, {})
     if not module.kernels and not asked.name:
         raise UsageError(
             f"{shown} has no kernel: no function in it is __global__.\n"
-            "If a macro makes one, name the module, and ask it: %%cu kernels"
+            "If a macro defines one, name the module and look it up there: %%cu kernels"
         )
     return module

@@ -29,7 +29,7 @@ _BAR = 24  # characters of the longest
 
 
 def of(report: Any) -> str:
-    """The picture of a report as HTML; empty where it has none."""
+    """The picture of a report as HTML; empty if it has none."""
     draw = _PICTURES.get(type(report).__name__)
     return draw(report) if draw else ""
 
@@ -78,14 +78,14 @@ def _rows(one: InspectedKernel) -> Iterator[str]:
 
 
 _PICTURES: dict[str, Callable[[Any], str]] = {"BenchReport": plot, "InspectReport": lines}
-"""By the name of a report's type, so that none is imported for it."""
+"""The functions that draw a report, by the name of its type, so that no report is imported for it."""
 
 
 # What a report shows in a terminal, as HTML: its texts, tables and grids, with their styles.
 
 
 _COLOURS = ("red", "green", "yellow", "cyan")
-"""Those that reports have; `page` says how each looks."""
+"""The colours that reports use; `page` has the style of each."""
 
 _RIGHT = ' class="right"'
 
@@ -185,7 +185,7 @@ def _has(line: Line, place: int) -> bool:
     return place < len(line.cells) and bool(line.cells[place])
 
 
-# A report as a notebook shows it: what a terminal would, as tables, and a picture where one tells more.
+# A report as a notebook shows it: what a terminal would, as tables, and a picture where one shows more.
 
 
 # Notebooks are light or dark and seldom say which: text has the notebook's own colour, and the others are

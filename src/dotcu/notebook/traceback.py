@@ -14,7 +14,7 @@ from dotcu import settings
 from dotcu.errors import DotcuError
 
 _MAGIC = "get_ipython().run_cell_magic("
-"""What IPython makes of a cell that begins with %%: no line that anybody wrote."""
+"""IPython's own line for a cell that begins with %%; the user did not write it."""
 
 _NOT_THE_USERS = ("dotcu", "torch", "IPython", "ipykernel", "os")
 """Packages between the user's lines and the error, of which none is shown; `os` stands for Python's own."""

@@ -1,4 +1,4 @@
-"""Derivatives of an operator: its backward where it has one, an error where it has none.
+"""Derivatives of an operator: its backward where it has one, an error if it has none.
 
 Every overload gets a kernel for the Autograd key. It never lets a gradient vanish:
 

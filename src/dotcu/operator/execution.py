@@ -86,7 +86,7 @@ def explain(name: str, error: BaseException) -> None:
     """Raise a `LaunchError` for an error that torch found in a body, if a kernel before it failed."""
     story = fault_story(error)
     if story is not None:
-        raise LaunchError(f"The body of {name} could not go on.\n{story}") from error
+        raise LaunchError(f"The body of {name} failed.\n{story}") from error
 
 
 def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -451,7 +451,7 @@ class OpDecorator:
         Raises:
             UsageError: No library has registered the name or the overload, or dotcu.op has; or the name,
                 `dtypes` or `tolerance` has the wrong form.
-            SchemaError: A result cannot be compared: it is a number, say, or a view of an argument.
+            SchemaError: A result cannot be compared: it is a number, for example, or a view of an argument.
         """
         names = schema.split_qualified_name(name)
         _require_dtypes(f"dotcu.op.existing({name!r})", dtypes)

@@ -83,8 +83,8 @@ class Overload:
         """
         if self.functional is not None:
             raise UsageError(
-                f"{self.qualified_name} writes what {self.functional.qualified_name} returns, so the "
-                "reference of that serves.\n"
+                f"{self.qualified_name} writes what {self.functional.qualified_name} returns, whose "
+                "reference is used.\n"
                 f"Remove this one, and give {self.functional.qualified_name} its reference."
             )
         self._reference = function
@@ -193,7 +193,7 @@ class Overload:
 
     @property
     def functional(self) -> Overload | None:
-        """For an overload that writes `out`, the one that returns the same result instead.
+        """The overload that returns the result that this one writes to `out`.
 
         As in torch, `out` belongs to the operator itself and `Scalar_out` to the overload `Scalar`.
         """
@@ -270,10 +270,10 @@ class Overload:
         return sum(tensor.numel() * tensor.element_size() for tensor in unique.values()), 0
 
     def warm(self) -> None:
-        """Compile and load every kernel that the samples reach, before a CUDA graph capture, say.
+        """Compile and load every kernel that the samples reach, before a CUDA graph capture, for example.
 
         Calls this overload, and its backward where it has one, with each sample of each dtype, on every
-        CUDA device, or in the simulator where there is none.
+        CUDA device, or in the simulator if there is none.
 
         Raises:
             UsageError: It has no samples.

@@ -63,7 +63,7 @@ class Origin:
     def replaces(self, other: Origin) -> bool:
         """Return True if a definition here is that function again: of the same file, or of a notebook's cell.
 
-        Two files may have one module name: `ops.py` of two folders. A cell has a file name of its own each
+        Two files may have one module name: `ops.py` of two folders. A cell has its own file name each
         time, and no file.
         """
         same = (self.module, self.qualname) == (other.module, other.qualname)

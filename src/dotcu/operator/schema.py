@@ -112,7 +112,7 @@ def infer(body: Body, *, name: str, overload: str, mutates_args: Sequence[str]) 
     unknown = [arg for arg in mutates_args if arg not in inspect.signature(body).parameters]
     if unknown:
         raise SchemaError(
-            f"{name}: mutates_args names {unknown[0]!r}, which is no argument of "
+            f"{name}: mutates_args names {unknown[0]!r}, which is not an argument of "
             f"{body.__name__}{inspect.signature(body)}."
         )
     try:
@@ -170,8 +170,8 @@ def _require_defaults(schema: str, parsed: Any) -> None:
 def _require_use(schema: str, parsed: Any) -> None:
     if not any("Tensor" in str(argument.type) for argument in parsed.arguments):
         raise SchemaError(
-            f"{schema} takes no tensor, so nothing says where it runs.\n"
-            "Give it one, if only to name the device: like: Tensor."
+            f"{schema} takes no tensor, so its device is unknown.\n"
+            "Add one, if only for its device: like: Tensor."
         )
     if not parsed.returns and not any(map(_is_written, parsed.arguments)):
         raise SchemaError(
@@ -204,7 +204,7 @@ def read(schema: Any) -> Signature:
     """Return the signature of another library's operator, from its `torch.FunctionSchema`.
 
     Raises:
-        SchemaError: A result cannot be checked: it is no tensor, or a view of an argument.
+        SchemaError: A result cannot be checked: it is a view of an argument, or not a tensor.
     """
     text = str(schema)
     _require_use(text, schema)
@@ -228,7 +228,7 @@ def _require_comparable(schema: str, returns: Sequence[Any]) -> None:
     if len({_is_written(value) for value in returns}) > 1:
         raise SchemaError(
             f"{schema} returns both written arguments and new tensors, which dotcu cannot distinguish.\n"
-            'Let it return the new ones alone: m.def("name(Tensor(a!) x) -> Tensor")'
+            'Return only the new ones: m.def("name(Tensor(a!) x) -> Tensor")'
         )
 
 

@@ -150,7 +150,7 @@ BUSY, ALIKE = 60.0, 10.0
 Source: the rule SpeedOfLight of Nsight Compute."""
 
 SourceText = Callable[[str, int], str]
-"""Returns a source line by the file's real path and the line's number; empty where it is not known."""
+"""Returns a source line by the file's real path and the line's number; empty if it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ class KernelLaunch:
     """A launch in a report of ncu.
 
     Attributes:
-        metrics: Value and unit by name, as ncu prints them; None for a value that is no number.
+        metrics: Value and unit by name, as ncu prints them; None for a value that is not a number.
     """
 
     name: str
@@ -242,7 +242,7 @@ class KernelProfile:
 
     @property
     def bound(self) -> str:
-        """The bound: memory, compute, both, or neither; empty where the report lacks the figures."""
+        """The bound: memory, compute, both, or neither; empty if the report lacks the figures."""
         compute, memory = self.figures.get(COMPUTE), self.figures.get(MEMORY)
         if compute is None or memory is None:
             return ""
@@ -293,7 +293,7 @@ _UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::|_GLOBAL__N__\w+::"
 def is_of(name: str, kernels: set[str]) -> bool:
     """Return whether a name with template arguments and parameters is that of one of some kernels."""
     name = _UNNAMED.sub("", name)
-    plain = re.split(r"[<(]", name, maxsplit=1)[0].split()[-1:]  # `void` may stand before it
+    plain = re.split(r"[<(]", name, maxsplit=1)[0].split()[-1:]  # `void` may be before it
     return bool(plain) and plain[0].removeprefix("::") in kernels
 
 
@@ -337,7 +337,7 @@ def _profile(
 
 
 def value_of(figure: ReportedFigure, launch: KernelLaunch) -> float | None:
-    """Return a figure in microseconds, bytes, bytes a second, hertz or percent; None where it is missing."""
+    """Return a figure in microseconds, bytes, bytes a second, hertz or percent; None if it is missing."""
     for name in figure.metrics:
         value, unit = launch.metrics.get(name, (None, ""))
         if value is None:

@@ -47,7 +47,7 @@ from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
 from dotcu.workers import relevant_output
 
 INSTALLED = (Path("/opt/nvidia/nsight-compute"), Path("/usr/local/cuda/bin"))
-"""Where installers put it: a folder for each version, or a link. Neither need be on PATH."""
+"""The folders of installers, with a folder for each version or a link; they need not be on PATH."""
 
 MODULE = "ncu_report.py"
 HOW_TO_GET = (
@@ -63,7 +63,7 @@ PAGE_S = 300.0
 """The most time for ncu to print a page of a report."""
 
 MOST_KERNELS = 32
-"""Of one call; what it launches beyond them is not profiled."""
+"""The most kernels of one call; further ones are not profiled."""
 
 PERMISSION_ERROR = "ERR_NVGPUCTRPERM"
 """ncu's message where counters may not be read."""
@@ -103,7 +103,7 @@ class NsightCompute:
     """An installed Nsight Compute.
 
     Attributes:
-        module: The folder of its Python module, which reads reports; None where it has none.
+        module: The folder of its Python module, which reads reports; None if it has none.
         version: Empty where it does not print one.
     """
 
@@ -159,15 +159,15 @@ def _newest_first(folders: Iterator[Path]) -> list[Path]:
 def module_of(path: Path) -> Path | None:
     """Return the folder of the Python module of a program; else that of the newest that is installed.
 
-    The program may be a script beside `extras/`, one in the `bin` of a toolkit, whose root has a folder
+    The program may be a script next to `extras/`, one in the `bin` of a toolkit, whose root has a folder
     `nsight-compute-VERSION`, or deep in `target/`.
     """
     real = path.resolve()
     near = [real.parent, *real.parents[1:4]]
-    beside = [
+    siblings = [
         folder for parent in real.parents[:2] for folder in _newest_first(parent.glob("nsight-compute-*"))
     ]
-    for folder in (*near, *beside, *_folders()):
+    for folder in (*near, *siblings, *_folders()):
         inside = folder / "extras" / "python"
         if (inside / MODULE).is_file():
             return inside
@@ -204,7 +204,7 @@ def permission(params: str, status: str) -> tuple[bool | None, bool | None, bool
 
     Returns:
         Whether the driver lets only administrators read the counters, and whether this process has a
-        capability that makes it one; each None where that is not known. Whether it runs as root, which in a
+        capability that makes it one; each None if that is not known. Whether it runs as root, which in a
         container need not have it.
     """
     admin_only, capabilities, user = (
@@ -307,7 +307,7 @@ def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | 
     if _NOTHING in output:
         raise OperatorError(
             f"{call.operator} launches no kernel on {call.sample}, so there is nothing to profile.\n"
-            f"Give a call that does: dotcu profile {request.target} --shapes 4096"
+            f"Use a call that does: dotcu profile {request.target} --shapes 4096"
         )
     return failure_of(output)
 
@@ -335,7 +335,7 @@ def failure_of(output: str) -> MissingCounters:
 
 
 def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, ProfiledCall | DotcuError | None]:
-    """Return what was printed, and the reply, or the error in it; None where none was written."""
+    """Return what was printed, and the reply, or the error in it; None if none was written."""
     path, until = Path(request.reply), time.monotonic() + LIMIT_S
     path.unlink(missing_ok=True)
     output: list[str] = []
@@ -347,8 +347,8 @@ def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, ProfiledCa
         except TimeoutError:
             raise OperatorError(
                 f"profiling {request.target} did not end within {LIMIT_S:g} s.\n"
-                "A call is made some forty times, with its memory put back each time.\n"
-                f"Give a smaller call: dotcu profile {request.target} --shapes 4096"
+                "A call runs about forty times, with its memory restored each time.\n"
+                f"Use a smaller call: dotcu profile {request.target} --shapes 4096"
             ) from None
         child.status()
         output.append(relevant_output(child.stderr_tail()))
@@ -376,7 +376,7 @@ def _required(reply: ProfiledCall | DotcuError | None, request: ProfileRequest, 
     words = "".join(f"\n    {line}" for line in own[-_MOST_LINES:])
     raise OperatorError(
         f"the process that calls {request.target} died.{words}\n"
-        f"Only a call that gives a result is profiled.\nSee what is wrong: dotcu check {request.target}"
+        f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {request.target}"
     )
 
 
@@ -496,7 +496,7 @@ def _instruction(
 
 
 def _number(text: str) -> float | None:
-    """Return a number as ncu prints it, with commas between thousands; None where the text is none."""
+    """Return a number as ncu prints it, with commas between thousands; None if the text is none."""
     try:
         return float(text.replace(",", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""`dotcu profile`: one call of each operator under Nsight Compute, or timed where that is not possible."""
+"""`dotcu profile`: one call of each operator under Nsight Compute, or timed if that is not possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def profile(
     folder: Path | None = None,
     seed: int = 0,
 ) -> ProfileReport:
-    """Profile the operators of a target, each overload with samples on one call, in a process of its own.
+    """Profile the operators of a target, each overload with samples on one call, in its own process.
 
     Args:
         target: `ops.py` or `package.module`, which may have `:name`.
@@ -53,7 +53,7 @@ def profile(
     gpu, folder = _gpu(device, target), folder or Path()
     if not folder.is_dir():
         raise UsageError(
-            f"reports cannot be kept in {folder}: there is no such folder.\nType: mkdir -p {folder}"
+            f"reports cannot be saved in {folder}: there is no such folder.\nType: mkdir -p {folder}"
         )
     file, tool = target.partition(":")[0], ncu.find()
     profiles = []
@@ -80,7 +80,7 @@ def _gpu(device: str | None, target: str) -> torch.device:
         why = "torch sees none here" if missing else f"{device} is none"
         raise EnvironmentFault(
             f"profiling needs a GPU, and {why}.\n"
-            "Without one, see what a call would cost at best, and what its kernels are made of:\n"
+            "Without one, see bounds on the time of a call, and the code of its kernels:\n"
             f"    dotcu bench {target} --device simulator\n    dotcu inspect {target}"
         )
     index: int | None = found.index
@@ -159,6 +159,6 @@ def _keep(draft: Path, path: Path) -> Path:
         path.write_bytes(draft.read_bytes())
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror}.\nName a folder that can: --output /tmp"
+            f"{path} cannot be written: {error.strerror}.\nName a writable folder: --output /tmp"
         ) from error
     return path

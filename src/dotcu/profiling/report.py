@@ -40,7 +40,7 @@ from dotcu.profiling.ncu import MissingCounters
 from dotcu.profiling.worker import KernelTiming
 
 VERSION = 2
-"""Of the JSON form; docs/reference/reports.md has its keys."""
+"""The version of the JSON form; docs/reference/reports.md has its keys."""
 
 LINES, REASONS = 10, 3
 """How many lines of a kernel are shown, and how many reasons of a line."""
@@ -63,12 +63,12 @@ class OperatorProfile:
 
     Attributes:
         device: As torch names it.
-        ncu: The version of Nsight Compute; empty where it is not used or does not print one.
+        ncu: The version of Nsight Compute; empty if it is not used or does not print one.
         kernels: In the order of their launches; empty without counters.
         timings: Where there are no counters.
         report: The `.ncu-rep` file; empty without counters.
         trace: The Chrome trace; empty with counters.
-        missing_counters: Why there are no counters; None where there are.
+        missing_counters: Why there are no counters; None if there are.
         notes: Remarks on the whole.
     """
 
@@ -212,7 +212,7 @@ def _stalled(kernel: KernelProfile) -> str:
     if not kernel.listed:
         return "the report has no instructions"
     if not kernel.samples:
-        return "no samples: it is too short for them; give it more to do, by --shapes"
+        return "no samples: the kernel is too short; use larger --shapes"
     reasons = list(kernel.stalls.items())[:REASONS]
     shown = [f"{_percent(n, kernel.samples)} {why}{_meaning(why)}" for why, n in reasons]
     return f"{kernel.samples} samples: {'; '.join(shown) or 'none of them stalled'}"

@@ -127,7 +127,7 @@ def make_call(request: ProfileRequest) -> ProfiledCall:
     Raises:
         DotcuError: The operator has no such sample, or its call fails.
     """
-    remedy = f"An operator is profiled on what its samples are like.\nSee: dotcu check {request.target}"
+    remedy = f"An operator is profiled on calls like its samples.\nSee: dotcu check {request.target}"
     device = torch.device(request.device)
     with as_user_error(OperatorError, f"{request.target} has nothing to be called on", remedy):
         ((_, operator),) = resolve(request.target, verb="profile")
@@ -171,7 +171,7 @@ def warm_up(call: Callable[[], None]) -> dict[str, Any]:
 def _user_errors(subject: Subject, sample: object, target: str) -> Iterator[None]:
     """Turn what a call raises into an error that shows the way there."""
     happened = f"a call of {subject.name} failed, on {sample!r}"
-    remedy = f"Only a call that gives a result is profiled.\nSee what is wrong: dotcu check {target}"
+    remedy = f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {target}"
     with as_user_error(OperatorError, happened, remedy):
         if not subject.on_gpu:
             yield
@@ -196,8 +196,8 @@ def choose(subject: Subject, request: ProfileRequest) -> Workload:
             f"\n    {case.name}: {case.reason}" for case in cases if isinstance(case, UntimedCase)
         )
         raise OperatorError(
-            f"{subject.name} can be called on none of what was asked for:{reasons}\n"
-            "Give a shape that it takes and that fits: --shapes 4096x4096"
+            f"{subject.name} accepts none of the requested shapes and dtypes:{reasons}\n"
+            "Use a shape that it accepts and that fits: --shapes 4096x4096"
         )
     return max(fitting, key=lambda case: case.bytes)
 

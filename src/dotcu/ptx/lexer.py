@@ -13,7 +13,7 @@ from dotcu.errors import SimulationError
 from dotcu.ptx.instructions import TYPE_BYTES, Immediate, Symbol, Variable
 
 # One capture: a token. Comments match without it, so that they fall away; any other visible
-# character becomes a token of its own, which the parser then refuses.
+# character becomes its own token, which the parser then refuses.
 _TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?(?:\*/|\Z)|(
         \.[A-Za-z_]\w*(?:::\w+)*                     # directive or type, also without a blank: .reg.b16
@@ -72,7 +72,7 @@ def braces(text: str) -> list[tuple[int, int]]:
 
 
 def malformed(text: str, position: int, what: str) -> SimulationError:
-    """The error for PTX that is not well formed, with the line of PTX it stands in.
+    """The error for PTX that is not well formed, with the line of PTX it is in.
 
     Args:
         text: The text of the PTX file.
@@ -127,7 +127,7 @@ class Tokens:
         got = self.take()
         if got != word:
             self.index -= 1
-            raise self.error(f"{got!r} where {word!r} belongs")
+            raise self.error(f"{got!r} where {word!r} is expected")
 
     def until(self, word: str) -> None:
         """Take tokens up to and including `word`."""
@@ -152,7 +152,7 @@ class Tokens:
         """Take an integer constant, with its sign."""
         literal = self.literal()
         if literal.type != "int":
-            raise self.error("a float where an integer belongs")
+            raise self.error("a float where an integer is expected")
         return literal.value
 
     def literal(self) -> Immediate:
@@ -163,14 +163,14 @@ class Tokens:
             return _literal(word, negative)
         except ValueError:
             self.index -= 1
-            raise self.error(f"{word!r} where a constant belongs") from None
+            raise self.error(f"{word!r} where a constant is expected") from None
 
     def type(self) -> str:
         """Take a fundamental type."""
         word = self.take()
         if word[1:] not in TYPE_BYTES or word[0] != ".":
             self.index -= 1
-            raise self.error(f"{word!r} where a type belongs")
+            raise self.error(f"{word!r} where a type is expected")
         return word[1:]
 
     def variable(self, space: str, *, extern: bool = False) -> Variable:
@@ -207,7 +207,7 @@ class Tokens:
     def _alignment(self) -> int:
         align = self.integer()
         if align < 1 or align & (align - 1) or align > MAX_ALIGNMENT:
-            raise self.error(f"an alignment of {align}, which is no power of two up to {MAX_ALIGNMENT},")
+            raise self.error(f"an alignment of {align}, which is not a power of two up to {MAX_ALIGNMENT},")
         return align
 
     def _declarator(self, space: str, kind: str, align: int, lanes: int, extern: bool) -> Variable:

@@ -220,7 +220,7 @@ def _parameters(tokens: Tokens) -> tuple[Variable, ...]:
     while not tokens.skip(")"):
         space = tokens.take()
         if space not in (".param", ".reg"):
-            raise tokens.error(f"{space!r} where a .param belongs")
+            raise tokens.error(f"{space!r} where a .param is expected")
         found.append(tokens.variable("param"))
         tokens.skip(",")
     return tuple(found)

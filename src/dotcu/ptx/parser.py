@@ -200,7 +200,7 @@ class _BodyParser:
         negated = tokens.skip("!")
         register = self._name(tokens.take())
         if not isinstance(register, Register) or register.type != "pred":
-            raise tokens.error("a guard that is no predicate")
+            raise tokens.error("a guard that is not a predicate")
         return Predicate(register, negated)
 
     def _instruction(self) -> None:
@@ -210,7 +210,7 @@ class _BodyParser:
         word = tokens.take()
         if not (word[0].isalpha() or word[0] == "_"):
             tokens.index -= 1
-            raise tokens.error(f"{word!r} where an instruction belongs")
+            raise tokens.error(f"{word!r} where an instruction is expected")
         opcode, *modifiers = word.split(".")
         operands: list[Operand] = []
         while not tokens.skip(";"):
@@ -247,7 +247,7 @@ class _BodyParser:
             tokens.take()
             register = self._name(tokens.take())
             if not isinstance(register, Register):
-                raise tokens.error("a ! before what is no predicate")
+                raise tokens.error("a ! before an operand that is not a predicate")
             return Predicate(register, negated=True)
         if first == "-" or first.isdigit():
             return tokens.literal()
@@ -347,7 +347,7 @@ class _BodyParser:
                 return Special(word[1:])
             return self._component(word)
         if not (word[0].isalpha() or word[0] in "_$"):
-            raise self.tokens.error(f"{word!r} where an operand belongs")
+            raise self.tokens.error(f"{word!r} where an operand is expected")
         return Symbol(word)
 
     def _component(self, word: str) -> Operand:
@@ -358,7 +358,7 @@ class _BodyParser:
             return whole.elements[_COMPONENTS[component]]
         if isinstance(whole, Register) and component not in _COMPONENTS:
             return Symbol(word)  # a byte or half, which only instructions take that are not executed
-        raise self.tokens.error(f"the register {word}, which nothing declares,")
+        raise self.tokens.error(f"the register {word}, which is not declared,")
 
     def _resolved(self) -> FunctionBody:
         for index, name, scope in self.branches:
@@ -394,7 +394,7 @@ _STATEMENTS: Mapping[str, Callable[[_BodyParser], None]] = {
 
 
 def parse_body(text: str, span: tuple[int, int], params: tuple[Variable, ...]) -> FunctionBody:
-    """Parse the body that stands at `span` of a PTX file.
+    """Parse the body that is at `span` of a PTX file.
 
     Args:
         text: The text of the PTX file.

@@ -1,7 +1,7 @@
 """A project, or another operator in one, from templates.
 
 What is to be written is planned (`plan_project`, `plan_operator`): paths with texts. Writing is thin:
-everything goes to a folder beside the goal first, and is renamed.
+everything goes to a folder next to the goal first, and is renamed.
 """
 
 from dotcu.scaffold.operator import OperatorPlan, plan_operator

@@ -19,7 +19,7 @@ def bound(text: str, path: Path) -> set[str]:
     """The names that a module binds at its top.
 
     Raises:
-        UsageError: It is no Python.
+        UsageError: It is not valid Python.
     """
     found: set[str] = set()
     for node in _parsed(text, path).body:
@@ -57,7 +57,7 @@ def with_import(text: str, path: Path, package: str, name: str) -> str:
     if not _differs_by(statement, text, after):
         raise UsageError(
             f"{path} cannot be changed safely: a line where another belongs is shared by two statements.\n"
-            f"Put each on a line of its own, then try again. What would be added is\n    {statement}"
+            f"Put each on its own line, then try again. What would be added is\n    {statement}"
         )
     return after
 
@@ -105,7 +105,7 @@ def _parsed(text: str, path: Path) -> ast.Module:
         return ast.parse(text)
     except (SyntaxError, ValueError) as error:
         where = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise UsageError(f"{path}{where} is no Python: {error}.\nCorrect it first.") from error
+        raise UsageError(f"{path}{where} is not valid Python: {error}.\nCorrect it first.") from error
 
 
 # Plan another operator in a project: new files, and a line in the package's `__init__.py`.
@@ -131,7 +131,7 @@ class OperatorPlan:
 
 
 def plan_operator(name: str, start: Path) -> OperatorPlan:
-    """Plan an operator for the project that `start` lies in.
+    """Plan an operator for the project that `start` is in.
 
     Raises:
         UsageError: There is no project, it has such an operator, or none can have that name; or the
@@ -172,13 +172,13 @@ def _read(path: Path) -> str:
 
 
 def _require_new(name: str, found: project.Home, taken: set[str]) -> None:
-    """Refuse a name that the package has, or nearly has: some file systems do not tell cases apart."""
+    """Refuse a name that the package has, or nearly has: some file systems ignore case."""
     for other in sorted({*taken, *_stems(found.package_folder)}):
         if project.alike(other) == project.alike(name):
             near = "" if other == name else ", which differs in case, - or _ alone"
             raise UsageError(
                 f"{found.package} has {other!r} already{near}.\n"
-                f"Choose another name; what there is lies in {found.package_folder}"
+                f"Choose another name; its files are in {found.package_folder}"
             )
 
 

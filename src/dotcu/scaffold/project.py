@@ -156,7 +156,7 @@ def find(folder: Path) -> Home:
     root = enclosing(folder)
     if root is None:
         raise UsageError(
-            f"{folder} is in no project of dotcu's: no pyproject.toml here or above has [tool.dotcu].\n"
+            f"{folder} is not in a dotcu project: no pyproject.toml here or above has [tool.dotcu].\n"
             "Go to one, or make one: dotcu new NAME"
         )
     package = _package(root / FILE)
@@ -166,7 +166,7 @@ def find(folder: Path) -> Home:
             return Home(folder=root, package=package, sources=sources, native=native)
     raise UsageError(
         f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
-        f"{package}/__init__.py beside it.\nCorrect modules in [tool.dotcu], or make that file."
+        f"{package}/__init__.py next to it.\nCorrect modules in [tool.dotcu], or make that file."
     )
 
 
@@ -239,9 +239,7 @@ def plan_project(place: str | Path, *, native: bool = False) -> ProjectPlan:
 
 def _require_place(folder: Path) -> None:
     if os.path.lexists(folder):
-        raise UsageError(
-            f"{folder} exists already.\ndotcu new makes a folder that is not there yet: choose another name."
-        )
+        raise UsageError(f"{folder} exists already.\ndotcu new creates a new folder: choose another name.")
     parent = folder.parent
     if not parent.is_dir():
         what = "is not a folder" if os.path.lexists(parent) else "does not exist"
@@ -288,7 +286,7 @@ _MODULE_NAMES = _words(
     compile contents instantiate instantiation kernels missing name options source units variable warm
     """
 )
-"""What a dotcu.Module has beside its kernels."""
+"""The attributes of a dotcu.Module that are not kernels."""
 
 _CPP = _words(
     """

@@ -1,4 +1,4 @@
-"""Write what is planned into a folder beside the goal, and rename it: nothing is ever half there."""
+"""Write what is planned into a folder next to the goal, and rename it, so that no part is ever missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def create(plan: ProjectPlan) -> None:
         whole = stage / plan.folder.name
         _write(whole, plan.files)
         if os.path.lexists(plan.folder):
-            raise UsageError(f"{plan.folder} exists by now: something else made it.\nChoose another name.")
+            raise UsageError(f"{plan.folder} exists now: another program created it.\nChoose another name.")
         whole.rename(plan.folder)
 
 
@@ -48,7 +48,7 @@ def add(plan: OperatorPlan) -> None:
 
 @contextmanager
 def _stage(goal: Path) -> Iterator[Path]:
-    """A folder beside the goal, on the same file system; it is gone after the block."""
+    """A folder next to the goal, on the same file system; it is gone after the block."""
     stage = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", dir=goal.parent))
     try:
         yield stage
@@ -76,7 +76,7 @@ def _explained(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise EnvironmentFault(
             f"{folder} cannot be written: {str(error.strerror).lower()}; nothing is left in it.\n"
-            "Choose another place, or change what this one permits."
+            "Choose another folder, or change its permissions."
         ) from error
 
 
@@ -87,7 +87,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _make_folders(path: Path, made: list[Path]) -> None:
-    """Make the folders that a file needs, `tests` say, and note those that were not there."""
+    """Make the folders that a file needs, such as `tests`, and note those that were not there."""
     missing = [folder for folder in path.parents if not folder.exists()]
     for folder in reversed(missing):
         made.append(folder)  # before, so that an interrupt in between finds it
@@ -96,7 +96,7 @@ def _make_folders(path: Path, made: list[Path]) -> None:
 
 def _place(staged: Path, goal: Path, made: list[Path]) -> None:
     if os.path.lexists(goal):
-        raise UsageError(f"{goal} exists by now: something else made it.\nChoose another name.")
+        raise UsageError(f"{goal} exists now: another program created it.\nChoose another name.")
     made.append(goal)
     staged.rename(goal)
 

@@ -35,8 +35,8 @@ from dotcu.compile.prebuilt import (
 from dotcu.errors import SourceError, UsageError
 from dotcu.shipping.lock import SIMULATED, SIMULATED_TARGET, Lock, LockedSource, LockedUnit, reached_by
 
-Tell = Callable[[str], object]
-"""Hears of each build that is done."""
+ReportJob = Callable[[str], object]
+"""Called with each build that is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def _job(locked: LockedSource, source: Source, unit: LockedUnit, target: Target,
     )
 
 
-def compile_all(jobs: Sequence[Job], tell: Tell = lambda _: None) -> dict[Job, ObjectCode]:
+def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict[Job, ObjectCode]:
     """Compile, on every core.
 
     What does not compile for the simulator alone is left out: it may be for a later GPU than that one.
@@ -98,7 +98,7 @@ def compile_all(jobs: Sequence[Job], tell: Tell = lambda _: None) -> dict[Job, O
             for job, code in zip(jobs, pool.map(_compiled, jobs), strict=True):
                 if code is not None:
                     made[job] = code
-                tell(str(job))
+                report(str(job))
         finally:
             pool.shutdown(cancel_futures=True)
     return made
@@ -138,7 +138,7 @@ def assemble(made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> di
         if place is None:
             raise UsageError(
                 f"{job.locked.path} is not in the wheel, and the installed package loads it by its name.\n"
-                "Let the wheel hold it, in pyproject.toml: [tool.hatch.build.targets.wheel]"
+                "Include it in the wheel, in pyproject.toml: [tool.hatch.build.targets.wheel]"
             )
         folders.setdefault(posixpath.dirname(place), {})[job] = code
     return {
@@ -238,11 +238,11 @@ def export(made: Mapping[Job, ObjectCode], folder: Path) -> None:
     """Write machine code and PTX into a new folder, whole or not at all.
 
     Raises:
-        UsageError: There is something in that place already that is no such folder.
+        UsageError: The path exists and is not such a folder.
     """
     if folder.exists() and not (folder / MANIFEST).is_file():
         raise UsageError(
-            f"{folder} is there already, and has no {MANIFEST}: it is not replaced.\n"
+            f"{folder} exists already and has no {MANIFEST}: it is not replaced.\n"
             "Name another folder, or remove it."
         )
     new = folder.with_name(f".{folder.name}.new")

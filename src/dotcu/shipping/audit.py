@@ -1,7 +1,7 @@
 """The audit of a wheel of native code: every rule is held against what is in it, and none of it is loaded.
 
 A rule is a function that yields a sentence for each problem; `RULES` lists them. Which of torch's functions
-a library may use, and since which torch each is there, stands at the end.
+a library may use, and since which torch each is there, is at the end.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _code(report: BinaryReport) -> str:
 
 
 def require_tools() -> None:
-    """Before anything is compiled.
+    """Check, before anything is compiled, that the tools are installed.
 
     Raises:
         ToolchainError: What a wheel is repaired and audited with is not installed.
@@ -117,20 +117,20 @@ def require_tools() -> None:
 
 
 def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> Audit:
-    """Hold a wheel, anybody's, against every rule.
+    """Check a wheel of any project against every rule.
 
     Args:
         wheel: The file.
         sources: By symbol, the sources whose objects use it, where they are known.
 
     Raises:
-        UsageError: There is no such file, it is no wheel, or it cannot be read.
+        UsageError: There is no such file, it is not a wheel, or it cannot be read.
         ToolchainError: A tool is missing, or failed.
     """
     require_tools()
     report = binaries.read(wheel)
     if report.wheel is None:
-        raise UsageError(f"{wheel} is no wheel.\nRequired: a file that pip installs, *.whl")
+        raise UsageError(f"{wheel} is not a wheel.\nRequired: a file that pip installs, *.whl")
     names, requires = _inside(wheel)
     facts = WheelFacts(
         report=report, names=names, requires=requires, python_abi=_python_abi(wheel),
@@ -174,7 +174,7 @@ def _notes(facts: WheelFacts) -> Iterator[str]:
         found = [symbol.name for symbol in host.undefined if needs_cuda(symbol)]
         if found:
             yield (
-                f"{name} is loaded by torch with CUDA alone, since it uses {found[0]}. "
+                f"{name} needs torch with CUDA, since it uses {found[0]}. "
                 f"With #pragma weak {found[0]} one without CUDA loads it, too."
             )
 
@@ -184,14 +184,14 @@ def _notes(facts: WheelFacts) -> Iterator[str]:
 SHOWN = 5
 """How many symbols or files of one kind a sentence names."""
 
-# Libraries that torch and CUDA's own wheels bring: none is bundled, all are in the process before.
+# Libraries that torch and CUDA's own wheels contain: none is bundled, all are in the process before.
 TORCHS = ("libtorch*.so*", "libc10*.so*", "libcaffe2*.so*", "libshm.so*")
 CUDAS = ("libcu*.so*", "libnv*.so*", "libnccl*.so*", "libnpp*.so*")
 
 _FOR_ONE_PYTHON = re.compile(r"\.(?:cpython-\d+\w*|pypy\d+\w*)-")
 _PYTHONS_LIBRARIES = ("libpython3*.so*", "libtorch_python.so*")
 _FUTURE = "2.999"
-"""A release of torch 2 that is yet to come."""
+"""A future release of torch 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +252,7 @@ def tag(facts: WheelFacts) -> Iterator[str]:
         if abi != "abi3":
             yield f"The tag {each} is for one Python: a library that any may load is tagged abi3."
         if not platform.startswith(("manylinux", "musllinux")):
-            yield f"The tag {each} says of no system that it is old enough; PyPI takes manylinux tags."
+            yield f"The tag {each} does not name the oldest system it needs; PyPI takes manylinux tags."
 
 
 def tag_against_contents(facts: WheelFacts) -> Iterator[str]:
@@ -261,7 +261,7 @@ def tag_against_contents(facts: WheelFacts) -> Iterator[str]:
     yield from facts.report.damaged
     modules = [name for name in facts.names if _FOR_ONE_PYTHON.search(PurePosixPath(name).name)]
     if modules and any("-abi3-" in each for each in facts.tags):
-        yield f"The tag abi3 promises every Python, and this is a module for one alone: {listed(modules)}."
+        yield f"The tag abi3 promises every Python, and this module is for one only: {listed(modules)}."
     if not list(facts.hosts):
         yield "There is no library in it."
 
@@ -286,7 +286,7 @@ def stable_abi(facts: WheelFacts) -> Iterator[str]:
             yield f"{name} uses what is not in torch's stable ABI: {listed(_with_sources(found, facts))}."
         for library in host.needed:
             if is_one_of(library, _PYTHONS_LIBRARIES):
-                yield f"{name} needs {library}, which is another for each Python."
+                yield f"{name} needs {library}, which differs between Python versions."
         if not is_any(TORCHS, host.needed) and any(map(is_torchs, host.undefined)):
             yield f"{name} uses torch's functions and needs none of its libraries, so none is searched."
 
@@ -305,7 +305,7 @@ def oldest_torch(facts: WheelFacts) -> Iterator[str]:
     floor = max([FIRST, *(version for specifiers in required for version in _lower_bounds(specifiers))])
     for specifiers in required:
         if not specifiers.contains(_FUTURE, prereleases=True):
-            text = f"METADATA requires torch{specifiers}, which shuts others out"
+            text = f"METADATA requires torch{specifiers}, which excludes others"
             yield f"{text}; torch>={_dotted(floor)} does not."
     for name, host in facts.hosts:
         later = [symbol for symbol in host.undefined if since(symbol) > floor]
@@ -348,7 +348,7 @@ def libraries(facts: WheelFacts) -> Iterator[str]:
     inside = {PurePosixPath(name).name for name in facts.names}
     bundled = [name for name in inside if is_one_of(_unhashed(name), (*TORCHS, *CUDAS))]
     if bundled:
-        yield f"It bundles what torch and CUDA bring themselves: {listed(sorted(bundled))}."
+        yield f"It bundles what torch and CUDA provide: {listed(sorted(bundled))}."
     for name, host in facts.hosts:
         lacking = [library for library in host.needed if not _is_provided(library, inside)]
         if lacking:

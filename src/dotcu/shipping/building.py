@@ -17,7 +17,7 @@ from dotcu import process, settings
 from dotcu.compile import ObjectCode, toolchain
 from dotcu.errors import NotCovered, ToolchainError, UsageError
 from dotcu.shipping import lock
-from dotcu.shipping.assembling import Job, Tell, compile_all, plan
+from dotcu.shipping.assembling import Job, ReportJob, compile_all, plan
 from dotcu.shipping.contents import Contents, contents
 from dotcu.shipping.lock import NAME, Lock
 from dotcu.shipping.project import targets_of
@@ -36,7 +36,7 @@ class WheelPlan:
     """A wheel, decided.
 
     Attributes:
-        before: The lock that is there; None where there is none.
+        before: The lock that is there; None if there is none.
         lock: The one that the bodies ask for, or with `locked` the one that is there.
         operators: All that the project's modules define.
         targets: What machine code and PTX are compiled for.
@@ -59,8 +59,8 @@ class WheelPlan:
         added = len(self.lock.kernels() - self.before.kernels())
         removed = len(self.before.kernels() - self.lock.kernels())
         if self.before == self.lock:
-            return f"{NAME} is as it was: {_count(len(self.lock.kernels()))}"
-        return f"{NAME} has changed: {added} kernels more, {removed} fewer; commit it"
+            return f"{NAME} is unchanged: {_count(len(self.lock.kernels()))}"
+        return f"{NAME} has changed: {added} kernels added, {removed} removed; commit it"
 
 
 def _count(number: int) -> str:
@@ -99,7 +99,7 @@ def prepare(project: Project, *, locked: bool = False) -> WheelPlan:
 
 
 def _before(root: Path, *, required: bool) -> Lock | None:
-    """The lock that is there; one that cannot be read, after a merge say, is none unless it is required."""
+    """The existing lock. One that cannot be read, as after a merge, counts as none unless it is required."""
     if required:
         return lock.read(root)
     with suppress(UsageError):
@@ -120,13 +120,13 @@ def _require_covered(before: Lock, now: Lock) -> None:
         )
 
 
-def compile_kernels(planned: WheelPlan, tell: Tell) -> dict[Job, ObjectCode]:
+def compile_kernels(planned: WheelPlan, report: ReportJob) -> dict[Job, ObjectCode]:
     """Compile everything into the cache, from which the wheel is made, and write the lock.
 
     Raises:
         SourceError: A kernel does not compile; says for which architecture. The lock stays as it was.
     """
-    made = compile_all(planned.jobs, tell)
+    made = compile_all(planned.jobs, report)
     if planned.lock != planned.before:
         whole = planned.project.root / f".{NAME}.new"
         try:
@@ -154,7 +154,7 @@ def require_folder(out: Path) -> None:
 
 @contextmanager
 def folder_for(out: Path) -> Iterator[None]:
-    """A folder that a wheel is to go to; where it was not there, and stays empty, it is gone again.
+    """A folder that a wheel is to go to; if it was not there, and stays empty, it is gone again.
 
     Raises:
         UsageError: It is a file, or cannot be made.
@@ -191,7 +191,7 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
     """Let pip build the wheel of a project into a folder.
 
     Args:
-        given: Variables for the hook, beside those that it gets always.
+        given: Variables for the hook, in addition to those that it always gets.
 
     Raises:
         ToolchainError: pip is missing, or could not build it; has pip's words.
@@ -230,7 +230,7 @@ def nvrtc_of_version(asked: str) -> Path:
     """
     if not re.fullmatch(r"\d+\.\d+", asked):
         raise UsageError(
-            f"An NVRTC's version is that of its CUDA, got {asked!r}.\nType, say: dotcu build --nvrtc 12.8"
+            f"An NVRTC's version is that of its CUDA, got {asked!r}.\nFor example: dotcu build --nvrtc 12.8"
         )
     found = toolchain.installed()
     for compiler in found:

@@ -34,7 +34,7 @@ class CleanRun:
     Attributes:
         torch: The torch that was installed first.
         rows: For each operator and dtype, or file of tests: samples, where they ran (of tests, how many were
-            skipped), and the fault, "" where there is none.
+            skipped), and the fault, "" if there is none.
         metadata: What `twine check` says; "" where it passes.
         upload: The line to type.
     """
@@ -77,7 +77,7 @@ class CleanRun:
 
 
 def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
-    """Install a wheel into an environment of its own, and run its operators there.
+    """Install a wheel into its own environment, and run its operators there.
 
     Raises:
         ToolchainError: The environment cannot be made, or the operators cannot be run.
@@ -94,7 +94,7 @@ def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
 
 
 def check_by_tests(wheel: Path, root: Path) -> CleanRun:
-    """Install a wheel into an environment of its own, and run a project's tests there, far from its sources.
+    """Install a wheel into its own environment, and run a project's tests there, far from its sources.
 
     Raises:
         UsageError: The project has no tests.
@@ -102,7 +102,7 @@ def check_by_tests(wheel: Path, root: Path) -> CleanRun:
     """
     if not list((root / "tests").glob("test_*.py")):
         raise UsageError(
-            f"{root / 'tests'} has no test_*.py, and tests are what tries a wheel of native code.\n"
+            f"{root / 'tests'} has no test_*.py, and a wheel of native code is checked by its tests.\n"
             "Write one that calls the operators, or build without --check."
         )
     torch = _this_torch()

@@ -29,9 +29,9 @@ class Contents:
 
     Attributes:
         by_architecture: Of device code; PTX for drivers and for the simulator is one.
-        by_kernel: The same by what stands before a template's arguments, largest first.
+        by_kernel: The same by what is before a template's arguments, largest first.
         instantiations: How many kernels there are; one for several targets counts once.
-        compiler: The NVRTC's CUDA version; None where the wheel holds no code of dotcu's.
+        compiler: The NVRTC's CUDA version; None if the wheel holds no code of dotcu's.
     """
 
     wheel: Path

@@ -23,7 +23,7 @@ SIMULATED_TARGET = Target.parse("compute_80")
 """What the simulator stands for unless it is asked otherwise."""
 
 SIMULATED = "simulated"
-"""In place of an architecture: what is reached when the simulator runs the bodies."""
+"""Instead of an architecture: the kernels that the bodies reach in the simulator."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -141,7 +141,7 @@ def read(root: Path) -> Lock:
             sources=tuple(_read_source(one, tuple(words["architectures"])) for one in words["sources"]),
         )
     except FileNotFoundError as error:
-        raise UsageError(f"There is no {file}: it says what the wheel holds.\nType: dotcu build") from error
+        raise UsageError(f"There is no {file}: it lists what a wheel contains.\nType: dotcu build") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{file} cannot be read: {error}.\nWrite a new one: dotcu build") from error
 
@@ -192,6 +192,6 @@ def require_current(lock: Lock, root: Path, wanted: Sequence[Target]) -> None:
     lacking = [str(t) for t in wanted if t.kind == "sm" and str(t) not in lock.architectures]
     if lacking:
         raise UsageError(
-            f"{NAME} was written for {', '.join(lock.architectures)}; {', '.join(lacking)} is asked for.\n"
+            f"{NAME} was written for {', '.join(lock.architectures)}; {', '.join(lacking)} is requested.\n"
             f"Trace the operators again: dotcu build --arch {','.join(lacking)}"
         )

@@ -1,4 +1,4 @@
-"""The library of a project with native code: what to compile for which GPUs, and where it lies in a wheel.
+"""The library of a project with native code: what to compile for which GPUs, and where it is in a wheel.
 
 Imports no torch: hatchling's hook builds with it.
 """
@@ -21,7 +21,7 @@ OLDEST_TORCH = "2.10"
 """The first that has launch checks and pointers to const in its stable ABI."""
 
 TAG = f"cp310-abi3-linux_{platform.machine()}"
-"""Until auditwheel has found the oldest system. torch 2.10 has Python 3.10 as its first."""
+"""The tag until auditwheel has found the oldest system. The first Python of torch 2.10 is 3.10."""
 
 FILE = f"{NAME}.abi3.so"
 
@@ -32,7 +32,7 @@ class NativePlan:
 
     Attributes:
         torch: The version that it is compiled with.
-        compilers: The host's and, for `.cu` files, nvcc, as people know them.
+        compilers: The host's and, for `.cu` files, nvcc, by their usual names.
     """
 
     project: Project

@@ -88,7 +88,7 @@ def repair(wheel: Path, folder: Path) -> Path:
     repaired = sorted(folder.glob("*.whl")) if folder.is_dir() else []
     if done.status or not repaired:
         raise ToolchainError(
-            f"auditwheel could not tell for which systems {wheel.name} is:\n"
+            f"auditwheel could not determine the systems of {wheel.name}:\n"
             f"{(done.stderr or done.stdout).strip()}\nThe command: {done.line}"
         )
     return repaired[0]
@@ -106,7 +106,7 @@ def _require_provided(library: Path) -> None:
 
 
 def _users(planned: NativePlan, built: NativeBuild) -> Mapping[str, tuple[str, ...]]:
-    """By symbol, the sources whose objects use it and do not define it."""
+    """Return the sources whose objects use a symbol without defining it, by symbol."""
     found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for source, data in zip(planned.request.compiled, built.objects, strict=True):
         for name in undefined_symbols(data):

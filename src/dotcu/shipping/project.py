@@ -33,7 +33,7 @@ def targets_of(names: Sequence[str], supported: Iterable[int]) -> tuple[Target, 
 
     Args:
         names: `8.0`, `9.0a`, `sm_90`, `Hopper`, as TORCH_CUDA_ARCH_LIST has them too. PTX is made of
-            those with `+PTX`, and where there is none, of the oldest: later GPUs of any kind take it. PTX of
+            those with `+PTX`, and if there is none, of the oldest: later GPUs of any kind take it. PTX of
             one with a letter, such as 9.0a, would be for that GPU alone, so there is none of it.
         supported: What the compiler makes code for: 80, 90, ...
 
@@ -81,7 +81,7 @@ def _read(name: str, known: Sequence[int]) -> list[tuple[Target, bool]]:
 def _known(known: Sequence[int]) -> str:
     numbers = ", ".join(f"{number // 10}.{number % 10}" for number in known)
     names = ", ".join(name.capitalize() for name in NAMES)
-    return f"The compiler here knows {numbers}; names are {names}.\nType, say: dotcu build --arch 8.0,9.0+PTX"
+    return f"The compiler supports {numbers}; names are {names}.\nFor example: dotcu build --arch 8.0,9.0+PTX"
 
 
 # A project that is to become a wheel: its pyproject.toml.
@@ -103,7 +103,7 @@ class Project:
         root: The folder of its pyproject.toml.
         modules: The modules that define its operators.
         architectures: Those to compile for, as they are named.
-        native: Its native code, None where the kernels are all there is.
+        native: Its native code, None if the kernels are all there is.
     """
 
     root: Path
@@ -113,7 +113,7 @@ class Project:
 
 
 def find(start: Path) -> Project:
-    """The project that a folder lies in.
+    """The project that a folder is in.
 
     Raises:
         UsageError: There is none, or its pyproject.toml does not say what is needed.
@@ -121,7 +121,7 @@ def find(start: Path) -> Project:
     root = pyproject.enclosing(start)
     if root is None:
         raise UsageError(
-            f"{start} is in no project of dotcu's: no pyproject.toml here or above has [tool.dotcu].\n"
+            f"{start} is not in a dotcu project: no pyproject.toml here or above has [tool.dotcu].\n"
             f"Make a project, dotcu new mylib, or write into the pyproject.toml that there is:\n{_TABLE}"
         )
     return read(root)
@@ -146,7 +146,7 @@ def read(root: Path) -> Project:
 
 
 def _architectures(file: Path, table: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those of TORCH_CUDA_ARCH_LIST, else of the project, else those of today."""
+    """Return the architectures of TORCH_CUDA_ARCH_LIST, else of the project, else the current ones."""
     asked = settings.current().arch_list
     if asked is not None:
         return split_architectures(asked)

@@ -75,7 +75,7 @@ def trace(project: Project, targets: Sequence[Target]) -> Traced:
 
 @contextmanager
 def importing(root: Path, module: str) -> Iterator[None]:
-    """Let the project's own module be found, in src or beside pyproject.toml, before an installed one."""
+    """Let the project's own module be found, in src or next to pyproject.toml, before an installed one."""
     top = module.split(".")[0]
     in_src = any((root / "src" / name).exists() for name in (top, f"{top}.py"))
     entry = str(root / "src" if in_src else root)
@@ -137,8 +137,8 @@ def _is_anothers(source: Source, root: Path) -> bool:
     """Return whether the source belongs to another package, whose wheel has its code."""
     if source.path is None:
         raise UsageError(
-            f"The kernels of {source.name} are text in Python, and a wheel holds kernels of files.\n"
-            'Write the text into a .cu file beside the module, and load it: dotcu.load("kernels.cu")'
+            f"The kernels of {source.name} are text in Python, and a wheel contains kernels from files.\n"
+            'Write the text into a .cu file next to the module, and load it: dotcu.load("kernels.cu")'
         )
     return not _is_in(source.path, root)
 
@@ -154,14 +154,14 @@ def _relative(source: Source, root: Path) -> tuple[str, tuple[str, ...]]:
         if not folder.is_relative_to(root):
             raise UsageError(
                 f"{source.name} has the include folder {folder}, which is not in the project {root}.\n"
-                "A wheel is built from the project alone: put the headers there, as a git submodule, say."
+                "A wheel is built from the project alone: put the headers there, as a submodule or a copy."
             )
     folders = tuple(folder.relative_to(root).as_posix() for folder in source.include)
     return source.path.relative_to(root).as_posix(), folders
 
 
 def _headers(source: Source) -> tuple[str, ...]:
-    """The headers that stand behind a source's own text, for its template arguments."""
+    """The headers that are behind a source's own text, for its template arguments."""
     assert source.path is not None
     last = re.search(r"(?:\n#include <[^>]+>)+\n\Z", source.text)
     own = source.path.read_text(encoding="utf-8-sig", errors="surrogateescape")

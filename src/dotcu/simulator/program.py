@@ -66,7 +66,7 @@ class Program:
         return cls(parse_module(ptx), files or {}, texts or {})
 
     def source_line(self, file: str, line: int) -> str:
-        """Return the text of a line, counted from 1; empty where it is not known."""
+        """Return the text of a line, counted from 1; empty if it is not known."""
         if file not in self._texts:
             return linecache.getline(file, line)
         lines = self._texts[file].splitlines()
@@ -306,7 +306,7 @@ def _check_shape(name: str, grid: Coordinates, block: Coordinates) -> None:
         raise SimulationError(
             f"The kernel {name} cannot be launched with grid {grid} and block {block}.\n"
             f"A block has 1 to {MAX_BLOCK_THREADS} threads, and no grid is negative.\n"
-            "Give a block of 256, say."
+            "For example: a block of 256."
         )
 
 

@@ -93,14 +93,14 @@ class Finding:
         kind: "out-of-bounds", "null-pointer", "misaligned", "uninitialized-read", "read-only",
             "barrier", "deadlock", "step-limit", "stack-overflow", "bad-call", "trap" or "race".
         kernel: The kernel's display name.
-        file: The source file, as the user knows it; empty where the PTX names none.
-        line: The line in it, from 1; 0 where the PTX names none.
+        file: The source file, as the user knows it; empty if the PTX names none.
+        line: The line in it, from 1; 0 if the PTX names none.
         block: blockIdx of the first lane at fault.
         thread: threadIdx of the first lane at fault.
         lanes: How many lanes were at fault at this line.
         address_of: The kernel's argument, or the variable, whose memory it was; empty if none.
         message: What happened and what is required.
-        source: The line's text; empty where it is not known.
+        source: The line's text; empty if it is not known.
     """
 
     kind: str

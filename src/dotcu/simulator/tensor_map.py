@@ -19,7 +19,7 @@ class Map:
     """A tensor as TMA sees it: the innermost dimension first, as the hardware counts.
 
     Attributes:
-        strides_bytes: Of every dimension but the innermost.
+        strides_bytes: Of every dimension except the innermost.
         box: What a copy spans in each dimension, in elements of the tensor.
         steps: Every how many of these elements is copied.
         swizzle: The bytes within which 16-byte chunks change places; 0: none.

@@ -1,4 +1,4 @@
-"""At each save: load the target again, try it, and time it beside the last version that passed.
+"""At each save: load the target again, check it, and time it against the last version that passed.
 
     files -> watcher -> a worker, which loads and tries -> events -> WatchState -> a page, or lines
 

@@ -23,7 +23,7 @@ _STYLES = {"faster": "green", "slower": "bold red", "unclear": "yellow"}
 _GOOD, _BAD, _OPEN = "bold green", "bold red", "bold"
 
 _SHOWN = 3
-"""So many failures are shown, each of another check: `dotcu check` shows more."""
+"""The number of failures that are shown, one for each check; `dotcu check` shows more."""
 
 _RESOURCES = {
     "registers": "registers",
@@ -209,7 +209,7 @@ class PointedLine:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedPage:
-    """As much of a page as a terminal has lines for, and how many are left out."""
+    """The part of a page that fits in the terminal, and the number of omitted lines."""
 
     page: RenderableType
 

@@ -48,7 +48,7 @@ class OperatorTiming:
 
     Attributes:
         measured: The raw samples, a `benchmark.results.Measured` as JSON: only a worker reads them, and the
-            process that watches is to import no torch. None where there are none, and `note` says why.
+            process that watches is to import no torch. None if there are none, and `note` says why.
         change: The change since the last version that passed, a `benchmark` `Change` as JSON.
         note: What a reader has to know.
     """

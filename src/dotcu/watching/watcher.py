@@ -21,10 +21,10 @@ ENTRY = "dotcu.watching.worker:serve"
 """The function that takes requests in a worker."""
 
 GRACE_S = 0.5
-"""So long a worker may take to let go of an older version; most trials take less."""
+"""The time in which a worker must stop working on an older version; most trials take less."""
 
 PATIENCE_S = 0.1
-"""And for so long again and again while no other is ready to take over."""
+"""The interval at which that time is extended while no other worker is ready."""
 
 RECENT_S = 5.0
 """A file whose time is older was not written just now, but moved here: it counts from when it was seen."""
@@ -128,7 +128,7 @@ class Watcher:
         return self._hear(event) if at_work else []
 
     def _hear(self, event: Event) -> list[Event]:
-        if event.pop("number") != self._number:
+        if event.pop("number", self._number) != self._number:
             return []  # of an older version
         self._letting_go = False
         self._deadline = time.monotonic() + (START_S if event["event"] == "begun" else LIMIT_S)
@@ -139,7 +139,7 @@ class Watcher:
     def _overdue(self) -> list[Event]:
         """The worker has said nothing in time."""
         if not self._letting_go:
-            return [{"event": "crashed", "reason": f"nothing was heard for {LIMIT_S:g} s", "evidence": ""}]
+            return [{"event": "crashed", "reason": f"no output for {LIMIT_S:g} s", "evidence": ""}]
         if self._spare is not None and self._spare.ready:
             return self._pass_on()
         self._spare = self._spare or self._started()
@@ -226,6 +226,7 @@ class Watcher:
                     return
 
     def _forget(self, ended: Worker) -> None:
+        ended.close()  # a request that was sent after its end has started it again
         del self._threads[ended]
         if ended is self._spare:
             self._spare = None
@@ -256,13 +257,13 @@ def _shown(file: Path) -> str:
 # give none, so there is a look every second in any case.
 
 SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl"}
-"""Of the files that are looked at."""
+"""The suffixes of the files that are watched."""
 
 STEP_MS = 10
-"""Files that are saved within so long of each other are taken together."""
+"""Files that are saved within this time of each other count as one save."""
 
 LOOK_MS = 1000
-"""So often there is a look, whatever the file system says."""
+"""The interval of polling, independent of the file system's events."""
 
 CLOCK_STEP_S = 0.05
 """More than the step of a file system's clock: two saves within one step have the same time."""
@@ -324,7 +325,7 @@ def _seen(file: Path, before: SeenFile | None) -> SeenFile | None:
 
 
 class FolderNotices:
-    """Calls a function when something may have changed in some folders, from a thread of its own.
+    """Calls a function when something may have changed in some folders, from its own thread.
 
     Raises:
         EnvironmentFault: watchfiles is not installed.

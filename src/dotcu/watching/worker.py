@@ -176,7 +176,7 @@ class Loader:
         """Return the folders of all files that were loaded, and those where a save may mend this version.
 
         Args:
-            error: What loading it raised; None where it was loaded.
+            error: What loading it raised; None if it was loaded.
         """
         place = Path(self._place)
         files = [Path(file) for _, file in self._own()] + ([place] if place.suffix == ".py" else [])
@@ -190,7 +190,7 @@ class Loader:
         for module in self.modules():
             yield from [module.source.path.parent] if module.source.path else []
             yield from module.source.include
-            with suppress(DotcuError):  # a header that is gone, say: the check says so
+            with suppress(DotcuError):  # such as a missing header: the check reports it
                 plan = plan_build(module.source, options=module.options, target=_ANY, names=())
                 yield from _header_folders(plan)
 
@@ -213,7 +213,7 @@ def _header_folders(plan: BuildPlan) -> Iterator[Path]:
         yield from ((folder / spelled).parent for folder in folders)
 
 
-def _folders_of_error(error: BaseException, beside: Path) -> Iterator[Path]:
+def _folders_of_error(error: BaseException, folder: Path) -> Iterator[Path]:
     """Yield the folders of the user's files that an error came through, or that it could not find."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if is_user_file(frame.f_code.co_filename):
@@ -221,14 +221,14 @@ def _folders_of_error(error: BaseException, beside: Path) -> Iterator[Path]:
     if isinstance(error, (OSError, SyntaxError)) and isinstance(error.filename, str):
         yield Path(error.filename).parent
     if isinstance(error, ModuleNotFoundError) and error.name:
-        module = beside.joinpath(*error.name.split("."))
+        module = folder.joinpath(*error.name.split("."))
         yield from (module.parent, module)
 
 
 # ---------------------------------------------------------------- what kernels take, and how long
 
 WITHOUT_GPU = "sm_90a"
-"""The target of kernels where there is no GPU."""
+"""The target of kernels if there is no GPU."""
 
 
 def kernel_resources(modules: Iterable[Module], device: torch.device) -> list[KernelResources]:

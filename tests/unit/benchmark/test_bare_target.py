@@ -57,19 +57,19 @@ def test_what_it_returns_is_compared_with_its_reference(ab: tuple[Tensor, Tensor
     )
 
 
-def test_without_a_reference_a_reader_is_told(ab: tuple[Tensor, Tensor]) -> None:
+def test_without_a_reference_a_reader_learns_it(ab: tuple[Tensor, Tensor]) -> None:
     a, b = ab
-    told = verdict(bare(lambda: a * b))
-    assert told.status == ""
-    assert told.mark == "not verified: reference= is missing"
+    found = verdict(bare(lambda: a * b))
+    assert found.status == ""
+    assert found.mark == "not verified: reference= is missing"
 
 
 def test_one_that_raises_has_failed() -> None:
     def fails() -> None:
         raise RuntimeError("not today")
 
-    told = verdict(bare(fails, reference=lambda: torch.ones(1)))
-    assert (told.status, "not today" in told.reason) == ("failed", True)
+    found = verdict(bare(fails, reference=lambda: torch.ones(1)))
+    assert (found.status, "not today" in found.reason) == ("failed", True)
 
 
 def test_a_call_that_writes_nothing_any_more_shows(ab: tuple[Tensor, Tensor]) -> None:

@@ -81,7 +81,7 @@ def test_options_that_are_wrong_end_the_command() -> None:
         planned(good(), against=("eagle",))
 
 
-def test_without_a_gpu_bounds_are_given_and_no_rows() -> None:
+def test_without_a_gpu_bounds_are_reported_and_no_rows() -> None:
     report = dotcu.bench(good(), device="simulator")
     assert report.rows == ()
     assert report.estimate is not None

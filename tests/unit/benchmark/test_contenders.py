@@ -58,7 +58,7 @@ def test_the_operator_comes_first_and_each_computes_the_same(added: Operator) ->
     assert all(torch.equal(result, X + 2) for result in found.values())
 
 
-def test_a_function_is_not_given_keywords_that_it_does_not_have(added: Operator) -> None:
+def test_a_function_does_not_get_keywords_that_it_does_not_have(added: Operator) -> None:
     def plain(x: Tensor, alpha: float) -> Tensor:
         return x + alpha
 
@@ -71,7 +71,7 @@ def test_names_are_unique(added: Operator, tmp_path: Path) -> None:
     file.write_text("def mine(x, alpha):\n    return x + alpha\n")
     place = f"{file}:mine"
     found = contenders(subject(added), [lambda x: x, mine, place, lambda x: x])
-    assert [one.name for one in found] == [OWN, "lambda", "mine", place, "lambda-2"]
+    assert list(found) == [OWN, "lambda", "mine", place, "lambda-2"]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_unknown_baseline_is_answered_with_the_nearest(added: Operator, given
         contenders(subject(added), [given])
 
 
-def test_without_a_reference_its_baselines_fail_and_the_others_are_kept() -> None:
+def test_without_a_reference_its_baselines_fail_and_the_others_remain() -> None:
     calls, failed = prepare_calls(contenders(subject(operator(body, SAMPLE)), ["eager", "compile", mine]))
     assert list(calls) == [OWN, "mine"]
     assert "has no reference, and 'eager' is its reference" in failed["eager"]
@@ -110,7 +110,7 @@ def test_torch_compiles_for_one_shape_without_graphs_and_forgets_earlier_cases(
     assert set(MODES) == {"compile", "max-autotune"}
 
 
-def test_baselines_are_not_given_what_a_call_only_writes(added: Operator) -> None:
+def test_baselines_do_not_get_what_a_call_only_writes(added: Operator) -> None:
     made = operator(body, SAMPLE, reference=reference)
 
     @made.overload("out", mutates_args=("out",))

@@ -40,7 +40,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> LimitedDevice:
     return LimitedDevice()
 
 
-def test_limits_come_from_what_was_kept_of_this_gpu(gpu: LimitedDevice) -> None:
+def test_limits_come_from_what_was_saved_for_this_gpu(gpu: LimitedDevice) -> None:
     limit = gpu.limit(BYTES, "cold")
     assert limit is not None
     assert limit.time_us == pytest.approx(1.0)
@@ -79,7 +79,7 @@ def test_a_rate_that_cannot_be_measured_leaves_the_limits_of_other_work(
     assert "no limit of float16 arithmetic: CUDA out of memory" in gpu.notes
 
 
-def test_a_rate_that_was_measured_is_kept(gpu: LimitedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_that_was_measured_is_saved(gpu: LimitedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[Ceilings] = []
     wider = replace(CEILINGS, matrix_tflops={"float16": 1.0})
     monkeypatch.setattr(module.ceilings, "with_rates", lambda *args: wider)

@@ -58,10 +58,10 @@ def test_a_phase_is_found_in_the_stage_that_it_came_in() -> None:
 
 
 def test_the_json_has_every_phase_with_what_takes_the_time_and_what_saves_it() -> None:
-    told = json.loads(json.dumps(report().to_json(), allow_nan=False))
-    assert (told["version"], told["operator"], told["recorded"]) == (2, "mylib::scale_add", True)
-    assert [one["cache"] for one in told["runs"]] == ["empty", "filled"]
-    first = told["runs"][0]
+    plain = json.loads(json.dumps(report().to_json(), allow_nan=False))
+    assert (plain["version"], plain["operator"], plain["recorded"]) == (2, "mylib::scale_add", True)
+    assert [one["cache"] for one in plain["runs"]] == ["empty", "filled"]
+    first = plain["runs"][0]
     names = [phase["name"] for phase in first["phases"]]
     assert names == ["interpreter", "torch", *COMPILED]
     compiled = first["phases"][names.index("compile")]
@@ -71,7 +71,7 @@ def test_the_json_has_every_phase_with_what_takes_the_time_and_what_saves_it() -
     assert total == pytest.approx(first["whole_ms"])
     assert first["later_ms"][:2] == [1.5, 0.02]
     assert first["imported"] == ["torch._dynamo"]
-    assert {phase["name"] for phase in told["runs"][1]["phases"]} == {"interpreter", "torch", *CACHED}
+    assert {phase["name"] for phase in plain["runs"][1]["phases"]} == {"interpreter", "torch", *CACHED}
 
 
 # ------------------------------------------------------------------ the table

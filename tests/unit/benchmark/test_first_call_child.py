@@ -203,7 +203,7 @@ def test_an_import_counts_with_all_that_it_imports_in_turn(modules: None) -> Non
     assert module.inner.value == 1
 
 
-def test_what_is_imported_looks_as_if_nobody_had_counted(modules: None) -> None:
+def test_what_is_imported_looks_as_if_it_were_not_counted(modules: None) -> None:
     before = builtins.__import__
     with counting_imports(Stopwatch("call")):
         module = importlib.import_module("counted_module")

@@ -87,7 +87,7 @@ def test_cached_results_are_seen() -> None:
     assert "results are remembered" in hit_or_miss
 
 
-def test_a_call_that_does_nothing_on_the_device_is_told_so() -> None:
+def test_a_call_that_does_nothing_on_the_device_is_reported_so() -> None:
     found = implausibility(ran([0] * N), [traced([CallTime(time_us=0.0, kernels=0)] * N, contender="eager")])
     assert "there is no device time" in found
     assert implausibility(ran([0] * N)) == found

@@ -1,4 +1,4 @@
-"""The shots of a block: interleaved, on new values, held for as long as the host needs."""
+"""The timed calls of a block: interleaved, on new values, behind a blocked stream."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Bench:
 
     def take(self, block: int, *, probing: bool = False) -> list[str]:
         """Time a block; who was called, in order."""
-        shots = self.turns.timed_calls(self.contenders, block, probing=probing)
-        self.timer.time(shots)
-        return [shot.name for shot in shots]
+        timed = self.turns.timed_calls(self.contenders, block, probing=probing)
+        self.timer.time(timed)
+        return [timed_call.name for timed_call in timed]
 
 
 def test_each_turn_has_every_contender_once() -> None:
@@ -144,7 +144,7 @@ def test_the_last_two_results_stay_alive() -> None:
     assert [result() is not None for result in results] == [False] * 8 + [True] * 2
 
 
-def test_a_stream_is_held_for_longer_than_a_call_takes_the_host() -> None:
+def test_a_stream_is_blocked_for_longer_than_a_call_takes_the_host() -> None:
     bench = Bench()
     bench.contenders = {"a": lambda sample: time.sleep(0.002)}
     bench.turns.call_untimed("a", bench.contenders["a"], bench.sets[0])
@@ -154,9 +154,9 @@ def test_a_stream_is_held_for_longer_than_a_call_takes_the_host() -> None:
     assert all(us > 2000 for us in bench.timer.helpers.held_us[10:])
 
 
-def test_a_stream_is_not_held_where_the_device_is_behind_anyway() -> None:
+def test_a_stream_is_not_blocked_where_the_device_is_behind_anyway() -> None:
     bench = Bench(calls=20)
-    bench.take(0)  # shows what a shot takes the host
+    bench.take(0)  # shows how long a call takes the host
     bench.timer.helpers.held_us.clear()
     bench.turns.set_device_us("a", 50_000.0)
     bench.turns.set_device_us("b", 50_000.0)
@@ -164,7 +164,7 @@ def test_a_stream_is_not_held_where_the_device_is_behind_anyway() -> None:
     assert bench.timer.helpers.held_us[1:] == [0.0] * 39
 
 
-def test_a_stream_is_held_where_new_values_take_the_host_longer_than_a_call_the_device() -> None:
+def test_a_stream_is_blocked_where_new_values_take_the_host_longer_than_a_call_the_device() -> None:
     bench = Bench(calls=20)
     bench.refresh = lambda: time.sleep(0.001)
     bench.take(0)
@@ -180,7 +180,7 @@ def test_between_blocks_calls_go_on_for_some_milliseconds() -> None:
     called: list[str] = []
     bench.contenders = {name: lambda sample, name=name: called.append(name) for name in "ab"}
     bench.turns.keep_busy(bench.contenders)
-    assert not called  # nobody knows yet how long they take
+    assert not called  # how long they take is unknown yet
     bench.turns.set_device_us("a", 1500.0)
     bench.turns.set_device_us("b", 500.0)
     bench.turns.keep_busy(bench.contenders)
@@ -191,7 +191,7 @@ def test_between_blocks_calls_go_on_for_some_milliseconds() -> None:
     assert len(called) == 4 + 2 * measuring.MOST_BETWEEN
 
 
-def test_a_stream_is_held_for_the_mark_before_a_call_too() -> None:
+def test_a_stream_is_blocked_for_the_mark_before_a_call_too() -> None:
     bench = Bench()
     bench.timer.helpers.begin = lambda: time.sleep(0.002)
     bench.take(0)

@@ -13,7 +13,7 @@ from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault
 
 
-def test_without_a_gpu_versions_are_told_and_no_gpu() -> None:
+def test_without_a_gpu_versions_are_reported_and_no_gpu() -> None:
     found = describe_machine(torch.device("cpu"))
     assert (found.gpu, found.uuid, found.clocks) == ("", "", {})
     assert found.versions["dotcu"] == __version__
@@ -30,7 +30,7 @@ def test_a_toolchain_that_is_not_there_has_no_version(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.gpu
-def test_a_gpu_is_told_by_what_does_not_change() -> None:
+def test_a_gpu_is_identified_by_what_does_not_change() -> None:
     found = describe_machine(torch.device("cuda", 0))
     properties = torch.cuda.get_device_properties(0)
     assert found.gpu == properties.name

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dotcu.benchmark import device, measuring
-from dotcu.benchmark.measuring import Measurement, measure
+from dotcu.benchmark.measuring import Conditions, Measurement, measure
 from dotcu.benchmark.results import L2, Clocks, Protocol
 from dotcu.benchmark.timers import LostRecords, NotCapturable, Timer, TimerFailed
 from dotcu.errors import EnvironmentFault
@@ -34,24 +34,24 @@ QUICK = Protocol(
 
 @pytest.fixture(autouse=True)
 def _quiet_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals that are narrow: what they are is told elsewhere."""
+    """Make intervals narrow: other tests cover them."""
     found = SimpleNamespace(noise=0.0, median_us=10.0)
     monkeypatch.setattr(measuring, "summary", lambda *args, **kwargs: found, raising=False)
 
 
 @pytest.fixture
 def next_means(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """Puts events after every other means; gives who was left, and why."""
-    left: list[tuple[str, str]] = []
+    """Put events after every other timer; yield the timers that failed, and why."""
+    failed: list[tuple[str, str]] = []
 
     def after(timer: Timer, reason: str) -> Timer:
-        left.append((timer.name, reason))
+        failed.append((timer.name, reason))
         if timer.name == "events":
-            raise EnvironmentFault("nothing is left")
+            raise EnvironmentFault("no other timer works")
         return FakeTimer(name="events")
 
     monkeypatch.setattr(measuring, "after", after)
-    return left
+    return failed
 
 
 def run(
@@ -61,16 +61,19 @@ def run(
     l2: L2 = "cold",
     sets: int = 2,
 ) -> Measurement:
-    return measure(
-        contenders,
-        [Sample(torch.zeros(8)) for _ in range(sets)],
-        l2=l2,
-        timer=timer or FakeTimer(),
-        protocol=protocol,
-        refresh=lambda sample, turn: None,
-        probe=lambda name, sample, result: None,
-        device=torch.device("cpu"),
-    )
+    return measure(contenders, conditions(sets, l2=l2, protocol=protocol), timer or FakeTimer())
+
+
+def conditions(sets: int, **changes: Any) -> Conditions:
+    default: dict[str, Any] = {
+        "sets": [Sample(torch.zeros(8)) for _ in range(sets)],
+        "l2": "cold",
+        "protocol": QUICK,
+        "refresh": lambda sample, turn: None,
+        "probe": lambda name, sample, result: None,
+        "device": torch.device("cpu"),
+    }
+    return Conditions(**{**default, **changes})
 
 
 def plus_one(sample: Sample) -> torch.Tensor:
@@ -135,10 +138,10 @@ def test_a_slow_call_has_all_its_blocks_and_fewer_calls_in_each_from_warm_up_on(
     protocol = replace(QUICK, blocks=4, most_s=0.7)  # a block of 4 calls would take more than half
     measured = run({"a": lambda sample: time.sleep(0.1)}, timer, protocol, sets=1).measured["a"]
     assert [len(block.calls) for block in measured.blocks] == [1, 1, 1, 1]
-    assert max(len(shots) for shots in timer.blocks) == 1
+    assert max(len(timed_calls) for timed_calls in timer.blocks) == 1
 
 
-def test_warm_up_goes_on_until_figures_settle_and_is_not_kept() -> None:
+def test_warm_up_goes_on_until_figures_settle_and_is_not_reported() -> None:
     falling = itertools.chain([80.0] * 4, [40.0] * 4, [20.0] * 4, itertools.repeat(10.0))
     timer = FakeTimer({"a": lambda: next(falling)})
     measured = run({"a": plus_one}, timer).measured["a"]
@@ -179,7 +182,7 @@ def test_a_contender_that_raises_later_loses_its_blocks_and_the_others_none(at: 
     assert [len(block.calls) for block in found.measured["good"].blocks] == [4] * 3
 
 
-def test_a_fault_of_the_device_is_told_of_everyone() -> None:
+def test_a_fault_of_the_device_is_reported_for_all_contenders() -> None:
     fault = RuntimeError("CUDA error: an illegal memory access was encountered")
     found = run({"a": plus_one, "b": plus_one}, FakeTimer(failures=[None, None, None, fault]))
     assert found.errors == {"a": fault, "b": fault}
@@ -223,14 +226,14 @@ def test_a_graph_is_used_for_cold_figures_of_inputs_that_outgrow_l2() -> None:
     assert run({"a": plus_one}, FakeTimer(name="graph"), sets=100).measured["a"].by == "graph"
 
 
-def test_where_no_means_is_left_that_is_what_is_wrong_with_a_contender(
+def test_where_no_timer_works_that_is_what_is_wrong_with_a_contender(
     next_means: list[tuple[str, str]],
 ) -> None:
     timer = FakeTimer(name="events", failures=[TimerFailed("time went backwards")])
-    assert str(run({"a": plus_one}, timer).errors["a"]) == "nothing is left"
+    assert str(run({"a": plus_one}, timer).errors["a"]) == "no other timer works"
 
 
-def test_where_no_means_is_left_for_one_contender_the_others_are_kept(
+def test_where_no_timer_works_for_one_contender_the_others_remain(
     next_means: list[tuple[str, str]],
 ) -> None:
     timer = FakeTimer(name="events", failures=[NotCapturable("b", RuntimeError("not permitted"))])
@@ -261,21 +264,14 @@ class Appends:
 def test_every_call_that_changes_its_inputs_finds_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "MOST_BETWEEN", 50)
     appends = Appends()
-    found = measure(
-        {"a": appends}, [Sample(torch.zeros(8)), Sample(torch.ones(8))], l2="cold", timer=FakeTimer(),
-        protocol=QUICK, refresh=appends.renew, probe=lambda *args: None, device=torch.device("cpu"),
-        mutates=True,
-    )  # fmt: skip
+    found = measure({"a": appends}, conditions(2, refresh=appends.renew, mutates=True), FakeTimer())
     assert found.errors == {}
     assert len(found.measured["a"].host_us) == measuring.HOST_BATCHES
     assert appends.calls > 4 + measuring.HOST_BATCHES
 
 
 def test_a_graph_is_not_used_for_calls_that_change_their_inputs(next_means: list[tuple[str, str]]) -> None:
-    found = measure(
-        {"a": plus_one}, [Sample(torch.zeros(8))], l2="warm", timer=FakeTimer(name="graph"), protocol=QUICK,
-        refresh=lambda sample, turn: None, probe=lambda *args: None, device=torch.device("cpu"), mutates=True,
-    )  # fmt: skip
+    found = measure({"a": plus_one}, conditions(1, l2="warm", mutates=True), FakeTimer(name="graph"))
     assert found.measured["a"].by == "events"
     assert "these calls change theirs" in found.why["graph"]
 

@@ -54,7 +54,7 @@ def test_the_true_median_is_in_the_interval(name: str, blocks: int) -> None:
 
 
 REPEATED = {"blocks": USUAL, "places": Noise(block=0.0, place=0.01), "drift": Noise(drift=0.01)}
-"""Noise that another process draws anew: which places it got, and whether clocks sank or rose."""
+"""Noise that differs in another process: which places it got, and whether clocks sank or rose."""
 
 
 @pytest.mark.parametrize("blocks", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 40))])
@@ -166,7 +166,7 @@ def test_what_both_meet_at_once_cancels() -> None:
     [([[1.0, 2.0]], [[1.0, 2.0]]), ([[1.0], [0.0]], [[1.0], [1.0]]), ([[1.0], []], [[1.0], [1.0]])],
     ids=["one block", "no time", "one block filled"],
 )
-def test_there_is_no_ratio_where_nobody_can_tell(a: list[list[float]], b: list[list[float]]) -> None:
+def test_there_is_no_ratio_where_it_is_unknown(a: list[list[float]], b: list[list[float]]) -> None:
     assert ratio(a, b, confidence=0.99) is None
 
 

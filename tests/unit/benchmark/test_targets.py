@@ -88,7 +88,7 @@ def test_where_float64_does_not_fit_the_reference_computes_in_the_operators_dtyp
     assert judge.caveat == "compared in float32 with wide bounds: too little memory for float64"
 
 
-def test_what_a_reference_says_to_float64_is_told_and_nothing_where_it_takes_it(
+def test_what_a_reference_says_to_float64_is_reported_and_nothing_where_it_takes_it(
     tripling: OperatorTarget,
 ) -> None:
     def reference(x: Tensor) -> Tensor:

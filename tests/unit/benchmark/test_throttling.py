@@ -1,15 +1,12 @@
-"""Which blocks a throttled GPU spoils, and what else is told of its state."""
+"""Blocks that a throttled GPU spoils, and remarks on its state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
-from dotcu.benchmark.device import steady_samples, throttled_blocks, throttling_notes
+from dotcu.benchmark.device import DROPPING, REASONS, steady_samples, throttled_blocks, throttling_notes
 from dotcu.benchmark.results import Block, CallTime, Clocks
 
-DROPS = {"hardware slowdown", "thermal slowdown"}
 CALM = Clocks(sm_mhz=1980, temperature_c=60)
 
 
@@ -23,8 +20,8 @@ def reason(*names: str) -> Clocks:
 
 
 def test_a_calm_gpu_drops_nothing_and_tells_nothing() -> None:
-    assert throttled_blocks([block()] * 5, drops=DROPS) == {}
-    assert throttling_notes([block()] * 5, drops=DROPS) == ()
+    assert throttled_blocks([block()] * 5) == {}
+    assert throttling_notes([block()] * 5) == ()
 
 
 def test_a_block_is_dropped_for_a_reason_at_either_end() -> None:
@@ -34,24 +31,24 @@ def test_a_block_is_dropped_for_a_reason_at_either_end() -> None:
         block(),
         block(CALM, reason("thermal slowdown")),
     ]
-    assert throttled_blocks(blocks, drops=DROPS) == {
+    assert throttled_blocks(blocks) == {
         1: "hardware slowdown before it",
         3: "thermal slowdown after it",
     }
 
 
-def test_a_power_cap_drops_nothing_and_is_told() -> None:
+def test_a_power_cap_drops_nothing_and_is_reported() -> None:
     blocks = [block(reason("power cap"))] * 12 + [block()] * 28
-    assert throttled_blocks(blocks, drops=DROPS) == {}
-    assert throttling_notes(blocks, drops=DROPS) == ("power cap in 12 of 40 blocks",)
+    assert throttled_blocks(blocks) == {}
+    assert throttling_notes(blocks) == ("power cap in 12 of 40 blocks",)
 
 
 def test_an_idle_gpu_between_blocks_is_not_worth_a_word() -> None:
-    assert throttling_notes([block(reason("idle"))] * 3, drops=DROPS) == ()
+    assert throttling_notes([block(reason("idle"))] * 3) == ()
 
 
-def test_what_drops_blocks_is_not_told_twice() -> None:
-    assert throttling_notes([block(reason("thermal slowdown"))] * 3, drops=DROPS) == ()
+def test_what_drops_blocks_is_not_reported_twice() -> None:
+    assert throttling_notes([block(reason("thermal slowdown"))] * 3) == ()
 
 
 def test_a_clock_far_below_the_highest_drops_its_block() -> None:
@@ -61,42 +58,41 @@ def test_a_clock_far_below_the_highest_drops_its_block() -> None:
         block(Clocks(sm_mhz=1500)),
         block(CALM, Clocks(sm_mhz=300)),
     ]
-    found = throttled_blocks(blocks, drops=DROPS)
+    found = throttled_blocks(blocks)
     assert set(found) == {1, 3}
     assert found[1] == "SM clock 1400 MHz before it, 1980 MHz at its highest"
 
 
-def test_clocks_and_heat_that_move_are_told() -> None:
+def test_clocks_and_heat_that_move_are_reported() -> None:
     blocks = [block(Clocks(sm_mhz=1980, temperature_c=61)), block(Clocks(sm_mhz=1755, temperature_c=78))]
-    assert throttling_notes(blocks, drops=DROPS) == ("SM clock 1755 to 1980 MHz", "temperature 61 to 78 C")
+    assert throttling_notes(blocks) == ("SM clock 1755 to 1980 MHz", "temperature 61 to 78 C")
     near = [block(Clocks(sm_mhz=1980, temperature_c=61)), block(Clocks(sm_mhz=1965, temperature_c=65))]
-    assert throttling_notes(near, drops=DROPS) == ()
+    assert throttling_notes(near) == ()
 
 
-def test_without_nvml_nothing_is_dropped_or_told() -> None:
+def test_without_nvml_nothing_is_dropped_or_reported() -> None:
     blocks = [block(Clocks())] * 3
-    assert throttled_blocks(blocks, drops=DROPS) == {}
-    assert throttling_notes(blocks, drops=DROPS) == ()
-    assert throttled_blocks([], drops=DROPS) == {}
+    assert throttled_blocks(blocks) == {}
+    assert throttling_notes(blocks) == ()
+    assert throttled_blocks([]) == {}
 
 
 def test_blocks_stay_paired_where_one_contender_loses_some() -> None:
     a = [block(times_us=(1.0,)), block(reason("thermal slowdown"), times_us=(2.0,)), block(times_us=(3.0,))]
     b = [block(times_us=(4.0,)), block(times_us=(5.0,)), block(times_us=(6.0,)), block(times_us=(7.0,))]
-    assert steady_samples(a, b, drops=DROPS) == ([[1.0], [3.0]], [[4.0], [6.0]])
-    assert steady_samples(b, drops=DROPS) == ([[4.0], [5.0], [6.0], [7.0]],)
+    assert steady_samples(a, b) == ([[1.0], [3.0]], [[4.0], [6.0]])
+    assert steady_samples(b) == ([[4.0], [5.0], [6.0], [7.0]],)
 
 
-def test_a_block_without_samples_is_left_out() -> None:
-    assert steady_samples([block(times_us=()), block()], [block(), block()], drops=DROPS) == (
+def test_a_block_without_samples_is_omitted() -> None:
+    assert steady_samples([block(times_us=()), block()], [block(), block()]) == (
         [[1.0]],
         [[1.0]],
     )
 
 
-def test_unless_told_otherwise_the_reasons_that_drop_are_those_of_the_table() -> None:
-    clocks = pytest.importorskip("dotcu.benchmark.device")
-    found = {each.name: bool(throttled_blocks([block(reason(each.name))])) for each in clocks.REASONS}
-    assert found == {each.name: each.drops for each in clocks.REASONS}
+def test_by_default_the_reasons_that_drop_are_those_of_the_table() -> None:
+    found = {name: bool(throttled_blocks([block(reason(name))])) for name in REASONS}
+    assert found == {name: name in DROPPING for name in REASONS}
     assert all(drops for name, drops in found.items() if "thermal" in name)
     assert not any(drops for name, drops in found.items() if "cap" in name.split())

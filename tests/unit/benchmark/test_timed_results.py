@@ -46,7 +46,7 @@ def test_results_are_those_of_their_own_turn_whatever_happens_to_them_later(
     assert not timed._copies
 
 
-def test_a_kept_result_is_found(timed: TimedResults, sets: list[Sample]) -> None:
+def test_a_stored_result_is_found(timed: TimedResults, sets: list[Sample]) -> None:
     timed._values(sets[0], 1)
     kept = 3 * sets[0].tensors[0]
     for turn in (1, 2):
@@ -55,7 +55,7 @@ def test_a_kept_result_is_found(timed: TimedResults, sets: list[Sample]) -> None
     assert "is wrong where it is timed" in timed.verify()["kept"]
 
 
-def test_what_cannot_be_read_is_told(timed: TimedResults, sets: list[Sample]) -> None:
+def test_what_cannot_be_read_is_reported(timed: TimedResults, sets: list[Sample]) -> None:
     timed.take("meta", sets[0], torch.empty(100, device="meta"))
     assert timed.verify() == {
         "meta": "cannot be read where it is timed: output 0 is on meta, its inputs on cpu"
@@ -96,7 +96,7 @@ def out_of_memory(*args: object) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_of_many_results_a_few_are_kept_and_the_latest_always(
+def test_of_many_results_a_few_are_stored_and_the_latest_always(
     timed: TimedResults, sets: list[Sample]
 ) -> None:
     first_ones = set()

@@ -115,7 +115,7 @@ def test_a_cache_that_cannot_be_emptied_after_a_fault_loses_no_row(
     assert [row.status for row in rows(case(op))] == ["measured"]
 
 
-def test_where_no_means_is_left_rows_say_so(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_timer_works_rows_say_so(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     def after(timer: object, reason: str) -> Any:
         raise EnvironmentFault("Device time cannot be taken")
 
@@ -124,7 +124,7 @@ def test_where_no_means_is_left_rows_say_so(op: Operator, monkeypatch: pytest.Mo
     assert [(row.status, "Device time cannot be taken" in row.reason) for row in found] == [("failed", True)]
 
 
-def test_states_that_were_measured_are_kept_where_a_later_one_fails(
+def test_states_that_were_measured_remain_where_a_later_one_fails(
     op: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm, calls = timing.measure, itertools.count()
@@ -140,7 +140,7 @@ def test_states_that_were_measured_are_kept_where_a_later_one_fails(
     assert "the driver is gone" in found[3].reason
 
 
-def test_a_probe_that_runs_out_of_memory_fails_nobody(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_without_memory_fails_no_contender(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TimedResults, "_copy", lambda *args: None)
     found = rows(case(op, against=("eager",)))
     assert [row.status for row in found] == ["measured", "measured"]
@@ -167,7 +167,7 @@ def test_a_contender_that_turns_wrong_in_a_late_block_is_found(monkeypatch: pyte
     assert "is wrong where it is timed" in found[0].reason
 
 
-def test_inputs_that_do_not_vary_are_told_of_on_the_operators_own_row() -> None:
+def test_inputs_that_do_not_vary_are_reported_on_the_operators_own_row() -> None:
     made = operator(triple, Sample(torch.arange(100)), reference=triple, dtypes=(torch.int64,))
     of = case(made, against=("eager",))
     found = rows(of)
@@ -175,7 +175,7 @@ def test_inputs_that_do_not_vary_are_told_of_on_the_operators_own_row() -> None:
     assert [CONSTANT_INPUTS in row.marks for row in found] == [True, False]
 
 
-def test_a_bare_kernel_is_told_of_too_since_nobody_knows_what_it_reads() -> None:
+def test_a_bare_kernel_is_marked_too_since_what_it_reads_is_unknown() -> None:
     x, out = torch.randn(100), torch.empty(100)
     bare = BareTarget(
         name="triple", function=lambda: torch.mul(x, 3, out=out), device=torch.device("cpu"),

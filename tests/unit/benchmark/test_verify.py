@@ -110,13 +110,13 @@ def test_a_reference_that_fails_leaves_nothing_to_be_timed() -> None:
     made = squaring()
 
     def refuses(x: Tensor) -> Tensor:
-        raise ValueError("no such thing")
+        raise ValueError("no such value")
 
     made.reference(refuses)
     verdict = verdicts(made)[OWN]
     assert verdict.status == "failed"
     assert "the reference fails, so nothing can be verified" in verdict.reason
-    assert "no such thing" in verdict.reason
+    assert "no such value" in verdict.reason
 
 
 def test_without_a_reference_a_mark_says_so() -> None:
@@ -125,7 +125,7 @@ def test_without_a_reference_a_mark_says_so() -> None:
     assert verdicts(made)[OWN] == Verdict(mark="not verified: the operator has no reference")
 
 
-def test_elements_that_are_left_unwritten_are_wrong() -> None:
+def test_elements_that_are_not_written_are_wrong() -> None:
     def half(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         multiply(x[:10], x[:10], out[:10])

@@ -57,7 +57,7 @@ def test_several_results_count_each() -> None:
     assert work(made(f), torch.ones(8), result=(torch.ones(8), torch.ones(2))).written_bytes == 40
 
 
-def test_the_same_memory_given_twice_is_read_once() -> None:
+def test_the_same_memory_passed_twice_is_read_once() -> None:
     def f(a: Tensor, b: Tensor) -> Tensor:
         return a + b
 
@@ -124,15 +124,15 @@ def test_out_has_the_work_of_the_operator_that_returns_its_result() -> None:
 
 
 @pytest.mark.parametrize("returned", [(1.5, 2), (-1, 0), (0, -1), 7, None, (1,), (1, 2, 3), ("8", 1)])
-def test_work_that_is_no_pair_of_counts_is_told(returned: Any) -> None:
+def test_work_that_is_no_pair_of_counts_is_reported(returned: Any) -> None:
     operator = made()
     operator.work(lambda x: returned)
-    with pytest.raises(OperatorError, match="two whole numbers: bytes moved, and FLOPs") as told:
+    with pytest.raises(OperatorError, match="two whole numbers: bytes moved, and FLOPs") as found:
         work(operator, torch.ones(8))
-    assert repr(returned) in str(told.value)
+    assert repr(returned) in str(found.value)
 
 
-def test_work_that_fails_is_told_with_the_call() -> None:
+def test_work_that_fails_is_reported_with_the_call() -> None:
     operator = made()
     operator.work(lambda x, y: (1, 1))
     with pytest.raises(OperatorError, match=r"failed on Sample\(float32\[8\]\)"):
@@ -173,14 +173,14 @@ def test_a_claim_of_less_passes() -> None:
     assert count_check(operator, Sample(torch.ones(100))) == ""
 
 
-def test_a_claim_of_more_bytes_is_told() -> None:
+def test_a_claim_of_more_bytes_is_reported() -> None:
     operator = made()
     operator.work(lambda x: (12 * x.numel(), x.numel()))
-    told = count_check(operator, Sample(torch.ones(100)))
-    assert told == "on Sample(float32[100]) `work` claims 1200 bytes, and its kernels ask for 800"
+    found = count_check(operator, Sample(torch.ones(100)))
+    assert found == "on Sample(float32[100]) `work` claims 1200 bytes, and its kernels ask for 800"
 
 
-def test_a_claim_of_more_flops_is_told() -> None:
+def test_a_claim_of_more_flops_is_reported() -> None:
     operator = made()
     operator.work(lambda x: (8 * x.numel(), 3 * x.numel()))
     assert "`work` claims 300 FLOPs, and its kernels do 100" in count_check(operator, Sample(torch.ones(100)))
@@ -201,8 +201,8 @@ def test_a_body_that_also_calls_torch_operations_is_not_accused() -> None:
 
     operator = made(mixed)
     operator.work(lambda x: (16 * x.numel(), 2 * x.numel() * x.shape[0]))
-    told = count_check(operator, Sample(torch.ones(16, 16)))
-    assert told == "its work was not counted: it also calls aten::mm"
+    found = count_check(operator, Sample(torch.ones(16, 16)))
+    assert found == "its work was not counted: it also calls aten::mm"
 
 
 def test_views_and_allocations_hide_no_claim_of_more() -> None:
@@ -213,25 +213,25 @@ def test_views_and_allocations_hide_no_claim_of_more() -> None:
 
     operator = made(viewed)
     operator.work(lambda x: (16 * x.numel(), 0))
-    told = count_check(operator, Sample(torch.ones(8, 8)))
-    assert told == "on Sample(float32[8, 8]) `work` claims 1024 bytes, and its kernels ask for 512"
+    found = count_check(operator, Sample(torch.ones(8, 8)))
+    assert found == "on Sample(float32[8, 8]) `work` claims 1024 bytes, and its kernels ask for 512"
 
 
-def test_what_cannot_be_simulated_is_told_with_the_reason() -> None:
+def test_what_cannot_be_simulated_is_reported_with_the_reason() -> None:
     def fails(x: Tensor) -> Tensor:
         raise RuntimeError("no clusters here\nat all")
 
     operator = made(fails)
     operator.work(lambda x: (1, 1))
-    told = count_check(operator, Sample(torch.ones(100)))
-    assert told == "its work was not counted: the simulator cannot run it: no clusters here"
+    found = count_check(operator, Sample(torch.ones(100)))
+    assert found == "its work was not counted: the simulator cannot run it: no clusters here"
 
 
 def test_a_call_that_is_too_large_is_not_simulated() -> None:
     operator = made()
     operator.work(lambda x: (1, 1))
-    told = count_check(operator, Sample(torch.empty(1).expand(1 << 23)))
-    assert "8388608 elements are more than" in told
+    found = count_check(operator, Sample(torch.empty(1).expand(1 << 23)))
+    assert "8388608 elements are more than" in found
 
 
 def test_counting_leaves_the_sample_as_it_was() -> None:

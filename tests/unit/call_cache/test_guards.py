@@ -49,7 +49,8 @@ assert "object.__getattr__" in events, "an attribute of a function is no audit e
 @pytest.mark.skipif(bool(native.missing()), reason=native.missing() or "the native part is there")
 def test_a_look_raises_no_audit_event() -> None:
     """Where hooks are set, an event for each attribute of each function would double a call's cost."""
-    subprocess.run([sys.executable, "-c", SCRIPT], check=True, env=os.environ | {"PYTHONPATH": str(TESTS)})
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True, env=environment)
 
 
 def test_what_is_found_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_a_right_operator_holds(device: torch.device) -> None:
     }
 
 
-def test_an_element_that_is_not_written_falls_short_in_the_cases_that_have_one() -> None:
+def test_an_element_that_is_not_written_fails_in_the_cases_that_have_one() -> None:
     operator = negate(miss=1)
     report = dotcu.check(operator, level="quick", only=f"{operator.qualified_name}/call/")
     assert not report.passed
@@ -72,7 +72,7 @@ def test_an_element_that_is_not_written_falls_short_in_the_cases_that_have_one()
     assert short.isdisjoint({"float32-s0", "float64-s0"})
 
 
-def test_a_finding_falls_short_with_its_line() -> None:
+def test_a_finding_fails_with_its_line() -> None:
     if torch.cuda.is_available():
         pytest.skip("a fault on the GPU ends the process's context; the simulator names it")
     operator = negate(miss=-1)
@@ -142,7 +142,7 @@ def test_what_is_no_operator_is_wrong_usage(given: Any, said: str) -> None:
         dotcu.check(given)
 
 
-def test_code_that_does_not_compile_falls_short_once() -> None:
+def test_code_that_does_not_compile_fails_once() -> None:
     broken = dotcu.load_inline("__global__ void broken(float* out) { out[0] = nonsense; }")
 
     @dotcu.op(next(_names))
@@ -256,8 +256,8 @@ def _listing_a_number(device: torch.device, dtype: torch.dtype) -> Any:
     [
         (_raising, 2, "KeyError: 'shape'"),
         (_forgetful, 0, "the samples of .* are None"),
-        (_yielding_a_tensor, 2, r"the samples .* have float32\[3\], which is no dotcu\.Sample"),
-        (_listing_a_number, 0, r"the samples .* have 5, which is no dotcu\.Sample"),
+        (_yielding_a_tensor, 2, r"the samples .* have float32\[3\], which is not a dotcu\.Sample"),
+        (_listing_a_number, 0, r"the samples .* have 5, which is not a dotcu\.Sample"),
         (lambda device, dtype: sys.exit(3), 0, "SystemExit: 3"),
     ],
 )
@@ -347,10 +347,10 @@ def test_an_interrupted_check_tells_how_much_is_left() -> None:
     assert report.unfinished == len(planned.trials) - 1
     assert not report.passed
     assert planned.report((), interrupted=True).unfinished == len(planned.trials)
-    assert f"interrupted: {report.unfinished} more to try" in str(report)
+    assert f"interrupted: {report.unfinished} not run" in str(report)
 
 
 @pytest.mark.parametrize("level", ["fast", "", None])
 def test_a_level_that_there_is_not_is_wrong_usage(level: Any) -> None:
-    with pytest.raises(errors.UsageError, match="give one of quick, standard, full"):
+    with pytest.raises(errors.UsageError, match="use one of quick, standard, full"):
         dotcu.check(negate(), level=level)

@@ -78,7 +78,7 @@ def test_without_a_backward_of_its_own_or_a_given_one_it_says_what_becomes_of_gr
 ) -> None:
     (outcome,) = outcomes(right, "gradients")
     assert isinstance(outcome, Skipped)
-    assert "torch loses its gradient in silence" in outcome.reason
+    assert "torch drops its gradient silently" in outcome.reason
 
 
 def test_a_library_that_refuses_gradients_says_so() -> None:
@@ -97,10 +97,10 @@ def test_a_library_that_refuses_gradients_says_so() -> None:
     name = foreign(Autograd=refuse, CPU=scaled)
     report = dotcu.check(described(name), device="cpu", level="quick", only=f"{name}/gradients")
     assert report.failures == ()
-    assert outcomes(report, "gradients")[0] == Passed(note="no backward, and it says so")
+    assert outcomes(report, "gradients")[0] == Passed(note="no backward, and a clear error says so")
 
 
-def test_without_a_fake_it_falls_short_once_and_names_the_remedy() -> None:
+def test_without_a_fake_it_fails_once_and_names_the_remedy() -> None:
     name = foreign(CPU=scaled)
     report = dotcu.check(described(name, fake=False), device="cpu", only=[f"{name}/fake", f"{name}/compile"])
     (outcome,) = outcomes(report, "fake")

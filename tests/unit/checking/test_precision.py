@@ -1,4 +1,4 @@
-"""Inputs in float64: as they are, moved in their last place, and beside zero."""
+"""Inputs in float64: as they are, moved in their last place, and next to zero."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_complex_numbers_move_in_both_parts() -> None:
 
 @pytest.mark.parametrize("x", [torch.arange(4), torch.tensor([True, False])])
 def test_integers_and_bools_stay(x: torch.Tensor) -> None:
-    for copy in (numerics.to_double(x), numerics.move(x, numerics.noises()[0]), numerics.beside_zero(x)):
+    for copy in (numerics.to_double(x), numerics.move(x, numerics.noises()[0]), numerics.next_to_zero(x)):
         assert torch.equal(copy, x)
         assert copy.data_ptr() != x.data_ptr()
 
 
 def test_zeros_move_off_to_their_own_side_alone() -> None:
-    beside = numerics.beside_zero(torch.tensor([0.0, -0.0, 3.0]))
+    beside = numerics.next_to_zero(torch.tensor([0.0, -0.0, 3.0]))
     assert beside.tolist() == [1e-300, -1e-300, 3.0]
 
 

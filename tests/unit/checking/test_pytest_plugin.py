@@ -263,7 +263,7 @@ def test_what_is_no_operator_is_wrong_usage() -> None:
 
 
 def test_a_level_that_there_is_not_is_wrong_usage() -> None:
-    with pytest.raises(errors.UsageError, match="give one of quick, standard, full"):
+    with pytest.raises(errors.UsageError, match="use one of quick, standard, full"):
         checks(square, level="fast")
 
 

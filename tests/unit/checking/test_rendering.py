@@ -159,7 +159,7 @@ def test_an_overload_that_refuses_every_derived_call_holds_and_has_a_line(number
     found = report(passed("numerics"), refused)
     assert found.passed
     assert (
-        row(found, "too few inputs accepted").startswith("took none of 5 derived calls: TypeError: no; give")
+        row(found, "too few inputs accepted").startswith("accepted none of 5 derived calls: TypeError: no;")
         is told
     )
     one_taken = report(passed("numerics"), refused, [named("numerics", Passed(), "float32-s0-transposed")])
@@ -172,7 +172,7 @@ def test_the_last_line_says_how_it_ended() -> None:
 
     assert last(report(passed("numerics", cases=2), seconds=1.25)) == "passed: 1 overload, 2 cases, 1.2 s"
     assert last(report(failed("numerics"))) == "FAILED: 1 of 1 overload; 1 case, 0.0 s"
-    assert last(report(passed("numerics"), unfinished=7)).startswith("interrupted: 7 more to try; ")
+    assert last(report(passed("numerics"), unfinished=7)).startswith("interrupted: 7 not run; ")
 
 
 def test_what_a_message_has_in_brackets_is_no_markup() -> None:

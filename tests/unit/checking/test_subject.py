@@ -194,7 +194,7 @@ class TestItsSamples:
             yield dotcu.Sample(torch.ones(3), torch.ones(3, dtype=torch.int64))
 
         assert len(subject(random).given(torch.float32)) == 1
-        told = r"test_subject\.py:\d+: the samples of .* for torch\.float64 hold float32 tensors alone"
+        told = r"test_subject\.py:\d+: the samples of .* for torch\.float64 have only float32 tensors"
         with pytest.raises(errors.OperatorError, match=told):
             subject(random).given(torch.float64)
 

@@ -9,7 +9,7 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -92,7 +92,7 @@ class Bencher:
         self.whole = whole
         return self.changes
 
-    def write_run(self, path: Path, found: BenchReport, *, sources: Mapping[str, str]) -> None:
+    def write_run(self, path: Path, found: BenchReport) -> None:
         self.saved.append((path, found))
 
     # ------------------------------------------------------------ dotcu.benchmark.first_call

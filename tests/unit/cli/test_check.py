@@ -90,7 +90,7 @@ def test_what_holds_ends_with_0(ops: str, capsys: pytest.CaptureFixture[str]) ->
     assert done.out.splitlines()[-1].startswith("passed: 1 overload, ")
 
 
-def test_what_falls_short_ends_with_1_and_the_line_that_shows_it_again_does(
+def test_what_fails_ends_with_1_and_the_line_that_shows_it_again_does(
     ops: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = Done(capsys, "check", "ops.py", "--seed", "5", *CALLS, f"{ops}::wrong/call/float32-s")
@@ -140,7 +140,7 @@ def test_an_interrupt_shows_what_was_found_so_far(ops: str, capsys: pytest.Captu
     done = Done(capsys, "check", "ops.py:stopped", *CALLS, first, "--only", second)
     assert done.code == 130
     assert f"{ops}::stopped  float32\n  passed " in done.out
-    assert done.out.splitlines()[-1].startswith("interrupted: 1 more to try; ")
+    assert done.out.splitlines()[-1].startswith("interrupted: 1 not run; ")
 
 
 def test_an_interrupt_is_told_in_json_too(ops: str, capsys: pytest.CaptureFixture[str]) -> None:

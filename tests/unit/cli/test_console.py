@@ -10,12 +10,12 @@ from dotcu.cli import console
 
 
 def test_a_long_line_is_not_wrapped_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    console.say("x" * 500)
+    console.print_line("x" * 500)
     assert capsys.readouterr().out == "x" * 500 + "\n"
 
 
 def test_brackets_are_text_and_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    console.say("scale[torch.float32] [red]", style="bold red")
+    console.print_line("scale[torch.float32] [red]", style="bold red")
     assert capsys.readouterr().out == "scale[torch.float32] [red]\n"
 
 

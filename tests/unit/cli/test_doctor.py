@@ -83,7 +83,7 @@ def test_torch_that_fits(build: TorchBuild, driver: tuple[int, int] | None, gpus
         (torch("2.10.1"), None, (), "dotcu needs torch 2.11 or later"),
         (torch("1.13.1"), None, (), "dotcu needs torch 2.11 or later"),
         (torch("2.13.0+cpu"), (13, 0), (H200,), "NVIDIA H200), and this torch was built without CUDA"),
-        (torch("2.13.0", (13, 0)), (12, 8), (H200,), "for CUDA 13.0, and the driver follows CUDA 12.8"),
+        (torch("2.13.0", (13, 0)), (12, 8), (H200,), "for CUDA 13.0, and the driver supports CUDA 12.8"),
     ],
 )
 def test_torch_that_does_not_fit(

@@ -24,7 +24,7 @@ def test_new_says_what_it_made_and_what_to_type(tmp_path: Path) -> None:
     done = dotcu("new", "my-lib", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0] == "made my-lib, 16 files, the package my_lib among them:"
+    assert lines[0] == "created my-lib: 16 files, with the package my_lib:"
     assert "    src/my_lib/scale_add.cu" in lines
     assert "    cd my-lib" in lines
     assert "    make test                      # every check as a test; needs no GPU" in lines

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -204,6 +205,27 @@ def test_memory_holds_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch, tm
     assert held == [digests[0], digests[2], digests[3]]
     cache.keep_in_memory(tmp_path, digests[1], entry("large" * 100))  # the newest stays, however large
     assert cache.get_from_memory(tmp_path, digests[1]) is not None
+    cache.forget()
+
+
+def test_no_thread_misses_an_entry_in_memory_while_another_takes_it(tmp_path: Path) -> None:
+    cache.keep_in_memory(tmp_path, DIGEST, entry())
+    missed: list[int] = []
+
+    def take() -> None:
+        missed.extend(n for n in range(20_000) if cache.get_from_memory(tmp_path, DIGEST) is None)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=take) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not missed
     cache.forget()
 
 

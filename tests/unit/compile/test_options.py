@@ -116,11 +116,11 @@ def test_the_command_line_is_one_that_nvcc_takes() -> None:
         ({"define": {5: 1}}, r"Write define={'NAME': 1}"),
         ({"define": {"A": [1]}}, r"Write define={'A': '\[1\]'}"),
         ({"define": {"A": "1\0"}}, r"Write define={'A': '1'}"),
-        ({"options": (5,)}, r"got 5 in it.\nWrite options=\["),
-        ({"options": ("-a\0",)}, r"Write options=\["),
+        ({"options": (5,)}, r"got 5 in it.\nFor example: options=\["),
+        ({"options": ("-a\0",)}, r"For example: options=\["),
         ({"options": "-fmad=false"}, r"Write options=\['-fmad=false'\]"),
         ({"options": 5}, r"options is a list"),
-        ({"std": 17}, r"Write std=\"c\+\+17\""),
+        ({"std": 17}, r"For example: std=\"c\+\+17\""),
     ],
 )
 def test_what_is_no_option_is_refused_with_the_line_to_write(given: Any, line: str) -> None:

@@ -260,7 +260,7 @@ def test_the_override_is_taken_as_it_is(tmp_path: Path) -> None:
         assert toolchain.nvrtc().include == used.include
     with (
         settings.override(nvrtc=tmp_path / "none.so"),
-        pytest.raises(ToolchainError, match=r"none\.so names no file.*\n.*unset DOTCU_NVRTC"),
+        pytest.raises(ToolchainError, match=r"none\.so is not a file.*\n.*unset DOTCU_NVRTC"),
     ):
         toolchain.nvrtc()
 

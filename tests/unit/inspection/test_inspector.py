@@ -225,8 +225,8 @@ def test_a_block_can_be_asked_for(file: Path) -> None:
         ({"block": 0}, "a block has from 1 to 1024 threads"),
         ({"block": 2048}, "a block has from 1 to 1024 threads"),
         ({"block": (1, 1, 1, 1)}, "three dimensions"),
-        ({"block": 32, "smem_bytes": -1}, "no memory is negative"),
-        ({"smem_bytes": 100}, "goes with a block"),
+        ({"block": 32, "smem_bytes": -1}, "smem_bytes is not negative"),
+        ({"smem_bytes": 100}, "needs a block"),
     ],
 )
 def test_a_block_that_cannot_be_is_refused(file: Path, options: dict[str, object], shown: str) -> None:

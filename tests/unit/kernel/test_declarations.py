@@ -121,6 +121,6 @@ def test_a_name_that_several_have_is_refused_with_python_to_type() -> None:
 def test_a_compiler_that_cannot_be_asked_is_told_of() -> None:
     broken = load_inline("__global__ void k(float* x) { x[0] = nope; }")
     with pytest.raises(
-        KernelNotFound, match=r"no kernel named 'q'; it has k\.\n.*\n.*could not be asked: inline"
+        KernelNotFound, match=r"no kernel named 'q'; it has k\.\n.*\n.*could not be queried: inline"
     ):
         _ = broken.q

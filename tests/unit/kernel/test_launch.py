@@ -170,7 +170,7 @@ def test_a_device_that_is_not_there_is_refused(kernels: Module, device_name: Any
 @pytest.mark.gpu
 def test_tensors_elsewhere_than_device_says_are_refused(kernels: Module) -> None:
     x = torch.zeros(1, device="cuda")
-    with pytest.raises(ArgumentError, match="device='cpu' was asked for, and its tensors are on cuda:0"):
+    with pytest.raises(ArgumentError, match="device='cpu' was requested, and its tensors are on cuda:0"):
         kernels.bounded(x, grid=1, block=1, device="cpu")
     with pytest.raises(ArgumentError, match=r"float\* out is on cpu, and the tensors before it on cuda:0"):
         kernels.add(x, x, torch.zeros(1), 1, grid=1, block=1)

@@ -241,6 +241,6 @@ def test_a_file_of_host_code_alone_has_no_kernels() -> None:
 def test_a_kernel_asked_for_by_name_where_nothing_can_be_told_shows_the_line() -> None:
     module = dotcu.load_inline("MAKE_IT(kk, float)\nint main() { return 0; }\n")
     with pytest.raises(
-        AttributeError, match=r"could not be asked: Device code(.|\n)*inline\.cu:1: host code or"
+        AttributeError, match=r"could not be queried: Device code(.|\n)*inline\.cu:1: host code or"
     ):
         _ = module.kk_float

@@ -174,7 +174,7 @@ def test_a_complex_dtype_says_what_to_pass_instead(module: Module) -> None:
 def test_a_template_must_be_instantiated_and_nothing_else_can_be(module: Module) -> None:
     with pytest.raises(ArgumentError, match=r"is a template .*\n.*\n.*module\.scale_add\[torch\.float32\]"):
         module.scale_add(grid=1, block=1)
-    with pytest.raises(ArgumentError, match="fill is no template"):
+    with pytest.raises(ArgumentError, match="fill is not a template"):
         module.fill[torch.float32]
     with pytest.raises(ArgumentError, match="is instantiated already"):
         module.scale_add[torch.float32][torch.float32]
@@ -190,7 +190,7 @@ def test_overloads_are_refused_with_the_advice_to_name_them() -> None:
         "__global__ void k(float* x) {}\n__global__ void k(double* x) {}\n__global__ void other() {}"
     )
     with pytest.raises(
-        SourceError, match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its name: k_float"
+        SourceError, match=r"2 kernels named k, on lines 1, 2\.\n.*\nGive each its own name, k_float"
     ):
         _ = two.k
     two.other(grid=1, block=1)
@@ -489,7 +489,7 @@ def test_a_second_copy_of_a_device_variable_is_refused(device: torch.device) -> 
     module_of_variable = load_inline(COUNTER)
     out, scratch = torch.zeros(1, dtype=torch.int32, device=device), torch.zeros(1, device=device)
     module_of_variable.bump[torch.float32](scratch, grid=1, block=1)
-    with pytest.raises(SourceError, match=r"copy of its own of the __device__ variable counter") as caught:
+    with pytest.raises(SourceError, match=r"its own copy of the __device__ variable counter") as caught:
         module_of_variable.read(out, grid=1, block=1)
     assert 'instantiate={"bump": [(torch.float32,)]}' in str(caught.value)
 
@@ -522,7 +522,7 @@ def test_a_table_that_only_the_host_writes_may_have_many_copies(device: torch.de
     for factor in (1, 2):
         module_of_variable.look_up[factor](out, grid=1, block=4)
         assert out.tolist() == [0, factor, 2 * factor, 3 * factor]
-    with pytest.raises(SourceError, match=r"fill<float> would get a copy .* look_up<1>, look_up<2> already"):
+    with pytest.raises(SourceError, match=r"fill<float> would get its own .* look_up<1>, look_up<2> already"):
         module_of_variable.fill[torch.float32](out, grid=1, block=4)
     module_of_variable.look_up[3](out, grid=1, block=4)
 
@@ -542,7 +542,7 @@ def test_state_of_any_kind_is_never_split(device: torch.device, text: str) -> No
     split = load_inline(text)
     numbers, halves = torch.zeros(1, device=device), torch.zeros(1, dtype=torch.float16, device=device)
     split.draw[torch.float32](numbers, grid=1, block=1)
-    with pytest.raises(SourceError, match=r"draw<__half> would get a copy of its own") as caught:
+    with pytest.raises(SourceError, match=r"draw<__half> would get its own copy") as caught:
         split.draw[torch.float16](halves, grid=1, block=1)
     assert 'instantiate={"draw": [(torch.float32,), (torch.float16,)]}' in str(caught.value)
     joined = load_inline(text, instantiate={"draw": [torch.float32, torch.float16]})

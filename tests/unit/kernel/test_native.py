@@ -40,9 +40,9 @@ def test_the_native_part_serves_this_torch() -> None:
 
 
 def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "library", lambda: "dotcu's native part is not there: no compiler")
+    monkeypatch.setattr(native, "library", lambda: "dotcu's native part is missing: no compiler")
     native._prepared.clear()
-    assert native.prepare(CPU) == "dotcu's native part is not there: no compiler"
+    assert native.prepare(CPU) == "dotcu's native part is missing: no compiler"
     assert native._prepared == {}, "it is asked again"
 
 
@@ -60,7 +60,7 @@ def test_a_torch_that_it_was_not_tried_on_is_named(
 ) -> None:
     monkeypatch.setattr(toolchain, "NEWEST_TESTED_TORCH", (2, 13))
     monkeypatch.setattr(torch, "__version__", version)
-    said = "dotcu's native part is not used: it was tried on torch up to 2.13, and this is torch " + version
+    said = "dotcu's native part is not used: it was tested on torch up to 2.13, and this is torch " + version
     assert (native.missing() == said) == is_newer
     assert (native.prepare(CPU) == said) == is_newer
 

@@ -6,7 +6,8 @@ import pytest
 
 from dotcu.compile import CompileOptions, Target, build, inline_source
 from dotcu.errors import SourceError
-from dotcu.kernel.ptx_uses import MapUse, VariableUsers, map_uses, variable_writes
+from dotcu.kernel.compiled import VariableUsers
+from dotcu.kernel.ptx_uses import MapUse, map_uses, variable_writes
 from dotcu.ptx.module import parse_module
 
 REGISTERS = ".reg .b32 %r<9>; .reg .b64 %rd<12>; .reg .f32 %f<9>; .reg .pred %p<9>; .param .b64 param0;"

@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import roads
 from dotcu import settings
 from dotcu.compile import Target
 from dotcu.errors import DotcuError, LaunchConfigError
-from dotcu.kernel import load_inline, native
+from dotcu.kernel import load_inline, native, staging
 from dotcu.kernel.arguments.pack import (
     Packed,
     PackingPlan,
@@ -28,6 +29,7 @@ from dotcu.kernel.arguments.pack import (
     tensors_in,
 )
 from dotcu.kernel.config import LIMITS, ArchLimits, KernelNeeds, LaunchConfig, limits, require_fit
+from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import LaunchLabel, recent_launches, use_native_record
 from dotcu.kernel.scope import (
     LaunchPolicy,
@@ -36,7 +38,7 @@ from dotcu.kernel.scope import (
     require_seen,
     watching_launches,
 )
-from dotcu.kernel.staging import Stages, _launcher, smem_range
+from dotcu.kernel.staging import Stage, Stages, _launcher, smem_range
 from fake_launch import Config
 
 CPU = torch.device("cpu")
@@ -49,6 +51,7 @@ class Driver:
     """Notes what a launch is told.
 
     Attributes:
+        attributes: Those of the last launch, by their ids in cuda.h: the first three words of each.
         status: What the next launches give.
         current: The CUcontext that is current.
         stack: Those that were pushed.
@@ -56,6 +59,7 @@ class Driver:
 
     sizes: tuple[int, ...] = ()
     launches: list[tuple[Any, ...]] = field(default_factory=list)
+    attributes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     status: int = 0
     current: int = CONTEXT
     stack: list[int] = field(default_factory=list)
@@ -88,6 +92,11 @@ class Driver:
         assert (self.stack or [self.current])[-1] == CONTEXT
         parameters = tuple(ctypes.string_at(pointers[i], size) for i, size in enumerate(self.sizes))
         self.launches.append((tuple(told.grid), tuple(told.block), told.smem_bytes, parameters))
+        rows = [told.attributes + 72 * i for i in range(told.attribute_count)]
+        self.attributes = {
+            ctypes.c_int.from_address(row).value: tuple((ctypes.c_uint * 3).from_address(row + 8))
+            for row in rows
+        }
         return self.status
 
 
@@ -316,6 +325,27 @@ def test_a_cluster_and_a_cooperative_grid_keep_their_limits(
     assert not road.native(args, {"grid": 10, **cooperative, "smem_bytes": 16})  # fewer blocks may fit
 
 
+def test_a_launch_has_the_attributes_of_its_stage(driver: Driver, plans: dict[str, PackingPlan]) -> None:
+    road = Road(driver, plans["rows"], [((64, 1, 1), 0, (2, 1, 1)), ((64, 1, 1), 0, None)])
+    config, label = LaunchConfig(grid=(1, 1, 1), block=(128, 1, 1)), LaunchLabel("", "echo", "", 0)
+    no_cluster, smem = (0, 0, 0), smem_range(config, NEEDS, ARCH)
+    for threads, cooperative, has_attribute in ((96, True, True), (128, False, False), (160, True, False)):
+        shape = ((threads, 1, 1), no_cluster, cooperative, True, road.index)
+        road.launcher.stage(shape, smem, FUNCTION, CONTEXT, 0, (2, 1, 1), has_attribute, label)
+    args = [torch.zeros(64, dtype=torch.uint8), torch.ones(8), 1, 2, 3]
+    expected: list[tuple[dict[str, Any], dict[int, tuple[int, ...]]]] = [
+        ({"block": 64, "cluster": 2}, {4: (2, 1, 1)}),
+        ({"block": 64}, {}),
+        ({"block": 96, "cooperative": True, "programmatic": True}, {2: (1, 0, 0), 6: (1, 0, 0)}),
+        ({"block": 128, "programmatic": True}, {}),  # before sm_90; its cluster is the kernel's own
+        ({"block": 160, "cooperative": True, "programmatic": True}, {2: (1, 0, 0)}),
+    ]
+    for shape, attributes in expected * 2:
+        assert road.native(args, {"grid": 2, **shape})
+        assert driver.attributes == attributes
+    assert not road.native(args, {"grid": 3, "block": 128, "programmatic": True})
+
+
 def test_one_stage_takes_every_size_of_shared_memory_up_to_the_limit(
     driver: Driver, plans: dict[str, PackingPlan]
 ) -> None:
@@ -419,6 +449,29 @@ def test_threads_launch_at_once(driver: Driver, plans: dict[str, PackingPlan]) -
         (grid[0] - 1, int.from_bytes(parameters[2], "little")) for grid, _, _, parameters in driver.launches
     }
     assert all(number == given for number, given in found)
+
+
+def test_native_code_takes_a_stage_after_an_override_within_another(
+    plans: dict[str, PackingPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = []
+    launcher = SimpleNamespace(stage=lambda *row: rows.append(row), launch=lambda *launch: True)
+    monkeypatch.setattr(staging, "_launcher", lambda plan: launcher)
+    monkeypatch.setattr(native, "prepare", lambda device: "")
+    monkeypatch.setattr(cuda, "primary_context", lambda index: CONTEXT)
+    library = SimpleNamespace(kernel=lambda symbol, index: FUNCTION)
+    code: Any = SimpleNamespace(library=lambda: library, symbol=lambda name: name)
+    config, stages = LaunchConfig(grid=(1, 1, 1), block=(64, 1, 1)), Stages()
+    with settings.override(debug=True) as before:
+        stage = Stage(
+            code=code, plan=plans["rows"], needs=NEEDS, arch=ARCH, multiprocessors=132, most_blocks=0,
+            settings=before,
+        )  # fmt: skip
+        with settings.override(simulate=True):
+            stages.keep_native("rows", 0, config, stage)
+            assert not rows  # what is compiled may depend on the settings
+        stages.keep_native("rows", 0, config, stage)
+        assert len(rows) == 1
 
 
 def test_forgotten_stages_are_prepared_anew(driver: Driver, plans: dict[str, PackingPlan]) -> None:

@@ -105,8 +105,8 @@ def test_with_a_name_the_module_is_there_too(notebook: Notebook) -> None:
     ("kernel", "before", "what"),
     [
         ("scale", "scale = 3", "a variable of yours, of type int"),
-        ("sum", "", "a function of Python's own"),
-        ("lambda", "", "a word of Python's own"),
+        ("sum", "", "a Python built-in"),
+        ("lambda", "", "a Python keyword"),
     ],
 )
 def test_a_name_that_is_taken_is_refused(notebook: Notebook, kernel: str, before: str, what: str) -> None:
@@ -177,8 +177,8 @@ def test_a_cell_without_a_kernel_is_refused(notebook: Notebook) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("a b", "'b' beside 'a'"),
-        ("1a", "'1a' is no name"),
+        ("a b", "'b' after 'a'"),
+        ("1a", "'1a' is not a valid name"),
         ("-D", "-D/--define: expected one argument"),
         ("'a", "No closing quotation"),
         ("--no-such-option", "--no-such-option"),

@@ -143,7 +143,7 @@ def test_a_fault_that_torch_finds_in_a_body_names_the_suspects(
         raise torch.AcceleratorError("CUDA error: unspecified launch failure")
 
     monkeypatch.setattr(execution, "fault_story", lambda error: "these were launched")
-    with pytest.raises(LaunchError, match=r"execution_test::finds could not go on\.\nthese were launched"):
+    with pytest.raises(LaunchError, match=r"execution_test::finds failed\.\nthese were launched"):
         finds(torch.ones(1, device=device))
     monkeypatch.setattr(execution, "fault_story", lambda error: None)
     with pytest.raises(torch.AcceleratorError):

@@ -140,7 +140,7 @@ class TestCalls:
             scale_add(torch.ones(4), torch.ones(4), out=torch.empty(4, dtype=torch.float64))
 
     def test_an_out_overload_has_no_reference_of_its_own(self, scale_add) -> None:
-        with pytest.raises(errors.UsageError, match="reference of that serves"):
+        with pytest.raises(errors.UsageError, match="whose reference is used"):
             scale_add.overloads["out"].reference(torch.add)
 
     def test_an_operator_that_writes_its_argument_counts_the_write(self, device) -> None:

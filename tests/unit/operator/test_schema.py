@@ -49,7 +49,7 @@ def test_a_body_that_writes_and_returns_is_refused() -> None:
 def test_mutates_args_must_name_arguments() -> None:
     def body(a: Tensor) -> None: ...
 
-    with pytest.raises(errors.SchemaError, match="'b', which is no argument of body"):
+    with pytest.raises(errors.SchemaError, match="'b', which is not an argument of body"):
         infer(body, name="lib::body", overload="", mutates_args=("b",))
 
 

@@ -291,7 +291,7 @@ def run_out(text: str) -> Any:
 def test_what_is_too_large_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inlining, "MAX_INSTANCES", 1000)
     assert "more than .local has" in run_out(HOSTILE["a huge local array"])
-    assert "no power of two" in run_out(HOSTILE["an alignment of zero"])
+    assert "not a power of two" in run_out(HOSTILE["an alignment of zero"])
     assert "256 nested { blocks" in run_out(HOSTILE["nested scopes"])
     assert "calls deep" in run_out(HOSTILE["calls in calls in calls"])
     assert "grows without bound" in run_out(HOSTILE["empty calls that grow without bound"])

@@ -105,7 +105,7 @@ def test_a_bad_name_has_the_line_to_type(project: Path) -> None:
 
 def test_outside_of_a_project(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'other'\n")
-    with pytest.raises(UsageError, match=r"is in no project of dotcu's.*\n.*dotcu new NAME"):
+    with pytest.raises(UsageError, match=r"is not in a dotcu project.*\n.*dotcu new NAME"):
         plan_operator("clip", tmp_path)
 
 
@@ -126,7 +126,7 @@ def test_a_pyproject_that_does_not_say_where(text: str, why: str, project: Path)
 
 def test_an_init_that_is_no_python(project: Path) -> None:
     (project / INIT).write_text("import (\n")
-    with pytest.raises(UsageError, match=r"__init__.py:1 is no Python"):
+    with pytest.raises(UsageError, match=r"__init__.py:1 is not valid Python"):
         plan_operator("clip", project)
 
 
@@ -181,6 +181,6 @@ def test_a_file_that_comes_to_be_there_meanwhile_is_kept(project: Path) -> None:
     plan = plan_operator("clip", project)
     (project / "tests" / "test_clip.py").write_text("mine")
     before = contents(project)
-    with pytest.raises(UsageError, match="exists by now"):
+    with pytest.raises(UsageError, match="exists now"):
         add(plan)
     assert contents(project) == before

@@ -179,6 +179,6 @@ def test_what_comes_to_be_there_meanwhile_is_kept(tmp_path: Path, monkeypatch: p
         (plan.folder / "mine").write_text("mine")
 
     monkeypatch.setattr(writing, "_write", write_beside_another)
-    with pytest.raises(UsageError, match="exists by now"):
+    with pytest.raises(UsageError, match="exists now"):
         create(plan)
     assert [path.name for path in tmp_path.rglob("*")] == ["mylib", "mine"]

@@ -56,10 +56,10 @@ def test_occupancy_is_told_of_brought_machine_code(package: Path, tmp_path: Path
         assert (told, registers) == (compiled.occupancy(128), compiled.attributes.registers)
 
 
-def test_registers_are_not_told_of_ptx(package: Path, tmp_path: Path) -> None:
+def test_ptx_has_no_register_counts(package: Path, tmp_path: Path) -> None:
     kernel = dotcu.load(package / "scale.cu").scale[torch.float32]
-    told = pytest.raises(ToolchainError, match=r"compute_80: it is no machine code")
-    with shipped.no_compiler(tmp_path), dotcu.simulate(arch="sm_90"), told:
+    error = pytest.raises(ToolchainError, match=r"compute_80: it is not machine code")
+    with shipped.no_compiler(tmp_path), dotcu.simulate(arch="sm_90"), error:
         kernel.occupancy(128)
     with dotcu.simulate(arch="sm_90"):
         assert kernel.attributes.registers > 0
@@ -209,8 +209,8 @@ def _edit_manifest(folder: Path, change: object) -> None:
 @pytest.mark.parametrize(
     ("file", "spoil", "told"),
     [
-        ("manifest.json", lambda f: f.write_bytes(f.read_bytes()[:-40]), "no manifest"),
-        ("manifest.json", lambda f: f.write_text("[]"), "no manifest"),
+        ("manifest.json", lambda f: f.write_bytes(f.read_bytes()[:-40]), "not a dotcu manifest"),
+        ("manifest.json", lambda f: f.write_text("[]"), "not a dotcu manifest"),
         ("manifest.json", lambda f: (f.unlink(), f.mkdir()), "is a directory"),
         ("manifest.json", lambda f: _edit_manifest(f.parent, {"made_by": "9"}), "its digest is not the one"),
         ("manifest.json", lambda f: _edit_manifest(f.parent, {"format": 99}), "reads format 3"),

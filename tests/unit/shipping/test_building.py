@@ -53,7 +53,7 @@ def test_the_same_project_gives_the_same_lock(made: shipped.Made) -> None:
     first = shipped.lock(made).lock.to_text()
     again = building.prepare(project.read(made.root))
     assert again.lock.to_text() == first == (made.root / "dotcu.lock").read_text()
-    assert "as it was" in again.change
+    assert "is unchanged" in again.change
 
 
 def test_a_body_that_reaches_more_than_the_lock_has_fails_the_build(made: shipped.Made) -> None:
@@ -132,7 +132,7 @@ def test_an_architecture_that_was_not_followed_is_refused(
     shipped.lock(made)
     file = made.root / "pyproject.toml"
     file.write_text(file.read_text().replace("'8.0'", "'8.0', '9.0'"))
-    with pytest.raises(UsageError, match=r"sm_90 is asked for(.|\n)*dotcu build --arch sm_90"):
+    with pytest.raises(UsageError, match=r"sm_90 is requested(.|\n)*dotcu build --arch sm_90"):
         shipped.install(made, tmp_path / "site")
 
 
@@ -157,7 +157,7 @@ INLINE = shipped.OPS.replace('dotcu.load("scale.cu")', 'dotcu.load_inline("""{so
     ("ops", "told"),
     [
         (WITHOUT_OPERATORS, "defines no operator"),
-        (INLINE, "a wheel holds kernels of files"),
+        (INLINE, "a wheel contains kernels from files"),
         (shipped.OPS.replace('"scale.cu"', '"scale.cu", include=["/usr/include"]'), "not in the project"),
         ("import nowhere\n" + shipped.OPS, "cannot be imported"),
     ],
@@ -173,7 +173,7 @@ def test_a_project_that_cannot_be_built_is_told_why(tmp_path: Path, ops: str, to
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", r"in no project of dotcu's(.|\n)*\[tool\.dotcu\]"),
+        ("", r"not in a dotcu project(.|\n)*\[tool\.dotcu\]"),
         ("[tool.dotcu]\n", "modules of"),
         ('[tool.dotcu]\nmodules = "mylib"\n', "is a list of strings, got 'mylib'"),
         ("[tool.dotcu\n", "cannot be read"),

@@ -386,7 +386,7 @@ REFUSED = (
 def test_a_call_like_no_sample_is_refused(written: Written, driver: Path, tmp_path: Path) -> None:
     replies = call(written, driver, tmp_path, "sm_80", [refused[:2] for refused in REFUSED])
     for (name, text, told), reply in zip(REFUSED, replies, strict=True):
-        assert f"{written.made.name}::{name} has no plan in C++ for this call" in reply["error"], text
+        assert f"{written.made.name}::{name} has no code in C++ for this call" in reply["error"], text
         assert told in reply["error"], text
 
 
@@ -394,7 +394,7 @@ def test_what_hangs_on_occupancy_holds_on_just_that_gpu(
     written: Written, driver: Path, tmp_path: Path
 ) -> None:
     (reply,) = call(written, driver, tmp_path, "sm_86", [RESIDENT])
-    assert "has plans in C++ that hang on the occupancy of sm_80, and this GPU has compute" in reply["error"]
+    assert "has calls in C++ that depend on the occupancy of sm_80, and this" in reply["error"]
     assert "capability 8.6. Build it with this one among its architectures." in reply["error"]
 
 
@@ -407,7 +407,7 @@ def test_what_has_no_plan_is_told(written: Written) -> None:
     assert "copied" not in " ".join(written.source.operators)
     told = {note.split("::")[1].split()[0]: note.split("is not in C++: ")[1] for note in written.source.notes}
     assert sorted(told) == ["asks", "copied", "dtyped", "nowhere", "varies"], told
-    assert told["asks"].startswith("it asks for .is_cuda, which may tell it on which device it is")
+    assert told["asks"].startswith("it queries .is_cuda, which may depend on the device")
     assert told["copied"].startswith("it calls the operator scale, and only launches can be recorded")
     assert told["dtyped"].startswith("it depends on a dtype")
     assert told["nowhere"].startswith("each of its tensors may be left out")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.errors import UsageError
+from dotcu.errors import JitDisabled, UsageError
 from dotcu.watching import watcher
 from dotcu.watching.state import Event, WatchState
 from dotcu.watching.watcher import watch
@@ -143,6 +143,31 @@ def test_a_process_that_dies_is_told_and_the_next_save_tried(ops: Path, steps: I
     assert state.trouble.splitlines()[:2] == ["the process died: SIGSEGV", "    the last words"]
     ops.write_text("right again")
     assert settled(steps).passed
+
+
+def test_a_process_whose_end_is_heard_after_the_next_save_is_not_left_running(ops: Path) -> None:
+    one = watcher.Watcher(str(ops), None, 0)
+    try:
+        steps = one.run()
+        assert settled(steps).passed
+        ended, thread = next(iter(one._threads.items()))
+        ended.kill()
+        thread.join()
+        ops.write_text("two")
+        messages = [one._inbox.get() for _ in range(one._inbox.qsize())]
+        for message in (None, *filter(None, messages)):  # the save first
+            one._inbox.put(message)
+        settled(steps)
+        assert ended not in one._threads
+        assert ended._child is None
+    finally:
+        one.close()
+
+
+def test_an_error_of_the_worker_itself_ends_the_command(ops: Path, steps: Iterator[Step]) -> None:
+    ops.write_text("refuse")
+    with pytest.raises(JitDisabled, match="no code is there"):
+        settled(steps)
 
 
 def test_what_cannot_be_loaded_is_tried_in_a_fresh_process_before_it_is_told(

@@ -15,12 +15,11 @@ import datetime
 import functools
 import json
 import logging
-import math
 import re
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dotcu import serialize
 from dotcu.benchmark.limits.limit import NOMINAL, Points, Rate, value_of
 from dotcu.compile import cache
 from dotcu.errors import DotcuError, EnvironmentFault
@@ -79,6 +79,11 @@ def make_buffers(nbytes: int, device: torch.device, *, keep: bool) -> Buffers:
     """Buffers of random normal values, each array of about so many bytes, and at least of one tile.
 
     What values are decides how much power it takes to move them, and so how fast it goes.
+
+    Args:
+        nbytes: The bytes of each array.
+        device: The GPU.
+        keep: True if the arrays fit in L2 and are to stay there; else they stream past it.
     """
     count = max(1, nbytes // TILE_BYTES) * TILE_BYTES // 4
     tiles = 4 * count // (THREADS * min(LOADS) * VECTOR_BYTES)
@@ -143,6 +148,11 @@ def kernels() -> Module:
 def best_gbps(mix: Mix, on: Buffers, time: Time) -> float:
     """Return the highest bandwidth of all candidates, in 10^9 bytes a second.
 
+    Args:
+        mix: The mix of reads and writes.
+        on: The memory to move.
+        time: Returns the device time of a call in us.
+
     Raises:
         EnvironmentFault: None of them could run.
     """
@@ -178,7 +188,7 @@ def launch(mix: Mix, on: Buffers, loads: int, *, resident: bool) -> None:
 
     Args:
         loads: Vectors of a thread at once, out of `LOADS`.
-        resident: As many blocks as the GPU holds at once, each of which moves tiles until none is left;
+        resident: As many blocks as the GPU holds at once, each of which moves tiles until none remains;
             else a block for each tile.
     """
     kernel: Kernel = kernels().kernels[mix.kernel][loads, not on.keep]
@@ -191,7 +201,7 @@ def launch(mix: Mix, on: Buffers, loads: int, *, resident: bool) -> None:
 
 
 SIZES = (2048, 4096, 8192)
-"""Sides of the matrices; a larger one is left out where it would take too long."""
+"""Sides of the matrices; a larger one is skipped where it would take too long."""
 
 MOST_US = 50_000.0
 """The longest time of a product, estimated from the smaller one's."""
@@ -208,7 +218,13 @@ Products = Callable[[int, torch.device], Generator[Product, None, None]]
 
 
 def measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
-    """Return the highest rate in TFLOP/s; None if this GPU, or torch, does not have it."""
+    """Return the highest rate in TFLOP/s; None if this GPU, or torch, does not have it.
+
+    Args:
+        rate: The rate: "plain" or "matrix", and its name.
+        device: The GPU.
+        time: Returns the device time of a call in us.
+    """
     kind, name = rate
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if kind == "plain":
@@ -261,17 +277,11 @@ def _plain_products(dtype: torch.dtype, size: int, device: torch.device) -> Gene
 
 
 def _tf32_products(size: int, device: torch.device) -> Generator[Product, None, None]:
-    with _tf32():
-        yield from _plain_products(torch.float32, size, device)
-
-
-@contextmanager
-def _tf32() -> Iterator[None]:
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     matmul.fp32_precision = "tf32"
     try:
-        yield
+        yield from _plain_products(torch.float32, size, device)
     finally:
         matmul.fp32_precision = before
 
@@ -429,6 +439,11 @@ def measure_bandwidths(
 def array_bytes(free: int, l2_bytes: int, device: str = "The GPU") -> int:
     """Return the size of each array with so much free memory.
 
+    Args:
+        free: The free bytes of the GPU.
+        l2_bytes: The size of its L2.
+        device: Its name, for the message.
+
     Raises:
         EnvironmentFault: That is not enough to see past L2.
     """
@@ -443,13 +458,25 @@ def array_bytes(free: int, l2_bytes: int, device: str = "The GPU") -> int:
 
 
 def memory_gbps(nbytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """Return the bandwidths of memory, by mix."""
+    """Return the bandwidths of memory, by mix.
+
+    Args:
+        nbytes: The bytes of each array.
+        device: The GPU.
+        time: Returns the device time in us of a call with a cold L2.
+    """
     on = make_buffers(nbytes, device, keep=False)
     return {name: best_gbps(mix, on, time) for name, mix in MIXES.items()}
 
 
 def l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """Return the bandwidths of L2, by mix."""
+    """Return the bandwidths of L2, by mix.
+
+    Args:
+        l2_bytes: The size of L2.
+        device: The GPU.
+        time: Returns the device time in us of a repeated call, with a warm L2.
+    """
     found = {}
     for name in ("read", "copy", "write"):
         mix = MIXES[name]
@@ -461,7 +488,13 @@ def l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]
 def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time) -> Ceilings:
     """Return ceilings with the rates of a dtype; known ones are not measured again.
 
-    A rate that this GPU does not have is left out.
+    A rate that this GPU does not have is absent.
+
+    Args:
+        ceilings: The ceilings so far.
+        dtype: The name of the dtype.
+        device: The GPU.
+        time: Returns the device time of a call in us.
     """
     matrix, plain = dict(ceilings.matrix_tflops), dict(ceilings.plain_tflops)
     for rate in NOMINAL.get(dtype, ()):
@@ -492,15 +525,24 @@ def saved_path(uuid: str, driver: str) -> Path:
 def read_saved(uuid: str, driver: str) -> Ceilings | None:
     """Return the saved ceilings; None if there are none, or the file is damaged."""
     try:
-        found = json.loads(saved_path(uuid, driver).read_text(encoding="utf-8"))
+        saved = json.loads(saved_path(uuid, driver).read_text(encoding="utf-8"))
+        found = serialize.from_plain(Ceilings, saved)
     except (OSError, ValueError):
         return None
-    ceilings = _parsed(found)
-    return ceilings if ceilings is not None and (ceilings.uuid, ceilings.driver) == (uuid, driver) else None
+    bandwidths = (gbps for points in (found.memory, found.l2) for _, gbps in points)
+    rates = (*bandwidths, *found.matrix_tflops.values(), *found.plain_tflops.values())
+    is_whole = serialize.plain(found) == saved and min(rates) > 0
+    return found if is_whole and (found.uuid, found.driver) == (uuid, driver) else None
 
 
 def saved_or_measured(uuid: str, driver: str, measure: Callable[[], Ceilings]) -> Ceilings:
-    """Return the saved ceilings; else measure and save them."""
+    """Return the saved ceilings; else measure and save them.
+
+    Args:
+        uuid: The GPU's UUID.
+        driver: The version of its driver.
+        measure: Measures the ceilings.
+    """
     found = read_saved(uuid, driver)
     if found is None:
         found = measure()
@@ -524,24 +566,3 @@ def save(ceilings: Ceilings) -> None:
             "Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY",
             path.parent, (error.strerror or str(error)).lower(),
         )  # fmt: skip
-
-
-def _parsed(found: Any) -> Ceilings | None:
-    """Return the ceilings in a file; None if a value has another type."""
-    names = {field.name: str(field.type) for field in fields(Ceilings)}
-    if not isinstance(found, dict) or found.keys() != names.keys():
-        return None
-    held = all(_is_of(kind, found[name]) for name, kind in names.items())
-    return Ceilings(**found) if held else None
-
-
-def _is_of(kind: str, value: Any) -> bool:
-    if kind == "str":
-        return isinstance(value, str)
-    if kind == "float":
-        return _is_rate(value)
-    return isinstance(value, Mapping) and all(map(_is_rate, value.values()))
-
-
-def _is_rate(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0

@@ -95,7 +95,7 @@ _HOPPER_NVL_MATRIX = (60, 417.5, 835.5, 835.5, 1670.5, 1670.5)
 # GeForce cards multiply halves at half speed where they add up in float32; their float16 and float8 here are
 # the faster ones. What datasheets leave out: float64 of cards for graphics is float32's 1/32 on Turing and
 # 1/64 after it (CUDA C++ Programming Guide, "Arithmetic Instructions"), clocks are by rate, multiprocessors
-# and operations a clock, L2 is as deviceQuery tells it.
+# and operations a clock, L2 is as deviceQuery reports it.
 _TABLE = (
     _sheet("T4", 320, 4, 8.1, 0.254, (0, 0, 65, 0, 0, 130), 1590, "NVIDIA T4 datasheet"),
     _sheet(
@@ -210,7 +210,7 @@ def of_device(device: Any, *, sm_mhz: int = 0) -> Sheet | None:
 
     Args:
         device: A `torch.device`.
-        sm_mhz: The highest clock of its multiprocessors, as NVML tells it.
+        sm_mhz: The highest clock of its multiprocessors, as NVML reports it.
     """
     import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dotcu.benchmark.limits.ceilings import Ceilings
@@ -92,7 +92,13 @@ def bandwidth_gbps(read_bytes: float, written_bytes: float, points: Points) -> f
 
 
 def time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
-    """Return the time to read and write some bytes; arguments are those of `bandwidth_gbps`."""
+    """Return the time in us to read and write some bytes.
+
+    Args:
+        read_bytes: The bytes that are read.
+        written_bytes: The bytes that are written.
+        points: The measured mixes.
+    """
     total = read_bytes + written_bytes
     return total / bandwidth_gbps(read_bytes, written_bytes, points) / 1e3 if total else 0.0
 
@@ -127,6 +133,10 @@ class Limit:
     what: str
     floor_us: float
     sheet_us: float | None = None
+
+    def percent(self, median_us: float) -> float:
+        """Return the percentage of the limit that a measured time reaches."""
+        return 100 * self.time_us / median_us if median_us > 0 else float("inf")
 
 
 def limit(work: Work, ceilings: Ceilings, sheet: Sheet | None, *, l2: L2, l2_bytes: int) -> Limit | None:
@@ -190,22 +200,8 @@ def _sheet_us(work: Work, sheet: Sheet, l2: L2, l2_bytes: int) -> float | None:
 # ------------------------------------------------------------------ plausibility
 
 
-class Judgement(NamedTuple):
-    """A measured time against its limit.
-
-    Attributes:
-        percent: The percentage of the limit that was reached.
-        mark: A remark; empty where there is none.
-        refusal: Why the time is impossible; empty where it is not.
-    """
-
-    percent: float
-    mark: str = ""
-    refusal: str = ""
-
-
-def judge(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> Judgement:
-    """Compare a measured time with its limit.
+def refusal(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> str:
+    """Return why a measured time is impossible; empty where it is not.
 
     Args:
         median_us: The measured time.
@@ -213,16 +209,9 @@ def judge(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 
         work: The work of the call.
         resolution_us: The step of the clock: the true time may be longer by as much.
     """
-    percent = 100 * limit.time_us / median_us if median_us > 0 else float("inf")
-    longest_us = median_us + resolution_us
-    if limit.sheet_us is not None and longest_us < limit.sheet_us:
-        return Judgement(percent, refusal=_refusal(median_us, limit.sheet_us, work))
-    if percent <= MARKED_ABOVE or longest_us >= limit.time_us:
-        return Judgement(percent)
-    return Judgement(percent, _mark(longest_us, percent, limit, work))
-
-
-def _refusal(median_us: float, sheet_us: float, work: Work) -> str:
+    sheet_us = limit.sheet_us
+    if sheet_us is None or median_us + resolution_us >= sheet_us:
+        return ""
     causes = ["a result that is remembered from an earlier call", "work outside of the timed window"]
     if work.declared:
         causes.insert(0, "`work` that claims more than a call does")
@@ -238,7 +227,18 @@ def _refusal(median_us: float, sheet_us: float, work: Work) -> str:
     )
 
 
-def _mark(longest_us: float, percent: float, limit: Limit, work: Work) -> str:
+def mark(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> str:
+    """Return a remark on a possible time that is less than its limit.
+
+    Args:
+        median_us: The measured time.
+        limit: Its limit.
+        work: The work of the call.
+        resolution_us: The step of the clock: the true time may be longer by as much.
+    """
+    percent, longest_us = limit.percent(median_us), median_us + resolution_us
+    if percent <= MARKED_ABOVE or longest_us >= limit.time_us:
+        return ""
     shown = f"{percent:.0f} % of the limit"
     if longest_us * MARKED_ABOVE / 100 >= limit.floor_us and limit.floor_us < limit.time_us:
         return f"{shown}: its writes stay in L2, in part or all"

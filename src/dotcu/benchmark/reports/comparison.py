@@ -13,7 +13,7 @@ lies within; else it is "unclear". Two rules keep two equal runs from being call
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import median
@@ -28,7 +28,7 @@ from dotcu.benchmark.statistics import LEAST_BLOCKS, Blocks, MedianEstimate, Rat
 if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport
 
-Verdict = Literal["faster", "slower", "same", "unclear"]
+ChangeVerdict = Literal["faster", "slower", "same", "unclear"]
 
 _OTHER_CLOCK = 0.03  # SM clocks that differ by more are remarked on
 
@@ -43,7 +43,7 @@ class Change:
         note: A remark: another clock, say.
     """
 
-    verdict: Verdict
+    verdict: ChangeVerdict
     ratio: Ratio
     confidence: float
     note: str = ""
@@ -73,7 +73,15 @@ def compare(
 def judge_samples(
     then: Blocks, now: Blocks, *, steps_us: tuple[float, float], confidence: float, least: float
 ) -> Change:
-    """Compare samples of three blocks or more, with medians above 0; arguments are those of `compare`."""
+    """Compare samples of three blocks or more, with medians above 0; arguments are those of `compare`.
+
+    Args:
+        then: The samples of the baseline in us, by block.
+        now: The new samples in us, by block.
+        steps_us: The steps of the two clocks.
+        confidence: The confidence of the verdict.
+        least: The share by which times have to differ.
+    """
     medians_us = [median(time for block in blocks for time in block) for blocks in (then, now)]
     steps = [step_us / each for step_us, each in zip(steps_us, medians_us, strict=True)]
     first, second = (_log_median(*each) for each in zip((then, now), steps_us, strict=True))
@@ -108,7 +116,7 @@ def _log_median(blocks: Blocks, resolution_us: float) -> MedianEstimate:
     return MedianEstimate(value=math.log(estimate.value), variance=relative, freedom=estimate.freedom)
 
 
-def _verdict(ratio: Ratio, edge: float) -> Verdict:
+def _verdict(ratio: Ratio, edge: float) -> ChangeVerdict:
     if ratio.low > 1 + edge:
         return "slower"
     if ratio.high < 1 / (1 + edge):
@@ -160,7 +168,6 @@ def compare_runs(
     baseline: Path,
     report: BenchReport,
     *,
-    sources: Mapping[str, str] | None = None,
     whole: bool = False,
     confidence: float = 0.99,
     least: float = 0.01,
@@ -172,7 +179,6 @@ def compare_runs(
     Args:
         baseline: The file of saved runs.
         report: The new run.
-        sources: The digest of each operator's source, by its name.
         whole: True if all operators were asked for: one that is missing now is lost.
         confidence: The confidence of verdicts.
         least: The share by which times have to differ.
@@ -181,7 +187,6 @@ def compare_runs(
         UsageError: The file cannot be read.
     """
     saved = _best_rows(saved_runs.read_runs(baseline), report.machine)
-    digests = sources or {}
     found: list[RowComparison] = []
     for row in report.rows:
         if row.key not in saved:
@@ -190,12 +195,12 @@ def compare_runs(
         run, old = saved.pop(row.key)
         change = _compare_rows(run, old, report, row, confidence=confidence, least=least)
         if isinstance(change, Change):
-            note = "; ".join(_differences(run, report, row.key, digests))
+            note = "; ".join(_differences(run, report, row.key))
             found.append(RowComparison(row=row, change=change, note=note))
         else:
             found.append(RowComparison(row=row, note=change, lost=_is_own_figure(old)))
-    left = [row for _, row in saved.values()]
-    return found + [_missing_row(row, baseline.name, report.rows, digests, whole=whole) for row in left]
+    missing = [row for _, row in saved.values()]
+    return found + [_missing_row(row, baseline.name, report, whole=whole) for row in missing]
 
 
 def _best_rows(runs: Sequence[SavedRun], machine: Machine) -> dict[RowKey, tuple[SavedRun, Row]]:
@@ -237,7 +242,7 @@ def _compare_rows(
     return compare(old.measured, row.measured, confidence=confidence, least=least)
 
 
-def _differences(then: SavedRun, now: BenchReport, key: RowKey, sources: Mapping[str, str]) -> Iterator[str]:
+def _differences(then: SavedRun, now: BenchReport, key: RowKey) -> Iterator[str]:
     """Yield what else differs between two runs of a row, and may explain its change."""
     before, after = ({"host": run.machine.host, **run.machine.versions} for run in (then, now))
     for name in dict.fromkeys([*before, *after]):
@@ -250,17 +255,15 @@ def _differences(then: SavedRun, now: BenchReport, key: RowKey, sources: Mapping
         old, new = getattr(then.protocol, field.name), getattr(now.protocol, field.name)
         if old != new:
             yield f"protocol: {field.name} {old} then, {new} now"
-    if key.op in sources and sources[key.op] == then.sources.get(key.op):
+    if key.op in now.sources and now.sources[key.op] == then.sources.get(key.op):
         yield "the source is the same"
 
 
-def _missing_row(
-    old: Row, file: str, rows: Sequence[Row], sources: Mapping[str, str], *, whole: bool
-) -> RowComparison:
+def _missing_row(old: Row, file: str, report: BenchReport, *, whole: bool) -> RowComparison:
     """Return a row that only the baseline has: lost if this run was asked for it."""
-    if whole and old.key.op not in {*sources, *(row.key.op for row in rows)}:
+    if whole and old.key.op not in {*report.sources, *(row.key.op for row in report.rows)}:
         note = f"only in {file}: the operator is not there any more"
         return RowComparison(row=old, note=note, lost=_is_own_figure(old))
-    cases, states = {(row.key.op, row.key.case) for row in rows}, {row.key.l2 for row in rows}
+    cases, states = {(row.key.op, row.key.case) for row in report.rows}, {row.key.l2 for row in report.rows}
     asked = (old.key.op, old.key.case) in cases and old.key.l2 in states
     return RowComparison(row=old, note=f"only in {file}", lost=_is_own_figure(old) and asked)

@@ -1,7 +1,7 @@
 """Lines of cells that stand under each other, and lines of words between and behind them.
 
-Unlike rich's table, words may run across the columns. Where the console is too narrow, the columns that
-say least are left out; what is still too long is folded under itself.
+Unlike rich's table, words may run across the columns. Where the console is too narrow, the least
+important columns are omitted; what is still too long is folded under itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Column:
     """A column of cells.
 
     Attributes:
-        spare: On a narrow console, the column with the highest is left out first; that with 0 never is.
+        spare: On a narrow console, the column with the highest is omitted first; that with 0 never is.
     """
 
     head: str = ""
@@ -49,11 +49,6 @@ class Grid:
 
     columns: Sequence[Column]
     lines: Sequence[Line]
-
-    @property
-    def heads(self) -> tuple[Text, ...]:
-        """The heads of the columns, as the cells of a line."""
-        return tuple(Text(column.head, style="bold") for column in self.columns)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = self._widths()

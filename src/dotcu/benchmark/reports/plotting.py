@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,19 +30,10 @@ _INK, _FAINT = "#333333", "#bbbbbb"
 _LIMIT: Mapping[str, Any] = {"color": _FAINT, "linewidth": 3, "zorder": 1}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """The style of a contender."""
-
-    color: str
-    marker: str
-    dashes: Any
-
-
-_LOOKS = tuple(
-    Look(color=color, marker=marker, dashes=dashes)
+_STYLES: tuple[Mapping[str, Any], ...] = tuple(
+    {"color": color, "marker": marker, "linestyle": linestyle}
     # Okabe and Ito, Color Universal Design, 2008; yellow last, since it is pale
-    for color, marker, dashes in (
+    for color, marker, linestyle in (
         ("#0072B2", "o", "-"),
         ("#D55E00", "s", (0, (5, 1.5))),
         ("#009E73", "^", (0, (1, 1))),
@@ -54,6 +44,9 @@ _LOOKS = tuple(
         ("#F0E442", "*", (0, (1, 3))),
     )
 )
+
+_Styles = Mapping[str, Mapping[str, Any]]
+"""The style of each contender's line, by its name."""
 
 
 def require(path: Path) -> None:
@@ -110,10 +103,10 @@ def _save(report: BenchReport, to: Path | io.BytesIO, shown: str, *, format: str
         )
     matplotlib = _matplotlib()
     contenders = dict.fromkeys(row.key.contender for row in drawn)
-    looks = {name: _LOOKS[place % len(_LOOKS)] for place, name in enumerate(contenders)}
-    style = {"svg.fonttype": "none", "svg.hashsalt": "dotcu", "font.size": 9, "axes.edgecolor": _FAINT}
-    with matplotlib.rc_context(style):
-        figure = _figure(matplotlib, drawn, looks, caption=table.machine_line(report.machine))
+    styles = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(contenders)}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "dotcu", "font.size": 9, "axes.edgecolor": _FAINT}
+    with matplotlib.rc_context(settings):
+        figure = _figure(matplotlib, drawn, styles, caption=table.machine_line(report.machine))
         dated = {"Date": None} if format == "svg" else {}  # equal reports give equal files
         figure.savefig(to, format=format, dpi=150, metadata=dated)
 
@@ -134,7 +127,7 @@ def _matplotlib() -> Any:
 # ------------------------------------------------------------------ panels
 
 
-def _figure(matplotlib: Any, rows: Sequence[Row], looks: Mapping[str, Look], *, caption: str) -> Any:
+def _figure(matplotlib: Any, rows: Sequence[Row], styles: _Styles, *, caption: str) -> Any:
     pairs: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         pairs.setdefault((row.key.op, row.dtype, _scalars(row.key.case), row.key.l2), []).append(row)
@@ -145,8 +138,8 @@ def _figure(matplotlib: Any, rows: Sequence[Row], looks: Mapping[str, Look], *, 
     for (left, right), ((op, dtype, scalars, l2), some) in zip(every, pairs.items(), strict=True):
         title = ", ".join(filter(None, (op, dtype, scalars, f"L2 {l2}")))
         left.set_title(title, loc="left", fontweight="bold")
-        _draw_times(matplotlib, left, some, looks)
-        _draw_percents(right, some, looks)
+        _draw_times(matplotlib, left, some, styles)
+        _draw_percents(right, some, styles)
         for axes in (left, right):
             _frame(matplotlib, axes)
     handles = {h.get_label(): h for axes in every.flat for h in axes.get_legend_handles_labels()[0]}
@@ -162,16 +155,16 @@ def _scalars(case: str) -> str:
     return found[1] if found else ""
 
 
-def _draw_times(matplotlib: Any, axes: Any, rows: Sequence[Row], looks: Mapping[str, Look]) -> None:
+def _draw_times(matplotlib: Any, axes: Any, rows: Sequence[Row], styles: _Styles) -> None:
     limits = {row.elements: row.limit.time_us for row in rows if row.limit}
     if len(limits) == 1:
         axes.axhline(*limits.values(), **_LIMIT, label="limit")
     elif limits:
         axes.plot(*zip(*sorted(limits.items()), strict=True), **_LIMIT, label="limit")
-    _draw(axes, rows, looks, lambda row, us: us)
+    _draw(axes, rows, styles, lambda row, us: us)
     every = [row.time.median_us for row in rows if row.time]
     low, high = min(every), max(every)
-    room = max(1.6, (_LEAST_RANGE * low / high) ** 0.5)  # a limit far below what a launch takes is left out
+    room = max(1.6, (_LEAST_RANGE * low / high) ** 0.5)  # a limit far below what a launch takes is not shown
     axes.set_yscale("log")
     axes.set_ylim(low / room, high * room)
     subs = (1.0,) if high / low > 100 else (1.0, 2.0, 5.0)
@@ -181,34 +174,32 @@ def _draw_times(matplotlib: Any, axes: Any, rows: Sequence[Row], looks: Mapping[
     axes.set_ylabel("time of a call, µs")
 
 
-def _draw_percents(axes: Any, rows: Sequence[Row], looks: Mapping[str, Look]) -> None:
+def _draw_percents(axes: Any, rows: Sequence[Row], styles: _Styles) -> None:
     axes.axhline(100, **_LIMIT)
     limited = [row for row in rows if row.limit]
-    _draw(axes, limited, looks, lambda row, us: 100 * row.limit.time_us / us if row.limit else 0)
+    _draw(axes, limited, styles, lambda row, us: 100 * row.limit.time_us / us if row.limit else 0)
     axes.set_ylim(bottom=0, top=max(105, axes.get_ylim()[1]))
     axes.set_ylabel("percent of the limit")
 
 
-def _draw(
-    axes: Any, rows: Sequence[Row], looks: Mapping[str, Look], of: Callable[[Row, float], float]
-) -> None:
+def _draw(axes: Any, rows: Sequence[Row], styles: _Styles, of: Callable[[Row, float], float]) -> None:
     """A line for each contender, the operator's own above the others."""
     lines: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.elements):
         lines.setdefault(row.key.contender, []).append(row)
     alone = len({row.elements for row in rows}) == 1
-    for place, name in enumerate(name for name in looks if name in lines):
+    for place, name in enumerate(name for name in styles if name in lines):
         aside = (
             2 ** (0.2 * (place - (len(lines) - 1) / 2)) if alone else 1.0
         )  # points of one size, side by side
-        _draw_line(axes, name, lines[name], looks[name], of, aside=aside, zorder=3 + len(looks) - place)
+        _draw_line(axes, name, lines[name], styles[name], of, aside=aside, zorder=3 + len(styles) - place)
 
 
 def _draw_line(
     axes: Any,
     name: str,
     rows: Sequence[Row],
-    look: Look,
+    style: Mapping[str, Any],
     of: Callable[[Row, float], float],
     *,
     aside: float,
@@ -225,9 +216,7 @@ def _draw_line(
         y,
         yerr=(below, above),
         label=name,
-        color=look.color,
-        marker=look.marker,
-        linestyle=look.dashes,
+        **style,
         markersize=5.5,
         markeredgecolor="white",
         markeredgewidth=0.6,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from dotcu.serialize import plain
 
 if TYPE_CHECKING:
     from dotcu.benchmark.estimate import Estimate
+    from dotcu.kernel.scope import LaunchRecord
 
 VERSION = 2
 """The version of the JSON form; docs/reference/reports.md has its keys."""
@@ -96,7 +98,7 @@ class BenchReport(report_base.Report):
         """
         from dotcu.benchmark.reports import saved_runs
 
-        saved_runs.write_run(Path(path), self, sources=self.sources)
+        saved_runs.write_run(Path(path), self)
 
     def compared_with(self, path: str | Path, *, whole: bool = False) -> BenchReport:
         """Return this report with a comparison of each row with a saved run.
@@ -108,7 +110,7 @@ class BenchReport(report_base.Report):
         Raises:
             UsageError: The file cannot be read, or was not saved by a report.
         """
-        changes = compare_runs(Path(path), self, sources=self.sources, whole=whole)
+        changes = compare_runs(Path(path), self, whole=whole)
         return replace(self, changes=tuple(changes))
 
     def plot(self, path: str | Path) -> None:
@@ -164,10 +166,20 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     calls = [
-        vars(call) | {"work": asdict(call.work), "kernels": [asdict(kernel) for kernel in call.kernels]}
+        {name: value for name, value in vars(call).items() if name != "launches"}
+        | {"work": asdict(call.work), "kernels": _kernels(call.launches)}
         for call in estimate.calls
     ]
     return {"gpu": estimate.gpu, "source": estimate.source, "calls": calls}
+
+
+def _kernels(launches: Sequence[LaunchRecord]) -> list[dict[str, Any]]:
+    """Return each kernel once, with the seconds that it took to compile and its launches."""
+    first = {launch.kernel: launch for launch in reversed(launches)}
+    return [
+        {"kernel": name, "seconds": first[name].compile_s, "cached": first[name].cached, "launches": count}
+        for name, count in Counter(launch.kernel for launch in launches).items()
+    ]
 
 
 def _summary(summary: Summary | None) -> dict[str, float] | None:
@@ -175,5 +187,6 @@ def _summary(summary: Summary | None) -> dict[str, float] | None:
 
 
 def _change(one: RowComparison) -> dict[str, Any]:
-    told = {"verdict": None, "ratio": None, "confidence": None} if one.change is None else asdict(one.change)
-    return asdict(one.row.key) | told | {"note": "; ".join(one.notes), "lost": one.lost}
+    unknown = {"verdict": None, "ratio": None, "confidence": None}
+    change = unknown if one.change is None else asdict(one.change)
+    return asdict(one.row.key) | change | {"note": "; ".join(one.notes), "lost": one.lost}

@@ -47,13 +47,12 @@ class SavedRun:
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_run(path: Path, report: BenchReport, *, sources: Mapping[str, str] | None = None) -> None:
+def write_run(path: Path, report: BenchReport) -> None:
     """Write a file, whole or not at all.
 
     Args:
         path: The file; one that exists is replaced.
         report: The report whose rows are written.
-        sources: The digest of each operator's source, by its name.
 
     Raises:
         UsageError: The file cannot be written.
@@ -67,7 +66,7 @@ def write_run(path: Path, report: BenchReport, *, sources: Mapping[str, str] | N
     }
     lines = []
     for row in report.rows:
-        source = (sources or {}).get(row.key.op, "")
+        source = report.sources.get(row.key.op, "")
         lines.append(json.dumps({**line, "source": source, "row": _row_to_plain(row)}, allow_nan=False))
     try:
         _write_whole(path, "".join(f"{text}\n" for text in lines))

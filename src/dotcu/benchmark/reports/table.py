@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dotcu.benchmark.reports.comparison import RowComparison, Verdict
+from dotcu.benchmark.reports.comparison import ChangeVerdict, RowComparison
 from dotcu.benchmark.reports.grid import Column, Grid, Line
 from dotcu.benchmark.results import OWN, Clocks, Machine, Row
 from dotcu.benchmark.statistics import Ratio, Summary
@@ -285,7 +285,7 @@ _STYLES = {"slower": "bold red", "lost": "bold red", "faster": "green", "unclear
 def _changes_grid(changes: Sequence[RowComparison]) -> Grid:
     """Return what changed, is unclear or was lost, by operator; the others are counted."""
     counts = Counter(map(_verdict, changes))
-    order = (*get_args(Verdict), "lost", "not compared")
+    order = (*get_args(ChangeVerdict), "lost", "not compared")
     counted = ", ".join(f"{counts[word]} {word}" for word in order if counts[word])
     lines = [Line(), Line(words=Text(f"against the baseline: {counted}", style="bold"))]
     shown = [one for one in changes if one.lost or (one.change and one.change.verdict != "same")]
@@ -353,10 +353,10 @@ def _estimate_grid(estimate: Estimate) -> Grid:
         lines += [Line(), Line(words=Text.assemble((op, "bold"), (f"  {source}", "dim")))]
         lines.append(_heads(_ESTIMATE_COLUMNS))
         lines += [Line(indent=2, cells=tuple(map(Text, _estimate_cells(call)))) for call in calls]
-        kernels = [kernel for call in calls for kernel in call.kernels]
-        for kernel in {kernel.kernel: kernel for kernel in reversed(kernels)}.values():
-            cached = ", from the cache now" if kernel.cached else ""
-            text = f"{kernel.kernel} compiles in {1e3 * kernel.seconds:.0f} ms{cached}"
+        launches = [launch for call in calls for launch in call.launches]
+        for launch in {launch.kernel: launch for launch in reversed(launches)}.values():
+            cached = ", from the cache now" if launch.cached else ""
+            text = f"{launch.kernel} compiles in {1e3 * launch.compile_s:.0f} ms{cached}"
             lines.append(Line(indent=2, words=Text(text, style="dim")))
         for note in dict.fromkeys(merged([note for call in calls for note in call.notes]).values()):
             lines.append(Line(indent=2, words=Text(note, style="yellow")))

@@ -82,9 +82,9 @@ def _first_that_works(
         if not reason:
             return timer
         reasons[kind.name] = reason
-    told = "\n".join(f"    {name}: {reason}" for name, reason in reasons.items())
+    failures = "\n".join(f"    {name}: {reason}" for name, reason in reasons.items())
     raise EnvironmentFault(
-        f"Device time cannot be taken on {helpers.device}:\n{told}\n"
+        f"Device time cannot be taken on {helpers.device}:\n{failures}\n"
         "One of CUPTI, graph replay and events must work there.\nSee what torch finds: dotcu doctor"
     )
 

@@ -4,7 +4,7 @@ One session of the profiler holds the calls of one `time`. The first of a proces
 some 3 ms. Source: measured, H200, torch 2.11, CUDA 13.0, 2026-11.
 
 A kernel belongs to the call that launched it, on whichever stream it runs and whenever it starts: one on a
-stream of its own may start before the call's mark, while the caller's stream is still held. Then it is
+stream of its own may start before the call's mark, while the caller's stream is still blocked. Then it is
 `early`: it did not wait for the work that the caller had queued. The trace has both times of a launch, the
 host's and the device's; if a kernel has no launch by the host (another kernel launched it), the time of its
 start decides.
@@ -57,14 +57,14 @@ def _without_log(descriptor: int) -> Iterator[None]:
     except OSError:  # the process has closed it
         yield
         return
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), descriptor)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), descriptor)
         try:
             yield
         finally:
             os.dup2(outlet, descriptor)
-            kept.seek(0)
-            rest = b"".join(line for line in kept if not LINE.match(line))
+            output.seek(0)
+            rest = b"".join(line for line in output if not LINE.match(line))
             if rest:
                 os.write(outlet, rest)
             os.close(outlet)
@@ -198,8 +198,8 @@ RESOLUTION_US = 0.032
 """The step of a kernel's time stamps. Source: measured, H200, CUDA 13.0, 2026-11."""
 
 MARGIN_US = 100.0
-"""Held at either end of a session: Kineto drops what seems to lie outside of it, and its two clocks may
-differ by some microseconds."""
+"""Time that the stream is blocked at either end of a session: Kineto drops what seems to lie outside of it,
+and its two clocks may differ by some microseconds."""
 
 
 class Cupti(Timer):

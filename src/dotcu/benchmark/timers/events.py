@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -74,13 +73,8 @@ _SPOILT: list[torch.cuda.CUDAGraph] = []
 """Graphs whose capture failed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Captured:
-    """A graph of one contender's calls, and the result of each call that is probed."""
-
-    graph: torch.cuda.CUDAGraph
-    calls: int
-    results: dict[int, Any]
+_Captured: TypeAlias = tuple[torch.cuda.CUDAGraph, int, dict[int, Any]]
+"""A graph of one contender's calls, their number, and the result of each probed call by its position."""
 
 
 class Graph(Timer):
@@ -109,7 +103,7 @@ class Graph(Timer):
                 self._replay(call, graphs[call.name], at, partial(start.record, stream), stop, stream)
             self.wait()
         return [
-            CallTime(time_us=elapsed_us(start, stop) / graphs[call.name].calls)
+            CallTime(time_us=elapsed_us(start, stop) / graphs[call.name][1])
             for call, (start, stop) in zip(timed_calls, pairs, strict=True)
         ]
 
@@ -122,13 +116,14 @@ class Graph(Timer):
         stop: Any,
         stream: torch.cuda.Stream,
     ) -> None:
+        graph, _, results = captured
         timed_call.prepare()
         self.helpers.hold(HOLD_US)
         begin()
-        captured.graph.replay()
+        graph.replay()
         stop.record(stream)
         if timed_call.probe is not None:
-            timed_call.probe(captured.results[at])
+            timed_call.probe(results[at])
 
     def _capture(self, name: str, timed_calls: Sequence[TimedCall]) -> _Captured:
         """Capture a contender's calls, over and over until there are enough."""
@@ -153,7 +148,7 @@ class Graph(Timer):
             raise NotCapturable(name, cause) from cause
         finally:
             torch.cuda.set_stream(stream)  # where the end fails, torch leaves its own current
-        return _Captured(graph=graph, calls=calls, results=results)
+        return graph, calls, results
 
     def _recover(self, spoilt: torch.cuda.CUDAGraph) -> None:
         """Make random numbers work again after a capture that failed at its end.

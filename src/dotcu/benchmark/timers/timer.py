@@ -46,7 +46,7 @@ class TimedCall:
         prepare: Queues its preparation, outside of the timed window.
         probe: Takes the result right after the call in stream order, outside of the timed window; None if
             it is not looked at.
-        hold_us: The time that the stream is held before the call, so that the host can queue it whole. Too
+        hold_us: The time that the stream is blocked before the call, so that the host can queue it whole. Too
             little adds host time to the device time; too much only takes longer.
     """
 

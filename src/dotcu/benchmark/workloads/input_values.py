@@ -39,7 +39,7 @@ class InputValues:
 
     Args:
         sets: The same call with several sets of tensors, whose values are used in rotation.
-        outs: Keyword arguments that a call only writes; they stay as the last call left them.
+        outs: Keyword arguments that a call only writes; they keep what the last call wrote.
         poisoned: Tensors that are overwritten before each call, so that one that writes nothing shows.
 
     Attributes:
@@ -86,7 +86,7 @@ class InputValues:
 
 
 def _argument(tensors: Sequence[Tensor]) -> tuple[_Write | None, bool]:
-    """Return what writes one argument, given its tensor of each set, and whether its values vary."""
+    """Return what writes one argument, from its tensor of each set, and True if its values vary."""
     views = [without_repeats(tensor.data) for tensor in tensors]
     first = views[0]
     if extent(first) < first.numel():  # elements share memory: nothing is written
@@ -96,7 +96,8 @@ def _argument(tensors: Sequence[Tensor]) -> tuple[_Write | None, bool]:
         varies = not all(same_bits([one], values[:1]) for one in values)
         return lambda into, turn: into.copy_(values[turn % len(values)]), varies
     ordered = not first.is_complex() and ascends(first)
-    keeps_first = first.numel() > 1 and not ordered and not _is_square(first)
+    is_square = first.dim() > 1 and first.size(-1) == first.size(-2)  # it may be positive definite
+    keeps_first = first.numel() > 1 and not ordered and not is_square
     corner = (slice(0, 1),) * first.dim()
 
     def write(into: Tensor, turn: int) -> None:
@@ -125,8 +126,3 @@ def scalable(tensor: Tensor) -> bool:
         return True
     rows = tensor[(0,) * (tensor.dim() - 1)].float()
     return not (bool((rows >= 0).all()) and abs(float(rows.sum()) - 1) < 0.02)
-
-
-def _is_square(tensor: Tensor) -> bool:
-    """Return True for square matrices, which may be positive definite."""
-    return tensor.dim() > 1 and tensor.size(-1) == tensor.size(-2)

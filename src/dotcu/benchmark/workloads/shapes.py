@@ -35,16 +35,16 @@ def parse_shapes(text: str) -> list[ShapeRow]:
     return [tuple(_shape(part, row) for part in row.split(":")) for row in text.replace(" ", "").split(",")]
 
 
-def shape_rows(given: str | Iterable[str | Sequence[int] | Sequence[Sequence[int]]]) -> list[ShapeRow]:
+def shape_rows(shapes: str | Iterable[str | Sequence[int] | Sequence[Sequence[int]]]) -> list[ShapeRow]:
     """Return the rows of text, or of a list whose items are text, a shape, or a shape for each tensor.
 
     Raises:
         UsageError: An item is none of these.
     """
-    if isinstance(given, str):
-        return parse_shapes(given)
+    if isinstance(shapes, str):
+        return parse_shapes(shapes)
     found: list[ShapeRow] = []
-    for item in given:
+    for item in shapes:
         if isinstance(item, str):
             found += parse_shapes(item)
         else:
@@ -163,8 +163,8 @@ def choose_dtypes(
     """
     known = {short(dtype): dtype for dtype in overload.dtypes}
     found = []
-    for given in names:
-        text = short(given) if isinstance(given, torch.dtype) else given.strip().removeprefix("torch.")
+    for name in names:
+        text = short(name) if isinstance(name, torch.dtype) else name.strip().removeprefix("torch.")
         text = _SHORTER.get(text, text)
         if text not in known:
             nearest = difflib.get_close_matches(text, known, n=1, cutoff=0) or list(known)

@@ -35,9 +35,9 @@ class Workload:
         shapes: Of its tensors, without those that a call only writes.
         elements: Of its largest tensor.
         make: Gives inputs in new memory on the device, with other random numbers for another seed. It may
-            run out of memory, and raises OperatorError where nobody can say what a call is to write.
+            run out of memory, and raises OperatorError where what a call writes is unknown.
         input_bytes: Of what `make` gives.
-        result_bytes: Of what a call gives; 0 where that cannot be told without a call.
+        result_bytes: Of what a call gives; 0 where it is unknown without a call.
     """
 
     name: str
@@ -54,7 +54,13 @@ class Workload:
         return self.input_bytes + self.result_bytes
 
     def sets(self, count: int, seed: int, device: torch.device) -> list[Sample]:
-        """Sets of inputs, each in memory of its own and from a seed of its own, as many as memory reaches."""
+        """Sets of inputs, each in memory of its own and from a seed of its own, as many as memory reaches.
+
+        Args:
+            count: The largest number of sets.
+            seed: The seed of the first set; the next has the next one.
+            device: The device whose free memory counts.
+        """
         free = free_bytes(device)
         fitting = fitting_sets(self.input_bytes, self.result_bytes, free, count)
         return [self.make(seed + i) for i in range(fitting)]
@@ -222,7 +228,7 @@ def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tu
             fakes = inputs.map_tensors(lambda t: torch.empty(next(wanted), dtype=t.dtype, device=t.device))
             made = outputs(subject.reference(*fakes.args, **fakes.kwargs))
             return [(tuple(int(size) for size in t.shape), t.itemsize) for t in made]
-    except Exception:  # its shapes hang on values, or it refuses the call: then the call itself says so
+    except Exception:  # its shapes depend on values, or it refuses the call: then the call itself says so
         return []
 
 
@@ -289,9 +295,9 @@ def shapes_of(subject: Subject, sample: Sample) -> tuple[Shape, ...]:
 def scalars_of(subject: Subject, sample: Sample) -> Mapping[str, str]:
     """Return a call's arguments without tensors as text, by name, with defaults."""
     arguments = subject.overload.torch_op._schema.arguments
-    given = {a.name: a.default_value for a in arguments if a.has_default_value()}
-    given |= dict(zip(subject.overload.signature.arguments, sample.args, strict=False)) | dict(sample.kwargs)
-    return {name: _text(value) for name, value in sorted(given.items()) if not Sample(value).tensors}
+    values = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    values |= dict(zip(subject.overload.signature.arguments, sample.args, strict=False)) | dict(sample.kwargs)
+    return {name: _text(value) for name, value in sorted(values.items()) if not Sample(value).tensors}
 
 
 def _text(value: object) -> str:
@@ -315,7 +321,7 @@ def drawn(like: Tensor, shape: Shape, top: Callable[[int], int], generator: torc
     Args:
         like: The tensor to resemble.
         shape: The shape.
-        top: Returns the new largest whole number, given the old one.
+        top: Returns the new largest whole number from the old one.
         generator: A generator on the tensor's device.
     """
     if like.dtype == torch.bool:
@@ -423,13 +429,26 @@ def needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
 
 
 def fitting_sets(inputs: int, results: int, free: int, wanted: int) -> int:
-    """Return how many sets of inputs fit into free memory; at least one, at most `wanted`."""
+    """Return how many sets of inputs fit into free memory; at least one, at most `wanted`.
+
+    Args:
+        inputs: The bytes of one set of inputs.
+        results: The bytes of one call's results.
+        free: The free bytes.
+        wanted: The largest number of sets.
+    """
     fitting = (sets for sets in range(wanted, 1, -1) if needed_bytes(inputs, results, sets) <= free)
     return next(fitting, 1)
 
 
 def too_large(inputs: int, results: int, free: int) -> str:
-    """Return how much memory a case needs and how much is free; empty if it fits."""
+    """Return how much memory a case needs and how much is free; empty if it fits.
+
+    Args:
+        inputs: The bytes of one set of inputs.
+        results: The bytes of one call's results.
+        free: The free bytes.
+    """
     least = needed_bytes(inputs, results)
     if least <= free:
         return ""

@@ -24,7 +24,7 @@ from dotcu.operator import Sample
 from dotcu.operator.schema import Signature
 
 Build = Callable[[], Sample | None]
-"""Makes a call's arguments; None where there can be no such call."""
+"""Makes a call's arguments; None if there can be no such call."""
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -45,7 +45,7 @@ class DerivedCase(Case):
 
     @property
     def sample(self) -> Sample:
-        """The arguments, anew."""
+        """Return new arguments with the same values."""
         sample = self._build()
         assert sample is not None, self.name
         return sample
@@ -82,7 +82,7 @@ def mapped(sample: Sample, change: Change) -> Sample:
 
 
 def completed(subject: Subject, inputs: Sample) -> Sample | None:
-    """The call with tensors for what it only writes; None where nobody can say how large these are."""
+    """The call with tensors for what it only writes; None if their sizes are unknown."""
     overload = subject.overload
     if overload.functional is None:
         return inputs
@@ -98,7 +98,7 @@ def accepted(subject: Subject, sample: Sample) -> bool:
 
 
 def has_indices(sample: Sample, dtype: torch.dtype) -> bool:
-    """Return whether a call has integers beside its data, whose range depends on other tensors."""
+    """Return whether a call has integers in addition to its data, whose range depends on other tensors."""
     return any(is_integer(t.dtype) and t.dtype != dtype for t in sample.tensors)
 
 
@@ -129,7 +129,7 @@ LARGEST = {"cpu": 2**17, "cuda": 2**20}
 """Elements of a case's largest tensor, by where kernels run: the simulator is slow."""
 
 WORK = {"cpu": 2**17, "cuda": 2**21}
-"""The largest product of a case's symbols: the steps of a product of matrices, say."""
+"""The largest product of a case's symbols: the steps of a product of matrices, for example."""
 
 CAPS = (1000, 250, 36, 10, 2)
 """Other symbols shrink to these where it would be more: to this, or one more for each, no two being equal."""
@@ -160,7 +160,7 @@ def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case
 
 
 def modest(subject: Subject, case: Case) -> Case | None:
-    """The case, or one like it that is less work, to derive many from; None where there is none such."""
+    """The case, or one like it that is less work, to derive many from; None if there is none."""
     found = symbols(subject.inputs(case.sample))
     change = _within(WORK[subject.device.type], found, {})
     if change is None:
@@ -196,8 +196,8 @@ def ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
             yield from _reshaped(subject, case, name, partial(_always, RANKS[name]))
 
 
-def beside_numbers(case: Case) -> tuple[int, ...]:
-    """Each side of the whole numbers among a case's arguments: of a block's size, say."""
+def around_integers(case: Case) -> tuple[int, ...]:
+    """Each side of the whole numbers among a case's arguments: of a block's size, for example."""
     values = [*case.sample.args, *case.sample.kwargs.values()]
     numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and 2 <= v <= 1024]
     return tuple(sorted({n + d for n in numbers for d in (-1, 0, 1)}))
@@ -260,7 +260,7 @@ def _floats(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
 
 
 def _integers(old: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-    """Whole numbers within the range of old ones; a row that ascends, of offsets say, ascends again."""
+    """Whole numbers within the range of old ones; a row that ascends, such as offsets, ascends again."""
     old = old.to(torch.int64)
     low, high = (int(old.min()), int(old.max())) if old.numel() else (0, 1)
     high = min(high, 2**63 - 2)  # one more is the end of the range, and must fit
@@ -277,7 +277,7 @@ Fill = Callable[[Shape, torch.dtype, torch.Generator], Tensor]
 """Gives a shape's values, for a dtype; in float64, which holds those of every floating-point type."""
 
 SPARSE = 64
-"""One element of so many is what a row of a table is named for."""
+"""A row's name applies to one element of this many."""
 
 
 def _noise(shape: Shape, generator: torch.Generator) -> Tensor:
@@ -301,7 +301,7 @@ def _large(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tens
 
 
 def _spread(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Of every size from a millionth to a million, as far as squares are finite."""
+    """Values of every magnitude from 1e-6 to 1e6, as far as their squares are finite."""
     widest = min(20.0, math.log2(torch.finfo(dtype).max) / 2)
     exponents = widest * (2 * torch.rand(shape, dtype=torch.float64, generator=generator) - 1)
     return torch.exp2(exponents).copysign(_noise(shape, generator))
@@ -354,7 +354,7 @@ def _most(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tenso
 
 
 def _extremes(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """The ends of the range, and what lies beside zero, one among the others."""
+    """The ends of the range, and the values next to zero, one among the others."""
     info = torch.iinfo(dtype)
     row = torch.tensor(sorted({info.min, info.min + 1, max(info.min, -1), 0, 1, info.max}), dtype=dtype)
     return row[torch.randint(len(row), shape, generator=generator)]
@@ -416,10 +416,10 @@ def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | Non
 # ------------------ the same values in other memory layouts, of all tensors of a call at once or of one alone
 
 Layout = Callable[[Tensor], Tensor | None]
-"""Gives a tensor of equal shape and values; None where the layout is none of that rank."""
+"""Gives a tensor of equal shape and values; None if the layout is none of that rank."""
 
 GAP = 3
-"""Columns beside those of a row."""
+"""Columns next to those of a row."""
 
 
 def _in_order(*axes: int) -> Layout:
@@ -484,7 +484,7 @@ LAYOUTS: dict[str, Layout] = {
     "expanded": _expanded,
     **OFFSETS,
 }
-"""By the name that a case has: what is beside or between the elements is guarded once the call is made."""
+"""Layouts by the case's name; the bytes around and between the elements are guarded when the call is made."""
 
 
 def in_layouts(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
@@ -502,7 +502,7 @@ def in_layouts(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[C
 
 
 def one_argument_in_layouts(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
-    """A case in each of some layouts, one argument at a time. None where there is but one.
+    """A case in each of some layouts, one argument at a time. None if there is but one.
 
     Args:
         subject: The overload under check.
@@ -521,7 +521,7 @@ def one_argument_in_layouts(subject: Subject, case: Case, names: Sequence[str]) 
 def _in_layout(subject: Subject, case: Case, name: str, argument: str | None = None) -> Sample:
     sample, signature = case.sample, subject.overload.signature
     written = Sample(*signature.written(sample.args, sample.kwargs)).tensors
-    kept = {id(tensor) for tensor in written} if name == "expanded" else set()  # torch writes to none such
+    kept = {id(tensor) for tensor in written} if name == "expanded" else set()  # torch refuses such writes
 
     def change(tensor: Tensor) -> Tensor:
         changed = None if id(tensor) in kept else LAYOUTS[name](tensor)
@@ -553,14 +553,14 @@ class CaseSelection:
 
     Attributes:
         ranks: Shapes of other ranks, where all tensors have one shape.
-        beside_numbers: Whether also sizes beside whole numbers among the arguments.
+        around_integers: Whether also sizes around the integers among the arguments.
         layouts: Of all tensors at once.
         alone: Layouts of one argument at a time.
     """
 
     sizes: Sequence[int]
     ranks: Sequence[str]
-    beside_numbers: bool
+    around_integers: bool
     layouts: Sequence[str]
     alone: Sequence[str]
     values: Sequence[str]
@@ -569,7 +569,7 @@ class CaseSelection:
 FEW = CaseSelection(
     sizes=FEW_SIZES,
     ranks=("0d",),
-    beside_numbers=False,
+    around_integers=False,
     layouts=("transposed", "sliced", "rows-sliced", "expanded", "offset-1", "offset-3", "channels-last"),
     alone=(),
     values=FEW_VALUES,
@@ -578,7 +578,7 @@ MORE = replace(FEW, alone=("transposed", "offset-1", "expanded"))
 EVERY = CaseSelection(
     sizes=EVERY_SIZE,
     ranks=tuple(RANKS),
-    beside_numbers=True,
+    around_integers=True,
     layouts=tuple(LAYOUTS),
     alone=("transposed", "rows-sliced", "channels-last", "sliced", "expanded", "offset-1", "offset-4"),
     values=EVERY_VALUE,
@@ -586,7 +586,7 @@ EVERY = CaseSelection(
 FEWEST = CaseSelection(
     sizes=FEWEST_SIZES,
     ranks=(),
-    beside_numbers=True,
+    around_integers=True,
     layouts=("transposed", "sliced", "offset-1"),
     alone=(),
     values=FEWEST_VALUES,
@@ -618,12 +618,12 @@ def choose(subject: Subject) -> tuple[Case, ...]:
 
 
 def few_dtypes(dtypes: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
-    """The first, and the narrowest: its elements lie at the oddest addresses."""
+    """The first, and the narrowest: its elements are at the oddest addresses."""
     return tuple(dict.fromkeys([*dtypes[:1], *sorted(dtypes, key=lambda dtype: dtype.itemsize)[:1]]))
 
 
 def bases(subject: Subject, dtype: torch.dtype) -> list[Case]:
-    """Of the given cases that have elements and a dimension, the first of each structure."""
+    """Return the first case of each structure, of the given ones with elements and a dimension."""
     unique: dict[object, Case] = {}
     for case in subject.given(dtype):
         tensors = subject.inputs(case.sample).tensors
@@ -647,8 +647,8 @@ def _derived(subject: Subject, dtype: torch.dtype) -> Iterator[Case]:
 
 
 def _of(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case]:
-    beside = beside_numbers(case) if selection.beside_numbers else ()
-    yield from sizes(subject, case, sorted({*selection.sizes, *beside}))
+    around = around_integers(case) if selection.around_integers else ()
+    yield from sizes(subject, case, sorted({*selection.sizes, *around}))
     yield from ranks(subject, case, selection.ranks)
     less = modest(subject, case)
     if less is not None:

@@ -25,7 +25,7 @@ class Case:
     Attributes:
         name: Unique for an overload, without blanks and slashes: `float32-s0-transposed`.
         dtype: Of the operator's dtypes, the one that it is for.
-        sample: The arguments. They are not to be handed to anybody: `make` gives equal ones.
+        sample: The arguments. Do not pass them on: `make` returns equal ones.
         derived: Whether dotcu made it: then the operator may refuse it with a clear error.
     """
 
@@ -45,7 +45,7 @@ class Case:
 
 
 def seed_of(name: str, seed: int) -> int:
-    """A seed for the random numbers of something with a name, that does not hang on what ran before."""
+    """Return a seed for the random numbers of a name, independent of what ran before."""
     return (zlib.crc32(name.encode()) ^ (seed * 0x9E3779B1)) & 0x7FFF_FFFF
 
 
@@ -78,7 +78,7 @@ def samples_of(overload: Overload, device: torch.device, dtype: torch.dtype) -> 
 def with_outs(overload: Overload, sample: Sample) -> Sample | None:
     """The call of an overload that writes `out`, with poisoned outputs, from its twin's arguments.
 
-    None where the reference, which says what the outputs are, fails.
+    None if the reference, which says what the outputs are, fails.
     """
     assert overload.functional is not None
     assert overload.functional.reference_function is not None
@@ -102,7 +102,7 @@ def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[
         OperatorError: The function failed, gave something else, or left the dtype aside.
     """
     name = f"the samples of {overload.qualified_name}"
-    required = "The function takes (device, dtype) and gives dotcu.Sample(...) for each call to try."
+    required = "The function takes (device, dtype) and yields a dotcu.Sample(...) for each call to try."
     samples: list[Sample] = []
     with as_user_error(OperatorError, f"{name} failed for {dtype} on {device.type!r}", required):
         made = overload.make_samples(device, dtype)
@@ -112,12 +112,12 @@ def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[
             if not isinstance(item, Sample):
                 raise OperatorError(
                     f"{_place(made, overload)}{name} have {describe(item)}, "
-                    f"which is no dotcu.Sample.\n{required}"
+                    f"which is not a dotcu.Sample.\n{required}"
                 )
             if others := _others(item, dtype):
                 raise OperatorError(
-                    f"{_place(made, overload)}{name} for {dtype} hold {others} tensors alone: {item!r}.\n"
-                    f"Each has a tensor of the dtype that it is asked for, else {dtype} goes untried.\n"
+                    f"{_place(made, overload)}{name} for {dtype} have only {others} tensors: {item!r}.\n"
+                    f"Each has a tensor of the dtype that it is asked for, otherwise {dtype} is not tested.\n"
                     "Make them with dtype=dtype."
                 )
             samples.append(item)
@@ -125,7 +125,7 @@ def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[
 
 
 def _others(sample: Sample, dtype: torch.dtype) -> str:
-    """The dtypes that tensors have in place of the one asked for, `float32`; empty where that is there too.
+    """The dtypes that tensors have in place of the one asked for, `float32`; empty if that is there too.
 
     A dtype may also be there by name, as an argument that says what the result is.
     """
@@ -144,7 +144,7 @@ def _kind(dtype: torch.dtype) -> str:
 
 
 def _place(made: object, overload: Overload) -> str:
-    """Return `file:line: ` of a sample: the line that a generator stands at, or the function's."""
+    """Return `file:line: ` of a sample: the line that a generator is at, or the function's."""
     if isinstance(made, GeneratorType) and made.gi_frame is not None:
         return f"{file_line(made.gi_code.co_filename, made.gi_frame.f_lineno)}: "
     function = overload._samples

@@ -37,7 +37,7 @@ SHAPES: Mapping[str, Callable[[Tensor], Tensor | None]] = {
     "taller": lambda t: _one_more(t, 0) if t.dim() > 1 else None,
     "emptied": lambda t: t[:0] if t.dim() and t.shape[0] else None,
 }
-"""Of other ranks and shapes than a tensor, by the name that a trial has; None where there is none such."""
+"""Changes of a tensor's rank or shape by the trial's name; None if a change is not possible."""
 
 NUMBERS = (0, -1)
 FAR = 2**40
@@ -118,7 +118,7 @@ def _other_tensors(value: Tensor) -> Iterator[tuple[str, Callable[[Tensor], Tens
 
 
 def _cast(dtype: torch.dtype, tensor: Tensor) -> Tensor:
-    """Of a dtype; what had another's bits has other values now, so nothing that reads bits agrees."""
+    """Cast a tensor to a dtype; the bits differ, so that code that reads them as the old dtype shows."""
     return (tensor.real if tensor.is_complex() and not dtype.is_complex else tensor).to(dtype)
 
 
@@ -131,7 +131,7 @@ def _always(number: float, given: object) -> float:
 
 
 def _one_more(tensor: Tensor, axis: int) -> Tensor | None:
-    """The tensor with its first slice along an axis once more at the end."""
+    """The tensor with its first slice along an axis again at the end."""
     return torch.cat([tensor, tensor.narrow(axis, 0, 1)], axis) if tensor.shape[axis] else None
 
 
@@ -182,7 +182,7 @@ def _with_unknown(subject: Subject, sample: Sample) -> Sample:
 
 
 def _with_text(subject: Subject, sample: Sample) -> Sample | None:
-    """With text for its first number."""
+    """Return a sample with text instead of its first number."""
     signature = subject.overload.signature
     for name, value in arguments(signature, sample).items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -136,7 +136,7 @@ def finding(error: FindingError) -> Verdict:
     return _FINDINGS.get(kind, "numerics"), Failed(reason=f"{kind} in the simulator", evidence=str(error))
 
 
-# The kinds of simulator/run.py; a trap and its like are no sanitizer's.
+# The kinds of simulator/run.py; a trap and its like are not a sanitizer's.
 _FINDINGS = {
     "out-of-bounds": "sanitizer-bounds",
     "misaligned": "sanitizer-bounds",
@@ -159,10 +159,10 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
     """A call that failed: it may where dotcu made the arguments, and it is a clear refusal.
 
     Raises:
-        Exception: This is no verdict on the call; or the call is the author's, and so must not fail.
+        Exception: This is not a verdict on the call; or the call is the author's, and so must not fail.
     """
     if isinstance(error, BodyError):
-        return "result", Failed(reason="the body does not return what it may", evidence=describe(error))
+        return "result", Failed(reason="the body returns an invalid result", evidence=describe(error))
     if isinstance(error, SimulationError):
         return "numerics", Skipped(reason=f"the simulator cannot run it: {str(error).splitlines()[0]}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
@@ -170,7 +170,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
     if subject.refuses(error) or subject.reference_error(case.make()) is not None:
         return "errors", Passed.refused(error)
     return "errors", Failed(
-        reason="the call failed where the reference computes, without a clear error", evidence=describe(error)
+        reason="the call failed without a clear error, and the reference accepts it", evidence=describe(error)
     )
 
 
@@ -180,7 +180,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
 def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
     """Judge what calls have done to memory that is not theirs, and the memory that they return."""
     changed: list[str] = []
-    beside: list[str] = []
+    findings: list[str] = []
     for made in calls:
         mutated = {id(tensor) for tensor in _written(subject, made.sample)}
         for guarded in made.guards:
@@ -189,10 +189,10 @@ def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
             if inside and id(guarded.tensor) not in mutated:
                 changed.append(f"changes {place}, which it does not declare as mutated")
             if outside:
-                beside.append(f"writes outside of its memory: beside {place}")
-        beside += [f"writes outside of its memory: {words}" for words in made.allocated.beside()]
+                findings.append(f"writes outside of its memory: next to {place}")
+        findings += [f"writes outside of its memory: {words}" for words in made.allocated.writes_outside()]
     yield "inputs", _none(changed)
-    yield "bounds", _none(beside)
+    yield "bounds", _none(findings)
     yield "result", _none([words for made in calls for words in made.opaque] or _shared(subject, calls))
 
 
@@ -257,9 +257,9 @@ def _determinism(subject: Subject, first: Call, second: Call) -> Passed | Failed
     if same_bits(first.results, second.results):
         return Passed()
     return Failed(
-        reason="gives other bits at a second call with equal arguments",
-        evidence="Where that is meant, declare it: tags=(torch.Tag.nondeterministic_bitwise,); where it "
-        "draws torch's random numbers, torch.Tag.nondeterministic_seeded.",
+        reason="gives different bits at a second call with equal arguments",
+        evidence="If this is intended, declare it: tags=(torch.Tag.nondeterministic_bitwise,); if it "
+        "uses torch's random numbers, torch.Tag.nondeterministic_seeded.",
     )
 
 
@@ -314,7 +314,7 @@ def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: nume
     arguments = _written(subject, made.sample)
     for argument, old, new, want in zip(arguments, before, made.results, expected.plain, strict=False):
         if same_bits([new.cpu()], [old]) and not same_bits([want], [old]):
-            yield f"leaves {_position(made.sample, argument)} as it was, which it declares as mutated"
+            yield f"does not change {_position(made.sample, argument)}, which it declares as mutated"
 
 
 def _uncounted(subject: Subject, made: Call) -> Iterator[str]:
@@ -329,7 +329,7 @@ def _reference_failed(case: Case, error: Exception) -> Verdict:
     if not case.derived:
         return "reference", Failed(reason="the reference fails on a sample", evidence=describe(error))
     return "errors", Failed(
-        reason="the call computes where the reference refuses", evidence=f"the reference: {describe(error)}"
+        reason="the call is accepted, the reference refuses it", evidence=f"the reference: {describe(error)}"
     )
 
 
@@ -362,7 +362,7 @@ def look_in_simulator(twin: Subject, case: Case) -> Iterator[Verdict]:
         yield finding(error)
     except (UsageError, EnvironmentFault):
         raise
-    except Exception as error:  # clusters, say, or code that is only for newer GPUs
+    except Exception as error:  # for example clusters, or code that is only for newer GPUs
         why = f"the simulator cannot run it: {str(error).strip().splitlines()[0]}"
         yield from ((name, Skipped(reason=why)) for name in SANITIZERS)
     else:

@@ -17,7 +17,7 @@ from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.fresh_values import COMPUTED, anew, doubled, first_integer, of_some_size
+from dotcu.checking.trials.fresh_values import COMPUTED, doubled, first_integer, of_some_size, with_new_values
 from dotcu.checking.trials.gradients import requiring
 from dotcu.checking.trials.reference import equal
 from dotcu.operator import Sample
@@ -44,7 +44,7 @@ class CompileMode:
 def plan(subject: Subject) -> Iterator[Trial]:
     """Static and dynamic for a case of the first dtype; at full for an integer one too, and by inductor."""
     if subject.overload.lacks_fake:
-        yield skipped(subject, CHECK, "no fake kernel, which is what `fake` failed")
+        yield skipped(subject, CHECK, "no fake kernel: see the failure of `fake`")
         return
     dtypes = subject.overload.dtypes[:1]
     if subject.level >= Level.FULL:
@@ -105,21 +105,19 @@ def _look(subject: Subject, case: Case, way: CompileMode) -> Outcome:
         try:
             got = _run(subject, way, compiled, call)
         except Exception as error:
-            return Failed(
-                reason="fails under torch.compile, where eager mode computes", evidence=brief(error)
-            )
+            return Failed(reason="fails under torch.compile and works in eager mode", evidence=brief(error))
         wrong = _unlike(subject, way, (*eager, *twin.tensors), (*got, *call.tensors))
         if wrong:
             return Failed(reason="gives other values under torch.compile than in eager mode", evidence=wrong)
         graphs.append(int(counter.frame_count))
     if graphs[1] > graphs[0]:
-        return Failed(reason="is compiled again for a call that differs in values alone")
+        return Failed(reason="is compiled again for a call that differs only in values")
     return Passed(note=f"{graphs[-1]} graphs for {len(graphs)} calls")
 
 
 def _calls(subject: Subject, case: Case, way: CompileMode) -> Iterator[Sample]:
     """Two calls that differ in values alone, and one of another size."""
-    calls = [case.make(), anew(subject, case, 1) or case.make(), doubled(case)]
+    calls = [case.make(), with_new_values(subject, case, 1) or case.make(), doubled(case)]
     outs = subject.overload.signature.outs
     for call in filter(None, calls):
         if way.dynamic:  # so that the last call differs in its size alone
@@ -133,7 +131,7 @@ def _function(subject: Subject, like: Sample) -> Callable[..., list[Tensor]]:
     """A function of a call's tensors that calls an operator by both its names, between torch's own.
 
     Args:
-        like: The call; what in it is no tensor is written into the function.
+        like: The call; what in it is not a tensor is written into the function.
     """
     overload, torch_op = subject.overload, subject.overload.torch_op
     mutates, arguments = overload.signature.mutates, overload.signature.arguments

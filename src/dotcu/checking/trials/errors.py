@@ -51,7 +51,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
 def look(subject: Subject, case: WrongCall) -> Iterator[Verdict]:
     """Make a wrong call, and say whether the operator took it as it must."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch tells of casts and of sizes that it would rather not have
+        warnings.simplefilter("ignore")  # torch warns of casts and of sizes
         made = _call(subject, case)
         if isinstance(made.error, FindingError):
             yield finding(made.error)
@@ -88,7 +88,7 @@ def _outcome(subject: Subject, case: WrongCall, made: CallResult) -> Outcome:
     if unfit:
         return _must_raise(subject, made, unfit)
     if made.error is not None:
-        reason = f"it fails with {type(made.error).__name__} where its reference computes"
+        reason = f"it fails with {type(made.error).__name__}, and its reference accepts the call"
         return Failed(reason=reason, evidence=f"{describe(made.error)}\n{_remedy(subject)}")
     return _compared(subject, case, made.results, expected.results)
 
@@ -110,7 +110,7 @@ def _must_raise(subject: Subject, made: CallResult, why: str) -> Outcome:
     if made.error is not None:
         return _refused(made.error)
     evidence = f"{why}\nThe call gave {', '.join(map(_kind, made.results)) or 'nothing'}.\n{_remedy(subject)}"
-    return Failed(reason="it takes arguments that it must refuse", evidence=evidence)
+    return Failed(reason="it accepts arguments that it must refuse", evidence=evidence)
 
 
 def _refer(subject: Subject, sample: Sample) -> CallResult:
@@ -164,7 +164,7 @@ def _compared(
 
 
 def _alike(subject: Subject, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> Outcome:
-    """Complex results, which have no oracle, beside torch's own."""
+    """Compare complex results, which have no oracle, with torch's own."""
     if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
         return Passed(note="agrees")
     return Failed(reason="it computes other complex numbers than its reference", evidence=_remedy(subject))

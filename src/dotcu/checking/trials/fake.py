@@ -55,8 +55,8 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 
 def _lacking(subject: Subject) -> Iterator[Verdict]:
-    reason = "it has no fake kernel: torch.compile and torch.export cannot know what it gives"
-    evidence = f"Neither its library gives one nor you do: @{subject.overload.signature.name}.fake"
+    reason = "it has no fake kernel: torch.compile and torch.export cannot know its outputs"
+    evidence = f"Neither its library nor your code defines one: @{subject.overload.signature.name}.fake"
     yield CHECK, Failed(reason=reason, evidence=evidence)
 
 
@@ -114,15 +114,15 @@ def _compare(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outco
         faked = _on_fakes(subject, case.make())
     except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
         return Failed(
-            reason="the fake kernel reads a value, and fakes have none: torch.compile breaks here",
+            reason="the fake kernel reads a value, which fake tensors do not have: torch.compile breaks here",
             evidence=f"{brief(error)}\nGive the shapes with @{subject.overload.signature.name}.fake.",
         )
     except Exception as error:
-        return Failed(reason="the fake kernel fails where the call computes", evidence=brief(error))
+        return Failed(reason="the fake kernel fails on a call that works", evidence=brief(error))
     wrong = _differences(real, faked)
     if wrong:
         return Failed(reason=f"the fake kernel is wrong: {wrong[0]}", evidence="\n".join(wrong[1:]))
-    unknown = [i for i, told in enumerate(faked) if None in told.shape]
+    unknown = [i for i, fake in enumerate(faked) if None in fake.shape]
     if unknown:
         return Skipped(reason=f"the shape of output {unknown[0]} depends on values; all else is right")
     return _compare_meta(subject, case, real)
@@ -132,7 +132,7 @@ def _compare_meta(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> 
     try:
         on_meta = _on_meta(subject, case.make())
     except Exception as error:  # it may know only the devices that it computes on
-        return Passed(note=f"takes no meta tensors: {type(error).__name__}: {one_line(error)}")
+        return Passed(note=f"does not accept meta tensors: {type(error).__name__}: {one_line(error)}")
     wrong = _differences(real, on_meta, torch.device("meta"))
     if wrong:
         return Failed(reason=f"wrong on meta tensors: {wrong[0]}", evidence="\n".join(wrong[1:]))
@@ -159,16 +159,16 @@ def _on_meta(subject: Subject, sample: Sample) -> list[_TensorMeta]:
 
 
 def _differences(
-    real: Sequence[_TensorMeta], told: Sequence[_TensorMeta], device: torch.device | None = None
+    real: Sequence[_TensorMeta], faked: Sequence[_TensorMeta], device: torch.device | None = None
 ) -> list[str]:
     """Say what the fake kernel gets wrong.
 
     Args:
         device: Where the outputs are to be, if not where the real ones are.
     """
-    if len(real) != len(told):
-        return [f"it gives {len(told)} outputs, the call gives {len(real)}"]
-    pairs = zip(real, told, strict=True)
+    if len(real) != len(faked):
+        return [f"it gives {len(faked)} outputs, the call gives {len(real)}"]
+    pairs = zip(real, faked, strict=True)
     return [words for i, (truth, claim) in enumerate(pairs) for words in _unlike(i, truth, claim, device)]
 
 
@@ -178,7 +178,7 @@ def _unlike(
     words = f"output {position} has {{}} {{}}, the fake kernel gives {{}}"
     if not _agree(truth.shape, claim.shape):
         yield words.format("shape", list(truth.shape), list(claim.shape))
-    elif not _agree(_that_matter(truth), _that_matter(claim)):
+    elif not _agree(_strides_that_matter(truth), _strides_that_matter(claim)):
         yield words.format("strides", list(truth.stride), list(claim.stride))
     if truth.dtype != claim.dtype:
         yield words.format("dtype", truth.dtype, claim.dtype)
@@ -191,8 +191,8 @@ def _agree(truth: Sequence[int | None], claim: Sequence[int | None]) -> bool:
     return len(truth) == len(claim) and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-def _that_matter(told: _TensorMeta) -> list[int | None]:
-    """The strides that say where elements lie: not those of one element, nor any where there is none."""
-    if 0 in told.shape:
-        return [None for _ in told.stride]
-    return [None if n == 1 else stride for n, stride in zip(told.shape, told.stride, strict=True)]
+def _strides_that_matter(output: _TensorMeta) -> list[int | None]:
+    """The strides that say where elements lie: not those of one element, nor any if there is none."""
+    if 0 in output.shape:
+        return [None for _ in output.stride]
+    return [None if n == 1 else stride for n, stride in zip(output.shape, output.stride, strict=True)]

@@ -4,7 +4,7 @@ One set of tensors is called with again and again, with other values written int
 that torch counts the write, once so that it does not, once with the first and last elements left alone.
 Then come new tensors of the same shapes, another size, and the first tensors again. Nothing here keeps
 calls from being replayed, so that on a GPU the plans are what is tried. A result that is wrong in memory too
-that no call has seen, and is none of an earlier call, is for numerics to tell of.
+that no call has seen, and is none of an earlier call, is for numerics to report.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _CallHistory:
         return expected(self.made[-1][2])
 
     def is_kept(self, fresh_copy: Sample) -> bool:
-        """Return whether the last result, a wrong one, is from an earlier call, as far as that can be told.
+        """Return whether the last result, a wrong one, is from an earlier call, if that can be decided.
 
         Args:
             fresh_copy: The call that it was of, as it was before, in memory that no call has seen.
@@ -97,12 +97,12 @@ class _CallHistory:
         owners: dict[int, str] = {}
         for when, address in memory:
             if owners.setdefault(address, when) != when:
-                return f"the results of the calls {owners[address]} and {when} are one memory"
+                return f"the results of the calls {owners[address]} and {when} share memory"
         return ""
 
 
 def look(subject: Subject, case: Case, other: Case | None) -> Iterator[Verdict]:
-    """Call in turns, until a result is not that of its own arguments.
+    """Call with several values, until a result is not that of its own arguments.
 
     Args:
         subject: The overload under check.
@@ -119,42 +119,44 @@ def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
     calls, sample = _CallHistory(subject=subject, case=case), case.make()
     wrong = calls.call("with the first values", sample)
     if wrong:
-        return Skipped(reason=f"the first call is wrong already, which is for numerics to say: {wrong}")
-    turns = 0
-    for when, turn in _turns(subject, case, other, sample):
-        fresh_copy = fresh(turn)
-        wrong, turns = calls.call(when, turn), turns + 1
+        return Skipped(reason=f"the first call is already wrong, which numerics reports: {wrong}")
+    count = 1
+    for when, values in _calls_with_new_values(subject, case, other, sample):
+        fresh_copy = fresh(values)
+        wrong, count = calls.call(when, values), count + 1
         if wrong and not calls.is_kept(fresh_copy):
-            return Skipped(reason="numerics has the fault: wrong also in fresh memory")
+            return Skipped(reason="wrong also in fresh memory, which numerics reports")
         if wrong:
-            return Failed(reason=f"gives a wrong result {when}, after others were right", evidence=wrong)
-    if not turns:
+            return Failed(reason=f"gives a wrong result {when}, after correct ones", evidence=wrong)
+    if count == 1:
         return Skipped(reason="no other values for its samples could be found")
     spoiled = calls.spoiled()
-    return Failed(reason=spoiled) if spoiled else Passed(note=f"{turns + 1} calls")
+    return Failed(reason=spoiled) if spoiled else Passed(note=f"{count} calls")
 
 
-def _turns(subject: Subject, case: Case, other: Case | None, sample: Sample) -> Iterator[tuple[str, Sample]]:
+def _calls_with_new_values(
+    subject: Subject, case: Case, other: Case | None, sample: Sample
+) -> Iterator[tuple[str, Sample]]:
     """Yield the calls, one after the other; each is made once the call before it is done."""
     ways: dict[str, Callable[[Tensor, Tensor], None]] = {
         "with other values in the same memory": write,
         "with values in the same memory that torch did not count": _write_uncounted,
         "with other values between the same first and last ones": _write_between,
     }
-    for turn, (when, way) in enumerate(ways.items(), 1):
-        values = anew(subject, case, turn)
+    for variant, (when, way) in enumerate(ways.items(), 1):
+        values = with_new_values(subject, case, variant)
         if values is None:
             return
-        _each(way, sample, values, _kept(subject))
+        _write_each(way, sample, values, _unchanged_arguments(subject))
         yield when, sample
-    values = anew(subject, case, 4)
+    values = with_new_values(subject, case, 4)
     if values is not None:
         yield "with other values in new memory", values
     if other is not None and _takes(subject, other):
         yield "at another size", other.make()
-        values = anew(subject, case, 5)
+        values = with_new_values(subject, case, 5)
         if values is not None:
-            _each(write, sample, values, _kept(subject))
+            _write_each(write, sample, values, _unchanged_arguments(subject))
             yield "at the first size again", sample
 
 
@@ -175,14 +177,16 @@ def _takes(subject: Subject, case: Case) -> bool:
     return True
 
 
-def _kept(subject: Subject) -> tuple[str, ...]:
-    """The arguments that stay as the last call left them, to be written once more."""
+def _unchanged_arguments(subject: Subject) -> tuple[str, ...]:
+    """The arguments that stay as the last call left them, to be written again."""
     return subject.overload.signature.outs
 
 
-def _each(way: Callable[[Tensor, Tensor], None], into: Sample, values: Sample, kept: Sequence[str]) -> None:
+def _write_each(
+    way: Callable[[Tensor, Tensor], None], into: Sample, values: Sample, unchanged: Sequence[str]
+) -> None:
     def without(sample: Sample) -> tuple[Tensor, ...]:
-        return Sample(*sample.args, **{k: v for k, v in sample.kwargs.items() if k not in kept}).tensors
+        return Sample(*sample.args, **{k: v for k, v in sample.kwargs.items() if k not in unchanged}).tensors
 
     for target, value in zip(without(into), without(values), strict=True):
         way(target, value)
@@ -193,7 +197,7 @@ def _write_uncounted(into: Tensor, values: Tensor) -> None:
 
 
 def _write_between(into: Tensor, values: Tensor) -> None:
-    """Only floating-point values: ends of other numbers may have to fit what lies between them."""
+    """Write floating-point values only: the ends of integers may have to fit the values between them."""
     if into.is_floating_point() and into.numel() > 2:
         values = values.clone()
         for end in (tuple([0] * into.dim()), tuple([-1] * into.dim())):
@@ -204,7 +208,7 @@ def _write_between(into: Tensor, values: Tensor) -> None:
 def _expected(subject: Subject, case: Case, sample: Sample) -> Callable[[tuple[Tensor, ...]], str]:
     """Return a function that says how a result differs from the one that a sample should have."""
     if subject.reference is None:
-        return partial(_unlike, _own(subject, sample))
+        return partial(_unlike, _own_results(subject, sample))
     inputs = subject.for_reference(sample)
     try:
         oracle = numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
@@ -218,7 +222,7 @@ def _misses(oracle: numerics.Oracle, results: tuple[Tensor, ...]) -> str:
     return "" if error.passed else f"{error.what}\n{error.where}".strip()
 
 
-def _own(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
+def _own_results(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
     """Call the operator itself on copies, elsewhere in memory."""
     copies = sample.map_tensors(lambda tensor: tensor.detach().clone())
     with subject.place():
@@ -232,34 +236,34 @@ def _unlike(own: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> str:
 # ------------ the same call with other values: what a kept result, a batch or a second run must be tried with
 
 _ATTEMPTS = 3
-"""A few integers drawn anew may be the same."""
+"""A few integers that are drawn again may be the same."""
 
 _SHRINK = 0.75
 """Keeps a sign, a zero, and what is to stay below 1."""
 
 
-def anew(subject: Subject, case: Case, turn: int) -> Sample | None:
-    """A given case in new memory with other values; None where no other could be found.
+def with_new_values(subject: Subject, case: Case, variant: int) -> Sample | None:
+    """A given case in new memory with other values; None if no other could be found.
 
     Args:
-        turn: From 1 on: another one gives other values.
+        variant: From 1 on: another one gives other values.
     """
     for attempt in range(_ATTEMPTS):
-        drawn = _drawn(subject, case, turn, attempt)
+        drawn = _drawn(subject, case, variant, attempt)
         if drawn is not None and not same_bits(drawn.tensors, case.sample.tensors):
             return _poured(case, drawn)
-    changed = _poured(case, moved(case, turn))
+    changed = _poured(case, moved(case, variant))
     return None if same_bits(changed.tensors, case.sample.tensors) else changed
 
 
-def moved(case: Case, turn: int) -> Sample:
+def moved(case: Case, variant: int) -> Sample:
     """The case's call with its values in other places."""
     has_floats = any(tensor.is_floating_point() for tensor in case.sample.tensors)
 
     def move(tensor: Tensor) -> Tensor:
         if tensor.is_floating_point():
-            return (tensor.double() * _SHRINK**turn).roll(turn).to(tensor.dtype)
-        return tensor if has_floats or tensor.dtype != case.dtype else tensor.roll(turn)
+            return (tensor.double() * _SHRINK**variant).roll(variant).to(tensor.dtype)
+        return tensor if has_floats or tensor.dtype != case.dtype else tensor.roll(variant)
 
     return case.sample.map_tensors(move)
 
@@ -275,7 +279,7 @@ def _poured(case: Case, values: Sample) -> Sample:
 def doubled(case: Case) -> Sample | None:
     """The case's call at another size: every dimension of more than one element twice as long.
 
-    None where a tensor is of another kind of dtype than the case: what it holds may have to fit a size.
+    None if a tensor is of another kind of dtype than the case: what it holds may have to fit a size.
     """
     if not all(tensor.is_floating_point() or tensor.dtype == case.dtype for tensor in case.sample.tensors):
         return None
@@ -286,12 +290,12 @@ def _doubled(tensor: Tensor) -> Tensor:
     return tensor.detach().repeat([2 if size > 1 else 1 for size in tensor.shape])
 
 
-def _drawn(subject: Subject, case: Case, turn: int, attempt: int) -> Sample | None:
-    """The sample that the author's function gives in the place of the case's, with other random numbers."""
+def _drawn(subject: Subject, case: Case, variant: int, attempt: int) -> Sample | None:
+    """The sample that the author's function gives instead of the case's, with other random numbers."""
     position = next((i for i, given in enumerate(subject.given(case.dtype)) if given is case), None)
     if position is None:
         return None
-    with subject.seeded(f"{subject.name}/{case.name}/{turn}/{attempt}"):
+    with subject.seeded(f"{subject.name}/{case.name}/{variant}/{attempt}"):
         samples = list(samples_of(subject.overload, subject.device, case.dtype))
     return samples[position] if position < len(samples) and _alike(samples[position], case.sample) else None
 
@@ -318,7 +322,7 @@ COMPUTED = frozenset(
 """The dtypes that torch adds and multiplies; others (bool, 8-bit floats, wide unsigned) it merely holds."""
 
 FEW = 16
-"""Elements, below which a case tells little."""
+"""Elements below which a case shows little."""
 
 
 def size(sample: Sample) -> int:
@@ -339,7 +343,7 @@ def first_integer(subject: Subject) -> tuple[torch.dtype, ...]:
 
 
 def smallest(subject: Subject, dtypes: tuple[torch.dtype, ...]) -> Iterator[Case]:
-    """Of each dtype the smallest given case without empty tensors, where there is one."""
+    """Yield the smallest given case without empty tensors of each dtype, if there is one."""
     for dtype in dtypes:
         case = subject.smallest(dtype)
         if case is not None:

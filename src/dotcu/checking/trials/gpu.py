@@ -43,7 +43,7 @@ def _elements(case: Case) -> int:
 
 
 def cannot_call(subject: Subject, case: Case) -> Skipped | None:
-    """Return why a plain call fails, which trials of `call` report; None where it does not. Loads kernels."""
+    """Return why a plain call fails, which trials of `call` report; None if it does not. Loads kernels."""
     try:
         for _ in range(2):  # the second one may go by a plan
             subject.call(case.make())
@@ -58,19 +58,19 @@ def cannot_call(subject: Subject, case: Case) -> Skipped | None:
 # ------------------------------------------------------------------ other values
 
 
-def other_values(subject: Subject, case: Case, turn: int) -> Sample:
+def other_values(subject: Subject, case: Case, variant: int) -> Sample:
     """The same call with other values: the author's from another seed, else the same ones elsewhere.
 
     Args:
-        turn: Each gives values of its own, 1 and up.
+        variant: Each gives values of its own, 1 and up.
     """
     position = [one.name for one in subject.given(case.dtype)].index(case.name)
-    with subject.seeded(f"{subject.name}/{case.name}/{turn}"):
+    with subject.seeded(f"{subject.name}/{case.name}/{variant}"):
         samples = list(islice(samples_of(subject.overload, subject.device, case.dtype), position + 1))
     sample = samples[position] if len(samples) > position else case.sample
     if _is_alike(sample, case.sample) and not same_bits(sample.tensors, case.sample.tensors):
         return fresh(sample)
-    return fresh(case.sample).map_tensors(lambda tensor: _turned(tensor, turn))
+    return fresh(case.sample).map_tensors(lambda tensor: _rolled(tensor, variant))
 
 
 def _is_alike(a: Sample, b: Sample) -> bool:
@@ -83,13 +83,13 @@ def _form(sample: Sample) -> str:
     return f"{shapes} {sample.map_tensors(lambda tensor: torch.empty(0))}"
 
 
-def _turned(tensor: Tensor, turn: int) -> Tensor:
+def _rolled(tensor: Tensor, variant: int) -> Tensor:
     """Numbers moved on by some places. Integers stay: they may be indices that must rise."""
     repeats = any(
         stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
     if tensor.is_floating_point() and not repeats:
-        tensor.copy_(tensor.roll(turn))
+        tensor.copy_(tensor.roll(variant))
     return tensor
 
 
@@ -121,7 +121,7 @@ def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Out
         if same_bits(results, ordinary):
             return Passed()
         if subject.reference is None:
-            return Failed(reason="it gives other bits than an ordinary call")
+            return Failed(reason="it gives different bits than an ordinary call")
     if subject.reference is None:
         return Skipped(reason="no reference, and declared nondeterministic by a tag")
     return _against_reference(subject, sample, results)
@@ -176,11 +176,11 @@ def _in_rounds(subject: Subject, case: Case) -> Outcome:
     faults: list[str] = []
     for name, stream in (("a side stream", pool[0]), ("the default stream", torch.cuda.default_stream())):
         others = [other for other in pool if other != stream]
-        late = f"is not complete where {name} is, on which it was called"
-        early = f"reads its inputs before what was queued on {name} has written them"
-        for turn, (fault, asleep) in enumerate(((late, others), (early, [stream])), start=1):
+        late = f"is not complete when {name}, the stream of the call, is"
+        early = f"reads its inputs before earlier work on {name} has written them"
+        for variant, (fault, asleep) in enumerate(((late, others), (early, [stream])), start=1):
             # Values of their own: memory that is left unwritten may hold what an earlier round gave.
-            values = other_values(subject, case, turn + 2 * (stream == pool[0]))
+            values = other_values(subject, case, variant + 2 * (stream == pool[0]))
             outcome = judged(subject, values, called(subject, case, values, stream, asleep))
             if isinstance(outcome, Failed):
                 faults.append(f"{fault}: {outcome.reason}. {outcome.evidence}".rstrip(". "))
@@ -245,10 +245,10 @@ def _captured_and_replayed(subject: Subject, case: Case) -> Outcome:
     static, graph = case.make(), torch.cuda.CUDAGraph()
     captured = capture(subject, static, graph)
     if isinstance(captured, Exception):
-        evidence = f"{describe(captured)}\nWhere that must be, declare it: tags=(torch.Tag.cudagraph_unsafe,)"
+        evidence = f"{describe(captured)}\nIf it must be so, declare it: tags=(torch.Tag.cudagraph_unsafe,)"
         return Failed(reason="cannot be captured in a CUDA graph", evidence=evidence)
-    for turn in range(1, REPLAYS + 1):
-        values = other_values(subject, case, turn)
+    for number in range(1, REPLAYS + 1):
+        values = other_values(subject, case, number)
         refill(static, values)
         graph.replay()
         results = tuple(tensor.clone() for tensor in captured)
@@ -256,7 +256,7 @@ def _captured_and_replayed(subject: Subject, case: Case) -> Outcome:
         outcome = judged(subject, values, results)
         if isinstance(outcome, Failed):
             evidence = f"{outcome.reason}\n{outcome.evidence}".rstrip()
-            return Failed(reason=f"replay {turn} of a CUDA graph of it is wrong", evidence=evidence)
+            return Failed(reason=f"replay {number} of a CUDA graph of it is wrong", evidence=evidence)
         if isinstance(outcome, Skipped):
             return outcome
     return Passed()
@@ -280,7 +280,7 @@ def capture(subject: Subject, static: Sample, graph: torch.cuda.CUDAGraph) -> tu
                 raised.append(error)
                 raise
     except Exception as error:
-        return (raised or [error])[0]  # a capture that was spoilt fails at its end too, and tells less
+        return (raised or [error])[0]  # a capture that failed fails at its end too, with less detail
     finally:
         torch.cuda.set_stream(stream)  # where the end fails, torch leaves its own current
     return results

@@ -36,7 +36,7 @@ _DOUBLE = 1e-10
 """The relative error of a gradient in float64: far above rounding, far below a wrong formula."""
 
 _ROUNDING = 1e-13
-"""The error of one in float64 beside the largest of all: it may be zero, as that of softmax's sum."""
+"""The error of one in float64 relative to the largest of all: it may be zero, as that of softmax's sum."""
 
 _UNIMPLEMENTED = re.compile(r"derivative for .* is not implemented")
 """The words of torch for an operator whose library registered that it has none."""
@@ -160,7 +160,7 @@ def look(subject: Subject, case: Case, way: GradientMode) -> Iterator[Verdict]:
             outcome = Skipped(reason=one_line(error))
     except Exception as error:
         if not subject.has_body and _UNIMPLEMENTED.search(str(error)):
-            outcome = Passed(note="no backward, and it says so")
+            outcome = Passed(note="no backward, and a clear error says so")
         elif not case.derived or isinstance(error, (BodyError, UsageError)) or not subject.refuses(error):
             raise
         else:
@@ -170,7 +170,7 @@ def look(subject: Subject, case: Case, way: GradientMode) -> Iterator[Verdict]:
 
 
 def _computes(subject: Subject, case: Case) -> bool:
-    """Return whether the call itself goes well, or is refused; of one that fails, other checks tell."""
+    """Return whether the call itself works or is refused; other checks report one that fails."""
     try:
         with subject.seeded(case.name):
             _own(subject, case.make(), ())
@@ -182,7 +182,7 @@ def _computes(subject: Subject, case: Case) -> bool:
 
 
 def _only_once(subject: Subject, sample: Sample) -> bool:
-    """Return whether torch was told to refuse a second gradient; gradgradcheck would take it for zeros."""
+    """Return whether torch has to refuse a second gradient; gradgradcheck would take it for zeros."""
     call, leaves = requiring(sample, _differentiable(sample))
     with subject.place():
         results = numerics.outputs(subject.overload(*call.args, **call.kwargs))
@@ -196,7 +196,7 @@ def _only_once(subject: Subject, sample: Sample) -> bool:
 
 
 def _checked(subject: Subject, case: Case, way: GradientMode) -> Outcome:
-    """By finite differences, in float64."""
+    """Check by finite differences, in float64."""
     sample = case.make().map_tensors(_each_element_its_own)
     doubles = [i for i in _differentiable(sample) if sample.tensors[i].dtype == torch.float64]
     _, leaves = requiring(sample, doubles)
@@ -235,7 +235,7 @@ def _each_element_its_own(tensor: Tensor) -> Tensor:
 
 
 def _compared(subject: Subject, case: Case, way: GradientMode) -> Outcome:
-    """Beside the reference's, with the bounds that its values have too."""
+    """Compare with the reference's, by the bounds that its values have too."""
     assert subject.reference is not None
     sample = case.make()
     needs = _differentiable(sample)
@@ -265,7 +265,7 @@ def _telling(subject: Subject, way: GradientMode) -> Iterator[None]:
         stack.enter_context(subject.place())
         if way.ending == "dense" and way.order == 1:
             stack.enter_context(subject.poisoning(NAN_BYTE))
-            # On a GPU torch would run the backward on a thread of its own, which no poison reaches.
+            # On a GPU torch would run the backward on its own thread, which no poison reaches.
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         yield
 
@@ -348,10 +348,10 @@ class Derivative:
         results = outputs(function(*sample.args, **sample.kwargs))
         weights = [weight.detach().requires_grad_(self.order == 2) for weight in weights]
         ends = [(self.ending(results[i]), w) for i, w in zip(self.outputs, weights, strict=True)]
-        told = [(end, weight) for end, weight in ends if end.requires_grad]
-        if not told:
+        pairs = [(end, weight) for end, weight in ends if end.requires_grad]
+        if not pairs:
             raise GradientError("none of its results requires a gradient")
-        first = _grad([e for e, _ in told], leaves, [w for _, w in told], create_graph=self.order == 2)
+        first = _grad([e for e, _ in pairs], leaves, [w for _, w in pairs], create_graph=self.order == 2)
         if self.order == 1:
             return first
         pairs = [(g, d) for g, d in zip(first, directions, strict=True) if g.requires_grad]
@@ -400,12 +400,12 @@ def _grad(
     )
 
 
-# ---------- whether an operator without a backward says so: a gradient that is lost in silence is a wrong one
+# ---------- whether an operator without a backward says so: a gradient that is dropped silently is wrong
 
 FIRST, SECOND = "gradients", "second-gradients"
 
-UNRECORDED = "no backward, the library's or one that was given: torch loses its gradient in silence"
-"""Of an operator that a library computes, what becomes of gradients is torch's and the library's affair."""
+UNRECORDED = "no backward, from its library or from you: torch drops its gradient silently"
+"""The note for an operator of a library, whose gradients only torch and the library define."""
 
 
 def plan_without_backward(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[Trial]:
@@ -439,9 +439,9 @@ def _refusal(subject: Subject, case: Case) -> Outcome:
                 return Skipped(reason="no backward, and no result that could have a gradient")
             torch.autograd.grad(floats, leaves, list(map(torch.empty_like, floats)), allow_unused=True)
     except GradientError:
-        return Passed(note="no backward, and it says so")
+        return Passed(note="no backward, and a clear error says so")
     except RuntimeError as error:
         if "does not require grad" not in str(error):
             raise
-        return Failed(reason="it has no backward, and its result loses the gradient in silence")
-    return Failed(reason="it has no backward, and yet gives a gradient")
+        return Failed(reason="it has no backward, and its result drops the gradient silently")
+    return Failed(reason="it has no backward, but returns a gradient")

@@ -27,16 +27,16 @@ from dotcu.operator import Sample
 from dotcu.tracebacks import describe
 
 ELEMENTS = 2**31 + 33
-"""Of the largest input, or somewhat more."""
+"""The elements of the largest input, or slightly more."""
 
 SHARE, COPIES = 0.6, 3
-"""Of the free memory a call may take that share, its tensors counted so many times."""
+"""The share of free memory that a call may use, and the number of times its tensors are counted."""
 
 NARROWEST = 3
-"""So many dtypes are looked at: torch may have no reference for the first."""
+"""The number of dtypes to try: torch may have no reference for the first."""
 
 TRIES = 4
-"""So many calls are tried where an operator or its reference does not take them."""
+"""The number of calls to try if an operator or its reference refuses them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def _tried(subject: Subject, grown: GrownCase) -> Outcome:
     if reason:
         evidence = f"{grown.case.name}: {grown.case.sample} with {grown.new} for {grown.old}"
         return Failed(
-            reason=f"is wrong where an input has {ELEMENTS} elements or more",
+            reason=f"is wrong if an input has {ELEMENTS} elements or more",
             evidence=f"{reason}\n{evidence}",
         )
     return Passed(note=f"{grown.case.name} with {grown.new} for {grown.old}")
@@ -146,7 +146,7 @@ def candidates(subject: Subject) -> Iterator[GrownCase]:
             sizes = growing(case.sample)
             if not sizes or cannot_call(subject, case) is not None:
                 continue
-            with suppress(Exception):  # told by the trials of `call`
+            with suppress(Exception):  # reported by the trials of `call`
                 results = subject.call(case.make())
                 for old, new in sizes.items():
                     yield GrownCase(

@@ -84,14 +84,14 @@ def _judge(first: Sequence[Tensor], second: Sequence[Tensor], changed: Sequence[
     if changed:
         return Failed(
             reason=f"the reference changes the tensor at position {changed[0]} of its arguments",
-            evidence="It computes from its arguments, and writes only what the operator declares as mutated.",
+            evidence="It may write only what the operator declares as mutated.",
         )
     if len(first) == len(second) and all(map(equal, first, second)):
         return Passed()
     where = (_difference(i, a, b) for i, (a, b) in enumerate(zip(first, second, strict=False)))
     evidence = next((words for words in where if words), f"{len(first)} and {len(second)} tensors")
     return Failed(
-        reason="the reference gives other values at a second call with equal inputs", evidence=evidence
+        reason="the reference gives different values at a second call with equal inputs", evidence=evidence
     )
 
 

@@ -53,14 +53,14 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
         sample = sample.map_tensors(_requiring_grad)
     with subject.seeded(case.name), subject.place(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        told: Mapping[str, Any] = torch.library.opcheck(
+        results: Mapping[str, Any] = torch.library.opcheck(
             subject.overload.torch_op,
             sample.args,
             dict(sample.kwargs),
             test_utils=tuple(_PARTS),
             raise_exception=False,
         )
-    failed = {part: error for part, error in told.items() if isinstance(error, BaseException)}
+    failed = {part: error for part, error in results.items() if isinstance(error, BaseException)}
     if not failed:
         yield CHECK, Passed()
         return

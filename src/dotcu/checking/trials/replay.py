@@ -45,7 +45,7 @@ def look(subject: Subject, cases: Sequence[Case]) -> Iterator[Verdict]:
         outcome = Failed(reason="a recorded call differs from the body", evidence=str(error))
     except (UsageError, EnvironmentFault):
         raise
-    except Exception as error:  # which the trials of `call` tell
+    except Exception as error:  # which the trials of `call` report
         outcome = Skipped(reason=f"a call fails: {str(error).strip().splitlines()[0]}")
     yield "replay", outcome
 

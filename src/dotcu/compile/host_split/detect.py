@@ -12,7 +12,7 @@ from dotcu.compile.source.lexer import NVRTC_MACROS, active_code, code_only, wit
 from dotcu.compile.source.source import printable
 
 GUARD_REMEDY = """\
-The device compiler takes device code alone. Guard host code, and one file serves both compilers:
+The device compiler accepts only device code. Guard host code, and one file serves both compilers:
 
     #ifndef __CUDACC_RTC__
     ... host code, and the #include lines that it needs ...
@@ -172,7 +172,7 @@ def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:
 
 
 def is_host_header(name: str) -> bool:
-    """Tell whether a header is one that only a host compiler has, by its name."""
+    """Return whether a header is one that only a host compiler has, by its name."""
     return "." not in name or bool(_match(_DIRECTIVES, f"#include <{name}>")) or name in HOST_HEADERS
 
 
@@ -182,7 +182,7 @@ def host_use(bare: str) -> str:
 
 
 def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
-    """Tell whether an `#include` is for the host alone.
+    """Return whether an `#include` is for the host alone.
 
     Args:
         device: Headers of the standard library that device code can have, too.
@@ -213,12 +213,12 @@ def host_code_message(display: str, lines: tuple[HostLine, ...], *, is_split: bo
     """
     headline = f"There is host code in {display}:"
     if is_split:
-        headline = f"Device code of {display} has in it what only a host compiler takes:"
+        headline = f"Device code of {display} contains what only a host compiler accepts:"
     return "\n".join([headline, *_listed([(display, line) for line in lines]), GUARD_REMEDY])
 
 
 def unclear_message(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
-    """Return the message where device code cannot be told from host code.
+    """Return the message if device code cannot be separated from host code.
 
     Args:
         lines: With the file of each.
@@ -228,9 +228,9 @@ def unclear_message(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
         remedies = [TENSOR_REMEDY]
         if any("PyTorch's type" not in line.what for _, line in lines):
             remedies.append(GUARD_REMEDY)
-    headline = f"Device code and host code of {display} cannot be told apart:"
+    headline = f"Device code and host code of {display} cannot be separated:"
     if remedies == [TENSOR_REMEDY]:
-        headline = f"Device code of {display} takes what only PyTorch's headers have:"
+        headline = f"Device code of {display} uses what only PyTorch's headers define:"
     return "\n".join([headline, *_listed(lines), *remedies])
 
 

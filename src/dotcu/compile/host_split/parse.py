@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["device", "host", "shared", "unclear"]
 
-NO_DECLARATION = "a statement that is no declaration by itself"
+NO_DECLARATION = "a statement that is not a declaration by itself"
 
 # Annotations, which C++'s grammar does not know: blanked before the parser looks, with their brackets.
 _PLAIN = DEVICE_WORDS | {
@@ -57,7 +57,7 @@ class HostFunction:
     Attributes:
         start, end: Where it stands.
         mark: Where annotations belong in it: behind `template <...>` and `extern "C"`.
-        body: Where its body begins, or what a constructor has in front; its end where it has none.
+        body: Where its body begins, or what a constructor has in front; its end if it has none.
         head: The code before the body.
         needs: Names that have to be known where the head stays: types, and what default arguments name.
         is_special: A type is another type without it: a constructor, an operator, a virtual function.
@@ -88,7 +88,7 @@ class ParsedDeclaration:
         what: Its kind, in words for a message.
         start, end: Where it stands.
         text: Its code, without the parts that only a host has.
-        name: The name that it declares; "" where it has none.
+        name: The name that it declares; "" if it has none.
         names: All names that it declares, those of its enumerators among them.
         members: Names that are declared inside of a type.
         is_forward: It is a type without its members.
@@ -144,7 +144,7 @@ class _StatementReader:
         return self.tokens[index][0] if 0 <= index < len(self.tokens) else ""
 
     def close(self, index: int) -> int:
-        """Return the index of the bracket that closes the one at `index`; the end where there is none."""
+        """Return the index of the bracket that closes the one at `index`; the end if there is none."""
         if self.at(index) != "<":
             return self.pairs.get(index, len(self.tokens))
         depth = 0  # of what `template <` begins
@@ -188,14 +188,14 @@ class _StatementReader:
         self.shown = "".join(shown)
 
     def _is_specifier(self, word: str) -> bool:
-        """Tell whether a macro stands for annotations alone, `#define HD __host__ __device__`, or nothing."""
+        """Return whether a macro is annotations only, `#define HD __host__ __device__`, or nothing."""
         macro = self.macros.get(word)
         if macro is None or not all(_is_annotation(value, self.macros) for value in macro.values):
             return False
         return not macro.called or any(macro.values)
 
     def words(self, start: int, end: int) -> frozenset[str]:
-        """Return the words of a stretch, and those that its macros bring."""
+        """Return the words of a stretch, and those that its macros expand to."""
         return with_macro_words(frozenset(WORD.findall(self.bare[start:end])), self.macros)
 
     def declarations(self) -> Iterator[ParsedDeclaration]:
@@ -206,7 +206,7 @@ class _StatementReader:
                 yield found
 
     def statement(self, begin: int) -> tuple[int, ParsedDeclaration | None]:
-        """Return the index after a statement, and what it is; None where it has no text of its own."""
+        """Return the index after a statement, and what it is; None if it has no text of its own."""
         first = begin
         while first in self.hidden:
             first = self.hidden[first] + 1
@@ -225,7 +225,7 @@ class _StatementReader:
         return end + 1, self.classified(begin, first, last, body)
 
     def _is_after_unknown(self, first: int) -> bool:
-        """Tell whether a statement begins with the call of a macro that nothing here defines."""
+        """Return whether a statement begins with the call of a macro that nothing here defines."""
         if self.at(first) in self.macros or not WORD.fullmatch(self.at(first)) or self.at(first + 1) != "(":
             return False
         after = self.at(self.close(first + 1) + 1)
@@ -272,7 +272,7 @@ class _StatementReader:
         return ParsedDeclaration(verdict=verdict, what=what, start=start, end=end, text=self.bare[start:end])
 
     def _is_macro_call(self, first: int) -> bool:
-        """Tell whether a statement is the call of a macro that makes declarations."""
+        """Return whether a statement is the call of a macro that makes declarations."""
         word = self.at(first)
         if word in self.macros:
             macro = self.macros[word]
@@ -343,7 +343,7 @@ class _StatementReader:
         )  # fmt: skip
 
     def before(self, position: int) -> int:
-        """Return where the annotations begin that stand before a position."""
+        """Return where the annotations begin that are before a position."""
         for first, last in reversed(self.hidden.items()):
             start, end = self.tokens[first][1], self.tokens[last][2]
             if end <= position and not self.bare[end:position].strip():
@@ -352,7 +352,7 @@ class _StatementReader:
 
 
 def _is_annotation(value: str, macros: Macros) -> bool:
-    """Tell whether a macro's value has annotations alone: no type, no name, no number outside of brackets."""
+    """Return whether a macro's value has only annotations: no type, name or number outside of brackets."""
     outside = re.sub(r"\((?:[^()]|\([^()]*\))*\)", " ", value)
     for word in outside.replace('"C"', " ").split():
         others = {name: macro for name, macro in macros.items() if name != word}
@@ -388,7 +388,7 @@ _NAMES = ("type_identifier", "identifier", "field_identifier", "operator_name", 
 
 
 def _classify(text: str, words: frozenset[str], words_between: WordsBetween) -> ParsedDeclaration:
-    """Tell what a statement is.
+    """Classify a statement.
 
     Args:
         text: The statement without comments, annotations and the inside of a function's body.
@@ -444,7 +444,7 @@ def _function(node: Node, words: frozenset[str], common: dict[str, Any]) -> Pars
 
 
 def _is_untyped(node: Node) -> bool:
-    """Tell whether a definition may be the call of a macro, `TEST(a, b) { ... }`."""
+    """Return whether a definition may be the call of a macro, `TEST(a, b) { ... }`."""
     if node.type != "function_definition" or node.child_by_field_name("type") is not None:
         return False
     declarator = node.child_by_field_name("declarator")
@@ -461,7 +461,7 @@ def _variable(node: Node, words: frozenset[str], common: dict[str, Any]) -> Pars
 
 
 def _is_constant(node: Node) -> bool:
-    """Tell whether the variables themselves are const, of `const char* p` not `p`, and need no call."""
+    """Return whether the variables themselves are const, of `const char* p` not `p`, and need no call."""
     if not _has_const(node):
         return False
     for declarator in node.children_by_field_name("declarator"):
@@ -577,7 +577,7 @@ def _inner(node: Node) -> Node:
 
 
 def _is_broken(node: Node) -> bool:
-    """Tell whether the parser stumbled outside of a function's body and of a variable's value."""
+    """Return whether the parser stumbled outside of a function's body and of a variable's value."""
     if not node.has_error or node.type == "compound_statement":
         return False
     if node.type == "init_declarator":
@@ -587,7 +587,7 @@ def _is_broken(node: Node) -> bool:
 
 
 def _declares_function(node: Node) -> bool:
-    """Tell whether a declaration is a function's, not a variable's that points to one."""
+    """Return whether a declaration is a function's, not a variable's that points to one."""
     if node.type not in ("declaration", "field_declaration"):
         return False
     for declarator in node.children_by_field_name("declarator"):
@@ -603,7 +603,7 @@ def _declares_function(node: Node) -> bool:
 
 
 def _declared(node: Node) -> frozenset[str]:
-    """Return all names that a declaration declares in the scope that it stands in."""
+    """Return all names that a declaration declares in the scope that it is in."""
     names = {_name(node), *(_name(each) for each in node.children_by_field_name("declarator"))}
     is_scoped = any(child.type in ("class", "struct") for child in node.children)
     if node.type == "enum_specifier" and not is_scoped:
@@ -629,7 +629,7 @@ def _member_functions(node: Node) -> Iterator[tuple[Node, str]]:
 
 
 def _walk(node: Node, *, past: str = "") -> Iterator[Node]:
-    """Yield a node and all below it, in order, but for what is below nodes of one kind."""
+    """Yield a node and all below it, in order, except for what is below nodes of one kind."""
     waiting = [node]
     while waiting:
         each = waiting.pop()
@@ -651,7 +651,7 @@ def _types(node: Node, removed: list[tuple[int, int]] | None = None) -> frozense
 
 
 def _is_scoped(name: Node) -> bool:
-    """Tell whether a name is looked up in a scope: `b` of `a::b`."""
+    """Return whether a name is looked up in a scope: `b` of `a::b`."""
     inner, outer = name, name.parent
     if outer is not None and outer.type == "template_type":
         inner, outer = outer, outer.parent

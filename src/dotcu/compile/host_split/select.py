@@ -56,7 +56,7 @@ _KNOWN = re.compile(
 
 _DEVICE = "__device__ "
 _OUT_OF_REACH = re.compile(r"\b(?:torch|at|c10)::\w*Tensor\b|\bstd::\w*stream\s*&")
-"""Of a head: a parameter, or a result, that no value of device code can become."""
+"""Matches a parameter or result type that no value of device code can have."""
 
 _MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1
             fabs fdim floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 modf nearbyint
@@ -71,7 +71,7 @@ _COMPILERS = re.compile(
 
 _STANDARD = {"<cassert>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cstdint>", "<limits>",
              "<type_traits>", "<utility>"}  # fmt: skip
-"""Headers of the standard library that a host's header brings along."""
+"""Headers of the standard library that a host's header includes."""
 
 _REMOVED, _KEPT, _REPLACED = 0, 1, 2
 """What becomes of a character: `_REPLACED` is not kept itself, but something stands in its place."""
@@ -270,7 +270,7 @@ class _Selection:
     def _is_plain(
         self, declaration: ParsedDeclaration, known: frozenset[str] | set[str], gone: set[str]
     ) -> bool:
-        """Tell whether nothing is in a declaration that a device compiler may lack."""
+        """Return whether nothing is in a declaration that a device compiler may lack."""
         if declaration.what == "a constexpr function" or (declaration.what == "a using" and declaration.name):
             return False  # none is missed that device code does not name
         known = {*known, *declaration.members, declaration.name, ""}
@@ -291,11 +291,11 @@ class _Selection:
         return with_macro_words(frozenset(found), self._macros)
 
     def _is_known(self, name: str) -> bool:
-        """Tell whether a device compiler knows a name by itself, or by what stays."""
+        """Return whether a device compiler knows a name by itself, or by what stays."""
         return name in self._inside or name in self._macros or bool(_KNOWN.fullmatch(name))
 
     def _can_stay(self, function: HostFunction) -> bool:
-        """Tell whether a head has nothing in it that a device compiler lacks."""
+        """Return whether a head has nothing in it that a device compiler lacks."""
         return all(map(self._is_known, function.needs)) and not host_use(function.head)
 
     def _heads(self, declaration: ParsedDeclaration) -> Iterator[HostFunction]:
@@ -305,7 +305,7 @@ class _Selection:
             yield from filter(self._can_stay, (declaration.function,))
 
     def _is_overload(self, declaration: ParsedDeclaration) -> bool:
-        """Tell whether device code uses a name that is a host function's and another's too."""
+        """Return whether device code uses a name that is a host function's and another's too."""
         function, name = declaration.function, declaration.name
         if function is None or not function.is_own:
             return False
@@ -340,7 +340,7 @@ class _Selection:
         return method.name in self._called and (self._is_probed or method.name in self._inside)
 
     def _is_declared(self, name: str, removed: ParsedDeclaration) -> bool:
-        """Tell whether something that stays has a name; a forward declaration of a type does not count."""
+        """Return whether something that stays has a name; a forward declaration of a type does not count."""
         return any(
             name in each.names and not (each.is_forward and removed.what == each.what) for each in self.kept
         )
@@ -394,7 +394,7 @@ def _stand_ins() -> frozenset[str]:
 
 
 def _include_instead(used: frozenset[str]) -> str:
-    """Return the header to include in place of a host header, for the names that it brings; "" for none."""
+    """Return the header to include in place of a host header, for the names that it declares; "" for none."""
     needed = headers_of(used)
     if "<cuda_bf16.h>" in needed:
         return "left_out/bfloat16"
@@ -410,7 +410,7 @@ def _keep_directives(
     host_includes: Sequence[tuple[int, int]],
     used: frozenset[str],
 ) -> Iterator[int]:
-    """Keep the preprocessor's lines, but for what is inside host code; yield the host's `#include`s."""
+    """Keep the preprocessor's lines, except for what is inside host code; yield the host's `#include`s."""
     bare = without_comments(file.text)
     for start, end in directives(file.text):
         line = bare[start:end]

@@ -22,7 +22,7 @@ class Declaration:
 
     Attributes:
         name: Qualified, `ns::k`.
-        template_parameters: Their text, `typename T`, `int N = 4`; empty where it is no template.
+        template_parameters: Their text, `typename T`, `int N = 4`; empty if it is not a template.
         parameter_names: "" for a parameter without one.
         line: Of the name, counted from 1.
     """
@@ -66,7 +66,7 @@ def kernels(
 
     Args:
         defined: Macros that are known to be defined, for `#ifdef`.
-        macros: Macros of other texts: a macro in the place of a name is no name.
+        macros: Macros of other texts: a macro instead of a name is not a name.
     """
     in_order = _in_order(text, defined)
     own = macro_names(text) if in_order else frozenset()
@@ -106,7 +106,7 @@ def base_name(name: str) -> str:
 
 
 def has_unannotated_function(text: str, defined: Collection[str], annotations: Container[str]) -> bool:
-    """Tell whether the head of a function or member function holds none of some annotations.
+    """Return whether the head of a function or member function holds none of some annotations.
 
     Args:
         text: The text.
@@ -219,7 +219,7 @@ class _Scanner:
     def scope(self, begin: int, brace: int) -> str | None:
         """Return the name of the scope that a brace opens ("" for one without), None if it opens a body."""
         words = [self.at(i) for i in range(begin, brace)]
-        if "namespace" in words:  # a macro that ends in no semicolon may stand before it
+        if "namespace" in words:  # a macro that ends in no semicolon may be before it
             words = words[words.index("namespace") :]
         if not words or words == ["extern"]:
             return "" if words else None
@@ -305,7 +305,7 @@ class _Scanner:
         return tuple(self.span(*part) for part in parts), closing + 1
 
     def parameter_list(self, index: int, end: int) -> int | None:
-        """Return the bracket that opens a function's parameters; None where there is none."""
+        """Return the bracket that opens a function's parameters; None if there is none."""
         while index < end:
             token = self.at(index)
             if token in _CALL_ATTRIBUTES and self.at(index + 1) == "(":

@@ -62,11 +62,11 @@ class Include:
 
 
 def scan_includes(text: str, *, exact: bool = True) -> tuple[Include, ...]:
-    """Return every header that a text names, whatever `#if` it stands in.
+    """Return every header that a text names, whatever `#if` it is in.
 
     Args:
         text: The text.
-        exact: Leave out what stands in comments. The toolkit's headers do without: they are large,
+        exact: Leave out what is in comments. The toolkit's headers do without: they are large,
             and a name too many does no harm there.
     """
     bare = without_comments(text) if exact else text
@@ -149,7 +149,7 @@ class SystemHeaders:
         self._headers: dict[str, tuple[bytes, tuple[str, ...]]] = {}  # text, and the headers that it names
 
     def find(self, spelled: str) -> str | None:
-        """Return the virtual name that `#include <spelled>` leads to, None where no folder has it."""
+        """Return the virtual name that `#include <spelled>` leads to, None if no folder has it."""
         if spelled not in self._found:
             found = (name for name, folder in self._roots.items() if (folder / spelled).is_file())
             root = next(found, None)
@@ -191,10 +191,10 @@ class SystemHeaders:
 
     def _resolve(self, include: Include, folder: str) -> str | None:
         if include.quoted:
-            beside = posixpath.normpath(f"{folder}/{include.spelled}")
-            path = self.path(beside)
+            sibling = posixpath.normpath(f"{folder}/{include.spelled}")
+            path = self.path(sibling)
             if path is not None and path.is_file():
-                return beside
+                return sibling
         return self.find(include.spelled)
 
 
@@ -349,7 +349,7 @@ class _GraphBuilder:
 
     def follow(self, including: str, path: Path | None, include: Include) -> str | None:
         """Return the virtual name that an `#include` leads to, and note the edge."""
-        real = self.beside(path, include.spelled) if include.quoted else None
+        real = self.sibling(path, include.spelled) if include.quoted else None
         target = None if real else self.system_headers.find(include.spelled)
         is_bundled = target is not None and not target.startswith(f"{VIRTUAL_ROOT}/@cuda")
         if real is None and not is_bundled:
@@ -366,7 +366,7 @@ class _GraphBuilder:
             self.missing.add(include.spelled)
         return target
 
-    def beside(self, including: Path | None, spelled: str) -> Path | None:
+    def sibling(self, including: Path | None, spelled: str) -> Path | None:
         file = including.parent / spelled if including else None
         return file if file is not None and file.is_file() else None
 

@@ -73,7 +73,7 @@ class _Branch:
     Attributes:
         chain: The number of the `#if` in its text.
         number: The number of the branch, counted from 0.
-        taken: Whether the compiler sees it; None where that cannot be decided.
+        taken: Whether the compiler sees it; None if that cannot be decided.
         done: An earlier one, or this one, was surely taken.
     """
 
@@ -84,7 +84,7 @@ class _Branch:
 
 
 _Path = tuple[_Branch, ...]
-"""The branches that a line stands in, the outermost first; an `#if` or `#else` stands outside its own."""
+"""The branches that a line is in, the outermost first; an `#if` or `#else` is outside its own."""
 
 
 def active_code(text: str, defined: Container[str] = NVRTC_MACROS, *, undefined: Container[str] = ()) -> str:
@@ -106,7 +106,7 @@ def variants(text: str, defined: Container[str] = NVRTC_MACROS) -> Iterator[str]
     """Yield the text with one branch of each `#if` and the others blanked, until each was seen once.
 
     Branches that NVRTC certainly does not see are in none. Neighbouring `#if`s advance together,
-    so that `#else` goes with `#else`.
+    so that `#else` matches `#else`.
 
     Args:
         text: The text.
@@ -144,7 +144,7 @@ def _fits(path: Mapping[int, int], chosen: Mapping[int, int]) -> bool:
 
 
 def _branching(text: str, defined: Container[str], undefined: Container[str]) -> Iterator[tuple[str, _Path]]:
-    """Yield each logical line with the branches that it stands in."""
+    """Yield each logical line with the branches that it is in."""
     path: _Path = ()
     chains = 0
     for stripped, line in _logical_lines(without_comments(text), text):

@@ -20,7 +20,7 @@ class Source:
         name: The file's name, or the name of an inline source.
         path: Where it was read, absolute; None for an inline source.
         include: Folders that its headers are looked for in, in order, absolute.
-        shown: The name in messages, where that is not its path or name. Compiled code does not depend on it.
+        shown: The name in messages, if that is not its path or name. Compiled code does not depend on it.
     """
 
     name: str
@@ -51,26 +51,26 @@ def read_source(
     path: str | Path,
     include: Sequence[str | Path] = (),
     *,
-    beside: Path | None = None,
+    base: Path | None = None,
     is_compiled: Callable[[Path], bool] = lambda _: False,
 ) -> Source:
     """Read a source from disk.
 
     Args:
-        beside: The folder that relative paths count from; None for the working directory.
+        base: The folder that relative paths count from; None for the working directory.
         is_compiled: Tells whether a source is prebuilt: its include folders may then be missing.
 
     Raises:
         SourceNotFound: There is no such file, or it cannot be read as text.
-        UsageError: The path, or an include folder, is no path.
+        UsageError: The path, or an include folder, is not a path.
     """
-    full = _absolute(path, "path", 'load("kernels.cu")', beside)
+    full = _absolute(path, "path", 'load("kernels.cu")', base)
     text = read_text(full)
-    return Source(full.name, text, full, _folders(include, beside, required=not is_compiled(full)))
+    return Source(full.name, text, full, _folders(include, base, required=not is_compiled(full)))
 
 
 def inline_source(
-    text: str, name: str = "inline.cu", include: Sequence[str | Path] = (), *, beside: Path | None = None
+    text: str, name: str = "inline.cu", include: Sequence[str | Path] = (), *, base: Path | None = None
 ) -> Source:
     """Make a source of text that is on no disk; quoted headers are looked for in `include` alone.
 
@@ -78,11 +78,11 @@ def inline_source(
         text: CUDA C++.
         name: The name in messages.
         include: Folders of headers.
-        beside: The folder that relative folders count from; None for the working directory.
+        base: The folder that relative folders count from; None for the working directory.
 
     Raises:
         SourceNotFound: An include folder is not there, or there is a NUL character in the text.
-        UsageError: The text is no str, or has half of a surrogate pair; an include folder is no path.
+        UsageError: The text is not a str, or has half of a surrogate pair; an include folder is not a path.
     """
     value: object = text
     if not isinstance(value, str):
@@ -99,7 +99,7 @@ def inline_source(
             "UTF-8 has no bytes for it.\n"
             'Leave it out: load_inline(source.encode("utf-8", "replace").decode())'
         ) from error
-    return Source(name, text, None, _folders(include, beside))
+    return Source(name, text, None, _folders(include, base))
 
 
 def _instead_of_text(value: object) -> str:
@@ -110,32 +110,32 @@ def _instead_of_text(value: object) -> str:
     return 'load_inline("__global__ void fill(float* out) { out[threadIdx.x] = 1; }")'
 
 
-def _absolute(path: object, what: str, example: str, beside: Path | None) -> Path:
+def _absolute(path: object, what: str, example: str, base: Path | None) -> Path:
     """Return a path as an absolute one."""
     if not isinstance(path, (str, Path)):
-        raise UsageError(f"{what} is a str or a Path, got {path!r}.\nWrite {example}, say.")
+        raise UsageError(f"{what} is a str or a Path, got {path!r}.\nFor example: {example}")
     if "\0" in str(path):
         raise UsageError(
             f"{what} has a NUL character in it, got {str(path)!r}: no file's name has one.\n"
-            f"Write {example}, say."
+            f"For example: {example}"
         )
     try:
-        return ((beside or Path()) / Path(path).expanduser()).absolute()
+        return ((base or Path()) / Path(path).expanduser()).absolute()
     except RuntimeError as error:  # "~name" of a user that does not exist
         raise SourceNotFound(
             f"There is no home folder for {str(path)!r}.\nWrite the path in full: {example}"
         ) from error
 
 
-def _folders(include: object, beside: Path | None, *, required: bool = True) -> tuple[Path, ...]:
+def _folders(include: object, base: Path | None, *, required: bool = True) -> tuple[Path, ...]:
     if isinstance(include, (str, bytes, Path)) or not isinstance(include, Iterable):
         shown = str(include) if isinstance(include, (str, Path)) else "include"
         raise UsageError(f"include is a list of folders, got {include!r}.\nWrite include=[{shown!r}].")
-    folders = tuple(_absolute(folder, "include", 'include=["include"]', beside) for folder in include)
+    folders = tuple(_absolute(folder, "include", 'include=["include"]', base) for folder in include)
     for folder in folders:
         if required and not folder.is_dir():
             raise SourceNotFound(
-                f"The include folder {folder} is not there.\n"
+                f"The include folder {folder} does not exist.\n"
                 "It was named in include=[...]; load() counts a relative one from the folder of the file "
                 "that calls it."
             )

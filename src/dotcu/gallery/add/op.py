@@ -25,10 +25,10 @@ from dotcu.gallery.common import (
 kernels = dotcu.load("kernel.cu")
 
 WORD_BYTES = 4
-"""Of an access: those of a warp are a line of 128 bytes then."""
+"""The bytes of an access: those of a warp are a line of 128 bytes."""
 
 THREAD_BYTES = 16
-"""Of each input that a thread has on its way: 32 KB for a multiprocessor of 2048 threads."""
+"""The bytes of each input that a thread has in flight: 32 KB for a multiprocessor of 2048 threads."""
 
 
 @dotcu.op("dotcu::add", dtypes=REAL)

@@ -40,7 +40,7 @@ TILES = ((2**20, 256, 4), (2**63, 160, 8))
 """Fewer than so many vectors in all rows: threads of a block, vectors of each; tiles of longer rows."""
 
 TOGETHER = 2 * (1 + WARP)
-"""As many blocks must fit on a GPU for a conductor that hears tiles by 32, and for one of another stream."""
+"""The blocks that must fit on a GPU for a conductor that reads 32 tiles at a time, on two streams."""
 
 COLUMN_BLOCKS = (32, 64, 128, 256)
 """Threads: the fewest that have all rows, or the most."""

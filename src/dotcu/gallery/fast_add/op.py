@@ -22,7 +22,7 @@ from dotcu.gallery.common import (
 kernels = dotcu.load("kernel.cu")
 
 THREAD_BYTES = 16
-"""Of each input that a thread has on its way: 64 KB for a multiprocessor of 2048 threads."""
+"""The bytes of each input that a thread has in flight: 64 KB for a multiprocessor of 2048 threads."""
 
 
 @dotcu.op("dotcu::fast_add", dtypes=REAL)
@@ -30,7 +30,7 @@ def fast_add(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int = -1
     """Add two tensors of one dtype, broadcast against each other, 16 bytes at a time.
 
     `fast_add(a, b, out=c)` writes into a tensor that is there already. Where a tensor does not start
-    at an address divisible by 16 (a view x[1:], say), vectors are as wide as the addresses allow.
+    at an address divisible by 16 (such as a view x[1:]), vectors are as wide as the addresses allow.
 
     Args:
         a: A tensor of any shape and strides, of a dtype out of `REAL`.
@@ -81,7 +81,7 @@ def _choose(
 
 
 def _grid(blocks: int, grid_size: int) -> int:
-    """As many blocks as there are tiles, or as many as are asked for, which then take several."""
+    """Return as many blocks as there are tiles, or as many as are requested, each with several tiles."""
     if grid_size == -1:
         return blocks
     if grid_size < 1:

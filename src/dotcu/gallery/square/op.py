@@ -22,7 +22,7 @@ from dotcu.gallery.common import (
 kernels = dotcu.load("kernel.cu")
 
 THREAD_BYTES = 16
-"""Of x that a thread has on its way."""
+"""The bytes of x that a thread has in flight."""
 
 
 @dotcu.op("dotcu::square", dtypes=REAL)

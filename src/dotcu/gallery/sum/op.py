@@ -21,7 +21,7 @@ WARP = 32
 MOST_THREADS = 1024
 
 SHORT_ROWS_THREADS = 512
-"""At most, of a block whose rows are added up by lanes of a warp: it may have twice the registers then."""
+"""The most threads of a block whose rows are summed by lanes of a warp: each has twice the registers."""
 
 MOST_PARTS = 2**15
 """Of a row; blocks along the grid's y."""
@@ -131,7 +131,7 @@ def _add_up(x: Tensor, out: Tensor, dim: int | None, block_size: int) -> None:
 
 
 def _order(x: Tensor, dim: int | None) -> list[int]:
-    """The dimensions as they lie in memory, if it has no gaps and leaves those of the result in order."""
+    """The dimensions as they are in memory, if it has no gaps and leaves those of the result in order."""
     given = list(range(x.dim()))
     if x.is_contiguous():
         return given

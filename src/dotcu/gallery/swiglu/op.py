@@ -18,7 +18,7 @@ kernels = dotcu.load("kernel.cu")
 BLOCK = 128
 
 THREAD_BYTES = 16
-"""Of each input that a thread has on its way: 64 KB for a multiprocessor of 2048 threads."""
+"""The bytes of each input that a thread has in flight: 64 KB for a multiprocessor of 2048 threads."""
 
 
 @dotcu.op("dotcu::swiglu", dtypes=FLOATS)
@@ -110,7 +110,7 @@ def _(ctx: Any, inputs: Any, output: Any) -> None:
 
 @swiglu_backward.backward
 def _(ctx: Any, by_gate: Tensor, by_up: Tensor) -> Any:
-    """By torch's own operators, which know their derivatives."""
+    """Differentiate by torch's operators, which have derivatives."""
     grad, gate, up = ctx.saved_tensors
     s = torch.sigmoid(gate)
     silu = gate * s

@@ -115,7 +115,7 @@ def _nearest(dims: tuple[Dim, ...]) -> int:
 
 
 def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int) -> Chosen:
-    """For neighbours that are to be torn apart."""
+    """Choose tiles, for neighbours that the result separates."""
     size = view.element_size()
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
     rest = dims[:nearest] + dims[nearest + 1 : -1]
@@ -133,7 +133,7 @@ def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int
 
 
 def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
-    """For neighbours that stay neighbours, or that no tile suits."""
+    """Choose rows, for neighbours that stay neighbours, or that no tile fits."""
     size = view.element_size()
     if dims[-1][1] == 1:
         numbers = (dims[-1][0], *(stride for _, stride, _ in dims[:-1]))
@@ -157,7 +157,7 @@ def _in_words(dims: tuple[Dim, ...], word: int) -> tuple[Dim, ...]:
 
 
 def _longest(dims: tuple[Dim, ...]) -> int:
-    """The dimension with the most elements; -1 where there is none."""
+    """The dimension with the most elements; -1 if there is none."""
     longest = len(dims) - 1
     for d, (size, _, _) in enumerate(dims):
         if size > dims[longest][0]:

@@ -31,10 +31,10 @@ _ACCELERATED = 9  # EICOMPAT_ATTR_CUDA_ACCELERATOR_TARGET
 _ABI_WITH_NEW_FLAGS = 8
 _OLD_ACCELERATED = 0x800
 _OLD_BARRIERS = 20, 0x7F
-"""Before that ABI the flags of a kernel's code held how many barriers it uses: shift and mask."""
+"""The shift and mask of the barrier count in the section flags of a kernel, before that ABI."""
 
 _FIRST_RESERVING = 90
-"""From this architecture on a cubin counts the driver's own shared memory among a kernel's."""
+"""The first architecture whose cubins count the driver's shared memory as the kernel's."""
 _RESERVED_SMEM_BYTES = 1024
 """Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 9.0: 1 KB of each block's."""
 
@@ -93,7 +93,7 @@ def read_cubin(image: Image) -> Cubin:
     """Read a cubin's architecture and kernels.
 
     Raises:
-        UsageError: It is no ELF file, or it is cut short.
+        UsageError: It is not an ELF file, or it is cut short.
     """
     header, sections = elf.read_header(image), elf.read_sections(image)
     arch = _architecture(image, header, sections)

@@ -27,7 +27,7 @@ from dotcu.inspection.binaries.cubin import BinaryKernel, own_smem_bytes, read_c
 
 MAGIC = 0xBA55ED50
 SECTIONS = {".nv_fatbin": False, "__nv_relfatbin": True}
-"""Where an ELF file keeps fatbins, and whether the code in them is relocatable: not linked yet."""
+"""The ELF sections with fatbins, and whether their code is relocatable (not linked yet)."""
 
 KINDS = {
     0x01: "ptx",
@@ -101,7 +101,7 @@ def in_file(image: Image) -> tuple[Fatbin, ...]:
 
 
 def in_elf(image: Image) -> tuple[Fatbin, ...]:
-    """Return the containers of a library, a program or an object file; empty where it has no device code.
+    """Return the containers of a library, a program or an object file; empty if it has no device code.
 
     Code that a library keeps as data of its own and loads itself, as cuFFT does, is not seen; cuobjdump does
     not see it either.
@@ -130,7 +130,7 @@ def _containers(image: Image, start: int, end: int, *, relocatable: bool = False
         magic, _, header, size = image.unpack(_CONTAINER, position, "a fatbin's header")
         if magic != MAGIC:
             raise UsageError(
-                f"{image.name} holds no fatbin at byte {position}: {magic:#010x} stands there.\n"
+                f"{image.name} has no fatbin at byte {position}: {magic:#010x} stands there.\n"
                 f"Required: {MAGIC:#010x}, as fatbinary has written it since CUDA 4."
             )
         if header < _CONTAINER.size:
@@ -181,7 +181,7 @@ def list_kernels(image: Image, entries: Iterable[FatbinEntry]) -> tuple[BinaryKe
 
     Args:
         image: The file.
-        entries: Of one architecture; those that are no cubins are skipped.
+        entries: Of one architecture; those that are not cubins are skipped.
 
     Raises:
         EnvironmentFault: Some are compressed, and cuobjdump is missing or does not know the architecture.
@@ -228,7 +228,7 @@ def _compressed(image: Image, part: Sequence[FatbinEntry]) -> Iterator[BinaryKer
             f"{image.name}: cuobjdump cannot read the code for {part[0].arch}: "
             f"{(done.stderr or done.stdout).strip()}\n"
             f"Required: one that knows the architecture; this is {tool}.\n"
-            f"Ask that of the toolkit that compiled it: cuobjdump -res-usage {image.name}"
+            f"Use the one of the toolkit that compiled it: cuobjdump -res-usage {image.name}"
         )
     for symbol, registers, stack, shared, constant in _RESOURCES.findall(done.stdout):
         yield BinaryKernel(

@@ -94,7 +94,7 @@ def kind_of(image: Image) -> Kind:
     if _PTX_VERSION.search(image.data[:_PTX_HEAD_BYTES]):
         return "ptx"
     raise UsageError(
-        f"{image.name} is no ELF file, fatbin, wheel or PTX: it begins with the bytes {head.hex(' ')}.\n"
+        f"{image.name} is not an ELF file, fatbin, wheel or PTX: it begins with the bytes {head.hex(' ')}.\n"
         f"{_EXPECTED}"
     )
 
@@ -144,7 +144,7 @@ def read_ptx(image: Image) -> tuple[Version, str, tuple[BinaryKernel, ...]]:
 
 def _no_ptx(image: Image, reason: str) -> UsageError:
     return UsageError(
-        f"{image.name} is no whole PTX file: {reason}.\n"
+        f"{image.name} is not a complete PTX file: {reason}.\n"
         "Required: the file as its compiler wrote it, which begins with .version, .target, .address_size."
     )
 

@@ -31,7 +31,7 @@ from dotcu.inspection.binaries.runs_on import GPUS, GpuSupport, capability, dott
 from dotcu.inspection.binaries.wheel import Wheel
 
 VERSION = 2
-"""Of the JSON form."""
+"""The version of the JSON form."""
 
 Kind: TypeAlias = Literal["cubin", "ptx", "fatbin", "elf", "wheel"]
 
@@ -49,7 +49,7 @@ class Architecture:
         relocatable: It has to be linked before it can be loaded.
         sass, ptx: How many modules hold machine code for it, and PTX.
         others: How many entries of other kinds there are, by kind.
-        ptx_version: The newest of the PTX, None where there is none.
+        ptx_version: The newest of the PTX, None if there is none.
         stored_bytes: What it takes in the file; unpacked_bytes: without compression.
     """
 
@@ -78,7 +78,7 @@ class BinaryReport(report_base.Report):
         size: In bytes.
         modules: The device code; of a cubin or a PTX file, one module with one entry; of a wheel, none.
         kernels: By architecture, of those that were asked for; of a cubin or a PTX file always.
-        host: The host's side, None where there is none.
+        host: The host's side, None if there is none.
         wheel: The name and tags of a wheel.
         members: The binaries in a wheel.
         damaged: What is wrong with each member of a wheel that cannot be read.

@@ -93,7 +93,7 @@ class GpuSupport:
             compiles most of them, "no" where none runs.
         native: How many modules have machine code for it; jit: only PTX; none: neither. Whether such a module
             is meant for other GPUs or lacks something cannot be known from outside.
-        driver: The CUDA version that the driver must have for the PTX, None where none is compiled.
+        driver: The CUDA version that the driver must have for the PTX, None if none is compiled.
         why: The counts, and what there is in the modules that do not run, in a sentence.
     """
 

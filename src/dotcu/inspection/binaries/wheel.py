@@ -32,7 +32,7 @@ class Wheel:
 
     Attributes:
         tags: Each on its own: `py3-none-manylinux_2_28_x86_64`.
-        lowest: The lowest manylinux tag that fits all of its binaries; "" where there are none, or one fits
+        lowest: The lowest manylinux tag that fits all of its binaries; "" if there are none, or one fits
             no such tag.
         problems: Where its contents contradict the tags, a sentence each.
     """
@@ -81,7 +81,7 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
 
 
 def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
-    """Write a member to a file, unless it is no binary."""
+    """Write a member to a file, unless it is not a binary."""
     with _reporting_damage(f"{info.filename} in {wheel.filename}"):
         if not _is_binary(wheel, info):
             return False
@@ -120,7 +120,7 @@ def _prebuilt(wheel: zipfile.ZipFile) -> Iterator[tuple[str, bytes | UsageError]
             try:
                 yield from _of_folder(wheel, folder)
             except (PrebuiltCodeError, KeyError) as error:
-                yield name, UsageError(f"{name} and the files beside it cannot be read: {error}")
+                yield name, UsageError(f"{name} and the files next to it cannot be read: {error}")
 
 
 def _of_folder(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes]]:
@@ -191,7 +191,7 @@ def _lowest(tags: Sequence[str]) -> str:
 
 def _between(named: Iterable[str], inside: Iterable[str]) -> Iterator[str]:
     if not inside:
-        yield "It has no .dist-info/WHEEL with tags: pip installs no such archive."
+        yield "It has no .dist-info/WHEEL with tags: pip cannot install such an archive."
     elif named and tuple(named) != tuple(inside):
         yield f"The name has the tags {', '.join(named)}, and its WHEEL file {', '.join(inside)}."
 

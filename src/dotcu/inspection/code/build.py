@@ -57,12 +57,12 @@ class KernelCode:
     Attributes:
         name: As the user writes it, template arguments included.
         symbol: In PTX and cubin.
-        resources: None where there is PTX alone.
+        resources: None if there is only PTX.
         ptx_text: The PTX of the whole unit.
-        cubin: The machine code of the whole unit; None where there is PTX alone.
+        cubin: The machine code of the whole unit; None if there is only PTX.
         files: The names to show for the files that PTX and cubin name.
         texts: The text of the source that was compiled, by the name to show.
-        parameters: The parameters' C++ types; None where they are not known.
+        parameters: The parameters' C++ types; None if they are not known.
         shapes: Its known launches.
         unit: The unit that it was compiled in; None of code that was not compiled here.
     """
@@ -86,12 +86,12 @@ class KernelCode:
 
     @cached_property
     def file(self) -> str:
-        """The file that it is written in; empty where the PTX has no lines."""
+        """The file that it is written in; empty if the PTX has no lines."""
         return kernel_file([line.chain for line in self.ptx if line.statements])
 
     @cached_property
     def location(self) -> SourceLocation | None:
-        """The line where it begins in its file; None where the PTX has no lines."""
+        """The line where it begins in its file; None if the PTX has no lines."""
         return next((line.chain[-1] for line in self.ptx if line.chain), None)
 
     @cached_property
@@ -101,7 +101,7 @@ class KernelCode:
 
     @cached_property
     def launch_bounds(self) -> tuple[int, bool]:
-        """The most threads that it may be launched with, 0 if not limited; whether only so many."""
+        """The most threads that it may be launched with, 0 if not limited; whether it needs exactly that."""
         return ptx.max_threads(self.ptx_text, self.symbol)
 
 

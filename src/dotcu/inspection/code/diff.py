@@ -18,7 +18,7 @@ from dotcu.inspection.code.report import InspectedKernel, InspectReport
 from dotcu.inspection.code.sass import SassInstruction
 
 VERSION = 1
-"""Of the JSON form."""
+"""The version of the JSON form."""
 
 MOST_OPCODES = 20
 """How many changed opcodes are listed in words; the JSON form has all."""
@@ -56,7 +56,7 @@ class KernelDiff:
     Attributes:
         before, after: Their names, each with its architecture.
         resources: Registers, bytes and the like, also those that are equal.
-        opcodes: How often each machine instruction stands in the code, where that differs; the most
+        opcodes: How often each machine instruction is in the code, where that differs; the most
             different first.
         lines: A unified diff of the machine instructions, without addresses and register numbers.
     """

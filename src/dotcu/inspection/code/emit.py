@@ -45,8 +45,8 @@ def emit(report: InspectReport, what: str) -> bytes:
     if what in _OF_MACHINE_CODE and not any(one.code.cubin for one in report.kernels):
         archs = ", ".join(dict.fromkeys(str(one.code.arch) for one in report.kernels))
         raise UsageError(
-            f"--emit {what} is of machine code, and {archs} is PTX alone.\n"
-            "Required: an architecture that a GPU has.\n"
+            f"--emit {what} needs machine code, and {archs} is only PTX.\n"
+            "Required: an architecture of a GPU.\n"
             f"Type: --arch {archs.partition(',')[0].replace('compute_', 'sm_')}, or --emit ptx"
         )
     return KINDS[what](report)
@@ -81,7 +81,7 @@ def _object_code(report: InspectReport, what: str) -> ObjectCode:
     assert unit is not None  # only code that was compiled here is emitted
     names = tuple(one.code.name for one in report.kernels)
     source = only_kernels(unit.source, unit.options, names)
-    if len(set(names)) < len(names):  # overloads, which their name does not tell apart
+    if len(set(names)) < len(names):  # overloads, which have one name
         return _build(source, unit.options, arch, (), {one.code.symbol for one in report.kernels})
     try:
         return _build(source, unit.options, arch, names)

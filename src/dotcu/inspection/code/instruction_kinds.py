@@ -21,10 +21,10 @@ from dotcu.kernel.arguments.signature import shown_name
 from dotcu.ptx.instructions import TYPE_BYTES
 
 WIDTH = "{bytes}"
-"""In a label: the bytes that each lane loads or stores."""
+"""The placeholder in a label for the bytes that each lane loads or stores."""
 
 MNEMONIC = "{mnemonic}"
-"""In a label: the instruction as it is."""
+"""The placeholder in a label for the instruction."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def is_executed(instruction: SassInstruction) -> bool:
 
 
 def kind_of(instruction: SassInstruction) -> InstructionKind | None:
-    """Return the kind of a machine instruction; None where it is of none that is listed."""
+    """Return the kind of a machine instruction; None if it is of none that is listed."""
     for kind in SASS:
         if kind.opcode.fullmatch(instruction.opcode):
             return kind

@@ -1,4 +1,4 @@
-"""Source beside PTX beside SASS, in the terminal: a row for each source line that has code."""
+"""Source, PTX and SASS side by side in the terminal: a row for each source line that has code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def ptx_by_line(lines: Sequence[PtxLine], file: str) -> dict[int, list[PtxLine]]
 
     Args:
         lines: A kernel's PTX.
-        file: Its own file: the code of a header's function stands beside the line that calls it.
+        file: Its own file: the code of a header's function is shown at the line that calls it.
     """
     following: LocationChain = ()
     found: dict[int, list[PtxLine]] = {}
@@ -142,7 +142,7 @@ def _rows(one: InspectedKernel, *, with_control: bool) -> Iterator[list[Text]]:
 
 
 def _is_shown(text: str) -> bool:
-    """Return whether to show a line of PTX: a .loc only repeats the line that stands beside it."""
+    """Return whether to show a line of PTX: a .loc only repeats the line next to it."""
     words = text.strip()
     return bool(words) and not words.startswith(("//", ".loc"))
 

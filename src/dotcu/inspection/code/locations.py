@@ -1,4 +1,4 @@
-"""Source locations of instructions, and the one that an instruction is shown beside."""
+"""Source locations of instructions, and the one that an instruction is shown at."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def kernel_file(chains: Sequence[LocationChain]) -> str:
 
 
 def shown_location(chain: LocationChain, file: str) -> SourceLocation | None:
-    """Return the line that an instruction is shown beside: the innermost one in the kernel's own file.
+    """Return the line that an instruction is shown at: the innermost one in the kernel's own file.
 
-    So the cost of a header's function stands at the line that calls it, as in the simulator's counts.
+    So the cost of a header's function is at the line that calls it, as in the simulator's counts.
     """
     return next((location for location in chain if location.file == file), chain[-1] if chain else None)

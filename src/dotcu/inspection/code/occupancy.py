@@ -45,7 +45,7 @@ class KernelOccupancy:
     Attributes:
         why: Where the shape comes from.
         limits: Blocks by each limit.
-        blocks: How many fit; 0 where no launch can have this shape.
+        blocks: How many fit; 0 if no launch can have this shape.
         limiters: Every resource that allows no more than that.
         warps: Of those blocks.
         most_warps: That fit a multiprocessor.
@@ -75,7 +75,7 @@ def kernel_occupancy(code: KernelCode, asked: LaunchShape | None = None) -> tupl
         asked: The launch to compute it for instead.
 
     Returns:
-        Nothing where there is PTX alone, or where the compute capability is not in the table.
+        Nothing where there is only PTX, or where the compute capability is not in the table.
     """
     arch = LIMITS.get((code.arch.major, code.arch.minor))
     if arch is None or code.resources is None:

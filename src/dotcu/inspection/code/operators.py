@@ -28,7 +28,7 @@ from dotcu.operator.execution import around_bodies
 from dotcu.simulator import Counters
 
 MOST_ELEMENTS = 1 << 17
-"""Of the samples that reach a kernel, the largest that has no more elements than these is simulated."""
+"""The most elements of a sample that is simulated: the largest one below this that reaches a kernel."""
 
 _CPU = torch.device("cpu")
 _IS_CUDA, _IS_CPU = torch.Tensor.is_cuda.__get__, torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
@@ -74,7 +74,7 @@ class SampleCall:
 
     @property
     def elements(self) -> int:
-        """Of all tensors among its arguments."""
+        """The number of elements of all its tensors."""
         return sum(tensor.numel() for tensor in self.sample.tensors)
 
     def run(self) -> None:

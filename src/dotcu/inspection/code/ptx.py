@@ -18,7 +18,7 @@ _STATEMENT = re.compile(r"(?:@!?[%\w]+\s+)?(?P<opcode>[a-z][a-z0-9]*(?:[.:]+\w+)
 _COMMENT = re.compile(r"//.*")
 _CALLEE = re.compile(r"\bcall(?:\.\w+)*\s+(?:\([^)]*\)\s*,\s*)?([A-Za-z_$][\w$]*)\s*[,;]")
 _MOST_CALL_LINES = 4
-"""From the line of a call to the name of its function: the instruction, what it returns, the name."""
+"""The most lines from a call to the name of its function: the instruction, its result, the name."""
 _CALL = re.compile(r"\bcall\b[^;]*;")
 _NAME = re.compile(r"[\w$]+")
 
@@ -92,7 +92,7 @@ def only(ptx: str, symbols: Container[str]) -> str:
 
 
 def max_threads(ptx: str, symbol: str) -> tuple[int, bool]:
-    """Return the most threads that the launch bounds allow, 0 without any; and whether only so many."""
+    """Return the most threads that the launch bounds allow, 0 without any; and whether that is exact."""
     header = ptx_module(ptx).headers[symbol]
     sizes, product = header.required_threads or header.max_threads, 1
     for size in sizes:

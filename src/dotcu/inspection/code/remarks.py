@@ -1,6 +1,6 @@
 """Findings in a kernel that are worth a look, each with its source line: emitted code, and simulated counts.
 
-A remark does not say that a kernel is slow: it says what stands in the code, and what the simulator saw.
+A remark does not say that a kernel is slow: it says what is in the code, and what the simulator saw.
 Counts hold for the call that was simulated, and for the PTX that the simulator ran: ptxas may merge or move
 accesses. Sectors and wavefronts are the hardware's, as `dotcu.simulate` counts them.
 """
@@ -30,7 +30,7 @@ _SECTOR_BYTES = 32
 _WIDEST = 16
 
 FEW_REQUESTS = 8
-"""Of a line: fewer show the edges of a small call and nothing else."""
+"""The least requests of a line for a remark: fewer show only the edges of a small call."""
 
 POOR_SECTORS = 0.75
 """Ideal number of sectors over those touched: a line below it gets a remark."""
@@ -39,7 +39,7 @@ MANY_WAVEFRONTS = 1.25
 """Wavefronts over those without bank conflicts: a line from here on gets a remark."""
 
 FEW_LANES, MUCH_WORK = 16.0, 0.05
-"""A line gets a remark below so many active lanes on average, from that share of issued instructions on."""
+"""A line gets a remark below this average of active lanes, from this share of issued instructions on."""
 
 ALL_BUT_IDEAL = 0.99
 
@@ -50,7 +50,7 @@ class Remark:
 
     Attributes:
         kind: A few words that a program can look for: "integer division", "spill", "uncoalesced".
-        location: The source line; None where it is of the whole kernel.
+        location: The source line; None if it is of the whole kernel.
         near: The compiler gives no line for it, and this is the nearest one before it.
     """
 
@@ -70,7 +70,7 @@ class SlowPath:
 
     Attributes:
         ptx: Matches the beginning of its opcode.
-        sass: Matches a machine instruction that shows it; None where the PTX is enough.
+        sass: Matches a machine instruction that shows it; None if the PTX is enough.
         message: The remark: `{ptx}` stands for the opcodes, `{sass}` for what was made of them.
     """
 
@@ -96,7 +96,7 @@ SLOW_PATHS = (
     ),
     _row(
         DOUBLE, rf"({_ARITHMETIC})\..*f64$", None,
-        "{ptx} though no parameter is a double{sass}: "
+        "{ptx} and no parameter is a double{sass}: "
         "does a constant lack its f, or a function have a form for float?",
     ),
     _row("division", r"div\.rn(\.ftz)?\.f32$", r"CALL", "{ptx}, rounded as IEEE 754 says{sass}"),
@@ -118,7 +118,7 @@ LOOPING_ATOMIC = re.compile(_LOOP)
 """An attempt to swap, which a loop repeats."""
 
 NATIVE_ATOMIC = re.compile(r"(ATOM|RED)G?\.(?!.*\b(CAS|SPIN)\b)")
-"""An atomic of global or generic memory that is no such attempt."""
+"""An atomic of global or generic memory that is not such an attempt."""
 
 
 def code_remarks(code: KernelCode, function: SassFunction | None) -> tuple[Remark, ...]:
@@ -126,7 +126,7 @@ def code_remarks(code: KernelCode, function: SassFunction | None) -> tuple[Remar
 
     Args:
         code: The compiled kernel.
-        function: Its machine code; None where there is no disassembler, and PTX has to do.
+        function: Its machine code; None if there is no disassembler, and PTX has to do.
     """
     found = [*_slow_paths(code, function), *_local_memory(code, function)]
     return tuple(sorted(found, key=lambda remark: (remark.location or SourceLocation("", 0), remark.kind)))
@@ -241,7 +241,7 @@ def count_remarks(
     Args:
         total: Of all lines together.
         lines: By source line.
-        sass: The machine instructions, for the widths that were emitted; empty where there are none.
+        sass: The machine instructions, for the widths that were emitted; empty if there are none.
         file: The kernel's own file.
     """
     found: list[Remark] = []
@@ -256,7 +256,7 @@ def _sectors(at: SourceLocation, line: LineCounters) -> Iterator[Remark]:
         return
     had, ideal = line.sectors_per_request, line.ideal_sectors / line.global_requests
     counts = f"{had:.1f} sectors a request, where {ideal:.1f} would hold the same bytes"
-    used = f"{line.sector_efficiency:.0%} of what is moved is wanted"
+    used = f"{line.sector_efficiency:.0%} of the moved bytes are used"
     yield Remark(kind="uncoalesced", location=at, message=f"global memory: {counts} ({used})")
 
 

@@ -36,7 +36,7 @@ from dotcu.inspection.code.sass import SassFunction, SassInstruction
 from dotcu.simulator import LineCounters
 
 VERSION = 2
-"""Of the JSON form."""
+"""The version of the JSON form."""
 
 MOST_LINES = 6
 """How many source lines are named for one kind of instruction."""
@@ -69,9 +69,9 @@ class InspectedKernel:
     """A kernel, compiled for one architecture, and everything to report on it.
 
     Attributes:
-        function: Its machine code; None where there is none, or no disassembler.
+        function: Its machine code; None if there is none, or no disassembler.
         occupancy: For each known launch.
-        counts: What a sample executed; None where none was run.
+        counts: What a sample executed; None if none was run.
     """
 
     code: KernelCode
@@ -91,7 +91,7 @@ class InspectedKernel:
 
     @cached_property
     def emitted(self) -> tuple[InstructionCount, ...]:
-        """The instructions that stand in the code, by kind."""
+        """The instructions that are in the code, by kind."""
         if self.function is None:
             return count_ptx(self.code.ptx, self.code.file)
         return count_sass(self.instructions, self.code.file, callees(self.code.ptx))
@@ -314,7 +314,7 @@ def step_text(step: OccupancyStep) -> str:
 
 
 def _emitted(one: InspectedKernel) -> Iterator[Text]:
-    """Yield the instructions by kind; the name of a group stands before its first."""
+    """Yield the instructions by kind; the name of a group is before its first."""
     width, last = max((len(each.group) for each in one.emitted), default=0), ""
     for each in one.emitted:
         lines = f"  {_lines([at for at, _ in each.locations], one.code.file)}" if each.locations else ""

@@ -46,16 +46,16 @@ class SassInstruction:
 
     Attributes:
         text: As nvdisasm spells it, guard included.
-        predicate: Its guard, `@!P0`; empty where it has none.
+        predicate: Its guard, `@!P0`; empty if it has none.
         opcode: The first word, `LDG`.
         modifiers: What follows it, dot by dot: `("E", "128")`.
-        chain: The source line that it comes from, and where that was inlined; empty where the line table has
+        chain: The source line that it comes from, and where that was inlined; empty if the line table has
             none.
-        ptx_line: The line of the PTX, from 1; 0 where it is not known.
-        labels: Those that stand before it.
+        ptx_line: The line of the PTX, from 1; 0 if it is not known.
+        labels: Those that are before it.
         routine: The subroutine that it belongs to; empty in the kernel itself.
         note: nvdisasm's remark, such as `SpillRefill`.
-        control: Its control bits as `control_text` writes them; empty where the encoding is not known.
+        control: Its control bits as `control_text` writes them; empty if the encoding is not known.
     """
 
     address: int
@@ -106,7 +106,7 @@ def has_disassembler() -> bool:
 
 
 def missing_disassembler() -> str:
-    """Return the message where there is no nvdisasm."""
+    """Return the message if there is no nvdisasm."""
     return (
         "SASS needs nvdisasm, which was not found: neither pip's, nor in CUDA_HOME, nor on PATH.\n"
         f"Install it: pip install {toolchain.TOOLS['nvdisasm']}"

@@ -32,7 +32,7 @@ class FileKernels:
 
     Attributes:
         plain: The plain kernels as one unit; its code has those too that only the compiler sees.
-        instances: Each instantiation as one unit; their code has the plain kernels once more.
+        instances: Each instantiation as one unit; their code has the plain kernels again.
         uninstantiated: Templates that no instantiation was asked of.
     """
 
@@ -52,7 +52,7 @@ def kernels_in_source(
         instantiate: Templates with arguments: `scale[float32,256]`.
 
     Raises:
-        UsageError: One of these is no template of the source, takes other arguments, or is malformed.
+        UsageError: One of these is not a template of the source, takes other arguments, or is malformed.
     """
     found = {kernel.name: kernel for kernel in scan_declarations(source, options).kernels}
     templates = {name: kernel for name, kernel in found.items() if kernel.template_parameters}
@@ -110,7 +110,7 @@ def _read(text: str, templates: Mapping[str, Declaration], file: str) -> tuple[D
 
 
 def split_arguments(text: str) -> tuple[str, ...]:
-    """Return the parts between commas that stand in no brackets: `pair<int, 2>, 4` has two."""
+    """Return the parts between commas that are in no brackets: `pair<int, 2>, 4` has two."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "<([{") - (character in ">)]}")

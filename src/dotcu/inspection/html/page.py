@@ -32,14 +32,14 @@ FileLines: TypeAlias = tuple[tuple[int, str], ...]
 """Numbers and text of the lines of a file, in order; a gap in the numbers is shown as one."""
 
 GUARD = 5
-"""Characters of a guard such as @!P0, so that opcodes stand in a column."""
+"""Characters of a guard such as @!P0, so that opcodes are in a column."""
 
 METRICS: Mapping[str, tuple[str, str]] = {
     "lane instructions": ("lane_instructions", "Instructions of PTX, once for each lane that ran them."),
     "warp instructions": ("warp_instructions", "Instructions of PTX, once for each warp that issued them."),
     "global sectors": ("global_sectors", "Sectors of 32 bytes of global memory that its accesses touched."),
-    "shared wavefronts": ("shared_wavefronts", "Turns that the banks of shared memory took."),
-    "divergent branches": ("divergent_branches", "Branches at which lanes of a warp went different ways."),
+    "shared wavefronts": ("shared_wavefronts", "Wavefronts of shared memory: passes over its banks."),
+    "divergent branches": ("divergent_branches", "Branches at which lanes of a warp diverged."),
 }
 """The counts that are shown by line: their name, the counter, and its meaning."""
 
@@ -47,7 +47,7 @@ WITHOUT_SASS = "There is no machine code, or no nvdisasm to read it.\nType: pip 
 
 _STYLES = ("theme.css", "layout.css", "panes.css")
 _SCRIPTS = ("data.js", "highlight.js", "pane.js", "links.js", "search.js", "head.js", "main.js")
-"""In the order in which they are joined into one script, of which the last part starts it."""
+"""The parts of the script, in order; the last one starts it."""
 
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 _UNSAFE: dict[str, str | int | None] = {
@@ -84,7 +84,7 @@ class CodeLine(NamedTuple):
         text: Shown as it is; a tab is four columns wide.
         label: A line number, or an address, in front of it.
         chain: Where it comes from, innermost first. Empty where the compiler gives no line, and for labels
-            and directives. A location may lie in a file that the page does not show.
+            and directives. A location may be in a file that the page does not show.
         control: Control bits of an instruction; shown where the pane has any.
     """
 

@@ -358,10 +358,10 @@ def _require_count(plan: PackingPlan, values: Sequence[Any]) -> None:
 
 
 def _refuse_strides(plan: PackingPlan, values: Sequence[Any]) -> None:
-    """Refuse strides for a parameter that brings its own, before they are counted as arguments."""
+    """Refuse strides for a parameter that has its own, before they are counted as arguments."""
     for parameter, packer, value in zip(plan.signature.parameters, plan.packers, values, strict=False):
         if type(value) is Strided and isinstance(packer, TensorPacker):
-            mismatch = Mismatch("dotcu.strided(t)", f"Pass t itself: {TENSOR} brings its strides.")
+            mismatch = Mismatch("dotcu.strided(t)", f"Pass t itself: {TENSOR} has its strides.")
             raise _refusal(plan, parameter, value, mismatch)
 
 
@@ -416,7 +416,7 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
     (
         lambda t: type(t) not in _MEMORY_TYPES,
         "of type {type}, a subclass",
-        "Pass the plain tensor inside it, or t.as_subclass(torch.Tensor) where it adds no meaning.",
+        "Pass the plain tensor inside it, or t.as_subclass(torch.Tensor) if the subclass adds no meaning.",
     ),
     (lambda t: t.is_meta, "without memory", 'Make it on a device: torch.empty_like(t, device="cuda").'),
     (lambda t: t.is_quantized, "quantized", "Pass t.int_repr() or t.dequantize()."),
@@ -434,7 +434,7 @@ _FAULTS: tuple[tuple[Callable[[Tensor], bool], str, str], ...] = (
 
 
 def memory_fault(tensor: Tensor) -> Mismatch | None:
-    """Return why no pointer to this tensor's elements can be passed, None where it can."""
+    """Return why no pointer to this tensor's elements can be passed, None if it can."""
     for holds, what, remedy in _FAULTS:
         if holds(tensor):
             text = what.format(type=type(tensor).__name__, layout=tensor.layout, device=tensor.device)

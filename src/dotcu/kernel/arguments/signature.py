@@ -111,7 +111,7 @@ class CType:
         arguments: Of a named type: its template arguments. Of a function: its parameters.
         is_template: A named type has a template argument list, though it may be empty.
         target: What a pointer or reference leads to; an array's element; a function's result.
-        length: Of an array: its number of elements, 0 where it is open.
+        length: Of an array: its number of elements, 0 if it is open.
     """
 
     kind: str

@@ -26,7 +26,7 @@ MAX_RANK = 5
 MAX_BOX = 256
 MAX_ELEMENT_STRIDE = 8
 ALIGNMENT = 16
-"""Of the address, of the strides but the innermost, and of the innermost box, in bytes."""
+"""The alignment in bytes of the address, all strides except the innermost, and the innermost box."""
 
 Fill = Literal["zeros", "nan"]
 DTYPES: dict[torch.dtype, str] = {
@@ -78,7 +78,7 @@ def tensor_map(
     """Pass a tensor for a `const __grid_constant__ CUtensorMap` parameter, for TMA (sm_90 and later).
 
     Args:
-        tensor: Of one to five dimensions, strided or not, but for the last one, whose stride is 1. Its
+        tensor: Of one to five dimensions, strided or not, except for the last one, whose stride is 1. Its
             address and the other strides are multiples of 16 bytes.
         box: Elements of a copy in each dimension, in the tensor's order: the last one is innermost, as
             in memory. The kernel gives the coordinates of a copy in the same order to dotcu/tma.cuh, and
@@ -110,7 +110,7 @@ class Tiled:
     """A checked map, as the hardware counts: the innermost dimension first.
 
     Attributes:
-        strides_bytes: Of every dimension but the innermost.
+        strides_bytes: Of every dimension except the innermost.
     """
 
     dtype: torch.dtype
@@ -225,7 +225,7 @@ def _word_faults(value: TensorMap) -> Iterator[Fault]:
     for name, word, allowed in rows:
         if not isinstance(word, (int, str)) or isinstance(word, bool) or word not in allowed:
             takes = ", ".join(repr(each) for each in allowed)
-            yield f"{name}={word!r}", f"it is one of {takes}", f"Pass {name}={allowed[-1]!r}, say."
+            yield f"{name}={word!r}", f"it is one of {takes}", f"Pass, for example, {name}={allowed[-1]!r}."
     dtype = value.tensor.dtype
     if value.fill == "nan" and dtype not in _WITH_NAN:
         yield f'fill="nan" for {dtype}', "only floats of 16 bits or more have it", 'Pass fill="zeros".'

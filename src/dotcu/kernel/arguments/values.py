@@ -153,10 +153,10 @@ def describe(value: Any) -> str:
 
 
 def not_a_number(value: Any, wanted: str) -> Mismatch:
-    """Return why a value is no number, and what to write instead."""
+    """Return why a value is not a number, and what to write instead."""
     if isinstance(value, torch.Tensor):
         remedy = (
-            "Pass a Python number, not a tensor: a launch never waits for a GPU to learn a value. "
+            "Pass a Python number, not a tensor: a launch never waits for a GPU to read a value. "
             f"Outside an operator's body write {wanted}(t), else make the parameter a pointer."
         )
     elif isinstance(value, (bool, np.bool_)):
@@ -242,7 +242,7 @@ class FloatPacker:
     """Packs a number of any float format, rounded to nearest even.
 
     Attributes:
-        code: The format in the struct module; empty where it has none.
+        code: The format in the struct module; empty if it has none.
     """
 
     name: str

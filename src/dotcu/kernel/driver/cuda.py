@@ -6,7 +6,7 @@ primary context of the tensor's device current for its own length: on a thread t
 or another device's.
 
 The launch goes through cuda.bindings and not `cuda.core.launch`, which takes numbers alone: a struct by
-value, such as `dotcu::tensor`, needs a parameter block of its own.
+value, such as `dotcu::tensor`, needs its own parameter block.
 
 Sources: NVIDIA/cuda-python pull request 1692 (tensor maps); nvtx3/nvtxDetail/nvtxInit.h
 (NVTX_INJECTION64_PATH); CUPTI's documentation, "CUPTI Injection" (CUDA_INJECTION64_PATH).
@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import torch
 from torch._C._autograd import _profiler_enabled
 
-from dotcu import elf, settings, stopwatch
+from dotcu import settings, stopwatch
 from dotcu.errors import LaunchConfigError, LaunchError, ToolchainError
 from dotcu.kernel.arguments.tensor_map import BYTES, DTYPES, Tiled
 from dotcu.kernel.config import LaunchConfig
@@ -133,7 +133,7 @@ def _captured(index: int) -> bool:
 
 
 @contextmanager
-def _beside_captures() -> Iterator[None]:
+def _allowed_during_capture() -> Iterator[None]:
     """Load and write while another thread captures a graph, as torch's allocator does.
 
     What this thread does goes to no stream that is being captured. Without this the driver would
@@ -237,7 +237,7 @@ class Library:
         self.name = name
         self._names = names
         self._data = data
-        self._is_ptx = not data.startswith(elf.MAGIC)  # as a cubin does
+        self._is_ptx = not data.startswith(b"\x7fELF")  # as a cubin does
         self._initial = initial
         self._lock = ForkSafeLock()
         self._handle: Any = None
@@ -267,7 +267,7 @@ class Library:
 
             refuse_captured_load(shown, self.name, index)
         device = _device(index)
-        with device.current(), _beside_captures():
+        with device.current(), _allowed_during_capture():
             self._open(index)
             with stopwatch.during("jit" if self._is_ptx else "kernel"):
                 kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
@@ -290,7 +290,7 @@ class Library:
             return  # what the parent loaded is out of reach here, and no kernel will read it
         with self._lock:
             for index in sorted(self._devices):
-                with _device(index).current(), _beside_captures():
+                with _device(index).current(), _allowed_during_capture():
                     self._write(symbol, data, index)
 
     def _write(self, symbol: str, data: bytes, index: int) -> None:
@@ -470,7 +470,7 @@ def _require_tma(capability: tuple[int, int], index: int) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _arguments(tiled: Tiled) -> tuple[Any, ...]:
-    """Return the arguments of cuTensorMapEncodeTiled, which it only reads, but for the two addresses."""
+    """Return the arguments of cuTensorMapEncodeTiled, which it only reads, except for the two addresses."""
     return (
         _TYPE_NUMBERS[DTYPES[tiled.dtype]],
         len(tiled.sizes),

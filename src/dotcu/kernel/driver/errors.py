@@ -33,7 +33,7 @@ REMEDIES = {
     "CUDA_ERROR_CONTEXT_IS_DESTROYED": "Leave the device's primary context alone: torch and dotcu use it.",
     "CUDA_ERROR_SYSTEM_NOT_READY": "The machine's GPUs are not ready; see: nvidia-smi",
 }
-"""By the driver's name of a status: what to do."""
+"""What to do, by the driver's name of a status."""
 
 _SIMULATE = "Run it on CPU tensors inside `with dotcu.simulate():`, where the simulator names the line."
 
@@ -41,13 +41,13 @@ FAULTS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": ("read or wrote outside its memory", _SIMULATE),
     "CUDA_ERROR_MISALIGNED_ADDRESS": ("used a misaligned address", _SIMULATE),
     "CUDA_ERROR_INVALID_ADDRESS_SPACE": ("used an address of another memory space", _SIMULATE),
-    "CUDA_ERROR_INVALID_PC": ("jumped to where no code is", _SIMULATE),
+    "CUDA_ERROR_INVALID_PC": ("jumped to an address without code", _SIMULATE),
     "CUDA_ERROR_LAUNCH_FAILED": (
-        "trapped, or broke off for a reason that the driver does not report",
+        "trapped, or was stopped for a reason that the driver does not report",
         _SIMULATE,
     ),
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": (
-        "trapped, or asked for what the GPU cannot do, such as a box of a tensor map at an odd address",
+        "trapped, or requested what the GPU cannot do, such as a box of a tensor map at an unaligned address",
         _SIMULATE,
     ),
     "CUDA_ERROR_ASSERT": (
@@ -64,10 +64,10 @@ FAULTS = {
     ),
     "CUDA_ERROR_TENSOR_MEMORY_LEAK": (
         "ended with tensor memory that it had not freed",
-        "Free what tcgen05.alloc gave, in every path.",
+        "Free the memory of tcgen05.alloc on every path.",
     ),
     "CUDA_ERROR_ECC_UNCORRECTABLE": (
-        "met memory that the GPU could not correct",
+        "hit a memory error that the GPU could not correct",
         "This is the machine's fault; see: nvidia-smi -q -d ECC",
     ),
 }
@@ -130,7 +130,7 @@ class LaunchLabel(NamedTuple):
 
     Attributes:
         operator: The qualified name of the operator whose body made it; empty outside any operator.
-        config: A str where it was not kept whole.
+        config: A str if it was not kept whole.
         device: The GPU's index.
     """
 

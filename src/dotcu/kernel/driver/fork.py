@@ -1,6 +1,6 @@
 """Forks: a child of a process that had started CUDA can never use a GPU, and locks must not stay locked.
 
-The driver keeps threads and mappings that a fork does not copy. torch notes in the child that CUDA was up;
+The driver keeps threads and mappings that a fork does not copy. torch notes in the child that CUDA was used;
 a flag here repeats it, since every launch reads it.
 """
 
@@ -37,15 +37,15 @@ def require_own_cuda(doing: str) -> None:
         doing: What was tried: `Launching scale on cuda:0`.
 
     Raises:
-        LaunchError: This process was forked after CUDA was up.
+        LaunchError: This process was forked after CUDA was initialized.
     """
     if _forked:
         raise LaunchError(
-            f"{doing} failed: this process was forked after CUDA was up.\n"
+            f"{doing} failed: this process was forked after CUDA was initialized.\n"
             "CUDA does not work in such a child; the simulator does, on CPU tensors.\n"
             'Start the child with multiprocessing.set_start_method("spawn") or "forkserver", or '
-            'DataLoader(..., multiprocessing_context="spawn"); or fork before the first CUDA call, which '
-            "torch.cuda.is_available() is too."
+            'DataLoader(..., multiprocessing_context="spawn"); or fork before the first CUDA call, and '
+            "torch.cuda.is_available() is one."
         )
 
 

@@ -83,14 +83,14 @@ def _codes(made: Mapping[Job, ObjectCode]) -> Codes:
 
 
 def save(written: CppSource, folder: Path) -> None:
-    """Write the files into a folder of their own, whole or not at all.
+    """Write the files into their own folder, whole or not at all.
 
     Raises:
         UsageError: There is something else in its place.
     """
     if folder.exists() and not (folder / writing.SOURCE).is_file():
         raise UsageError(
-            f"{folder} is there already, and has no {writing.SOURCE}: it is not replaced.\nRemove it."
+            f"{folder} exists already and has no {writing.SOURCE}: it is not replaced.\nRemove it."
         )
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
@@ -126,7 +126,7 @@ def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
     return build.build_request(request, NativeTools(host=tools.host(), nvcc=None, torch=torch)).path
 
 
-# A wheel that holds its operators in C++ beside its kernels: for Linux, tagged by auditwheel, audited.
+# A wheel that has its operators in C++ and its kernels: for Linux, tagged by auditwheel, audited.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,12 +138,12 @@ def types_of(overload: Overload) -> tuple[str, ...]:
 
 
 def _unfit(overload: Overload) -> str:
-    """Return why no call of it can be in C++; empty where one may be."""
+    """Return why no call of it can be in C++; empty if one may be."""
     for name, kind in zip(overload.signature.arguments, types_of(overload), strict=True):
         if kind.removesuffix("?") not in TYPES:
             return f"its argument {name} is a {kind}, which the stable ABI does not take from here."
     if "Tensor" not in types_of(overload):
-        return "each of its tensors may be left out, so nothing says where it runs."
+        return "each of its tensors may be left out, so its device is unknown."
     if overload.body is None:
         return "a library computes it, in C++ already."
     try:
@@ -151,7 +151,7 @@ def _unfit(overload: Overload) -> str:
     except Unsupported as reason:
         return str(reason)
     asked = device_query(overload.body)
-    return f"it asks for {asked}, which may tell it on which device it is." if asked else ""
+    return f"it queries {asked}, which may depend on the device." if asked else ""
 
 
 def _variants(
@@ -187,7 +187,7 @@ def _samples(overload: Overload) -> Iterator[tuple[str, Sample]]:
 
 
 def _traced(overload: Overload, sample: Sample, target: Target) -> tuple[Trace, str]:
-    """A sample's call, and why C++ cannot run it; empty where it can."""
+    """A sample's call, and why C++ cannot run it; empty if it can."""
     signature, body = overload.signature, overload.body
     assert body is not None
     try:
@@ -213,7 +213,7 @@ def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
     dtypes = [key.dtype for key in plan.keys if isinstance(key, TensorKey)]
     for dtype in (*dtypes, *(made.dtype for made in plan.allocations)):
         if dtype not in DTYPES:
-            return f"it has a tensor of {dtype}, which is in no table of C++ here."
+            return f"it has a tensor of {dtype}, which has no C++ type here."
     written = next((unit for unit in units if unit.contents), None)
     if written is not None:
         return f"variables of {written.source.name} are written from Python, and C++ does not do that."

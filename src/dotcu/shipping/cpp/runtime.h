@@ -284,9 +284,9 @@ inline void* current_stream(int device) {
         return reinterpret_cast<Get>(library ? dlsym(library, "aoti_torch_get_current_cuda_stream") : nullptr);
     }();
     if (device < 0) return nullptr;  // the CPU, which tests run on
-    STD_TORCH_CHECK(get != nullptr, "libtorch_cuda.so, which tells the current stream, is not in this process.");
+    STD_TORCH_CHECK(get != nullptr, "libtorch_cuda.so, which has the current stream, is not in this process.");
     void* stream = nullptr;
-    STD_TORCH_CHECK(get(device, &stream) == 0, "torch did not tell its current stream.");
+    STD_TORCH_CHECK(get(device, &stream) == 0, "torch did not return its current stream.");
     return stream;
 }
 
@@ -401,11 +401,11 @@ public:
             for (int64_t d = 0; d < tensor->dim(); ++d) given += (d ? ", " : "") + std::to_string(tensor->sizes()[d]);
             given += "]";
         }
-        STD_TORCH_CHECK(!exactly || is_exact(), name, " has plans in C++ that hang on the occupancy of ",
+        STD_TORCH_CHECK(!exactly || is_exact(), name, " has calls in C++ that depend on the occupancy of ",
                         targets[target].name, ", and this GPU has compute capability ", gpu->major, ".", gpu->minor,
                         ". Build it with this one among its architectures.");
-        STD_TORCH_CHECK(false, name, " has no plan in C++ for this call, with tensors of shapes ", given, " on ",
-                        targets[target].name, ". It was followed for ", planned,
+        STD_TORCH_CHECK(false, name, " has no code in C++ for this call, with tensors of shapes ", given, " on ",
+                        targets[target].name, ". It was recorded for ", planned,
                         ". Add a sample like this call to its @samples, and type again: dotcu build --cpp");
         std::abort();
     }

@@ -250,7 +250,7 @@ def place(names: Sequence[str], source: Source, options: CompileOptions) -> Plac
 
 @dataclass(frozen=True, kw_only=True)
 class _Kernels:
-    """The kernels that launches name, and the code that they lie in, each once."""
+    """The kernels that launches name, and the code that they are in, each once."""
 
     targets: Sequence[Target]
     codes: Codes

@@ -221,7 +221,7 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 def work_of(instruction: Instruction) -> tuple[str, str, int]:
     """Return the class of an instruction, the type of its operations, and how many a lane executes.
 
-    The type is without the x2 of a pair, and empty where there are no operations. Those of a matrix
+    The type is without the x2 of a pair, and empty if there are no operations. Those of a matrix
     instruction are divided among the lanes of its warp.
     """
     kind = class_of(instruction)

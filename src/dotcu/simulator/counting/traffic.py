@@ -1,7 +1,7 @@
 """The cost of a launch's accesses and branches, by instruction.
 
 Counting is exact, and cheap where a kernel does the same again: what an access costs depends only
-on its addresses relative to the first one, and on where that one lies in its sector or word. So
+on its addresses relative to the first one, and on where that one is in its sector or word. So
 the costs of patterns are remembered, and those of a register that holds addresses.
 
 Global memory is served in sectors of 32 bytes. Shared memory is served in wavefronts: in one, each
@@ -111,7 +111,7 @@ def wavefronts(rows: Array, nbytes: int) -> tuple[int, int]:
 
 
 def _busiest(ordered: Array) -> Array:
-    """For each sorted row of words, how many of them lie in the bank that has the most."""
+    """Return, for each sorted row of words, how many of them are in the bank that has the most."""
     fresh = np.concatenate((np.ones((len(ordered), 1), bool), _changes(ordered)), axis=1)
     bank = ordered % BANKS + BANKS * np.arange(len(ordered))[:, None]
     counts = np.bincount(bank[fresh], minlength=BANKS * len(ordered))

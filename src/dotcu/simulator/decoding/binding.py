@@ -156,7 +156,7 @@ class Binding:
         return SourceOperand(slot, lambda a: narrow(a).view(wanted))
 
     def register_of(self, operand: Operand, wanted: np.dtype[Any]) -> tuple[int, np.dtype[Any]]:
-        """The slot of an operand that is no literal, and the dtype that it keeps."""
+        """The slot of an operand that is not a literal, and the dtype that it keeps."""
         if isinstance(operand, Register):
             return self.register(operand)
         if isinstance(operand, Predicate):
@@ -237,7 +237,7 @@ class Binding:
         if isinstance(base, Symbol):
             value = self.symbol(base) & _ADDRESS
             if space == "generic" and base.name not in self.addresses:
-                raise NotExecuted  # its address in its space is no generic one
+                raise NotExecuted  # its address in its space is not a generic one
             return self._interned(("address", value), np.array([value], np.uint64)), address.offset, space
         if isinstance(base, Immediate):
             return (

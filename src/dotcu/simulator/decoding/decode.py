@@ -66,7 +66,7 @@ class DecodedKernel:
         constants: What each register holds at the start.
         specials: Special registers and the registers that keep them.
         params: Registers that hold launch parameters.
-        dynamic_offset: Where dynamic shared memory begins; static shared memory lies before it.
+        dynamic_offset: Where dynamic shared memory begins; static shared memory is before it.
         local_bytes: Local memory of each lane.
         layout: By space, where each variable begins.
         extents: Where each variable of shared and local memory lies.
@@ -88,7 +88,7 @@ class DecodedKernel:
     stack_base: int = 0
 
     def variable_before(self, space: str, address: int) -> str:
-        """The variable that an address of a space lies in or behind; empty if none."""
+        """The variable that an address of a space is in or behind; empty if none."""
         best = ""
         for start, name in self.layout.get(space, ()):
             if start <= address:

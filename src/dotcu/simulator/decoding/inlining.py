@@ -50,7 +50,7 @@ class EnteredCall(NamedTuple):
     Attributes:
         functions: Those that it may enter; a direct call has one.
         pointer: The register that says which; None for a direct call.
-        caller: The entered function that it stands in; empty for the kernel.
+        caller: The entered function that it is in; empty for the kernel.
     """
 
     functions: tuple[str, ...]
@@ -146,7 +146,7 @@ class CallOperands(NamedTuple):
     """The operands of a call.
 
     Attributes:
-        target: The function, or the register that points to it; None where it is neither.
+        target: The function, or the register that points to it; None if it is neither.
     """
 
     returns: tuple[str, ...]
@@ -439,7 +439,7 @@ class _Inliner:
         if len(formal) != len(actual):
             raise self._refusal(call, f"a call that does not pass what {target} takes")
         if len(calls) > MAX_NESTED:
-            raise self._refusal(call, f"a call of {target} that lies {MAX_NESTED} calls deep")
+            raise self._refusal(call, f"a call of {target} that is nested {MAX_NESTED} calls deep")
         names = dict(zip(formal, actual, strict=True))
         self._append(target, self._prefix(target), names, (call.location, *calls), instance.owner, "bra")
 
@@ -504,7 +504,7 @@ class _Inliner:
         file, line = self.location_of(FlatInstruction(call))
         at = f"{file}:{line}: " if line else ""
         if name in _DEVICE_RUNTIME:
-            return unsupported(f"{at}{name}(), which the GPU's own runtime brings")
+            return unsupported(f"{at}{name}(), which the device runtime provides")
         return SimulationError(
             f"{at}the extern function {name!r} is unresolved: it is declared and called, but has no body in "
             "this source, and nothing is linked to it.\n"
@@ -517,7 +517,7 @@ def unsupported(what: str) -> UnsupportedInstruction:
     """Return the error that names what the simulator does not execute."""
     return UnsupportedInstruction(
         f"The simulator does not execute:\n    {what}\n"
-        "Instructions are refused by name rather than guessed at; nothing of the kernel has run.\n"
+        "An unsupported instruction is refused, never guessed; the kernel has not run.\n"
         "Run it on a GPU, or keep this part out of the simulated build: #ifndef DOTCU_SIMULATED"
     )
 

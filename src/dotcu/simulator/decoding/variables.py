@@ -1,4 +1,4 @@
-"""The layout of a kernel's variables, and the variable or tensor that each address is meant to lie in.
+"""The layout of a kernel's variables, and the variable or tensor that each address is meant to be in.
 
 An index that runs off one array lands in the next one, or in a tensor that shares the allocation,
 where reads and writes are possible and wrong. To detect that, every register gets the set of all
@@ -184,7 +184,7 @@ def _copies(linked: FlatKernel) -> dict[str, str]:
     return origin
 
 
-# Which variable or tensor an address is meant to lie in: what its register was computed from.
+# Which variable or tensor an address is meant to be in: what its register was computed from.
 
 
 # Names of variables, and offsets of kernel parameters.
@@ -296,7 +296,7 @@ def _registers(operand: Operand) -> Iterator[str]:
 
 
 def span_of(grid: LaunchState, origin: Origin) -> AccessSpan | None:
-    """Return the bytes that an access has to stay in; None where that is not known."""
+    """Return the bytes that an access has to stay in; None if that is not known."""
     if not origin or UNKNOWN in origin:
         return None
     found: set[str | Region | None] = set()

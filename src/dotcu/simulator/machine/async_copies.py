@@ -36,7 +36,7 @@ class AsyncCopy:
         access: The instruction's access to the shared memory that the copy holds.
         lanes: Who issued it.
         indices: For each lane, the first of its elements of shared memory.
-        values: For each lane, its elements; None where the copy only reads shared memory.
+        values: For each lane, its elements; None if the copy only reads shared memory.
         size: Bytes of each lane's copy.
         kind: "async" or "bulk", whose groups are counted apart, or "mbarrier".
         groups: For each lane, the number of the group that the copy will be in.
@@ -144,7 +144,7 @@ class CopiesInFlight:
             access: The access of the instruction.
             lanes: The lanes that issue it.
             indices: The elements that the lanes touch.
-            values: The elements that the copy writes; None where it only reads shared memory.
+            values: The elements that the copy writes; None if it only reads shared memory.
             size: Bytes of each lane.
             kind: The kind of the copy.
         """

@@ -52,7 +52,7 @@ class BlockBarriers:
         """Make the active lanes wait at a barrier of their block, and go on at `resume`.
 
         Args:
-            vote: What each lane brings to a reduction.
+            vote: What each lane contributes to a reduction.
             finish: Takes, for lanes that are released, how many voted yes and how many there were.
         """
         chunk = self.chunk
@@ -170,9 +170,9 @@ class BlockBarriers:
 
     def _report_missing(self, lanes: Lanes, missing: Lanes) -> None:
         message = (
-            f"a barrier that {len(missing)} threads never reach, since they ended before it: by an "
-            "early return, or by fewer rounds of a loop. Every thread of the block has to reach it: move the "
-            "`return` behind it, or let all go round as often."
+            f"a barrier that {len(missing)} threads never reach, since they exited before it, by an "
+            "early return or fewer loop iterations. Every thread of the block has to reach it: move the "
+            "`return` after it, or give all threads the same number of iterations."
         )
         self.chunk.report("barrier", self.place[int(self.resume[lanes[0]])], missing, message)
 

@@ -114,7 +114,7 @@ class LaunchState:
         return (None, 0) if shadow is None else (shadow, (first - shadow.base) // width)
 
     def span(self, access: Access) -> AccessSpan | None:
-        """The variable or tensor that an access has to stay in; None where that is not known."""
+        """The variable or tensor that an access has to stay in; None if that is not known."""
         try:
             return self._spans[access.number]
         except KeyError:

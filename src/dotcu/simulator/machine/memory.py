@@ -50,7 +50,7 @@ class Buffer:
         written: For each byte whether anything wrote it, updated by stores; None: all of it.
         read_only: A store to it is a finding, unless another buffer of the same bytes allows it.
         alignment_offset: Its address modulo 256; None: what the bytes' own address gives modulo 16.
-        storage: Address and size of the allocation that the bytes lie in; buffers of one
+        storage: Address and size of the allocation that the bytes are in; buffers of one
             storage get addresses that alias as the bytes do. None: the bytes themselves.
         itemsize: Bytes of one element, for messages; None: those of the access.
         constant: It is a __constant__ variable.
@@ -251,7 +251,7 @@ class LocatedAddresses:
         address: The addresses, as u64; a single one if all lanes have the same.
         low: The lowest of them.
         high: The highest of them.
-        bits: All of them, or-ed: its trailing zeros tell how they are aligned.
+        bits: All of them, or-ed: its trailing zeros show how they are aligned.
         costs: What accesses through them cost, by space, width, elements and offset in a sector.
     """
 
@@ -270,7 +270,7 @@ class LocatedAddresses:
         self._owners: list[Region | PrivateMemory] = []
 
     def in_region(self, region: Region, width: int) -> Array:
-        """For each lane the element of a region, as its view of that width counts them."""
+        """Return for each lane the element of a region, as its view of that width counts them."""
         key = (id(region), width)
         index = self._indices.get(key)
         if index is None:
@@ -280,7 +280,7 @@ class LocatedAddresses:
         return index
 
     def in_private(self, private: PrivateMemory, window: int, width: int) -> Array:
-        """For each lane the element of shared or local memory, counted over all owners.
+        """Return for each lane the element of shared or local memory, counted over all owners.
 
         Args:
             private: The shared, local or parameter memory.

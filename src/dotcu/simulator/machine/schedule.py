@@ -134,7 +134,7 @@ class Scheduler:
         return min(others) if others else min(ready, key=lambda number: spinning[number])
 
     def _admit(self, block: DecodedBlock, number: int) -> bool:
-        """Activate the lanes that stand at a block; return whether any of them can run it now."""
+        """Activate the lanes that are at a block; return whether any of them can run it now."""
         chunk = self.chunk
         chunk.active = chunk.ready.pop(number)
         if chunk.stalled and number in chunk.stalled:
@@ -244,7 +244,7 @@ def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
     )
     chunk, lanes, placed, _ = waits[0]
     message = (
-        f"no thread can go on: {summary}. Each waits for others that never come: let all threads that a "
+        f"no thread can continue: {summary}. Each waits for others that never arrive: let all threads that a "
         "barrier or a mask names reach it, and let the thread that sets a flag or releases a lock get there."
     )
     chunk.report("deadlock", placed, lanes, message, count=counts.total())
@@ -268,6 +268,6 @@ def _report_over_limit(grid: LaunchState, chunk: Chunk, placed: FlatInstruction)
     lanes = chunk.everyone() if chunk.active is None else chunk.active
     message = (
         f"still running after {grid.run.step_limit} steps: a loop that does not end, or a wait for something "
-        "that never comes. If the kernel is only long, try a smaller grid."
+        "that never happens. If the kernel is only long, try a smaller grid."
     )
     chunk.report("step-limit", placed, lanes, message)

@@ -172,7 +172,7 @@ def _signed(address: int) -> int:
 
 
 def _neighbour(chunk: Chunk, space: str, span: AccessSpan, address: int) -> str:
-    """The words for another variable that an address lies in."""
+    """The words for another variable that an address is in."""
     decoded = chunk.grid.decoded
     for start, name in decoded.layout.get(space, ()):
         _, end = decoded.extents[name]
@@ -197,7 +197,7 @@ def report_parameter_write(chunk: Chunk, access: Access, positions: Array) -> No
 
 
 def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:
-    """The name of the variable that an address lies in, and the words for the place."""
+    """The name of the variable that an address is in, and the words for the place."""
     region = chunk.grid.memory.find(address)
     if region is not None:
         return region.name, f"at byte {address - region.base} of `{region.name}`"
@@ -210,12 +210,12 @@ def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:
 
 
 def describe_element(chunk: Chunk, access: Access, part: AccessPart, index: int) -> tuple[str, str]:
-    """The variable or tensor that an element of a part's view lies in, and the words for the place.
+    """The variable or tensor that an element of a part's view is in, and the words for the place.
 
     Args:
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
-        part: The lanes whose access lies in one array.
+        part: The lanes whose access is in one array.
         index: The element of the part's view.
     """
     region = part.region

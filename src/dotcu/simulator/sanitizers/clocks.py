@@ -203,7 +203,7 @@ class VectorClocks:
         )
 
     def _warps(self, lanes: Lanes | None, mask: Array) -> tuple[Array, int]:
-        """For each lane the number of its group: those of its warp with the same mask; and how many."""
+        """Return for each lane the number of its group: the lanes of its warp with its mask; and how many."""
         if lanes is None and mask.size == 1:
             return np.arange(self.shape.lanes) // WARP, self.shape.lanes // WARP
         lanes = np.arange(self.shape.lanes) if lanes is None else lanes
@@ -264,7 +264,7 @@ class VectorClocks:
 
     @staticmethod
     def _latest(values: Array, lanes: Lanes | None, group: Array, count: int) -> Array:
-        """For each lane the highest value of its group."""
+        """Return for each lane the highest value of its group."""
         if len(values) == 1:
             return values
         best = np.full((count, *values.shape[1:]), NEVER, np.int64)

@@ -41,7 +41,7 @@ def check_read(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> 
     Args:
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
-        part: The lanes whose access lies in one array.
+        part: The lanes whose access is in one array.
         index: The elements of the view that the lanes touch.
     """
     shadow = part.races
@@ -67,7 +67,7 @@ def check_write(chunk: Chunk, access: Access, part: AccessPart, index: Array, va
     Args:
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
-        part: The lanes whose access lies in one array.
+        part: The lanes whose access is in one array.
         index: The elements of the view that the lanes touch.
         value: The stored bits, one a lane, or one for all.
     """
@@ -91,7 +91,7 @@ def check_overlap(chunk: Chunk, access: Access, part: AccessPart, index: Array, 
     Args:
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
-        part: The lanes whose access lies in one array.
+        part: The lanes whose access is in one array.
         index: The elements of the view that the lanes touch.
         value: The stored bits, one a lane, or one for all.
     """
@@ -104,7 +104,7 @@ def check_overlap(chunk: Chunk, access: Access, part: AccessPart, index: Array, 
     name, shown = describe_element(chunk, access, part, int(index[beaten[0]] if index.size > 1 else index[0]))
     message = (
         f"race: several threads store different values to {shown} "
-        "in this very instruction, and which one stays is open. Let one thread store, or use an atomic."
+        "in this instruction, and it is undefined which one remains. Let one thread store, or use an atomic."
     )
     chunk.report("race", access.placed, lanes, message, address_of=name)
 
@@ -114,7 +114,7 @@ def check_atomic(chunk: Chunk, access: Access, part: AccessPart, index: Array, o
 
     Args:
         index: One element for each lane.
-        order: The order in which the lanes take effect; None where none learns what it found.
+        order: The order in which the lanes take effect; None if none learns what it found.
     """
     shadow = part.races
     assert shadow is not None

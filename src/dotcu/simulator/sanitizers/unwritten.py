@@ -27,7 +27,7 @@ def check_written(chunk: Chunk, access: Access, part: AccessPart, index: Array) 
     Args:
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
-        part: The lanes whose access lies in one array.
+        part: The lanes whose access is in one array.
         index: The elements that are read.
     """
     assert part.shadow is not None
@@ -56,7 +56,7 @@ def mark_written(access: Access, part: AccessPart, index: Array) -> None:
 
     Args:
         access: The access of the instruction.
-        part: The lanes whose access lies in one array.
+        part: The lanes whose access is in one array.
         index: The elements that were written.
     """
     if part.shadow is not None:

@@ -86,7 +86,7 @@ def _print(chunk: Chunk, placed: FlatInstruction, values: list[Array]) -> Array:
 
 
 def _format_printf(chunk: Chunk, text: str, arguments: int, lane: int) -> str:
-    """A printf format, filled with the values that lie in a lane's local memory."""
+    """A printf format, filled with the values that are in a lane's local memory."""
     local = chunk.local
     base = int(local.bases[lane]) + arguments - LOCAL_WINDOW
     offset = 0

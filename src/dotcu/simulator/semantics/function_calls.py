@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BYTES_PER_REGISTER = 8
 
 VariableCopy = tuple["VariableSpot", "VariableSpot", int]
-"""A copy from one variable of a lane to another, of so many bytes."""
+"""A copy from one variable of a lane to another, with its number of bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ def _through_pointer(site: CallSite, number: int, binding: Binding) -> Step:
 
 
 def _report_wild(chunk: Chunk, site: CallSite, lanes: Lanes, address: int) -> None:
-    what = "a null pointer" if address == 0 else f"{address:#x}, which is no function that fits this call"
+    what = "a null pointer" if address == 0 else f"{address:#x}, which is not a function that fits this call"
     message = f"a call through {what}. Set the function pointer, in device code, before it is called."
     chunk.report("null-pointer" if address == 0 else "bad-call", site.placed, lanes, message)
 

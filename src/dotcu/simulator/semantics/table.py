@@ -88,7 +88,7 @@ class SemanticsRow(NamedTuple):
         types: Types that the row is for.
         flags: Modifiers that it takes; an instruction with another one is not its.
         section: Where the PTX ISA says what it does.
-        make: From a form to the operation; None where it does not have that form after all.
+        make: From a form to the operation; None if it does not have that form after all.
     """
 
     types: frozenset[str]

@@ -38,7 +38,7 @@ def test_the_fastest_size_and_layout_counts(device: torch.device, monkeypatch: p
     assert reached == pytest.approx(2 * 16**3 / 0.5 / 1e6)
 
 
-def test_a_size_that_would_take_too_long_is_left_out(
+def test_a_size_that_would_take_too_long_is_omitted(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ceilings, "SIZES", (16, 32, 64))
@@ -104,7 +104,7 @@ def test_tf32_is_as_before_after_an_interrupt(device: torch.device, monkeypatch:
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
-def test_registers_are_kept_busy_for_long_enough(device: torch.device) -> None:
+def test_registers_stay_busy_for_long_enough(device: torch.device) -> None:
     times = iter((10.0, 40.0, 160.0, 640.0))
     reached = measure_rate(("plain", "float32"), device, lambda run: next(times))
     grid = kernels().multiply_add[torch.float32].occupancy(THREADS) * ceilings.sm_count(device)

@@ -76,7 +76,7 @@ def test_arrays_take_a_quarter_of_what_is_free_where_there_is_less() -> None:
     assert array_bytes(24 * GIB, 6 << 20) == 2 * GIB
 
 
-def test_too_little_memory_is_told_with_what_is_needed() -> None:
+def test_too_little_memory_is_reported_with_what_is_needed() -> None:
     with pytest.raises(EnvironmentFault, match=r"cuda:0 has 1\.00 GiB of memory free") as refused:
         array_bytes(GIB, 60 << 20, "cuda:0")
     assert "2.81 GiB have to be free" in str(refused.value)

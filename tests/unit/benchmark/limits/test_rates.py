@@ -13,12 +13,12 @@ class Gpu:
     plain_tflops: dict[str, float] = field(default_factory=lambda: {"float32": 66.0, "float64": 33.0})
 
 
-def test_halves_and_bytes_are_held_against_tensor_cores() -> None:
+def test_halves_and_bytes_are_compared_with_tensor_cores() -> None:
     assert tflops(Gpu(), "bfloat16") == 989
     assert tflops(Gpu(), "float8_e5m2") == 1979
 
 
-def test_float32_is_held_against_ordinary_instructions() -> None:
+def test_float32_is_compared_with_ordinary_instructions() -> None:
     assert tflops(Gpu(), "float32") == 66
 
 
@@ -32,7 +32,7 @@ def test_float64_has_the_better_of_both() -> None:
     assert tflops(Gpu(matrix_tflops={}), "float64") == 33
 
 
-def test_of_other_dtypes_and_of_rates_that_nobody_measured_nothing_is_known() -> None:
+def test_of_other_dtypes_and_of_rates_that_were_not_measured_nothing_is_known() -> None:
     assert tflops(Gpu(), "int64") is None
     assert tflops(Gpu(), "") is None
     assert tflops(Gpu(), "float16") is None

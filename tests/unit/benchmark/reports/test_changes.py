@@ -6,7 +6,7 @@ from bench_reports import change, compared, report, row
 from dotcu.benchmark.reports.comparison import RowComparison
 
 
-def told(*changes: RowComparison) -> list[str]:
+def change_lines(*changes: RowComparison) -> list[str]:
     """The lines from the count of verdicts on, without the last."""
     shown = str(report(row(), changes=changes)).splitlines()
     start = next(n for n, line in enumerate(shown) if line.startswith("against the baseline: "))
@@ -14,7 +14,7 @@ def told(*changes: RowComparison) -> list[str]:
 
 
 def test_verdicts_are_counted_and_only_what_is_not_the_same_is_listed() -> None:
-    shown = told(
+    shown = change_lines(
         compared(row(), change("same")),
         compared(row(contender="eager"), change("same")),
         compared(row(l2="warm"), change("slower", 1.043)),
@@ -27,11 +27,11 @@ def test_verdicts_are_counted_and_only_what_is_not_the_same_is_listed() -> None:
 
 
 def test_where_nothing_changed_one_line_says_so() -> None:
-    assert told(compared(row(), change("same"))) == ["against the baseline: 1 same"]
+    assert change_lines(compared(row(), change("same"))) == ["against the baseline: 1 same"]
 
 
-def test_what_only_one_run_has_is_told_by_name() -> None:
-    shown = told(
+def test_what_only_one_run_has_is_reported_by_name() -> None:
+    shown = change_lines(
         compared(row(), None, "it is not in the earlier run"), compared(row(l2="warm"), change("same"))
     )
     assert shown == [
@@ -40,9 +40,9 @@ def test_what_only_one_run_has_is_told_by_name() -> None:
     ]
 
 
-def test_a_note_of_several_rows_is_told_once() -> None:
+def test_a_note_of_several_rows_is_reported_once() -> None:
     lost = "it is not in this run"
-    shown = told(
+    shown = change_lines(
         compared(row(), None, lost),
         compared(row(l2="warm"), None, lost),
         compared(row(case="float32-64"), change("same")),
@@ -52,12 +52,14 @@ def test_a_note_of_several_rows_is_told_once() -> None:
 
 def test_a_note_of_all_rows_stands_alone() -> None:
     note = "driver 575.51 then, 580.95 now"
-    shown = told(compared(row(), change("same"), note), compared(row(l2="warm"), change("same"), note))
+    shown = change_lines(
+        compared(row(), change("same"), note), compared(row(l2="warm"), change("same"), note)
+    )
     assert shown[1:] == [f"  {note}"]
 
 
 def test_what_was_lost_is_counted_and_listed_whatever_the_reason() -> None:
-    shown = told(
+    shown = change_lines(
         compared(row(), change("same")),
         compared(row(l2="warm"), None, "no figures now: failed", lost=True),
         compared(row(contender="eager"), None, "no figures now: failed"),

@@ -26,13 +26,13 @@ def without(status: Any, **key: Any) -> Row:
     return Row(key=replace(KEY, **key), status=status, reason="no memory")
 
 
-def saved(path: Path, *rows: Row, sources: dict[str, str] | None = None, **told: Any) -> Path:
-    saved_runs.write_run(path, report(*rows, **told), sources=sources)
+def saved(path: Path, *rows: Row, **changes: Any) -> Path:
+    saved_runs.write_run(path, report(*rows, **changes))
     return path
 
 
-def since(path: Path, *rows: Row, whole: bool = False, **told: Any) -> BenchReport:
-    return report(*rows, **told).compared_with(path, whole=whole)
+def since(path: Path, *rows: Row, whole: bool = False, **changes: Any) -> BenchReport:
+    return report(*rows, **changes).compared_with(path, whole=whole)
 
 
 def changes(found: BenchReport) -> tuple[RowComparison, ...]:
@@ -93,26 +93,26 @@ class TestWhichOfSeveral:
 
 
 class TestDifferences:
-    def test_another_driver_or_version_is_told(self, tmp_path: Path) -> None:
+    def test_another_driver_or_version_is_reported(self, tmp_path: Path) -> None:
         path = saved(tmp_path / "then.jsonl", row(), machine=replace(H200, versions={"driver": "580.1"}))
         other = replace(H200, versions={"driver": "590.2", "torch": "2.13"})
         one = the_change(since(path, row(), machine=other))
         assert one.change is not None
         assert one.note == "driver 580.1 then, 590.2 now; torch unknown then, 2.13 now"
 
-    def test_another_gpu_of_the_same_model_is_told(self, tmp_path: Path) -> None:
+    def test_another_gpu_of_the_same_model_is_reported(self, tmp_path: Path) -> None:
         path = saved(tmp_path / "then.jsonl", row())
         one = the_change(since(path, row(), machine=replace(H200, uuid="GPU-2")))
         assert one.change is not None
         assert one.note == "another NVIDIA H200 than then"
 
-    def test_another_protocol_is_told(self, tmp_path: Path) -> None:
+    def test_another_protocol_is_reported(self, tmp_path: Path) -> None:
         path = saved(tmp_path / "then.jsonl", row())
         one = the_change(since(path, row(), protocol=Protocol(calls=20, seed=1)))
         assert one.change is not None
         assert one.note == "protocol: calls 10 then, 20 now; protocol: seed 0 then, 1 now"
 
-    def test_a_source_that_did_not_change_is_told(self, tmp_path: Path) -> None:
+    def test_a_source_that_did_not_change_is_reported(self, tmp_path: Path) -> None:
         path = saved(tmp_path / "then.jsonl", row(), sources={"a::b": "digest"})
         assert the_change(since(path, row(), sources={"a::b": "digest"})).note == "the source is the same"
         assert the_change(since(path, row(), sources={"a::b": "other"})).note == ""

@@ -169,7 +169,7 @@ def test_the_ratio_is_the_time_now_over_the_time_then() -> None:
     assert changed(after, before).ratio.value == pytest.approx(1 / 1.2)
 
 
-def test_a_change_of_less_than_a_step_of_the_clock_is_none_and_that_is_told() -> None:
+def test_a_change_of_less_than_a_step_of_the_clock_is_none_and_that_is_reported() -> None:
     before, after = (measured([[us] * 10] * 10, step_us=1.0) for us in (10.0, 11.0))
     found = changed(before, after)
     assert found.verdict == "unclear"
@@ -184,12 +184,12 @@ def test_throttled_blocks_do_not_count() -> None:
     (before, after) = runs(USUAL, 3, of=2, blocks=20)
     after[:10] *= 1.3
     hot, calm = Clocks(sm_mhz=1980, reasons=("thermal slowdown",)), Clocks(sm_mhz=1980)
-    told = measured(after, clocks=[hot] * 10 + [calm] * 10)
-    assert changed(measured(before), told).verdict in ("same", "unclear")
+    marked = measured(after, clocks=[hot] * 10 + [calm] * 10)
+    assert changed(measured(before), marked).verdict in ("same", "unclear")
     assert changed(measured(before), measured(after)).verdict != "same"
 
 
-def test_other_clocks_are_told() -> None:
+def test_other_clocks_are_reported() -> None:
     before, after = runs(USUAL, 4, of=2)
     then, now = (
         measured(run, clocks=[Clocks(sm_mhz=mhz)] * 20)

@@ -13,22 +13,19 @@ from dotcu.benchmark.work import Work
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """Stands for what is told of a kernel."""
-
+class FakeLaunch:
     kernel: str = "add<float>"
-    seconds: float = 0.061
+    compile_s: float = 0.061
     cached: bool = False
-    launches: int = 1
 
 
-def call(case: str = "float32-s0", **told: Any) -> Any:
-    """Stands for what is told of a call."""
-    given: dict[str, Any] = {
+def call(case: str = "float32-s0", **changes: Any) -> Any:
+    """Return a stand-in for an `EstimatedCall`."""
+    default: dict[str, Any] = {
         "op": "mylib::add",
         "case": case,
         "work": Work(read_bytes=8_000, written_bytes=4_000),
-        "kernels": (Compiled(),),
+        "launches": (FakeLaunch(), FakeLaunch()),
         "asked_bytes": 24_000,
         "sector_efficiency": 0.5,
         "operations": {"f32": 1000, "s32": 0},
@@ -36,7 +33,7 @@ def call(case: str = "float32-s0", **told: Any) -> Any:
         "what": "memory, 4.8 TB/s",
         "notes": (),
     }
-    return SimpleNamespace(**given | told)
+    return SimpleNamespace(**default | changes)
 
 
 def estimated(*calls: Any) -> BenchReport:
@@ -71,8 +68,8 @@ def test_a_call_that_was_not_simulated_has_its_bound_and_says_why() -> None:
     assert f"  {note}" in shown
 
 
-def test_a_kernel_is_told_once_with_its_compile_time() -> None:
-    shown = lines(call(), call("float32-s1", kernels=(Compiled(cached=True),)))
+def test_a_kernel_is_shown_once_with_its_compile_time() -> None:
+    shown = lines(call(), call("float32-s1", launches=(FakeLaunch(cached=True),)))
     assert [line for line in shown if "add<float>" in line] == ["  add<float> compiles in 61 ms"]
 
 
@@ -82,4 +79,6 @@ def test_an_estimate_holds_and_is_no_row() -> None:
     plain = found.to_json()
     assert plain["rows"] == []
     assert plain["estimate"]["calls"][0]["work"]["read_bytes"] == 8_000
-    assert plain["estimate"]["calls"][0]["kernels"][0]["kernel"] == "add<float>"
+    assert plain["estimate"]["calls"][0]["kernels"] == [
+        {"kernel": "add<float>", "seconds": 0.061, "cached": False, "launches": 2}
+    ]

@@ -11,7 +11,7 @@ from dotcu.benchmark.work import Work
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (0, "0 B"),
         (12, "12 B"),
@@ -26,20 +26,20 @@ from dotcu.benchmark.work import Work
         (3e18, "3000 PB"),
     ],
 )
-def test_three_digits_and_a_prefix(value: float, told: str) -> None:
-    assert si(value, "B") == told
+def test_three_digits_and_a_prefix(value: float, expected: str) -> None:
+    assert si(value, "B") == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [(46.023, "46.02"), (2934.74, "2934.74"), (0.00281, "0.0028"), (2.5e-6, "<0.001"), (0.0, "0.00")],
 )
-def test_times_have_two_decimals_unless_nothing_were_left(value: float, told: str) -> None:
-    assert us(value) == told
+def test_times_have_two_decimals_unless_nothing_would_remain(value: float, expected: str) -> None:
+    assert us(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("ratio", "told"),
+    ("ratio", "expected"),
     [
         (near(1.124), "1.12"),
         (near(0.94), "0.94"),
@@ -48,8 +48,8 @@ def test_times_have_two_decimals_unless_nothing_were_left(value: float, told: st
         (Ratio(value=123.4, low=120.0, high=129.0), "123"),
     ],
 )
-def test_a_ratio_says_whether_it_is_one(ratio: Ratio, told: str) -> None:
-    assert ratio_text(ratio) == told
+def test_a_ratio_says_whether_it_is_one(ratio: Ratio, expected: str) -> None:
+    assert ratio_text(ratio) == expected
 
 
 def test_a_rate_is_in_the_unit_of_what_limits_it() -> None:
@@ -73,9 +73,9 @@ def test_texts_that_differ_in_numbers_alone_become_one_with_ranges() -> None:
         "power cap in 31 of 40 blocks",
         "power cap in 3 of 40 blocks",
     ]
-    told = merged(texts)
-    assert set(told) == set(texts)
-    assert set(told.values()) == {"power cap in 3 to 31 of 40 blocks", "noisy"}
+    expected = merged(texts)
+    assert set(expected) == set(texts)
+    assert set(expected.values()) == {"power cap in 3 to 31 of 40 blocks", "noisy"}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from dotcu.benchmark.reports.grid import Column, Grid, Line
 COLUMNS = (Column(right=False), Column(head="µs"), Column(head="n", spare=2), Column(head="host", spare=1))
 
 
-def cells(*words: str, **told: object) -> Line:
-    return Line(cells=tuple(map(Text, words)), **told)  # type: ignore[arg-type]
+def cells(*words: str, **options: object) -> Line:
+    return Line(cells=tuple(map(Text, words)), **options)  # type: ignore[arg-type]
 
 
 def shown(*lines: Line, width: int = 100_000) -> list[str]:
@@ -52,7 +52,7 @@ def test_an_indent_is_part_of_the_first_column() -> None:
     assert shown(cells("a", "1", indent=4), cells("eager", "2")) == ["    a  1", "eager  2"]
 
 
-def test_where_it_is_narrow_the_columns_that_can_be_spared_are_left_out_in_order() -> None:
+def test_where_it_is_narrow_the_columns_that_can_be_spared_are_omitted_in_order() -> None:
     line = cells("dotcu", "46.02", "200", "4.1")
     assert shown(line) == ["dotcu  46.02  200  4.1"]
     assert shown(line, width=21) == ["dotcu  46.02  4.1"]

@@ -62,16 +62,15 @@ def test_calls_of_equal_shapes_with_other_scalars_have_panels_of_their_own(tmp_p
     assert titles == [f"mylib::add, float32, causal={causal}, L2 cold" for causal in (False, True)]
 
 
-def test_times_are_told_as_plain_numbers(tmp_path: Path) -> None:
+def test_times_are_reported_as_plain_numbers(tmp_path: Path) -> None:
     shown = texts(report(*sweep(states=("cold",))), tmp_path)
     assert {"10", "100", "1000"} <= set(shown)
 
 
 def test_colours_markers_and_dashes_all_differ() -> None:
-    looks = plotting._LOOKS
-    assert len({look.color for look in looks}) == len(looks)
-    assert len({look.marker for look in looks}) == len(looks)
-    assert len({look.dashes for look in looks}) == len(looks)
+    styles = plotting._STYLES
+    for name in ("color", "marker", "linestyle"):
+        assert len({style[name] for style in styles}) == len(styles)
 
 
 @pytest.mark.parametrize(
@@ -102,28 +101,28 @@ def test_equal_reports_give_equal_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("plot.pdf", "it has the suffix .pdf"), ("plot", "it has no suffix")]
+    ("name", "expected"), [("plot.pdf", "it has the suffix .pdf"), ("plot", "it has no suffix")]
 )
-def test_another_suffix_is_answered_with_one_that_will_do(tmp_path: Path, name: str, told: str) -> None:
+def test_another_suffix_is_answered_with_one_that_will_do(tmp_path: Path, name: str, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         report(row()).plot(tmp_path / name)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert str(caught.value).endswith(f"Type: --plot {tmp_path / 'plot.svg'}")
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
         plotting.require(tmp_path / "nowhere" / "plot.svg")
 
 
 @pytest.mark.parametrize("rows", [(), (row(None),), (row(elements=0),)], ids=["none", "failed", "no size"])
-def test_nothing_to_draw_is_told(tmp_path: Path, rows: tuple[object, ...]) -> None:
+def test_nothing_to_draw_is_reported(tmp_path: Path, rows: tuple[object, ...]) -> None:
     with pytest.raises(UsageError, match="nothing to draw"):
         report(*rows).plot(tmp_path / "plot.svg")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_matplotlib_the_line_to_type_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

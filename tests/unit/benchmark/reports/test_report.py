@@ -126,15 +126,15 @@ def calls_of_store(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What the store was asked for; it knows of no change."""
     calls: list[tuple[Any, ...]] = []
 
-    def note(*given: Any, sources: dict[str, str]) -> list[Any]:
-        calls.append((*given, sources))
+    def note(*arguments: Any) -> list[Any]:
+        calls.append(arguments)
         return []
 
     monkeypatch.setattr(saved_runs, "write_run", note)
     return calls
 
 
-def test_a_report_is_saved_with_its_sources(tmp_path: Path, calls_of_store: list[tuple[Any, ...]]) -> None:
-    found = report(row(), sources={"mylib::add": "5eed"})
+def test_a_report_saves_itself(tmp_path: Path, calls_of_store: list[tuple[Any, ...]]) -> None:
+    found = report(row())
     found.save(str(tmp_path / "a.jsonl"))
-    assert calls_of_store == [(tmp_path / "a.jsonl", found, {"mylib::add": "5eed"})]
+    assert calls_of_store == [(tmp_path / "a.jsonl", found)]

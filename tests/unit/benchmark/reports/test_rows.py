@@ -37,7 +37,7 @@ def test_the_heads_stand_over_their_figures() -> None:
         assert head.index(name) + len(name) == eager.index(figure) + len(figure), name
 
 
-def test_contenders_of_one_state_stand_together_and_the_state_is_told_once() -> None:
+def test_contenders_of_one_state_stand_together_and_the_state_is_reported_once() -> None:
     pairs = [(l2, who) for l2 in ("cold", "warm") for who in ("dotcu", "eager")]
     found = report(*(row(40.0, l2=l2, contender=who) for l2, who in pairs))
     figures = [line.split() for line in lines(found) if "40.00" in line]
@@ -59,12 +59,12 @@ class TestTheLimit:
         case = next(line for line in lines(found) if line.startswith("  float32-4096x4096"))
         assert case.split("  ")[-1] == "101 MB, 137 GFLOP, limit 45.86 µs cold, 20.00 µs warm"
 
-    def test_a_limit_that_is_the_same_in_both_states_is_told_once(self) -> None:
+    def test_a_limit_that_is_the_same_in_both_states_is_reported_once(self) -> None:
         found = report(row(), row(l2="warm"))
         assert f"  limit: {COPY_OF_TWO}" in lines(found)
         assert any(line.endswith("201 MB, limit 45.86 µs") for line in lines(found))
 
-    def test_what_sets_it_is_told_for_each_state_and_as_a_range_over_cases(self) -> None:
+    def test_what_sets_it_is_reported_for_each_state_and_as_a_range_over_cases(self) -> None:
         found = report(
             row(),
             row(case="float32-64", what="memory, 2 reads to 1 write, 4.21 TB/s"),
@@ -79,11 +79,11 @@ class TestTheLimit:
         assert line_of(found, "cold", "dotcu").endswith("TB/s")
 
     @pytest.mark.parametrize(
-        ("declared", "told"), [(True, "counted as its `work` says"), (False, "every tensor counted once")]
+        ("declared", "expected"), [(True, "counted as its `work` says"), (False, "every tensor counted once")]
     )
-    def test_it_is_told_where_the_bytes_come_from(self, declared: bool, told: str) -> None:
+    def test_the_source_of_the_bytes_is_reported(self, declared: bool, expected: str) -> None:
         work = Work(read_bytes=8, written_bytes=4, declared=declared)
-        assert f"mylib::add  {told}" in lines(report(row(work=work)))
+        assert f"mylib::add  {expected}" in lines(report(row(work=work)))
 
 
 class TestRowsWithoutFigures:
@@ -134,16 +134,16 @@ class TestNotes:
     def test_each_operator_has_its_own(self) -> None:
         assert self.notes(row(op="a::b", marks=("x",)), row(op="c::d", marks=("y",))) == ["[1] x", "[1] y"]
 
-    def test_dropped_samples_are_told(self) -> None:
+    def test_dropped_samples_are_reported(self) -> None:
         assert self.notes(row(dropped=40)) == ["[1] 40 samples dropped: taken while the GPU was throttled"]
 
-    def test_another_means_than_the_reports_is_told(self) -> None:
+    def test_another_means_than_the_reports_is_reported(self) -> None:
         assert self.notes(row(measured=measured(by="cupti"))) == []
         assert self.notes(row(measured=measured(by="events"))) == [
             "[1] timed between CUDA events, launch included"
         ]
 
-    def test_far_tails_are_told(self) -> None:
+    def test_far_tails_are_reported(self) -> None:
         assert self.notes(row(time=summary(50.0, spread=0.09))) == []
         assert self.notes(row(time=summary(50.0, spread=0.4))) == ["[1] wide: p5 40.00 µs, p95 60.00 µs"]
 

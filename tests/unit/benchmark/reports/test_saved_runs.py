@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ class Report:
     machine: Machine = MACHINE
     protocol: Protocol = PROTOCOL
     by: Means = "cupti"
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def row(us: float = 10.0, key: RowKey = KEY) -> Row:
@@ -70,8 +71,8 @@ def saved(path: Path, *rows: Row, **changed: object) -> Path:
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     failed = Row(key=key("float16-16"), status="failed", reason="RuntimeError: no\nreally")
-    report = Report(rows=(full(), failed))
-    saved_runs.write_run(tmp_path / "bench.jsonl", report, sources={"a::b": "digest"})
+    report = Report(rows=(full(), failed), sources={"a::b": "digest"})
+    saved_runs.write_run(tmp_path / "bench.jsonl", report)  # type: ignore[arg-type]
     (run,) = saved_runs.read_runs(tmp_path / "bench.jsonl")
     assert run.rows == report.rows
     assert (run.machine, run.protocol, run.by) == (report.machine, report.protocol, report.by)
@@ -97,7 +98,7 @@ def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
     assert run.rows[0].percent is None
 
 
-def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_whole_and_no_temporary_file_remains(tmp_path: Path) -> None:
     path = saved(tmp_path / "bench.jsonl", row(), row(key=key("other")))
     saved(path, row(20.0))
     (run,) = saved_runs.read_runs(path)
@@ -177,7 +178,7 @@ def test_what_is_no_file_of_runs_is_a_usage_error(tmp_path: Path) -> None:
         saved_runs.read_runs(tmp_path / "list.json")
 
 
-def test_keys_of_a_later_dotcu_are_left_alone(tmp_path: Path) -> None:
+def test_keys_of_a_later_dotcu_are_ignored(tmp_path: Path) -> None:
     path = saved(tmp_path / "bench.jsonl", row())
     path.write_text(damage(path.read_text(), '"dropped": 0', '"dropped": 0, "colour": "red"'))
     (run,) = saved_runs.read_runs(path)

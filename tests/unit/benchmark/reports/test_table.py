@@ -21,21 +21,21 @@ def last(found: BenchReport) -> str:
 
 
 def test_the_head_has_the_gpu_and_the_versions_that_matter_most() -> None:
-    told = "NVIDIA H200, driver 580.95.05, torch 2.11.0+cu130, nvrtc 13.0, dotcu 0.1.0"
-    assert head(report(row()))[0] == told
+    expected = "NVIDIA H200, driver 580.95.05, torch 2.11.0+cu130, nvrtc 13.0, dotcu 0.1.0"
+    assert head(report(row()))[0] == expected
 
 
 @pytest.mark.parametrize(
-    ("by", "told"),
+    ("by", "expected"),
     [
         ("cupti", "by CUPTI:"),
         ("graph", "by replay of a CUDA graph:"),
         ("events", "between CUDA events, launch included:"),
     ],
 )
-def test_the_head_says_how_it_was_timed(by: str, told: str) -> None:
+def test_the_head_says_how_it_was_timed(by: str, expected: str) -> None:
     line = head(report(row(), by=by))[1]
-    assert line.startswith(f"device time {told} median ± half its 99% interval; ")
+    assert line.startswith(f"device time {expected} median ± half its 99% interval; ")
     assert line.endswith("10 to 40 blocks of 10 to 100 interleaved calls, 4 sets of inputs")
 
 
@@ -57,7 +57,7 @@ def test_notes_are_in_the_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "expected"),
     [
         (report(row(), row(l2="warm")), "passed: 2 of 2 rows measured"),
         (report(row(), row(None, status="skipped")), "passed: 1 of 2 rows measured, 1 skipped"),
@@ -74,8 +74,8 @@ def test_notes_are_in_the_head() -> None:
     ],
     ids=["passed", "skipped", "wrong", "interrupted", "slower", "lost"],
 )
-def test_the_last_line_says_how_it_ended(found: BenchReport, told: str) -> None:
-    assert last(found) == told
+def test_the_last_line_says_how_it_ended(found: BenchReport, expected: str) -> None:
+    assert last(found) == expected
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

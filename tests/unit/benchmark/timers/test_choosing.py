@@ -24,10 +24,10 @@ def kind(called: Means, *, fails: Exception | None = None, call: CallTime | None
         name = called
         resolution_us = 0.5
 
-        def time(self, shots: Sequence[TimedCall]) -> list[CallTime]:
+        def time(self, timed_calls: Sequence[TimedCall]) -> list[CallTime]:
             if fails is not None:
                 raise fails
-            return [call or CallTime(time_us=1.5, kernels=1) for _ in shots]
+            return [call or CallTime(time_us=1.5, kernels=1) for _ in timed_calls]
 
     return Kind
 

@@ -95,6 +95,6 @@ def test_streams_of_two_gpus_differ() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the profiler starts where there is a GPU")
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
-def test_a_profiler_that_does_not_start_is_told() -> None:
+def test_a_profiler_that_does_not_start_is_reported() -> None:
     with pytest.raises(TimerFailed, match="torch's profiler does not start"), tracing():
         pytest.fail("it started")

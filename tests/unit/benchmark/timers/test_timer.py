@@ -12,21 +12,21 @@ from dotcu.benchmark.timers.timer import TimerFailed
 from fake_timer import FakeTimer
 
 
-def test_a_call_is_prepared_held_marked_and_looked_at_in_that_order() -> None:
+def test_a_call_is_prepared_blocked_marked_and_looked_at_in_that_order() -> None:
     timer = FakeTimer()
 
     def run() -> str:
         timer.log.append("run")
         return "the result"
 
-    shot = TimedCall(
+    timed_call = TimedCall(
         name="a",
         run=run,
         prepare=lambda: timer.log.append("prepare"),
         probe=lambda result: timer.log.append(f"probe {result}"),
         hold_us=30.0,
     )
-    timer.time([shot])
+    timer.time([timed_call])
     assert timer.log == ["prepare", "hold", "begin", "run", "end", "probe the result"]
     assert timer.helpers.held_us == [30.0]
 

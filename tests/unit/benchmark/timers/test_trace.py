@@ -97,7 +97,7 @@ def test_work_before_all_calls_is_stray_of_the_first() -> None:
 
 
 def test_a_kernel_is_of_the_call_that_launched_it_although_it_started_before_the_mark() -> None:
-    """The caller's stream is held while the host launches; a stream of the call's own is not."""
+    """The caller's stream is blocked while the host launches; a stream of the call's own is not."""
     early = kernel(500, 800, stream=SIDE, launched=25)
     first = [*marks(0, 400, launched=(0, 10)), kernel(100, 300, launched=5)]
     second = [*marks(1000, 1500, launched=(20, 30)), early]

@@ -37,7 +37,7 @@ def test_numbers_of_either_sign_are_normal(dtype: torch.dtype) -> None:
         (-torch.ones(8), -1.5, -0.5),
     ],
 )
-def test_a_range_that_may_be_meant_is_kept(old: Tensor, low: float, high: float) -> None:
+def test_a_range_that_may_be_meant_is_preserved(old: Tensor, low: float, high: float) -> None:
     made = like(old)
     assert low <= float(made.min()) < low + 0.1 * (high - low)
     assert high - 0.1 * (high - low) < float(made.max()) <= high

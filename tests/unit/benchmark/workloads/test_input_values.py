@@ -131,7 +131,7 @@ def test_rows_that_ascend_go_on_ascending(of_one: Subject) -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_what_a_call_changed_is_written_anew_to_its_ends(declared: bool) -> None:
+def test_what_a_call_changed_is_written_again_to_its_ends(declared: bool) -> None:
     of = subject(operator(in_place, mutates_args=("x",)) if declared else operator(unary))
     sample = Sample(torch.randn(200))
     values = refreshed(of, sample, turn=2)
@@ -140,14 +140,14 @@ def test_what_a_call_changed_is_written_anew_to_its_ends(declared: bool) -> None
     assert same_bits(sample.tensors, values.inputs(3).tensors)
 
 
-def test_what_a_call_only_writes_stays_as_the_last_call_left_it() -> None:
+def test_what_a_call_only_writes_stays_as_the_last_call_wrote_it() -> None:
     of = subject(operator(into, mutates_args=("out",)))
     sample = Sample(torch.randn(100), out=torch.full((100,), 7.0))
     refreshed(of, sample)
     assert bool((sample.kwargs["out"] == 7).all())
 
 
-def test_a_tensor_that_is_given_twice_stays_one() -> None:
+def test_a_tensor_that_is_passed_twice_stays_one() -> None:
     of = subject(operator(indexed))
     x = torch.randn(100)
     values = values_of(of, [Sample(x, x)])

@@ -16,7 +16,7 @@ def test_as_many_sets_as_fit_are_taken_and_at_least_one() -> None:
     assert fitting_sets(inputs, results, 0, 4) == 1
 
 
-def test_what_does_not_fit_once_is_told_with_what_there_is() -> None:
+def test_what_does_not_fit_once_is_reported_with_what_there_is() -> None:
     assert too_large(GIB, GIB, 100 * GIB) == ""
     assert too_large(90 * GIB, GIB, 100 * GIB) == (
         "needs 304.4 GiB of memory on the GPU, which has 100.0 GiB free"

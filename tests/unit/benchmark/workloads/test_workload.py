@@ -92,7 +92,7 @@ def test_another_seed_gives_other_values_in_other_memory_and_the_same_seed_the_s
     assert len({sample.tensors[0].data_ptr() for sample in (a, b, again)}) == 3
 
 
-def test_layout_and_misalignment_of_an_authors_sample_are_kept() -> None:
+def test_layout_and_misalignment_of_an_authors_sample_are_preserved() -> None:
     x = torch.randn(33)[1:]
     of = subject(operator(_plain, Sample(torch.randn(5, 3).T), Sample(x)))
     transposed, shifted = (one.make(1).tensors[0] for one in fitting(of))
@@ -140,7 +140,7 @@ class TestShapes:
         (one,) = fitting(of, "9x7")
         assert one.shapes == ((9, 7), (7, 5))
 
-    def test_a_row_that_fits_none_is_told_and_the_others_are_kept(self, matmul: Subject) -> None:
+    def test_a_row_that_fits_none_is_reported_and_the_others_remain(self, matmul: Subject) -> None:
         found = workloads(matmul, shapes=parse_shapes("3x3x3,8x4"), dtypes=(f32,))
         assert isinstance(found[0], UntimedCase)
         assert (found[0].name, found[0].status) == ("float32-3x3x3", "failed")
@@ -160,7 +160,7 @@ class TestShapes:
         assert one.result_bytes == 4 * 16
 
 
-def test_calls_that_somebody_gives_stand_for_the_authors(matmul: Subject) -> None:
+def test_calls_of_the_caller_replace_the_authors(matmul: Subject) -> None:
     given = [
         Sample(torch.rand(3, 2), torch.rand(2, 2)),
         Sample(torch.rand(3, 9).bfloat16(), torch.rand(9, 1).bfloat16()),
@@ -193,6 +193,6 @@ def test_sets_are_as_many_as_memory_reaches(matmul: Subject, monkeypatch: pytest
     assert len({tensor.data_ptr() for sample in sets for tensor in sample.tensors}) == 6
 
 
-def test_an_operator_without_samples_is_told_how_to_have_one() -> None:
+def test_an_operator_without_samples_learns_how_to_have_one() -> None:
     with pytest.raises(OperatorError, match=r"no sample without empty tensors[\s\S]*yield dotcu.Sample"):
         workloads(subject(operator(_plain)))

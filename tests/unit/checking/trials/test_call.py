@@ -172,7 +172,7 @@ class TestMutation:
     def test_that_does_not_happen_is_told_once(self, negate_: Operator) -> None:
         found = short(looked(negate_, torch.ones(3), False))
         assert {check: one.reason for check, one in found.items()} == {
-            "mutation": "leaves argument 0 as it was, which it declares as mutated"
+            "mutation": "does not change argument 0, which it declares as mutated"
         }
 
     def test_that_changes_nothing_by_right_holds(self, negate_: Operator) -> None:

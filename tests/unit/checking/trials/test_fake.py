@@ -145,7 +145,7 @@ def test_a_body_that_knows_its_device_alone_may_refuse_meta_tensors() -> None:
         return multiply(x, x)
 
     outcome = said(plan, squaring(body))["fake", "float32-s0"]
-    assert outcome == Passed(note="takes no meta tensors: ValueError: made for one device")
+    assert outcome == Passed(note="does not accept meta tensors: ValueError: made for one device")
 
 
 def test_a_fake_that_is_wrong_on_meta_tensors_alone_is_told() -> None:

@@ -145,7 +145,7 @@ def test_an_operator_that_mutates_its_argument_is_called_again_on_new_values() -
 def test_a_first_call_that_is_wrong_is_left_to_numerics() -> None:
     outcome = only(said(plan, squaring(lambda x: -multiply(x, x))))
     assert isinstance(outcome, Skipped)
-    assert "which is for numerics to say" in outcome.reason
+    assert "which numerics reports" in outcome.reason
 
 
 def test_a_reference_that_fails_is_left_to_its_own_check() -> None:
@@ -199,4 +199,4 @@ def test_what_is_wrong_in_fresh_memory_too_is_left_to_numerics() -> None:
     operator = squaring(lambda x: multiply(x, x) + float(x.numel() == 33), sizes=((20,),))
     operator.fake(lambda x: torch.empty(x.shape, dtype=x.dtype, device=x.device))
     outcome = only(said(plan, operator))
-    assert outcome == Skipped(reason="numerics has the fault: wrong also in fresh memory")
+    assert outcome == Skipped(reason="wrong also in fresh memory, which numerics reports")

@@ -64,7 +64,7 @@ def test_half_types_are_held_to_what_torch_loses(dtype: torch.dtype) -> None:
     assert isinstance(said(plan, wrong)[case], Failed)
 
 
-def test_a_backward_that_raises_falls_short() -> None:
+def test_a_backward_that_raises_fails() -> None:
     operator = differentiable(squaring(), lambda grad, x: (grad, grad))
     outcome = said(plan, operator)["gradients", "float32-s0-dense"]
     assert isinstance(outcome, Failed)

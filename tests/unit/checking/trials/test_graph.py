@@ -108,7 +108,7 @@ def test_a_call_whose_replays_compute_from_new_values_holds(monkeypatch: pytest.
     assert outcome_of(monkeypatch, torch.neg, frozen=False) == Passed()
 
 
-def test_replays_that_give_what_the_capture_gave_fall_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replays_that_give_what_the_capture_gave_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = outcome_of(monkeypatch, torch.neg, frozen=True)
     assert isinstance(outcome, Failed)
     assert outcome.reason == "replay 1 of a CUDA graph of it is wrong"

@@ -45,7 +45,7 @@ def test_torchs_random_numbers_are_others_at_the_second_call() -> None:
     operator.reference(lambda x: x * x + torch.rand(()))
     outcome = said(plan, operator)["reference", "float32-s0"]
     assert isinstance(outcome, Failed)
-    assert outcome.reason == "the reference gives other values at a second call with equal inputs"
+    assert outcome.reason == "the reference gives different values at a second call with equal inputs"
     assert outcome.evidence.startswith("output 0[0]: first ")
 
 

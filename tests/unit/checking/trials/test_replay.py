@@ -55,7 +55,7 @@ def test_a_body_that_follows_its_arguments_holds() -> None:
     assert outcome_of(make()) == Passed()
 
 
-def test_a_body_that_follows_something_else_falls_short_with_the_difference() -> None:
+def test_a_body_that_follows_something_else_fails_with_the_difference() -> None:
     outcome = outcome_of(make(drifting=True))
     assert isinstance(outcome, Failed)
     assert outcome.reason == "a recorded call differs from the body"

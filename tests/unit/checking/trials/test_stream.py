@@ -88,7 +88,7 @@ def test_an_operator_on_the_current_stream_holds() -> None:
 def test_one_that_does_not_wait_for_the_current_stream_reads_too_early() -> None:
     outcome = outcome_of(lambda x: x * 0 if FakeStream.current in FakeStream.asleep else -x)
     assert isinstance(outcome, Failed)
-    assert outcome.reason.startswith("reads its inputs before what was queued on a side stream")
+    assert outcome.reason.startswith("reads its inputs before earlier work on a side stream")
 
 
 def test_one_that_the_current_stream_does_not_wait_for_is_read_too_early() -> None:
@@ -98,7 +98,7 @@ def test_one_that_the_current_stream_does_not_wait_for_is_read_too_early() -> No
 
     outcome = outcome_of(on_another)
     assert isinstance(outcome, Failed)
-    assert outcome.reason.startswith("is not complete where a side stream is")
+    assert outcome.reason.startswith("is not complete when a side stream, the stream of the call, is")
 
 
 def test_a_call_that_fails_anyway_is_no_fault_of_streams() -> None:

@@ -57,7 +57,7 @@ def test_a_right_rule_holds_in_both_dimensions() -> None:
     assert set(outcomes.values()) == {Passed()}
 
 
-def test_a_rule_that_takes_one_dimension_for_granted_falls_short_in_the_other() -> None:
+def test_a_rule_that_takes_one_dimension_for_granted_fails_in_the_other() -> None:
     operator = squaring()
     operator.vmap(lambda info, in_dims, x: (operator(x), 0))
     outcomes = said(plan, operator)
@@ -82,7 +82,7 @@ def test_lists_are_batched_alone_and_with_the_rest() -> None:
     assert set(outcomes.values()) == {Passed()}, outcomes
 
 
-def test_a_rule_that_forgets_a_tensor_falls_short_where_that_is_batched() -> None:
+def test_a_rule_that_forgets_a_tensor_fails_where_that_is_batched() -> None:
     operator = products(reference=False)
 
     @operator.vmap

@@ -18,11 +18,11 @@ def test_an_operator_without_backward_must_say_so_when_it_is_differentiated() ->
     outcomes = said(plan, squaring())
     held = outcomes["gradients", "float32-s0-none"]
     assert isinstance(held, Passed)
-    assert held.note == "no backward, and it says so"
+    assert held.note == "no backward, and a clear error says so"
     assert outcomes["second-gradients", ""] == Skipped(reason="no backward")
 
 
-def test_a_gradient_that_is_lost_in_silence_falls_short() -> None:
+def test_a_gradient_that_is_lost_in_silence_fails() -> None:
     operator = squaring()
 
     def lose(x: Tensor) -> Any:
@@ -35,7 +35,7 @@ def test_a_gradient_that_is_lost_in_silence_falls_short() -> None:
     (lost, _) = run(plan(on_cpu))
     library._destroy()
     assert isinstance(lost.outcome, Failed)
-    assert "loses the gradient in silence" in lost.outcome.reason
+    assert "drops the gradient silently" in lost.outcome.reason
 
 
 def test_an_overload_that_writes_refuses_gradients() -> None:

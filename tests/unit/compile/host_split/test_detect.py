@@ -58,7 +58,7 @@ def test_the_error_lists_lines_and_how_one_file_serves_both(make: Build, tmp_pat
     with pytest.raises(HostCodeError) as error:
         make(read_source(path))
     message = str(error.value)
-    assert message.startswith(f"Device code of {path} has in it what only a host compiler takes:")
+    assert message.startswith(f"Device code of {path} contains what only a host compiler accepts:")
     assert f"{path}:4: the host's standard library: std::string s;" in message
     assert f"{path}:5: a launch:" in message
     assert "#ifndef __CUDACC_RTC__" in message

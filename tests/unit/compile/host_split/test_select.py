@@ -444,13 +444,13 @@ def test_crlf_and_bytes_that_are_not_utf_8_do_no_harm(make: Build, tmp_path: Pat
 
 # Of each: a text, the line that is told, and what of it is told.
 UNCLEAR = {
-    "an unknown macro": (f"#include <vector>\nMAKE_IT(float)\n{KERNEL}", 2, "that is no declaration"),
+    "an unknown macro": (f"#include <vector>\nMAKE_IT(float)\n{KERNEL}", 2, "that is not a declaration"),
     "a macro of both kinds": (
         "#include <map>\n#define BOTH(n) __global__ void n() {} \\\n  void run_##n() {}\nBOTH(a)\n",
         4,
         "what the macro BOTH makes",
     ),
-    "a half of a function": (f"{KERNEL}int main() {{\n", 2, "that is no declaration"),
+    "a half of a function": (f"{KERNEL}int main() {{\n", 2, "that is not a declaration"),
     "an annotation in one branch": (
         f"{KERNEL}#if MODE == 1\n__device__\n#else\nstatic\n#endif\nint f() {{ return 1; }}\nint main();\n",
         5,

@@ -80,9 +80,9 @@ def test_folders_that_are_no_list_are_refused_with_the_list(include: Any, line: 
 
 @pytest.mark.parametrize("path", [None, 5, b"a.cu", "a\0.cu"])
 def test_a_path_that_is_none_is_refused_with_one_to_write(path: Any) -> None:
-    with pytest.raises(UsageError, match=r"Write load\(\"kernels.cu\"\)"):
+    with pytest.raises(UsageError, match=r"For example: load\(\"kernels.cu\"\)"):
         read_source(path)
-    with pytest.raises(UsageError, match=r"Write include=\["):
+    with pytest.raises(UsageError, match=r"For example: include=\["):
         inline_source("", include=[path])
 
 
@@ -109,11 +109,11 @@ def test_what_is_no_text_is_refused_with_the_line_to_write(text: Any, line: str)
 def test_relative_paths_count_from_the_folder_that_is_given(tmp_path: Path) -> None:
     (tmp_path / "a.cu").write_text("text")
     (tmp_path / "inc").mkdir()
-    source = read_source("a.cu", ["inc"], beside=tmp_path)
+    source = read_source("a.cu", ["inc"], base=tmp_path)
     assert (source.path, source.include) == (tmp_path / "a.cu", (tmp_path / "inc",))
-    assert inline_source("", include=["inc"], beside=tmp_path).include == (tmp_path / "inc",)
+    assert inline_source("", include=["inc"], base=tmp_path).include == (tmp_path / "inc",)
 
 
 def test_a_missing_include_folder_counts_from_the_file_that_loads(tmp_path: Path) -> None:
     with pytest.raises(SourceNotFound, match="from the folder of the file that calls it"):
-        inline_source("", include=["none"], beside=tmp_path)
+        inline_source("", include=["none"], base=tmp_path)

@@ -103,7 +103,7 @@ def test_a_container_that_ends_before_it_begins_is_refused() -> None:
 
 def test_bytes_that_are_no_fatbin_are_refused_with_their_place() -> None:
     data = elf({".nv_fatbin": fatbin(entry(ELF, 80)) + b"something else."})
-    with pytest.raises(UsageError, match=r"it holds no fatbin at byte \d+: 0x656d6f73 stands there"):
+    with pytest.raises(UsageError, match=r"it has no fatbin at byte \d+: 0x656d6f73 stands there"):
         in_elf(Image(name="it", data=data))
 
 

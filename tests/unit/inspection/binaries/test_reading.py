@@ -186,7 +186,7 @@ def test_whatever_byte_is_damaged_a_report_or_a_refusal_comes_soon(
 
 
 def test_a_file_that_holds_no_code_is_refused(file: Callable[[str, bytes], Path]) -> None:
-    with pytest.raises(UsageError, match=r"it\.txt is no ELF file, fatbin, wheel or PTX.*\nRequired: a \.so"):
+    with pytest.raises(UsageError, match=r"it\.txt is not an ELF file, fatbin, wheel or PTX.*\nRequired: "):
         read(file("it.txt", b"some text"))
 
 
@@ -226,7 +226,7 @@ def test_a_file_is_what_its_bytes_say(kind: str, data: bytes) -> None:
 
 
 def test_a_file_of_another_kind_is_refused_with_its_first_bytes() -> None:
-    with pytest.raises(UsageError, match=r"notes\.txt is no ELF file.* 64 65 61 72\.\nRequired: a \.so"):
+    with pytest.raises(UsageError, match=r"notes\.txt is not an ELF file.* 64 65 61 72\.\nRequired: a \.so"):
         kind_of(Image(name="notes.txt", data=b"dear reader, .version 9.0 is out"))
 
 
@@ -280,12 +280,12 @@ def test_what_stands_in_comments_is_no_directive() -> None:
 
 
 def test_ptx_cut_off_before_its_target_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"it is no whole PTX file: it has no \.target directive"):
+    with pytest.raises(UsageError, match=r"it is not a complete PTX file: it has no \.target directive"):
         read_ptx(Image(name="it", data=b".version 9.0\n"))
 
 
 def test_damaged_ptx_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"it is no whole PTX file: .*\nRequired: the file as its compiler"):
+    with pytest.raises(UsageError, match=r"it is not a complete PTX file: .*\nRequired: the file as"):
         read_ptx(
             Image(name="it", data=b".version 9.0\n.target sm_90\n.visible .entry k(.param .u64 p) { ret;")
         )

@@ -100,7 +100,7 @@ __global__ void second(int* x) { x[0] = (long long)(void*)first; }
 
 @pytest.mark.parametrize("what", ["sass", "cubin", "resources"])
 def test_of_ptx_alone_nothing_of_machine_code_is_emitted(what: str) -> None:
-    with pytest.raises(UsageError, match=f"--emit {what} is of machine code, and compute_90 is PTX alone"):
+    with pytest.raises(UsageError, match=f"--emit {what} needs machine code, and compute_90 is only PTX"):
         emit(report("divide", arch="compute_90"), what)
 
 

@@ -55,7 +55,7 @@ def test_a_constant_that_lacks_its_f_is_remarked_on(arch: str) -> None:
     remark = the("double", list(inspected(LITERAL, arch)["k"].remarks))
     assert remark.location is not None
     assert remark.location.line == 2
-    assert "though no parameter is a double" in remark.message
+    assert "and no parameter is a double" in remark.message
 
 
 def test_doubles_are_remarked_on_only_where_nothing_asks_for_them() -> None:

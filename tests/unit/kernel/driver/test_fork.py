@@ -1,4 +1,4 @@
-"""Processes that were forked after CUDA was up, and locks that a fork does not leave locked."""
+"""Processes that were forked after CUDA was initialized, and locks that a fork does not leave locked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refused(call):
     try:
         call()
     except LaunchError as error:
-        assert "forked after CUDA was up" in str(error) and '"spawn"' in str(error), error
+        assert "forked after CUDA was initialized" in str(error) and '"spawn"' in str(error), error
         return
     raise AssertionError("it was not refused")
 
@@ -70,7 +70,7 @@ def run_script(script: str) -> None:
     "started",
     [
         pytest.param("", marks=pytest.mark.slow, id="before CUDA"),
-        pytest.param(STARTED, id="after CUDA was up"),
+        pytest.param(STARTED, id="after CUDA was initialized"),
     ],
 )
 def test_the_simulator_works_in_a_forked_child(started: str) -> None:

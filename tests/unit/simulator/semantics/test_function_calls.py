@@ -239,5 +239,5 @@ def test_the_heap_of_the_device_is_refused_by_name(run_kernel: Any) -> None:
     source = """extern "C" __global__ void k(int** out) {
       out[threadIdx.x] = static_cast<int*>(malloc(4));
     }"""
-    with pytest.raises(UnsupportedInstruction, match=r"kernel.cu:2: malloc\(\), which the GPU's own runtime"):
+    with pytest.raises(UnsupportedInstruction, match=r"kernel.cu:2: malloc\(\), which the device runtime"):
         run_kernel(source, {"out": np.zeros(32, "i8")})

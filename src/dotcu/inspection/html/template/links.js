@@ -23,7 +23,7 @@ function choose(pane, index, { extend = false, quiet = false } = {}) {
     if (one === pane) one.keep(index);
     else one.reveal();
   }
-  tell();
+  showStatus();
   if (!quiet) remember();
 }
 
@@ -36,7 +36,7 @@ function choosePlace(place, options) {
 function unchoose() {
   state.chosen = null;
   for (const pane of each) pane.mark([], [], null);
-  tell();
+  showStatus();
   remember();
 }
 
@@ -64,7 +64,7 @@ function follow(pane, element) {
   if (index >= 0) choose(pane, index), pane.scrollTo(index);
 }
 
-function tell() {
+function showStatus() {
   const parts = [];
   if (state.chosen) {
     const { places, calls } = state.chosen;
@@ -79,7 +79,7 @@ function tell() {
     }
     for (const [text, place, tone] of state.kernel.notes) if (places.includes(place)) parts.push(`<span data-tone="${tone}" class="note">${escape(text)}</span>`);
   } else if (!state.kernel.failure) {
-    parts.push("<span>Click a line to see what it became. <kbd>j</kbd> <kbd>k</kbd> move, <kbd>/</kbd> searches, <kbd>?</kbd> tells the rest.</span>");
+    parts.push("<span>Click a line to see what it became. <kbd>j</kbd> <kbd>k</kbd> move, <kbd>/</kbd> searches, <kbd>?</kbd> shows the rest.</span>");
   }
   at("status").innerHTML = parts.join("");
 }

@@ -21,7 +21,7 @@ function show(kernel, { place = state.chosen?.places[0], quiet = false } = {}) {
   if (scrolled) each.forEach((pane, index) => (pane.body.scrollTop = scrolled[index]));
   else panes.source.body.scrollTop = (firstRow(kernel) - 4) * ROW;
   for (const pane of each) pane.mark([], [], null);
-  if (!(place && choosePlace(place, { quiet }))) tell();
+  if (!(place && choosePlace(place, { quiet }))) showStatus();
   if (search.text) find(search.text);
   if (!quiet) remember();
 }

@@ -191,7 +191,7 @@ def _float_to_float(form: InstructionForm, to: str, source: str) -> Convert:
     return convert
 
 
-# What a NaN of f64 becomes, but for its sign, which it keeps; PTX says nothing of it (measured: H200,
+# What a NaN of f64 becomes, except for its sign, which it keeps; PTX says nothing of it (measured: H200,
 # CUDA 13.0, on NaN of which the narrower type has no room for the lower bits that are set).
 _NAN_OF_F64 = {"f32": 0x7FC00000, "f16": 0x7E00, "bf16": 0x7FC0}
 

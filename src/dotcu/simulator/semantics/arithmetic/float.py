@@ -54,7 +54,7 @@ def _rounded(function: Callable[..., Array], arity: int) -> Make:
 
 
 def _mixed(function: Callable[..., Array], arity: int) -> MakeSome:
-    """add, sub and fma, whose operands, but for the last, may be of a half type (PTX 8.6)."""
+    """add, sub and fma, whose operands, except for the last, may be of a half type (PTX 8.6)."""
     plain = _rounded(function, arity)
 
     def make(form: InstructionForm) -> Operation | None:
@@ -68,7 +68,7 @@ def _mixed(function: Callable[..., Array], arity: int) -> MakeSome:
 
 
 def _widened(operation: Operation, type_: str) -> Operation:
-    """An operation on f32 whose operands, but for the last, are given as halves."""
+    """An operation on f32 whose operands, except for the last, are given as halves."""
     function, count = operation.function, len(operation.sources) - 1
     return Operation(
         lambda *arrays: function(*[widen(a, type_) for a in arrays[:-1]], arrays[-1]),

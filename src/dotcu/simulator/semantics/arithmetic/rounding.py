@@ -58,7 +58,7 @@ def select(holds: Array, a: Array, b: Array) -> Array:
 
 
 def flush(a: Array) -> Array:
-    """Subnormals to zero of their sign; the array itself where there are none."""
+    """Subnormals to zero of their sign; the array itself if there are none."""
     small = np.abs(a) < np.finfo(a.dtype).tiny
     if not small.any():
         return a
@@ -120,7 +120,7 @@ def directed(value: Array, error: Array, mode: str) -> Array:
         mode: The rounding mode: "rn", "rz", "rm" or "rp".
 
     Note:
-        The error of an infinity is no number, or points to the finite ones.
+        The error of an infinity is not a number, or points to the finite ones.
     """
     if mode == "rn":
         return value
@@ -150,7 +150,7 @@ def narrow(wide: Array, mode: str) -> Array:
     near = wide.astype(np.float32)
     if mode == "rn":
         return near
-    # Of an infinity the difference is no number, which moves nothing.
+    # Of an infinity the difference is not a number, which moves nothing.
     return directed(near, wide - near.astype(np.float64), mode)
 
 

@@ -294,7 +294,7 @@ def read_rows(chunk: Chunk, access: Access, part: AccessPart, size: int) -> Arra
     Args:
         chunk: The blocks that run together; its active lanes take part.
         access: The access of the instruction.
-        part: The lanes whose access lies in one array.
+        part: The lanes whose access is in one array.
         size: Bytes of each row.
     """
     index = part.indices[:, None] + np.arange(size // WIDTH)

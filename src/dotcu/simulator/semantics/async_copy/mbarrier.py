@@ -1,4 +1,4 @@
-"""mbarrier: barriers that lie in shared memory, with phases, arrivals and transactions.
+"""mbarrier: barriers that are in shared memory, with phases, arrivals and transactions.
 
 A test or try that fails gives false at once; the kernel's own loop waits. What an mbarrier
 tracks lands when a lane reads it: copies, then the arrivals or transactions they make.

@@ -77,7 +77,7 @@ class _BoxRequest:
         self._coordinates: list[SourceOperand] = [binding.source(c, "s32") for c in coordinates.elements]
 
     def read(self, chunk: Chunk) -> tuple[Map, CopyBox] | None:
-        """The map of the one active lane and the box that it asks for; None where that is reported."""
+        """The map of the one active lane and the box that it asks for; None if that is reported."""
         words = [int(word[0]) for half in self._halves for word in load(chunk, half)]
         data = b"".join(word.to_bytes(8, "little") for word in words)
         tensor = decode(data)
@@ -111,7 +111,7 @@ class _BoxRequest:
         chunk.report("misaligned", self.placed, chunk.numbers(), message, address_of=_name(chunk, tensor))
 
     def _report(self, chunk: Chunk, tensor: Map | None, is_something: bool) -> None:
-        kind, what = "trap", "reads 128 bytes that are no tensor map. Pass dotcu.tensor_map(t, box=...)"
+        kind, what = "trap", "reads 128 bytes that are not a tensor map. Pass dotcu.tensor_map(t, box=...)"
         if tensor is not None:
             what = f"has {self.rank} coordinates, and the tensor of its map {tensor.rank} dimensions"
         elif not is_something:
@@ -245,7 +245,7 @@ def _global_access(placed: FlatInstruction, action: str, binding: Binding) -> Ac
 
 
 def _chunks(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPart | None:
-    """Shared memory with the places of a box's chunks; None where it does not lie there."""
+    """Shared memory with the places of a box's chunks; None if it does not lie there."""
     start = (int(chunk.read(access.slot)[0]) + access.offset) & 0xFFFFFFFF
     if start % _ALIGNMENT:
         _report_misaligned(chunk, access, start)
@@ -267,7 +267,7 @@ def _report_misaligned(chunk: Chunk, access: Access, start: int) -> None:
 
 
 def _elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> tuple[Access, AccessPart] | None:
-    """The tensor's memory with the places of a box's elements; None where there are none."""
+    """The tensor's memory with the places of a box's elements; None if there are none."""
     if not len(box.rows):
         return None
     access = access._replace(width=box.unit)
@@ -319,8 +319,8 @@ class CopyBox:
     """The elements that one copy moves.
 
     Attributes:
-        rows: The rows that lie in the tensor at all.
-        addresses: For each of these, the address of its first byte that lies in the tensor.
+        rows: The rows that are in the tensor at all.
+        addresses: For each of these, the address of its first byte that is in the tensor.
         skip: How many bytes of each row come before that.
         length: How many bytes of each row lie in the tensor.
         row_bytes: Bytes of a row of the box.
@@ -345,7 +345,7 @@ class CopyBox:
         return math.gcd(8, self.length, *(int(address) & 7 for address in self.addresses[:1]))
 
     def elements(self) -> Array:
-        """For each row, the addresses of its elements that lie in the tensor."""
+        """For each row, the addresses of its elements that are in the tensor."""
         steps = np.arange(0, self.length, self.unit, dtype=np.int64)
         return np.asarray(self.addresses[:, None] + steps)
 
@@ -357,7 +357,7 @@ class CopyBox:
         return box.reshape(-1)
 
     def cut(self, data: Array) -> Array:
-        """Of the bytes of the whole box, the elements that lie in the tensor."""
+        """Of the bytes of the whole box, the elements that are in the tensor."""
         box = data.reshape(self.count, self.row_bytes)[self.rows, self.skip : self.skip + self.length]
         return np.ascontiguousarray(box).view(f"u{self.unit}")
 

@@ -5,7 +5,7 @@ row and a word of a row; the layout says which is which. `k m | g t | m g | k t`
 registers are numbered by (k, m), the lanes by (g, t); the row of the matrix is (m, g), and the
 word in the row (k, t). A lane axis that is in neither counts matrices of one warp.
 
-Every mma but the m8n8k4 of f16 follows one rule, with groupID the lane's g and
+Every mma except the m8n8k4 of f16 follows one rule, with groupID the lane's g and
 threadID_in_group its t: words of 32 bits (64 for f64) run along k, four lanes side by side.
 
 Source: PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type", "... for

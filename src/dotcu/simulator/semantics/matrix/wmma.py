@@ -201,10 +201,10 @@ def _words(values: list[Array], lanes: int, word: np.dtype[np.unsignedinteger]) 
 # Fragments of wmma: the elements of the matrix that each lane holds.
 #
 # NVIDIA leaves this open; any layout will do that load, mma and store agree on. Here a matrix is split,
-# line after line as it lies in memory, into one piece for each lane: a lane's registers hold neighbours.
+# line after line as it is in memory, into one piece for each lane: a lane's registers hold neighbours.
 # A and B lie by rows or by columns as .row or .col says, and so does their fragment; C and D are stored by
 # rows, however they lie. Where a fragment has more room than its matrix has elements, lanes in the later
-# part of the warp hold the pieces once more, so that every element appears as often as the number of
+# part of the warp hold the pieces again, so that every element appears as often as the number of
 # registers requires. Element-wise work on fragments is therefore right; code that relies on an element's
 # place is not portable, here or elsewhere.
 #

@@ -91,7 +91,7 @@ class Access(NamedTuple):
 
 
 class AccessPart(NamedTuple):
-    """Lanes whose access lies in one array.
+    """Lanes whose access is in one array.
 
     Attributes:
         view: The space's bytes as elements.
@@ -99,7 +99,7 @@ class AccessPart(NamedTuple):
         indices: For each lane the element; a single one if all lanes touch the same.
         positions: Which of the active lanes these are; None for all of them.
         region: The region of global memory; None for shared and local memory.
-        races: The stamps of who touched it; None where no race can be.
+        races: The stamps of who touched it; None if no race can be.
         skew: Added to indices to count from the stamps' first byte, in elements.
     """
 

@@ -100,7 +100,7 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
         if found is not None:
             return _bind_parameter(instruction, found, binding)
     elements = elements_of(instruction.operands[0])
-    # The first guess of a loop around a compare-and-swap may be stale: the swap will tell.
+    # The first guess of a loop around a compare-and-swap may be stale: the swap detects it.
     order = MemoryOrder(strong=True) if binding.is_swapped(address) else None
     access = access_of(placed, address, space, len(elements), "read", binding, order)
     targets = [binding.destination(e) for e in elements]
@@ -276,7 +276,7 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
 
 
 def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
-    """isspacep: whether a generic address lies in a space's window."""
+    """isspacep: whether a generic address is in a space's window."""
     instruction = placed.instruction
     space = instruction.flags[0].split("::")[0] if instruction.flags else ""
     if space not in _WINDOWS:

@@ -39,7 +39,7 @@ def read() -> Ceilings | None:
     return ceilings.read_saved("GPU-12ab", "580.65.06")
 
 
-def test_what_is_kept_is_read_again() -> None:
+def test_what_is_saved_is_read_again() -> None:
     ceilings.save(MEASURED)
     assert read() == MEASURED
 
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_as_good_as_none(text: str) -> None:
     assert read() is None
 
 
-def test_what_is_not_kept_is_measured_and_kept() -> None:
+def test_what_is_not_saved_is_measured_and_saved() -> None:
     measured: list[Ceilings] = []
 
     def measure() -> Ceilings:

@@ -11,7 +11,7 @@ from torch import Tensor
 import dotcu
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
-from dotcu.checking.trials.fresh_values import anew, doubled, moved, write
+from dotcu.checking.trials.fresh_values import doubled, moved, with_new_values, write
 from trying import device, squaring, subject
 
 
@@ -30,7 +30,7 @@ def constant(make: Any, dtype: torch.dtype = torch.float32) -> tuple[Subject, Ca
 def test_values_are_the_authors_own_for_other_random_numbers() -> None:
     checked = subject(squaring(sizes=((4, 5),)))
     case = checked.given(torch.float32)[0]
-    turns = [anew(checked, case, turn) for turn in (1, 2)]
+    turns = [with_new_values(checked, case, turn) for turn in (1, 2)]
     values = [case.sample.args[0], *(turn.args[0] for turn in turns if turn is not None)]
     assert len(values) == 3
     assert not any(torch.equal(a, b) for a, b in itertools.combinations(values, 2))
@@ -40,7 +40,7 @@ def test_values_are_the_authors_own_for_other_random_numbers() -> None:
 def test_the_same_turn_gives_the_same_values() -> None:
     checked = subject(squaring())
     case = checked.given(torch.float32)[0]
-    one, two = anew(checked, case, 1), anew(checked, case, 1)
+    one, two = with_new_values(checked, case, 1), with_new_values(checked, case, 1)
     assert one is not None
     assert two is not None
     assert torch.equal(one.args[0], two.args[0])
@@ -48,21 +48,21 @@ def test_the_same_turn_gives_the_same_values() -> None:
 
 def test_constant_samples_change_places_and_shrink() -> None:
     checked, case = constant(lambda: torch.tensor([4.0, 8.0, 16.0]))
-    changed = anew(checked, case, 1)
+    changed = with_new_values(checked, case, 1)
     assert changed is not None
     assert changed.args[0].tolist() == [12.0, 3.0, 6.0]
 
 
 def test_constant_whole_numbers_change_places_alone() -> None:
     checked, case = constant(lambda: torch.tensor([1, 2, 3]), torch.int32)
-    changed = anew(checked, case, 1)
+    changed = with_new_values(checked, case, 1)
     assert changed is not None
     assert changed.args[0].tolist() == [3, 1, 2]
 
 
 def test_where_nothing_can_change_there_is_none() -> None:
     checked, case = constant(lambda: torch.tensor([7, 7, 7]), torch.int32)
-    assert anew(checked, case, 1) is None
+    assert with_new_values(checked, case, 1) is None
 
 
 def test_the_layout_of_the_case_is_kept() -> None:
@@ -71,7 +71,7 @@ def test_the_layout_of_the_case_is_kept() -> None:
 
     checked, case = constant(make)
     case = Case(name=case.name, dtype=case.dtype, sample=dotcu.Sample(make().to(device())))
-    changed = anew(checked, case, 1)
+    changed = with_new_values(checked, case, 1)
     assert changed is not None
     assert changed.args[0].stride() == case.sample.args[0].stride() != (4, 1)
 
@@ -79,7 +79,7 @@ def test_the_layout_of_the_case_is_kept() -> None:
 def test_an_expanded_tensor_gets_one_value_for_each_element_of_memory() -> None:
     checked, case = constant(lambda: torch.tensor([2.0, 4.0]))
     wide = dotcu.Sample(torch.tensor([2.0, 4.0], device=device()).expand(3, 2))
-    changed = anew(checked, Case(name=case.name, dtype=case.dtype, sample=wide), 1)
+    changed = with_new_values(checked, Case(name=case.name, dtype=case.dtype, sample=wide), 1)
     assert changed is not None
     assert changed.args[0].stride() == (0, 1)
     assert changed.args[0].tolist() == [[3.0, 1.5]] * 3
