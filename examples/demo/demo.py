@@ -56,7 +56,7 @@ def main() -> int:
         show_the_race(),
         passes("check", str(OPERATOR), "--quick"),
         passes("check", "dotcu.gallery:transpose", "--quick"),
-        passes("bench", str(OPERATOR), "--shapes", "1024x1024"),
+        passes("bench", str(OPERATOR), "--shapes", "1024x1024", "--against", "eager"),
     ]
     heading("Next:")
     print("    dotcu doctor                 what this machine has, and what to install")

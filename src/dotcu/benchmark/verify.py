@@ -270,6 +270,7 @@ class TimedResults:
             for turn, results in copies:
                 turns[turn].append((name, results))
         self._copies.clear()
+        self._seen.clear()
         for turn in sorted(turns):
             self._verify_turn(turn, turns.pop(turn))
         return self.wrong

@@ -322,7 +322,7 @@ def _refuse_source_options(**values: object) -> None:
 
 def _operators(target: Any) -> list[Any]:
     if isinstance(target, (str, Path)):
-        resolved = import_module("dotcu.checking.target").resolve(str(target))
+        resolved = import_module("dotcu.checking.target").resolve(str(target), verb="inspect")
         return [operator for _, operator in resolved]
     found: list[Any] = import_module("dotcu.checking.checker").operators_of(target)
     return found

@@ -115,7 +115,7 @@ def test_shapes_and_dtype_are_those_that_were_asked_for(call_request: ProfileReq
     [
         ({"dtype": "int8"}, UsageError, "has no dtype 'int8'"),
         ({"dtype": "float31"}, UsageError, "\nType: --dtype float32"),
-        ({"shapes": "4by4"}, UsageError, "is no shape"),
+        ({"shapes": "4by4"}, UsageError, "is not a shape"),
         ({"shapes": "13"}, OperatorError, "thirteen is no good"),
     ],
 )

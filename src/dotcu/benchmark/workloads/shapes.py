@@ -70,7 +70,7 @@ def _shape(part: str, row: str) -> Shape:
         size = int(match[1]) ** int(match[2] or 1) if match else 0
         if size < 1 or size >= 2**63:
             raise UsageError(
-                f"{row!r} is no shape: {word!r} is no size.\n"
+                f"{row!r} is not a shape: {word!r} is not a size.\n"
                 "Sizes are whole numbers from 1 on, or powers such as 2^28, joined by x; shapes of several "
                 "tensors are joined by : and rows by a comma.\nType: --shapes 4096x4096,2^28"
             )

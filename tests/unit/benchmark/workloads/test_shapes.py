@@ -30,7 +30,7 @@ def test_python_gives_text_tuples_or_a_tuple_for_each_tensor() -> None:
     "text", ["", "4096x", "x3", "0", "-1", "2^64", "9^9999999", "3.5", "a", "4,,5", "2^^3"]
 )
 def test_what_is_no_shape_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match=r"is no shape[\s\S]*--shapes 4096x4096"):
+    with pytest.raises(UsageError, match=r"is not a shape[\s\S]*--shapes 4096x4096"):
         parse_shapes(text)
 
 
