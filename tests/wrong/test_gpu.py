@@ -80,7 +80,7 @@ def test_faults_of_another_kind_are_not_blamed_on_it(
     assert fallen(check(operators[name], kind)) == set()
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_a_result_on_the_current_device_is_on_the_wrong_one(operators: dict[str, Operator]) -> None:
     assert fallen(check(operators["current_device"], "devices")) == {"devices"}
     assert check(operators["sound"], "devices").passed
