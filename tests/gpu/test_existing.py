@@ -161,7 +161,7 @@ def dotcu_says(folder: Path, *words: str) -> str:
 
 @pytest.mark.slow
 def test_a_library_of_cuda_is_checked_profiled_and_looked_into(project: Path) -> None:
-    assert "held: 1 overload" in dotcu_says(project, "check", "ops.py:scale")
+    assert "passed: 1 overload" in dotcu_says(project, "check", "ops.py:scale")
     assert "scale_kernel" in dotcu_says(project, "profile", "ops.py:scale", "--output", str(project))
     assert "SASS" in dotcu_says(project, "inspect", "ops.py:scale")
 
