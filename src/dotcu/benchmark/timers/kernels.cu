@@ -32,7 +32,7 @@ __global__ void dotcu_bench_flush_l2(const uint4* data, long long n, unsigned* k
     if (folded != 0) *kept = folded;
 }
 
-// It only delays: no result may hang on how long it takes.
+// It only delays: no result may depend on how long it takes.
 __global__ void dotcu_bench_hold(long long ns) {
     const unsigned long long start = device_time();
     while (static_cast<long long>(device_time() - start) < ns) {

@@ -338,11 +338,11 @@ public:
     const Tensor& result(int number) const { return made[results[number]]; }
     int64_t multiprocessors() const { return gpu->multiprocessors; }
     bool is_for(uint64_t mask) const { return (mask >> target & 1) != 0; }
-    // Whether the GPU is just what the code is for, which what hangs on occupancy needs.
+    // True on a GPU of just the capability that the code is for, as calls that depend on occupancy require.
     bool is_exact() const {
         return targets[target].major == gpu->major && targets[target].minor == gpu->minor;
     }
-    // Whether no memory is given twice, for a body that tells its arguments apart.
+    // True if no two arguments share memory, as a body that compares its arguments requires.
     bool distinct() const {
         for (size_t i = 0; i < tensors.size(); ++i)
             for (size_t j = 0; j < i; ++j)
