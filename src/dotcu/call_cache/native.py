@@ -155,7 +155,7 @@ def make(arguments: Sequence[Argument], callbacks: Callbacks, *, returns: int) -
         callbacks: The functions that native code calls.
         returns: The number of tensors that the schema promises; -1 if some are in lists, which Python checks.
     """
-    cache: NativeCallCache = native.library().Plans(
+    cache: NativeCallCache = native.library().CallCache(
         names=tuple(argument.name for argument in arguments),
         kinds=tuple(int(argument.kinds) for argument in arguments),
         floats=tuple(argument.makes_float for argument in arguments),
@@ -165,7 +165,7 @@ def make(arguments: Sequence[Argument], callbacks: Callbacks, *, returns: int) -
         returns=returns,
         body=callbacks.body,
         on_scope=callbacks.scope,
-        on_follow=callbacks.trace,
+        on_trace=callbacks.trace,
         on_check=callbacks.check,
         on_record=callbacks.record,
         on_stale=callbacks.stale,

@@ -186,12 +186,12 @@ def _search() -> dict[str, Any]:
     library().configure(values)
     return {
         **values,
-        **locate(library().tls_words),
+        **locate(library().dispatch_keys),
         "tensor_type": torch.Tensor,
         "parameter_type": torch.nn.Parameter,
         "dtype_type": torch.dtype,
         "device_class": torch.device,
-        "whole_number_type": np.integer,
+        "integer_type": np.integer,
         "strided_type": Strided,
         "map_type": TensorMap,
         "forward_ad": vars(forward_ad),

@@ -1,4 +1,4 @@
-/* Entry: what is called instead of what torch made for an operator; and the module. */
+/* Entry: called in place of the function that torch made for an operator. And the module. */
 #include "native.h"
 
 #include <string.h>
@@ -6,24 +6,24 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *fallback, *plans; /* a tuple of Plans */
+    PyObject *fallback, *caches; /* a tuple of CallCache */
     bool autocasts;
 } Entry;
 
 static PyObject *entry_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     Entry *self = (Entry *)object;
     Argument arguments[2][MAX_ARGUMENTS];
-    Plans *chosen = NULL;
+    CallCache *chosen = NULL;
     int spare = 0;
     const int state = dotcu_state(self->autocasts);
-    if (state == STATE_WATCHED || !dotcu_unseen()) return PyObject_Call(self->fallback, args, kwargs);
-    const Py_ssize_t count = PyTuple_Size(self->plans);
+    if (state == STATE_WATCHED || !dotcu_unobserved()) return PyObject_Call(self->fallback, args, kwargs);
+    const Py_ssize_t count = PyTuple_Size(self->caches);
     for (Py_ssize_t i = 0; i < count; ++i) {
-        Plans *plans = (Plans *)PyTuple_GetItem(self->plans, i);
-        const int binds = dotcu_bind(plans, args, kwargs, arguments[spare]);
+        CallCache *caches = (CallCache *)PyTuple_GetItem(self->caches, i);
+        const int binds = dotcu_bind(caches, args, kwargs, arguments[spare]);
         if (binds == BIND_NO) continue;
-        if (chosen || binds == BIND_MAYBE) return PyObject_Call(self->fallback, args, kwargs); /* torch knows which comes first */
-        chosen = plans;
+        if (chosen || binds == BIND_MAYBE) return PyObject_Call(self->fallback, args, kwargs); /* torch knows which overload comes first */
+        chosen = caches;
         spare = 1;
     }
     if (!chosen || !chosen->argument_count) return PyObject_Call(self->fallback, args, kwargs);
@@ -31,40 +31,40 @@ static PyObject *entry_call(PyObject *object, PyObject *args, PyObject *kwargs) 
 }
 
 static int entry_clear(PyObject *object) {
-    Py_CLEAR(((Entry *)object)->plans);
+    Py_CLEAR(((Entry *)object)->caches);
     Py_CLEAR(((Entry *)object)->fallback);
     return 0;
 }
 
 static int entry_init(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"plans", "fallback", "autocasts", NULL};
+    static char *names[] = {"caches", "fallback", "autocasts", NULL};
     Entry *self = (Entry *)object;
-    PyObject *plans, *fallback;
+    PyObject *caches, *fallback;
     int autocasts;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!Op", names, &PyTuple_Type, &plans, &fallback, &autocasts))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!Op", names, &PyTuple_Type, &caches, &fallback, &autocasts))
         return -1;
     entry_clear(object);
-    Py_INCREF(plans);
+    Py_INCREF(caches);
     Py_INCREF(fallback);
-    self->plans = plans;
+    self->caches = caches;
     self->fallback = fallback;
     self->autocasts = autocasts;
     return 0;
 }
 
 static PyObject *entry_getattro(PyObject *object, PyObject *name) {
-    PyObject *found = PyObject_GenericGetAttr(object, name);
-    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    PyObject *attribute = PyObject_GenericGetAttr(object, name);
+    if (attribute || !PyErr_ExceptionMatches(PyExc_AttributeError)) return attribute;
     PyErr_Clear();
     return PyObject_GetAttr(((Entry *)object)->fallback, name);
 }
 
-/* torch hashes an operator by what it calls, so this must not change it. */
+/* torch hashes an operator by the function that it calls, so both must have the same hash. */
 static Py_hash_t entry_hash(PyObject *object) { return PyObject_Hash(((Entry *)object)->fallback); }
 
 static int entry_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT(((Entry *)object)->plans);
+    Py_VISIT(((Entry *)object)->caches);
     Py_VISIT(((Entry *)object)->fallback);
     return 0;
 }
@@ -78,11 +78,11 @@ static void entry_dealloc(PyObject *object) {
 }
 
 static PyMemberDef entry_members[] = {
-    {"fallback", T_OBJECT, offsetof(Entry, fallback), READONLY, "What torch made for the operator."},
+    {"fallback", T_OBJECT, offsetof(Entry, fallback), READONLY, "The function that torch made for the operator."},
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot entry_slots[] = {
-    {Py_tp_doc, "Calls an operator: by a plan where one fits, else as torch does."},
+    {Py_tp_doc, "Calls an operator: replays a recorded call that fits, else runs the body, or calls torch."},
     {Py_tp_new, PyType_GenericNew}, {Py_tp_init, entry_init}, {Py_tp_call, entry_call},
     {Py_tp_dealloc, entry_dealloc}, {Py_tp_traverse, entry_traverse}, {Py_tp_clear, entry_clear},
     {Py_tp_getattro, entry_getattro}, {Py_tp_hash, entry_hash}, {Py_tp_members, entry_members}, {0, NULL},
@@ -105,7 +105,7 @@ static PyObject *observe(PyObject *module, PyObject *by) {
     return PyLong_FromLong(dotcu_observers);
 }
 
-static PyObject *tls_words(PyObject *module, PyObject *unused) { return dotcu_tls_words(); }
+static PyObject *dispatch_keys(PyObject *module, PyObject *unused) { return dotcu_dispatch_keys(); }
 
 static PyObject *replay(PyObject *module, PyObject *wanted) {
     dotcu_replays = wanted == Py_True;
@@ -119,18 +119,18 @@ static PyObject *note(PyObject *module, PyObject *launched) {
 
 static PyObject *launches(PyObject *module, PyObject *unused) { return dotcu_launches(); }
 
-/* ---------------------------------------------------------------- what a choice by layout depends on */
+/* ---------------------------------------------------------------- the key of a choice by layout */
 
-enum { MAX_WORDS = 512, MOST_ALIGNMENT = 256 };
+enum { MAX_KEY_LENGTH = 512, MOST_ALIGNMENT = 256 };
 
-/* Writes what stands for an argument; 0 where it is none of those that can be told apart so. */
-static int layout_words(PyObject *value, int64_t *into, int left) {
+/* Writes the part of the key for one argument and returns its length; 0 for a value that has no key. */
+static int layout_key_of(PyObject *value, int64_t *into, int left) {
     Argument argument = {.value = value, .kind = dotcu_kind(value)};
     const Tensor *tensor = &argument.tensor;
     into[0] = argument.kind;
     switch (argument.kind) {
     case KIND_TENSOR:
-        if (dotcu_read(&argument) == READ_STRANGE || 4 + 2 * tensor->dim > left) return 0;
+        if (dotcu_read(&argument) == READ_UNSUPPORTED || 4 + 2 * tensor->dim > left) return 0;
         into[1] = (int64_t)tensor->dtype << 32 | (uint32_t)tensor->device_index;
         into[2] = tensor->address & -tensor->address & (2 * MOST_ALIGNMENT - 1);
         into[3] = tensor->dim;
@@ -139,7 +139,7 @@ static int layout_words(PyObject *value, int64_t *into, int left) {
             into[5 + 2 * i] = tensor->strides[i];
         }
         return 4 + 2 * (int)tensor->dim;
-    case KIND_INT: return dotcu_whole(value, &into[1]) ? 2 : 0;
+    case KIND_INT: return dotcu_as_int64(value, &into[1]) ? 2 : 0;
     case KIND_FLOAT: {
         const double number = PyFloat_AsDouble(value);
         memcpy(&into[1], &number, sizeof number);
@@ -147,37 +147,37 @@ static int layout_words(PyObject *value, int64_t *into, int left) {
     }
     case KIND_NONE: return 1;
     case KIND_BOOL: into[1] = value == Py_True; return 2;
-    case KIND_DTYPE: into[1] = (int64_t)(intptr_t)value; return 2; /* there is one of each, for good */
+    case KIND_DTYPE: into[1] = (int64_t)(intptr_t)value; return 2; /* torch has one object for each dtype, and never frees it */
     }
     return 0;
 }
 
 static PyObject *layout_key(PyObject *module, PyObject *args) {
-    int64_t words[MAX_WORDS];
+    int64_t key[MAX_KEY_LENGTH];
     int count = 0;
     bool has_tensor = false;
-    if (dotcu_observers) Py_RETURN_NONE; /* an observer of every call must see the queries of a choice, too */
+    if (dotcu_observers) Py_RETURN_NONE; /* an observer must see the queries of a choice as well */
     for (Py_ssize_t i = 0; i < PyTuple_Size(args); ++i) {
         PyObject *value = PyTuple_GetItem(args, i);
-        const int written = count + 4 > MAX_WORDS ? 0 : layout_words(value, words + count, MAX_WORDS - count);
+        const int written = count + 4 > MAX_KEY_LENGTH ? 0 : layout_key_of(value, key + count, MAX_KEY_LENGTH - count);
         PyErr_Clear();
         if (!written) Py_RETURN_NONE;
-        has_tensor |= words[count] == KIND_TENSOR;
+        has_tensor |= key[count] == KIND_TENSOR;
         count += written;
     }
     if (!has_tensor) Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize((const char *)words, count * (Py_ssize_t)sizeof *words);
+    return PyBytes_FromStringAndSize((const char *)key, count * (Py_ssize_t)sizeof *key);
 }
 
 static PyMethodDef methods[] = {
     {"layout_key", layout_key, METH_VARARGS,
-     "What tells these arguments from others in all but values; None where some are no plain tensors or numbers."},
-    {"replay", replay, METH_O, "Let calls be replayed and bodies be followed, or let every body run."},
-    {"note", note, METH_O, "Keep a launch among the last ones."},
-    {"launches", launches, METH_NOARGS, "The last launches, newest first: launch, operator or None, grid, dynamic shared memory."},
-    {"configure", configure, METH_O, "Take the addresses and offsets that kernel/native.py found."},
-    {"observe", observe, METH_O, "Add to the number of observers, which must see every call and every launch in Python."},
-    {"tls_words", tls_words, METH_NOARGS, "The dispatch keys that this thread includes and excludes, as torch has them."},
+     "Return a key of everything but the tensors' values; None if an argument is not a plain tensor or a number."},
+    {"replay", replay, METH_O, "Switch replaying and tracing on or off. When off, every body runs."},
+    {"note", note, METH_O, "Remember a launch as the latest."},
+    {"launches", launches, METH_NOARGS, "Return the latest launches, newest first: launch, operator or None, grid, dynamic shared memory."},
+    {"configure", configure, METH_O, "Set the addresses and offsets that kernel/native.py located."},
+    {"observe", observe, METH_O, "Add to the number of observers; while there is one, every call and launch goes through Python."},
+    {"dispatch_keys", dispatch_keys, METH_NOARGS, "Return the dispatch keys that this thread includes and excludes, as torch stores them."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -186,9 +186,9 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "dotcu._native", 
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
-    PyObject *plans = PyType_FromSpec(&dotcu_plans_spec), *entry = PyType_FromSpec(&entry_spec);
+    PyObject *caches = PyType_FromSpec(&dotcu_call_cache_spec), *entry = PyType_FromSpec(&entry_spec);
     PyObject *launcher = PyType_FromSpec(&dotcu_launcher_spec);
-    if (!module || !plans || !entry || !launcher || PyModule_AddObject(module, "Plans", plans) ||
+    if (!module || !caches || !entry || !launcher || PyModule_AddObject(module, "CallCache", caches) ||
         PyModule_AddObject(module, "Entry", entry) || PyModule_AddObject(module, "Launcher", launcher))
         return NULL;
     return module;

@@ -1,13 +1,12 @@
-/* Launcher: the staged launches of one kernel. What follows from kernel, device, block, cluster and flags was
- * checked and prepared by kernel/staging.py, with the range of dynamic shared memory that it holds for; what is
- * left at a call is done here, in one pass over the arguments. A call that does not fit is left to Python, which
- * launches it or says why. */
+/* Launcher: the staged launches of one kernel. kernel/staging.py has checked and prepared everything that follows
+ * from kernel, device, block, cluster and flags, for a range of dynamic shared memory. The rest happens here, in
+ * one pass over the arguments. A call that does not fit goes to Python, which launches it or raises the error. */
 #include "native.h"
 
 #include <math.h>
 #include <string.h>
 
-/* As kernel/staging.py writes them. */
+/* The layout that kernel/staging.py writes. */
 typedef struct {
     int32_t kind, offset, size, dtypes[2], alignment, rank, flags;
 } Parameter;
@@ -15,22 +14,22 @@ enum { POINTER, VIEW, INTEGER, BOOLEAN, FLOATING, MAP, BYTES };
 enum { WRITTEN = 1, SIGNED = 2, EITHER = 4 };
 
 typedef struct {
-    int64_t block[3], cluster[3]; /* without clusters: zeros */
+    int64_t block[3], cluster[3]; /* zeros without clusters */
     int cooperative, programmatic, device_index;
 } Shape;
 
-/* Freed when nobody uses it: a launch that is under way, without the GIL, points into it. */
+/* Reference counted: a launch that runs without the GIL points into it. */
 typedef struct Stage {
     Shape shape;
-    int64_t least_smem_bytes, most_smem_bytes; /* of dynamic shared memory; both the same for a cooperative launch */
+    int64_t least_smem_bytes, most_smem_bytes; /* dynamic; equal for a cooperative launch */
     void *function, *context;
     LaunchTemplate template;
     PyObject *label;
-    int users; /* its launcher being one */
+    int references; /* the launcher's included */
     struct Stage *next;
 } Stage;
 
-enum { MOST_STAGES = 256 }; /* of one kernel; the one that was not used for longest goes */
+enum { MOST_STAGES = 256 }; /* of one kernel; beyond, the least recently used one is dropped */
 
 typedef struct {
     PyObject_HEAD
@@ -39,7 +38,7 @@ typedef struct {
     Stage *stages; /* the latest first */
 } Launcher;
 
-/* One launch that is being prepared. */
+/* One launch in preparation. */
 typedef struct {
     const Launcher *of;
     _Alignas(16) char bytes[MAX_PARAMETER_BYTES];
@@ -54,17 +53,17 @@ static bool dimensions(PyObject *value, int64_t *into) {
     into[1] = into[2] = 1;
     const bool is_tuple = PyTuple_CheckExact(value), is_list = PyList_CheckExact(value);
     const Py_ssize_t count = is_tuple ? PyTuple_Size(value) : is_list ? PyList_Size(value) : 0;
-    if (!is_tuple && !is_list) return dotcu_whole(value, into);
+    if (!is_tuple && !is_list) return dotcu_as_int64(value, into);
     if (count < 1 || count > 3) return false;
     for (Py_ssize_t i = 0; i < count; ++i)
-        if (!dotcu_whole(is_tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i), &into[i])) return false;
+        if (!dotcu_as_int64(is_tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i), &into[i])) return false;
     return true;
 }
 
 static bool read_shape(PyObject *const *given, Shape *shape, int64_t *smem_bytes) {
     memset(shape, 0, sizeof *shape);
-    if (!dimensions(given[0], shape->block) || !dotcu_whole(given[1], smem_bytes)) return false;
-    if (given[2] != Py_None) { /* zeros stand for none */
+    if (!dimensions(given[0], shape->block) || !dotcu_as_int64(given[1], smem_bytes)) return false;
+    if (given[2] != Py_None) { /* zeros mean none */
         if (!dimensions(given[2], shape->cluster)) return false;
         if (shape->cluster[0] < 1 || shape->cluster[1] < 1 || shape->cluster[2] < 1) return false;
     }
@@ -75,12 +74,12 @@ static bool read_shape(PyObject *const *given, Shape *shape, int64_t *smem_bytes
 }
 
 static void release(Stage *stage) {
-    if (--stage->users > 0) return;
+    if (--stage->references > 0) return;
     Py_XDECREF(stage->label);
     PyMem_Free(stage);
 }
 
-/* Drops the stages from a place in the list on. */
+/* Drops the rest of a list of stages. */
 static void drop(Stage **from) {
     Stage *stage = *from;
     *from = NULL;
@@ -91,7 +90,7 @@ static void drop(Stage **from) {
     }
 }
 
-/* A launch of another shape moves its stage to the front. */
+/* Returns the stage of a shape, moved to the front, or NULL. */
 static Stage *find(Launcher *self, const Shape *shape, int64_t smem_bytes) {
     for (Stage **at = &self->stages; *at; at = &(*at)->next) {
         Stage *stage = *at;
@@ -107,10 +106,10 @@ static Stage *find(Launcher *self, const Shape *shape, int64_t smem_bytes) {
 
 /* Source of the limits: CUDA Programming Guide, "Technical Specifications per Compute Capability". */
 bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]) {
-    static const int64_t most[] = {INT32_MAX, 65535, 65535};
+    static const int64_t limit[] = {INT32_MAX, 65535, 65535};
     uint64_t blocks = 1;
     for (int axis = 0; axis < 3; ++axis) {
-        if (grid[axis] < 0 || grid[axis] > most[axis] || grid[axis] % template->multiple[axis]) return false;
+        if (grid[axis] < 0 || grid[axis] > limit[axis] || grid[axis] % template->multiple[axis]) return false;
         blocks *= (uint64_t)grid[axis]; /* 31 + 16 + 16 bits */
     }
     return !template->most_blocks || blocks <= template->most_blocks;
@@ -119,7 +118,7 @@ bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]) {
 /* CUlaunchAttributeID in cuda.h: CLUSTER_DIMENSION, COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION. */
 enum { ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_PROGRAMMATIC = 6 };
 
-/* Fills what launches have in common; without clusters their sizes are zeros. */
+/* Fills a template; without clusters, `cluster` is zeros. */
 void dotcu_fill_template(LaunchTemplate *into, const unsigned block[3], unsigned smem_bytes, const unsigned cluster[3],
                          int cooperative, int programmatic) {
     LaunchAttribute *next = into->attributes;
@@ -145,12 +144,12 @@ static bool is_on_device(Packed *packed, const Tensor *tensor) {
     return packed->device_index == tensor->device_index;
 }
 
-/* A tensor of plain memory on the launch's device, of which no gradient would be lost. */
+/* Reads a tensor. False if it is not plain memory on the launch's device, or if a gradient would be lost. */
 static bool take_tensor(Packed *packed, PyObject *value, Tensor *tensor) {
     Argument argument = {.value = value};
     if (dotcu_kind(value) != KIND_TENSOR) return false;
     const int how = dotcu_read(&argument);
-    if (how == READ_STRANGE || (how == READ_RECORDED && packed->outside && dotcu_grad_enabled())) return false;
+    if (how == READ_UNSUPPORTED || (how == READ_RECORDED && packed->outside && dotcu_grad_enabled())) return false;
     *tensor = argument.tensor;
     return is_on_device(packed, tensor);
 }
@@ -193,7 +192,7 @@ static bool integer_fits(const Parameter *parameter, int64_t value) {
     return value >= low && value < high;
 }
 
-/* Little endian, as every machine with a GPU is: the low bytes come first. */
+/* Every host of an NVIDIA GPU is little endian: the low bytes come first. */
 static bool pack_integer(Packed *packed, const Parameter *parameter, int64_t value) {
     if (!integer_fits(parameter, value)) return false;
     memcpy(packed->bytes + parameter->offset, &value, (size_t)parameter->size);
@@ -209,12 +208,12 @@ static bool pack_float(Packed *packed, const Parameter *parameter, PyObject *val
     return true;
 }
 
-/* By the packer in Python, which raises where the value does not fit. */
-static bool pack_bytes(Packed *packed, const Parameter *parameter, PyObject *made) {
-    const bool fits = made && PyBytes_Check(made) && PyBytes_Size(made) == parameter->size;
-    if (fits) memcpy(packed->bytes + parameter->offset, PyBytes_AsString(made), (size_t)parameter->size);
-    Py_XDECREF(made);
-    dotcu_forgive();
+/* Copies what the packer in Python returned; NULL if it raised, since the value does not fit. */
+static bool pack_bytes(Packed *packed, const Parameter *parameter, PyObject *bytes) {
+    const bool fits = bytes && PyBytes_Check(bytes) && PyBytes_Size(bytes) == parameter->size;
+    if (fits) memcpy(packed->bytes + parameter->offset, PyBytes_AsString(bytes), (size_t)parameter->size);
+    Py_XDECREF(bytes);
+    dotcu_clear_error();
     return fits;
 }
 
@@ -226,16 +225,16 @@ static bool pack_map(Packed *packed, const Parameter *parameter, PyObject *pack,
                       pack_bytes(packed, parameter, PyObject_CallFunction(pack, "Oi", value, packed->device_index));
     if (fits) note_write(packed, parameter, &tensor);
     Py_XDECREF(inner);
-    dotcu_forgive();
+    dotcu_clear_error();
     return fits;
 }
 
-/* The pointer and the strides of a dotcu.strided(tensor). Gives how many parameters they take; 0 where they do not fit. */
+/* Packs the pointer and the strides of dotcu.strided(tensor). Returns the number of parameters; 0 if one does not fit. */
 static int pack_strided(Packed *packed, const Parameter *parameter, int left, PyObject *value) {
     Tensor tensor;
     PyObject *inner = PyObject_GetAttrString(value, "tensor");
     bool fits = inner && take_tensor(packed, inner, &tensor) && tensor.dim < left && pack_address(packed, parameter, &tensor);
-    Py_XDECREF(inner); /* the wrapper has it */
+    Py_XDECREF(inner); /* the wrapper keeps it alive */
     PyErr_Clear();
     for (int64_t i = 0; fits && i < tensor.dim; ++i)
         fits = parameter[1 + i].kind == INTEGER && pack_integer(packed, &parameter[1 + i], tensor.strides[i]);
@@ -255,7 +254,7 @@ static bool pack_one(Packed *packed, const Parameter *parameter, PyObject *pack,
     case VIEW: return pack_view(packed, parameter, value);
     case MAP: return pack_map(packed, parameter, pack, value);
     case INTEGER:
-        if (dotcu_kind(value) == KIND_INT && dotcu_whole(value, &whole)) return pack_integer(packed, parameter, whole);
+        if (dotcu_kind(value) == KIND_INT && dotcu_as_int64(value, &whole)) return pack_integer(packed, parameter, whole);
         break;
     case FLOATING:
         if (dotcu_kind(value) == KIND_FLOAT) return pack_float(packed, parameter, value);
@@ -287,7 +286,7 @@ static bool pack_all(Packed *packed, PyObject *args) {
 
 /* ---------------------------------------------------------------- the launch */
 
-/* Needs no GIL while it waits: a full launch queue is emptied by work that may need Python's other threads. */
+/* Runs without the GIL: if the launch queue is full the driver waits for work that may need Python's other threads. */
 static int run(const Stage *stage, LaunchConfig *config, Packed *packed) {
     const Parameter *parameters = (const Parameter *)PyBytes_AsString(packed->of->parameters);
     void *pointers[MAX_PARAMETERS];
@@ -303,7 +302,7 @@ static int run(const Stage *stage, LaunchConfig *config, Packed *packed) {
 
 static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t count) {
     Launcher *self = (Launcher *)object;
-    Packed packed; /* its bytes are written, not cleared */
+    Packed packed; /* not cleared: every byte that is read is written first */
     Shape shape;
     int64_t grid[3], smem_bytes;
     if (count != 8) return PyErr_Format(PyExc_TypeError, "launch takes 8 arguments, got %zd", count);
@@ -319,7 +318,7 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
         stage = find(self, &shape, smem_bytes);
     }
     PyObject *result = NULL;
-    if (!dotcu_forgive()) {
+    if (!dotcu_clear_error()) {
         Py_XDECREF(operator);
         return NULL;
     }
@@ -330,7 +329,7 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
         result = Py_True;
         Py_INCREF(result);
     } else {
-        ++stage->users;
+        ++stage->references;
         LaunchConfig config = stage->template.config;
         config.smem_bytes = (uint32_t)smem_bytes;
         for (int axis = 0; axis < 3; ++axis) config.grid[axis] = (uint32_t)grid[axis];
@@ -338,7 +337,7 @@ static PyObject *launch(PyObject *object, PyObject *const *given, Py_ssize_t cou
         if (status) {
             result = PyObject_CallFunction(self->on_failure, "O(III)Ii", stage->label, config.grid[0], config.grid[1],
                                            config.grid[2], config.smem_bytes, status);
-            Py_CLEAR(result); /* it raises */
+            Py_CLEAR(result); /* on_failure raises */
         } else {
             for (int i = 0; i < packed.written_count; ++i) dotcu_count_write(packed.written[i]);
             dotcu_note(stage->label, operator, &config);
@@ -360,37 +359,37 @@ static PyObject *stage(PyObject *object, PyObject *packed) {
     Shape shape;
     unsigned block[3], cluster[3];
     long long least_smem_bytes, most_smem_bytes, multiple[3];
-    int with_programmatic; /* the attribute: GPUs before sm_90 have none */
+    int with_programmatic; /* GPUs before sm_90 lack the attribute */
     memset(&shape, 0, sizeof shape);
     if (!PyArg_ParseTuple(packed, "((III)(III)ppi)(LL)KKK(LLL)pO", &block[0], &block[1], &block[2], &cluster[0],
                           &cluster[1], &cluster[2], &shape.cooperative, &shape.programmatic, &shape.device_index,
                           &least_smem_bytes, &most_smem_bytes, &function, &context, &most_blocks, &multiple[0],
                           &multiple[1], &multiple[2], &with_programmatic, &label))
         return NULL;
-    Stage *made = PyMem_Calloc(1, sizeof *made);
-    if (!made) return PyErr_NoMemory();
-    dotcu_fill_template(&made->template, block, 0, cluster, shape.cooperative, with_programmatic);
+    Stage *created = PyMem_Calloc(1, sizeof *created);
+    if (!created) return PyErr_NoMemory();
+    dotcu_fill_template(&created->template, block, 0, cluster, shape.cooperative, with_programmatic);
     for (int axis = 0; axis < 3; ++axis) {
         shape.block[axis] = block[axis];
         shape.cluster[axis] = cluster[axis];
-        made->template.multiple[axis] = multiple[axis]; /* a kernel may have a cluster of its own */
+        created->template.multiple[axis] = multiple[axis]; /* a kernel may declare its own cluster size */
     }
-    made->shape = shape;
-    made->least_smem_bytes = least_smem_bytes;
-    made->most_smem_bytes = most_smem_bytes;
-    made->function = (void *)(uintptr_t)function;
-    made->context = (void *)(uintptr_t)context;
-    made->template.most_blocks = most_blocks;
+    created->shape = shape;
+    created->least_smem_bytes = least_smem_bytes;
+    created->most_smem_bytes = most_smem_bytes;
+    created->function = (void *)(uintptr_t)function;
+    created->context = (void *)(uintptr_t)context;
+    created->template.most_blocks = most_blocks;
     Stage *before = find(self, &shape, least_smem_bytes);
     if (before) {
         self->stages = before->next;
         release(before);
     }
-    made->users = 1;
+    created->references = 1;
     Py_INCREF(label);
-    made->label = label;
-    made->next = self->stages;
-    self->stages = made;
+    created->label = label;
+    created->next = self->stages;
+    self->stages = created;
     Stage **last = &self->stages;
     for (int i = 0; i < MOST_STAGES && *last; ++i) last = &(*last)->next;
     drop(last);
@@ -411,7 +410,7 @@ static int launcher_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         return -1;
     const Py_ssize_t count = PyBytes_Size(parameters) / (Py_ssize_t)sizeof(Parameter);
     if (count > MAX_PARAMETERS || size > MAX_PARAMETER_BYTES || PyTuple_Size(packs) != count || self->parameters) {
-        PyErr_SetString(PyExc_ValueError, "these parameters are more than native code takes");
+        PyErr_SetString(PyExc_ValueError, "native code does not take that many parameters");
         return -1;
     }
     Py_INCREF(parameters);
@@ -453,10 +452,10 @@ static void launcher_dealloc(PyObject *object) {
 
 static PyMethodDef launcher_methods[] = {
     {"launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL,
-     "Launch with (arguments, grid, block, smem_bytes, cluster, cooperative, programmatic, device); False where "
+     "Launch with (arguments, grid, block, smem_bytes, cluster, cooperative, programmatic, device); False if "
      "nothing was done, since no stage fits."},
-    {"stage", stage, METH_VARARGS, "Keep a stage."},
-    {"forget", forget, METH_NOARGS, "Launch by none of the stages so far again."},
+    {"stage", stage, METH_VARARGS, "Add a stage."},
+    {"forget", forget, METH_NOARGS, "Drop all stages."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot launcher_slots[] = {

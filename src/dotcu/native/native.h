@@ -1,15 +1,15 @@
-/* dotcu's native part: launches that are staged, and operator calls that are replayed from plans.
+/* dotcu's native part: staged launches, and operator calls that replay recorded calls.
  *
- *     torch.c    what torch is asked for: is this call an ordinary one, and what are its tensors
- *     plan.c     plans as native data, and which of them fits a call
- *     run.c      allocations and launches of a plan that fits
- *     plans.c    Plans: what Python sees of one overload's, and a call of it
- *     entry.c    Entry: what is called instead of what torch made for an operator; the module
- *     launch.c   Launcher: the staged launches of one kernel
+ *     torch.c          torch's state and tensors: may native code handle this call?
+ *     recorded_call.c  recorded calls as native data; whether one fits a call
+ *     replay.c         the allocations and launches of a recorded call that fits
+ *     call_cache.c     CallCache: the recorded calls of one overload; calling the overload
+ *     entry.c          Entry: called in place of the function that torch made for an operator; the module
+ *     launch.c         Launcher: the staged launches of one kernel
  *
- * Nothing here links to torch or to CUDA: addresses come from Python (kernel/native.py), so one
- * library for the limited API serves every Python, torch and CUDA. What it cannot handle it leaves
- * to Python, which has the same road and the words for what is wrong.
+ * Nothing here links to torch or to CUDA: addresses come from Python (kernel/native.py), so one library for
+ * the limited API serves every Python, torch and CUDA. Calls that native code cannot handle go to Python,
+ * which does the same steps and raises the errors.
  */
 #ifndef DOTCU_NATIVE_H
 #define DOTCU_NATIVE_H
@@ -23,22 +23,22 @@
 enum { MAX_ARGUMENTS = 64, MAX_DEPTH = 64, MAX_STEPS = 1024, MAX_PARAMETER_BYTES = 4096 };
 enum { MAX_PARAMETERS = 256, MAX_ALLOCATIONS = 32, MAX_LAUNCHES = 64 };
 
-/* Which kinds of value an argument takes, as a set; as call_cache/native.py has them. */
+/* The kinds of value that an argument takes, a set of bits. The same numbers are in call_cache/native.py. */
 enum {
     KIND_TENSOR = 1, KIND_NONE = 2, KIND_INT = 4, KIND_FLOAT = 8, KIND_BOOL = 16, KIND_STR = 32, KIND_DTYPE = 64,
     KIND_DEVICE = 128, KIND_INTS = 256, KIND_OTHER = 512
 };
 
-/* A tensor as one call sees it. */
+/* A tensor, read once per call. */
 typedef struct {
-    void *handle; /* at::Tensor*, which the C functions of torch take */
+    void *handle; /* at::Tensor *, as torch's C functions take it */
     const int64_t *sizes, *strides;
     int64_t numel, offset, address;
     int64_t dim;
     int32_t dtype, device_type, device_index;
 } Tensor;
 
-/* An argument of one call: borrowed, with its kind, and what a tensor is. */
+/* An argument of one call: a borrowed reference, its kind, and its metadata if it is a tensor. */
 typedef struct {
     PyObject *value;
     int kind;
@@ -50,7 +50,7 @@ typedef union {
     double f;
 } Value;
 
-/* As call_cache/native.py writes them. */
+/* The layout that call_cache/native.py writes. */
 typedef struct {
     int32_t kind, dtype, dim, device_type, device_index;
 } Key;
@@ -74,7 +74,7 @@ typedef struct {
     PyObject *dtype;
     int32_t dim, zeroed;
     const int32_t *sizes, *strides;
-    PyObject *steps; /* the bytes that both point into */
+    PyObject *steps; /* the bytes that `sizes` and `strides` point into */
 } Allocation;
 
 /* CUlaunchAttribute, CUlaunchConfig: cuda.h, the same since CUDA 12.0. */
@@ -95,49 +95,49 @@ typedef struct {
     uint32_t attribute_count;
 } LaunchConfig;
 
-/* What each launch of one shape has in common. `config` points into it, and lacks grid and stream. */
+/* The part of a launch that every launch of one shape shares. `config` points into it, and lacks grid and stream. */
 typedef struct {
     LaunchConfig config;
     LaunchAttribute attributes[3];
     int64_t multiple[3];  /* the grid is a multiple of it, in each dimension */
-    uint64_t most_blocks; /* of a cooperative launch; 0 where there is no limit */
+    uint64_t most_blocks; /* of a cooperative launch; 0: no limit */
 } LaunchTemplate;
 
 typedef struct {
     void *function;
     PyObject *parameters, *offsets, *fields; /* bytes */
-    PyObject *note; /* kept among the last launches, once the driver has taken it */
+    PyObject *note; /* the label under which dotcu_note remembers the launch */
     int32_t parameter_bytes, offset_count, field_count;
     int32_t grid[3]; /* steps */
     LaunchTemplate template;
 } Launch;
 
 typedef struct {
-    PyObject *keys, *constants, *steps, *guards, *results; /* bytes, but for constants */
+    PyObject *keys, *constants, *steps, *guards, *results; /* bytes, except constants, a tuple */
     int32_t key_count, step_count, guard_count, allocation_count, launch_count, result_count;
     bool single, distinct;
-    int32_t users, number; /* of the plan, one being who keeps it; its place among those of an overload */
-    void *context; /* the CUcontext that launches need; NULL where there is none */
+    int32_t references, number; /* a reference count, the cache's own included; the index among those of an overload */
+    void *context; /* the CUcontext that launches need, or NULL */
     int32_t device_index;
     Allocation *allocations;
     Launch *launches;
-} Plan;
+} RecordedCall;
 
 /* torch.c */
 enum { NO_DEVICE = -1000, UNKNOWN_FAILURE = 999 }; /* CUDA_ERROR_UNKNOWN */
 int dotcu_configure(PyObject *values);
 enum { STATE_WATCHED, STATE_RECORDS, STATE_BELOW };
 int dotcu_state(bool autocasts);
-bool dotcu_unseen(void);
+bool dotcu_unobserved(void);
 enum { POLICY_OTHER, POLICY_OUTSIDE, POLICY_BODY };
 int dotcu_launch_policy(PyObject **operator);
 PyObject *dotcu_enter_scope(PyObject *scope);
 void dotcu_leave_scope(PyObject *token);
 PyObject *dotcu_explain(PyObject *on_error);
-bool dotcu_forgive(void);
+bool dotcu_clear_error(void);
 int dotcu_kind(PyObject *value);
-bool dotcu_whole(PyObject *value, int64_t *into);
-enum { READ_PLAIN, READ_RECORDED, READ_STRANGE };
+bool dotcu_as_int64(PyObject *value, int64_t *into);
+enum { READ_PLAIN, READ_RECORDED, READ_UNSUPPORTED };
 int dotcu_read(Argument *argument);
 bool dotcu_read_memory(PyObject *value, Tensor *tensor);
 int64_t dotcu_numel(PyObject *value);
@@ -158,7 +158,7 @@ int dotcu_launch(const LaunchConfig *config, void *function, void **parameters);
 PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype);
 void dotcu_note(PyObject *launched, PyObject *operator, const LaunchConfig *config);
 PyObject *dotcu_launches(void);
-PyObject *dotcu_tls_words(void);
+PyObject *dotcu_dispatch_keys(void);
 extern int dotcu_observers;
 extern bool dotcu_replays;
 extern PyTypeObject *dotcu_strided_type, *dotcu_map_type;
@@ -170,36 +170,36 @@ bool dotcu_grid_fits(const LaunchTemplate *template, const int64_t grid[3]);
 extern PyType_Spec dotcu_launcher_spec;
 
 /* plan.c */
-Plan *dotcu_plan(PyObject *packed);
-void dotcu_release_plan(Plan *plan);
-int dotcu_visit_plan(Plan *plan, visitproc visit, void *arg);
-bool dotcu_fits(const Plan *plan, const Argument *arguments, const bool *floats, Value *values);
+RecordedCall *dotcu_read_call(PyObject *packed);
+void dotcu_release_call(RecordedCall *call);
+int dotcu_visit_call(RecordedCall *call, visitproc visit, void *arg);
+bool dotcu_fits(const RecordedCall *call, const Argument *arguments, const bool *floats, Value *values);
 
 /* run.c */
-enum { RUN_DONE, RUN_ASIDE, RUN_FAILED, RUN_RAISED };
+enum { RUN_DONE, RUN_DECLINED, RUN_FAILED, RUN_RAISED };
 typedef struct {
     PyObject *result;   /* of RUN_DONE */
-    int status, launch; /* of RUN_FAILED: the driver's, and which launch */
+    int status, launch; /* of RUN_FAILED: the driver's status, and the index of the launch */
 } Outcome;
-int dotcu_run(const Plan *plan, const Argument *arguments, const Value *values, Outcome *outcome);
+int dotcu_run(const RecordedCall *call, const Argument *arguments, const Value *values, Outcome *outcome);
 
 /* plans.c */
-enum { MOST_PLANS = 256, MOST_ATTEMPTS = 16, MAX_RESULTS = 32 };
+enum { MOST_CALLS = 256, MOST_TRACES = 16, MAX_RESULTS = 32 };
 typedef struct {
     PyObject_HEAD
-    PyObject *names, *defaults, *reads, *scope;
-    PyObject *body, *on_scope, *on_follow, *on_check, *on_record, *on_stale, *on_failure, *on_error;
+    PyObject *names, *defaults, *dependencies, *scope;
+    PyObject *body, *on_scope, *on_trace, *on_check, *on_record, *on_stale, *on_failure, *on_error;
     int scope_index;
-    int argument_count, positional_count, returns, plan_count, latest;
+    int argument_count, positional_count, returns, call_count, latest;
     int kinds[MAX_ARGUMENTS];
     bool floats[MAX_ARGUMENTS], has_default[MAX_ARGUMENTS], written[MAX_ARGUMENTS];
-    bool follows;          /* whether the body is followed, to make a plan of it */
-    uint8_t attempts[256]; /* to follow it, by the hash of a call's kinds */
-    Plan *plans[MOST_PLANS];
-} Plans;
-extern PyType_Spec dotcu_plans_spec;
+    bool traces;          /* the body may be traced, to record a call */
+    uint8_t attempts[256]; /* traces so far, by the hash of a call's kinds */
+    RecordedCall *calls[MOST_CALLS];
+} CallCache;
+extern PyType_Spec dotcu_call_cache_spec;
 enum { BIND_NO, BIND_YES, BIND_MAYBE };
-int dotcu_bind(const Plans *self, PyObject *args, PyObject *kwargs, Argument *arguments);
-PyObject *dotcu_call(Plans *self, Argument *arguments, int state, PyObject *fallback, PyObject *args, PyObject *kwargs);
+int dotcu_bind(const CallCache *self, PyObject *args, PyObject *kwargs, Argument *arguments);
+PyObject *dotcu_call(CallCache *self, Argument *arguments, int state, PyObject *fallback, PyObject *args, PyObject *kwargs);
 
 #endif

@@ -1,5 +1,5 @@
-/* What torch is asked for. Its C functions (aoti_torch_*) are the ABI that torch keeps stable; the
- * rest is found, and tried on known tensors, by kernel/native.py before anything here runs. */
+/* torch's state and tensors. The C functions (aoti_torch_*) are torch's stable ABI; kernel/native.py locates the
+ * rest, and tests it on known tensors, before anything here runs. */
 #define _GNU_SOURCE
 #include "native.h"
 
@@ -8,11 +8,11 @@
 typedef int32_t Status; /* of torch's C functions: 0 is success */
 
 static struct {
-    /* torch's types of tensors, and where what stands in them */
+    /* torch's types of tensors, and offsets into them */
     PyObject *tensor_type, *parameter_type, *dtype_type, *device_class;
     Py_ssize_t impl, key_set, storage, autograd_meta;
     uint64_t plain_keys, inference_keys;
-    /* the state of a thread, as included and excluded dispatch keys: at rest, and what changes it */
+    /* a thread's included and excluded dispatch keys: the default state, and the keys that change it */
     void *library;
     char tls_symbol[128];
     uint64_t rest[2], inference_included, autograd_excluded, autocast[2];
@@ -29,7 +29,7 @@ static struct {
     Status (*enter_device)(int32_t, void **), (*leave_device)(void *);
     int (*context)(void **), (*enter)(void *), (*leave)(void **);
     int (*launch)(const LaunchConfig *, void *, void **, void **);
-    PyObject *allocate, *forward_ad, *level_name, *requires_grad_name, *whole_number_type;
+    PyObject *allocate, *forward_ad, *level_name, *requires_grad_name, *integer_type;
     PyObject *scope, *enter_scope, *leave_scope, *outside, *in_body, *policy_name, *recorder_name, *operator_name, *fault;
 } torch_;
 
@@ -37,10 +37,10 @@ int dotcu_observers = 0;
 bool dotcu_replays = true;
 PyTypeObject *dotcu_strided_type, *dotcu_map_type;
 
-static int words(PyObject *values, const char *name, uint64_t *into, int most) {
+static int masks(PyObject *values, const char *name, uint64_t *into, int limit) {
     PyObject *list = PyDict_GetItemString(values, name);
     Py_ssize_t count = list ? PySequence_Size(list) : 0;
-    if (count < 0 || count > most) return -1;
+    if (count < 0 || count > limit) return -1;
     for (Py_ssize_t i = 0; i < count; ++i) {
         PyObject *item = PySequence_GetItem(list, i);
         into[i] = item ? PyLong_AsUnsignedLongLongMask(item) : 0;
@@ -60,7 +60,7 @@ static PyObject *object(PyObject *values, const char *name) {
     return value;
 }
 
-/* Takes addresses, offsets and objects by name; see Layout in kernel/native.py. Gives -1 with an error set. */
+/* Sets addresses, offsets and objects by name; see kernel/native.py. Returns -1 with an error set. */
 int dotcu_configure(PyObject *values) {
     const struct {
         const char *name;
@@ -89,7 +89,7 @@ int dotcu_configure(PyObject *values) {
     torch_.device_class = object(values, "device_class");
     torch_.allocate = object(values, "allocate");
     torch_.forward_ad = object(values, "forward_ad");
-    torch_.whole_number_type = object(values, "whole_number_type");
+    torch_.integer_type = object(values, "integer_type");
     torch_.scope = object(values, "scope");
     torch_.enter_scope = object(values, "enter_scope");
     torch_.leave_scope = object(values, "leave_scope");
@@ -103,12 +103,12 @@ int dotcu_configure(PyObject *values) {
     torch_.policy_name = PyUnicode_InternFromString("policy");
     torch_.recorder_name = PyUnicode_InternFromString("recorder");
     torch_.operator_name = PyUnicode_InternFromString("operator");
-    words(values, "plain_keys", &torch_.plain_keys, 1);
-    words(values, "inference_keys", &torch_.inference_keys, 1);
-    words(values, "rest", torch_.rest, 2);
-    words(values, "inference_included", &torch_.inference_included, 1);
-    words(values, "autograd_excluded", &torch_.autograd_excluded, 1);
-    words(values, "autocast", torch_.autocast, 2);
+    masks(values, "plain_keys", &torch_.plain_keys, 1);
+    masks(values, "inference_keys", &torch_.inference_keys, 1);
+    masks(values, "rest", torch_.rest, 2);
+    masks(values, "inference_included", &torch_.inference_included, 1);
+    masks(values, "autograd_excluded", &torch_.autograd_excluded, 1);
+    masks(values, "autocast", torch_.autocast, 2);
     PyObject *symbol = PyDict_GetItemString(values, "tls_symbol");
     PyObject *bytes = symbol ? PyUnicode_AsUTF8String(symbol) : NULL;
     if (bytes) PyOS_snprintf(torch_.tls_symbol, sizeof torch_.tls_symbol, "%s", PyBytes_AsString(bytes));
@@ -116,24 +116,24 @@ int dotcu_configure(PyObject *values) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* A thread's own copy stays where it is for the thread's life, so it is looked up once. */
-static uint64_t *tls_words(void) {
+/* A thread's keys stay at one address for the thread's life, so this is looked up once. */
+static uint64_t *dispatch_keys(void) {
     static __thread uint64_t *found;
     if (!found && torch_.library) found = dlsym(torch_.library, torch_.tls_symbol);
     return found;
 }
 
-PyObject *dotcu_tls_words(void) {
-    const uint64_t *now = tls_words();
+PyObject *dotcu_dispatch_keys(void) {
+    const uint64_t *now = dispatch_keys();
     if (!now) Py_RETURN_NONE;
     return Py_BuildValue("KK", (unsigned long long)now[0], (unsigned long long)now[1]);
 }
 
-/* What the dispatch state of this thread means for an operator's call. It is watched by a mode, a functorch
- * transform or a trace, which include keys, and by autocast where the operator has a rule for it. Excluded keys
- * are layers that are passed by: of them only those of autograd matter, all of which are out below it. */
+/* Returns what this thread's dispatch keys mean for an operator's call. Modes, functorch transforms and traces
+ * include keys and must see the call, as must autocast if the operator has a rule for it. Of the excluded keys
+ * only those of autograd matter: below autograd all of them are excluded. */
 int dotcu_state(bool autocasts) {
-    const uint64_t *now = tls_words();
+    const uint64_t *now = dispatch_keys();
     if (!now || dotcu_observers) return STATE_WATCHED;
     const uint64_t included = now[0] ^ torch_.rest[0], excluded = now[1] ^ torch_.rest[1];
     const uint64_t without = torch_.inference_included | (autocasts ? 0 : torch_.autocast[0]);
@@ -143,26 +143,26 @@ int dotcu_state(bool autocasts) {
     return autograd == torch_.autograd_excluded ? STATE_BELOW : STATE_WATCHED;
 }
 
-/* What torch's guard does for a kernel below autograd: out of the way with its keys, on this thread. Gives
- * those that were out before. */
+/* Excludes autograd's keys on this thread, as torch's guard for kernels below autograd does. Returns those that
+ * were excluded before. */
 uint64_t dotcu_exclude_autograd(void) {
-    uint64_t *now = tls_words();
+    uint64_t *now = dispatch_keys();
     const uint64_t before = now[1] & torch_.autograd_excluded;
     now[1] |= torch_.autograd_excluded;
     return before;
 }
 
 void dotcu_restore_autograd(uint64_t before) {
-    uint64_t *now = tls_words();
+    uint64_t *now = dispatch_keys();
     now[1] = (now[1] & ~torch_.autograd_excluded) | before;
 }
 
-/* Whether no function mode, profiler or deterministic mode wants to see what a replayed call leaves out. */
-bool dotcu_unseen(void) {
+/* True if no function mode, profiler or deterministic mode must see what a replayed call skips. */
+bool dotcu_unobserved(void) {
     return !torch_.function_mode() && !torch_.has_callbacks() && !torch_.deterministic(torch_.global_context());
 }
 
-/* Where a launch happens, by the scope that Python keeps (kernel/scope.py), and by which operator. */
+/* Returns the launch policy of the current scope (kernel/scope.py), and sets its operator. */
 int dotcu_launch_policy(PyObject **operator) {
     if (!torch_.scope || dotcu_observers || torch_.has_callbacks()) return POLICY_OTHER;
     PyObject *scope = PyObject_CallNoArgs(torch_.scope);
@@ -187,7 +187,7 @@ static bool are_ints(PyObject *values) {
     for (Py_ssize_t i = 0; i < count; ++i) {
         PyObject *item = is_tuple ? PyTuple_GetItem(values, i) : PyList_GetItem(values, i);
         int64_t number;
-        if (!PyLong_CheckExact(item) || !dotcu_whole(item, &number)) return false;
+        if (!PyLong_CheckExact(item) || !dotcu_as_int64(item, &number)) return false;
     }
     return true;
 }
@@ -208,7 +208,7 @@ int dotcu_kind(PyObject *value) {
 
 PyObject *dotcu_enter_scope(PyObject *scope) { return PyObject_CallFunctionObjArgs(torch_.enter_scope, scope, NULL); }
 
-/* Whether an error is set or not, it stays. */
+/* Keeps the current error, if any. */
 void dotcu_leave_scope(PyObject *token) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -218,15 +218,15 @@ void dotcu_leave_scope(PyObject *token) {
     PyErr_Restore(type, value, traceback);
 }
 
-/* Clears an error, but one that ends the program, such as KeyboardInterrupt. Whether none is left. */
-bool dotcu_forgive(void) {
+/* Clears an error, except one that ends the program, such as KeyboardInterrupt. True if none is left. */
+bool dotcu_clear_error(void) {
     if (!PyErr_Occurred()) return true;
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
     PyErr_Clear();
     return true;
 }
 
-/* Lets Python say more of an error that is set, where it is a fault of the GPU. Gives NULL. */
+/* If the current error is a fault of the GPU, lets Python add what it knows. Returns NULL. */
 PyObject *dotcu_explain(PyObject *on_error) {
     PyObject *type, *value, *traceback;
     if (!PyErr_Occurred() || !PyErr_ExceptionMatches(torch_.fault)) return NULL;
@@ -245,16 +245,16 @@ PyObject *dotcu_explain(PyObject *on_error) {
     return NULL;
 }
 
-/* An int, or an integer of NumPy, of 64 bits. */
-bool dotcu_whole(PyObject *value, int64_t *into) {
+/* Reads an int or a NumPy integer. False if it is neither, or exceeds 64 bits. */
+bool dotcu_as_int64(PyObject *value, int64_t *into) {
     int overflow = 0;
     if (PyLong_CheckExact(value)) {
         *into = PyLong_AsLongLongAndOverflow(value, &overflow);
         return !overflow;
     }
-    if (!torch_.whole_number_type || PyObject_IsInstance(value, torch_.whole_number_type) != 1) return false;
+    if (!torch_.integer_type || PyObject_IsInstance(value, torch_.integer_type) != 1) return false;
     PyObject *number = PyNumber_Index(value);
-    const bool fits = number && PyLong_CheckExact(number) && dotcu_whole(number, into);
+    const bool fits = number && PyLong_CheckExact(number) && dotcu_as_int64(number, into);
     Py_XDECREF(number);
     return fits;
 }
@@ -290,17 +290,16 @@ int64_t dotcu_numel(PyObject *value) {
     return torch_.numel((char *)value + torch_.impl, &count) ? 1 : count;
 }
 
-/* Reads a tensor by its dispatch keys, not by its type: those of functorch's wrappers, conj and neg
- * bits, sparse and other layouts are strange, and so is every tensor that autograd knows while a dual
- * level is open. */
+/* Reads a tensor. Dispatch keys decide, not the type: functorch's wrappers, conj and neg bits, sparse and other
+ * layouts are unsupported, and so is every tensor with autograd metadata while a dual level is open. */
 int dotcu_read(Argument *argument) {
     const char *impl = *(const char **)((char *)argument->value + torch_.impl);
-    if (!impl) return READ_STRANGE;
+    if (!impl) return READ_UNSUPPORTED;
     const uint64_t keys = *(const uint64_t *)(impl + torch_.key_set);
-    if (keys != torch_.plain_keys && keys != torch_.inference_keys) return READ_STRANGE;
+    if (keys != torch_.plain_keys && keys != torch_.inference_keys) return READ_UNSUPPORTED;
     const bool known_to_autograd = *(void *const *)(impl + torch_.autograd_meta) != NULL;
-    if (known_to_autograd && dual_level()) return READ_STRANGE;
-    if (!dotcu_read_memory(argument->value, &argument->tensor)) return READ_STRANGE;
+    if (known_to_autograd && dual_level()) return READ_UNSUPPORTED;
+    if (!dotcu_read_memory(argument->value, &argument->tensor)) return READ_UNSUPPORTED;
     return known_to_autograd && requires_grad(argument->value) ? READ_RECORDED : READ_PLAIN;
 }
 
@@ -311,7 +310,7 @@ bool dotcu_is_contiguous(const Tensor *tensor) {
 
 bool dotcu_zero(const Tensor *tensor) { return !torch_.zero(tensor->handle); }
 
-/* Gives a status: 0, or what the driver gives for a failure that nobody knows. */
+/* Returns a driver status: 0, or CUDA_ERROR_UNKNOWN. */
 int dotcu_stream(int32_t device_index, void **stream) {
     *stream = NULL;
     return torch_.stream && torch_.stream(device_index, stream) ? UNKNOWN_FAILURE : 0;
@@ -329,7 +328,7 @@ void dotcu_leave_context(void) {
     torch_.leave(&context);
 }
 
-/* Makes a device torch's current one. Gives what must be left again, NULL where it cannot. */
+/* Makes a device torch's current one. Returns a guard for dotcu_leave_device, or NULL on failure. */
 void *dotcu_enter_device(int32_t index) {
     void *guard = NULL;
     return torch_.enter_device && !torch_.enter_device(index, &guard) ? guard : NULL;
@@ -337,7 +336,7 @@ void *dotcu_enter_device(int32_t index) {
 
 void dotcu_leave_device(void *guard) { torch_.leave_device(guard); }
 
-/* Counts a write in a tensor's version; one of inference mode has none. */
+/* Increments a tensor's version; a tensor of inference mode has none. */
 void dotcu_count_write(void *handle) {
     const uint64_t keys = *(const uint64_t *)(*(const char **)handle + torch_.key_set);
     if (keys != torch_.inference_keys) torch_.bump_version(handle);
@@ -353,7 +352,7 @@ static const void *storage(PyObject *tensor) {
     return *(const void *const *)(impl + torch_.storage);
 }
 
-/* Whether results are plain tensors, each of memory that neither an argument nor another result has. */
+/* True if results are plain tensors, and none shares its storage with an argument or another result. */
 bool dotcu_new_memory(PyObject *const *results, int count, const Argument *arguments, int argument_count) {
     for (int i = 0; i < count; ++i) {
         if (dotcu_kind(results[i]) != KIND_TENSOR || !is_plain(results[i])) return false;
@@ -373,7 +372,7 @@ PyObject *dotcu_allocate(PyObject *sizes, PyObject *strides, PyObject *dtype) {
     return PyObject_CallFunctionObjArgs(torch_.allocate, sizes, strides, dtype, NULL);
 }
 
-/* The last launches, which a fault names: the launch, by which operator, and what a stage leaves open. */
+/* The latest launches, for the message of a fault: the launch, its operator, and what a stage leaves open. */
 enum { LAST_LAUNCHES = 8 };
 static struct {
     PyObject *launched, *operator;
@@ -394,7 +393,7 @@ void dotcu_note(PyObject *launched, PyObject *operator, const LaunchConfig *conf
     Py_XDECREF(operator_before);
 }
 
-/* Newest first: (the launch, operator or None, grid, dynamic shared memory); zeros where the launch has its own. */
+/* Newest first: (launch, operator or None, grid, dynamic shared memory); zeros if the launch has its own. */
 PyObject *dotcu_launches(void) {
     PyObject *list = PyList_New(0);
     for (unsigned i = 0; list && i < LAST_LAUNCHES && i < noted; ++i) {

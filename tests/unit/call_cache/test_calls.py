@@ -290,10 +290,10 @@ def test_the_threads_state_is_as_before_when_the_body_is_done(driver: Driver, wa
     try:
         with state():
             for call in (operator, lambda x: operator.plans.run((x,))):
-                before = native.library().tls_words(), torch.is_grad_enabled()
+                before = native.library().dispatch_keys(), torch.is_grad_enabled()
                 with pytest.raises(ValueError, match="not today") if way == "raises" else nullcontext():
                     assert call(x).shape == (3,)
-                assert (native.library().tls_words(), torch.is_grad_enabled()) == before
+                assert (native.library().dispatch_keys(), torch.is_grad_enabled()) == before
                 assert current_scope() is outer
     finally:
         scope_variable.reset(token)

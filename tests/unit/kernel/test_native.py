@@ -107,7 +107,7 @@ def test_it_is_found_the_same_wherever_it_is_looked_for() -> None:
     assert not native.missing()
     for mode in (torch.inference_mode, torch._C._AutoDispatchBelowAutograd, torch.no_grad):
         with mode():
-            found = native.in_new_thread(lambda: native.locate(native.library().tls_words))
+            found = native.in_new_thread(lambda: native.locate(native.library().dispatch_keys))
         assert found == {name: expected[name] for name in found}
 
 
@@ -118,7 +118,7 @@ import torch
 from dotcu.kernel import native
 with torch._C._AutoDispatchBelowAutograd(), torch.inference_mode():
     assert not native.missing()
-assert native.torch_layout()["rest"] == list(native.library().tls_words())
+assert native.torch_layout()["rest"] == list(native.library().dispatch_keys())
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -142,7 +142,7 @@ def test_what_autograd_and_autocast_change_of_a_thread_is_told_apart() -> None:
     assert included | excluded
     assert not included & inference
     assert not excluded & autograd
-    read = native.library().tls_words
+    read = native.library().dispatch_keys
     with torch._C._AutoDispatchBelowAutograd():
         below = native.in_new_thread(read)
         here = read()

@@ -291,7 +291,7 @@ def test_the_dispatcher_is_asked_for_nothing(driver: Driver, dispatched: list[st
 def test_a_body_that_raises_leaves_the_thread_as_it_was(
     driver: Driver, replay: bool, requires_grad: bool
 ) -> None:
-    op, read = make(cache_calls=replay), native.library().tls_words
+    op, read = make(cache_calls=replay), native.library().dispatch_keys
     (a, b), before = pair(), read()
     for _ in range(3):
         with pytest.raises(ValueError, match="tensors of one shape"):
@@ -310,7 +310,7 @@ def test_a_body_that_returns_its_argument_is_refused(
     def same(a: Tensor, way: int) -> Tensor:
         return a if way == 0 else a[1:]
 
-    op, read = make(same, cache_calls=replay), native.library().tls_words
+    op, read = make(same, cache_calls=replay), native.library().dispatch_keys
     for way in (0, 1):
         a, before = pair()[0].requires_grad_(requires_grad), read()
         with pytest.raises(errors.BodyError, match="returned memory of one of its inputs"):
@@ -542,7 +542,7 @@ def test_a_body_that_calls_the_operator_for_shapes_gets_no_launch(planned: Any, 
     assert driver.launches == launched
 
 
-# Plans end.
+# End of recorded calls.
 
 
 def test_a_constant_that_is_bound_anew_is_seen(

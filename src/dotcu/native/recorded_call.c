@@ -1,5 +1,5 @@
-/* Plans as native data, and whether one fits a call. The numbers of ops and fields are those of
- * call_cache/record.py, which says what they mean. */
+/* Recorded calls as native data; whether one fits a call. call_cache/record.py has the same numbers of ops and
+ * fields, and describes them. */
 #include "native.h"
 
 #include <math.h>
@@ -17,70 +17,70 @@ enum FieldKind {
     FLOAT32, FLOAT64
 };
 
-/* ---------------------------------------------------------------- making and freeing */
+/* ---------------------------------------------------------------- reading and freeing */
 
-static PyObject *kept(PyObject *value) {
+static PyObject *new_reference(PyObject *value) {
     Py_INCREF(value);
     return value;
 }
 
 static int32_t count(PyObject *bytes, size_t size) { return (int32_t)((size_t)PyBytes_Size(bytes) / size); }
 
-static bool read_allocation(PyObject *packed, Allocation *made) {
+static bool read_allocation(PyObject *packed, Allocation *created) {
     PyObject *dtype, *steps;
     int dim, zeroed;
     if (!PyArg_ParseTuple(packed, "OiiS", &dtype, &dim, &zeroed, &steps)) return false;
     if (dim > MAX_DEPTH || count(steps, 4) != 2 * dim) return false;
-    made->dtype = kept(dtype);
-    made->steps = kept(steps);
-    made->dim = dim;
-    made->zeroed = zeroed;
-    made->sizes = (const int32_t *)PyBytes_AsString(steps);
-    made->strides = made->sizes + dim;
+    created->dtype = new_reference(dtype);
+    created->steps = new_reference(steps);
+    created->dim = dim;
+    created->zeroed = zeroed;
+    created->sizes = (const int32_t *)PyBytes_AsString(steps);
+    created->strides = created->sizes + dim;
     return true;
 }
 
-static bool read_launch(PyObject *packed, Launch *made) {
+static bool read_launch(PyObject *packed, Launch *created) {
     unsigned long long function, most_blocks;
     PyObject *parameters, *offsets, *fields, *note;
     unsigned block[3], smem_bytes, cluster[3];
     int cooperative, programmatic;
     if (!PyArg_ParseTuple(packed, "KSSSO(iii)(III)I(III)iiK", &function, &parameters, &offsets, &fields, &note,
-                          &made->grid[0], &made->grid[1], &made->grid[2], &block[0], &block[1], &block[2], &smem_bytes,
+                          &created->grid[0], &created->grid[1], &created->grid[2], &block[0], &block[1], &block[2], &smem_bytes,
                           &cluster[0], &cluster[1], &cluster[2], &cooperative, &programmatic, &most_blocks))
         return false;
     if (PyBytes_Size(parameters) > MAX_PARAMETER_BYTES || count(offsets, 4) > MAX_PARAMETERS) return false;
-    made->function = (void *)(uintptr_t)function;
-    made->parameters = kept(parameters);
-    made->offsets = kept(offsets);
-    made->fields = kept(fields);
-    made->note = kept(note);
-    made->parameter_bytes = count(parameters, 1);
-    made->offset_count = count(offsets, 4);
-    made->field_count = count(fields, sizeof(Field));
-    dotcu_fill_template(&made->template, block, smem_bytes, cluster, cooperative, programmatic);
-    made->template.most_blocks = most_blocks;
+    created->function = (void *)(uintptr_t)function;
+    created->parameters = new_reference(parameters);
+    created->offsets = new_reference(offsets);
+    created->fields = new_reference(fields);
+    created->note = new_reference(note);
+    created->parameter_bytes = count(parameters, 1);
+    created->offset_count = count(offsets, 4);
+    created->field_count = count(fields, sizeof(Field));
+    dotcu_fill_template(&created->template, block, smem_bytes, cluster, cooperative, programmatic);
+    created->template.most_blocks = most_blocks;
     return true;
 }
 
-static bool read_parts(Plan *plan, PyObject *allocations, PyObject *launches) {
+static bool read_parts(RecordedCall *call, PyObject *allocations, PyObject *launches) {
     const Py_ssize_t some = PyTuple_Size(allocations), others = PyTuple_Size(launches);
-    if (some > MAX_ALLOCATIONS || others > MAX_LAUNCHES || plan->step_count > MAX_STEPS) return false;
-    plan->allocations = PyMem_Calloc((size_t)some + 1, sizeof *plan->allocations);
-    plan->launches = PyMem_Calloc((size_t)others + 1, sizeof *plan->launches);
-    if (!plan->allocations || !plan->launches) return false;
-    for (; plan->allocation_count < some; ++plan->allocation_count)
-        if (!read_allocation(PyTuple_GetItem(allocations, plan->allocation_count),
-                             &plan->allocations[plan->allocation_count]))
+    if (some > MAX_ALLOCATIONS || others > MAX_LAUNCHES || call->step_count > MAX_STEPS) return false;
+    call->allocations = PyMem_Calloc((size_t)some + 1, sizeof *call->allocations);
+    call->launches = PyMem_Calloc((size_t)others + 1, sizeof *call->launches);
+    if (!call->allocations || !call->launches) return false;
+    for (; call->allocation_count < some; ++call->allocation_count)
+        if (!read_allocation(PyTuple_GetItem(allocations, call->allocation_count),
+                             &call->allocations[call->allocation_count]))
             return false;
-    for (; plan->launch_count < others; ++plan->launch_count)
-        if (!read_launch(PyTuple_GetItem(launches, plan->launch_count), &plan->launches[plan->launch_count]))
+    for (; call->launch_count < others; ++call->launch_count)
+        if (!read_launch(PyTuple_GetItem(launches, call->launch_count), &call->launches[call->launch_count]))
             return false;
     return true;
 }
 
-/* Takes what call_cache/native.py writes. Gives NULL, with an error set, where it is too large. */
-Plan *dotcu_plan(PyObject *packed) {
+/* Reads what call_cache/native.py wrote. Returns NULL, with an error set, if it is too large. */
+RecordedCall *dotcu_read_call(PyObject *packed) {
     PyObject *keys, *constants, *steps, *guards, *allocations, *launches, *results;
     unsigned long long context;
     int single, distinct, device;
@@ -88,50 +88,50 @@ Plan *dotcu_plan(PyObject *packed) {
                           &PyTuple_Type, &allocations, &PyTuple_Type, &launches, &results, &single,
                           &distinct, &context, &device))
         return NULL;
-    Plan *plan = PyMem_Calloc(1, sizeof *plan);
-    if (!plan) return (Plan *)PyErr_NoMemory();
-    plan->users = 1;
-    plan->keys = kept(keys);
-    plan->constants = kept(constants);
-    plan->steps = kept(steps);
-    plan->guards = kept(guards);
-    plan->results = kept(results);
-    plan->key_count = count(keys, sizeof(Key));
-    plan->step_count = count(steps, sizeof(Step));
-    plan->guard_count = count(guards, sizeof(Guard));
-    plan->result_count = count(results, 4);
-    plan->single = single;
-    plan->distinct = distinct;
-    plan->context = (void *)(uintptr_t)context;
-    plan->device_index = device;
-    if (read_parts(plan, allocations, launches)) return plan;
-    dotcu_release_plan(plan);
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the plan is larger than native code takes");
+    RecordedCall *call = PyMem_Calloc(1, sizeof *call);
+    if (!call) return (RecordedCall *)PyErr_NoMemory();
+    call->references = 1;
+    call->keys = new_reference(keys);
+    call->constants = new_reference(constants);
+    call->steps = new_reference(steps);
+    call->guards = new_reference(guards);
+    call->results = new_reference(results);
+    call->key_count = count(keys, sizeof(Key));
+    call->step_count = count(steps, sizeof(Step));
+    call->guard_count = count(guards, sizeof(Guard));
+    call->result_count = count(results, 4);
+    call->single = single;
+    call->distinct = distinct;
+    call->context = (void *)(uintptr_t)context;
+    call->device_index = device;
+    if (read_parts(call, allocations, launches)) return call;
+    dotcu_release_call(call);
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the recorded call is larger than native code takes");
     return NULL;
 }
 
-int dotcu_visit_plan(Plan *plan, visitproc visit, void *arg) {
-    Py_VISIT(plan->constants);
+int dotcu_visit_call(RecordedCall *call, visitproc visit, void *arg) {
+    Py_VISIT(call->constants);
     return 0;
 }
 
-void dotcu_release_plan(Plan *plan) {
-    if (--plan->users > 0) return;
-    PyObject *held[] = {plan->keys, plan->constants, plan->steps, plan->guards, plan->results};
+void dotcu_release_call(RecordedCall *call) {
+    if (--call->references > 0) return;
+    PyObject *held[] = {call->keys, call->constants, call->steps, call->guards, call->results};
     for (size_t i = 0; i < sizeof held / sizeof *held; ++i) Py_XDECREF(held[i]);
-    for (int i = 0; plan->allocations && i < plan->allocation_count; ++i) {
-        Py_XDECREF(plan->allocations[i].dtype);
-        Py_XDECREF(plan->allocations[i].steps);
+    for (int i = 0; call->allocations && i < call->allocation_count; ++i) {
+        Py_XDECREF(call->allocations[i].dtype);
+        Py_XDECREF(call->allocations[i].steps);
     }
-    for (int i = 0; plan->launches && i < plan->launch_count; ++i) {
-        Py_XDECREF(plan->launches[i].parameters);
-        Py_XDECREF(plan->launches[i].offsets);
-        Py_XDECREF(plan->launches[i].fields);
-        Py_XDECREF(plan->launches[i].note);
+    for (int i = 0; call->launches && i < call->launch_count; ++i) {
+        Py_XDECREF(call->launches[i].parameters);
+        Py_XDECREF(call->launches[i].offsets);
+        Py_XDECREF(call->launches[i].fields);
+        Py_XDECREF(call->launches[i].note);
     }
-    PyMem_Free(plan->allocations);
-    PyMem_Free(plan->launches);
-    PyMem_Free(plan);
+    PyMem_Free(call->allocations);
+    PyMem_Free(call->launches);
+    PyMem_Free(call);
 }
 
 /* ---------------------------------------------------------------- fitting */
@@ -140,7 +140,7 @@ static PyObject *item(PyObject *values, Py_ssize_t i) {
     return PyTuple_Check(values) ? PyTuple_GetItem(values, i) : PyList_GetItem(values, i);
 }
 
-/* Two lists or tuples of ints, of 64 bits each. */
+/* Compares two lists or tuples of 64-bit ints. */
 static bool same_ints(PyObject *a, PyObject *b) {
     const Py_ssize_t count = PyTuple_Size(b);
     if ((PyTuple_Check(a) ? PyTuple_Size(a) : PyList_Size(a)) != count) return false;
@@ -159,9 +159,9 @@ static bool same(const Argument *given, PyObject *constant) {
     return equal > 0;
 }
 
-static bool keys_match(const Plan *plan, const Argument *arguments, const bool *floats) {
-    const Key *keys = (const Key *)PyBytes_AsString(plan->keys);
-    for (int i = 0; i < plan->key_count; ++i) {
+static bool keys_match(const RecordedCall *call, const Argument *arguments, const bool *floats) {
+    const Key *keys = (const Key *)PyBytes_AsString(call->keys);
+    for (int i = 0; i < call->key_count; ++i) {
         const Argument *given = &arguments[i];
         const Tensor *tensor = &given->tensor;
         bool fits = false;
@@ -173,16 +173,16 @@ static bool keys_match(const Plan *plan, const Argument *arguments, const bool *
         case KEY_INT: fits = given->kind == KIND_INT && !floats[i]; break;
         case KEY_FLOAT: fits = given->kind == KIND_FLOAT || (given->kind == KIND_INT && floats[i]); break;
         case KEY_CONSTANT:
-            fits = given->kind != KIND_TENSOR && same(given, PyTuple_GetItem(plan->constants, i));
+            fits = given->kind != KIND_TENSOR && same(given, PyTuple_GetItem(call->constants, i));
         }
         if (!fits) return false;
     }
     return true;
 }
 
-/* Whether no tensor is given twice, for a body that asks whether two are the same object. */
-static bool distinct(const Plan *plan, const Argument *arguments) {
-    for (int i = 0; i < plan->key_count; ++i)
+/* True if no tensor is passed twice, for a body that tests whether two are the same object. */
+static bool distinct(const RecordedCall *call, const Argument *arguments) {
+    for (int i = 0; i < call->key_count; ++i)
         for (int j = 0; j < i; ++j)
             if (arguments[i].kind == KIND_TENSOR && arguments[i].value == arguments[j].value) return false;
     return true;
@@ -197,13 +197,13 @@ static bool as_int(PyObject *value, int64_t *into) {
 static const int64_t MOST_EXACT = INT64_C(1) << 53;
 
 static bool as_double(const Argument *given, double *into) {
-    int64_t whole;
+    int64_t to_int64;
     if (given->kind == KIND_FLOAT) {
         *into = PyFloat_AsDouble(given->value);
         return true;
     }
-    if (!as_int(given->value, &whole) || whole > MOST_EXACT || whole < -MOST_EXACT) return false;
-    *into = (double)whole;
+    if (!as_int(given->value, &to_int64) || to_int64 > MOST_EXACT || to_int64 < -MOST_EXACT) return false;
+    *into = (double)to_int64;
     return true;
 }
 
@@ -218,7 +218,7 @@ static bool divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder) 
     return true;
 }
 
-static bool whole(double rounded, int64_t *into) {
+static bool to_int64(double rounded, int64_t *into) {
     if (!(rounded >= -0x1p63 && rounded < 0x1p63)) return false;
     *into = (int64_t)rounded;
     return true;
@@ -292,16 +292,16 @@ static bool floating(int op, Value a, Value b, Value *into) {
     case FGT: into->i = a.f > b.f; return true;
     case FGE: into->i = a.f >= b.f; return true;
     case SAME: into->i = a.i == b.i; return true;
-    case TRUNC: return whole(trunc(a.f), &into->i);
-    case FLOOR: return whole(floor(a.f), &into->i);
-    case CEIL: return whole(ceil(a.f), &into->i);
+    case TRUNC: return to_int64(trunc(a.f), &into->i);
+    case FLOOR: return to_int64(floor(a.f), &into->i);
+    case CEIL: return to_int64(ceil(a.f), &into->i);
     }
     return false;
 }
 
-static bool evaluate(const Plan *plan, const Argument *arguments, Value *values) {
-    const Step *steps = (const Step *)PyBytes_AsString(plan->steps);
-    for (int i = 0; i < plan->step_count; ++i) {
+static bool evaluate(const RecordedCall *call, const Argument *arguments, Value *values) {
+    const Step *steps = (const Step *)PyBytes_AsString(call->steps);
+    for (int i = 0; i < call->step_count; ++i) {
         const Step *step = &steps[i];
         bool exact;
         if (step->op < ADD) exact = leaf(step, arguments, &values[i]);
@@ -332,9 +332,9 @@ static bool grid_fits(const Launch *launch, const Value *values) {
     return dotcu_grid_fits(&launch->template, grid);
 }
 
-static bool launches_fit(const Plan *plan, const Value *values) {
-    for (int i = 0; i < plan->launch_count; ++i) {
-        const Launch *launch = &plan->launches[i];
+static bool launches_fit(const RecordedCall *call, const Value *values) {
+    for (int i = 0; i < call->launch_count; ++i) {
+        const Launch *launch = &call->launches[i];
         const Field *fields = (const Field *)PyBytes_AsString(launch->fields);
         if (!grid_fits(launch, values)) return false;
         for (int j = 0; j < launch->field_count; ++j)
@@ -343,17 +343,17 @@ static bool launches_fit(const Plan *plan, const Value *values) {
     return true;
 }
 
-static bool guards_hold(const Plan *plan, const Value *values) {
-    const Guard *guards = (const Guard *)PyBytes_AsString(plan->guards);
-    for (int i = 0; i < plan->guard_count; ++i)
+static bool guards_hold(const RecordedCall *call, const Value *values) {
+    const Guard *guards = (const Guard *)PyBytes_AsString(call->guards);
+    for (int i = 0; i < call->guard_count; ++i)
         if (values[guards[i].step].i != guards[i].value) return false;
     return true;
 }
 
-/* Whether a plan holds for a call; if so, `values` has what its steps give.
+/* True if a recorded call fits a call; `values` then has the values of its steps.
  *
- * floats: for each argument, whether the schema makes a float of an int. */
-bool dotcu_fits(const Plan *plan, const Argument *arguments, const bool *floats, Value *values) {
-    return keys_match(plan, arguments, floats) && (!plan->distinct || distinct(plan, arguments)) && evaluate(plan, arguments, values) &&
-           guards_hold(plan, values) && launches_fit(plan, values);
+ * floats: for each argument, true if the schema converts an int to a float. */
+bool dotcu_fits(const RecordedCall *call, const Argument *arguments, const bool *floats, Value *values) {
+    return keys_match(call, arguments, floats) && (!call->distinct || distinct(call, arguments)) && evaluate(call, arguments, values) &&
+           guards_hold(call, values) && launches_fit(call, values);
 }
