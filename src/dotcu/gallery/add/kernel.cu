@@ -3,31 +3,31 @@
 //     add           out[i] = a[i] + b[i]     a, b, out: n contiguous elements
 //     add_number    out[i] = a[i] + value    a, out: n contiguous elements
 //
-// Idea: memory answers after some 700 ns, so what counts is how many bytes are on their way at
-// once: 32 to 40 KB for each multiprocessor of an H200. A thread asks for all that it needs, in
-// `steps` accesses, before it uses the first of them. They lie a block apart, so that neighbouring
-// threads touch neighbouring elements, and each is of `lanes` elements in 4 bytes: then an access
-// of a warp is a whole line of 128 bytes, however narrow T is. There are as many threads as the
-// elements need: no loop, and a block that ends makes room for the next.
+// Idea: memory latency is some 700 ns, so throughput depends on the bytes in flight: 32 to 40 KB
+// for each multiprocessor of an H200. A thread issues all of its `steps` loads before it uses the
+// first one. They are a block apart, so that neighbouring threads access neighbouring elements.
+// Each has `lanes` elements in 4 bytes, so that a warp accesses a whole line of 128 bytes, however
+// narrow T is. There are as many threads as the elements need: no loop, and a block that ends
+// makes room for the next.
 //
-// a, b and out start at multiples of `lanes` elements. What the last whole vector leaves, fewer
-// than `lanes` elements, is one for each of the first threads: a block has at least so many.
+// a, b and out start at multiples of `lanes` elements. The rest after the last whole vector, fewer
+// than `lanes` elements, goes to the first threads, one each: a block has at least that many.
 //
 // Cost: n additions and 3 n elements moved (2 n for add_number): bound by memory.
-// Source: Little's law: bytes on their way = bandwidth * latency. Vasily Volkov, "Better
+// Source: Little's law: bytes in flight = bandwidth * latency. Vasily Volkov, "Better
 // Performance at Lower Occupancy", GTC 2010.
 
 #include <dotcu/grid.cuh>
 #include <dotcu/vector.cuh>
 
-// What is computed of one element.
+// The operation on one element.
 template <typename T>
 __device__ T sum_of(T a, T b) {
     return static_cast<T>(a + b);
 }
 
-// The number keeps a wider type than the elements where they are narrow, as torch has it: half
-// types add in float, integers in 64 bits.
+// The number has a wider type than narrow elements, as in torch: half types add in float, integers
+// in 64 bits.
 template <typename T, typename Wide>
 __device__ T sum_with(T a, Wide value) {
     return static_cast<T>(static_cast<Wide>(a) + value);

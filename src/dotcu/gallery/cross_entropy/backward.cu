@@ -5,9 +5,9 @@
 //     classes cross_entropy_backward    x, out: rows of n elements; of a mean, a[r] is the loss's
 //     over count
 //
-// Idea: with the log-sum-exp at hand every element is for itself, so there is nothing to reduce and
-// nothing to wait for. A row is cut into as many parts as it takes; short rows share a block. The
-// count of a mean comes from a kernel of one block, which runs while the logits are on their way.
+// Idea: with the log-sum-exp known, every element is independent: no reduction, no wait. A row is
+// split into as many parts as necessary; short rows share a block. The count of a mean comes from a
+// kernel of one block, which overlaps with the loads of the logits.
 //
 // Cost: 2 n elements moved for a row, one exp for each. Bound by memory.
 #include <dotcu/grid.cuh>
@@ -24,8 +24,9 @@ __global__ __launch_bounds__(1024) void cross_entropy_count(const long long* tar
     if (threadIdx.x == 0) *count = mine;
 }
 
-// A part of a row has `threads`; with fewer than 256, several rows are a block. `each` says whether
-// `grad_loss` has one element for each row, or one in all; `count` is null but for a mean.
+// A part of a row has `threads`; with fewer than 256, several rows share a block. With `each`,
+// `grad_loss` has one element for each row, otherwise one in all. `count` is null except for a
+// mean.
 template <typename T, int width, int steps, int threads>
 __global__ __launch_bounds__(256) void cross_entropy_backward(
     const T* grad_loss, bool each, const dotcu::wide<T>* grad_lse, const T* x,

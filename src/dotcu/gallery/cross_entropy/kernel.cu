@@ -1,21 +1,21 @@
 // cross_entropy: loss[r] = lse[r] - x[r][target[r]], with lse[r] = log(sum over j of exp(x[r][j])).
 //
 //     cross_entropy           x: rows of n logits; target: a class of each row, or `ignored`
-//     cross_entropy_reduce    totals, counts: what each block of cross_entropy has added up
+//     cross_entropy_reduce    totals, counts: the sums of each block of cross_entropy
 //
-// Idea: nothing but a stream of reads. The threads of a row keep the largest logit so far and the
-// sum of exp relative to it, so they look at each logit once, and agree at the end of the row. As
-// many blocks as the GPU holds go through the rows, and each leaves one sum of losses: the second
-// kernel adds up these few, always in the same order, and starts while the first still ends.
+// Idea: a stream of reads. The threads of a row keep the largest logit so far and the sum of exp
+// relative to it, so they read each logit once, and combine their values at the end of the row. As
+// many blocks as fit on the GPU loop over the rows, and each writes one sum of losses. The second
+// kernel adds up these few in a fixed order, and starts before the first has ended.
 //
-// A target that is no class gives NaN: no memory beside the row is read.
+// A target that is not a class gives NaN: no memory outside of the row is read.
 //
 // Cost: n elements read for a row, one exp for each. Bound by memory.
 #include <dotcu/grid.cuh>
 #include <dotcu/tally.cuh>
 
-// The loss of a row. Large terms meet first, so that their difference is exact; as in torch, a row
-// with an infinite log-sum-exp has no loss.
+// The loss of a row. The large terms are subtracted first, so that their difference is exact. As in
+// torch, a row with an infinite log-sum-exp has the loss NaN.
 template <typename T>
 __device__ dotcu::wide<T> loss_of(const dotcu::tally<T>& all, const T* row, long long target,
                                   long long n, long long ignored) {
@@ -26,8 +26,9 @@ __device__ dotcu::wide<T> loss_of(const dotcu::tally<T>& all, const T* row, long
     return (all.base() - static_cast<dotcu::wide<T>>(row[target])) + log(all.sum);
 }
 
-// A row has `threads`; with fewer than 256, several rows are a block. Either `losses` gets the loss
-// of each row, or `totals` and `counts` what the block has added up, of rows that are not ignored.
+// A row has `threads`; with fewer than 256, several rows share a block. Writes either the loss of
+// each row to `losses`, or the block's sum and count of rows that are not ignored to `totals` and
+// `counts`.
 template <typename T, int width, int steps, int threads>
 __global__ __launch_bounds__(256) void cross_entropy(const T* x, const long long* target,
                                                      dotcu::wide<T>* lse, T* losses,
@@ -73,7 +74,7 @@ __global__ __launch_bounds__(256) void cross_entropy(const T* x, const long long
     if (threadIdx.x == 0) counts[blockIdx.x] = count;
 }
 
-// The sum of all losses, or their mean: 0 / 0, NaN, where there are none. One block.
+// The sum of all losses, or their mean (NaN if there are none). One block.
 template <typename T>
 __global__ __launch_bounds__(256) void cross_entropy_reduce(const dotcu::wide<T>* totals,
                                                             const long long* counts, int blocks,

@@ -2,25 +2,25 @@
 //
 //     x, out: [outer, n, inner], contiguous; neighbours of a scan are `inner` elements apart
 //
-// Idea: that of kernel.cu, turned by 90 degrees. A thread takes a vector of neighbouring columns
-// down some rows; `lanes` threads lie side by side, so that they move whole lines, and the others
-// of the block below them. Shuffles and shared memory add up what threads above have, column by
-// column, and tiles tell each other the sums of their columns.
+// Idea: that of kernel.cu, rotated by 90 degrees. A thread has a vector of neighbouring columns in
+// some consecutive rows; `lanes` threads are side by side, so that they move whole lines, and the
+// other threads of the block are below them. Shuffles and shared memory add up the sums of the
+// threads above, column by column; tiles send each other the sums of their columns.
 //
-// Cost: as in kernel.cu; 8 bytes more are told for each column of a tile.
+// Cost: as in kernel.cu, and a message of 8 bytes for each column of a tile.
 
 #include <dotcu/async.cuh>
 #include <dotcu/grid.cuh>
 #include <dotcu/reduce.cuh>
 #include "look_back.cuh"
 
-// A block for each tile of as many rows as its threads take and `lanes` vectors of columns; the
-// tiles of a row of tiles lie beside each other, `across` of them, and `tiles` below each other.
+// One block for each tile, which has `lanes` vectors of columns and as many rows as its threads
+// hold. `across` tiles are side by side, and `tiles` below each other.
 template <typename T, typename Out, typename Sum, int width, int rows, int threads, int lanes,
           bool look_back, bool reverse>
 __global__ void __launch_bounds__(threads)
     cumsum_columns(const T* x, Out* out, long long n, long long inner, int across, int tiles,
-                   word* told) {
+                   word* messages) {
     using V = vector<T, width>;
     using Carry = typename carry_of<Sum>::type;
     constexpr int columns = lanes * width, warps = threads / warp_size;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(threads)
     const int mine = lane % lanes * width;
     const long long column = static_cast<long long>(strip) * columns + mine;
     const long long first = (static_cast<long long>(tile) * threads + threadIdx.x) / lanes * rows;
-    const long long left = column < inner ? n - first : 0;  // rows, from this thread's first one on
+    const long long left = column < inner ? n - first : 0;  // rows from this thread's first one on
     const long long start = (outer * n + (reverse ? n - 1 - first : first)) * inner + column;
     const long long step = reverse ? -inner : inner;
 
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(threads)
         const V v = part[k * threads];
         for (int j = 0; j < width; ++j) sum[j] += static_cast<Sum>(v[j]);
     }
-    // sum[j] becomes that of the warp's threads down to this one, before[j] that of those above.
+    // sum[j]: over the warp's threads down to this one; before[j]: over those above it.
 #pragma unroll
     for (int j = 0; j < width; ++j) {
         for (int distance = lanes; distance < warp_size; distance *= 2) {
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(threads)
             of_tile += of_warp[other][threadIdx.x % columns];
         }
         wait_for_earlier();
-        told += (outer * across + strip) * words_of_row<Carry>(tiles, ahead * slots) * columns;
-        const Carry sum = above<columns, slots>(told, tile, tiles, of_tile, of_slot);
+        messages += (outer * across + strip) * words_of_row<Carry>(tiles, ahead * slots) * columns;
+        const Carry sum = above<columns, slots>(messages, tile, tiles, of_tile, of_slot);
         if (threadIdx.x < columns) of_column[threadIdx.x] = sum;
         __syncthreads();
         for (int j = 0; j < width; ++j) base[j] += of_column[mine + j];

@@ -1,13 +1,13 @@
 // cumsum: out[i] = x[0] + x[1] + ... + x[i] in each row, or from the row's end on (reverse).
 //
-//     x, out: rows of n elements, contiguous; still longer ones: tiles.cu; along another dimension
-//     than the last: columns.cu
+//     x, out: rows of n elements, contiguous. tiles.cu has longer rows, columns.cu scans along
+//     another dimension than the last
 //
-// Idea: each element is read once, waits in shared memory until the sum before it is known, and is
-// written once. Lanes of a warp share a short row; a longer one has a block, or a cluster of them:
-// shuffles scan a warp's part, shared memory the sums of warps and those of blocks. Every sum is
-// added in a fixed order, so each call gives the same bits; from warp to warp and on it is a
-// double, so that a long row loses no more than a short one.
+// Idea: each element is read once, stays in shared memory until its prefix is known, and is written
+// once. Lanes of a warp share a short row; a longer row has a block or a cluster. Shuffles scan the
+// part of a warp, shared memory combines warps and blocks. The order of additions is fixed, so each
+// call gives the same bits; sums of warps are added as doubles, so that a long row is as accurate
+// as a short one.
 //
 // Cost: n additions and 2 n elements moved: bound by memory.
 
@@ -16,7 +16,7 @@
 #include "message.cuh"
 #include "strip.cuh"
 
-// The sum of the blocks of the cluster before this one, by all that have arrived at their start.
+// Returns the sum of the earlier blocks of the cluster. Every block has arrived once at its start.
 template <typename Carry>
 __device__ Carry before_in_cluster(Carry of_mine) {
     __shared__ Carry of_block[max_cluster];
@@ -29,7 +29,7 @@ __device__ Carry before_in_cluster(Carry of_mine) {
     return before;
 }
 
-// A row for `blocks` blocks, which are a cluster; each takes `threads` times `vectors` vectors.
+// One row per cluster of `blocks` blocks; each has `threads` times `vectors` vectors.
 template <typename T, typename Out, typename Sum, int width, int vectors, int threads, int blocks,
           bool reverse>
 __global__ void __launch_bounds__(threads) cumsum(const T* x, Out* out, long long n) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(threads) cumsum(const T* x, Out* out, long lon
     using Carry = typename carry_of<Sum>::type;
     constexpr int warps = threads / warp_size;
     __shared__ Carry of_warp[warps];
-    // The block has started: others of its cluster may write to its shared memory.
+    // The block has started: the other blocks may now write to its shared memory.
     if constexpr (blocks > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;");
 
     const int warp = threadIdx.x / warp_size;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads) cumsum(const T* x, Out* out, long lon
     mine.store(out + row * n, at, n, before);
 }
 
-// Short rows: `lanes` lanes for each, which take `batch` rows at a time.
+// Short rows: `lanes` lanes for each, `batch` rows at a time.
 template <typename T, typename Out, typename Sum, int width, int vectors, int threads, int lanes,
           int batch, bool reverse>
 __global__ void __launch_bounds__(threads)

@@ -1,6 +1,6 @@
-// strip.cuh: a part of a row in the hands of some lanes, scanned by shuffles.
+// strip.cuh: a part of a row, scanned by some lanes of a warp with shuffles.
 //
-// The sums of vectors are scanned; the elements wait, as they came, in shared memory.
+// The lanes scan the sums of vectors; the elements stay unchanged in shared memory.
 #pragma once
 
 #include <dotcu/reduce.cuh>
@@ -21,7 +21,7 @@ struct strip : waiting<T, width, vectors, lanes, threads, reverse> {
         return sum;
     }
 
-    // The sum of all, in every lane.
+    // Returns the sum of the strip in every lane.
     __device__ Sum sum() const {
         Sum all = 0;
 #pragma unroll
@@ -29,7 +29,7 @@ struct strip : waiting<T, width, vectors, lanes, threads, reverse> {
         return reduce_warp<lanes>(all, plus());
     }
 
-    // Finds the sum before each vector; returns that of all.
+    // Computes the prefix of each vector; returns the sum of the strip.
     __device__ Sum scan() {
         const int lane = threadIdx.x % lanes;
         Sum sum[vectors], total = 0;
@@ -52,7 +52,7 @@ struct strip : waiting<T, width, vectors, lanes, threads, reverse> {
         return total;
     }
 
-    // Writes the result; `start` is what stands before the strip.
+    // Writes the result; `start` is the prefix of the strip.
     template <typename Carry>
     __device__ void store(Out* row, long long at, long long n, Carry start) const {
 #pragma unroll

@@ -2,15 +2,14 @@
 //
 //     a, b, out: n contiguous elements that start at multiples of `lanes` elements
 //
-// Idea: a load of 16 bytes moves as much as four of 4 with a quarter of the instructions, so the
-// issue slots are free for narrow types, of which 16 bytes hold 16. A thread has `steps` vectors of
-// both inputs on their way, a block apart, before it adds the first. What is left after the last
-// whole vector, fewer elements than one holds, is one for each of the first threads, loaded along
-// with the vectors.
+// Idea: a load of 16 bytes moves as much as four loads of 4 with a quarter of the instructions,
+// which frees issue slots for narrow types: 16 bytes hold up to 16 elements. A thread has `steps`
+// vectors of both inputs in flight, a block apart, before it adds the first. The rest after the
+// last whole vector goes to the first threads, one element each, loaded together with the vectors.
 //
-// A vector that starts at any other address is a fault of the hardware: tensors that do not start
-// on 16 bytes (a view x[1:], say) take fewer lanes and more steps, down to single elements. A block
-// has at least `lanes` threads.
+// A vector at any other address is a hardware fault. So tensors that do not start on 16 bytes (a
+// view x[1:], for example) take fewer lanes and more steps, down to single elements. A block has at
+// least `lanes` threads.
 //
 // Cost: n additions and 3 n elements moved: bound by memory.
 // Source: Justin Luitjens, "Increase Performance with Vectorized Memory Access", 2013.

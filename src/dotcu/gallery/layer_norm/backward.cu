@@ -4,14 +4,14 @@
 //     grad_x = r * (g - mean(g) - y * mean(g * y))        means over the n columns
 //     grad_weight = sum over all rows of grad * y, grad_bias = sum over all rows of grad
 //
-// Idea: that of rms_norm_backward. As few blocks as keep the memory busy go over many rows each;
-// `lanes` threads share a row and keep what their columns add to both sums in registers. The next
-// rows are on their way into a ring in shared memory, of which each thread reads what it has copied
-// itself, so a row costs one barrier, that of its sums. A second kernel adds up what the blocks
-// have, in a fixed order. Rows that no block holds are spread over the grid's y, as a cluster or
-// with sums `given`.
+// Idea: that of rms_norm_backward. As few blocks as saturate the memory loop over many rows each;
+// `lanes` threads share a row and accumulate their columns' part of both sums in registers. The
+// next rows are copied into a ring in shared memory, of which each thread reads only what it
+// copied, so a row costs one barrier, that of its sums. A second kernel adds up the blocks' parts
+// in a fixed order. Rows that no block holds are spread over the grid's y, as a cluster or with
+// sums `given`.
 //
-// Cost: 3 rows n elements moved, 4 more where sums are given; 16 FLOPs an element.
+// Cost: 3 rows n elements moved, 4 more if sums are given; 16 FLOPs an element.
 // Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
 
 #include <dotcu/async.cuh>
@@ -19,7 +19,7 @@
 #include <dotcu/row.cuh>
 #include <dotcu/vector.cuh>
 
-// Of some elements of a row: the sums of (x - pivot)^2, of g and of g * (x - pivot).
+// The sums of (x - pivot)^2, g and g * (x - pivot) over some elements of a row.
 template <typename Sum>
 struct Sums {
     Sum count, pivot, squares, of_g, of_gx;
@@ -27,7 +27,7 @@ struct Sums {
     __device__ Sums operator+(Sums b) const {
         return {count, pivot, squares + b.squares, of_g + b.of_g, of_gx + b.of_gx};
     }
-    // The same about another pivot, where this one is the elements' mean.
+    // Returns the same sums about another pivot, if this one is the elements' mean.
     __device__ Sums about(Sum other) const {
         const Sum shift = pivot - other;
         return {count, other, squares + count * shift * shift, of_g, of_gx + of_g * shift};
@@ -40,7 +40,7 @@ __device__ Sums<Sum> __shfl_xor_sync(unsigned lanes, Sums<Sum> a, int distance) 
             __shfl_xor_sync(lanes, a.of_g, distance), __shfl_xor_sync(lanes, a.of_gx, distance)};
 }
 
-// Those of a whole row, about its mean, out of those of its warps. `share`: 1 / n.
+// Returns the sums of a row about its mean, from those of its warps. `share`: 1 / n.
 template <int lanes, typename Sum>
 __device__ Sums<Sum> join(const Sums<Sum>& mine, Sums<Sum>* all, Sum share) {
     if constexpr (lanes <= dotcu::warp_size) return mine;
@@ -60,7 +60,7 @@ __device__ Sums<Sum> join(const Sums<Sum>& mine, Sums<Sum>* all, Sum share) {
 template <int lanes>
 constexpr int threads_of = lanes <= dotcu::warp_size ? 256 : lanes;  // short rows share a block
 
-// Blocks of a multiprocessor that shall find registers.
+// The blocks of a multiprocessor for which registers must suffice.
 template <int vectors, int lanes>
 constexpr int blocks_of =
     threads_of<lanes> > 256 ? 1 : (vectors > 2 ? 384 : 512) / threads_of<lanes>;
@@ -131,9 +131,9 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
             sums = join<lanes>(sums, of_warp[turn ^= 1], share);
             mean = sums.pivot, r = rsqrt(sums.squares * share + eps);
             mean_g = sums.of_g * share, mean_gy = r * sums.of_gx * share;
-            if (dotcu::any_of_row<lanes>(mean_gy - mean_gy != 0)) {  // too large: after r then
+            if (dotcu::any_of_row<lanes>(mean_gy - mean_gy != 0)) {  // overflow: scale by r first
                 Sum of_gy = 0;
-#pragma unroll 1  // seldom run: the registers are for what always is
+#pragma unroll 1  // rarely runs: saves registers
                 for (int j = 0; j < vectors * width; ++j) {
                     const int v = j / width, k = j % width, i = column + v * stride + k;
                     if (i >= end) break;
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
         slot = slot + 1 == stages ? 0 : slot + 1;
     }
 
-    // What rows of a block that were computed side by side have added, in the ring's memory.
+    // The sums of the rows that a block computed side by side, in the ring's memory.
     dotcu::wait_for_copies<0>();
     auto of_row = reinterpret_cast<Sum(*)[columns]>(memory);
     const auto write = [&](const Sum(&total)[vectors][width], Sum* to) {
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, blocks_of<vectors, lanes>)
     write(of_bias, parts + gridDim.x * static_cast<long long>(n));
 }
 
-// mean, r, mean(g) and mean(g * y), for each row, by a block: where nothing else holds a row.
+// mean, r, mean(g) and mean(g * y) of each row, one block per row: for rows that no cluster holds.
 template <typename T, typename W, typename Sum, int width, int threads>
 __global__ void __launch_bounds__(threads)
     row_sums(const T* grad, const T* x, const W* weight, Sum* of_rows, int n, Sum share, Sum eps) {

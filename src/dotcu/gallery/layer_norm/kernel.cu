@@ -2,13 +2,13 @@
 //
 //     x, out: (rows, n); weight, bias: (n); variance = mean((x - mean)^2)
 //
-// Idea: that of rms_norm. The squares need the mean, or another number amid the row's: each warp
-// takes the mean of its first vectors, so that the row's threads meet once (moments.cuh). `lanes`
-// threads share a row: a part of a warp, a block, or a cluster along the grid's y. A longer row
-// goes through the registers chunk by chunk, the last one first: the chunk that is there when the
-// mean is known is where the way back begins. `exact`: the threads hold just the rows, without
-// rest. Short ones then find weight and bias in shared memory, which these have reached with the
-// rows (`early`).
+// Idea: that of rms_norm. The squares need the mean, or another number close to the elements: each
+// warp takes the mean of its first vectors, so that the row's threads synchronize only once
+// (moments.cuh). `lanes` threads share a row: a part of a warp, a block, or a cluster along the
+// grid's y. A longer row goes through the registers chunk by chunk, from the last to the first: the
+// second pass starts with the chunk that is still in registers. `exact`: the threads hold exactly
+// the rows. For short rows weight and bias are then loaded to shared memory together with the rows
+// (`early`).
 //
 // Cost: 2 rows n elements moved, weight and bias from cache; 7 FLOPs an element.
 // Source: Jimmy Lei Ba, Jamie Ryan Kiros, Geoffrey E. Hinton, "Layer Normalization", 2016.
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, 1024 / threads_of<lanes>)
     __shared__ dotcu::vector<W, width> shifts[early ? vectors * lanes : 1];
     __shared__ Moments<Sum> of_warp[dotcu::max_cluster * dotcu::row_warps<lanes>];
     const long long row = blockIdx.x * static_cast<long long>(rows_of_block) + threadIdx.x / lanes;
-    const int end = row < rows ? n : 0;  // a row that is not there has no columns
+    const int end = row < rows ? n : 0;  // a row beyond the last has no columns
     const int chunk = gridDim.y * vectors * stride;
     int at = blockIdx.y * vectors * stride + threadIdx.x % lanes * width;
     if constexpr (lanes > dotcu::warp_size) dotcu::cluster_arrive();
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, 1024 / threads_of<lanes>)
         dotcu::each_vector<vectors, stride, exact>(at, end, load);
         dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int) {
             count += width;
-            if (v > 0) return;  // the first vectors do for a pivot
+            if (v > 0) return;  // the first vectors suffice for a pivot
             const auto value = dotcu::widen<Sum>(part[v]);
             for (int k = 0; k < width; ++k) sum += value[k];
             seen = width;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, 1024 / threads_of<lanes>)
     if constexpr (early) __syncthreads();
     if constexpr (lanes > dotcu::warp_size) dotcu::cluster_wait();
     const auto all = join<lanes>(mine, of_warp, share);
-    const Sum rest = all.offs * share;  // pivot + rest: the mean, to more places than Sum has
+    const Sum rest = all.offs * share;  // pivot + rest: the mean, with more digits than Sum has
     const Sum r = rsqrt(all.squares * share - rest * rest + eps);
     while (true) {
         dotcu::each_vector<vectors, stride, exact>(at, end, [&](int v, int i) {

@@ -1,8 +1,8 @@
-// moments.cuh: mean and squares of a row by one look at it, to more places than a float has.
+// moments.cuh: mean and squares of a row in one pass, with more digits than a float has.
 //
-// Each warp takes the sums of x - pivot and of its square about a pivot of its own, the mean of
-// some of its elements: close to them all, so that no digits are lost. Sums about one pivot tell
-// those about another, so the warps of a row meet once, and not for the mean and then for the
+// Each warp computes the sums of x - pivot and of its square about its own pivot, the mean of some
+// of its elements: close to them all, so that no digits are lost. Sums about one pivot give those
+// about another, so the warps of a row synchronize once, not for the mean and again for the
 // squares. Source: Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing
 // Sample Variances", 1979.
 #pragma once
@@ -14,7 +14,7 @@ template <typename Sum>
 struct Moments {
     Sum count, pivot, offs, squares;  // of x - pivot: its sum, and that of its square
 
-    // Takes the sums of more elements; who holds them counts them.
+    // Adds the sums of more elements; the caller counts them.
     template <int n>
     __device__ void include(const dotcu::vector<Sum, n>& x) {
         Sum more = 0, more_squares = 0;
@@ -25,7 +25,7 @@ struct Moments {
         offs += more, squares += more_squares;
     }
 
-    // The same about another pivot.
+    // Returns the same sums about another pivot.
     __device__ Moments about(Sum other) const {
         const Sum shift = pivot - other;
         const Sum moved = offs + count * shift;
@@ -33,7 +33,7 @@ struct Moments {
     }
 };
 
-// Those of a whole row, about its mean, out of those of its warps. `share`: 1 / n.
+// Returns the moments of a row about its mean, from those of its warps. `share`: 1 / n.
 template <int lanes, typename Sum>
 __device__ Moments<Sum> join(const Moments<Sum>& mine, Moments<Sum>* all, Sum share) {
     if constexpr (lanes <= dotcu::warp_size) return mine;

@@ -2,7 +2,7 @@
 //
 //     out[m][n] = sum over k of a[m][k] * b[k][n]     a: (M, K), b: (K, N), out: (M, N)
 //
-// a and b may have any strides, so a transposed matrix is read where it lies. A block of
+// a and b may have any strides, so a transposed matrix is not copied. A block of
 // tile x tile threads computes a tile of tile x tile elements of out, a thread for each element,
 // and then goes on to the tile that is a whole grid further. Products add up in Sum: float for
 // the half types; in the tiled kernel each tile's by themselves, which rounds less.
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(tile* tile)
     }
 }
 
-// x(row, column), or zero outside of x: a tile that sticks out of a matrix adds nothing.
+// x(row, column), or zero outside of x, so that a tile may extend beyond a matrix.
 template <typename Sum, typename T>
 __device__ Sum load(dotcu::tensor<const T, 2> x, long long row, long long column) {
     const bool inside = row < x.size(0) && column < x.size(1);
@@ -78,12 +78,12 @@ __global__ void __launch_bounds__(tile* tile)
         for (long long k = 0; k < a.size(1); k += tile) {
             a_tile[y][x] = load<Sum>(a, row, k + x);
             b_tile[y][x] = load<Sum>(b, k + y, column);
-            __syncthreads();  // both tiles are there
+            __syncthreads();  // both tiles are complete
             Sum of_tile = 0;
 #pragma unroll
             for (int i = 0; i < tile; ++i) of_tile += a_tile[y][i] * b_tile[i][x];
             sum += of_tile;
-            __syncthreads();  // no thread needs them any more
+            __syncthreads();  // all threads are done with them
         }
         if (row < out.size(0) && column < out.size(1)) out(row, column) = static_cast<T>(sum);
     }

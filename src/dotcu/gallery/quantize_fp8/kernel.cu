@@ -1,9 +1,9 @@
-// quantize_fp8: the rows of a matrix in float8 e4m3, each with a scale of its own.
+// quantize_fp8: the rows of a matrix in float8 e4m3, each with its own scale.
 //
 //     scales[r] = max over c of |x[r][c]| / 448, or 1 where that is 0
 //     values[r][c] = x[r][c] / scales[r], rounded to the nearest e4m3, ties to even, at most 448
 //
-// A NaN makes all of its row NaN; an infinity becomes NaN and makes all finite elements 0.
+// A NaN makes its whole row NaN; an infinity becomes NaN and makes all finite elements 0.
 //
 // Idea: `lanes` threads load a row, `vectors` times `width` elements each, and keep it in registers
 // until they know its scale, so that it is read once. A long row is shared by a cluster of
@@ -46,13 +46,13 @@ __global__ void __launch_bounds__(threads)
     const int first = (blockIdx.x % blocks * lanes + threadIdx.x % lanes) * width;
     const long long row = 1ll * (blockIdx.x / blocks) * (threads / lanes) + threadIdx.x / lanes;
     const long long n = rows.size(1);
-    const int last = min(n, 1ll * vectors * step) - width;  // of what is kept
+    const int last = min(n, 1ll * vectors * step) - width;  // of the elements in registers
     const T* x = rows.data + min(row, rows.size(0) - 1) * rows.stride(0);
 
     dotcu::vector<T, width> in[vectors];
 #pragma unroll
     for (int v = 0; v < vectors; ++v) in[v] = dotcu::load<width>(x + min(first + v * step, last));
-    if (blocks > 1) dotcu::cluster_sync();  // all of them have begun
+    if (blocks > 1) dotcu::cluster_sync();  // all blocks run
     unsigned most = 0;
     const auto larger = [](unsigned a, unsigned b) { return half ? __vmaxu2(a, b) : max(a, b); };
     const auto measure = [&](const dotcu::vector<T, width>& of) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(threads)
         }
         dotcu::store(values + row * n + c, value);
     };
-    const int done = up == 1 ? vectors : 0;  // the others once more from memory
+    const int done = up == 1 ? vectors : 0;  // the others are read again
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         if (v < done && first + v * step <= last) quantize(in[v], first + v * step, 1);

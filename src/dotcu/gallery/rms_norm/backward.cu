@@ -4,13 +4,13 @@
 //     grad_x = r * (g - y * mean(g * y)) [+ added]        means over the n columns
 //     grad_weight = sum over all rows of grad * y
 //
-// Idea: as few blocks as keep the memory busy, each of which goes over many rows. `lanes` threads
-// share a row, and each keeps what its columns add to grad_weight in registers. While a row is
-// computed, the next ones are on their way into a ring in shared memory; each thread copies what it
-// will read itself, so a row costs one barrier, that of its sums. At the end every block writes
-// its part of grad_weight, and a second kernel, which is there by then, adds the parts up in a
-// fixed order. Rows that no block holds are spread over the grid's y: a cluster adds up what its
-// blocks have; where there is none, row_sums has read the rows before (`given`).
+// Idea: as few blocks as saturate the memory, each looping over many rows. `lanes` threads share a
+// row, and each accumulates its columns' part of grad_weight in registers. While a row is computed,
+// the next ones are copied into a ring in shared memory; each thread reads only what it copied, so
+// a row costs one barrier, that of its sums. At the end every block writes its part of grad_weight,
+// and a second kernel, already started, adds up the parts in a fixed order. Rows that no block
+// holds are spread over the grid's y: a cluster adds up the sums of its blocks; without clusters,
+// row_sums has computed them before (`given`).
 //
 // Cost: 3 rows n elements moved (4 with added), 3 more where sums are given; 12 FLOPs an element.
 // Source: Tri Dao, QuACK, 2025, for clusters; PTX ISA, cp.async.
@@ -95,9 +95,9 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
             sums = dotcu::reduce_row<lanes>(sums, shared[turn ^= 1], dotcu::plus());
             r = rsqrt(sums.squares * share + eps);
             mean = r * sums.dot * share;
-            if (dotcu::any_of_row<lanes>(mean - mean != 0)) {  // too large: after r then
+            if (dotcu::any_of_row<lanes>(mean - mean != 0)) {  // overflow: scale by r first
                 Sum of_gy = 0;
-#pragma unroll 1  // seldom run: the registers are for what always is
+#pragma unroll 1  // rarely runs: saves registers
                 for (int j = 0; j < vectors * width; ++j) {
                     const int v = j / width, k = j % width, i = column + v * stride + k;
                     if (i >= end) break;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
         slot = slot + 1 == stages ? 0 : slot + 1;
     }
 
-    // What rows of a block that were computed side by side have added, in the ring's memory.
+    // The sums of the rows that a block computed side by side, in the ring's memory.
     dotcu::wait_for_copies<0>();
     __syncthreads();
     auto of_row = reinterpret_cast<Sum(*)[columns]>(memory);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(threads_of<lanes>, lanes > 512 ? 1 : 512 / thr
     }
 }
 
-// r and the mean of g * y, for each row, by a block: where nothing else holds a row.
+// r and the mean of g * y of each row, one block per row: for rows that no cluster holds.
 template <typename T, typename W, typename Sum, int width, int threads>
 __global__ void __launch_bounds__(threads)
     row_sums(const T* grad, const T* x, const W* weight, Sum* of_rows, int n, Sum share, Sum eps) {

@@ -5,10 +5,10 @@
 //
 // Idea: read a row once and keep it in registers until its mean is known. `lanes` threads share a
 // row: a part of a warp for short rows, a block for long ones, and a cluster, along the grid's y,
-// for rows that no block can hold. Each thread has several vectors of 16 bytes on their way. A
-// longer row goes through the registers chunk by chunk, the last one first: the chunk that is there
-// when the mean is known is where the way back begins. `exact`: the threads hold just the rows.
-// Short ones then find weight in shared memory, which it has reached with the rows (`early`).
+// for rows that no block can hold. Each thread has several vectors of 16 bytes in flight. A longer
+// row goes through the registers chunk by chunk, from the last to the first: the second pass starts
+// with the chunk that is still in registers. `exact`: the threads hold exactly the rows. For short
+// rows weight is then loaded to shared memory together with the rows (`early`).
 //
 // Cost: 2 rows n elements moved (4 with a residual), weight from cache; 4 FLOPs an element.
 // Source: Biao Zhang, Rico Sennrich, "Root Mean Square Layer Normalization", 2019.
@@ -19,8 +19,8 @@
 template <int lanes>
 constexpr int threads_of = lanes <= dotcu::warp_size ? 128 : lanes;  // short rows share a block
 
-// Threads that a multiprocessor shall hold: all that it can where all of short rows then are on
-// their way at once.
+// The threads that a multiprocessor should hold: as many as possible if short rows are then all in
+// flight at once.
 template <typename Sum, int lanes, bool exact, bool adds>
 constexpr int resident =
     lanes <= dotcu::warp_size && exact && !adds && sizeof(Sum) == 4 ? 2048 : 1024;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(threads_of<lanes>,
     __shared__ dotcu::vector<W, width> scales[early ? vectors * lanes : 1];
     __shared__ Sum shared[dotcu::row_scratch];
     const long long row = blockIdx.x * static_cast<long long>(rows_of_block) + threadIdx.x / lanes;
-    const int end = row < rows ? n : 0;  // a row that is not there has no columns
+    const int end = row < rows ? n : 0;  // a row beyond the last has no columns
     const int chunk = gridDim.y * vectors * stride;
     int at = blockIdx.y * vectors * stride + threadIdx.x % lanes * width;
     if constexpr (lanes > dotcu::warp_size) dotcu::cluster_arrive();

@@ -3,12 +3,12 @@
 //     softmax_backward         grad, y, out: rows of n elements, held by the threads of a row
 //     softmax_backward_long    grad, y, out: rows of any n elements, a block for each
 //
-// Idea: as for softmax, a row of both stays in registers until its threads have agreed on the sum.
+// Idea: as in softmax, a row of both inputs stays in registers until its threads have the sum.
 //
 // Cost: 3 n elements moved for a row (5 n by softmax_backward_long). Bound by memory.
 #include <dotcu/tally.cuh>
 
-// A thread's share of a row: `steps` vectors, each `stride` after the one before; 0 behind n.
+// A thread's part of a row: `steps` vectors, `stride` elements apart; 0 beyond n.
 template <int stride, int steps, int width, typename T>
 __device__ void hold(dotcu::vector<T, width> (&x)[steps], const T* row, int at, int n) {
 #pragma unroll
@@ -49,7 +49,7 @@ __device__ void differentiate(const dotcu::vector<T, width> (&grad)[steps],
     }
 }
 
-// The sum over the threads of a row, as they are laid out in the kernel below.
+// The sum over the threads of a row, arranged as in the kernel below.
 template <int threads, typename Wide>
 __device__ Wide sum_of_row(Wide sum) {
     if constexpr (threads <= 32) return dotcu::reduce_warp<threads>(sum, dotcu::plus());
@@ -57,7 +57,7 @@ __device__ Wide sum_of_row(Wide sum) {
     return dotcu::reduce_block<(threads < 32 ? 32 : threads)>(sum, of_warp, dotcu::plus());
 }
 
-// A row has `threads` in each of `blocks`, a cluster; with fewer than 64, several rows are a block.
+// A row has `threads` in each of the cluster's `blocks`; below 64, several rows share a block.
 template <typename T, int width, int steps, int threads, int blocks>
 __global__ __launch_bounds__(threads < 64 ? 128 : threads) void softmax_backward(const T* grad,
                                                                                  const T* y, T* out,

@@ -1,13 +1,13 @@
 // softmax: out[r][j] = exp(x[r][j] - max x[r]) / sum over i of exp(x[r][i] - max x[r]).
 //
-//     softmax         x, out: rows of n elements, which the threads of a row hold all at once
+//     softmax         x, out: rows of n elements, all held by the row's threads
 //     softmax_long    x, out: rows of any n elements, a block for each
 //
-// Idea: a row is read once and stays in registers while its threads agree on two numbers. Each
-// tallies what it holds: the largest element, and the sum of exp relative to that. The tallies are
-// joined over the lanes of a warp by shuffles, then in one step over all warps of the row, those of
-// a block or of a cluster of blocks, which write into each other's shared memory. Short rows share
-// a warp, long ones get a cluster; what no threads can hold, softmax_long reads twice.
+// Idea: a row is read once and stays in registers while its threads compute two numbers: the
+// largest element, and the sum of exp relative to it. Each thread starts with its own elements.
+// These tallies are joined over the lanes of a warp by shuffles, then in one step over all warps of
+// the row, in a block or in a cluster of blocks that write to each other's shared memory. Short
+// rows share a warp, long ones get a cluster; softmax_long reads longer ones twice.
 //
 // Cost: 2 n elements moved for a row (3 n by softmax_long), and 2 exp for an element: the second
 // costs less than the registers that would keep the first. Bound by memory.
@@ -15,11 +15,11 @@
 // clusters Dao and others, "Getting Memory-bound Kernels to Speed-of-Light" (QuACK), 2025.
 #include <dotcu/tally.cuh>
 
-// bfloat16 holds results that are subnormal floats: on their way they are 2^lift times as large.
+// bfloat16 has results that are subnormal floats: intermediate values are 2^lift times as large.
 template <typename T>
 constexpr int lift = sizeof(T) == 2 ? 24 : 0;
 
-// A thread's share of a row: `steps` vectors, each `stride` after the one before; -inf behind n.
+// A thread's part of a row: `steps` vectors, `stride` elements apart; -inf beyond n.
 template <int stride, int steps, int width, typename T>
 __device__ void hold(dotcu::vector<T, width> (&x)[steps], const T* row, long long at, long long n) {
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ void hold(dotcu::vector<T, width> (&x)[steps], const T* row, long lon
     }
 }
 
-// Writes exp(x) over the row's sum. As in torch, a row with +inf is NaN, and so is one of -inf.
+// Writes exp(x) over the row's sum. As in torch, a row with +inf is NaN, and so is a row of -inf.
 template <int stride, int steps, int width, typename T>
 __device__ void divide(const dotcu::vector<T, width> (&x)[steps], const dotcu::tally<T>& all,
                        T* row, long long at, long long n) {
@@ -47,7 +47,7 @@ __device__ void divide(const dotcu::vector<T, width> (&x)[steps], const dotcu::t
     }
 }
 
-// A row has `threads` in each of `blocks`, a cluster; with fewer than 64, several rows are a block.
+// A row has `threads` in each of the cluster's `blocks`; below 64, several rows share a block.
 template <typename T, int width, int steps, int threads, int blocks>
 __global__ __launch_bounds__(threads < 64 ? 128 : threads) void softmax(const T* x, T* out,
                                                                         long long rows,

@@ -2,8 +2,8 @@
 //
 //     x, out: n contiguous elements that start at multiples of `lanes` elements
 //
-// Idea: as in add, a thread has all that it needs on its way before it uses the first of it:
-// `steps` vectors of `lanes` elements, a block apart. A block has at least `lanes` threads.
+// Idea: as in add, a thread issues all of its loads before it uses the first: `steps` vectors of
+// `lanes` elements, a block apart. A block has at least `lanes` threads.
 //
 // Cost: n multiplications and 2 n elements moved: bound by memory.
 

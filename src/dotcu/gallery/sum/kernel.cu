@@ -2,10 +2,10 @@
 //
 //     x: [outer, n, inner], contiguous; out: [outer, inner]
 //
-// Idea: a thread has a batch of 16-byte loads on their way before it adds the first. Who adds what
-// is fixed, so equal calls give equal bits. Where inner = 1, lanes of a warp, or a block, add up a
-// row. Else a thread adds up neighbouring columns, and the block's rows of threads share the n. Too
-// few blocks share each sum, gridDim.y of them, and a second launch adds up what they have written.
+// Idea: a thread has a batch of 16-byte loads in flight before it adds the first. The order of
+// additions is fixed, so equal calls give equal bits. If inner = 1, lanes of a warp, or a block,
+// add up a row. Otherwise a thread adds up neighbouring columns, and the block's rows of threads
+// share the n. Too few blocks share each sum, gridDim.y of them, and a second launch adds it up.
 //
 // Cost: outer * n * inner additions, as many elements read: bound by memory.
 // Source: Donald Knuth, "The Art of Computer Programming" 2, 4.2.2: the two-sum.
@@ -13,7 +13,7 @@
 #include <dotcu/reduce.cuh>
 #include <dotcu/vector.cuh>
 
-// A sum, and what its roundings have lost: no number where the sum is infinite.
+// A sum and its rounding errors, which are NaN if the sum is infinite.
 template <typename Sum>
 struct Running {
     Sum value = 0, lost = 0;

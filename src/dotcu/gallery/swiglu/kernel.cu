@@ -3,10 +3,10 @@
 //     swiglu             gate, up -> out                       n contiguous elements each, which
 //     swiglu_backward    grad, gate, up -> grad_gate, grad_up  start at multiples of `lanes`
 //
-// Idea: as in add, a thread has all that it needs on its way before it uses the first of it: of
-// each input `steps` vectors of `lanes` elements, a block apart. Fused, silu costs no pass of its
-// own, and both gradients come from one reading of the three inputs. Half types compute in float
-// and are rounded once. A block has at least `lanes` threads.
+// Idea: as in add, a thread issues all of its loads before it uses the first: `steps` vectors of
+// `lanes` elements of each input, a block apart. Fusion saves a pass for silu, and both gradients
+// come from one read of the three inputs. Half types compute in float and are rounded once. A block
+// has at least `lanes` threads.
 //
 // Cost: swiglu moves 3 n elements, swiglu_backward 5 n, with some 15 and 20 operations on each:
 // bound by memory, as long as the exponential and the division are lean. Source: Noam Shazeer, "GLU
@@ -17,7 +17,7 @@
 
 template <typename Wide>
 struct Sigmoid {
-    Wide value, lack;  // 1 / (1 + e^-x), and what that lacks to 1
+    Wide value, lack;  // 1 / (1 + e^-x), and 1 minus that
 };
 
 template <typename T>
@@ -26,9 +26,9 @@ __device__ Sigmoid<double> sigmoid(double x) {
     return {s, 1 - s};
 }
 
-// e^-|x| never overflows and neither value is a difference, so both keep their digits at any x; of
-// those of a half type the fast exponential has enough. As 1 + e is from 1 to 2, one step of
-// Newton's makes the fast reciprocal as good as a division.
+// e^-|x| never overflows and neither value is a difference, so both are accurate at any x; the fast
+// exponential suffices for half types. Since 1 + e is between 1 and 2, one Newton step makes the
+// fast reciprocal as accurate as a division.
 template <typename T>
 __device__ Sigmoid<float> sigmoid(float x) {
     const float e = sizeof(T) == 2 ? __expf(-fabsf(x)) : expf(-fabsf(x));
@@ -51,8 +51,8 @@ __device__ void backward(T (&value)[3]) {
     value[1] = static_cast<T>(grad * (gate * s.value));
 }
 
-// compute(value) puts one element of each output in the place of those of the inputs. Of what the
-// last whole vector leaves, fewer than `lanes` elements, each of the first threads takes one.
+// compute(value) replaces one element of each input by one of each output. The rest after the last
+// whole vector, fewer than `lanes` elements, goes to the first threads, one each.
 template <int lanes, int steps, typename T, int inputs, int outputs>
 __device__ void elementwise(void (*compute)(T (&)[inputs]), const T* const (&from)[inputs],
                             T* const (&to)[outputs], long long n) {

@@ -6,10 +6,10 @@
 // once for each index of the other dimensions. `numbers` are the `rank` strides that dotcu.strided
 // passes, then of each other dimension, innermost first, its size and its strides in `from` and
 // `to`. T is a word of an element's bytes or, in copy, of several neighbours'. Sizes count T,
-// strides bytes; those of transpose fit 32 bits. Idea: both sides want 16 bytes a thread, but
-// neighbours of one side are far apart on the other. So a thread loads `load` elements of each of
-// `store` rows and turns this small matrix in registers. Shared memory then puts the parts of all
-// threads together to lines, spread over its banks by XOR so that no two lanes meet on either way.
+// strides bytes; those of transpose fit 32 bits. Idea: both sides need 16 bytes per thread, but
+// neighbours on one side are far apart on the other. So a thread loads `load` elements of each of
+// `store` rows and transposes this small matrix in registers. Shared memory then assembles lines
+// from all threads; XOR spreads them over its banks, so that neither side has bank conflicts.
 //
 // Cost: each byte is read once and written once: bound by memory. Source: Ruetsch and Micikevicius,
 // "Optimizing Matrix Transpose in CUDA", 2009.
@@ -18,9 +18,9 @@
 
 struct Tile {
     long long r, c, from, to;  // its first row and column; where its matrix begins
-    unsigned rows, columns;    // that lie inside
+    unsigned rows, columns;    // inside the matrix
 };
-// Neighbouring blocks have tiles one below the other, or side by side: what they write is near.
+// Neighbouring blocks have tiles below each other or side by side, so that their writes are near.
 template <int rank, bool below, typename... Numbers>
 __device__ Tile tile_of_block(long long rows, long long columns, unsigned height, unsigned width,
                               Numbers... numbers) {

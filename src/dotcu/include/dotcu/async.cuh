@@ -1,10 +1,10 @@
-// dotcu/async.cuh: vectors on their way from global to shared memory, while the thread goes on.
+// dotcu/async.cuh: asynchronous copies of vectors from global to shared memory.
 //
-//     dotcu::copy_later(&tile[threadIdx.x], x + i);   // some copies
-//     dotcu::commit_copies();                         // are a group
+//     dotcu::copy_later(&tile[threadIdx.x], x + i);   // start some copies
+//     dotcu::commit_copies();                         // close the group
 //     ...
-//     dotcu::wait_for_copies<0>();                    // the thread's own are there; then
-//     __syncthreads();                                // those of the others
+//     dotcu::wait_for_copies<0>();                    // this thread's copies have arrived
+//     __syncthreads();                                // so have those of the other threads
 //
 // Source: PTX ISA, cp.async; sm_80 and later.
 #pragma once
@@ -13,10 +13,10 @@
 
 namespace dotcu {
 
-// Starts a copy to shared memory of the first `count` elements of a vector; the rest of it becomes
-// zeros. Both addresses are multiples of the vector's size. Less than a whole vector, and less than
-// 4 bytes, are copied at once: cp.async can fill up with zeros, but compute-sanitizer takes what it
-// then leaves out for read.
+// Starts to copy the first `count` elements of a vector to shared memory; the rest becomes zeros.
+// Both addresses are multiples of the vector's size. A part of a vector, and less than 4 bytes, are
+// copied synchronously: cp.async could fill with zeros, but compute-sanitizer reports the bytes
+// that it skips as read.
 template <typename T, int n>
 __device__ void copy_later(vector<T, n>* to, const T* from, int count = n) {
     constexpr int bytes = sizeof(vector<T, n>);
@@ -38,10 +38,10 @@ __device__ void copy_later(vector<T, n>* to, const T* from, int count = n) {
     }
 }
 
-// The copies since the last group are one.
+// Makes the copies since the last group a group.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until all of the thread's groups but the `pending` latest are there.
+// Waits until all of the thread's groups except the `pending` latest have arrived.
 template <int pending>
 __device__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");

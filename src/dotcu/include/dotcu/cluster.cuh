@@ -1,15 +1,15 @@
 // dotcu/cluster.cuh: the blocks of a cluster, which read and write each other's shared memory.
 //
 //     __shared__ float of_block[dotcu::max_cluster];
-//     dotcu::cluster_arrive();                          // first of all: this block has begun
+//     dotcu::cluster_arrive();                          // at the start: this block runs
 //     ...
-//     dotcu::cluster_wait();                            // and so have the others
+//     dotcu::cluster_wait();                            // the other blocks run as well
 //     total = dotcu::reduce_cluster(total, of_block, dotcu::plus());
 //
 // A kernel launched with cluster=c runs in groups of c blocks that are on the GPU at the same time.
-// Without a cluster a block is a cluster of its own. sm_90 and later; elsewhere a cluster is one
-// block. No block may touch another's shared memory before that one has begun, nor end while
-// another still touches its own; after reduce_cluster nobody does.
+// Without clusters each block is a cluster of one. sm_90 and later; before, every cluster has one
+// block. A block must not access another's shared memory before that block runs, and must not end
+// while another block still accesses its own; after reduce_cluster no block does.
 // Source: PTX ISA, mapa, barrier.cluster; CUDA Programming Guide, "Distributed Shared Memory".
 #pragma once
 
@@ -19,7 +19,7 @@ namespace dotcu {
 
 constexpr int max_cluster = 16;
 
-// This block's place in its cluster, and how many blocks that has.
+// This block's rank in its cluster, and the number of blocks in the cluster.
 __device__ inline unsigned cluster_rank() {
     unsigned rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -36,8 +36,8 @@ __device__ inline unsigned cluster_blocks() {
     return blocks;
 }
 
-// The barrier below in two halves, which says that all blocks have come so far, and nothing of
-// memory: what a thread does between the halves overlaps with the waiting.
+// The barrier below in two halves, without any guarantee for memory: after the second half, all
+// blocks have reached the first. Work between the halves overlaps with the wait.
 __device__ inline void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.relaxed.aligned;");
@@ -50,8 +50,8 @@ __device__ inline void cluster_wait() {
 #endif
 }
 
-// A barrier for all threads of all blocks of the cluster; what each wrote before, to its own or to
-// another's shared memory, the others can read after it.
+// A barrier for all threads of the cluster. Writes before it, to any block's shared memory, are
+// visible to all of them after it.
 __device__ inline void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
@@ -63,7 +63,7 @@ __device__ inline void cluster_sync() {
 #endif
 }
 
-// Where the block of that rank has what `shared` points to here.
+// Returns the address of `shared` in the shared memory of the block with that rank.
 template <typename T>
 __device__ T* shared_of(T* shared, unsigned rank) {
 #if __CUDA_ARCH__ >= 900
@@ -77,9 +77,9 @@ __device__ T* shared_of(T* shared, unsigned rank) {
 #endif
 }
 
-// One value out of one of each block: `value` is the same in all threads of a block, and so is the
-// result in all of the cluster. `of_block` is shared memory, one value for each block of the
-// cluster; two reductions in a row take one each, and after cluster_wait() they need no other.
+// Reduces one value per block to one value. `value` is the same in all threads of a block, the
+// result in all threads of the cluster. `of_block` is shared memory, one value for each block of
+// the cluster. Two consecutive reductions need an array each, and no barrier but cluster_wait().
 template <typename T, typename Op>
 __device__ T reduce_cluster(T value, T* of_block, Op op) {
     const unsigned blocks = cluster_blocks();
@@ -91,17 +91,17 @@ __device__ T reduce_cluster(T value, T* of_block, Op op) {
     return total;
 }
 
-// Shared memory for one value of each block of a cluster of `blocks`, sent by each to all. Once:
+// Shared memory through which each block of a cluster sends one value to all blocks, once:
 //
 //     __shared__ dotcu::cluster_mail<float, blocks> mail;
-//     mail.open();                                    // first of all, by every thread
+//     mail.open();                                    // at the start, by every thread
 //     ...
 //     mail.send(total);                               // the same value in all threads of a block
 //     if (threadIdx.x == 0) first = mail.get()[0];    // in the order of their ranks
 //
-// A value comes by st.async, which tells the mbarrier of the block that gets it. So nobody waits
-// for a fence: cluster_sync() has one over all that a thread has written, which takes microseconds
-// while other blocks of the multiprocessor write (measured: H200, 2026-11).
+// st.async writes the value and signals the mbarrier of the receiving block, so no fence is needed.
+// cluster_sync() includes a fence over everything that a thread has written, which takes
+// microseconds while other blocks of the multiprocessor write (measured: H200, 2026-11).
 // Source: PTX ISA, st.async, mbarrier.
 template <typename T, int blocks>
 struct cluster_mail {
@@ -171,7 +171,7 @@ struct cluster_mail {
     __device__ unsigned barrier() {
         return static_cast<unsigned>(__cvta_generic_to_shared(&arrived));
     }
-    // The same place in the block whose rank is this thread's number.
+    // The same address in the block whose rank is this thread's index.
     __device__ static unsigned of_rank(unsigned address) {
         unsigned there;
         asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(threadIdx.x));

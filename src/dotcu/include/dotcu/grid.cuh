@@ -1,17 +1,17 @@
-// dotcu/grid.cuh: a thread's place in the grid, and kernels that overlap on a stream.
+// dotcu/grid.cuh: a thread's index in the grid, and kernels that overlap on a stream.
 //
 //     for (long long i = dotcu::thread_of_grid(); i < n; i += dotcu::threads_of_grid()) ...
 //
-// Overlap: a kernel that is launched with programmatic=True starts while the kernel before it on
-// the stream still ends, up to its wait_for_earlier(); after that, all that the kernel before has
-// written can be read. Every kernel so launched must call it, by every thread that reads or writes
-// what the others do. Both calls do nothing on GPUs before sm_90.
+// Overlap: a kernel launched with programmatic=True may start before the previous kernel of the
+// stream has ended. wait_for_earlier() waits until that kernel has ended and its writes are
+// visible. Every thread that accesses memory of the earlier kernel must call it. Both calls do
+// nothing on GPUs before sm_90.
 // Source: PTX ISA, griddepcontrol.
 #pragma once
 
 namespace dotcu {
 
-// This thread's place among all threads of a one-dimensional grid, and how many there are.
+// This thread's index among all threads of a one-dimensional grid, and their number.
 __device__ inline long long thread_of_grid() {
     return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -20,15 +20,15 @@ __device__ inline long long threads_of_grid() {
     return static_cast<long long>(gridDim.x) * blockDim.x;
 }
 
-// The next kernel on the stream may start, once every block has said so or has ended. It says
-// nothing of memory: what the next one reads it must wait for.
+// Allows the next kernel of the stream to start, once every block has called this or has ended. It
+// makes no writes visible: the next kernel must call wait_for_earlier().
 __device__ inline void launch_later() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Wait until the kernel before on the stream has ended, and its writes can be read.
+// Waits until the previous kernel of the stream has ended and its writes are visible.
 __device__ inline void wait_for_earlier() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

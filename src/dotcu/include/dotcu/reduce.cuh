@@ -1,11 +1,11 @@
-// dotcu/reduce.cuh: one value out of a warp's, a block's or a cluster's.
+// dotcu/reduce.cuh: reductions over a warp or a block.
 //
 //     __shared__ float of_warp[threads / 32];
 //     const float most = dotcu::reduce_block<threads>(x, of_warp, dotcu::maximum());
 //
-// Every thread takes part and every thread gets the result, the same bits in each: the order of
-// the operations is fixed. `Op` is any associative and commutative function of two values, such as
-// dotcu::plus or dotcu::maximum.
+// Every thread must call it, and every thread gets the same bits: the order of the operations is
+// fixed. `Op` is any associative and commutative function of two values, such as dotcu::plus or
+// dotcu::maximum.
 #pragma once
 
 namespace dotcu {
@@ -20,7 +20,7 @@ struct plus {
     }
 };
 
-// The larger one; a NaN wins, as in torch.
+// The larger value, or NaN if one is NaN, as in torch.
 struct maximum {
     __device__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
 };
@@ -36,9 +36,9 @@ __device__ T reduce_warp(T value, Op op) {
     return value;
 }
 
-// Over a block of `threads` threads, whole warps, a power of two of them. `of_warp` is shared
-// memory of the block, one value for each warp; it is free for the next reduction after the next
-// __syncthreads(), so that two reductions in a row take one each.
+// Over a block of `threads` threads: whole warps, a power of two of them. `of_warp` is shared
+// memory of the block, one value for each warp. It can be reused after the next __syncthreads(), so
+// two consecutive reductions need one each.
 template <int threads, typename T, typename Op>
 __device__ T reduce_block(T value, T* of_warp, Op op) {
     constexpr int warps = threads / warp_size;

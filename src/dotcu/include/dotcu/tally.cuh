@@ -1,14 +1,13 @@
-// dotcu/tally.cuh: sums of exponentials, as softmax and log-sum-exp need them, by one look at a
-// row.
+// dotcu/tally.cuh: sums of exponentials for softmax and log-sum-exp, reading a row once.
 //
-//     dotcu::tally<T> mine;                                  // of nothing yet
+//     dotcu::tally<T> mine;                                  // empty
 //     mine.include(x);                                       // x: an array of dotcu::vector
 //     __shared__ dotcu::tally<T> of_warp[threads / 32];
 //     const auto all = dotcu::join<threads>(mine, of_warp);  // of the whole block, in every thread
 //     log_sum_exp = all.base() + log(all.sum);
 //
-// exp(x) overflows soon, so sums are kept relative to the largest element so far, and scaled where
-// a larger one comes. A row can so be read once, in any number of parts, which are joined. Source:
+// exp(x) overflows easily, so a sum is relative to the largest element so far, and is rescaled when
+// a larger one comes. So a row is read once, in any number of parts, which are joined. Source:
 // Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 #pragma once
 
@@ -32,12 +31,12 @@ struct wide<double> {
 
 }  // namespace detail
 
-// What elements of T are computed in: float, or double for double.
+// The type in which elements of T are computed: float, or double for double.
 template <typename T>
 using wide = typename detail::wide<T>::type;
 
-// 2^up exp(x), as exactly as results in T can show; for half types by one instruction, which takes
-// what is smaller than 2^-126 for zero. `up` raises what shall not be.
+// 2^up exp(x), as accurate as T can represent. For half types it is one instruction, which flushes
+// results below 2^-126 to zero; `up` scales up results that must not be flushed.
 template <typename T, int up = 0>
 __device__ wide<T> exponential(wide<T> x) {
     if constexpr (sizeof(T) == 2) {
@@ -49,8 +48,8 @@ __device__ wide<T> exponential(wide<T> x) {
     }
 }
 
-// n elements from `from` on, or `other` in place of each where they are not `there`. (A vector that
-// is filled and then loaded under an `if` would be put together element by element.)
+// Loads n elements from `from` on, or returns a vector of `other` if not `there`. (A vector that is
+// filled and then loaded under an `if` would be assembled element by element.)
 template <int n, typename T>
 __device__ vector<T, n> load_if(bool there, const T* from, T other) {
     using V = vector<T, n>;
@@ -61,8 +60,8 @@ __device__ vector<T, n> load_if(bool there, const T* from, T other) {
     return detail::from_words<V>(bits);
 }
 
-// The larger of each two elements, or the one that is no NaN; two of a half type by one
-// instruction.
+// The larger of each two elements, or the one that is not NaN. For half types one instruction
+// compares two.
 template <typename T, int n>
 __device__ vector<T, n> larger(vector<T, n> a, const vector<T, n>& b) {
     if constexpr (sizeof(T) == 2 && n > 1) {
@@ -85,8 +84,8 @@ __device__ vector<T, n> larger(vector<T, n> a, const vector<T, n>& b) {
     return a;
 }
 
-// Of some elements of a row the largest, and the sum of exp(x - base()). NaN shows in the sum
-// alone.
+// The largest of some elements of a row, and the sum of exp(x - base()). Only the sum becomes NaN
+// if an element is NaN.
 template <typename T>
 struct tally {
     wide<T> largest = -infinity, sum = 0;
@@ -103,7 +102,7 @@ struct tally {
         const auto widest = widen<wide<T>>(most);
 #pragma unroll
         for (int i = 0; i < width; ++i) largest = fmax(largest, widest[i]);
-        wide<T> more = 0;  // of one vector after the other: shorter chains of sums lose less
+        wide<T> more = 0;  // per vector: shorter chains of additions lose less
 #pragma unroll
         for (int k = 0; k < steps; ++k) {
             const auto part = widen<wide<T>>(x[k]);
@@ -116,7 +115,7 @@ struct tally {
     }
 };
 
-// The tally of `lanes` neighbouring lanes, a power of two; all lanes of the warp take part.
+// Joins the tallies of `lanes` neighbouring lanes, a power of two. All lanes of the warp call it.
 template <int lanes, typename T>
 __device__ tally<T> join_warp(tally<T> mine) {
     tally<T> all;
@@ -126,9 +125,9 @@ __device__ tally<T> join_warp(tally<T> mine) {
     return all;
 }
 
-// The tally of a row, out of those of its `threads`: up to 32 are lanes of a warp, which other rows
-// may share; more are a block. `of_warp` is shared memory, one tally for each warp of the row; the
-// next row takes another.
+// Joins the tallies of a row's `threads`: up to 32 are lanes of a warp, which other rows may share;
+// more are a block. `of_warp` is shared memory, one tally for each warp of the row; the next row
+// needs another array.
 template <int threads, typename T>
 __device__ tally<T> join(tally<T> mine, tally<T>* of_warp) {
     mine = join_warp<(threads < warp_size ? threads : warp_size)>(mine);
@@ -141,7 +140,7 @@ __device__ tally<T> join(tally<T> mine, tally<T>* of_warp) {
     return mine;
 }
 
-// That of a row over a cluster, out of those of its blocks.
+// Joins the tallies of the blocks of a cluster.
 template <typename T, int blocks>
 __device__ tally<T> join(const tally<T>& of_block, cluster_mail<tally<T>, blocks>& mail) {
     mail.send(of_block);

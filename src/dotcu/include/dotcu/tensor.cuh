@@ -6,25 +6,23 @@
 //         out(i, j) = a * x(i, j);
 //     }
 //
-// A torch tensor of that dtype and rank is passed as it is, strided or not. It costs what its
-// pointer, sizes and strides cost as separate arguments: 8 + 16 * rank bytes of parameters, and
-// one 64-bit multiplication and addition for each index.
+// Pass any torch tensor of that dtype and rank, contiguous or not. It costs as much as its pointer,
+// sizes and strides as separate arguments: 8 + 16 * rank bytes of parameters, and one 64-bit
+// multiplication and addition for each index.
 //
-// In the simulator every index is checked, and one that leaves its dimension is reported with
-// that dimension, even where the address that it leads to lies inside the tensor's memory.
-// Elsewhere nothing is checked.
+// The simulator checks every index, and reports one that is out of range with its dimension, even
+// if the address is inside the tensor's memory. On a GPU nothing is checked.
 #pragma once
 
 #ifdef DOTCU_SIMULATED
-// The simulator itself takes this call: it records the finding and decides what becomes of the
-// thread.
+// The simulator replaces this call: it records the finding and decides how the thread continues.
 extern "C" __device__ void __dotcu_index_error(int dim, long long index, long long size,
                                                const void* data);
 #endif
 
 namespace dotcu {
 
-// The fields are the layout that the host fills in: they keep this order and these types.
+// The host fills in these fields: their order and types are fixed.
 template <typename T, int rank>
 struct tensor {
     static_assert(rank >= 1, "a tensor without dimensions has one element: pass it as a T*");
@@ -42,7 +40,7 @@ struct tensor {
         return count;
     }
 
-    // The element at an index of each dimension, first dimension first.
+    // The element at one index per dimension, in the order of the dimensions.
     template <typename... Index>
     __device__ T& operator()(Index... index) const {
         static_assert(sizeof...(Index) == rank, "a tensor takes one index for each dimension");

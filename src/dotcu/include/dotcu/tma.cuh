@@ -22,18 +22,18 @@
 //         }
 //     }
 //
-// On the host each map is dotcu.tensor_map(t, box=(32, 64)). Coordinates are elements of the
-// tensor, in its own order, as in dotcu::tensor: the last one is innermost. PTX has them the other
-// way round. They may be too large, and those of a load negative: what lies outside the tensor is
-// filled by a load and left out by a store. Two things are an illegal instruction (seen: H200,
-// driver 580, CUDA 13.0, 2026-11): a last coordinate that is not at a multiple of 16 bytes (of 4
-// floats, say), outside the tensor too, and a negative coordinate of a store, even where the box
-// reaches into the tensor.
+// On the host each map is dotcu.tensor_map(t, box=(32, 64)). Coordinates count elements of the
+// tensor, in the order of its dimensions, as in dotcu::tensor: the last one is innermost. (PTX has
+// the opposite order.) They may be too large, and those of a load may be negative: a load fills the
+// part of the box outside the tensor, a store skips it. Two cases are an illegal instruction (seen:
+// H200, driver 580, CUDA 13.0, 2026-11): a last coordinate that is not at a multiple of 16 bytes (4
+// floats, for example), also outside the tensor; and a negative coordinate of a store, even if a
+// part of the box is inside the tensor.
 //
-// Not guaranteed here: these coordinates, and that `tile` is large enough for the box, 128-byte
-// aligned (1024 for a swizzle of 128, so that the pattern starts with the tile), and no longer in
-// use. The simulator checks it. With a swizzle each row takes that many bytes of the tile, a
-// shorter one too; those between are left alone, and a barrier is told of the box's bytes only.
+// You must guarantee these coordinates, and that `tile` is large enough for the box, 128-byte
+// aligned (1024 for a swizzle of 128, so that the pattern starts with the tile), and not in use.
+// The simulator checks all of this. With a swizzle every row has that many bytes of the tile, also
+// a shorter row; the bytes between rows are not written, and a barrier counts only the box's.
 #pragma once
 
 #include <cuda.h>  // CUtensorMap
@@ -44,12 +44,12 @@ __device__ inline unsigned shared_address(const void* pointer) {
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// A barrier in shared memory that waits for threads and for bytes. A phase is over when as many
-// arrivals have come as init() said, and all bytes that they announced.
+// A barrier in shared memory that waits for threads and for bytes. A phase completes after the
+// number of arrivals that init() was given, and all bytes that they announced.
 struct alignas(8) mbarrier {
     unsigned long long state;
 
-    // By one thread; then __syncthreads(), before anybody uses it.
+    // Called by one thread; then __syncthreads(), before any thread uses the barrier.
     __device__ void init(unsigned arrivals) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)),
                      "r"(arrivals)
@@ -58,8 +58,8 @@ struct alignas(8) mbarrier {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
 
-    // Arrive, and announce bytes of copies: the whole box, what is filled included, and not what a
-    // swizzle leaves between short rows.
+    // Arrives and announces the bytes of copies: of the whole box, including filled elements, but
+    // without the gaps that a swizzle leaves between short rows.
     __device__ void arrive_expect(unsigned bytes) {
         asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
                          shared_address(this)),
@@ -67,7 +67,7 @@ struct alignas(8) mbarrier {
                      : "memory");
     }
 
-    // Wait until the phase of this parity is over: 0 for the first, then 1, then 0, ...
+    // Waits until the phase of this parity is complete: 0 for the first, then 1, then 0, ...
     __device__ void wait(unsigned parity) {
         unsigned done = 0;
         while (!done) {
@@ -82,8 +82,8 @@ struct alignas(8) mbarrier {
     }
 };
 
-// Copy a box into shared memory, by one thread; `arrived` is told its bytes. The last index is at a
-// multiple of 16 bytes.
+// Copies a box into shared memory; called by one thread. The bytes count for `arrived`. The last
+// index is at a multiple of 16 bytes.
 template <typename... Index>
 __device__ void tma_load(void* to, const CUtensorMap& map, mbarrier& arrived, Index... index) {
     constexpr int rank = sizeof...(Index);
@@ -112,8 +112,8 @@ __device__ void tma_load(void* to, const CUtensorMap& map, mbarrier& arrived, In
 #undef DOTCU_TMA_LOAD
 }
 
-// Copy a box out of shared memory, by one thread, as part of its current group. No index is
-// negative, and the last one is at a multiple of 16 bytes.
+// Copies a box out of shared memory, as part of the current group; called by one thread. No index
+// is negative, and the last one is at a multiple of 16 bytes.
 template <typename... Index>
 __device__ void tma_store(const CUtensorMap& map, const void* from, Index... index) {
     constexpr int rank = sizeof...(Index);
@@ -140,15 +140,16 @@ __device__ void tma_store(const CUtensorMap& map, const void* from, Index... ind
 #undef DOTCU_TMA_STORE
 }
 
-// By every thread that wrote to shared memory, then __syncthreads(), before a copy out of it.
+// Called by every thread that wrote to shared memory, then __syncthreads(), before a copy out of
+// it.
 __device__ inline void tma_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Close the thread's group of copies out.
+// Closes the thread's group of stores.
 __device__ inline void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// Wait until all of the thread's groups but the `pending` latest have read shared memory: needed
-// before it is written again and before the block ends. Global memory is written when the kernel
-// has ended.
+// Waits until all of the thread's groups except the `pending` latest have read shared memory:
+// needed before it is written again and before the block ends. The writes to global memory are
+// complete when the kernel has ended.
 template <int pending>
 __device__ void tma_wait() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");

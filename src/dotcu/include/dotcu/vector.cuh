@@ -1,4 +1,4 @@
-// dotcu/vector.cuh: neighbouring elements, moved by one instruction and computed with in float.
+// dotcu/vector.cuh: neighbouring elements, moved by one instruction and computed in float.
 //
 //     constexpr int n = dotcu::lanes_of_16_bytes<T>;           // 4 floats, 8 of a half type
 //     const auto x = dotcu::to_float(dotcu::load<n>(in + i));
@@ -6,15 +6,15 @@
 //     for (int k = 0; k < n; ++k) y[k] = x[k] * x[k];
 //     dotcu::store(out + i, dotcu::to<T>(y));
 //
-// A load of 16 bytes moves as much as eight of 2 with an eighth of the instructions, and keeps more
-// bytes on their way at once. (Hints that memory is used once, ld.global.cs and st.global.cs, make
-// kernels that stream through an H200's memory slower by 5 to 10 %: measured, 2026-11.)
+// A load of 16 bytes moves as much as eight loads of 2 bytes, with an eighth of the instructions
+// and more bytes in flight. (The streaming hints ld.global.cs and st.global.cs make kernels that
+// stream through an H200's memory 5 to 10 % slower: measured, 2026-11.)
 //
-// Not guaranteed here: that the address is a multiple of the vector's bytes. Any other is a fault
-// of the hardware, and the simulator names its line; dotcu.is_aligned(t, 16) asks on the host.
+// You must guarantee that the address is a multiple of the vector's bytes; test it on the host with
+// dotcu.is_aligned(t, 16). Otherwise the hardware faults, and the simulator names the line.
 #pragma once
 
-struct __nv_bfloat16;  // cuda_bf16.h, where a kernel is compiled for it
+struct __nv_bfloat16;  // defined in cuda_bf16.h if a kernel includes it
 
 namespace dotcu {
 
@@ -34,7 +34,7 @@ constexpr int lanes_of_16_bytes = 16 / sizeof(T);
 
 namespace detail {
 
-// The unsigned words that instructions move for so many bytes.
+// The type of unsigned words that one instruction moves, by bytes.
 template <int bytes>
 struct words;
 template <>
@@ -82,7 +82,7 @@ __device__ words_of<V> to_words(const V& value) {
 
 }  // namespace detail
 
-// n elements from `from` on: by one instruction, or as many of 16 bytes as it takes.
+// Loads n elements from `from` on, by as few instructions of up to 16 bytes as possible.
 template <int n, typename T>
 __device__ vector<T, n> load(const T* from) {
     constexpr int most = lanes_of_16_bytes<T>;
@@ -101,15 +101,15 @@ __device__ vector<T, n> load(const T* from) {
     return value;
 }
 
-// n elements to `to` on, of 16 bytes at most.
+// Stores n elements from `to` on, at most 16 bytes.
 template <typename T, int n>
 __device__ void store(T* to, const vector<T, n>& value) {
     using V = vector<T, n>;
     *reinterpret_cast<detail::words_of<V>*>(to) = detail::to_words(value);
 }
 
-// Each element as a `Wide`, float or double: exact for those and the half types. Bfloat16 is the
-// upper half of a float, so that two come out of their word by one instruction each.
+// Converts each element to `Wide`, float or double: exact for these and the half types. Bfloat16 is
+// the upper half of a float, so two are extracted from their word by one instruction each.
 template <typename Wide, typename T, int n>
 __device__ vector<Wide, n> widen(const vector<T, n>& x) {
     vector<Wide, n> y;
@@ -133,8 +133,8 @@ __device__ vector<float, n> to_float(const vector<T, n>& x) {
     return widen<float>(x);
 }
 
-// Each element as a T, rounded to the nearest, ties to even; two of a half type by one instruction
-// (cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32) on sm_80 and later.
+// Converts each element to T, rounding to nearest even. On sm_80 and later one instruction converts
+// two elements to a half type (cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32).
 template <typename T, typename Wide, int n>
 __device__ vector<T, n> to(const vector<Wide, n>& x) {
     vector<T, n> y;
@@ -143,9 +143,9 @@ __device__ vector<T, n> to(const vector<Wide, n>& x) {
     return y;
 }
 
-// Let the compiler take elements out of their vector anew from here on. Else it keeps those of a
-// half type as floats until they are last used, in twice the registers. (The instruction moves
-// nothing: ptxas does not know that, as it would of none.)
+// Makes the compiler extract elements from their vector again from here on. Otherwise it keeps
+// elements of a half type as floats until their last use, in twice the registers. (The instruction
+// moves nothing, but ptxas does not know that.)
 template <typename T, int n>
 __device__ void repack(vector<T, n>& x) {
     if constexpr (sizeof(T) == 2 && n > 1) {
