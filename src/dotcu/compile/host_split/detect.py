@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dotcu.compile.source.declarations import has_unannotated_function
@@ -87,8 +87,6 @@ DEVICE_WORDS = frozenset({"__device__", "__global__", "__constant__", "__managed
 
 WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)\n]*\))?((?:\\\r?\n|[^\n])*)", re.MULTILINE)
-_DIRECTIVES = [(re.compile(pattern), what) for pattern, what in DIRECTIVES]
-_CODE = [(re.compile(pattern), what) for pattern, what in CODE]
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*DIRECTIVES, *CODE)))
 _NAMES = re.compile(r"#[ \t]*(?:ifdef|ifndef)[ \t]+(\w+)|defined[ \t]*\(?[ \t]*(\w+)")
 
@@ -109,7 +107,7 @@ def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLi
     lines = printable(text).splitlines()
     found = []
     for index, line in enumerate(lines):
-        what = _match(_DIRECTIVES, directives[index]) or _match(_CODE, bare[index])
+        what = sign_of(DIRECTIVES, directives[index]) or sign_of(CODE, bare[index])
         if what:
             found.append(HostLine(index + 1, line, what))
     return tuple(found)
@@ -173,12 +171,7 @@ def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:
 
 def is_host_header(name: str) -> bool:
     """Return whether a header is one that only a host compiler has, by its name."""
-    return "." not in name or bool(_match(_DIRECTIVES, f"#include <{name}>")) or name in HOST_HEADERS
-
-
-def host_use(bare: str) -> str:
-    """Name what a line of bare code uses of the host, without comments and literals; "" for nothing."""
-    return _match(_CODE, bare)
+    return "." not in name or bool(sign_of(DIRECTIVES, f"#include <{name}>")) or name in HOST_HEADERS
 
 
 def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
@@ -187,15 +180,16 @@ def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
     Args:
         device: Headers of the standard library that device code can have, too.
     """
-    if _match(_DIRECTIVES, f"#include <{name}>"):
+    if sign_of(DIRECTIVES, f"#include <{name}>"):
         return not quoted or "/" in name
     if quoted:
         return False
     return name in HOST_HEADERS or ("." not in name and "/" not in name and name not in device)
 
 
-def _match(patterns: list[tuple[re.Pattern[str], str]], line: str) -> str:
-    return next((what for pattern, what in patterns if pattern.search(line)), "")
+def sign_of(patterns: Iterable[tuple[str, str]], text: str) -> str:
+    """Name the sign of host code that a text shows, of `DIRECTIVES` or of `CODE`; "" for none."""
+    return next((what for pattern, what in patterns if re.search(pattern, text)), "")
 
 
 def _undefined(text: str, defined: Container[str]) -> set[str]:

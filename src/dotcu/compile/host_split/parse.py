@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dotcu.compile.host_split.detect import DEVICE_WORDS, HOST_MACROS, WORD, Macros, with_macro_words
-from dotcu.compile.source.lexer import blanks, code_only, without_comments, without_directives
+from dotcu.compile.source.lexer import code_only, without_comments, without_directives
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Node, Parser
 
 Verdict = Literal["device", "host", "shared", "unclear"]
-
-NO_DECLARATION = "a statement that is not a declaration by itself"
 
 # Annotations, which C++'s grammar does not know: blanked before the parser looks, with their brackets.
 _PLAIN = DEVICE_WORDS | {
@@ -41,13 +39,23 @@ _BRACKETED = frozenset({
 _SPECIFIERS = (
     _PLAIN | _BRACKETED | {"inline", "static", "constexpr", "extern", "const", "volatile", "unsigned"}
 )
-_CONSTEXPR = frozenset({"constexpr", "consteval"})
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|[^\s]")
-_OPENING = {"(": ")", "[": "]", "{": "}"}
-_OPENS = {closing: opening for opening, closing in _OPENING.items()}
-_TRY = re.compile(r"\btry\b")
+_OPENS = {")": "(", "]": "[", "}": "{"}
+_IN_BRACKETS = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+_TYPES = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
+_KINDS = {
+    "function_definition": "function", "template_instantiation": "function", "declaration": "variable",
+    **dict.fromkeys((*_TYPES, "type_definition", "alias_declaration", "concept_definition"), "type"),
+    "using_declaration": "using", "namespace_alias_definition": "using",
+    "static_assert_declaration": "static_assert",
+}  # fmt: skip
+_WRAPPERS = ("template_declaration", "linkage_specification", "declaration_list", "friend_declaration")
+_BODIES = ("field_initializer_list", "compound_statement", "try_statement")
+_NAMES = ("type_identifier", "identifier", "field_identifier", "operator_name", "destructor_name",
+          "namespace_identifier")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,8 +68,9 @@ class HostFunction:
         body: Where its body begins, or what a constructor has in front; its end if it has none.
         head: The code before the body.
         needs: Names that have to be known where the head stays: types, and what default arguments name.
-        is_special: A type is another type without it: a constructor, an operator, a virtual function.
-        is_constructor, is_virtual, is_inline: Properties of its head.
+        is_special: A type is another type without it: an operator, or implicit.
+        is_implicit: It is called without its name: a constructor or a virtual function.
+        is_inline: Its head says inline or virtual.
         is_own: It declares its name, and does not repeat a declaration of another scope.
     """
 
@@ -71,12 +80,11 @@ class HostFunction:
     body: int
     name: str
     needs: frozenset[str]
-    head: str = ""
-    is_special: bool = False
-    is_constructor: bool = False
-    is_virtual: bool = False
-    is_inline: bool = False
-    is_own: bool = True
+    head: str
+    is_special: bool
+    is_implicit: bool
+    is_inline: bool
+    is_own: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,9 +108,9 @@ class ParsedDeclaration:
 
     verdict: Verdict
     what: str
-    start: int = 0
-    end: int = 0
-    text: str = ""
+    start: int
+    end: int
+    text: str
     name: str = ""
     names: frozenset[str] = frozenset()
     members: frozenset[str] = frozenset()
@@ -133,12 +141,12 @@ class _StatementReader:
     def __init__(self, text: str, macros: Macros) -> None:
         self.macros = macros
         self.bare = code_only(text)
-        self.shown = _NOT_ASCII.sub("_", without_directives(without_comments(text)))
+        self.shown = bytearray(_NOT_ASCII.sub("_", without_directives(without_comments(text))), "ascii")
+        self.hidden: list[tuple[int, int]] = []  # where annotations stand
         self.tokens = [(m[0], m.start(), m.end()) for m in _TOKEN.finditer(self.bare)]
         self.pairs = self._pairs()
-        self.hidden: dict[int, int] = {}
         self._hide_annotations()
-        self.covered = {i for first, last in self.hidden.items() for i in range(first, last + 1)}
+        self.pairs = self._pairs()
 
     def at(self, index: int) -> str:
         return self.tokens[index][0] if 0 <= index < len(self.tokens) else ""
@@ -153,76 +161,93 @@ class _StatementReader:
             depth += (token == "<") - (token == ">")
             if depth == 0:
                 break
-            index = self.close(index) + 1 if token in _OPENING else index + 1
+            index = self.close(index) + 1 if token in "([{" else index + 1
         return index
 
     def _pairs(self) -> dict[int, int]:
         """Return where each bracket is closed; a brace counts for more than the others inside of it."""
-        found: dict[int, int] = {}
+        closed: dict[int, int] = {}
         waiting: list[int] = []
         for index, (token, _, _) in enumerate(self.tokens):
-            if token in _OPENING:
+            if token in "([{":
                 waiting.append(index)
             elif token in _OPENS:
                 inner = [i for i in waiting if self.at(i) in (_OPENS[token], "{")]
                 if inner and self.at(inner[-1]) == _OPENS[token]:
                     del waiting[waiting.index(inner[-1]) :]
-                    found[inner[-1]] = index
-        return found
+                    closed[inner[-1]] = index
+        return closed
 
     def _hide_annotations(self) -> None:
-        """Blank annotations in `shown`, and note the tokens, so that a walk passes over them."""
-        shown = list(self.shown)
+        """Blank annotations in `shown` and leave them out of the tokens."""
+        left = []
         index = 0
         while index < len(self.tokens):
             word, last = self.at(index), index
-            is_specifier = self._is_specifier(word)
+            macro = self.macros.get(word) if _is_annotation(word, self.macros) else None
+            is_specifier = macro is not None and (not macro.called or any(macro.values))
             is_bracketed = word in _BRACKETED or (is_specifier and self.macros[word].called)
             if is_bracketed and self.at(index + 1) == "(":
                 last = min(self.close(index + 1), len(self.tokens) - 1)
             if last > index or word in _PLAIN or is_specifier:
-                start, end = self.tokens[index][1], self.tokens[last][2]
-                shown[start:end] = blanks(self.shown[start:end])
-                self.hidden[index] = last
+                self.hidden.append((self.tokens[index][1], self.tokens[last][2]))
+                self._blank(*self.hidden[-1])
+            else:
+                left.append(self.tokens[index])
             index = last + 1
-        self.shown = "".join(shown)
+        self.tokens = left
 
-    def _is_specifier(self, word: str) -> bool:
-        """Return whether a macro is annotations only, `#define HD __host__ __device__`, or nothing."""
-        macro = self.macros.get(word)
-        if macro is None or not all(_is_annotation(value, self.macros) for value in macro.values):
-            return False
-        return not macro.called or any(macro.values)
+    def _blank(self, start: int, end: int) -> None:
+        self.shown[start:end] = b" " * (end - start)
 
     def words(self, start: int, end: int) -> frozenset[str]:
         """Return the words of a stretch, and those that its macros expand to."""
         return with_macro_words(frozenset(WORD.findall(self.bare[start:end])), self.macros)
 
     def declarations(self) -> Iterator[ParsedDeclaration]:
-        index = 0
-        while index < len(self.tokens):
-            index, found = self.statement(index)
-            if found is not None:
-                yield found
+        first = 0
+        while first < len(self.tokens):
+            word, last = self.at(first), first
+            if word == "}":
+                yield self.declaration(first, first, "device", "a bracket")
+            elif self._is_macro_call(first):
+                last = self._macro_end(first)
+                yield self.declaration(first, last, self._macro_verdict(word), f"what the macro {word} makes")
+            elif word != ";":
+                last, body = self.extent(first)
+                if body is not None and self.opens_scope(first, body):
+                    last = body
+                    yield self.declaration(first, body, "device", "the head of a scope")
+                elif last == len(self.tokens) or self._is_after_unknown(first):
+                    yield self.declaration(first, last)
+                else:
+                    yield self.classified(first, last, body)
+            first = last + 1
 
-    def statement(self, begin: int) -> tuple[int, ParsedDeclaration | None]:
-        """Return the index after a statement, and what it is; None if it has no text of its own."""
-        first = begin
-        while first in self.hidden:
-            first = self.hidden[first] + 1
-        if self.at(first) == ";":
-            return first + 1, None
-        if self.at(first) == "}":
-            return first + 1, self.declaration(begin, first, "device", "a bracket")
-        if self._is_macro_call(first):
-            return self.macro_call(begin, first)
-        end, body = self.extent(first)
-        if body is not None and self.opens_scope(first, body):
-            return body + 1, self.declaration(begin, body, "device", "the head of a scope")
-        last = min(end, len(self.tokens) - 1)
-        if end > last or self._is_after_unknown(first):
-            return end + 1, self.declaration(begin, last, "unclear", NO_DECLARATION)
-        return end + 1, self.classified(begin, first, last, body)
+    def declaration(
+        self,
+        first: int,
+        last: int,
+        verdict: Verdict = "unclear",
+        what: str = "a statement that is not a declaration by itself",
+        **more: Any,
+    ) -> ParsedDeclaration:
+        """Return the declaration of some tokens and the annotations before them."""
+        start = self.before(self.tokens[first][1])
+        end = self.tokens[min(last, len(self.tokens) - 1)][2]
+        code = self.bare
+        for method in more.get("methods", ()):
+            code = code[: method.start] + " " * (method.end - method.start) + code[method.end :]
+        return ParsedDeclaration(
+            verdict=verdict, what=what, start=start, end=end, text=code[start:end], **more
+        )
+
+    def before(self, position: int) -> int:
+        """Return where the annotations begin that are before a position."""
+        for start, end in reversed(self.hidden):
+            if end <= position and not self.bare[end:position].strip():
+                position = start
+        return position
 
     def _is_after_unknown(self, first: int) -> bool:
         """Return whether a statement begins with the call of a macro that nothing here defines."""
@@ -236,211 +261,202 @@ class _StatementReader:
         has_call = has_value = in_list = False
         index = first
         while index < len(self.tokens):
-            token = self.at(index)
-            if index in self.hidden:
-                index = self.hidden[index]
-            elif token == ";":
+            token, before = self.at(index), self.at(index - 1)
+            if token == ";":
                 return index, None
-            elif token == "{":
-                is_member_value = in_list and WORD.fullmatch(self.at(index - 1))  # `: member{1}`
+            if token == "{":
+                is_member_value = in_list and WORD.fullmatch(before)  # `: member{1}`
                 if not is_member_value and ((has_call and not has_value) or self.opens_scope(first, index)):
-                    return self._after_handlers(self.close(index)), index
-                index = self.close(index)
-            elif token in "([" or (token == "<" and self.at(index - 1) == "template"):
+                    close = self.close(index)
+                    while self.at(close + 1) == "catch" and self.at(close + 2) == "(":
+                        close = self.close(self.close(close + 2) + 1)
+                    return close, index
+            if token in "([{" or (token == "<" and before == "template"):
                 has_call = has_call or token == "("
                 index = self.close(index)
             elif token == "=":
-                has_value = has_value or "operator" not in (self.at(index - 1), self.at(index - 2))
+                has_value = has_value or "operator" not in (before, self.at(index - 2))
             elif token == ":":
                 in_list = has_call
             index += 1
-        return index, None
-
-    def _after_handlers(self, close: int) -> int:
-        """Return where a body ends: behind the last `catch (...) {}` that follows it."""
-        while self.at(close + 1) == "catch" and self.at(close + 2) == "(":
-            close = self.close(self.close(close + 2) + 1)
-        return close
+        return len(self.tokens), None
 
     def opens_scope(self, first: int, brace: int) -> bool:
-        words = [self.at(i) for i in range(first, brace) if i not in self.covered]
-        head = self.shown[self.tokens[first][1] : self.tokens[brace][2]]
-        return "namespace" in words[:2] or (words == ["extern"] and '"' in head)
-
-    def declaration(self, begin: int, last: int, verdict: Verdict, what: str) -> ParsedDeclaration:
-        start, end = self.tokens[begin][1], self.tokens[min(last, len(self.tokens) - 1)][2]
-        return ParsedDeclaration(verdict=verdict, what=what, start=start, end=end, text=self.bare[start:end])
+        words = [self.at(i) for i in range(first, brace)]
+        return "namespace" in words[:2] or words == ["extern"]
 
     def _is_macro_call(self, first: int) -> bool:
         """Return whether a statement is the call of a macro that makes declarations."""
-        word = self.at(first)
-        if word in self.macros:
-            macro = self.macros[word]
-            makes = any(set(value) & set("{};") for value in macro.values)
-            return makes and (not macro.called or self.at(first + 1) == "(")
-        return bool(HOST_MACROS.fullmatch(word)) and self.at(first + 1) == "("
+        word, is_called = self.at(first), self.at(first + 1) == "("
+        if word not in self.macros:
+            return is_called and bool(HOST_MACROS.fullmatch(word))
+        macro = self.macros[word]
+        return any(set(value) & set("{};") for value in macro.values) and (is_called or not macro.called)
 
-    def macro_call(self, begin: int, first: int) -> tuple[int, ParsedDeclaration]:
-        """Return the index after a macro's call, which is classified by what the macro is made of."""
-        word = self.at(first)
+    def _macro_end(self, first: int) -> int:
         last = self.close(first + 1) if self.at(first + 1) == "(" else first
         if self.at(last + 1) == "{":
-            last = self.close(last + 1)
-        elif self.at(last + 1) == ";":
-            last += 1
-        verdict = self.macro_verdict(word) if word in self.macros else "host"
-        return last + 1, self.declaration(begin, last, verdict, f"what the macro {word} makes")
+            return self.close(last + 1)
+        return last + (self.at(last + 1) == ";")
 
-    def macro_verdict(self, word: str) -> Verdict:
+    def _macro_verdict(self, word: str) -> Verdict:
         """Return the kind of the declarations that a macro makes; unclear where they are of both kinds."""
+        if word not in self.macros:
+            return "host"
         others = {name: macro for name, macro in self.macros.items() if name != word}
         verdicts = {
-            found.verdict
+            each.verdict
             for value in self.macros[word].values
-            for found in parse_declarations(value.replace("#", " "), others)
-            if found.what not in ("a bracket", "the head of a scope")
+            for each in parse_declarations(value.replace("#", " "), others)
+            if each.what not in ("a bracket", "the head of a scope")
         }
         if "unclear" in verdicts or verdicts >= {"device", "host"}:
             return "unclear"
         return "host" if verdicts == {"host"} else "device"
 
-    def classified(self, begin: int, first: int, last: int, body: int | None) -> ParsedDeclaration:
+    def classified(self, first: int, last: int, body: int | None) -> ParsedDeclaration:
         """Classify a statement by the parser's tree.
 
         Args:
-            begin: Its first token.
-            first: The first one behind annotations.
-            last: Its last one.
+            first, last: Its tokens.
             body: The brace that opens its body, if it has one.
         """
-        start, end = self.tokens[first][1], self.tokens[last][2]
-        text, head_end = self.shown[start:end], end
+        import tree_sitter
+
+        word, start, end = self.at(first), self.tokens[first][1], self.tokens[last][2]
+        head_end = end
         if body is not None:
             head_end = self.tokens[body][1]
-            inside = self.tokens[body][2] - start
-            text = _TRY.sub("   ", text[:inside]) + blanks(text[inside:-1]) + text[-1:]
-        words = self.words(self.tokens[begin][1], head_end)
-        found = _classify(text, words, lambda a, b: self.words(start + a, start + b))
-        if found.verdict == "unclear" and self.at(first) in self.macros:
-            word = self.at(first)
-            return self.declaration(begin, last, self.macro_verdict(word), f"what the macro {word} makes")
-        methods = tuple(self.moved(method, start) for method in found.methods)
-        code, whole = self.bare, self.tokens[begin][1]
-        for method in methods:
-            code = code[: method.start] + blanks(code[method.start : method.end]) + code[method.end :]
-        return replace(
-            found, start=whole, end=end, text=code[whole:end], methods=methods,
-            function=self.moved(found.function, start) if found.function is not None else None,
-            marks=tuple(self.before(start + mark) for mark in found.marks),
+            for token, begins, ends in self.tokens[first:body]:
+                if token == "try":
+                    self._blank(begins, ends)
+            self._blank(head_end + 1, end - 1)
+        words = self.words(self.before(start), head_end)
+        parser = _parser()
+        parser.included_ranges = [tree_sitter.Range((0, start), (0, end), start, end)]
+        children = [child for child in parser.parse(self.shown).root_node.children if child.type != ";"]
+        fields = self._classify(children[0], words) if len(children) == 1 else {}
+        if not fields and words & DEVICE_WORDS:
+            fields = {"verdict": "device", "what": "an annotated declaration"}
+        if fields.get("verdict", "unclear") == "unclear" and word in self.macros:
+            fields = {"verdict": self._macro_verdict(word), "what": f"what the macro {word} makes"}
+        return self.declaration(first, last, **fields)
+
+    def _classify(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
+        """Return the fields of a declaration; none where it is not clearly one.
+
+        Args:
+            whole: Its node.
+            words: Those of its head, annotations among them.
+        """
+        node = _inner(whole)
+        kind = "function" if _declares_function(node) else _KINDS.get(node.type, "")
+        if whole.type == "ERROR" or not kind or (kind != "type" and _is_broken(whole)):
+            return {}
+        fields: dict[str, Any] = {"name": _name(node), "names": _declared(node), "types": _types(node)}
+        if kind == "type":
+            return fields | self._type(node, words)
+        if kind == "using":
+            return fields | _using(node)
+        if kind == "static_assert":
+            return fields | {"verdict": "shared", "what": "a static_assert"}
+        if words & DEVICE_WORDS:
+            return fields | {"verdict": "device", "what": f"a {kind}"}
+        if kind == "function":
+            return fields | self._function(whole, words)
+        if words & _CONSTEXPR or _is_constant(node):
+            return fields | {"verdict": "shared", "what": "a constant"}
+        return fields | {"verdict": "host", "what": "a variable without __device__ or const"}
+
+    def _function(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
+        node = _inner(whole)
+        if _is_untyped(node) and not words & {"operator", "main"}:
+            return {}
+        if words & _CONSTEXPR and "__host__" not in words:
+            marks = (self.before(node.start_byte),)
+            return {"verdict": "shared", "what": "a constexpr function", "marks": marks}
+        is_instance = node.type == "template_instantiation"
+        function = None if is_instance else self._host_function(whole, words, "")
+        return {"verdict": "host", "what": "a function without __device__", "function": function}
+
+    def _type(self, node: Node, words: frozenset[str]) -> dict[str, Any]:
+        methods, marks = [], set()
+        for member, owner in _member_functions(node):
+            body = next((part for part in _walk(member) if part.type == "compound_statement"), None)
+            end = body.start_byte if body is not None else member.end_byte
+            own = self.words(self.before(member.start_byte), end)
+            is_defaulted = any(
+                each.type in ("default_method_clause", "delete_method_clause") for each in _walk(member)
+            )
+            if own & DEVICE_WORDS or (is_defaulted and "virtual" not in own):
+                continue
+            if is_defaulted or (own & _CONSTEXPR and "__host__" not in own):
+                marks.add(self.before(_inner(member).start_byte))
+            else:
+                methods.append(self._host_function(member, own, owner))
+        removed = [(method.start, method.end) for method in methods]
+        return {
+            "verdict": "device" if words & DEVICE_WORDS else "shared", "what": "a type",
+            "members": _inside(node), "is_forward": node.child_by_field_name("body") is None,
+            "methods": tuple(methods), "marks": tuple(sorted(marks)), "types": _types(node, removed),
+        }  # fmt: skip
+
+    def _host_function(self, whole: Node, words: frozenset[str], owner: str) -> HostFunction:
+        """Describe a function for the host.
+
+        Args:
+            whole: With the `template <...>` in front.
+            words: Those of its head.
+            owner: The type that it is a member of.
+        """
+        node = _inner(whole)
+        start, end = self.before(whole.start_byte), whole.end_byte
+        body = next((part.start_byte for part in node.children if part.type in _BODIES), end)
+        heads = [each for each in _walk(node) if each.start_byte < body]
+        defaults = [each.child_by_field_name("default_value") for each in heads if each.end_byte <= body]
+        named = {
+            _text(each)
+            for default in defaults if default is not None
+            for each in _walk(default) if each.type in _NAMES
+        }  # fmt: skip
+        name = _name(node)
+        is_virtual = not words.isdisjoint(("virtual", "override", "final"))
+        is_implicit = is_virtual or (bool(owner) and name == owner)
+        declarators = (
+            each.child_by_field_name("declarator")
+            for each in _walk(node, past="compound_statement") if each.type == "function_declarator"
+        )  # fmt: skip
+        return HostFunction(
+            start=start, end=end, mark=self.before(node.start_byte), body=body, name=name,
+            needs=(_types(whole, [(body, end)]) | named) - {owner, name} - _parameters(whole),
+            head=self.bare[start:body], is_implicit=is_implicit,
+            is_special=is_implicit or any(each.type in _OPERATORS for each in heads),
+            is_inline=is_virtual or "inline" in words,
+            is_own=not any(each is not None and each.type == "qualified_identifier" for each in declarators),
         )  # fmt: skip
 
-    def moved(self, function: HostFunction, by: int) -> HostFunction:
-        """Return a function of a statement with its positions in the text."""
-        start, body = self.before(by + function.start), by + function.body
-        return replace(
-            function, start=start, end=by + function.end, mark=self.before(by + function.mark), body=body,
-            head=self.bare[start:body],
-        )  # fmt: skip
 
-    def before(self, position: int) -> int:
-        """Return where the annotations begin that are before a position."""
-        for first, last in reversed(self.hidden.items()):
-            start, end = self.tokens[first][1], self.tokens[last][2]
-            if end <= position and not self.bare[end:position].strip():
-                position = start
-        return position
+_CONSTEXPR = frozenset({"constexpr", "consteval"})
+_OPERATORS = ("operator_name", "operator_cast", "destructor_name")
+_POINTERS = ("pointer_declarator", "reference_declarator", "parenthesized_declarator")
 
 
-def _is_annotation(value: str, macros: Macros) -> bool:
-    """Return whether a macro's value has only annotations: no type, name or number outside of brackets."""
-    outside = re.sub(r"\((?:[^()]|\([^()]*\))*\)", " ", value)
-    for word in outside.replace('"C"', " ").split():
-        others = {name: macro for name, macro in macros.items() if name != word}
-        is_annotation = word in macros and all(_is_annotation(each, others) for each in macros[word].values)
-        if word not in _SPECIFIERS and not is_annotation:
-            return False
-    return True
+def _is_annotation(word: str, macros: Macros) -> bool:
+    """Return whether a word is an annotation, or a macro of such: `#define HD __host__ __device__`."""
+    if word in _SPECIFIERS or word not in macros:
+        return word in _SPECIFIERS
+    others = {name: macro for name, macro in macros.items() if name != word}
+    outside = (_IN_BRACKETS.sub(" ", value).replace('"C"', " ") for value in macros[word].values)
+    return all(_is_annotation(each, others) for value in outside for each in value.split())
 
 
 @functools.cache
-def _language() -> Language:
-    """Return the grammar, imported where it is first needed: a file without host code does without."""
+def _parser() -> Parser:
+    """Return the parser, imported where it is first needed: a file without host code does without."""
     import tree_sitter
     import tree_sitter_cuda
 
-    return tree_sitter.Language(tree_sitter_cuda.language())
-
-
-WordsBetween = Callable[[int, int], frozenset[str]]
-"""Returns the words of a stretch of the statement, annotations and what macros stand for among them."""
-
-_TYPES = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
-_KINDS = {
-    "function_definition": "function", "template_instantiation": "function", "declaration": "variable",
-    **dict.fromkeys((*_TYPES, "type_definition", "alias_declaration", "concept_definition"), "type"),
-    "using_declaration": "using", "namespace_alias_definition": "using",
-    "static_assert_declaration": "static_assert",
-}  # fmt: skip
-_WRAPPERS = ("template_declaration", "linkage_specification", "declaration_list", "friend_declaration")
-_BODIES = ("field_initializer_list", "compound_statement", "try_statement")
-_NAMES = ("type_identifier", "identifier", "field_identifier", "operator_name", "destructor_name",
-          "namespace_identifier")  # fmt: skip
-
-
-def _classify(text: str, words: frozenset[str], words_between: WordsBetween) -> ParsedDeclaration:
-    """Classify a statement.
-
-    Args:
-        text: The statement without comments, annotations and the inside of a function's body.
-        words: Those of its head, annotations among them.
-        words_between: The same of any stretch of it.
-    """
-    import tree_sitter
-
-    unparsed = ParsedDeclaration(verdict="unclear", what=NO_DECLARATION)
-    if words & DEVICE_WORDS:
-        unparsed = ParsedDeclaration(verdict="device", what="an annotated declaration")
-    root = tree_sitter.Parser(_language()).parse(text.encode("ascii")).root_node
-    children = [child for child in root.children if child.type != ";"]
-    if len(children) != 1 or children[0].type == "ERROR":
-        return unparsed
-    node = _inner(children[0])
-    kind = _KINDS.get(node.type, "")
-    if _declares_function(node):
-        kind = "function"
-    if kind != "type" and _is_broken(children[0]):
-        return unparsed
-    common: dict[str, Any] = {"name": _name(node), "names": _declared(node), "types": _types(node)}
-    if kind == "function":
-        return _function(node, words, common)
-    if kind == "variable":
-        return _variable(node, words, common)
-    if kind == "using":
-        return _using(node, common)
-    if kind == "type":
-        return _type(node, words, words_between, common)
-    if kind == "static_assert":
-        return ParsedDeclaration(verdict="shared", what="a static_assert", **common)
-    return ParsedDeclaration(verdict="unclear", what=NO_DECLARATION)
-
-
-def _function(node: Node, words: frozenset[str], common: dict[str, Any]) -> ParsedDeclaration:
-    if words & DEVICE_WORDS:
-        return ParsedDeclaration(verdict="device", what="a function", **common)
-    if _is_untyped(node) and not words & {"operator", "main"}:
-        return ParsedDeclaration(verdict="unclear", what=NO_DECLARATION, names=common["names"])
-    if words & _CONSTEXPR and "__host__" not in words:
-        marks = (node.start_byte,)
-        return ParsedDeclaration(verdict="shared", what="a constexpr function", marks=marks, **common)
-    function = None
-    if node.type != "template_instantiation":
-        whole = node
-        while whole.parent is not None and whole.parent.parent is not None:
-            whole = whole.parent
-        function = _host_function(whole, node, words, "")
-    return ParsedDeclaration(
-        verdict="host", what="a function without __device__", function=function, **common
-    )
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
 def _is_untyped(node: Node) -> bool:
@@ -452,118 +468,37 @@ def _is_untyped(node: Node) -> bool:
     return name is None or name.type == "identifier"
 
 
-def _variable(node: Node, words: frozenset[str], common: dict[str, Any]) -> ParsedDeclaration:
-    if words & DEVICE_WORDS:
-        return ParsedDeclaration(verdict="device", what="a variable", **common)
-    if words & _CONSTEXPR or _is_constant(node):
-        return ParsedDeclaration(verdict="shared", what="a constant", **common)
-    return ParsedDeclaration(verdict="host", what="a variable without __device__ or const", **common)
-
-
 def _is_constant(node: Node) -> bool:
     """Return whether the variables themselves are const, of `const char* p` not `p`, and need no call."""
     if not _has_const(node):
         return False
-    for declarator in node.children_by_field_name("declarator"):
-        while declarator.type in ("init_declarator", "array_declarator"):
-            inner = declarator.child_by_field_name("declarator")
-            if inner is None:
-                return False
-            declarator = inner
+    for each in node.children_by_field_name("declarator"):
+        declarator: Node | None = each
+        while declarator is not None and declarator.type in ("init_declarator", "array_declarator"):
+            declarator = declarator.child_by_field_name("declarator")
+        if declarator is None:
+            return False
         is_pointer = declarator.type == "pointer_declarator"
-        if not (_has_const(declarator) if is_pointer else declarator.type in _VARIABLE_NAMES):
+        is_name = declarator.type in ("identifier", "qualified_identifier")
+        if not (_has_const(declarator) if is_pointer else is_name):
             return False
     # a device compiler computes no value by a call before the start
-    return not any(
-        each.type == "lambda_expression"
-        or (
-            each.type == "call_expression"
-            and _text(each.children[0]).split("::")[0] not in ("sizeof", "dim3")
-        )
-        for each in _walk(node)
-    )
-
-
-_VARIABLE_NAMES = ("identifier", "qualified_identifier")
+    calls = [each for each in _walk(node) if each.type in ("lambda_expression", "call_expression")]
+    return all(_text(each.children[0]).split("::")[0] in ("sizeof", "dim3") for each in calls)
 
 
 def _has_const(node: Node) -> bool:
     return any(child.type == "type_qualifier" and _text(child) == "const" for child in node.children)
 
 
-def _type(
-    node: Node, words: frozenset[str], words_between: WordsBetween, common: dict[str, Any]
-) -> ParsedDeclaration:
-    methods, marks = [], set()
-    for member, owner in _member_functions(node):
-        body = next((part for part in _walk(member) if part.type == "compound_statement"), None)
-        end = body.start_byte if body is not None else member.end_byte
-        own = words_between(member.start_byte, end)
-        before = member.prev_sibling
-        if before is not None:  # annotations, which the parser does not see
-            own |= words_between(before.end_byte, member.start_byte)
-        is_defaulted = any(
-            each.type in ("default_method_clause", "delete_method_clause") for each in _walk(member)
-        )
-        if own & DEVICE_WORDS or (is_defaulted and "virtual" not in own):
-            continue
-        if is_defaulted or (own & _CONSTEXPR and "__host__" not in own):
-            marks.add(_inner(member).start_byte)
-        else:
-            methods.append(_host_function(member, _inner(member), own, owner))
-    removed = [(method.start, method.end) for method in methods]
-    return ParsedDeclaration(
-        verdict="device" if words & DEVICE_WORDS else "shared", what="a type", members=_inside(node),
-        is_forward=node.child_by_field_name("body") is None, methods=tuple(methods),
-        marks=tuple(sorted(marks)), **{**common, "types": _types(node, removed)},
-    )  # fmt: skip
-
-
-def _using(node: Node, common: dict[str, Any]) -> ParsedDeclaration:
-    """Classify a `using` or an alias of a namespace; a `using namespace` has no name."""
+def _using(node: Node) -> dict[str, Any]:
+    """Return the fields of a `using` or an alias of a namespace; a `using namespace` has no name."""
     identifiers = [_text(each) for each in _walk(node) if each.type in _NAMES]
     is_alias = node.type == "namespace_alias_definition"
     is_namespace = not is_alias and any(child.type == "namespace" for child in node.children)
     name = identifiers[0] if is_alias else "" if is_namespace else identifiers[-1]
-    return ParsedDeclaration(
-        verdict="shared", what="a using of a namespace" if is_namespace else "a using", name=name,
-        names=common["names"], types=frozenset(identifiers) - {name},
-    )  # fmt: skip
-
-
-def _host_function(whole: Node, node: Node, words: frozenset[str], owner: str) -> HostFunction:
-    """Describe a function for the host.
-
-    Args:
-        whole: With the `template <...>` in front.
-        node: Without.
-        words: Those of its head.
-        owner: The type that it is a member of.
-    """
-    body = next((part for part in node.children if part.type in _BODIES), None)
-    end = body.start_byte if body is not None else whole.end_byte
-    heads = [each for each in _walk(node) if each.start_byte < end]
-    defaults = [each.child_by_field_name("default_value") for each in heads if each.end_byte <= end]
-    named = {
-        _text(each)
-        for default in defaults if default is not None
-        for each in _walk(default) if each.type in _NAMES
-    }  # fmt: skip
-    name = _name(node)
-    is_operator = any(each.type in ("operator_name", "operator_cast", "destructor_name") for each in heads)
-    is_constructor = bool(owner) and name == owner
-    is_virtual = bool(words & {"virtual", "override", "final"})
-    is_own = not any(
-        each.type == "function_declarator"
-        and (each.child_by_field_name("declarator") or each).type == "qualified_identifier"
-        for each in _walk(node, past="compound_statement")
-    )
-    return HostFunction(
-        start=whole.start_byte, end=whole.end_byte, mark=node.start_byte, body=end, name=name,
-        needs=(_types(whole, [(end, whole.end_byte)]) | named) - {owner, name} - _parameters(whole),
-        is_special=is_operator or is_virtual or is_constructor, is_constructor=is_constructor,
-        is_virtual=is_virtual, is_inline="inline" in words, is_own=is_own,
-    )  # fmt: skip
+    what = "a using of a namespace" if is_namespace else "a using"
+    return {"verdict": "shared", "what": what, "name": name, "types": frozenset(identifiers) - {name}}
 
 
 def _inner(node: Node) -> Node:
@@ -590,16 +525,31 @@ def _declares_function(node: Node) -> bool:
     """Return whether a declaration is a function's, not a variable's that points to one."""
     if node.type not in ("declaration", "field_declaration"):
         return False
-    for declarator in node.children_by_field_name("declarator"):
-        inner: Node | None = declarator
-        while inner is not None and inner.type in ("pointer_declarator", "reference_declarator"):
-            last = inner.named_children[-1] if inner.named_children else None
-            inner = inner.child_by_field_name("declarator") or last
-        name = inner.child_by_field_name("declarator") if inner is not None else None
-        is_function = inner is not None and inner.type == "function_declarator"
-        if is_function and name is not None and name.type != "parenthesized_declarator":
-            return True
+    for each in node.children_by_field_name("declarator"):
+        declarator: Node | None = each
+        while declarator is not None and declarator.type in _POINTERS[:2]:
+            declarator = _declared_in(declarator)
+        if declarator is not None and declarator.type == "function_declarator":
+            name = declarator.child_by_field_name("declarator")
+            if name is not None and name.type != "parenthesized_declarator":
+                return True
     return False
+
+
+def _declared_in(node: Node) -> Node | None:
+    """Return the name or declarator in a declarator; the grammar names it not in each."""
+    inside = node.child_by_field_name("name") or node.child_by_field_name("declarator")
+    if inside is None and node.type in _POINTERS and node.named_children:
+        return node.named_children[-1]
+    return inside
+
+
+def _name(node: Node) -> str:
+    """Return the name that a node declares, without its scopes; the first of several."""
+    inside = _declared_in(node)
+    while inside is not None and inside.type not in _NAMES:
+        inside = _declared_in(inside)
+    return _text(inside) if inside is not None else ""
 
 
 def _declared(node: Node) -> frozenset[str]:
@@ -661,24 +611,11 @@ def _is_scoped(name: Node) -> bool:
 
 
 def _parameters(node: Node) -> set[str]:
-    """Return the template parameters that a node stands under, or has in it."""
-    lists = [each for each in _walk(node) if each.type == "template_parameter_list"]
-    above = node.parent
-    while above is not None:
-        lists += [each for each in above.children if each.type == "template_parameter_list"]
-        above = above.parent
+    """Return all template parameters of the statement that a node is in."""
+    while node.parent is not None:
+        node = node.parent
+    lists = (each for each in _walk(node) if each.type == "template_parameter_list")
     return {_text(each) for one in lists for each in _walk(one) if each.type in _NAMES}
-
-
-def _name(node: Node) -> str:
-    """Return the name that a node declares, without its scopes; the first of several."""
-    inner: Node | None = node.child_by_field_name("name") or node.child_by_field_name("declarator")
-    while inner is not None and inner.type not in _NAMES:
-        following = inner.child_by_field_name("name") or inner.child_by_field_name("declarator")
-        if following is None and inner.type in ("reference_declarator", "parenthesized_declarator"):
-            following = inner.named_children[-1] if inner.named_children else None
-        inner = following
-    return _text(inner) if inner is not None else ""
 
 
 def _text(node: Node) -> str:

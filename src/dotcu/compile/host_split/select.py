@@ -22,18 +22,19 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dotcu.compile.diagnostics import headers_of
 from dotcu.compile.host_split.detect import (
+    CODE,
     HOST_NAMESPACES,
     WORD,
     HostLine,
     Macros,
-    host_use,
     is_host_include,
     macros_of,
+    sign_of,
     with_macro_words,
 )
 from dotcu.compile.host_split.parse import HostFunction, ParsedDeclaration, parse_declarations
@@ -73,9 +74,6 @@ _STANDARD = {"<cassert>", "<cfloat>", "<climits>", "<cmath>", "<cstddef>", "<cst
              "<type_traits>", "<utility>"}  # fmt: skip
 """Headers of the standard library that a host's header includes."""
 
-_REMOVED, _KEPT, _REPLACED = 0, 1, 2
-"""What becomes of a character: `_REPLACED` is not kept itself, but something stands in its place."""
-
 Problem = tuple[int, str]
 """The position of code that is not clearly host code or device code, and why."""
 
@@ -113,8 +111,8 @@ class DeviceParts:
     """
 
     texts: tuple[str, ...]
-    removed: tuple[RemovedDeclaration, ...]
-    unclear: tuple[tuple[int, HostLine], ...]
+    removed: tuple[RemovedDeclaration, ...] = ()
+    unclear: tuple[tuple[int, HostLine], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +125,7 @@ class _ParsedFile:
 
     @property
     def declarations(self) -> Iterator[ParsedDeclaration]:
-        return (each for _, found in self.variants for each in found)
+        return (each for _, declarations in self.variants for each in declarations)
 
     def line(self, position: int) -> int:
         return self.text.count("\n", 0, position) + 1
@@ -152,35 +150,26 @@ def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozen
         looked: The indices of those that may have host code; the others stay as they are.
     """
     macros = macros_of(texts)
-    files = [
-        _ParsedFile(
-            index=index,
-            text=texts[index],
-            variants=tuple(
-                (each, parse_declarations(each, macros)) for each in variants(texts[index], defined)
-            ),
-        )
-        for index in sorted(looked)
-    ]
+    files = []
+    for index in sorted(looked):
+        shown = [(each, parse_declarations(each, macros)) for each in variants(texts[index], defined)]
+        files.append(_ParsedFile(index=index, text=texts[index], variants=tuple(shown)))
+    declarations = [each for file in files for each in file.declarations]
     aliases = frozenset(
-        each.name for file in files for each in file.declarations
+        each.name for each in declarations
         if each.verdict == "shared" and each.name and _TORCH.search(each.text)
     )  # fmt: skip
     unclear = [line for file in files for line in file.lines(_unclear(file, aliases))]
     if not unclear:
         whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
-        selection = _Selection([each for file in files for each in file.declarations], whole, macros)
-        unclear = [
-            line for file in files
-            for line in file.lines(p for each in file.declarations for p in selection.problems(each))
-        ]  # fmt: skip
+        selection = _Selection(declarations, whole, macros)
+        unclear = [line for file in files for line in file.lines(selection.problems_in(file))]
     if unclear:
-        return DeviceParts(texts=texts, removed=(), unclear=tuple(unclear))
-    written = {file.index: _device_text(file, selection) for file in files}
+        return DeviceParts(texts=texts, unclear=tuple(unclear))
+    device_texts = {file.index: str(_DeviceText(file, selection)) for file in files}
     return DeviceParts(
-        texts=tuple(written.get(index, text) for index, text in enumerate(texts)),
+        texts=tuple(device_texts.get(index, text) for index, text in enumerate(texts)),
         removed=tuple(dict.fromkeys(one for file in files for one in _removed(file, selection))),
-        unclear=(),
     )
 
 
@@ -200,13 +189,11 @@ def _unclear(file: _ParsedFile, aliases: frozenset[str]) -> Iterator[Problem]:
 
 def _removed(file: _ParsedFile, selection: _Selection) -> Iterator[RemovedDeclaration]:
     for each in file.declarations:
+        gone = [(method.name, method.mark, "a member function without __device__") for method in each.methods]
         if each.name and each not in selection.kept:
-            line = file.line(each.start)
-            yield RemovedDeclaration(name=each.name, file=file.index, line=line, what=each.what)
-        for method in each.methods:
-            what = "a member function without __device__"
-            line = file.line(method.mark)
-            yield RemovedDeclaration(name=method.name, file=file.index, line=line, what=what)
+            gone.insert(0, (each.name, each.start, each.what))
+        for name, position, what in gone:
+            yield RemovedDeclaration(name=name, file=file.index, line=file.line(position), what=what)
 
 
 class _Selection:
@@ -216,6 +203,8 @@ class _Selection:
         kept: Device code, and what it needs of what host and device may both have.
         used: The words of what stays.
         heads: Host functions that stay as a declaration without a body.
+        problems: By declaration, where its removal, or that of a part of it, could give device code
+            another meaning.
     """
 
     def __init__(
@@ -238,7 +227,11 @@ class _Selection:
         is_opened = any(each.what == "a using of a namespace" for each in self.kept)
         # what is only probed for, or found through a namespace, is seen by no name that is declared here
         self._is_probed = is_opened or bool(self._called & {"decltype", "requires"})
-        self.heads = frozenset(head for each in declarations for head in self._heads(each))
+        self.heads: set[HostFunction] = set()
+        self.problems = {each: list(self._keep_heads(each)) for each in declarations}
+
+    def problems_in(self, file: _ParsedFile) -> Iterator[Problem]:
+        return (problem for each in file.declarations for problem in self.problems[each])
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
         return with_macro_words(
@@ -251,11 +244,9 @@ class _Selection:
         kept = {each for each in declarations if each.verdict == "device"}
         used = self._whole | self._words(each.text for each in kept)
         shared = [each for each in declarations if each.verdict == "shared"]
-        able = [each for each in shared if not (host_use(each.text) or each.types & HOST_NAMESPACES)]
-        gone = {
-            each.name for each in declarations
-            if each.verdict == "host" or (each.verdict == "shared" and each not in able)
-        }  # fmt: skip
+        able = [each for each in shared if not (sign_of(CODE, each.text) or each.types & HOST_NAMESPACES)]
+        gone = {each.name for each in declarations if each.verdict == "host"}
+        gone |= {each.name for each in set(shared) - set(able)}
         while True:
             left = [each for each in able if each not in kept]
             more = [each for each in left if each.name in used]
@@ -267,9 +258,7 @@ class _Selection:
             kept |= set(more)
             used |= self._words(each.text for each in more)
 
-    def _is_plain(
-        self, declaration: ParsedDeclaration, known: frozenset[str] | set[str], gone: set[str]
-    ) -> bool:
+    def _is_plain(self, declaration: ParsedDeclaration, known: set[str], gone: set[str]) -> bool:
         """Return whether nothing is in a declaration that a device compiler may lack."""
         if declaration.what == "a constexpr function" or (declaration.what == "a using" and declaration.name):
             return False  # none is missed that device code does not name
@@ -283,108 +272,175 @@ class _Selection:
 
     def _called_words(self) -> frozenset[str]:
         """Return the words that device code uses, without those that it only declares."""
-        found = set(self._whole)
+        called = set(self._whole)
         for each in self.kept:
             words = Counter(WORD.findall(each.text))
             words[each.name] -= 1
-            found |= {word for word, count in words.items() if count > 0}
-        return with_macro_words(frozenset(found), self._macros)
+            called |= {word for word, count in words.items() if count > 0}
+        return with_macro_words(frozenset(called), self._macros)
 
     def _is_known(self, name: str) -> bool:
         """Return whether a device compiler knows a name by itself, or by what stays."""
         return name in self._inside or name in self._macros or bool(_KNOWN.fullmatch(name))
 
-    def _can_stay(self, function: HostFunction) -> bool:
-        """Return whether a head has nothing in it that a device compiler lacks."""
-        return all(map(self._is_known, function.needs)) and not host_use(function.head)
-
-    def _heads(self, declaration: ParsedDeclaration) -> Iterator[HostFunction]:
+    def _keep_heads(self, declaration: ParsedDeclaration) -> Iterator[Problem]:
+        """Keep the heads of a declaration's host functions; yield what has to stay and cannot."""
+        name, function = declaration.name, declaration.function
         if declaration in self.kept:
-            yield from filter(self._can_stay, declaration.methods)
-        elif declaration.function is not None and self._is_overload(declaration):
-            yield from filter(self._can_stay, (declaration.function,))
+            for method in declaration.methods:
+                if not self._keep_head(method) and self._is_missed(declaration, method):
+                    yield method.start, f"host code in a type of device code: {name}"
+            return
+        missed = []
+        if function is None:
+            missed = [
+                one for one in sorted(declaration.names & self._called) if self._stays(one, declaration)
+            ]
+        elif self._is_overload(declaration, function) and not self._keep_head(function):
+            missed = [] if _OUT_OF_REACH.search(function.head) else [name]
+        for one in missed:
+            yield declaration.start, f"host code with a name that device code uses: {one}"
 
-    def _is_overload(self, declaration: ParsedDeclaration) -> bool:
+    def _keep_head(self, function: HostFunction) -> bool:
+        """Keep a head if nothing is in it that a device compiler lacks."""
+        if not all(map(self._is_known, function.needs)) or sign_of(CODE, function.head):
+            return False
+        self.heads.add(function)
+        return True
+
+    def _is_overload(self, declaration: ParsedDeclaration, function: HostFunction) -> bool:
         """Return whether device code uses a name that is a host function's and another's too."""
-        function, name = declaration.function, declaration.name
-        if function is None or not function.is_own:
+        name = declaration.name
+        if not function.is_own:
             return False
         if name.startswith("operator"):  # it is called without its name, for a type that device code has
             return any(map(self._is_known, function.needs)) or "template" in function.head
         is_anothers = name in self._outside or bool(_COMPILERS.fullmatch(name))
         return name in self._called and (is_anothers or self._is_probed)
 
-    def problems(self, declaration: ParsedDeclaration) -> Iterator[Problem]:
-        """Yield where removing a declaration, or a part of it, could give device code another meaning."""
-        function = declaration.function
-        if declaration in self.kept:
-            for method in declaration.methods:
-                if method not in self.heads and self._is_missed(declaration, method):
-                    yield method.start, f"host code in a type of device code: {declaration.name}"
-        elif function is None:
-            for name in sorted(declaration.names & self._called):
-                if name in self._whole or self._is_declared(name, declaration):
-                    yield declaration.start, f"host code with a name that device code uses: {name}"
-        elif (
-            function not in self.heads
-            and self._is_overload(declaration)
-            and not _OUT_OF_REACH.search(function.head)
-        ):
-            yield declaration.start, f"host code with a name that device code uses: {declaration.name}"
-
     def _is_missed(self, declaration: ParsedDeclaration, method: HostFunction) -> bool:
-        if _OUT_OF_REACH.search(method.head) and not method.is_virtual and not method.is_constructor:
+        if _OUT_OF_REACH.search(method.head) and not method.is_implicit:
             return False
         if method.is_special:
             return not declaration.name or declaration.name in self._called
         return method.name in self._called and (self._is_probed or method.name in self._inside)
 
-    def _is_declared(self, name: str, removed: ParsedDeclaration) -> bool:
-        """Return whether something that stays has a name; a forward declaration of a type does not count."""
-        return any(
+    def _stays(self, name: str, removed: ParsedDeclaration) -> bool:
+        """Return whether a name stays declared; a forward declaration of a removed type does not count."""
+        return name in self._whole or any(
             name in each.names and not (each.is_forward and removed.what == each.what) for each in self.kept
         )
 
 
-def _device_text(file: _ParsedFile, selection: _Selection) -> str:
-    """Return a text with nothing but its device part in it; the text itself where that is all."""
-    gone = [each for each in file.declarations if each not in selection.kept]
-    kept = [(variant, each) for variant, found in file.variants for each in found if each in selection.kept]
-    host_includes = [
-        (include.start, include.end) for include in scan_includes(file.text)
-        if include.needed and is_host_include(include.spelled, include.quoted, _stand_ins())
-    ]  # fmt: skip
-    if not gone and not host_includes and not any(each.methods or each.marks for _, each in kept):
-        return file.text
-    flags = bytearray(len(file.text))
-    for variant, each in kept:
-        methods = {position for method in each.methods for position in range(method.start, method.end)}
-        _keep(flags, file.text, variant, (i for i in range(each.start, each.end) if i not in methods))
-    added = {mark: _DEVICE for _, each in kept for mark in each.marks}
-    for variant, found in file.variants:
-        for each in found:
-            for head in (*each.methods, *((each.function,) if each.function else ())):
-                if head in selection.heads:
-                    _keep(flags, file.text, variant, range(head.start, head.body))
-                    # a call of an inline function without a body is refused
-                    added[head.mark] = _DEVICE if head.is_inline or head.is_virtual else f"{_DEVICE}inline "
-                    if file.text[head.body - 1] != ";":
-                        added[head.body] = ";"
-                        flags[head.body] = _REPLACED
-    instead = _include_instead(selection.used)
-    for start in _keep_directives(flags, file, gone, host_includes, selection.used):
-        if instead:
-            added[start] = f"#include <{instead}>"
-            flags[start] = _REPLACED
-    _drop_empty_conditions(flags, file.text)
-    return _render(file.text, flags, added)
+class _DeviceText:
+    """A text with nothing but its device part in it.
 
+    Attributes:
+        kept: 1 for each character that stays.
+        added: By position, what is written before a character that stays, or in place of another.
+    """
 
-def _keep(flags: bytearray, text: str, variant: str, positions: Iterable[int]) -> None:
-    """Keep characters where this variant has them."""
-    for position in positions:
-        if variant[position] == text[position]:
-            flags[position] = _KEPT
+    def __init__(self, file: _ParsedFile, selection: _Selection) -> None:
+        self.file, self.selection, self.source = file, selection, file.text
+        self.kept = bytearray(len(file.text))
+        self.added: dict[int, str] = {}
+
+    def __str__(self) -> str:
+        kept, declarations = self.selection.kept, list(self.file.declarations)
+        host_includes = {
+            include.start for include in scan_includes(self.source)
+            if include.needed and is_host_include(include.spelled, include.quoted, _stand_ins())
+        }  # fmt: skip
+        if not host_includes and all(
+            each in kept and not each.methods and not each.marks for each in declarations
+        ):
+            return self.source
+        for variant, in_variant in self.file.variants:
+            for each in in_variant:
+                self._keep_declaration(variant, each)
+        self._keep_directives(host_includes, [each for each in declarations if each not in kept])
+        self._drop_empty_conditions()
+        return self._rendered()
+
+    def _keep(self, variant: str, positions: Iterable[int]) -> None:
+        for position in positions:
+            if variant[position] == self.source[position]:
+                self.kept[position] = 1
+
+    def _keep_declaration(self, variant: str, declaration: ParsedDeclaration) -> None:
+        functions = [*declaration.methods, *filter(None, [declaration.function])]
+        if declaration in self.selection.kept:
+            methods = {i for method in declaration.methods for i in range(method.start, method.end)}
+            span = range(declaration.start, declaration.end)
+            self._keep(variant, (i for i in span if i not in methods))
+            self.added |= dict.fromkeys(declaration.marks, _DEVICE)
+        for head in self.selection.heads.intersection(functions):
+            self._keep(variant, range(head.start, head.body))
+            # a call of an inline function without a body is refused
+            self.added[head.mark] = _DEVICE if head.is_inline else f"{_DEVICE}inline "
+            if self.source[head.body - 1] != ";":
+                self.added[head.body] = ";"
+
+    def _keep_directives(self, host_includes: set[int], gone: Sequence[ParsedDeclaration]) -> None:
+        """Keep the preprocessor's lines, except for what is inside host code, and the host's `#include`s."""
+        bare, used = without_comments(self.source), self.selection.used
+        instead = _include_instead(used)
+        for start, end in directives(self.source):
+            line = bare[start:end]
+            name = _DEFINED_NAME.match(line)
+            is_inside = any(each.start <= start and end <= each.end for each in gone)
+            is_seen = any(variant[start:end] == self.source[start:end] for variant, _ in self.file.variants)
+            is_needed = is_seen and (not is_inside or bool(name and name[1] in used))
+            if is_needed and not host_includes.isdisjoint(range(start, end)):
+                self.added |= {start: f"#include <{instead}>"} if instead else {}
+            elif is_needed or _CONDITION.match(line):
+                for position in range(start, end):
+                    self.kept[position] |= bare[position] != " " or self.source[position] == " "
+
+    def _drop_empty_conditions(self) -> None:
+        """Remove each `#if` in whose branches nothing stays, the innermost first."""
+        chains: list[list[tuple[int, int]]] = []
+        for start, end in directives(self.source):
+            condition = _CONDITION.match(self.source[start:end])
+            if condition is None:
+                continue
+            if condition[1].startswith("if"):
+                chains.append([])
+            if chains:
+                chains[-1].append((start, end))
+            if condition[1] == "endif" and chains:
+                chain = chains.pop()
+                between = (
+                    i for (_, after), (before, _) in itertools.pairwise(chain) for i in range(after, before)
+                )
+                if not any(
+                    (self.kept[i] and not self.source[i].isspace()) or i in self.added for i in between
+                ):
+                    for first, last in chain:
+                        self.kept[first:last] = bytes(last - first)
+
+    def _rendered(self) -> str:
+        """Return what stays; an addition takes the place of blanks behind it, so that columns stay."""
+        lines, begin = [], 0
+        for line in self.source.split("\n"):
+            end = begin + len(line)
+            last = max((i for i in range(begin, end) if self.kept[i] or i in self.added), default=begin - 1)
+            shown, debt = "", 0
+            for position in range(begin, last + 1):
+                more, character = self.added.get(position, ""), self.source[position]
+                if self.kept[position] or (character == "\t" and not more):
+                    more += character
+                elif not more and debt == 0:
+                    more = " "
+                shown += more
+                debt += len(more) - 1
+            lines.append(shown.rstrip(" ") if last < end - 1 else shown)
+            begin = end + 1
+        # no blank lines behind the last that has code; a header may be included there
+        last = max(
+            (i for i, line in enumerate(lines) if line.strip() and not _INCLUDE.match(line)), default=-1
+        )
+        return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
 
 
 @functools.cache
@@ -401,82 +457,3 @@ def _include_instead(used: frozenset[str]) -> str:
     if "<cuda_fp16.h>" in needed:
         return "left_out/half"
     return "left_out/std" if needed & _STANDARD or "std" in used else ""
-
-
-def _keep_directives(
-    flags: bytearray,
-    file: _ParsedFile,
-    gone: Sequence[ParsedDeclaration],
-    host_includes: Sequence[tuple[int, int]],
-    used: frozenset[str],
-) -> Iterator[int]:
-    """Keep the preprocessor's lines, except for what is inside host code; yield the host's `#include`s."""
-    bare = without_comments(file.text)
-    for start, end in directives(file.text):
-        line = bare[start:end]
-        name = _DEFINED_NAME.match(line)
-        is_inside = any(each.start <= start and end <= each.end for each in gone)
-        is_needed = not is_inside or bool(name and name[1] in used)
-        is_seen = any(variant[start:end] == file.text[start:end] for variant, _ in file.variants)
-        if is_seen and is_needed and any(start <= a and b <= end for a, b in host_includes):
-            yield start
-        elif (is_seen and is_needed) or _CONDITION.match(line):
-            for position in range(start, end):
-                flags[position] |= bare[position] != " " or file.text[position] == " "
-
-
-def _drop_empty_conditions(flags: bytearray, text: str) -> None:
-    """Remove each `#if` in whose branches nothing stays, the innermost first."""
-    chains: list[list[tuple[int, int]]] = []
-    for start, end in directives(text):
-        condition = _CONDITION.match(text[start:end])
-        if condition is None:
-            continue
-        if condition[1].startswith("if"):
-            chains.append([(start, end)])
-        elif chains:
-            chains[-1].append((start, end))
-        if condition[1] == "endif" and chains:
-            chain = chains.pop()
-            between = [range(after, before) for (_, after), (before, _) in itertools.pairwise(chain)]
-            if not any(flags[i] and not text[i].isspace() for stretch in between for i in stretch):
-                for first, last in chain:
-                    flags[first:last] = bytes(last - first)
-
-
-def _render(text: str, flags: bytearray, added: Mapping[int, str]) -> str:
-    """Return the text of what stays; blanks at a line's end are dropped.
-
-    Args:
-        text: The whole text.
-        flags: What becomes of each character.
-        added: What is written before the character of a position, or in its place.
-    """
-    lines, begin = [], 0
-    for line in text.split("\n"):
-        last = max((i for i in range(len(line)) if flags[begin + i]), default=-1)
-        kept = flags[begin : begin + last + 1]
-        shown = _render_line(
-            line, kept, {i: added[begin + i] for i in range(len(kept)) if begin + i in added}
-        )
-        lines.append(shown.rstrip(" ") if last < len(line) - 1 else shown)
-        begin += len(line) + 1
-    # no blank lines behind the last that has code; a header may be included there
-    last = max((i for i, line in enumerate(lines) if line.strip() and not _INCLUDE.match(line)), default=-1)
-    return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
-
-
-def _render_line(text: str, flags: bytearray, added: Mapping[int, str]) -> str:
-    """Return what stays of a line: an addition takes the place of blanks behind it, so that columns stay."""
-    shown, debt = [], 0
-    for index, flag in enumerate(flags):
-        more = added.get(index, "")
-        debt += len(more) - (flag == _REPLACED)
-        shown.append(more)
-        if flag & _KEPT or (flag == _REMOVED and text[index] == "\t"):
-            shown.append(text[index])
-        elif flag == _REMOVED and debt > 0:
-            debt -= 1
-        elif flag == _REMOVED:
-            shown.append(" ")
-    return "".join(shown)
