@@ -150,7 +150,7 @@ def _plan(
         "options": repr(request.options.key),
         "names": repr(names),
         "simulated": repr(request.simulated),
-        "compiler": toolchain.identity(compiler),
+        "compiler": compiler.identity,
         "headers": _headers_identity(graph, compiler),
         "target": str(request.target),
         **({} if request.probed else {"probe": "none"}),
@@ -182,7 +182,7 @@ def _headers_identity(graph: IncludeGraph, compiler: Compiler) -> str:
     if not graph.system:
         return ""
     # dotcu's stand-ins lead to the toolkit's headers as well
-    parts = [*graph.system, bundled_headers_identity(), toolchain.headers_identity(compiler)]
+    parts = [*graph.system, bundled_headers_identity(), compiler.headers_identity]
     return _digest({"system": repr(parts)})
 
 

@@ -40,16 +40,13 @@ def gpus() -> tuple[Gpu, ...]:
     library, count = _library(), ctypes.c_int()
     if library is None or library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return ()
-    return tuple(_gpu(library, index) for index in range(count.value))
-
-
-def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
-    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-    library.cuDeviceGet(ctypes.byref(device), index)
-    library.cuDeviceGetName(name, len(name), device)
-    values = []
-    for attribute in (_MAJOR, _MINOR):
-        value = ctypes.c_int()
-        library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-        values.append(value.value)
-    return Gpu(index=index, name=name.value.decode(), capability=(values[0], values[1]))
+    found = []
+    for index in range(count.value):
+        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        library.cuDeviceGet(ctypes.byref(device), index)
+        library.cuDeviceGetName(name, len(name), device)
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        library.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
+        library.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
+        found.append(Gpu(index=index, name=name.value.decode(), capability=(major.value, minor.value)))
+    return tuple(found)

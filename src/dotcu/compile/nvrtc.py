@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu import stopwatch
-from dotcu.compile.toolchain import builtin_libraries
 from dotcu.errors import ToolchainError
 
 FIRST_WITH_A_CACHE = (12, 9)
@@ -50,6 +49,11 @@ class CompileReply:
     ptx: str = ""
     cubin: bytes | None = None
     lowered: Mapping[str, str]
+
+
+def builtin_libraries(library: Path) -> tuple[Path, ...]:
+    """Return the library of built-in functions that is next to a libnvrtc."""
+    return tuple(sorted(library.parent.glob("libnvrtc-builtins.so.*.*")))[:1]
 
 
 class Nvrtc:
@@ -106,19 +110,18 @@ class Nvrtc:
         log = self._get(program, "ProgramLog").replace(b"\0", b"").decode(errors="replace")
         if status != SUCCESS:
             return CompileReply(ok=False, log=log or self._explain(status), lowered={})
-        cubin = self._get(program, "CUBIN")
+        lowered = {}
+        for expression in request.expressions:
+            symbol = ctypes.c_char_p()
+            self._call("nvrtcGetLoweredName", program, _bytes(expression), ctypes.byref(symbol))
+            lowered[expression] = (symbol.value or b"").decode("utf-8", "surrogateescape")
         return CompileReply(
             ok=True,
             log=log,
             ptx=self._get(program, "PTX").rstrip(b"\0").decode("utf-8", "surrogateescape"),
-            cubin=cubin or None,
-            lowered={name: self._lowered(program, name) for name in request.expressions},
+            cubin=self._get(program, "CUBIN") or None,
+            lowered=lowered,
         )
-
-    def _lowered(self, program: ctypes.c_void_p, expression: str) -> str:
-        symbol = ctypes.c_char_p()
-        self._call("nvrtcGetLoweredName", program, _bytes(expression), ctypes.byref(symbol))
-        return (symbol.value or b"").decode("utf-8", "surrogateescape")
 
     def _get(self, program: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()

@@ -29,7 +29,7 @@ from typing import Any
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.source import Source
-from dotcu.compile.target import Target, Version
+from dotcu.compile.target import Target, Version, dotted
 from dotcu.errors import PrebuiltCodeError
 
 FORMAT = 3
@@ -437,14 +437,14 @@ def refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler:
     target, capability = variant.target, wanted.capability
     if wanted.simulated:
         same = (target.major, target.minor) == capability
-        return "" if same else f"the simulator stands for compute capability {_dotted(capability)}"
+        return "" if same else f"the simulator stands for compute capability {dotted(capability)}"
     if wanted.assembled and target.kind != "sm":
         return "it is not machine code, which alone has register counts"
     if not _runs_on(target, capability):
-        return f"the GPU's compute capability is {_dotted(capability)}"
+        return f"the GPU's compute capability is {dotted(capability)}"
     needed = (compiler[0], 0) if target.kind == "sm" else compiler
     if wanted.driver is not None and wanted.driver < needed:
-        return f"it needs a driver of CUDA {_dotted(needed)}, and this one has CUDA {_dotted(wanted.driver)}"
+        return f"it needs a driver of CUDA {dotted(needed)}, and this one has CUDA {dotted(wanted.driver)}"
     return ""
 
 
@@ -454,7 +454,3 @@ def _runs_on(target: Target, capability: Version) -> bool:
     if target.kind == "sm" or target.suffix == "f":
         return target.major == capability[0] and target.minor <= capability[1]
     return target.number <= capability[0] * 10 + capability[1]
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -10,6 +10,12 @@ from dotcu.errors import UsageError
 
 Version = tuple[int, int]
 
+
+def dotted(version: Version) -> str:
+    """Return a version as text: `13.0`."""
+    return f"{version[0]}.{version[1]}"
+
+
 _TARGET = re.compile(r"(sm|compute)_(\d{1,2})(\d)([af]?)")
 
 FIRST_SPECIFIC_MAJOR = 9
@@ -110,41 +116,31 @@ def plan_target(
     if same_major and gpu < known[-1]:
         return Target("sm", *divmod(same_major[-1], 10))
     newest = max(arch for arch in known if arch < gpu)
-    return _portable(Target("compute", *divmod(newest, 10)), capability, driver_version, nvrtc_version)
+    if driver_version is not None and driver_version < nvrtc_version:
+        return Rejected(
+            f"The compiler of CUDA {dotted(nvrtc_version)} does not know compute capability "
+            f"{dotted(capability)}, and the driver, of CUDA {dotted(driver_version)}, cannot read its PTX.",
+            f'Take a newer compiler: pip install -U "dotcu[cu{nvrtc_version[0]}]"',
+        )
+    return Target("compute", *divmod(newest, 10))
 
 
 def _refuse(capability: Version, driver: Version | None, nvrtc: Version, oldest: int) -> Rejected | None:
     if driver is None:
         return Rejected(
-            f"A GPU of compute capability {_dotted(capability)} needs NVIDIA's driver, and none is loaded.",
+            f"A GPU of compute capability {dotted(capability)} needs NVIDIA's driver, and none is loaded.",
             "Check it with: nvidia-smi",
         )
     if driver[0] < nvrtc[0]:
         return Rejected(
-            f"The driver is of CUDA {_dotted(driver)} and the compiler of CUDA {_dotted(nvrtc)}: "
+            f"The driver is of CUDA {dotted(driver)} and the compiler of CUDA {dotted(nvrtc)}: "
             "a driver loads no code of a later major version.",
             f'Update the driver, or take its compiler: pip install "dotcu[cu{driver[0]}]"',
         )
     if capability[0] * 10 + capability[1] < oldest:
         return Rejected(
-            f"The GPU's compute capability is {_dotted(capability)} and the compiler of CUDA "
-            f"{_dotted(nvrtc)} starts at {oldest // 10}.{oldest % 10}.",
+            f"The GPU's compute capability is {dotted(capability)} and the compiler of CUDA "
+            f"{dotted(nvrtc)} starts at {oldest // 10}.{oldest % 10}.",
             f'Take an older compiler: pip install "dotcu[cu{nvrtc[0] - 1}]"',
         )
     return None
-
-
-def _portable(
-    target: Target, capability: Version, driver: Version | None, nvrtc: Version
-) -> Target | Rejected:
-    if driver is not None and driver >= nvrtc:
-        return target
-    return Rejected(
-        f"The compiler of CUDA {_dotted(nvrtc)} does not know compute capability "
-        f"{_dotted(capability)}, and the driver, of CUDA {_dotted(driver or (0, 0))}, cannot read its PTX.",
-        f'Take a newer compiler: pip install -U "dotcu[cu{nvrtc[0]}]"',
-    )
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"

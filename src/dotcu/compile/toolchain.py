@@ -14,13 +14,15 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu import settings
 from dotcu.compile import driver
-from dotcu.compile.target import Rejected, Target, Version, plan_target
+from dotcu.compile.nvrtc import builtin_libraries, load
+from dotcu.compile.target import Rejected, Target, Version, dotted, plan_target
 from dotcu.errors import DotcuError, ToolchainError, UnsupportedPlatform
 
 # Platforms that NVRTC is published for and that dotcu runs on. Source: PyPI, nvidia-cuda-nvrtc.
@@ -64,16 +66,9 @@ def refuse_platform(system: str, machine: str, hip: str = "") -> Rejected | None
     return None
 
 
-def require_platform() -> None:
-    """Raise where nothing can be compiled.
-
-    Raises:
-        UnsupportedPlatform: No compiler is published for this platform, or torch is a ROCm build.
-    """
+def _platform_refusal() -> Rejected | None:
     torch = find_torch()
-    refusal = refuse_platform(platform.system(), platform.machine(), torch.hip if torch else "")
-    if refusal is not None:
-        raise UnsupportedPlatform(str(refusal))
+    return refuse_platform(platform.system(), platform.machine(), torch.hip if torch else "")
 
 
 def nvrtc() -> Compiler:
@@ -89,24 +84,22 @@ def nvrtc() -> Compiler:
 
 @functools.cache
 def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
-    require_platform()
-    found = _compilers(cuda_home)
+    refusal = _platform_refusal()
+    if refusal is not None:
+        raise UnsupportedPlatform(str(refusal))
+    compilers = _compilers(cuda_home)
+    if override is not None and not override.is_file():
+        raise ToolchainError(
+            f"DOTCU_NVRTC={override} is not a file.\n"
+            "It takes the path of a libnvrtc.so; to let dotcu choose: unset DOTCU_NVRTC"
+        )
     if override is not None:
-        return _overridden(override, found)
+        return compiler_at(override, compilers)
     torch = find_torch()
-    chosen = choose_compiler(found, torch.cuda if torch else None, driver.version())
+    chosen = choose_compiler(compilers, torch.cuda if torch else None, driver.version())
     if isinstance(chosen, Rejected):
         raise ToolchainError(str(chosen))
     return chosen
-
-
-def _overridden(path: Path, found: tuple[Compiler, ...]) -> Compiler:
-    if not path.is_file():
-        raise ToolchainError(
-            f"DOTCU_NVRTC={path} is not a file.\n"
-            "It takes the path of a libnvrtc.so; to let dotcu choose: unset DOTCU_NVRTC"
-        )
-    return compiler_at(path, found)
 
 
 def installed() -> tuple[Compiler, ...]:
@@ -116,38 +109,16 @@ def installed() -> tuple[Compiler, ...]:
 
 @functools.cache
 def _compilers(cuda_home: Path | None) -> tuple[Compiler, ...]:
-    packages = [Path(entry) for entry in sys.path if entry]
-    return find_compilers(packages, _toolkits(cuda_home))
-
-
-def _toolkits(cuda_home: Path | None) -> list[tuple[str, Path]]:
-    homes = [("CUDA_HOME", cuda_home)] if cuda_home else []
+    toolkits = [("CUDA_HOME", cuda_home)] if cuda_home else []
     nvcc = shutil.which("nvcc")
     if nvcc:
-        homes.append(("nvcc", Path(nvcc).resolve().parent.parent))
-    return homes
-
-
-@functools.cache
-def identity(compiler: Compiler) -> str:
-    """Return what distinguishes this compiler from any other build of it, wherever it is installed."""
-    return compiler.identity()
-
-
-@functools.cache
-def headers_identity(compiler: Compiler) -> str:
-    """Return what distinguishes this compiler's toolkit headers, in the keys of builds that use them."""
-    return header_identity(compiler.include)
+        toolkits.append(("nvcc", Path(nvcc).resolve().parent.parent))
+    return find_compilers([Path(entry) for entry in sys.path if entry], toolkits)
 
 
 def supported(compiler: Compiler) -> tuple[int, ...]:
     """Return the architectures that the compiler makes code for: 75, 80, ..."""
-    known = ARCHITECTURES.get(compiler.version)
-    if known:
-        return known
-    from dotcu.compile.nvrtc import load
-
-    return load(compiler.path).supported()
+    return ARCHITECTURES.get(compiler.version) or load(compiler.path).supported()
 
 
 def native_target(capability: Version) -> Target | Rejected:
@@ -197,27 +168,33 @@ class Compiler:
     include: tuple[Path, ...]
     origin: str
 
+    @functools.cached_property
     def identity(self) -> str:
-        """Return what distinguishes this compiler from any other build of it, wherever it is installed.
+        """What distinguishes this compiler from any other build of it, wherever it is installed.
 
         Sizes, and both ends of the libraries, where build ids and symbol tables are: reading all of
         a hundred megabytes would cost more than a compile.
         """
-        files = (self.path, *builtin_libraries(self.path))
-        return " ".join([_dotted(self.version), *(_fingerprint(file) for file in files)])
+        parts = [dotted(self.version)]
+        for file in (self.path, *builtin_libraries(self.path)):
+            size = file.stat().st_size
+            with file.open("rb") as handle:
+                head = handle.read(_SAMPLE_BYTES)
+                handle.seek(max(0, size - _SAMPLE_BYTES))
+                parts.append(f"{size}:{hashlib.sha256(head + handle.read()).hexdigest()[:16]}")
+        return " ".join(parts)
 
-
-def _fingerprint(file: Path) -> str:
-    size = file.stat().st_size
-    with file.open("rb") as handle:
-        head = handle.read(_SAMPLE_BYTES)
-        handle.seek(max(0, size - _SAMPLE_BYTES))
-        return f"{size}:{hashlib.sha256(head + handle.read()).hexdigest()[:16]}"
-
-
-def builtin_libraries(library: Path) -> tuple[Path, ...]:
-    """Return the library of built-in functions that is next to a libnvrtc."""
-    return tuple(sorted(library.parent.glob("libnvrtc-builtins.so.*.*")))[:1]
+    @functools.cached_property
+    def headers_identity(self) -> str:
+        """What distinguishes its toolkit's headers from another's, wherever they are installed."""
+        digest = hashlib.sha256()
+        for folder in self.include:
+            files = (file for file in folder.iterdir() if file.is_file())
+            entries = sorted((file.name, file.stat().st_size) for file in files)
+            digest.update(repr(entries).encode())
+            version = folder / _CCCL_VERSION
+            digest.update(version.read_bytes() if version.is_file() else b"")
+        return digest.hexdigest()[:16]
 
 
 def library_version(library: Path) -> Version:
@@ -236,10 +213,25 @@ def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]
         packages: Folders that hold pip's `nvidia` package.
         toolkits: Name and folder of each installed toolkit.
     """
-    found: dict[Path, Compiler] = {}
-    for compiler in (*_in_packages(tuple(packages)), *_in_toolkits(toolkits)):
-        found.setdefault(compiler.path.resolve(), compiler)
-    return tuple(_completed(compiler, tuple(found.values())) for compiler in found.values())
+    compilers: dict[Path, Compiler] = {}
+
+    def add(folder: Path, include: Iterable[Path], origin: str) -> None:
+        for library in sorted(folder.glob("libnvrtc.so.*")):
+            compiler = Compiler(
+                path=library, version=library_version(library), include=tuple(include), origin=origin
+            )
+            compilers.setdefault(library.resolve(), compiler)
+
+    roots = [package / "nvidia" for package in packages]
+    for nvidia in roots:
+        for folder in sorted(nvidia.glob("cu[1-9]*"), reverse=True):
+            # pip may have put the headers into another of the folders that Python searches
+            siblings = [root / folder.name / "lib" for root in (nvidia, *roots)]
+            add(folder / "lib", dict.fromkeys(path for each in siblings for path in _include(each)), "pip")
+        add(nvidia / "cuda_nvrtc" / "lib", _include(nvidia / "cuda_nvrtc" / "lib"), "pip")
+    for origin, home in toolkits:
+        add(home / "lib64", _include(home / "lib64"), origin)
+    return tuple(_completed(compiler, tuple(compilers.values())) for compiler in compilers.values())
 
 
 def _completed(compiler: Compiler, others: Sequence[Compiler]) -> Compiler:
@@ -252,46 +244,13 @@ def _completed(compiler: Compiler, others: Sequence[Compiler]) -> Compiler:
     return replace(compiler, include=tuple(include))
 
 
-def _in_packages(packages: Sequence[Path]) -> Iterator[Compiler]:
-    for package in packages:
-        nvidia = package / "nvidia"
-        for folder in sorted(nvidia.glob("cu[1-9]*"), reverse=True):
-            # pip may have put the headers into another of the folders that Python searches
-            siblings = [p / "nvidia" / folder.name for p in (package, *packages)]
-            include = dict.fromkeys(path for sibling in siblings for path in _include(sibling / "include"))
-            yield from _libraries(folder / "lib", tuple(include), "pip")
-        split = nvidia / "cuda_nvrtc" / "lib"
-        yield from _libraries(split, _include_split(split), "pip")
-
-
-def _in_toolkits(toolkits: Iterable[tuple[str, Path]]) -> Iterator[Compiler]:
-    for origin, home in toolkits:
-        yield from _libraries(home / "lib64", _include(home / "include"), origin)
-
-
-def _libraries(folder: Path, include: tuple[Path, ...], origin: str) -> Iterator[Compiler]:
-    for library in sorted(folder.glob("libnvrtc.so.*")):
-        yield Compiler(path=library, version=library_version(library), include=include, origin=origin)
-
-
-def _include(folder: Path) -> tuple[Path, ...]:
-    return _existing((folder, folder / "cccl"))
-
-
-def _include_split(folder: Path) -> tuple[Path, ...]:
-    """Headers of the pip packages of CUDA 12, which has a folder for each."""
-    nvidia = folder.parent.parent
-    parts = ("cuda_runtime", "cuda_cccl", "cuda_nvcc")  # the last has crt/, which <mma.h> includes
-    return _existing([nvidia / part / "include" for part in parts])
-
-
-def _include_near(library: Path) -> tuple[Path, ...]:
-    if library.parent.parent.name == "cuda_nvrtc":
-        return _include_split(library.parent)
-    return _include(library.parent.parent / "include")
-
-
-def _existing(folders: Sequence[Path]) -> tuple[Path, ...]:
+def _include(libraries: Path) -> tuple[Path, ...]:
+    """Return the include folders that belong to a folder of libraries."""
+    home = libraries.parent
+    folders = [home / "include", home / "include" / "cccl"]
+    if home.name == "cuda_nvrtc":  # a pip package of CUDA 12, which has a folder for each
+        parts = ("cuda_runtime", "cuda_cccl", "cuda_nvcc")  # the last has crt/, which <mma.h> includes
+        folders = [home.parent / part / "include" for part in parts]
     return tuple(folder for folder in folders if folder.is_dir())
 
 
@@ -300,7 +259,7 @@ def compiler_at(path: Path, others: Sequence[Compiler]) -> Compiler:
     version = library_version(path)
     known = [other.include for other in others if other.path.resolve() == path.resolve()]
     of_version = [other.include for other in others if other.version == version]
-    include = next((found for found in (*known, _include_near(path), *of_version) if found), ())
+    include = next((each for each in (*known, _include(path.parent), *of_version) if each), ())
     return Compiler(path=path, version=version, include=include, origin="DOTCU_NVRTC")
 
 
@@ -320,13 +279,13 @@ def refuse_compiler(
         )
     if driver is not None and compiler.version[0] > driver[0]:
         return Rejected(
-            f"it is of CUDA {_dotted(compiler.version)} and the driver of CUDA {_dotted(driver)}, "
+            f"it is of CUDA {dotted(compiler.version)} and the driver of CUDA {dotted(driver)}, "
             "which loads no code of a later major version",
             f'Take the driver\'s compiler: pip install "dotcu[cu{driver[0]}]"',
         )
     if torch_cuda is not None and compiler.version > torch_cuda:
         return Rejected(
-            f"it is of CUDA {_dotted(compiler.version)}, newer than torch's CUDA {_dotted(torch_cuda)}",
+            f"it is of CUDA {dotted(compiler.version)}, newer than torch's CUDA {dotted(torch_cuda)}",
             f"Take torch's compiler: pip install {requirement(torch_cuda)}",
         )
     return None
@@ -334,8 +293,8 @@ def refuse_compiler(
 
 def requirement(version: Version) -> str:
     """pip's name for the NVRTC of a CUDA version: CUDA 13 dropped the suffix."""
-    name = "nvidia-cuda-nvrtc" if version[0] >= 13 else f"nvidia-cuda-nvrtc-cu{version[0]}"
-    return f'"{name}=={version[0]}.{version[1]}.*"'
+    suffix = "" if version[0] >= 13 else f"-cu{version[0]}"
+    return f'"nvidia-cuda-nvrtc{suffix}=={dotted(version)}.*"'
 
 
 def choose_compiler(
@@ -361,30 +320,6 @@ def choose_compiler(
         return Rejected("No CUDA compiler (NVRTC) was found.", f"Install it: {line}")
     reasons = "\n".join(f"    {found.path}: {refusal.reason}" for found, refusal in refusals if refusal)
     return Rejected(f"No CUDA compiler (NVRTC) fits:\n{reasons}", f"Install one that does: {line}")
-
-
-def header_identity(include: Sequence[Path]) -> str:
-    """Return what distinguishes one toolkit's headers from another's, wherever they are installed."""
-    digest = hashlib.sha256()
-    for folder in include:
-        files = (file for file in folder.iterdir() if file.is_file())
-        entries = sorted((file.name, file.stat().st_size) for file in files)
-        digest.update(repr(entries).encode())
-        version = folder / _CCCL_VERSION
-        digest.update(version.read_bytes() if version.is_file() else b"")
-    return digest.hexdigest()[:16]
-
-
-def distribution_version(distribution: str) -> str:
-    """Return the version of a pip distribution, "" if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 NEWEST_TESTED_TORCH: Version = (2, 13)
@@ -464,92 +399,72 @@ class ToolchainRow:
 
 def report() -> list[ToolchainRow]:
     """Everything that compiling and inspecting depend on, one row each; raises nothing."""
+    system = ToolchainRow(name="platform", version=f"{platform.system()} {platform.machine()}")
+    torch = find_torch()
+    cuda = "built without CUDA" if torch is None or not torch.cuda else f"built for CUDA {dotted(torch.cuda)}"
+    torch_row = ToolchainRow(name="torch", version=torch.version if torch else "", note=cuda)
+    if torch is None:
+        torch_row = _refused(torch_row, Rejected("not installed", 'pip install "dotcu[torch]"'))
     return [
-        _platform_row(), *_driver_rows(), _torch_row(), *_compiler_rows(), *_header_rows(),
-        *(_tool_row(name, package) for name, package in TOOLS.items()),
+        _refused(system, _platform_refusal()), *_driver_rows(), torch_row, *_compiler_rows(torch),
+        *_header_rows(), *(_tool_row(name, package) for name, package in TOOLS.items()),
     ]  # fmt: skip
 
 
-def _platform_row() -> ToolchainRow:
-    torch = find_torch()
-    system, machine = platform.system(), platform.machine()
-    refusal = refuse_platform(system, machine, torch.hip if torch else "")
-    return _row(ToolchainRow(name="platform", version=f"{system} {machine}"), refusal)
-
-
-def _row(row: ToolchainRow, refusal: Rejected | None) -> ToolchainRow:
-    if refusal is None:
-        return row
-    return ToolchainRow(
-        name=row.name, version=row.version, path=row.path, fits=False, note=refusal.reason,
-        remedy=refusal.remedy,
-    )  # fmt: skip
+def _refused(row: ToolchainRow, refusal: Rejected | None) -> ToolchainRow:
+    """Return a row with what is wrong with it, if anything is."""
+    return replace(row, fits=False, note=refusal.reason, remedy=refusal.remedy) if refusal else row
 
 
 def _driver_rows() -> list[ToolchainRow]:
     version = driver.version()
     if version is None:
         return [ToolchainRow(name="driver", note="no NVIDIA driver: kernels run in the simulator")]
-    rows = [ToolchainRow(name="driver", version=f"CUDA {version[0]}.{version[1]}")]
-    return rows + [_gpu_row(gpu) for gpu in driver.gpus()]
-
-
-def _gpu_row(gpu: driver.Gpu) -> ToolchainRow:
-    major, minor = gpu.capability
-    row = ToolchainRow(name=f"GPU {gpu.index}", version=f"{major}.{minor}", note=gpu.name)
-    try:
-        target = native_target(gpu.capability)
-    except DotcuError as error:
-        target = Rejected(str(error))
-    if isinstance(target, Rejected):
-        return _row(row, target)
-    return ToolchainRow(name=row.name, version=row.version, note=f"{gpu.name}: code for {target}")
-
-
-def _torch_row() -> ToolchainRow:
-    torch = find_torch()
-    if torch is None:
-        return ToolchainRow(
-            name="torch", fits=False, note="not installed", remedy='pip install "dotcu[torch]"'
+    rows = [ToolchainRow(name="driver", version=f"CUDA {dotted(version)}")]
+    for gpu in driver.gpus():
+        try:
+            target = native_target(gpu.capability)
+        except DotcuError as error:
+            target = Rejected(str(error))
+        row = ToolchainRow(
+            name=f"GPU {gpu.index}", version=dotted(gpu.capability), note=f"{gpu.name}: code for {target}"
         )
-    cuda = f"built for CUDA {torch.cuda[0]}.{torch.cuda[1]}" if torch.cuda else "built without CUDA"
-    return ToolchainRow(name="torch", version=torch.version, note=cuda)
+        rows.append(_refused(row, target if isinstance(target, Rejected) else None))
+    return rows
 
 
-def _compiler_rows() -> list[ToolchainRow]:
-    chosen: Compiler | Rejected
+def _compiler_rows(torch: TorchBuild | None) -> list[ToolchainRow]:
+    used: Compiler | None = None
     try:
-        chosen = nvrtc()
+        used = nvrtc()
+        rows = [_compiler_row(used, "used")]
     except ToolchainError as error:
-        chosen = Rejected(*(str(error).rsplit("\n", 1) if "\n" in str(error) else (str(error),)))
-    torch, version = find_torch(), driver.version()
-    used = (
-        _compiler_row(chosen, "used")
-        if isinstance(chosen, Compiler)
-        else _row(ToolchainRow(name="NVRTC"), chosen)
-    )
-    rows = [used]
-    for compiler in _compilers(settings.current().cuda_home):
-        if compiler != chosen:
-            refusal = refuse_compiler(compiler, torch.cuda if torch else None, version)
+        reason, _, remedy = str(error).rpartition("\n")
+        refusal = Rejected(reason, remedy) if reason else Rejected(remedy)
+        rows = [_refused(ToolchainRow(name="NVRTC"), refusal)]
+    for compiler in installed():
+        if compiler != used:
+            refused = refuse_compiler(compiler, torch.cuda if torch else None, driver.version())
             row = _compiler_row(compiler, "not used")
-            rows.append(row if refusal is None else _row(row, Rejected(refusal.reason)))
+            rows.append(_refused(row, Rejected(refused.reason) if refused else None))
     return rows
 
 
 def _compiler_row(compiler: Compiler, note: str) -> ToolchainRow:
-    version = f"{compiler.version[0]}.{compiler.version[1]}"
-    pip = distribution_version(requirement(compiler.version).strip('"').split("=")[0])
-    exact = pip if compiler.origin == "pip" and pip.startswith(version + ".") else version
-    return ToolchainRow(
-        name="NVRTC", version=exact, path=compiler.path, note=f"{note}, from {compiler.origin}"
-    )
+    version = dotted(compiler.version)
+    if compiler.origin == "pip":
+        with suppress(importlib.metadata.PackageNotFoundError):
+            package = requirement(compiler.version).strip('"').split("=")[0]
+            exact = importlib.metadata.version(package)
+            version = exact if exact.startswith(f"{version}.") else version
+    note = f"{note}, from {compiler.origin}"
+    return ToolchainRow(name="NVRTC", version=version, path=compiler.path, note=note)
 
 
 # A file of each set of headers, the macro in it that holds the version, and pip's package.
 _HEADERS = (
     ("toolkit headers", "cuda_runtime_api.h", "CUDART_VERSION", "nvidia-cuda-runtime"),
-    ("CCCL headers", "cuda/std/__cccl/version.h", "CCCL_VERSION", "nvidia-cuda-cccl"),
+    ("CCCL headers", _CCCL_VERSION, "CCCL_VERSION", "nvidia-cuda-cccl"),
 )
 
 
@@ -558,20 +473,19 @@ def _header_rows() -> list[ToolchainRow]:
         compiler = nvrtc()
     except ToolchainError:
         return []
-    return [_header_row(compiler, *row) for row in _HEADERS]
-
-
-def _header_row(compiler: Compiler, name: str, file: str, macro: str, package: str) -> ToolchainRow:
-    for folder in compiler.include:
-        if (folder / file).is_file():
+    rows = []
+    for name, file, macro, package in _HEADERS:
+        folder = next((each for each in compiler.include if (each / file).is_file()), None)
+        if folder is not None:
             match = re.search(rf"#define {macro} +(\d+)", (folder / file).read_text(errors="replace"))
-            return ToolchainRow(name=name, version=_spelled(int(match[1])) if match else "", path=folder)
-    major, minor = compiler.version
-    suffix = "" if major >= 13 else f"-cu{major}"
-    return ToolchainRow(
-        name=name, fits=False, note=f"not found next to {compiler.path}",
-        remedy=f'pip install "{package}{suffix}=={major}.{minor}.*"',
-    )  # fmt: skip
+            version = _spelled(int(match[1])) if match else ""
+            rows.append(ToolchainRow(name=name, version=version, path=folder))
+        else:
+            suffix = "" if compiler.version[0] >= 13 else f"-cu{compiler.version[0]}"
+            line = f'pip install "{package}{suffix}=={dotted(compiler.version)}.*"'
+            refusal = Rejected(f"not found next to {compiler.path}", line)
+            rows.append(_refused(ToolchainRow(name=name), refusal))
+    return rows
 
 
 def _spelled(number: int) -> str:

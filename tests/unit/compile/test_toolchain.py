@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from dotcu.compile.toolchain import (
     choose_compiler,
     compiler_at,
     find_compilers,
-    header_identity,
     nvrtc,
     refuse_platform,
     requirement,
@@ -130,25 +130,26 @@ def test_a_compilers_identity_is_of_its_bytes_and_not_of_its_path(tmp_path: Path
     lay(tmp_path / "a", "13.0")
     lay(tmp_path / "b", "13.0")
     lay(tmp_path / "c", "13.0", "librarY")
-    a, b, c = (compiler_at(tmp_path / name / "libnvrtc.so.13", ()).identity() for name in "abc")
+    a, b, c = (compiler_at(tmp_path / name / "libnvrtc.so.13", ()).identity for name in "abc")
     assert a == b
     assert a != c
     (tmp_path / "b" / "libnvrtc-builtins.so.13.0").write_text("patched!")
-    assert compiler_at(tmp_path / "b" / "libnvrtc.so.13", ()).identity() != a
+    assert compiler_at(tmp_path / "b" / "libnvrtc.so.13", ()).identity != a
 
 
 def test_the_headers_identity_is_of_their_names_and_sizes(tmp_path: Path) -> None:
+    def identity(name: str) -> str:
+        return replace(C130, include=(tmp_path / name,)).headers_identity
+
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "cuda_fp16.h").write_text("text")
-    assert header_identity([tmp_path / "a"]) == header_identity([tmp_path / "b"])
+    assert identity("a") == identity("b")
     (tmp_path / "b" / "cuda_fp16.h").write_text("longer text")
-    assert header_identity([tmp_path / "a"]) != header_identity([tmp_path / "b"])
+    assert identity("a") != identity("b")
 
 
 def test_the_table_of_architectures_is_what_the_compiler_says() -> None:
-    from dotcu.compile.nvrtc import load
-
     used = nvrtc()
     library = load(used.path)
     assert library.version() == used.version
