@@ -7,19 +7,19 @@ machine. The parts of it that differ from an earlier build are the reason why a 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dotcu import settings, stopwatch
 from dotcu.compile import cache, toolchain
 from dotcu.compile.cache import CacheEntry, Store
+from dotcu.compile.nvrtc import CompileReply, CompileRequest, load
 from dotcu.compile.object_code import (
     ObjectCode,
     is_kernel,
@@ -43,7 +43,6 @@ from dotcu.errors import CompileError, JitDisabled, KernelNotFound, SourceError
 
 if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
-    from dotcu.compile.nvrtc import CompileReply, CompileRequest
 
 _log = logging.getLogger("dotcu")
 
@@ -145,18 +144,23 @@ def _plan(
     headers = system_headers(compiler.include)
     names = tuple(sorted(set(request.names)))
     graph = include_graph(request.source, headers, extra, options=request.options, always_split=always_split)
+    system = ""  # what headers of dotcu and the toolkit add to the key: nothing where none is reached
+    if graph.system:
+        # dotcu's stand-ins lead to the toolkit's headers as well
+        parts = [*graph.system, bundled_headers_identity(), compiler.headers_identity]
+        system = _digest({"system": repr(parts)})
     ingredients = {
         "source": graph.digest,
         "options": repr(request.options.key),
         "names": repr(names),
         "simulated": repr(request.simulated),
         "compiler": compiler.identity,
-        "headers": _headers_identity(graph, compiler),
+        "headers": system,
         "target": str(request.target),
         **({} if request.probed else {"probe": "none"}),
         **({} if request.lines else {"lines": "none"}),
     }
-    wanted = {field.name: getattr(request, field.name) for field in dataclasses.fields(BuildInputs)}
+    wanted = {field.name: getattr(request, field.name) for field in fields(BuildInputs)}
     return BuildPlan(
         **{**wanted, "names": names}, compiler=compiler, system_headers=headers, includes=graph,
         arguments=arguments(
@@ -175,15 +179,6 @@ def _digest(parts: Mapping[str, str]) -> str:
 
 def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _headers_identity(graph: IncludeGraph, compiler: Compiler) -> str:
-    """Return what the headers of dotcu and the toolkit add to the key: nothing where none is reached."""
-    if not graph.system:
-        return ""
-    # dotcu's stand-ins lead to the toolkit's headers as well
-    parts = [*graph.system, bundled_headers_identity(), compiler.headers_identity]
-    return _digest({"system": repr(parts)})
 
 
 def build(
@@ -266,37 +261,27 @@ def build_visible(
     try:
         return _build(request)
     except SourceError as error:
-        blamed = _blamed(error, request.names)
+        from dotcu.compile.diagnostics import is_about
+
+        complaints = error.diagnostics if isinstance(error, CompileError) else ()
+        blamed = {
+            name for name in names if "<" not in name and any(is_about(name, one) for one in complaints)
+        }
         if blamed:
             with suppress(SourceError):
-                return _build_some(request, [name for name in names if name not in blamed])
-        _build_some(request, ())  # raises where the source itself is at fault
-        visible = [name for name in names if _is_visible(request, name)]
+                return _build(replace(request, names=tuple(name for name in names if name not in blamed)))
+        _build(replace(request, names=()))  # raises where the source itself is at fault
+        visible = []
+        for name in names:
+            try:
+                _build(replace(request, names=(name,)))
+                visible.append(name)
+            except (KernelNotFound, CompileError):
+                if "<" in name:
+                    raise
         if len(visible) == len(names):
             raise
-        return _build_some(request, visible)
-
-
-def _build_some(request: BuildInputs, names: Sequence[str]) -> ObjectCode:
-    return _build(dataclasses.replace(request, names=tuple(names)))
-
-
-def _is_visible(request: BuildInputs, name: str) -> bool:
-    try:
-        _build_some(request, (name,))
-    except (KernelNotFound, CompileError):
-        if "<" in name:
-            raise
-        return False
-    return True
-
-
-def _blamed(error: SourceError, names: Sequence[str]) -> set[str]:
-    """Return the plain names that the compiler complains of by name."""
-    from dotcu.compile.diagnostics import is_about
-
-    found = error.diagnostics if isinstance(error, CompileError) else ()
-    return {name for name in names if "<" not in name and any(is_about(name, one) for one in found)}
+        return _build(replace(request, names=tuple(visible)))
 
 
 def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
@@ -314,7 +299,12 @@ def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
 def _compile_locked(plan: BuildPlan, store: Store, started: float) -> ObjectCode:
     """Compile under the key's lock, unless another thread or process was faster."""
     if not settings.current().jit:
-        raise JitDisabled(_jit_disabled(plan))
+        raise JitDisabled(
+            f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
+            "and DOTCU_JIT=0 forbids compiling it.\n"
+            f"The cache {store.directory} has no entry {plan.build_digest[:16]}.\n"
+            "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
+        )
     with stopwatch.during("store"), store.lock(plan.build_digest) as locked:
         entry = cache.get_from_memory(store.directory, plan.build_digest)
         if entry is not None:
@@ -322,28 +312,15 @@ def _compile_locked(plan: BuildPlan, store: Store, started: float) -> ObjectCode
         entry = store.get(plan.build_digest, again=True)
         if entry is not None:
             return _finish(plan, entry, started, "cache hit, compiled meanwhile by another", store)
-        reason = rebuild_reason(plan, store.history(_history_key(plan)))
+        builds = _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
+        reason = rebuild_reason(plan, store.history(builds))
         entry, is_covered = _compile(plan)
         if not is_covered:
             outcome = "compiled, not cached: a macro expands to the name of a header"
             return _finish(plan, entry, started, outcome, cached=False)
         store.put(plan.build_digest, entry.files(), locked=locked)
-        store.add_history(_history_key(plan), dict(plan.ingredients))
+        store.add_history(builds, plan.ingredients)
     return _finish(plan, entry, started, f"compiled: {reason}", store, cached=False)
-
-
-def _jit_disabled(plan: BuildPlan) -> str:
-    return (
-        f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
-        "and DOTCU_JIT=0 forbids compiling it.\n"
-        f"The cache {cache.location()} has no entry {plan.build_digest[:16]}.\n"
-        "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
-    )
-
-
-def _history_key(plan: BuildPlan) -> str:
-    """Return the name under which the builds of one source are noted."""
-    return _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
 
 
 # The message for a changed ingredient, in the order in which they are looked for.
@@ -365,28 +342,29 @@ def rebuild_reason(plan: BuildPlan, records: Sequence[Mapping[str, Any]]) -> str
     """
     if not records:
         return "not seen before"
-    changed = min((_changed(plan.ingredients, record) for record in records), key=len)
-    reasons = [
-        _file_change(plan, name.removeprefix("file "), *values)
-        for name, values in changed.items() if name.startswith("file ")
-    ]  # fmt: skip
+    changed: dict[str, tuple[str, str]] = {}  # the ingredients that differ, now and before
+    for number, record in enumerate(records):
+        pairs = {
+            name: (plan.ingredients.get(name, ""), str(record.get(name, "")))
+            for name in {**plan.ingredients, **record} if name != "source"  # follows from its files
+        }  # fmt: skip
+        differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        if number == 0 or len(differing) < len(changed):
+            changed = differing
+    reasons = []
+    for name, (now, before) in changed.items():
+        kind, _, virtual = name.partition(" ")
+        if virtual == plan.includes.main.virtual:
+            reasons.append("new source" if now and before else "another source")
+        elif kind == "file":
+            header = virtual.partition("/dotcu/")[2] or virtual
+            reasons.append(
+                f"header {header} {'changed' if now and before else 'is new' if now else 'is gone'}"
+            )
     if "target" in changed:
         reasons.append(f"new target, last built for {changed['target'][1]}")
     reasons += [text for name, text in _CHANGES if name in changed]
     return "; ".join(reasons) or "its entry is no longer in the cache, or a header name has another file"
-
-
-def _changed(now: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the ingredients that differ, now and before; `source` follows from its files and is left out."""
-    pairs = {name: (now.get(name, ""), str(before.get(name, ""))) for name in {**now, **before}}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and name != "source"}
-
-
-def _file_change(plan: BuildPlan, virtual: str, now: str, before: str) -> str:
-    if virtual == plan.includes.main.virtual:
-        return "new source" if now and before else "another source"
-    name = virtual.partition("/dotcu/")[2] or virtual
-    return f"header {name} " + ("changed" if now and before else "is new" if now else "is gone")
 
 
 def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
@@ -398,8 +376,6 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
     Returns:
         The result; False where a user's header came in that the plan's digest does not cover.
     """
-    from dotcu.compile.nvrtc import load
-
     extra: dict[str, tuple[str, ...]] = {}  # by including file, the user's headers that no scan sees
     aliases: dict[str, bytes] = {}  # by the name that the compiler asks for, what it gets
     seen = plan
@@ -432,8 +408,6 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
 
 
 def _request(plan: BuildPlan, aliases: Mapping[str, bytes]) -> CompileRequest:
-    from dotcu.compile.nvrtc import CompileRequest
-
     main, headers = plan.includes.main, plan.includes.headers.values()
     user = {file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in headers}
     return CompileRequest(
@@ -487,29 +461,21 @@ def _finish(
             name: entry.lowered[probe_of(name)] for name in plan.names if plan.probed and is_kernel(name)
         },
         resources=parse_resources(entry.log, entry.cubin),
-        warnings=_warnings(plan, entry.log),
+        warnings=tuple(one for one in _diagnostics(plan, entry.log) if one.severity == "warning")
+        if "warning" in entry.log  # most have none, and are not parsed
+        else (),
         log=entry.log,
         command=plan.command,
-        files={**_files_in(plan, entry.ptx), **plan.shown_files},
+        files={
+            **{name: str(plan.system_headers.path(name) or name) for name in _FILE.findall(entry.ptx)},
+            **plan.shown_files,
+        },
         build_digest=plan.build_digest,
         cached=cached,
-        seconds=0.0,
+        seconds=time.perf_counter() - started,
     )
-    code = dataclasses.replace(code, seconds=time.perf_counter() - started)
     _log.info("%s for %s: %s, %.3f s: %s", plan.source.name, plan.target, outcome, code.seconds, plan.command)
     return code
-
-
-def _files_in(plan: BuildPlan, ptx: str) -> dict[str, str]:
-    """Return the real path, or the name to show, of every file that the PTX names."""
-    return {name: str(plan.system_headers.path(name) or name) for name in _FILE.findall(ptx)}
-
-
-def _warnings(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
-    """Return the warnings in a log; most have none, and are not parsed."""
-    if "warning" not in log:
-        return ()
-    return tuple(found for found in _diagnostics(plan, log) if found.severity == "warning")
 
 
 def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
