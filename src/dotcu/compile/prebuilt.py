@@ -21,7 +21,7 @@ import json
 import logging
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,7 +166,7 @@ class PrebuiltManifest:
 
 
 def _words_digest(words: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
+    return digest_of(json.dumps(words, sort_keys=True).encode())
 
 
 def digest_of(data: bytes) -> str:
@@ -183,42 +183,18 @@ def compress_records(
     positions: dict[str, RecordPosition] = {}
     files: dict[str, bytes] = {}
     for group, records in groups.items():
-        new = {digest_of(data): data for data in records if digest_of(data) not in positions}
-        for number, some in enumerate(_filled(new)):
-            name = f"{group}.{number}.xz"
-            start = 0
-            for digest, data in some.items():
-                positions[digest] = (name, start, len(data))
-                start += len(data)
-            files[name] = lzma.compress(b"".join(some.values()), preset=9 | lzma.PRESET_EXTREME)
+        packs: list[bytes] = []
+        for data in records:
+            digest = digest_of(data)
+            if digest in positions:
+                continue
+            if not packs or len(packs[-1]) + len(data) > PACK_BYTES:
+                packs.append(b"")
+            positions[digest] = (f"{group}.{len(packs) - 1}.xz", len(packs[-1]), len(data))
+            packs[-1] += data
+        for number, pack in enumerate(packs):
+            files[f"{group}.{number}.xz"] = lzma.compress(pack, preset=9 | lzma.PRESET_EXTREME)
     return positions, files
-
-
-def _filled(records: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
-    """Yield records in groups that fit into a pack."""
-    some: dict[str, bytes] = {}
-    for digest, data in records.items():
-        if some and sum(map(len, some.values())) + len(data) > PACK_BYTES:
-            yield some
-            some = {}
-        some[digest] = data
-    if some:
-        yield some
-
-
-def read_manifest(folder: Path) -> PrebuiltManifest | None:
-    """Read the manifest in a `__dotcu__` folder; None if there is none.
-
-    Raises:
-        PrebuiltCodeError: It is not what was written, or of a format that this dotcu does not know.
-    """
-    try:
-        raw = (folder / INDEX).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise damaged_package(folder / INDEX, (error.strerror or str(error)).lower()) from error
-    return parse_manifest(raw, folder / INDEX)
 
 
 def parse_manifest(raw: bytes, path: Path) -> PrebuiltManifest:
@@ -247,24 +223,6 @@ def parse_manifest(raw: bytes, path: Path) -> PrebuiltManifest:
     return serialize.from_plain(PrebuiltManifest, words)
 
 
-def open_pack(folder: Path, manifest: PrebuiltManifest, name: str) -> bytes:
-    """Return the records of a file, one after the other.
-
-    Args:
-        folder: The folder of code.
-        manifest: Its manifest.
-        name: The file.
-
-    Raises:
-        PrebuiltCodeError: It is missing, or not what was written.
-    """
-    try:
-        data = (folder / name).read_bytes()
-    except OSError as error:
-        raise damaged_package(folder / name, (error.strerror or str(error)).lower()) from error
-    return decompress_records(data, folder / name, manifest)
-
-
 def decompress_records(data: bytes, path: Path, manifest: PrebuiltManifest) -> bytes:
     """Return the records in a file's bytes.
 
@@ -283,19 +241,14 @@ def decompress_records(data: bytes, path: Path, manifest: PrebuiltManifest) -> b
 
 def damaged_package(path: Path, why: str) -> PrebuiltCodeError:
     """Return the error for code that differs from the file in its wheel."""
+    package = path.parent.parent
+    while (package.parent / "__init__.py").is_file():
+        package = package.parent
     return PrebuiltCodeError(
         f"{path} differs from the file in its wheel: {why}.\n"
         "Code that was changed after it was built is not run. Install the package again: "
-        f"pip install --force-reinstall --no-deps {package_of(path)}"
+        f"pip install --force-reinstall --no-deps {package.name}"
     )
-
-
-def package_of(path: Path) -> str:
-    """Return the top package that a file in a `__dotcu__` folder belongs to, by the folders alone."""
-    folder = path.parent.parent
-    while (folder.parent / "__init__.py").is_file():
-        folder = folder.parent
-    return folder.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,81 +299,80 @@ def find_prebuilt(
     Raises:
         PrebuiltCodeError: There is some, and it differs from the file in the wheel.
     """
-    folder = _prebuilt_folder(source.path.parent) if source.path is not None else None
-    if folder is None or source.name not in folder.manifest.sources:
+    folder = source.path.parent / FOLDER if source.path is not None else None
+    manifest = _manifest(folder) if folder is not None else None
+    if folder is None or manifest is None or source.name not in manifest.sources:
         return NO_PREBUILT
     key, wanted_names = load_key(source, options), tuple(sorted(names))
-    load = next((one for one in folder.manifest.sources[source.name] if one.key == key), None)
+    load = next((one for one in manifest.sources[source.name] if one.key == key), None)
     built = next((one for one in load.kernels if one.names == wanted_names), None) if load else None
     if load is None or built is None:
-        return NoPrebuilt(reasons=(f"{folder.folder} has no code for {', '.join(wanted_names)}",))
-    changed = folder.changed(source, load, built)
+        return NoPrebuilt(reasons=(f"{folder} has no code for {', '.join(wanted_names)}",))
+    changed = source.name if text_digest(source) != built.text else _changed_header(folder.parent, load)
     if changed:
-        return NoPrebuilt(reasons=(f"{changed} is not what {folder.folder} was compiled from",))
-    return folder.choose(source, built, wanted)
+        return NoPrebuilt(reasons=(f"{changed} is not what {folder} was compiled from",))
+    judged = {
+        variant: refuse_variant(variant, wanted, manifest.compiler)
+        for variant in built.variants if variant.simulated == wanted.simulated
+    }  # fmt: skip
+    fit = [variant for variant, reason in judged.items() if not reason]
+    if not fit:
+        reasons = [f"{variant}: {reason}" for variant, reason in judged.items()]
+        what = "for the simulator" if wanted.simulated else "that fits"
+        return NoPrebuilt(reasons=(f"{folder} has no {', '.join(built.names)} {what}", *reasons))
+    best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
+    _log.info("%s for %s: prebuilt (%s)", source.name, best, folder)
+    name, start, length = manifest.positions[best.record]
+    return _object_code(best.target, _pack(folder, name)[start : start + length], folder)
+
+
+def _changed_header(folder: Path, load: PrebuiltSource) -> str:
+    """Return the first header of a source that is not what was compiled; "" where all are."""
+    for name, digest in load.headers.items():
+        path = folder / name
+        if not (path.is_file() and digest_of(path.read_bytes()) == digest):
+            return name
+    return ""
+
+
+def _object_code(target: Target, data: bytes, folder: Path) -> ObjectCode:
+    record = PrebuiltCode.from_bytes(data)
+    files = {name: str(folder.parent / path) if path else name for name, path in record.files.items()}
+    return ObjectCode(
+        target=target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
+        signatures=record.signatures, resources=record.resources, warnings=(), log="",
+        command=f"prebuilt, in {folder}", files=files, build_digest=digest_of(data), cached=True, seconds=0.0,
+    )  # fmt: skip
 
 
 def is_prebuilt(path: Path) -> bool:
     """Return whether a wheel holds code for a source: then headers that it lacks are not missed yet."""
-    folder = _prebuilt_folder(path.parent)
-    return folder is not None and path.name in folder.manifest.sources
+    manifest = _manifest(path.parent / FOLDER)
+    return manifest is not None and path.name in manifest.sources
 
 
 @functools.cache
-def _prebuilt_folder(folder: Path) -> _PrebuiltFolder | None:
-    found = read_manifest(folder / FOLDER)
-    return _PrebuiltFolder(folder / FOLDER, found) if found is not None else None
+def _manifest(folder: Path) -> PrebuiltManifest | None:
+    """Return the manifest of a folder of code, read once; None if there is none."""
+    try:
+        raw = (folder / INDEX).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise damaged_package(folder / INDEX, (error.strerror or str(error)).lower()) from error
+    return parse_manifest(raw, folder / INDEX)
 
 
-class _PrebuiltFolder:
-    """A folder of prebuilt code, and the files of it that were opened."""
-
-    def __init__(self, folder: Path, found: PrebuiltManifest) -> None:
-        self.folder = folder
-        self.manifest = found
-        self._packs: dict[str, bytes] = {}
-
-    def changed(self, source: Source, load: PrebuiltSource, built: PrebuiltKernels) -> str:
-        """Return the first file of a source that is not what was compiled; "" where all are."""
-        if text_digest(source) != built.text:
-            return source.name
-        for name, digest in load.headers.items():
-            path = self.folder.parent / name
-            if not (path.is_file() and digest_of(path.read_bytes()) == digest):
-                return name
-        return ""
-
-    def choose(
-        self, source: Source, built: PrebuiltKernels, wanted: CodeRequirements
-    ) -> ObjectCode | NoPrebuilt:
-        """Return the best variant that can be used, else why none can."""
-        some = [variant for variant in built.variants if variant.simulated == wanted.simulated]
-        judged = {variant: refuse_variant(variant, wanted, self.manifest.compiler) for variant in some}
-        fit = [variant for variant, reason in judged.items() if not reason]
-        if not fit:
-            reasons = [f"{variant}: {reason}" for variant, reason in judged.items()]
-            what = "for the simulator" if wanted.simulated else "that fits"
-            return NoPrebuilt(reasons=(f"{self.folder} has no {', '.join(built.names)} {what}", *reasons))
-        best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
-        _log.info("%s for %s: prebuilt (%s)", source.name, best, self.folder)
-        return self._object_code(best)
-
-    def _data(self, number: int) -> bytes:
-        name, start, length = self.manifest.positions[number]
-        if name not in self._packs:
-            self._packs[name] = open_pack(self.folder, self.manifest, name)
-        return self._packs[name][start : start + length]
-
-    def _object_code(self, variant: PrebuiltVariant) -> ObjectCode:
-        data, inside = self._data(variant.record), self.folder.parent
-        record = PrebuiltCode.from_bytes(data)
-        files = {name: str(inside / path) if path else name for name, path in record.files.items()}
-        return ObjectCode(
-            target=variant.target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
-            signatures=record.signatures, resources=record.resources, warnings=(), log="",
-            command=f"prebuilt, in {self.folder}", files=files,
-            build_digest=digest_of(data), cached=True, seconds=0.0,
-        )  # fmt: skip
+@functools.cache
+def _pack(folder: Path, name: str) -> bytes:
+    """Return the records of a file, one after the other, read once."""
+    manifest = _manifest(folder)
+    assert manifest is not None, folder
+    try:
+        data = (folder / name).read_bytes()
+    except OSError as error:
+        raise damaged_package(folder / name, (error.strerror or str(error)).lower()) from error
+    return decompress_records(data, folder / name, manifest)
 
 
 def refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler: Version) -> str:
@@ -435,22 +387,21 @@ def refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler:
     Compatibility guide, "Minor version compatibility".
     """
     target, capability = variant.target, wanted.capability
+    is_same = (target.major, target.minor) == capability
     if wanted.simulated:
-        same = (target.major, target.minor) == capability
-        return "" if same else f"the simulator stands for compute capability {dotted(capability)}"
+        return "" if is_same else f"the simulator stands for compute capability {dotted(capability)}"
     if wanted.assembled and target.kind != "sm":
         return "it is not machine code, which alone has register counts"
-    if not _runs_on(target, capability):
+    is_later_minor = target.major == capability[0] and target.minor <= capability[1]
+    if target.suffix == "a":
+        runs = is_same
+    elif target.kind == "sm" or target.suffix == "f":
+        runs = is_later_minor
+    else:
+        runs = target.number <= capability[0] * 10 + capability[1]
+    if not runs:
         return f"the GPU's compute capability is {dotted(capability)}"
     needed = (compiler[0], 0) if target.kind == "sm" else compiler
     if wanted.driver is not None and wanted.driver < needed:
         return f"it needs a driver of CUDA {dotted(needed)}, and this one has CUDA {dotted(wanted.driver)}"
     return ""
-
-
-def _runs_on(target: Target, capability: Version) -> bool:
-    if target.suffix == "a":
-        return (target.major, target.minor) == capability
-    if target.kind == "sm" or target.suffix == "f":
-        return target.major == capability[0] and target.minor <= capability[1]
-    return target.number <= capability[0] * 10 + capability[1]
