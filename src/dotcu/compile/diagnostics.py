@@ -77,6 +77,7 @@ PACKAGES = (
 )
 
 _UNCHOSEN = "cannot determine which instance of function template"
+_OVERLOADED = "cannot determine which instance of overloaded function"
 _UNKNOWN_TARGET = "invalid value for --gpu-architecture"
 _SHOWN_ERRORS = 20
 
@@ -341,6 +342,11 @@ def is_unchosen(error: CompileError) -> bool:
     return any(_UNCHOSEN in diagnostic.message for diagnostic in error.diagnostics)
 
 
+def is_overloaded(error: CompileError) -> bool:
+    """Return whether a kernel was requested by a name that is another function's too."""
+    return any(_OVERLOADED in diagnostic.message for diagnostic in error.diagnostics)
+
+
 def _defined(plan: BuildPlan) -> set[str]:
     return set(plan.options.defined)
 
@@ -470,9 +476,11 @@ def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
         hint = header_hint(error.message) or _left_out_note(plan, error)
         return replace(error, notes=(*error.notes, hint)) if hint else error
     name = next((name for name in plan.names if is_about(name, error)), "")
+    rename = "CUDA, or this source, has another function of that name. Rename the kernel."
     return Diagnostic(
         severity="error", file=plan.display, line=0, column=0,
-        message=f"{name} cannot be instantiated: {error.message}", notes=error.notes,
+        message=f"{name} cannot be instantiated: {error.message}",
+        notes=(*error.notes, rename) if _OVERLOADED in error.message else error.notes,
     )  # fmt: skip
 
 

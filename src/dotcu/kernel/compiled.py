@@ -62,14 +62,28 @@ class CompiledUnit:
 
         Raises:
             KernelNotFound: The code has none; the preprocessor left it out, for example.
+            CompileError: Another function has its name.
         """
         found = self.object.lowered.get(name) or self._about(name).lowered.get(name)
         if found is None:
+            self._refuse_overloaded(name)
             raise KernelNotFound(
                 f"{self.unit.source.display} declares {name}, but the compiler does not see it for "
                 f"{self.object.target}.\nIs it inside an #if? Pass the macro: load(..., define={{...}})."
             )
         return found
+
+    def _refuse_overloaded(self, name: str) -> None:
+        """Raise the compiler's error where a kernel's name is another function's too, such as `exp`."""
+        from dotcu.compile.diagnostics import is_overloaded  # no launch needs it
+
+        try:
+            self.alone(name)
+        except CompileError as error:
+            if is_overloaded(error):
+                raise
+        except (JitDisabled, ToolchainError, SourceError):
+            return
 
     def alone(self, name: str) -> ObjectCode:
         """Compile for one more name and the same target, to learn about it.

@@ -169,7 +169,7 @@ class Module:
         found = match_name(name, known)
         if found is not None:
             return self.kernels.found[found]
-        raise KernelNotFound(f"{not_found(self.name, name, 'kernel', known)}{why}")
+        raise KernelNotFound(f"{why}{not_found(self.name, name, 'kernel', known)}")
 
     def _choose(self, name: str) -> None:
         """Add the one kernel of a name that the preprocessor leaves, where the text has several.
@@ -196,7 +196,7 @@ class Module:
                     self._add(Declaration(entry, (), (), 0))
             found = code.find_kernel(name) if self._lacks(name) else None
         except DotcuError as error:
-            return f"\nThe compiler could not be queried: {error}"
+            return f"The compiler could not be queried: {error}\n\n"
         if found is not None:
             self._add(found)
         return ""

@@ -120,7 +120,6 @@ def test_a_name_that_several_have_is_refused_with_python_to_type() -> None:
 
 def test_a_compiler_that_cannot_be_asked_is_told_of() -> None:
     broken = load_inline("__global__ void k(float* x) { x[0] = nope; }")
-    with pytest.raises(
-        KernelNotFound, match=r"no kernel named 'q'; it has k\.\n.*\n.*could not be queried: inline"
-    ):
+    message = r"^The compiler could not be queried: inline(.|\n)*\n\n.*no kernel named 'q'; it has k\."
+    with pytest.raises(KernelNotFound, match=message):
         _ = broken.q

@@ -305,6 +305,17 @@ def test_warm_passes_over_kernels_that_the_preprocessor_hides() -> None:
         module.kernels["hidden"].warm()
 
 
+def test_a_kernel_named_like_a_function_of_cuda_is_refused_for_that() -> None:
+    module = load_inline(
+        "__global__ void exp(float* x) { *x = 1; }\n__global__ void two(float* x) { *x = 2; }\n"
+    )
+    x = torch.zeros(1)
+    module.two(x, grid=1, block=1)
+    assert x.item() == 2
+    with pytest.raises(CompileError, match=r"overloaded function \"exp\"(.|\n)*[Rr]ename"):
+        module.exp(x, grid=1, block=1)
+
+
 def test_a_module_and_its_kernels_say_what_they_are() -> None:
     module = load_inline(SOURCE)
     assert repr(module) == "<dotcu.Module 'inline.cu': scale_add, steps, fill, inner::fill_two, plain>"

@@ -45,7 +45,7 @@ from dotcu.compile.source.source import printable
 _TORCH = re.compile(r"\b(?:(?:torch|at|c10)::\w+|PackedTensorAccessor\w*)")
 _DEFINED_NAME = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b")
-_INCLUDE = re.compile(r"[ \t]*#[ \t]*include\b")
+_LATE_INCLUDE = re.compile(r"#include <cuda_\w+\.h>")  # of a header that a template argument needs
 
 _KNOWN = re.compile(
     r"u?int(_fast|_least)?\d*_t|s?size_t|ptrdiff_t|u?intptr_t|u(int|short|char|long)|dim3"
@@ -438,7 +438,7 @@ class _DeviceText:
             begin = end + 1
         # no blank lines behind the last that has code; a header may be included there
         last = max(
-            (i for i, line in enumerate(lines) if line.strip() and not _INCLUDE.match(line)), default=-1
+            (i for i, line in enumerate(lines) if line.strip() and not _LATE_INCLUDE.match(line)), default=-1
         )
         return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
 

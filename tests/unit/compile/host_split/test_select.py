@@ -539,6 +539,14 @@ def test_a_header_of_the_user_loses_its_host_part_too(make: Build, tmp_path: Pat
     assert make(read_source(tmp_path / "k.cu")).lowered == {"k": "_Z1kPi"}
 
 
+def test_a_missing_header_behind_host_code_is_reported_at_its_own_line(make: Build, tmp_path: Path) -> None:
+    (tmp_path / "a.cuh").write_text("")
+    (tmp_path / "k.cu").write_text(f'{KERNEL}int main()\n{{\n}}\n#include "a.cuh"\n#include "missing.h"\n')
+    with pytest.raises(CompileError) as error:
+        make(read_source(tmp_path / "k.cu"))
+    assert [(one.line, one.source) for one in error.value.diagnostics] == [(6, '#include "missing.h"')]
+
+
 def test_a_guarded_file_is_compiled_as_it_is() -> None:
     text = f"{KERNEL}#ifndef __CUDACC_RTC__\n#include <vector>\nint main() {{ broken( }}\n#endif\n"
     plan = plan_build(
