@@ -19,6 +19,13 @@ from typing import TYPE_CHECKING, Any
 from dotcu import settings, stopwatch
 from dotcu.compile import cache, toolchain
 from dotcu.compile.cache import CacheEntry, Store
+from dotcu.compile.include_graph import (
+    IncludeGraph,
+    SystemHeaders,
+    bundled_headers_identity,
+    include_graph,
+    system_headers,
+)
 from dotcu.compile.nvrtc import CompileReply, CompileRequest, load
 from dotcu.compile.object_code import (
     ObjectCode,
@@ -29,13 +36,6 @@ from dotcu.compile.object_code import (
     with_probes,
 )
 from dotcu.compile.options import CompileOptions, arguments, command_line
-from dotcu.compile.source.includes import (
-    IncludeGraph,
-    SystemHeaders,
-    bundled_headers_identity,
-    include_graph,
-    system_headers,
-)
 from dotcu.compile.source.source import Source, printable
 from dotcu.compile.target import Target
 from dotcu.compile.toolchain import Compiler

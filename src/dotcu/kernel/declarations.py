@@ -14,7 +14,7 @@ from typing import Any
 
 from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, Source
-from dotcu.compile.source.includes import include_graph, system_headers
+from dotcu.compile.include_graph import include_graph, system_headers
 from dotcu.compile.source.lexer import macro_names, without_comments
 from dotcu.errors import ArgumentError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dotcu.compile import CompileOptions, Source, Target, read_source
-from dotcu.compile.source.includes import IncludeGraph, include_graph, system_headers
+from dotcu.compile.include_graph import IncludeGraph, include_graph, system_headers
 from dotcu.errors import UsageError
 
 NAME = "dotcu.lock"

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from dotcu.compile.source.declarations import has_unannotated_function
 from dotcu.compile.source.lexer import NVRTC_MACROS, active_code, code_only, without_comments
@@ -70,6 +71,10 @@ CODE = (
         "the host's standard library",
     ),
 )
+BUNDLED_FOLDER = Path(__file__).parents[2] / "include"
+STAND_INS = BUNDLED_FOLDER / "nvrtc"
+"""Stand-ins for the host headers that NVRTC lacks; they are for NVRTC alone."""
+
 HOST_HEADERS = {
     "Eigen/Dense", "cublas.h", "cuda_profiler_api.h", "errno.h", "signal.h", "time.h", "mpi.h", "getopt.h",
     "nvToolsExt.h", "nvtx3/nvToolsExt.h", "nvtx3/nvtx3.hpp", "cudaProfiler.h", "bits/stdc++.h",

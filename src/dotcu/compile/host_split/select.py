@@ -29,6 +29,7 @@ from dotcu.compile.diagnostics import headers_of
 from dotcu.compile.host_split.detect import (
     CODE,
     HOST_NAMESPACES,
+    STAND_INS,
     WORD,
     HostLine,
     Macros,
@@ -38,7 +39,7 @@ from dotcu.compile.host_split.detect import (
     with_macro_words,
 )
 from dotcu.compile.host_split.parse import HostFunction, ParsedDeclaration, parse_declarations
-from dotcu.compile.source.includes import STAND_INS, scan_includes
+from dotcu.compile.source.includes import scan_includes
 from dotcu.compile.source.lexer import code_only, directives, variants, without_comments
 from dotcu.compile.source.source import printable
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dotcu.compile import CompileOptions, inline_source, read_source
-from dotcu.compile.source.includes import IncludeGraph, SystemHeaders, include_graph
+from dotcu.compile.include_graph import IncludeGraph, SystemHeaders, include_graph
 
 
 def write(folder: Path, **files: str) -> Path:

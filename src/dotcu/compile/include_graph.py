@@ -1,0 +1,278 @@
+"""The headers that a source reaches: those of dotcu and the toolkit, and the user's files.
+
+The compiler sees the headers that a source reaches and nothing else, so a header that the cache's key does
+not cover cannot be included. User headers are read, and hashed, at every build. Headers of dotcu and of the
+toolkit are read when something is really compiled.
+
+Each header is handed to the compiler by a virtual name such as `/dotcu/@cuda/cuda_fp16.h`, and every
+`#include` in it is rewritten to the virtual name that it leads to. So no search happens inside
+the compiler, two headers of one spelling stay two, and no install path gets into the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dotcu.compile.host_split.detect import BUNDLED_FOLDER, STAND_INS, HostLine, files_with_host_code
+from dotcu.compile.options import CompileOptions
+from dotcu.compile.source.includes import Include, rewrite_includes, scan_includes
+from dotcu.compile.source.source import Source, read_text
+
+if TYPE_CHECKING:
+    from dotcu.compile.host_split.select import RemovedDeclaration
+
+VIRTUAL_ROOT = "/dotcu"
+
+
+class SystemHeaders:
+    """The headers of dotcu and a toolkit, read when first asked for and held in memory."""
+
+    def __init__(self, roots: Mapping[str, Path]) -> None:
+        """Search some folders, in order; each has the virtual name that is its key."""
+        self._roots = dict(roots)
+        self._found: dict[str, str | None] = {}
+        self._headers: dict[str, tuple[bytes, tuple[str, ...]]] = {}  # text, and the headers that it names
+
+    def find(self, spelled: str) -> str | None:
+        """Return the virtual name that `#include <spelled>` leads to, None if no folder has it."""
+        if spelled not in self._found:
+            roots = (name for name, folder in self._roots.items() if (folder / spelled).is_file())
+            root = next(roots, None)
+            self._found[spelled] = root and posixpath.normpath(f"{root}/{spelled}")
+        return self._found[spelled]
+
+    def path(self, virtual: str) -> Path | None:
+        """Return the file behind a virtual name."""
+        for name, folder in self._roots.items():
+            if virtual.startswith(f"{name}/"):
+                return folder / virtual[len(name) + 1 :]
+        return None
+
+    def reachable(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the named headers and all that they reach, by virtual name."""
+        reached: dict[str, bytes] = {}
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                if name not in self._headers:
+                    self._headers[name] = self._read(name)
+                reached[name], leads_to = self._headers[name]
+                waiting.extend(leads_to)
+        return reached
+
+    def _read(self, virtual: str) -> tuple[bytes, tuple[str, ...]]:
+        path = self.path(virtual)
+        assert path is not None, virtual
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        folder = posixpath.dirname(virtual)
+        leads = {}
+        for include in scan_includes(text, exact=False):
+            sibling = posixpath.normpath(f"{folder}/{include.spelled}")
+            beside = self.path(sibling) if include.quoted else None
+            is_beside = beside is not None and beside.is_file()
+            leads[include] = sibling if is_beside else self.find(include.spelled)
+        body = rewrite_includes(text, leads)
+        return body.encode("utf-8", "surrogateescape"), tuple(dict.fromkeys(filter(None, leads.values())))
+
+
+@functools.cache
+def system_headers(folders: tuple[Path, ...]) -> SystemHeaders:
+    """Return dotcu's headers, and behind them those of a toolkit's include folders."""
+    bundled = {f"{VIRTUAL_ROOT}/@nvrtc": STAND_INS, f"{VIRTUAL_ROOT}/@dotcu": BUNDLED_FOLDER}
+    return SystemHeaders(
+        {**bundled, **{f"{VIRTUAL_ROOT}/@cuda{i or ''}": folder for i, folder in enumerate(folders)}}
+    )
+
+
+@functools.cache
+def bundled_headers_identity() -> str:
+    """Return a digest of all headers of dotcu, read once in a process."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in BUNDLED_FOLDER.rglob("*") if path.is_file()):
+        name = file.relative_to(BUNDLED_FOLDER).as_posix()
+        digest.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserFile:
+    """A user's source or header.
+
+    Attributes:
+        virtual: Its name for the compiler.
+        text: What is compiled of it: all but its host part, with its lines and columns.
+        rewritten: The same with every `#include` led to a virtual name.
+        original: As the user wrote it.
+    """
+
+    virtual: str
+    path: Path | None
+    text: str
+    rewritten: str
+    original: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncludeGraph:
+    """A source and every header that it reaches.
+
+    Attributes:
+        main: The source.
+        headers: The user headers, by virtual name.
+        system: Headers of dotcu and the toolkit that user files name, by virtual name.
+        missing: Names that lead nowhere: host headers in a branch not taken, mostly.
+        edges: (including file, spelled name, where it leads) for each; "system" where not to a user file.
+        digest: Of names, texts and edges; holds no path of this machine.
+        removed: Host declarations that are left out, with the virtual name of their file.
+        unclear: Lines that are neither clearly host code nor clearly device code, by virtual name.
+    """
+
+    main: UserFile
+    headers: Mapping[str, UserFile]
+    system: tuple[str, ...]
+    missing: tuple[str, ...]
+    edges: tuple[tuple[str, str, str], ...]
+    digest: str
+    removed: tuple[tuple[str, RemovedDeclaration], ...] = ()
+    unclear: tuple[tuple[str, HostLine], ...] = ()
+
+    @property
+    def files(self) -> tuple[UserFile, ...]:
+        return (self.main, *self.headers.values())
+
+
+def include_graph(
+    source: Source,
+    headers: SystemHeaders,
+    extra: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    options: CompileOptions,
+    always_split: bool = False,
+) -> IncludeGraph:
+    """Follow every `#include` of a source through the user's files, and leave out their host code.
+
+    Args:
+        source: The text.
+        headers: The headers of dotcu and the toolkit.
+        extra: More names that a file includes, by its virtual name: what no scan can see, such as a
+            name that macros put together.
+        options: They define macros.
+        always_split: Look for host code even where no sign of it is seen.
+    """
+    graph = _GraphBuilder(source, headers, extra or {}, {}).build()
+    if options.all_is_device:
+        return graph
+    names, texts = [file.virtual for file in graph.files], tuple(file.text for file in graph.files)
+    looked = frozenset(range(len(texts))) if always_split else files_with_host_code(texts, options.defined)
+    if not looked:
+        return graph
+    from dotcu.compile.host_split.select import device_parts  # a file of kernels alone does without
+
+    parts = device_parts(texts, options.defined, looked)
+    if parts.texts != texts:
+        device_texts = dict(zip(names, parts.texts, strict=True))
+        graph = _GraphBuilder(source, headers, extra or {}, device_texts).build()
+    return dataclasses.replace(
+        graph,
+        removed=tuple((names[one.file], one) for one in parts.removed),
+        unclear=tuple((names[file], line) for file, line in parts.unclear),
+    )
+
+
+class _GraphBuilder:
+    """A walk over the files that a source reaches."""
+
+    def __init__(
+        self,
+        source: Source,
+        headers: SystemHeaders,
+        extra: Mapping[str, tuple[str, ...]],
+        device_texts: Mapping[str, str],
+    ) -> None:
+        self.source, self.system_headers, self.extra, self.device_texts = source, headers, extra, device_texts
+        self.folder = source.path.parent if source.path else None
+        self.virtual: dict[Path, str] = {}
+        self.headers: dict[str, UserFile] = {}
+        self.waiting: list[tuple[str, Path]] = []
+        self.edges: set[tuple[str, str, str]] = set()
+        self.system: set[str] = set()
+        self.missing: set[str] = set()
+
+    def build(self) -> IncludeGraph:
+        main_name = f"{VIRTUAL_ROOT}/{self.source.name.lstrip('/')}"
+        if self.source.path:
+            self.virtual[self.source.path.resolve()] = main_name
+        main = self.file(main_name, self.source.path, self.source.text)
+        while self.waiting:
+            virtual, path = self.waiting.pop()
+            self.headers[virtual] = self.file(virtual, path, read_text(path))
+        headers = dict(sorted(self.headers.items()))
+        edges = tuple(sorted(self.edges))
+        digest = hashlib.sha256()
+        for file in (main, *headers.values()):
+            for part in (file.virtual, file.text):
+                data = part.encode("utf-8", "surrogateescape")
+                digest.update(len(data).to_bytes(8, "little") + data)
+        digest.update(repr(edges).encode("utf-8", "surrogateescape"))
+        return IncludeGraph(
+            main=main, headers=headers, system=tuple(sorted(self.system)),
+            missing=tuple(sorted(self.missing)), edges=edges, digest=digest.hexdigest(),
+        )  # fmt: skip
+
+    def file(self, virtual: str, path: Path | None, original: str) -> UserFile:
+        text = self.device_texts.get(virtual, original)
+        leads = {include: self.follow(virtual, path, include) for include in scan_includes(text)}
+        for spelled in self.extra.get(virtual, ()):
+            include = Include(spelled=spelled, quoted=True, start=0, end=0, needed=False)
+            self.follow(virtual, path, include)
+        rewritten = rewrite_includes(text, leads)
+        return UserFile(virtual=virtual, path=path, text=text, rewritten=rewritten, original=original)
+
+    def follow(self, including: str, path: Path | None, include: Include) -> str | None:
+        """Return the virtual name that an `#include` leads to, and note the edge."""
+        folders = [path.parent] if include.quoted and path is not None else []
+        target = None
+        if not any((folder / include.spelled).is_file() for folder in folders):
+            target = self.system_headers.find(include.spelled)
+        if target is None or target.startswith(f"{VIRTUAL_ROOT}/@cuda"):
+            folders += self.source.include
+        real = next(
+            (folder / include.spelled for folder in folders if (folder / include.spelled).is_file()), None
+        )
+        if real is not None:
+            name = self.name(real)
+            self.edges.add((including, include.spelled, name))
+            return name
+        self.edges.add((including, include.spelled, "system"))
+        if target:
+            self.system.add(target)
+        else:
+            self.missing.add(include.spelled)
+        return target
+
+    def name(self, path: Path) -> str:
+        """Return the virtual name of a user header: one for each real file, however it is reached.
+
+        It is relative to the source or an include folder, never made of the whole path.
+        """
+        real = path.resolve()
+        if real not in self.virtual:
+            roots = [(self.folder, VIRTUAL_ROOT)] if self.folder else []
+            roots += [(folder, f"{VIRTUAL_ROOT}/@include{i}") for i, folder in enumerate(self.source.include)]
+            inside = [
+                (folder.resolve(), root) for folder, root in roots if real.is_relative_to(folder.resolve())
+            ]
+            folder, root = inside[0] if inside else (roots[0][0].resolve(), roots[0][1])
+            relative = Path(os.path.relpath(real, folder)).as_posix().replace("../", "@up/")
+            self.virtual[real] = f"{root}/{relative}"
+            self.waiting.append((self.virtual[real], real))
+        return self.virtual[real]
