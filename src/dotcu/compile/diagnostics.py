@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -149,7 +149,8 @@ class Diagnostic:
             source, column = _window(self.source, self.column)
             text.append(f"    {source}")
             if column:
-                text.append("    " + _indent(source, column) + "^")
+                # the tabs of the line above are kept, so that the caret stands right
+                text.append("    " + re.sub(r"[^\t]", " ", source[: column - 1]) + "^")
         return "\n".join([*text, *(f"  {note}" for note in self.notes)])
 
 
@@ -161,11 +162,6 @@ def _window(source: str, column: int) -> tuple[str, int]:
     before, after = "... " if start else "", " ..." if start + _WIDTH < len(source) else ""
     shown = f"{before}{source[start : start + _WIDTH]}{after}"
     return shown, column - start + len(before) if column else 0
-
-
-def _indent(source: str, column: int) -> str:
-    """Blanks up to a column, with the tabs of the line above kept so that the caret stands right."""
-    return "".join("\t" if character == "\t" else " " for character in source[: column - 1])
 
 
 def parse_log(log: str, shown: Shown, lines: Lines, *, main: str = "") -> tuple[Diagnostic, ...]:
@@ -180,48 +176,45 @@ def parse_log(log: str, shown: Shown, lines: Lines, *, main: str = "") -> tuple[
         lines: Returns the lines of a file, for the one that a diagnostic is about.
         main: The virtual name of the source.
     """
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for chunk in _chunks(log):
         tool, end = _TOOL.match(chunk[0]), _END.match(chunk[0])
         if tool:
-            found.append(_tool(tool))
-        elif end:
-            found.append(_end(end, main, shown, lines))
+            where = (tool["where"] or "").strip(" ,;")
+            message = tool["text"].strip() + (f" ({where})" if where else "") + f" [{tool['tool']}]"
+            severity = "warning" if tool["severity"] == "warning" else "error"
+            diagnostics.append(Diagnostic(severity=severity, file="", line=0, column=0, message=message))
+            continue
+        if end:
+            message = end["text"] + (f" [#{end['number']}]" if end["number"] else "")
+            diagnostic = Diagnostic(
+                severity=end["severity"], file=shown(main), line=0, column=0, message=message
+            )
+            diagnostics.append(_at_end(diagnostic, lines(main)))
+            continue
+        diagnostic = _front_end(chunk, shown, lines)
+        if diagnostic.severity == "note" and diagnostics:
+            last = diagnostics[-1]
+            diagnostics[-1] = replace(last, notes=(*last.notes, _joined(diagnostic)))
         else:
-            diagnostic = _front_end(chunk, shown, lines)
-            if diagnostic.severity == "note" and found:
-                found[-1] = replace(found[-1], notes=(*found[-1].notes, _joined(diagnostic)))
-            else:
-                found.append(diagnostic)
-    return tuple(found)
+            diagnostics.append(diagnostic)
+    return tuple(diagnostics)
 
 
 def _joined(note: Diagnostic) -> str:
     """`to match this "{", at line 1 of k.cu: ...`, of a note that stood by itself."""
     message = re.sub(r" \[#[^]]*\]$", "", note.message)
-    shown = f": {_window(note.source.strip(), 0)[0]}" if note.source.strip() else ""
-    return f"{message}, at line {note.line} of {note.file}{shown}"
-
-
-def _end(match: re.Match[str], main: str, shown: Shown, lines: Lines) -> Diagnostic:
-    message = match["text"] + (f" [#{match['number']}]" if match["number"] else "")
-    diagnostic = Diagnostic(severity=match["severity"], file=shown(main), line=0, column=0, message=message)
-    return _at_end(diagnostic, lines(main))
+    source = f": {_window(note.source.strip(), 0)[0]}" if note.source.strip() else ""
+    return f"{message}, at line {note.line} of {note.file}{source}"
 
 
 def _at_end(diagnostic: Diagnostic, lines: Sequence[str]) -> Diagnostic:
     """Attach a diagnostic to the last line that has something in it, after which it stands."""
     last = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
-    if not last:
-        return replace(diagnostic, line=0, column=0, source="", message=f"{diagnostic.message}, {AT_END}")
-    source = lines[last - 1].rstrip()
-    return replace(
-        diagnostic,
-        line=last,
-        column=len(source) + 1,
-        source=source,
-        message=f"{diagnostic.message}, {AT_END}",
-    )
+    source = lines[last - 1].rstrip() if last else ""
+    column = len(source) + 1 if last else 0
+    message = f"{diagnostic.message}, {AT_END}"
+    return replace(diagnostic, line=last, column=column, source=source, message=message)
 
 
 def _chunks(log: str) -> list[list[str]]:
@@ -239,43 +232,26 @@ def _chunks(log: str) -> list[list[str]]:
     return chunks
 
 
-def _tool(match: re.Match[str]) -> Diagnostic:
-    severity = "warning" if match["severity"] == "warning" else "error"
-    where = (match["where"] or "").strip(" ,;")
-    return Diagnostic(
-        severity=severity, file="", line=0, column=0,
-        message=match["text"].strip() + (f" ({where})" if where else "") + f" [{match['tool']}]",
-    )  # fmt: skip
-
-
 def _front_end(chunk: list[str], shown: Shown, lines: Lines) -> Diagnostic:
     head = _HEAD.match(chunk[0])
     assert head is not None
-    carets = [index for index, line in enumerate(chunk) if _CARET.match(line)]
-    column = _column(chunk[carets[0] - 1], chunk[carets[0]]) if carets else 0
-    message = " ".join([head["text"], *(line.strip() for line in chunk[1 : carets[0] - 1 if carets else 1])])
-    notes = chunk[carets[0] + 1 :] if carets else chunk[1:]
+    caret = next((index for index, line in enumerate(chunk) if _CARET.match(line)), 0)
+    source, column = "", 0
+    if caret:  # the compiler indents by two, and counts bytes; a \ufffd is one that is not UTF-8
+        source = chunk[caret - 1][2:]
+        seen = chunk[caret - 1].replace("\ufffd", "?").encode("utf-8", "surrogateescape")
+        column = len(seen[: chunk[caret].index("^")].decode("utf-8", "ignore")) - 1
+    message = " ".join([head["text"], *(line.strip() for line in chunk[1 : max(caret - 1, 1)])])
+    message = _QUOTED.sub(lambda match: f'"{shown(match[1])}"', message)
     diagnostic = Diagnostic(
         severity="error" if "error" in head["severity"] else head["severity"],
         file=shown(head["file"]),
         line=int(head["line"]),
         column=column,
-        message=_named(message, shown) + (f" [#{head['number']}]" if head["number"] else ""),
-        notes=tuple(_note(note, shown, shown(head["file"])) for note in notes),
+        message=message + (f" [#{head['number']}]" if head["number"] else ""),
+        notes=tuple(_note(note, shown, shown(head["file"])) for note in chunk[caret + 1 :]),
     )
-    return _with_source(diagnostic, lines(head["file"]), chunk[carets[0] - 1][2:] if carets else "")
-
-
-def _named(message: str, shown: Shown) -> str:
-    """Return a message with the user's names for the files in it."""
-    return _QUOTED.sub(lambda match: f'"{shown(match[1])}"', message)
-
-
-def _column(shown: str, caret: str) -> int:
-    """Return the caret's column in characters: the compiler indents by two, and counts bytes."""
-    shown = shown.replace("\ufffd", "?")  # stands for one byte that is not UTF-8
-    before = shown.encode("utf-8", "surrogateescape")[: caret.index("^")]
-    return len(before.decode("utf-8", "ignore")) - 1
+    return _with_source(diagnostic, lines(head["file"]), source)
 
 
 def _with_source(diagnostic: Diagnostic, lines: Sequence[str], shown: str) -> Diagnostic:
@@ -284,21 +260,13 @@ def _with_source(diagnostic: Diagnostic, lines: Sequence[str], shown: str) -> Di
         return _at_end(diagnostic, lines)
     if not 0 < diagnostic.line <= len(lines):
         return replace(diagnostic, source=shown)
-    source = lines[diagnostic.line - 1]
-    if _is_part(shown, source):
+    source, seen = lines[diagnostic.line - 1], shown.rstrip()
+    # the compiler may have seen some of the line blanked
+    is_part = len(seen) <= len(source) and all(a in (b, " ") for a, b in zip(seen, source, strict=False))
+    if is_part and (seen or not source.strip()):
         return replace(diagnostic, source=source)
     quote = min((i for i in (source.find('"'), source.find("<")) if i >= 0), default=0)
     return replace(diagnostic, source=source, column=quote + 1 if "#" in source else 0)
-
-
-def _is_part(shown: str, source: str) -> bool:
-    """Return whether the compiler saw the user's line, or that with some of it blanked."""
-    seen = shown.rstrip()
-    return (
-        len(seen) <= len(source)
-        and all(a in (b, " ") for a, b in zip(seen or " ", source, strict=False))
-        and (bool(seen) or not source.strip())
-    )
 
 
 def _note(text: str, shown: Shown, here: str) -> str:
@@ -324,11 +292,23 @@ def explain_failure(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> D
         log: What the compiler printed.
         found: The diagnostics in it.
     """
-    for explanation in (_unknown_target_error, _unclear_error, _host_code_error, _not_found_error):
-        error = explanation(plan, found)
-        if error is not None:
-            return error
-    return CompileError(_message(plan, log, found), diagnostics=found, log=log, command=plan.command)
+    if any(_UNKNOWN_TARGET in diagnostic.message for diagnostic in found):
+        known = ", ".join(f"sm_{number}" for number in toolchain.supported(plan.compiler))
+        major, minor = plan.compiler.version
+        return ToolchainError(
+            f"The compiler of CUDA {major}.{minor} cannot compile for {plan.target}.\n"
+            f"It knows {known}, and compute_ for each.\n"
+            f'For a newer GPU: pip install -U "dotcu[cu{major}]"\n'
+            f'For an older one: pip install "dotcu[cu{major - 1}]"'
+        )
+    if plan.includes.unclear:
+        lines = [(plan.shown_files[virtual], line) for virtual, line in plan.includes.unclear]
+        return HostCodeError(unclear_message(plan.display, lines))
+    return (
+        _host_code_error(plan, found)
+        or _not_found_error(plan, found)
+        or CompileError(_message(plan, log, found), diagnostics=found, log=log, command=plan.command)
+    )
 
 
 def unopened(log: str) -> tuple[str, str] | None:
@@ -347,32 +327,9 @@ def is_overloaded(error: CompileError) -> bool:
     return any(_OVERLOADED in diagnostic.message for diagnostic in error.diagnostics)
 
 
-def _defined(plan: BuildPlan) -> set[str]:
-    return set(plan.options.defined)
-
-
-def _unknown_target_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> ToolchainError | None:
-    if not any(_UNKNOWN_TARGET in diagnostic.message for diagnostic in found):
-        return None
-    known = ", ".join(f"sm_{number}" for number in toolchain.supported(plan.compiler))
-    major, minor = plan.compiler.version
-    return ToolchainError(
-        f"The compiler of CUDA {major}.{minor} cannot compile for {plan.target}.\n"
-        f"It knows {known}, and compute_ for each.\n"
-        f'For a newer GPU: pip install -U "dotcu[cu{major}]"\n'
-        f'For an older one: pip install "dotcu[cu{major - 1}]"'
-    )
-
-
-def _unclear_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
-    """Return the error for lines that are neither clearly host code nor clearly device code."""
-    lines = [(plan.shown_files[virtual], line) for virtual, line in plan.includes.unclear]
-    return HostCodeError(unclear_message(plan.display, lines)) if lines else None
-
-
 def _host_code_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
     """Return the error for host code in the source, by its text and by the compiler's messages."""
-    by_line = {line.line: line for line in host_code(plan.includes.main.text, _defined(plan))}
+    by_line = {line.line: line for line in host_code(plan.includes.main.text, plan.options.defined)}
     for diagnostic in found:
         if _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display:
             by_line.setdefault(
@@ -394,44 +351,29 @@ def _not_found_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotF
         if any(is_about(name, d) for d in errors)
         and not any(is_about(name, d) and _UNCHOSEN in d.message for d in errors)
     ]
-    known_kernels, known_variables = declared_names(plan)
     for name in refused:
-        known = known_kernels if is_kernel(name) else known_variables
+        texts, defined = [file.text for file in plan.includes.files], plan.options.defined
+        known = dict.fromkeys(one for text in texts for one in variables(text, defined))
+        if is_kernel(name):
+            known = dict.fromkeys(kernel.name for text in texts for kernel in kernels(text, defined))
         if base_name(name) not in known:
-            return KernelNotFound(not_found_message(plan.display, name, known))
+            return KernelNotFound(_not_found_message(plan.display, name, known))
     return None
 
 
-def declared_names(plan: BuildPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the kernels and of the variables in a source and its user headers."""
-    texts, defined = [file.text for file in plan.includes.files], _defined(plan)
-    return (
-        tuple(dict.fromkeys(kernel.name for text in texts for kernel in kernels(text, defined))),
-        tuple(dict.fromkeys(name for text in texts for name in variables(text, defined))),
-    )
-
-
-def not_found_message(display: str, name: str, known: Sequence[str]) -> str:
-    """Return the message for a name that is not there: the names that are, the nearest first.
-
-    Args:
-        display: The source, as messages call it.
-        name: The name expression that was requested.
-        known: The names that there are.
-    """
+def _not_found_message(display: str, name: str, known: Collection[str]) -> str:
     what = "kernel" if is_kernel(name) else "__constant__ or __device__ variable"
-    if not known:
-        return f"{display} has no {what} {base_name(name)!r}: it declares none.\nDeclare one there."
     wanted = base_name(name)
-    ranked = sorted(known, key=lambda other: -_likeness(wanted, other))
-    listed = "\n".join(f"    {other}" for other in ranked)
+    if not known:
+        return f"{display} has no {what} {wanted!r}: it declares none.\nDeclare one there."
+
+    def likeness(other: str) -> float:
+        """Return how similar two names are, with and without their namespaces, from 0 to 1."""
+        pairs = ((wanted, other), (wanted.split("::")[-1], other.split("::")[-1]))
+        return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    listed = "\n".join(f"    {other}" for other in sorted(known, key=likeness, reverse=True))
     return f"{display} has no {what} {wanted!r}.\nIt has, the nearest first:\n{listed}"
-
-
-def _likeness(wanted: str, other: str) -> float:
-    """Return how similar two names are, with and without their namespaces, from 0 to 1."""
-    ratio: Callable[[str, str], float] = lambda a, b: difflib.SequenceMatcher(None, a, b).ratio()  # noqa: E731
-    return max(ratio(wanted, other), ratio(wanted.split("::")[-1], other.split("::")[-1]))
 
 
 def is_about(name: str, diagnostic: Diagnostic) -> bool:
@@ -441,18 +383,16 @@ def is_about(name: str, diagnostic: Diagnostic) -> bool:
 
 
 def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
+    options = f"Options, as for nvcc: {plan.command.removeprefix('nvcc ')}"
     errors = _without_echoes([diagnostic for diagnostic in found if diagnostic.severity == "error"])
     if not errors:
-        return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{_tail(plan)}"
+        return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{options}"
     what = f"{count(len(errors))}{_instantiated(plan, errors)}"
     headline = f"{plan.display} does not compile for {plan.target}: {what}."
     shown = [str(_readable(plan, error)) for error in undefined_first(errors)[:_SHOWN_ERRORS]]
-    rest = (
-        [f"... and {len(errors) - _SHOWN_ERRORS} more, in the exception's .log"]
-        if len(errors) > _SHOWN_ERRORS
-        else []
-    )
-    return "\n\n".join([headline, *shown, *rest, _advice(plan, log, errors) or _tail(plan)])
+    if len(errors) > _SHOWN_ERRORS:
+        shown.append(f"... and {len(errors) - _SHOWN_ERRORS} more, in the exception's .log")
+    return "\n\n".join([headline, *shown, _advice(plan, log, errors) or options])
 
 
 def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
@@ -469,9 +409,11 @@ def _without_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
 
 
 def _readable(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
-    """Report an error in a name expression at the name, not in NVRTC's own file."""
+    """Report an error at the name that was requested, not in NVRTC's own file, and a size in decimal."""
     if error.message.endswith(_ASSEMBLER):
-        return _assembled(plan, error)
+        text = _HEX.sub(lambda match: str(int(match[0], 16)), error.message)
+        text = _SYMBOL.sub(lambda match: f"'{_name_of(plan, match[1])}'", text)
+        return replace(error, file=plan.display, message=text)
     if error.file != NAME_MAP:
         hint = header_hint(error.message) or _left_out_note(plan, error)
         return replace(error, notes=(*error.notes, hint)) if hint else error
@@ -499,39 +441,33 @@ def _left_out_note(plan: BuildPlan, error: Diagnostic) -> str:
     return ""
 
 
-def _assembled(plan: BuildPlan, error: Diagnostic) -> Diagnostic:
-    """Return what ptxas refused, with the kernel's name, and sizes in decimal."""
-    text = _HEX.sub(lambda match: str(int(match[0], 16)), error.message)
-    text = _SYMBOL.sub(lambda match: f"'{_name_of(plan, match[1])}'", text)
-    return replace(error, file=plan.display, message=text)
-
-
 def _name_of(plan: BuildPlan, symbol: str) -> str:
     """Return the requested name that a symbol must be of; the symbol where there are several."""
-    fits = [name for name in plan.names if _may_be(base_name(name).split("::")[-1], symbol)]
+    plain = {name: base_name(name).split("::")[-1] for name in plan.names}
+    fits = [
+        name for name, end in plain.items()
+        if symbol == end or (symbol.startswith("_Z") and f"{len(end)}{end}" in symbol)
+    ]  # fmt: skip
     return fits[0] if len(fits) == 1 else symbol
-
-
-def _may_be(plain: str, symbol: str) -> bool:
-    return symbol == plain or (symbol.startswith("_Z") and f"{len(plain)}{plain}" in symbol)
 
 
 def _instantiated(plan: BuildPlan, errors: Sequence[Diagnostic]) -> str:
     """Name the requested instantiations that caused the errors, where the context says it."""
     context = "\n".join(note for error in errors for note in error.notes)
+    # of what ptxas refuses, a plain kernel is named in the message
+    symbols = [
+        symbol for error in errors if error.message.endswith(_ASSEMBLER)
+        for symbol in _SYMBOL.findall(error.message)
+    ]  # fmt: skip
+    assembled = {_name_of(plan, symbol) for symbol in symbols}
     blamed = [
         name
         for name in plan.names
-        if any(is_about(name, error) or _is_assembled(plan, name, error) for error in errors)
+        if any(is_about(name, error) for error in errors)
+        or ("<" in name and name in assembled)
         or re.search(rf"instantiation of \"[^\"]*\b{re.escape(base_name(name))}\(", context)
     ]
     return f", instantiating {', '.join(blamed)}" if blamed else ""
-
-
-def _is_assembled(plan: BuildPlan, name: str, error: Diagnostic) -> bool:
-    """Return whether ptxas refused a template's instantiation; a plain kernel is named in the message."""
-    symbols = _SYMBOL.findall(error.message) if error.message.endswith(_ASSEMBLER) else []
-    return "<" in name and any(_name_of(plan, symbol) == name for symbol in symbols)
 
 
 def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
@@ -554,15 +490,10 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
         if re.match(pattern, missing[1]):
             package = cuda_13 if major >= 13 else cuda_12
             return f'{not_found}It comes with: pip install "{package}=={major}.{minor}.*"'
+    remedy = f"{not_found}If it is yours: load(..., include=[FOLDER])"
     if is_host_header(missing[1]) or plan.includes.removed:
-        return (
-            f"{not_found}If it is yours: load(..., include=[FOLDER])\nIf it is for the host: {GUARD_REMEDY}"
-        )
-    return f"{not_found}If it is yours: load(..., include=[FOLDER])"
-
-
-def _tail(plan: BuildPlan) -> str:
-    return f"Options, as for nvcc: {plan.command.removeprefix('nvcc ')}"
+        return f"{remedy}\nIf it is for the host: {GUARD_REMEDY}"
+    return remedy
 
 
 def header_hint(message: str) -> str:
@@ -574,8 +505,8 @@ def header_hint(message: str) -> str:
 
 def headers_of(names: Iterable[str]) -> frozenset[str]:
     """Return the known headers that declare some names."""
-    found = {header for name in names for pattern, header in _HEADERS if pattern.fullmatch(name)}
-    return frozenset(found)
+    names = tuple(names)
+    return frozenset(header for pattern, header in _HEADERS if any(map(pattern.fullmatch, names)))
 
 
 def undefined_name(message: str) -> str:
@@ -586,10 +517,6 @@ def undefined_name(message: str) -> str:
 
 def undefined_first(errors: Sequence[Diagnostic]) -> list[Diagnostic]:
     """Errors about names that are not known before those that follow from them."""
-    return sorted(errors, key=lambda error: _rank(error.message))
-
-
-def _rank(message: str) -> int:
-    if header_hint(message):
-        return 0
-    return 1 if _UNDEFINED.search(message) else 2
+    return sorted(
+        errors, key=lambda error: (not header_hint(error.message), not _UNDEFINED.search(error.message))
+    )
