@@ -34,7 +34,7 @@ from dotcu.errors import CacheError
 
 _log = logging.getLogger("dotcu")
 
-Found = TypeVar("Found")
+Entry = TypeVar("Entry")
 
 FORMAT = 1
 LAYOUT = "v1"
@@ -115,17 +115,15 @@ def precompiled_location() -> Path:
 def entries() -> list[CachedBuild]:
     """Return every entry, last used first."""
     listed = [
-        CachedBuild(
-            digest=path.name, path=path, size_bytes=_size(path), used=used, about=read_about(path)
-        )
-        for path, used in _all_folders()
+        CachedBuild(digest=path.name, path=path, size_bytes=_size(path), used=used, about=read_about(path))
+        for store in _stores() for path, used in store.folders()
     ]  # fmt: skip
     return sorted(listed, key=lambda item: -item.used)
 
 
 def size() -> int:
     """Return the bytes that all entries take."""
-    return sum(_size(path) for path, _ in _all_folders())
+    return sum(_size(path) for store in _stores() for path, _ in store.folders())
 
 
 def clear() -> int:
@@ -136,7 +134,7 @@ def clear() -> int:
     """
     removed = 0
     for store in _stores():
-        for path, _ in _folders(store.root / "entries"):
+        for path, _ in store.folders():
             try:
                 store.remove(path)
             except OSError as error:
@@ -154,26 +152,10 @@ def _stores() -> tuple[Store, Store]:
     return Store(location()), Store(precompiled_location())
 
 
-def _all_folders() -> Iterator[tuple[Path, float]]:
-    for store in _stores():
-        yield from _folders(store.root / "entries")
-
-
-def _folders(root: Path) -> Iterator[tuple[Path, float]]:
-    """Yield each entry's folder, and when it was last used."""
-    with contextlib.suppress(OSError):
-        for group in sorted(root.iterdir()):
-            with contextlib.suppress(OSError):
-                for folder in sorted(group.iterdir()):
-                    with contextlib.suppress(OSError):
-                        yield folder, folder.stat().st_mtime
-
-
 def _size(folder: Path) -> int:
-    total = 0
     with contextlib.suppress(OSError):
-        total = sum(file.stat().st_size for file in folder.iterdir())
-    return total
+        return sum(file.stat().st_size for file in folder.iterdir())
+    return 0
 
 
 _memory: OrderedDict[tuple[Path, str], CacheEntry] = OrderedDict()
@@ -263,10 +245,10 @@ def read_entry(folder: Path) -> CacheEntry | None:
         DamagedEntry: A file of it is missing or is not what was written.
         OSError: It cannot be read.
     """
-    found = open_entry(folder)
-    if found is None:
+    opened = open_entry(folder)
+    if opened is None:
         return None
-    index, files = found
+    index, files = opened
     return CacheEntry(
         about=index["about"],
         lowered=index["lowered"],
@@ -290,7 +272,15 @@ def open_entry(folder: Path) -> tuple[Mapping[str, Any], dict[str, bytes]] | Non
             raise DamagedEntry(f"{_INDEX} is missing") from error
         return None
     index = _read_index(raw)
-    return index, {name: _read_file(folder, name, digest) for name, digest in index["sha256"].items()}
+    files = {}
+    for name, digest in index["sha256"].items():
+        try:
+            files[name] = (folder / name).read_bytes()
+        except FileNotFoundError as error:
+            raise DamagedEntry(f"{name} is missing") from error
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise DamagedEntry(f"{name} is not what was written")
+    return index, files
 
 
 def read_about(folder: Path) -> Mapping[str, str]:
@@ -313,16 +303,6 @@ def _read_index(raw: bytes) -> dict[str, Any]:
     return index
 
 
-def _read_file(folder: Path, name: str, digest: str) -> bytes:
-    try:
-        data = (folder / name).read_bytes()
-    except FileNotFoundError as error:
-        raise DamagedEntry(f"{name} is missing") from error
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise DamagedEntry(f"{name} is not what was written")
-    return data
-
-
 _warned: set[Path] = set()
 _measured: dict[Path, int] = {}  # by root, the size when it was last looked at
 _written: dict[Path, int] = {}  # by root, the bytes that this process has written since
@@ -338,6 +318,15 @@ class Store:
     def path(self, digest: str) -> Path:
         return self.root / "entries" / digest[:2] / digest
 
+    def folders(self) -> Iterator[tuple[Path, float]]:
+        """Yield each entry's folder, and when it was last used."""
+        with contextlib.suppress(OSError):
+            for group in sorted((self.root / "entries").iterdir()):
+                with contextlib.suppress(OSError):
+                    for folder in sorted(group.iterdir()):
+                        with contextlib.suppress(OSError):
+                            yield folder, folder.stat().st_mtime
+
     def get(self, digest: str, *, again: bool = False) -> CacheEntry | None:
         """Return the entry of a key, None if there is no whole one; counts as its use.
 
@@ -347,7 +336,7 @@ class Store:
         """
         return self.find(digest, read_entry, again=again)
 
-    def find(self, digest: str, read: Callable[[Path], Found | None], *, again: bool = False) -> Found | None:
+    def find(self, digest: str, read: Callable[[Path], Entry | None], *, again: bool = False) -> Entry | None:
         """Return an entry of any kind as `get` does, by the function that reads that kind.
 
         Args:
@@ -357,7 +346,7 @@ class Store:
         """
         folder = self.path(digest)
         try:
-            found = read(folder)
+            entry = read(folder)
         except DamagedEntry as damage:
             if not again:
                 _log.warning("The cache entry %s is damaged (%s): it is compiled again.", folder, damage)
@@ -365,10 +354,10 @@ class Store:
         except OSError as error:
             self.warn("read", error)
             return None
-        if found is not None:
+        if entry is not None:
             with contextlib.suppress(OSError):
                 os.utime(folder)
-        return found
+        return entry
 
     def put(self, digest: str, files: Mapping[str, bytes], *, locked: bool) -> bool:
         """Publish an entry; False where it could not be written.
@@ -378,28 +367,27 @@ class Store:
             files: The entry's files, the index among them: see `with_index`.
             locked: The result of `lock()`: only under the lock are leftovers of its group certainly unused.
         """
-        try:
-            if locked:
-                shutil.rmtree(self.root / "temporary" / digest[:2], ignore_errors=True)
-            self._publish(digest, files)
-        except OSError as error:
-            self.warn("write", error)
-            return False
-        self._bound()
-        return True
-
-    def _publish(self, digest: str, files: Mapping[str, bytes]) -> None:
         group, final = self.root / "temporary" / digest[:2], self.path(digest)
         temporary = group / f"{digest}.{_unique(4)}"
-        temporary.mkdir(parents=True)
         try:
+            if locked:
+                shutil.rmtree(group, ignore_errors=True)
+            temporary.mkdir(parents=True)
             _written[self.root] = _written.get(self.root, 0) + write_files(temporary, files)
             final.parent.mkdir(parents=True, exist_ok=True)
             self.remove(final)  # a damaged one: a whole one would have been taken
             temporary.rename(final)
             _sync_folder(final.parent)
+        except OSError as error:
+            self.warn("write", error)
+            return False
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+        # the size is looked at only when this process may have passed the bound
+        limit = settings.current().cache_bytes
+        if self.root not in _measured or _measured[self.root] + _written[self.root] > limit:
+            _measured[self.root], _written[self.root] = self.trim(limit), 0
+        return True
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -440,7 +428,9 @@ class Store:
 
         locked = False
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_thread_lock(self.path(digest)))
+            with _guard:
+                thread_lock = _thread_locks.setdefault(self.path(digest), threading.Lock())
+            stack.enter_context(thread_lock)
             path = self.root / "locks" / f"{digest[:2]}.lock"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -452,18 +442,13 @@ class Store:
                 self.warn("lock", error)
             yield locked
 
-    def _bound(self) -> None:
-        """Keep the size within its bound; looks only when this process may have passed it."""
-        limit = settings.current().cache_bytes
-        known = _written.get(self.root, 0)
-        if self.root in _measured and _measured[self.root] + known <= limit:
-            return
-        _measured[self.root], _written[self.root] = self.trim(limit), 0
-
     def trim(self, limit: int) -> int:
         """Remove entries, least recently used first, until they fit; returns what is left in bytes."""
-        self._sweep()
-        folders = sorted(_folders(self.root / "entries"), key=lambda item: item[1])
+        with contextlib.suppress(OSError):  # what writers that died long ago left behind
+            for group in (self.root / "temporary").iterdir():
+                if time.time() - group.stat().st_mtime > STALE_S:
+                    shutil.rmtree(group, ignore_errors=True)
+        folders = sorted(self.folders(), key=lambda item: item[1])
         sizes = {path: _size(path) for path, _ in folders}
         total = sum(sizes.values())
         goal = total if total <= limit else int(limit * TRIM_TO)
@@ -475,20 +460,13 @@ class Store:
                 total -= sizes[path]
         return total
 
-    def _sweep(self) -> None:
-        """Remove what writers that died long ago left behind."""
-        with contextlib.suppress(OSError):
-            for group in (self.root / "temporary").iterdir():
-                if time.time() - group.stat().st_mtime > STALE_S:
-                    shutil.rmtree(group, ignore_errors=True)
-
     def add_history(self, source: str, record: Mapping[str, Any]) -> None:
         """Note what a source was built from; nothing depends on it but the reason in the log."""
         folder = self.root / "recent"
         temporary = folder / f"{source}.{_unique(4)}"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            records = [record, *(old for old in self.history(source) if old != record)][:8]
+            records = [dict(record), *(old for old in self.history(source) if old != record)][:8]
             temporary.write_text(json.dumps(records))
             temporary.replace(folder / source)
 
@@ -496,9 +474,9 @@ class Store:
         """Return what `add_history` noted of a source, newest first."""
         try:
             records = json.loads((self.root / "recent" / source).read_text())
-        except (OSError, ValueError):
+            return [record for record in records if isinstance(record, dict)]
+        except (OSError, ValueError, TypeError):
             return []
-        return [record for record in records if isinstance(record, dict)] if isinstance(records, list) else []
 
     def warn(self, doing: str, error: BaseException) -> None:
         """Warn once for each directory that it cannot be used, and what to do."""
@@ -519,11 +497,6 @@ def _unique(size_bytes: int) -> str:
 
 _guard = threading.Lock()
 _thread_locks: dict[Path, threading.Lock] = {}
-
-
-def _thread_lock(path: Path) -> threading.Lock:
-    with _guard:
-        return _thread_locks.setdefault(path, threading.Lock())
 
 
 def _after_fork() -> None:

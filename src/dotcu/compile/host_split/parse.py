@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dotcu.compile.host_split.detect import DEVICE_WORDS, HOST_MACROS, WORD, Macros, with_macro_words
-from dotcu.compile.source.lexer import code_only, without_comments, without_directives
+from dotcu.compile.source.lexer import Tokens, code_only, without_comments, without_directives
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -40,8 +40,6 @@ _SPECIFIERS = (
     _PLAIN | _BRACKETED | {"inline", "static", "constexpr", "extern", "const", "volatile", "unsigned"}
 )
 
-_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|[^\s]")
-_OPENS = {")": "(", "]": "[", "}": "{"}
 _IN_BRACKETS = re.compile(r"\((?:[^()]|\([^()]*\))*\)")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
@@ -131,56 +129,23 @@ def parse_declarations(text: str, macros: Macros) -> tuple[ParsedDeclaration, ..
     return tuple(_StatementReader(text, macros).declarations())
 
 
-class _StatementReader:
+class _StatementReader(Tokens):
     """Cuts a text into statements and classifies each.
 
-    `bare` has neither comments, literals nor directives; `shown`, for the parser, has its literals
-    and lacks annotations. Both have every character where the text has it.
+    `text` has neither comments, literals nor directives; `shown`, for the parser, has its literals
+    and lacks annotations. Both have every character where the source has it.
     """
 
     def __init__(self, text: str, macros: Macros) -> None:
+        super().__init__(code_only(text))
         self.macros = macros
-        self.bare = code_only(text)
         self.shown = bytearray(_NOT_ASCII.sub("_", without_directives(without_comments(text))), "ascii")
         self.hidden: list[tuple[int, int]] = []  # where annotations stand
-        self.tokens = [(m[0], m.start(), m.end()) for m in _TOKEN.finditer(self.bare)]
-        self.pairs = self._pairs()
         self._hide_annotations()
-        self.pairs = self._pairs()
-
-    def at(self, index: int) -> str:
-        return self.tokens[index][0] if 0 <= index < len(self.tokens) else ""
-
-    def close(self, index: int) -> int:
-        """Return the index of the bracket that closes the one at `index`; the end if there is none."""
-        if self.at(index) != "<":
-            return self.pairs.get(index, len(self.tokens))
-        depth = 0  # of what `template <` begins
-        while index < len(self.tokens):
-            token = self.at(index)
-            depth += (token == "<") - (token == ">")
-            if depth == 0:
-                break
-            index = self.close(index) + 1 if token in "([{" else index + 1
-        return index
-
-    def _pairs(self) -> dict[int, int]:
-        """Return where each bracket is closed; a brace counts for more than the others inside of it."""
-        closed: dict[int, int] = {}
-        waiting: list[int] = []
-        for index, (token, _, _) in enumerate(self.tokens):
-            if token in "([{":
-                waiting.append(index)
-            elif token in _OPENS:
-                inner = [i for i in waiting if self.at(i) in (_OPENS[token], "{")]
-                if inner and self.at(inner[-1]) == _OPENS[token]:
-                    del waiting[waiting.index(inner[-1]) :]
-                    closed[inner[-1]] = index
-        return closed
 
     def _hide_annotations(self) -> None:
         """Blank annotations in `shown` and leave them out of the tokens."""
-        left = []
+        hidden: set[int] = set()
         index = 0
         while index < len(self.tokens):
             word, last = self.at(index), index
@@ -192,17 +157,16 @@ class _StatementReader:
             if last > index or word in _PLAIN or is_specifier:
                 self.hidden.append((self.tokens[index][1], self.tokens[last][2]))
                 self._blank(*self.hidden[-1])
-            else:
-                left.append(self.tokens[index])
+                hidden.update(range(index, last + 1))
             index = last + 1
-        self.tokens = left
+        self.leave_out(hidden)
 
     def _blank(self, start: int, end: int) -> None:
         self.shown[start:end] = b" " * (end - start)
 
     def words(self, start: int, end: int) -> frozenset[str]:
         """Return the words of a stretch, and those that its macros expand to."""
-        return with_macro_words(frozenset(WORD.findall(self.bare[start:end])), self.macros)
+        return with_macro_words(frozenset(WORD.findall(self.text[start:end])), self.macros)
 
     def declarations(self) -> Iterator[ParsedDeclaration]:
         first = 0
@@ -235,7 +199,7 @@ class _StatementReader:
         """Return the declaration of some tokens and the annotations before them."""
         start = self.before(self.tokens[first][1])
         end = self.tokens[min(last, len(self.tokens) - 1)][2]
-        code = self.bare
+        code = self.text
         for method in more.get("methods", ()):
             code = code[: method.start] + " " * (method.end - method.start) + code[method.end :]
         return ParsedDeclaration(
@@ -245,7 +209,7 @@ class _StatementReader:
     def before(self, position: int) -> int:
         """Return where the annotations begin that are before a position."""
         for start, end in reversed(self.hidden):
-            if end <= position and not self.bare[end:position].strip():
+            if end <= position and not self.text[end:position].strip():
                 position = start
         return position
 
@@ -429,7 +393,7 @@ class _StatementReader:
         return HostFunction(
             start=start, end=end, mark=self.before(node.start_byte), body=body, name=name,
             needs=(_types(whole, [(body, end)]) | named) - {owner, name} - _parameters(whole),
-            head=self.bare[start:body], is_implicit=is_implicit,
+            head=self.text[start:body], is_implicit=is_implicit,
             is_special=is_implicit or any(each.type in _OPERATORS for each in heads),
             is_inline=is_virtual or "inline" in words,
             is_own=not any(each is not None and each.type == "qualified_identifier" for each in declarators),

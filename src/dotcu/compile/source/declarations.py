@@ -7,12 +7,12 @@ in what macros make. What it misses the compiler may still find by name.
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Collection, Container, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, replace
 
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source.lexer import NVRTC_MACROS, blanks, code_only, macro_names, variants
+from dotcu.compile.source.lexer import NVRTC_MACROS, Tokens, blanks, code_only, macro_names, variants
 from dotcu.compile.source.source import Source
 
 
@@ -33,18 +33,10 @@ class Declaration:
     line: int
 
 
-@dataclass(frozen=True)
-class _FoundKernel:
-    """A declaration, with the parameter types that distinguish an overload from a redeclaration."""
+_ScannedKernel = tuple[int, Declaration, tuple[tuple[str, ...], ...], bool]
+"""Where a kernel's name stands, its declaration, its parameters' types, and if it has a body here."""
 
-    start: int
-    declaration: Declaration
-    types: tuple[tuple[str, ...], ...]
-    defined: bool
-
-
-_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|\.\.\.|[^\s]")
-_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_BRACKETS = ("(", "[", "{", "<")
 _CALL_ATTRIBUTES = {
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__",
     "__declspec", "alignas", "decltype", "__align__", "noexcept",
@@ -68,27 +60,21 @@ def kernels(
         defined: Macros that are known to be defined, for `#ifdef`.
         macros: Macros of other texts: a macro instead of a name is not a name.
     """
-    in_order = _in_order(text, defined)
-    own = macro_names(text) if in_order else frozenset()
-    found: dict[tuple[object, ...], _FoundKernel] = {}
-    for kernel in in_order:
-        name = kernel.declaration.name
-        key = (name, len(kernel.declaration.template_parameters), kernel.types)
-        is_macro = name.rsplit("::")[-1] in own or name.rsplit("::")[-1] in macros
-        if not is_macro and (key not in found or (kernel.defined and not found[key].defined)):
-            found[key] = kernel
-    return tuple(kernel.declaration for kernel in found.values())
-
-
-def _in_order(text: str, defined: Collection[str]) -> list[_FoundKernel]:
-    """Return the kernels of all variants of a text, each place once."""
     if "__global__" not in text:  # most of a library's headers: the tokens of all would take minutes
-        return []
-    found: dict[int, _FoundKernel] = {}
+        return ()
+    own = macro_names(text)
+    by_start: dict[int, _ScannedKernel] = {}  # of all variants of the text, each place once
     for scanner in _scanners(text, frozenset(defined)):
         for kernel in scanner.kernels():
-            found.setdefault(kernel.start, kernel)
-    return [found[start] for start in sorted(found)]
+            by_start.setdefault(kernel[0], kernel)
+    found: dict[tuple[object, ...], tuple[Declaration, bool]] = {}
+    for _, (_, declaration, types, is_defined) in sorted(by_start.items()):
+        key = (declaration.name, len(declaration.template_parameters), types)
+        plain = declaration.name.rsplit("::")[-1]
+        is_macro = plain in own or plain in macros
+        if not is_macro and (key not in found or (is_defined and not found[key][1])):
+            found[key] = declaration, is_defined
+    return tuple(declaration for declaration, _ in found.values())
 
 
 def kernel_spans(text: str, defined: Collection[str] = NVRTC_MACROS) -> tuple[tuple[str, int, int], ...]:
@@ -146,31 +132,14 @@ def _scanners(text: str, defined: frozenset[str]) -> tuple[_Scanner, ...]:
     return tuple(_Scanner(code_only(visible)) for visible in variants(text, defined))
 
 
-class _Scanner:
-    """Walks over the tokens of a text that holds no comments, literals or directives."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = list(_TOKEN.finditer(text))
-
-    def at(self, index: int) -> str:
-        return self.tokens[index][0] if 0 <= index < len(self.tokens) else ""
+class _Scanner(Tokens):
+    """Walks over the declarations of a text that holds no comments, literals or directives."""
 
     def span(self, start: int, end: int) -> str:
         """Return the text of some tokens, blanks made one."""
         if end <= start:
             return ""
-        return " ".join(self.text[self.tokens[start].start() : self.tokens[end - 1].end()].split())
-
-    def close(self, index: int) -> int:
-        """Return the index of the bracket that closes the one at `index`."""
-        opening, closing = self.at(index), _CLOSING[self.at(index)]
-        index += 1
-        while index < len(self.tokens) and self.at(index) != closing:
-            nested = self.at(index)
-            skips = nested in "([{" or (nested == "<" and opening == "<")
-            index = self.close(index) + 1 if skips else index + 1
-        return index
+        return " ".join(self.text[self.tokens[start][1] : self.tokens[end - 1][2]].split())
 
     def past(self, index: int) -> int:
         """Return the bracket that closes the one at `index`; `index` itself where nothing closes it.
@@ -184,7 +153,7 @@ class _Scanner:
         """Return the comma-separated parts between two tokens; angle brackets count as brackets."""
         parts, begin, index = [], start, start
         while index < end:
-            if self.at(index) in _CLOSING:
+            if self.at(index) in _BRACKETS:
                 closing = self.close(index)
                 index = closing if closing < end else index
             elif self.at(index) == ",":
@@ -223,33 +192,32 @@ class _Scanner:
             words = words[words.index("namespace") :]
         if not words or words == ["extern"]:
             return "" if words else None
-        words = _without_template_parameters(words)
+        while words[:2] == ["template", "<"]:  # of which there may be several in front
+            depths = itertools.accumulate((word == "<") - (word == ">") for word in words[1:])
+            words = words[next((i for i, depth in enumerate(depths, 2) if depth == 0), len(words)) :]
         if "(" in words or "=" in words:
             return None
         start = next((i for i, word in enumerate(words) if word in _SCOPES), None)
         if start is None:
             return None
-        names = [word for word in _until_colon(words[start + 1 :]) if word not in _NOT_IN_A_NAME]
-        return "".join(names)
+        name = itertools.takewhile(lambda word: word != ":", words[start + 1 :])  # before a base class clause
+        return "".join(word for word in name if word not in _NOT_IN_A_NAME)
 
     def is_unannotated(self, begin: int, end: int, annotations: Container[str]) -> bool:
         words = [self.at(i) for i in range(begin, end)]
         is_function = words[-1] == "{" and "(" in words and "=" not in words
         return is_function and not any(word in annotations for word in words)
 
-    def kernels(self) -> Iterator[_FoundKernel]:
+    def kernels(self) -> Iterator[_ScannedKernel]:
         for begin, end, scope in self.statements():
-            words = [self.at(i) for i in range(begin, end)]
-            if "__global__" in words:
-                kernel = self.kernel(begin, end, scope)
-                if kernel is not None:
-                    yield kernel
+            if "__global__" in (self.at(i) for i in range(begin, end)):
+                yield from self.kernel(begin, end, scope)
 
     def spans(self) -> Iterator[tuple[str, int, int]]:
         for begin, end, _ in self.statements():
             if "__global__" in (self.at(i) for i in range(begin, end)):
                 last = self.past(end - 1) if self.at(end - 1) == "{" else end - 1
-                yield self.function_name(begin, end), self.tokens[begin].start(), self.tokens[last].end()
+                yield self.function_name(begin, end), self.tokens[begin][1], self.tokens[last][2]
 
     def function_name(self, begin: int, end: int) -> str:
         """Return the name before a function's parameters, without template arguments; "" for none."""
@@ -267,30 +235,24 @@ class _Scanner:
             index -= 1
         return self.at(index)
 
-    def kernel(self, begin: int, end: int, scope: tuple[str, ...]) -> _FoundKernel | None:
+    def kernel(self, begin: int, end: int, scope: tuple[str, ...]) -> Iterator[_ScannedKernel]:
         template, index = self.template(begin)
-        if template is None:
-            return None
-        parameters = self.parameter_list(index, end)
-        if parameters is None:
-            return None
-        name_end = parameters
-        name_start = name_end - 1
-        while self.at(name_start - 1) == "::":
-            name_start -= 2
-        closing = self.close(parameters)
-        if self.at(closing + 1) == "(":  # `__global__ void MACRO(a)(parameters)`: a macro makes the name
-            return None
-        parts = self.split(parameters + 1, closing)
+        opening = self.parameter_list(index, end) if template is not None else None
+        # `__global__ void MACRO(a)(parameters)`: a macro makes the name
+        if template is None or opening is None or self.at(self.close(opening) + 1) == "(":
+            return
+        first = opening - 1
+        while self.at(first - 1) == "::":
+            first -= 2
+        parts = self.split(opening + 1, self.close(opening))
         if [self.span(*part) for part in parts] == ["void"]:
             parts = []
         names = tuple(self.parameter_name(*part) for part in parts)
-        declaration = Declaration(
-            "::".join((*scope, "".join(self.at(i) for i in range(name_start, name_end)))),
-            template, names, self.text.count("\n", 0, self.tokens[name_start].start()) + 1,
-        )  # fmt: skip
         types = tuple(self.types(part, name) for part, name in zip(parts, names, strict=True))
-        return _FoundKernel(self.tokens[name_start].start(), declaration, types, self.at(end - 1) == "{")
+        name, start = "".join(self.at(i) for i in range(first, opening)), self.tokens[first][1]
+        line = self.text.count("\n", 0, start) + 1
+        declaration = Declaration("::".join((*scope, name)), template, names, line)
+        yield start, declaration, types, self.at(end - 1) == "{"
 
     def template(self, index: int) -> tuple[tuple[str, ...] | None, int]:
         """Template parameters and the token after them; None for an instantiation or specialization."""
@@ -336,7 +298,7 @@ class _Scanner:
     def before_default(self, start: int, end: int) -> int:
         index = start
         while index < end and self.at(index) != "=":
-            index = self.close(index) + 1 if self.at(index) in _CLOSING else index + 1
+            index = self.close(index) + 1 if self.at(index) in _BRACKETS else index + 1
         return min(index, end)
 
     def types(self, part: tuple[int, int], name: str) -> tuple[str, ...]:
@@ -352,7 +314,7 @@ class _Scanner:
                 continue
             if words & _VARIABLE:
                 names = ["::".join((*scope, name)) for name in self.declarators(begin, end)]
-                yield self.tokens[begin].start(), names
+                yield self.tokens[begin][1], names
 
     def declarators(self, begin: int, end: int) -> list[str]:
         """Return the names that a statement declares as variables; none for a function or a template."""
@@ -383,23 +345,6 @@ class _Scanner:
                 name = token
             index += 1
         return name
-
-
-def _without_template_parameters(words: Sequence[str]) -> list[str]:
-    """Return the words behind `template <...>`, of which there may be several in front."""
-    while list(words[:2]) == ["template", "<"]:
-        depth = end = 0
-        for end, word in enumerate(words):
-            depth += (word == "<") - (word == ">")
-            if depth == 0 and end > 0:
-                break
-        words = words[end + 1 :]
-    return list(words)
-
-
-def _until_colon(words: Sequence[str]) -> list[str]:
-    """Return the words before a base class clause."""
-    return list(words[: words.index(":")] if ":" in words else words)
 
 
 def only_kernels(source: Source, options: CompileOptions, names: Collection[str]) -> Source:

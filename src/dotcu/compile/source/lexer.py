@@ -23,7 +23,10 @@ _LITERAL = (
 _COMMENT_OR_LITERAL = re.compile(f"(?P<comment>{_COMMENT})|{_LITERAL}", re.DOTALL)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif|else|endif)\b((?:\\\r?\n|[^\n])*)")
+_LOGICAL_LINE = re.compile(r"(?:\\\r?\n|[^\n])*\n|(?:\\\r?\n|[^\n])+\Z")
 _DEFINED = re.compile(r"(!?)\s*defined\s*(?:\(\s*(\w+)\s*\)|(\w+))\s*")
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|\.\.\.|[^\s]")
+_OPENS = {")": "(", "]": "[", "}": "{"}
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 
 
@@ -147,8 +150,10 @@ def _branching(text: str, defined: Container[str], undefined: Container[str]) ->
     """Yield each logical line with the branches that it is in."""
     path: _Path = ()
     chains = 0
-    for stripped, line in _logical_lines(without_comments(text), text):
-        condition = _CONDITION.match(stripped)
+    stripped = without_comments(text)
+    for match in _LOGICAL_LINE.finditer(stripped):
+        line = text[match.start() : match.end()]
+        condition = _CONDITION.match(match[0])
         if condition is None:
             yield line, path
             continue
@@ -189,8 +194,50 @@ def _decide(directive: str, rest: str, defined: Container[str], undefined: Conta
     return negated if name in undefined else None
 
 
-def _logical_lines(stripped: str, raw: str) -> Iterator[tuple[str, str]]:
-    """Yield lines with their continuations, without and with comments."""
-    for match in re.finditer(r"(?:\\\r?\n|[^\n])*(?:\n|\Z)", stripped):
-        if match[0]:
-            yield match[0], raw[match.start() : match.end()]
+class Tokens:
+    """The tokens of a text that holds no comments, literals or directives, and its brackets.
+
+    Attributes:
+        tokens: Each with its start and end in the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = [(match[0], match.start(), match.end()) for match in _TOKEN.finditer(text)]
+        self._pairs = self._paired()
+
+    def leave_out(self, hidden: Container[int]) -> None:
+        """Go on without some tokens, by their index."""
+        self.tokens = [token for index, token in enumerate(self.tokens) if index not in hidden]
+        self._pairs = self._paired()
+
+    def at(self, index: int) -> str:
+        """Return a token; "" before the first and behind the last."""
+        return self.tokens[index][0] if 0 <= index < len(self.tokens) else ""
+
+    def close(self, index: int) -> int:
+        """Return the index of the bracket that closes the one at `index`; the end if there is none."""
+        if self.at(index) != "<":
+            return self._pairs.get(index, len(self.tokens))
+        depth = 0
+        while index < len(self.tokens):
+            token = self.at(index)
+            depth += (token == "<") - (token == ">")
+            if depth == 0:
+                break
+            index = self.close(index) + 1 if token in "([{" else index + 1
+        return index
+
+    def _paired(self) -> dict[int, int]:
+        """Return where each bracket is closed; a brace counts for more than the others inside of it."""
+        closed: dict[int, int] = {}
+        waiting: list[int] = []
+        for index, (token, _, _) in enumerate(self.tokens):
+            if token in "([{":
+                waiting.append(index)
+            elif token in _OPENS:
+                inner = [i for i in waiting if self.at(i) in (_OPENS[token], "{")]
+                if inner and self.at(inner[-1]) == _OPENS[token]:
+                    del waiting[waiting.index(inner[-1]) :]
+                    closed[inner[-1]] = index
+        return closed
