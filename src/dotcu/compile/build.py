@@ -26,7 +26,7 @@ from dotcu.compile.include_graph import (
     include_graph,
     system_headers,
 )
-from dotcu.compile.nvrtc import CompileReply, CompileRequest, load
+from dotcu.compile.nvrtc import CompileReply, load
 from dotcu.compile.object_code import (
     ObjectCode,
     is_kernel,
@@ -381,7 +381,19 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
     seen = plan
     for _ in range(_RETRIES):
         with stopwatch.during("compile"):
-            reply = load(plan.compiler.path).compile(_request(seen, aliases))
+            main, user = seen.includes.main, seen.includes.headers.values()
+            headers = {
+                **seen.system_headers.reachable(seen.includes.system),
+                **{file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in user},
+                **aliases,
+            }
+            reply = load(plan.compiler.path).compile(
+                main.virtual,
+                with_probe(main.rewritten) if plan.probed else main.rewritten,
+                headers=headers,
+                arguments=plan.arguments,
+                expressions=with_probes(plan.names) if plan.probed else plan.names,
+            )
         if reply.ok:
             return _entry(plan, reply), not extra
         from dotcu.compile.diagnostics import explain_failure, unopened
@@ -405,18 +417,6 @@ def _compile(plan: BuildPlan) -> tuple[CacheEntry, bool]:
         if virtual not in seen.includes.headers:
             aliases |= seen.system_headers.reachable([virtual])
     raise explain_failure(plan, reply.log, _diagnostics(seen, reply.log))
-
-
-def _request(plan: BuildPlan, aliases: Mapping[str, bytes]) -> CompileRequest:
-    main, headers = plan.includes.main, plan.includes.headers.values()
-    user = {file.virtual: file.rewritten.encode("utf-8", "surrogateescape") for file in headers}
-    return CompileRequest(
-        name=main.virtual,
-        text=with_probe(main.rewritten) if plan.probed else main.rewritten,
-        headers={**plan.system_headers.reachable(plan.includes.system), **user, **aliases},
-        arguments=plan.arguments,
-        expressions=with_probes(plan.names) if plan.probed else plan.names,
-    )
 
 
 def _entry(plan: BuildPlan, reply: CompileReply) -> CacheEntry:

@@ -24,23 +24,6 @@ SUCCESS = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileRequest:
-    """One compile.
-
-    Attributes:
-        name: The source's name in messages and line tables.
-        headers: Everything that can be included, by the name by which it is.
-        expressions: Names whose symbols are wanted.
-    """
-
-    name: str
-    text: str
-    headers: Mapping[str, bytes]
-    arguments: tuple[str, ...]
-    expressions: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class CompileReply:
     """The result of a compile: code and symbols, or a log that says why not."""
 
@@ -86,24 +69,40 @@ class Nvrtc:
         self._call("nvrtcGetSupportedArchs", archs)
         return tuple(archs)
 
-    def compile(self, request: CompileRequest) -> CompileReply:
-        """Compile a source held in memory, with headers held in memory."""
+    def compile(
+        self,
+        name: str,
+        text: str,
+        *,
+        headers: Mapping[str, bytes],
+        arguments: Sequence[str],
+        expressions: Sequence[str],
+    ) -> CompileReply:
+        """Compile a source held in memory, with headers held in memory.
+
+        Args:
+            name: The source's name in messages and line tables.
+            text: The source.
+            headers: Everything that can be included, by the name by which it is.
+            arguments: The options.
+            expressions: Names whose symbols are wanted.
+        """
         program = ctypes.c_void_p()
-        names = _strings([_bytes(name) for name in request.headers])
-        texts = _strings(list(request.headers.values()))
         self._call(
-            "nvrtcCreateProgram", ctypes.byref(program), _bytes(request.text), _bytes(request.name),
-            len(request.headers), texts, names,
+            "nvrtcCreateProgram", ctypes.byref(program), _bytes(text), _bytes(name), len(headers),
+            _strings(list(headers.values())), _strings([_bytes(header) for header in headers]),
         )  # fmt: skip
         try:
-            return self._compile(program, request)
+            for expression in expressions:
+                self._call("nvrtcAddNameExpression", program, _bytes(expression))
+            uncached = WITHOUT_A_CACHE if self.version() >= FIRST_WITH_A_CACHE else ()
+            return self._compile(program, [*arguments, *uncached], expressions)
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
-    def _compile(self, program: ctypes.c_void_p, request: CompileRequest) -> CompileReply:
-        for expression in request.expressions:
-            self._call("nvrtcAddNameExpression", program, _bytes(expression))
-        arguments = [*request.arguments, *(WITHOUT_A_CACHE if self.version() >= FIRST_WITH_A_CACHE else ())]
+    def _compile(
+        self, program: ctypes.c_void_p, arguments: Sequence[str], expressions: Sequence[str]
+    ) -> CompileReply:
         strings = _strings([_bytes(argument) for argument in arguments])
         status = self._library.nvrtcCompileProgram(program, len(arguments), strings)
         # A NUL also stands between the output of the front end and that of ptxas.
@@ -111,7 +110,7 @@ class Nvrtc:
         if status != SUCCESS:
             return CompileReply(ok=False, log=log or self._explain(status), lowered={})
         lowered = {}
-        for expression in request.expressions:
+        for expression in expressions:
             symbol = ctypes.c_char_p()
             self._call("nvrtcGetLoweredName", program, _bytes(expression), ctypes.byref(symbol))
             lowered[expression] = (symbol.value or b"").decode("utf-8", "surrogateescape")

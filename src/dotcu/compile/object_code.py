@@ -8,7 +8,7 @@ variable or a tensor map, to find out which a kernel writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -158,22 +158,16 @@ def without_probes(ptx: str) -> str:
 def skeleton(ptx: str) -> str:
     """Return PTX without what a launch of its machine code never looks at."""
     text = _BLANK.sub("\n", _ASIDE.sub("", ptx))
-    bodies = tuple(_bodies(text))
-    if _MAP.search(text) or _names_a_variable(text, bodies):
+    # of functions, not of a variable's initial values; braces of inline assembly stand within them
+    bodies = [
+        (opened, closed + 1)
+        for opened, closed in braces(text)
+        if "=" not in text[max(opened - 2, 0) : opened]
+    ]
+    # variables that no body names, constants of classes for example, do not count
+    declared = {name for row in _VARIABLE.findall(text) for name in _WORD.findall(row)}
+    if _MAP.search(text) or any(not declared.isdisjoint(_WORD.findall(text, *span)) for span in bodies):
         return text
     for begin, end in reversed(bodies):
         text = text[:begin] + _EMPTY + text[end:]
     return _FUNCTION.sub("", text)
-
-
-def _bodies(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the span of each function's body; braces of inline assembly stand within them."""
-    for opened, closed in braces(text):
-        if "=" not in text[max(opened - 2, 0) : opened]:  # a variable's initial values
-            yield opened, closed + 1
-
-
-def _names_a_variable(text: str, bodies: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a body names a variable; others of the file, constants of classes, do not count."""
-    declared = {name for row in _VARIABLE.findall(text) for name in _WORD.findall(row)}
-    return any(not declared.isdisjoint(_WORD.findall(text, begin, end)) for begin, end in bodies)

@@ -39,7 +39,6 @@ class CompileOptions:
         object.__setattr__(self, "options", tuple(self.options))
         for option in self.options:
             _require_option(option)
-            _refuse(option)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -105,8 +104,13 @@ def _require_types(std: object, define: object, options: object) -> None:
     if not isinstance(std, str):
         raise UsageError(f'std is a str, got {std!r}.\nFor example: std="c++17"')
     if not isinstance(define, Mapping):
+        given = [define] if isinstance(define, str) else define
+        shown = '{"NAME": 1}'
+        if isinstance(given, Iterable):
+            pairs = [str(name).partition("=") for name in given]
+            shown = repr({name: value if equals else None for name, equals, value in pairs})
         raise UsageError(
-            f"define is a dict of macros and their values, got {define!r}.\nWrite define={_as_dict(define)}."
+            f"define is a dict of macros and their values, got {define!r}.\nWrite define={shown}."
         )
     for name, value in define.items():
         _require_macro(name, value)
@@ -114,21 +118,6 @@ def _require_types(std: object, define: object, options: object) -> None:
         raise UsageError(
             f"options is a list of compiler options, got {options!r}.\nWrite options=[{options!r}]."
         )
-
-
-def _require_option(option: object) -> None:
-    if not isinstance(option, str) or "\0" in option:
-        raise UsageError(
-            f'options is a list of str, got {option!r} in it.\nFor example: options=["-fmad=false"]'
-        )
-
-
-def _as_dict(define: object) -> str:
-    given = [define] if isinstance(define, str) else define
-    if not isinstance(given, Iterable):
-        return '{"NAME": 1}'
-    pairs = [str(name).partition("=") for name in given]
-    return repr({name: value if equals else None for name, equals, value in pairs})
 
 
 def _require_macro(name: object, value: object) -> None:
@@ -145,7 +134,11 @@ def _require_macro(name: object, value: object) -> None:
         )
 
 
-def _refuse(option: str) -> None:
+def _require_option(option: object) -> None:
+    if not isinstance(option, str) or "\0" in option:
+        raise UsageError(
+            f'options is a list of str, got {option!r} in it.\nFor example: options=["-fmad=false"]'
+        )
     name, _, value = option.strip().lstrip("-").partition("=")
     name = "I" if name.startswith("I") else name.split()[0] if name else ""
     if name in REFUSED and value.strip() != "false":
@@ -170,14 +163,9 @@ def arguments(
         for option, applies in TABLE
         if applies(options, target) and (lines or option != LINES)
     )
-    macros = tuple(f"-D{name}={_spelled(value)}" for name, value in options.define.items())
+    values = {name: 1 if value is None else value for name, value in options.define.items()}
+    macros = tuple(f"-D{name}={int(v) if isinstance(v, bool) else v}" for name, v in values.items())
     return rows + macros + (("-DDOTCU_SIMULATED=1",) if simulated else ()) + tuple(options.options)
-
-
-def _spelled(value: Define) -> Define:
-    if value is None:
-        return 1
-    return int(value) if isinstance(value, bool) else value
 
 
 def command_line(display_name: str, given: tuple[str, ...], include: tuple[str, ...]) -> str:

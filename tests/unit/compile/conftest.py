@@ -41,9 +41,9 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     real = nvrtc.Nvrtc.compile
 
-    def counted(self: nvrtc.Nvrtc, request: nvrtc.CompileRequest) -> nvrtc.CompileReply:
-        calls.append(request.name)
-        return real(self, request)
+    def counted(self: nvrtc.Nvrtc, name: str, *given: Any, **more: Any) -> nvrtc.CompileReply:
+        calls.append(name)
+        return real(self, name, *given, **more)
 
     monkeypatch.setattr(nvrtc.Nvrtc, "compile", counted)
     return calls

@@ -57,37 +57,8 @@ _NAMES = ("type_identifier", "identifier", "field_identifier", "operator_name", 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HostFunction:
-    """A function that only a host has, and its head, which can stay as a declaration.
-
-    Attributes:
-        start, end: Where it stands.
-        mark: Where annotations belong in it: behind `template <...>` and `extern "C"`.
-        body: Where its body begins, or what a constructor has in front; its end if it has none.
-        head: The code before the body.
-        needs: Names that have to be known where the head stays: types, and what default arguments name.
-        is_special: A type is another type without it: an operator, or implicit.
-        is_implicit: It is called without its name: a constructor or a virtual function.
-        is_inline: Its head says inline or virtual.
-        is_own: It declares its name, and does not repeat a declaration of another scope.
-    """
-
-    start: int
-    end: int
-    mark: int
-    body: int
-    name: str
-    needs: frozenset[str]
-    head: str
-    is_special: bool
-    is_implicit: bool
-    is_inline: bool
-    is_own: bool
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class ParsedDeclaration:
-    """A statement at namespace scope.
+    """A statement at namespace scope, or a member function without `__device__`.
 
     Attributes:
         verdict: "shared" is what host and device may both have: a type, a constant, a constexpr function.
@@ -100,8 +71,14 @@ class ParsedDeclaration:
         is_forward: It is a type without its members.
         types: Names of types and namespaces that it mentions.
         methods: Member functions without `__device__`.
-        function: The function at namespace scope that it is, where that is the host's.
         marks: Where `__device__` belongs, since NVRTC takes no constexpr function without.
+        head: The code of a host function before its body, which can stay as a declaration; else "".
+        mark: Where annotations belong in a head: behind `template <...>` and `extern "C"`.
+        needs: Names that have to be known where a head stays: types, and what default arguments name.
+        is_special: A type is another type without this function: an operator, or an implicit one.
+        is_implicit: It is called without its name: a constructor or a virtual function.
+        is_inline: Its head says inline or virtual.
+        is_own: It declares its name, and does not repeat a declaration of another scope.
     """
 
     verdict: Verdict
@@ -114,9 +91,15 @@ class ParsedDeclaration:
     members: frozenset[str] = frozenset()
     is_forward: bool = False
     types: frozenset[str] = frozenset()
-    methods: tuple[HostFunction, ...] = ()
-    function: HostFunction | None = None
+    methods: tuple[ParsedDeclaration, ...] = ()
     marks: tuple[int, ...] = ()
+    head: str = ""
+    mark: int = 0
+    needs: frozenset[str] = frozenset()
+    is_special: bool = False
+    is_implicit: bool = False
+    is_inline: bool = False
+    is_own: bool = False
 
 
 def parse_declarations(text: str, macros: Macros) -> tuple[ParsedDeclaration, ...]:
@@ -339,9 +322,8 @@ class _StatementReader(Tokens):
         if words & _CONSTEXPR and "__host__" not in words:
             marks = (self.before(node.start_byte),)
             return {"verdict": "shared", "what": "a constexpr function", "marks": marks}
-        is_instance = node.type == "template_instantiation"
-        function = None if is_instance else self._host_function(whole, words, "")
-        return {"verdict": "host", "what": "a function without __device__", "function": function}
+        head = {} if node.type == "template_instantiation" else self._head(whole, words, "")
+        return {"verdict": "host", "what": "a function without __device__", **head}
 
     def _type(self, node: Node, words: frozenset[str]) -> dict[str, Any]:
         methods, marks = [], set()
@@ -357,7 +339,13 @@ class _StatementReader(Tokens):
             if is_defaulted or (own & _CONSTEXPR and "__host__" not in own):
                 marks.add(self.before(_inner(member).start_byte))
             else:
-                methods.append(self._host_function(member, own, owner))
+                start, name = self.before(member.start_byte), _name(_inner(member))
+                method = ParsedDeclaration(
+                    verdict="host", what="a member function without __device__", start=start,
+                    end=member.end_byte, text=self.text[start : member.end_byte], name=name,
+                    **self._head(member, own, owner),
+                )  # fmt: skip
+                methods.append(method)
         removed = [(method.start, method.end) for method in methods]
         return {
             "verdict": "device" if words & DEVICE_WORDS else "shared", "what": "a type",
@@ -365,39 +353,37 @@ class _StatementReader(Tokens):
             "methods": tuple(methods), "marks": tuple(sorted(marks)), "types": _types(node, removed),
         }  # fmt: skip
 
-    def _host_function(self, whole: Node, words: frozenset[str], owner: str) -> HostFunction:
-        """Describe a function for the host.
+    def _head(self, whole: Node, words: frozenset[str], owner: str) -> dict[str, Any]:
+        """Return the fields of a host function's head.
 
         Args:
-            whole: With the `template <...>` in front.
+            whole: The function, with the `template <...>` in front.
             words: Those of its head.
             owner: The type that it is a member of.
         """
         node = _inner(whole)
-        start, end = self.before(whole.start_byte), whole.end_byte
+        name, end = _name(node), whole.end_byte
         body = next((part.start_byte for part in node.children if part.type in _BODIES), end)
-        heads = [each for each in _walk(node) if each.start_byte < body]
-        defaults = [each.child_by_field_name("default_value") for each in heads if each.end_byte <= body]
+        inside = [each for each in _walk(node) if each.start_byte < body]
+        defaults = [each.child_by_field_name("default_value") for each in inside if each.end_byte <= body]
         named = {
             _text(each)
             for default in defaults if default is not None
             for each in _walk(default) if each.type in _NAMES
         }  # fmt: skip
-        name = _name(node)
         is_virtual = not words.isdisjoint(("virtual", "override", "final"))
         is_implicit = is_virtual or (bool(owner) and name == owner)
         declarators = (
             each.child_by_field_name("declarator")
             for each in _walk(node, past="compound_statement") if each.type == "function_declarator"
         )  # fmt: skip
-        return HostFunction(
-            start=start, end=end, mark=self.before(node.start_byte), body=body, name=name,
-            needs=(_types(whole, [(body, end)]) | named) - {owner, name} - _parameters(whole),
-            head=self.text[start:body], is_implicit=is_implicit,
-            is_special=is_implicit or any(each.type in _OPERATORS for each in heads),
-            is_inline=is_virtual or "inline" in words,
-            is_own=not any(each is not None and each.type == "qualified_identifier" for each in declarators),
-        )  # fmt: skip
+        return {
+            "head": self.text[self.before(whole.start_byte) : body], "mark": self.before(node.start_byte),
+            "needs": (_types(whole, [(body, end)]) | named) - {owner, name} - _parameters(whole),
+            "is_special": is_implicit or any(each.type in _OPERATORS for each in inside),
+            "is_implicit": is_implicit, "is_inline": is_virtual or "inline" in words,
+            "is_own": not any(each and each.type == "qualified_identifier" for each in declarators),
+        }  # fmt: skip
 
 
 _CONSTEXPR = frozenset({"constexpr", "consteval"})

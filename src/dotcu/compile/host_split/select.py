@@ -38,7 +38,7 @@ from dotcu.compile.host_split.detect import (
     sign_of,
     with_macro_words,
 )
-from dotcu.compile.host_split.parse import HostFunction, ParsedDeclaration, parse_declarations
+from dotcu.compile.host_split.parse import ParsedDeclaration, parse_declarations
 from dotcu.compile.source.includes import scan_includes
 from dotcu.compile.source.lexer import code_only, directives, variants, without_comments
 from dotcu.compile.source.source import printable
@@ -116,17 +116,20 @@ class DeviceParts:
     unclear: tuple[tuple[int, HostLine], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class _ParsedFile:
-    """A text, and the declarations of each of its variants."""
+    """A text with the declarations of each of its variants, and what becomes of it.
 
-    index: int
-    text: str
-    variants: tuple[tuple[str, tuple[ParsedDeclaration, ...]], ...]
+    Attributes:
+        kept: 1 for each character that stays.
+        added: By position, what is written before a character that stays, or in place of another.
+    """
 
-    @property
-    def declarations(self) -> Iterator[ParsedDeclaration]:
-        return (each for _, declarations in self.variants for each in declarations)
+    def __init__(self, index: int, text: str, defined: frozenset[str], macros: Macros) -> None:
+        self.index, self.text = index, text
+        self.variants = [(each, parse_declarations(each, macros)) for each in variants(text, defined)]
+        self.declarations = [each for _, declarations in self.variants for each in declarations]
+        self.kept = bytearray(len(text))
+        self.added: dict[int, str] = {}
 
     def line(self, position: int) -> int:
         return self.text.count("\n", 0, position) + 1
@@ -140,6 +143,105 @@ class _ParsedFile:
         for line, what in sorted(first.items()):
             yield self.index, HostLine(line, lines[line - 1].rstrip("\r"), what)
 
+    def device_text(self, selection: _Selection) -> str:
+        """Return the text with nothing but its device part in it; the text itself where that is all."""
+        kept = selection.kept
+        host_includes = {
+            include.start for include in scan_includes(self.text)
+            if include.needed and is_host_include(include.spelled, include.quoted, _stand_ins())
+        }  # fmt: skip
+        if not host_includes and all(
+            each in kept and not each.methods and not each.marks for each in self.declarations
+        ):
+            return self.text
+        for variant, in_variant in self.variants:
+            for each in in_variant:
+                self._keep_declaration(variant, each, selection)
+        gone = [each for each in self.declarations if each not in kept]
+        self._keep_directives(host_includes, gone, selection.used)
+        self._drop_empty_conditions()
+        return self._rendered()
+
+    def _keep(self, variant: str, positions: Iterable[int]) -> None:
+        for position in positions:
+            if variant[position] == self.text[position]:
+                self.kept[position] = 1
+
+    def _keep_declaration(self, variant: str, declaration: ParsedDeclaration, selection: _Selection) -> None:
+        if declaration in selection.kept:
+            methods = {i for method in declaration.methods for i in range(method.start, method.end)}
+            span = range(declaration.start, declaration.end)
+            self._keep(variant, (i for i in span if i not in methods))
+            self.added |= dict.fromkeys(declaration.marks, _DEVICE)
+        for head in selection.heads.intersection((declaration, *declaration.methods)):
+            body = head.start + len(head.head)
+            self._keep(variant, range(head.start, body))
+            # a call of an inline function without a body is refused
+            self.added[head.mark] = _DEVICE if head.is_inline else f"{_DEVICE}inline "
+            if self.text[body - 1] != ";":
+                self.added[body] = ";"
+
+    def _keep_directives(
+        self, host_includes: set[int], gone: Sequence[ParsedDeclaration], used: frozenset[str]
+    ) -> None:
+        """Keep the preprocessor's lines, except for what is inside host code, and the host's `#include`s."""
+        bare = without_comments(self.text)
+        instead = _include_instead(used)
+        for start, end in directives(self.text):
+            line = bare[start:end]
+            name = _DEFINED_NAME.match(line)
+            is_inside = any(each.start <= start and end <= each.end for each in gone)
+            is_seen = any(variant[start:end] == self.text[start:end] for variant, _ in self.variants)
+            is_needed = is_seen and (not is_inside or bool(name and name[1] in used))
+            if is_needed and not host_includes.isdisjoint(range(start, end)):
+                self.added |= {start: f"#include <{instead}>"} if instead else {}
+            elif is_needed or _CONDITION.match(line):
+                for position in range(start, end):
+                    self.kept[position] |= bare[position] != " " or self.text[position] == " "
+
+    def _drop_empty_conditions(self) -> None:
+        """Remove each `#if` in whose branches nothing stays, the innermost first."""
+        chains: list[list[tuple[int, int]]] = []
+        for start, end in directives(self.text):
+            condition = _CONDITION.match(self.text[start:end])
+            if condition is None:
+                continue
+            if condition[1].startswith("if"):
+                chains.append([])
+            if chains:
+                chains[-1].append((start, end))
+            if condition[1] == "endif" and chains:
+                chain = chains.pop()
+                between = (
+                    i for (_, after), (before, _) in itertools.pairwise(chain) for i in range(after, before)
+                )
+                if not any((self.kept[i] and not self.text[i].isspace()) or i in self.added for i in between):
+                    for first, last in chain:
+                        self.kept[first:last] = bytes(last - first)
+
+    def _rendered(self) -> str:
+        """Return what stays; an addition takes the place of blanks behind it, so that columns stay."""
+        lines, begin = [], 0
+        for line in self.text.split("\n"):
+            end = begin + len(line)
+            last = max((i for i in range(begin, end) if self.kept[i] or i in self.added), default=begin - 1)
+            shown, debt = "", 0
+            for position in range(begin, last + 1):
+                more, character = self.added.get(position, ""), self.text[position]
+                if self.kept[position] or (character == "\t" and not more):
+                    more += character
+                elif not more and debt == 0:
+                    more = " "
+                shown += more
+                debt += len(more) - 1
+            lines.append(shown.rstrip(" ") if last < end - 1 else shown)
+            begin = end + 1
+        # no blank lines behind the last that has code; a header may be included there
+        last = max(
+            (i for i, line in enumerate(lines) if line.strip() and not _LATE_INCLUDE.match(line)), default=-1
+        )
+        return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
+
 
 @functools.lru_cache(maxsize=64)
 def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozenset[int]) -> DeviceParts:
@@ -151,10 +253,7 @@ def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozen
         looked: The indices of those that may have host code; the others stay as they are.
     """
     macros = macros_of(texts)
-    files = []
-    for index in sorted(looked):
-        shown = [(each, parse_declarations(each, macros)) for each in variants(texts[index], defined)]
-        files.append(_ParsedFile(index=index, text=texts[index], variants=tuple(shown)))
+    files = [_ParsedFile(index, texts[index], defined, macros) for index in sorted(looked)]
     declarations = [each for file in files for each in file.declarations]
     aliases = frozenset(
         each.name for each in declarations
@@ -167,7 +266,7 @@ def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozen
         unclear = [line for file in files for line in file.lines(selection.problems_in(file))]
     if unclear:
         return DeviceParts(texts=texts, unclear=tuple(unclear))
-    device_texts = {file.index: str(_DeviceText(file, selection)) for file in files}
+    device_texts = {file.index: file.device_text(selection) for file in files}
     return DeviceParts(
         texts=tuple(device_texts.get(index, text) for index, text in enumerate(texts)),
         removed=tuple(dict.fromkeys(one for file in files for one in _removed(file, selection))),
@@ -190,11 +289,12 @@ def _unclear(file: _ParsedFile, aliases: frozenset[str]) -> Iterator[Problem]:
 
 def _removed(file: _ParsedFile, selection: _Selection) -> Iterator[RemovedDeclaration]:
     for each in file.declarations:
-        gone = [(method.name, method.mark, "a member function without __device__") for method in each.methods]
+        gone = [(method, method.mark) for method in each.methods]
         if each.name and each not in selection.kept:
-            gone.insert(0, (each.name, each.start, each.what))
-        for name, position, what in gone:
-            yield RemovedDeclaration(name=name, file=file.index, line=file.line(position), what=what)
+            gone.insert(0, (each, each.start))
+        for one, position in gone:
+            line = file.line(position)
+            yield RemovedDeclaration(name=one.name, file=file.index, line=line, what=one.what)
 
 
 class _Selection:
@@ -228,7 +328,7 @@ class _Selection:
         is_opened = any(each.what == "a using of a namespace" for each in self.kept)
         # what is only probed for, or found through a namespace, is seen by no name that is declared here
         self._is_probed = is_opened or bool(self._called & {"decltype", "requires"})
-        self.heads: set[HostFunction] = set()
+        self.heads: set[ParsedDeclaration] = set()
         self.problems = {each: list(self._keep_heads(each)) for each in declarations}
 
     def problems_in(self, file: _ParsedFile) -> Iterator[Problem]:
@@ -286,32 +386,32 @@ class _Selection:
 
     def _keep_heads(self, declaration: ParsedDeclaration) -> Iterator[Problem]:
         """Keep the heads of a declaration's host functions; yield what has to stay and cannot."""
-        name, function = declaration.name, declaration.function
+        name = declaration.name
         if declaration in self.kept:
             for method in declaration.methods:
                 if not self._keep_head(method) and self._is_missed(declaration, method):
                     yield method.start, f"host code in a type of device code: {name}"
             return
         missed = []
-        if function is None:
+        if not declaration.head:
             missed = [
                 one for one in sorted(declaration.names & self._called) if self._stays(one, declaration)
             ]
-        elif self._is_overload(declaration, function) and not self._keep_head(function):
-            missed = [] if _OUT_OF_REACH.search(function.head) else [name]
+        elif self._is_overload(declaration) and not self._keep_head(declaration):
+            missed = [] if _OUT_OF_REACH.search(declaration.head) else [name]
         for one in missed:
             yield declaration.start, f"host code with a name that device code uses: {one}"
 
-    def _keep_head(self, function: HostFunction) -> bool:
+    def _keep_head(self, function: ParsedDeclaration) -> bool:
         """Keep a head if nothing is in it that a device compiler lacks."""
         if not all(map(self._is_known, function.needs)) or sign_of(CODE, function.head):
             return False
         self.heads.add(function)
         return True
 
-    def _is_overload(self, declaration: ParsedDeclaration, function: HostFunction) -> bool:
+    def _is_overload(self, function: ParsedDeclaration) -> bool:
         """Return whether device code uses a name that is a host function's and another's too."""
-        name = declaration.name
+        name = function.name
         if not function.is_own:
             return False
         if name.startswith("operator"):  # it is called without its name, for a type that device code has
@@ -319,7 +419,7 @@ class _Selection:
         is_anothers = name in self._outside or bool(_COMPILERS.fullmatch(name))
         return name in self._called and (is_anothers or self._is_probed)
 
-    def _is_missed(self, declaration: ParsedDeclaration, method: HostFunction) -> bool:
+    def _is_missed(self, declaration: ParsedDeclaration, method: ParsedDeclaration) -> bool:
         if _OUT_OF_REACH.search(method.head) and not method.is_implicit:
             return False
         if method.is_special:
@@ -331,117 +431,6 @@ class _Selection:
         return name in self._whole or any(
             name in each.names and not (each.is_forward and removed.what == each.what) for each in self.kept
         )
-
-
-class _DeviceText:
-    """A text with nothing but its device part in it.
-
-    Attributes:
-        kept: 1 for each character that stays.
-        added: By position, what is written before a character that stays, or in place of another.
-    """
-
-    def __init__(self, file: _ParsedFile, selection: _Selection) -> None:
-        self.file, self.selection, self.source = file, selection, file.text
-        self.kept = bytearray(len(file.text))
-        self.added: dict[int, str] = {}
-
-    def __str__(self) -> str:
-        kept, declarations = self.selection.kept, list(self.file.declarations)
-        host_includes = {
-            include.start for include in scan_includes(self.source)
-            if include.needed and is_host_include(include.spelled, include.quoted, _stand_ins())
-        }  # fmt: skip
-        if not host_includes and all(
-            each in kept and not each.methods and not each.marks for each in declarations
-        ):
-            return self.source
-        for variant, in_variant in self.file.variants:
-            for each in in_variant:
-                self._keep_declaration(variant, each)
-        self._keep_directives(host_includes, [each for each in declarations if each not in kept])
-        self._drop_empty_conditions()
-        return self._rendered()
-
-    def _keep(self, variant: str, positions: Iterable[int]) -> None:
-        for position in positions:
-            if variant[position] == self.source[position]:
-                self.kept[position] = 1
-
-    def _keep_declaration(self, variant: str, declaration: ParsedDeclaration) -> None:
-        functions = [*declaration.methods, *filter(None, [declaration.function])]
-        if declaration in self.selection.kept:
-            methods = {i for method in declaration.methods for i in range(method.start, method.end)}
-            span = range(declaration.start, declaration.end)
-            self._keep(variant, (i for i in span if i not in methods))
-            self.added |= dict.fromkeys(declaration.marks, _DEVICE)
-        for head in self.selection.heads.intersection(functions):
-            self._keep(variant, range(head.start, head.body))
-            # a call of an inline function without a body is refused
-            self.added[head.mark] = _DEVICE if head.is_inline else f"{_DEVICE}inline "
-            if self.source[head.body - 1] != ";":
-                self.added[head.body] = ";"
-
-    def _keep_directives(self, host_includes: set[int], gone: Sequence[ParsedDeclaration]) -> None:
-        """Keep the preprocessor's lines, except for what is inside host code, and the host's `#include`s."""
-        bare, used = without_comments(self.source), self.selection.used
-        instead = _include_instead(used)
-        for start, end in directives(self.source):
-            line = bare[start:end]
-            name = _DEFINED_NAME.match(line)
-            is_inside = any(each.start <= start and end <= each.end for each in gone)
-            is_seen = any(variant[start:end] == self.source[start:end] for variant, _ in self.file.variants)
-            is_needed = is_seen and (not is_inside or bool(name and name[1] in used))
-            if is_needed and not host_includes.isdisjoint(range(start, end)):
-                self.added |= {start: f"#include <{instead}>"} if instead else {}
-            elif is_needed or _CONDITION.match(line):
-                for position in range(start, end):
-                    self.kept[position] |= bare[position] != " " or self.source[position] == " "
-
-    def _drop_empty_conditions(self) -> None:
-        """Remove each `#if` in whose branches nothing stays, the innermost first."""
-        chains: list[list[tuple[int, int]]] = []
-        for start, end in directives(self.source):
-            condition = _CONDITION.match(self.source[start:end])
-            if condition is None:
-                continue
-            if condition[1].startswith("if"):
-                chains.append([])
-            if chains:
-                chains[-1].append((start, end))
-            if condition[1] == "endif" and chains:
-                chain = chains.pop()
-                between = (
-                    i for (_, after), (before, _) in itertools.pairwise(chain) for i in range(after, before)
-                )
-                if not any(
-                    (self.kept[i] and not self.source[i].isspace()) or i in self.added for i in between
-                ):
-                    for first, last in chain:
-                        self.kept[first:last] = bytes(last - first)
-
-    def _rendered(self) -> str:
-        """Return what stays; an addition takes the place of blanks behind it, so that columns stay."""
-        lines, begin = [], 0
-        for line in self.source.split("\n"):
-            end = begin + len(line)
-            last = max((i for i in range(begin, end) if self.kept[i] or i in self.added), default=begin - 1)
-            shown, debt = "", 0
-            for position in range(begin, last + 1):
-                more, character = self.added.get(position, ""), self.source[position]
-                if self.kept[position] or (character == "\t" and not more):
-                    more += character
-                elif not more and debt == 0:
-                    more = " "
-                shown += more
-                debt += len(more) - 1
-            lines.append(shown.rstrip(" ") if last < end - 1 else shown)
-            begin = end + 1
-        # no blank lines behind the last that has code; a header may be included there
-        last = max(
-            (i for i, line in enumerate(lines) if line.strip() and not _LATE_INCLUDE.match(line)), default=-1
-        )
-        return "\n".join([*lines[: last + 1], *(line for line in lines[last + 1 :] if line.strip())]) + "\n"
 
 
 @functools.cache

@@ -221,25 +221,22 @@ class _Scanner(Tokens):
 
     def function_name(self, begin: int, end: int) -> str:
         """Return the name before a function's parameters, without template arguments; "" for none."""
-        first = begin + (self.at(begin) == "extern")
-        if self.at(first) == "template" and self.at(first + 1) != "<":
-            return ""
-        index, depth = begin, 0
-        while index < end and self.at(index) != "(":
-            has_brackets = self.at(index) in _CALL_ATTRIBUTES and self.at(index + 1) == "("
-            is_closed = has_brackets or self.at(index) in "[<"
-            index = self.close(index + has_brackets) + 1 if is_closed else index + 1
-        index -= 1
-        while index > 0 and (depth or self.at(index) == ">"):
-            depth += (self.at(index) == ">") - (self.at(index) == "<")
-            index -= 1
-        return self.at(index)
+        template, index = self.template(begin)
+        if template is None and self.at(index + 1) != "<":
+            return ""  # an instantiation
+        opening = self.parameter_list(index, end)
+        last, depth = (end if opening is None else opening) - 1, 0
+        while last > 0 and (depth or self.at(last) == ">"):
+            depth += (self.at(last) == ">") - (self.at(last) == "<")
+            last -= 1
+        return self.at(last)
 
     def kernel(self, begin: int, end: int, scope: tuple[str, ...]) -> Iterator[_ScannedKernel]:
         template, index = self.template(begin)
         opening = self.parameter_list(index, end) if template is not None else None
-        # `__global__ void MACRO(a)(parameters)`: a macro makes the name
-        if template is None or opening is None or self.at(self.close(opening) + 1) == "(":
+        if template is None or opening is None or self.at(opening - 1) == ">":
+            return
+        if self.at(self.close(opening) + 1) == "(":  # `__global__ void MACRO(a)(parameters)`
             return
         first = opening - 1
         while self.at(first - 1) == "::":
@@ -275,7 +272,7 @@ class _Scanner(Tokens):
             elif token == "[":
                 index = self.close(index)
             elif token == "(":
-                return index if self.at(index - 1).isidentifier() else None
+                return index if self.at(index - 1).isidentifier() or self.at(index - 1) == ">" else None
             index += 1
         return None
 

@@ -86,9 +86,13 @@ def inline_source(
     """
     value: object = text
     if not isinstance(value, str):
+        remedy = 'load_inline("__global__ void fill(float* out) { out[threadIdx.x] = 1; }")'
+        if isinstance(value, (bytes, bytearray)):
+            remedy = "load_inline(source.decode())"
+        elif isinstance(value, Path):
+            remedy = f"load({str(value)!r})"
         raise UsageError(
-            f"load_inline takes the text of a source, a str; got {type(value).__name__}.\n"
-            f"Write {_instead_of_text(value)}."
+            f"load_inline takes the text of a source, a str; got {type(value).__name__}.\nWrite {remedy}."
         )
     _require_text(text, name)
     try:
@@ -100,14 +104,6 @@ def inline_source(
             'Leave it out: load_inline(source.encode("utf-8", "replace").decode())'
         ) from error
     return Source(name, text, None, _folders(include, base))
-
-
-def _instead_of_text(value: object) -> str:
-    if isinstance(value, (bytes, bytearray)):
-        return "load_inline(source.decode())"
-    if isinstance(value, Path):
-        return f"load({str(value)!r})"
-    return 'load_inline("__global__ void fill(float* out) { out[threadIdx.x] = 1; }")'
 
 
 def _absolute(path: object, what: str, example: str, base: Path | None) -> Path:
