@@ -7,6 +7,7 @@ machine. The parts of it that differ from an earlier build are the reason why a 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import re
@@ -128,18 +129,9 @@ def plan_build(source: Source, *, options: CompileOptions, target: Target, names
 
 
 def _plan(
-    request: BuildInputs,
-    *,
-    extra: Mapping[str, tuple[str, ...]] | None = None,
-    always_split: bool = False,
+    request: BuildInputs, *, extra: Mapping[str, tuple[str, ...]] | None = None, always_split: bool = False
 ) -> BuildPlan:
-    """Decide a build.
-
-    Args:
-        request: What is wanted.
-        extra: Names that a file includes and no scan can see, by its virtual name.
-        always_split: Look for host code even where no sign of it is seen.
-    """
+    """Decide a build; `extra` and `always_split` are as `include_graph` takes them."""
     compiler = toolchain.nvrtc()
     headers = system_headers(compiler.include)
     names = tuple(sorted(set(request.names)))
@@ -160,17 +152,19 @@ def _plan(
         **({} if request.probed else {"probe": "none"}),
         **({} if request.lines else {"lines": "none"}),
     }
+    files = {f"file {file.virtual}": _text_digest(file.text)[:16] for file in graph.files}
     wanted = {field.name: getattr(request, field.name) for field in fields(BuildInputs)}
     return BuildPlan(
-        **{**wanted, "names": names}, compiler=compiler, system_headers=headers, includes=graph,
+        **{**wanted, "names": names},
+        compiler=compiler,
+        system_headers=headers,
+        includes=graph,
         arguments=arguments(
             request.options, request.target, simulated=request.simulated, lines=request.lines
         ),
         build_digest=_digest(ingredients),
-        ingredients={
-            **{f"file {file.virtual}": _text_digest(file.text)[:16] for file in graph.files}, **ingredients,
-        },
-    )  # fmt: skip
+        ingredients={**files, **ingredients},
+    )
 
 
 def _digest(parts: Mapping[str, str]) -> str:
@@ -190,6 +184,7 @@ def build(
     simulated: bool = False,
     probed: bool = True,
     lines: bool = True,
+    visible: bool = False,
 ) -> ObjectCode:
     """Return a source's object code for a target: from memory, from the cache, or compiled.
 
@@ -201,6 +196,7 @@ def build(
         simulated: Compile for the simulator.
         probed: Get the kernels' signatures too.
         lines: Let the code name source lines.
+        visible: Leave out plain names that the preprocessor has hidden.
 
     Raises:
         CompileError: The compiler refused the source, or an instantiation.
@@ -209,12 +205,15 @@ def build(
         JitDisabled: It would have to be compiled and `DOTCU_JIT=0` forbids that.
         ToolchainError: There is no compiler that fits.
     """
-    return _build(
-        BuildInputs(
-            source=source, options=options, target=target, names=tuple(names), simulated=simulated,
-            probed=probed, lines=lines,
-        )
+    inputs = BuildInputs(
+        source=source, options=options, target=target, names=tuple(names), simulated=simulated,
+        probed=probed, lines=lines,
     )  # fmt: skip
+    return _build_visible(inputs) if visible else _build(inputs)
+
+
+build_visible = functools.partial(build, visible=True)
+"""`build`, leaving out plain names that the preprocessor has hidden."""
 
 
 def _build(request: BuildInputs) -> ObjectCode:
@@ -230,34 +229,8 @@ def _build(request: BuildInputs) -> ObjectCode:
         return _get_or_compile(split, started)
 
 
-def build_visible(
-    source: Source,
-    *,
-    options: CompileOptions,
-    target: Target,
-    names: Sequence[str],
-    simulated: bool = False,
-    probed: bool = True,
-    lines: bool = True,
-) -> ObjectCode:
-    """Return a source's object code, leaving out plain names that the preprocessor has hidden.
-
-    Args:
-        source: The text.
-        options: What the user asks of the compiler.
-        target: The architecture.
-        names: As `build` takes them; so are the others.
-        simulated: Compile for the simulator.
-        probed: Get the kernels' signatures too.
-        lines: Let the code name source lines.
-
-    Raises:
-        SourceError: The source does not compile, or an instantiation is not possible.
-    """
-    request = BuildInputs(
-        source=source, options=options, target=target, names=tuple(names), simulated=simulated,
-        probed=probed, lines=lines,
-    )  # fmt: skip
+def _build_visible(request: BuildInputs) -> ObjectCode:
+    names = request.names
     try:
         return _build(request)
     except SourceError as error:

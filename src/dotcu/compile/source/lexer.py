@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping
+from typing import NamedTuple
 
 _COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)"
 _LITERAL = (
@@ -69,8 +69,7 @@ NVRTC_MACROS = frozenset({"__CUDACC_RTC__", "__CUDACC__", "__CUDA__", "__cpluspl
 """Macros that are defined whenever NVRTC compiles. Source: NVRTC documentation, "Predefined Macros"."""
 
 
-@dataclass(frozen=True)
-class _Branch:
+class _Branch(NamedTuple):
     """The present branch of an open `#if`.
 
     Attributes:
@@ -86,10 +85,6 @@ class _Branch:
     done: bool
 
 
-_Path = tuple[_Branch, ...]
-"""The branches that a line is in, the outermost first; an `#if` or `#else` is outside its own."""
-
-
 def active_code(text: str, defined: Container[str] = NVRTC_MACROS, *, undefined: Container[str] = ()) -> str:
     """Blank the branches of `#if` that NVRTC certainly does not see.
 
@@ -101,8 +96,7 @@ def active_code(text: str, defined: Container[str] = NVRTC_MACROS, *, undefined:
         defined: Macros known to be defined.
         undefined: Macros known not to be.
     """
-    lines = _branching(text, defined, undefined)
-    return "".join(line if _may_be_seen(path) else blanks(line) for line, path in lines)
+    return "".join(line for line, _ in _branching(text, defined, undefined))
 
 
 def variants(text: str, defined: Container[str] = NVRTC_MACROS) -> Iterator[str]:
@@ -115,67 +109,50 @@ def variants(text: str, defined: Container[str] = NVRTC_MACROS) -> Iterator[str]
         text: The text.
         defined: Macros known to be defined.
     """
-    lines = [
-        (line if _may_be_seen(path) else blanks(line), {branch.chain: branch.number for branch in path})
-        for line, path in _branching(text, defined, ())
-    ]
+    lines = list(_branching(text, defined, ()))
     unseen = list({tuple(path.items()): path for line, path in lines if line.strip()}.values())
     first: dict[int, int] = {}  # by `#if`, the first branch that has text
     for path in unseen:
         first = {**path, **first}
     while unseen:
-        chosen = _choose(unseen, first)
+        chosen: dict[int, int] = {}  # of the branches not seen yet as many as go together, else the first
+        for path in unseen:
+            if _fits(path, chosen):
+                chosen.update(path)
+        chosen = {**first, **chosen}
         yield "".join(line if _fits(path, chosen) else blanks(line) for line, path in lines)
         unseen = [path for path in unseen if not _fits(path, chosen)]
-
-
-def _may_be_seen(path: _Path) -> bool:
-    return all(branch.taken is not False for branch in path)
-
-
-def _choose(unseen: Sequence[Mapping[int, int]], first: Mapping[int, int]) -> dict[int, int]:
-    """Choose a branch of each `#if`: of those not seen yet as many as go together, else the first."""
-    chosen: dict[int, int] = {}
-    for path in unseen:
-        if all(chosen.get(chain, branch) == branch for chain, branch in path.items()):
-            chosen.update(path)
-    return {**first, **chosen}
 
 
 def _fits(path: Mapping[int, int], chosen: Mapping[int, int]) -> bool:
     return all(chosen[chain] == branch for chain, branch in path.items() if chain in chosen)
 
 
-def _branching(text: str, defined: Container[str], undefined: Container[str]) -> Iterator[tuple[str, _Path]]:
-    """Yield each logical line with the branches that it is in."""
-    path: _Path = ()
-    chains = 0
-    stripped = without_comments(text)
-    for match in _LOGICAL_LINE.finditer(stripped):
+def _branching(
+    text: str, defined: Container[str], undefined: Container[str]
+) -> Iterator[tuple[str, dict[int, int]]]:
+    """Yield each logical line with the branch of each `#if` that it is in; blanked if surely not seen.
+
+    An `#if` or `#else` is outside its own.
+    """
+    path: list[_Branch] = []
+    for number, match in enumerate(_LOGICAL_LINE.finditer(without_comments(text))):
         line = text[match.start() : match.end()]
         condition = _CONDITION.match(match[0])
         if condition is None:
-            yield line, path
+            is_seen = all(branch.taken is not False for branch in path)
+            yield line if is_seen else blanks(line), {branch.chain: branch.number for branch in path}
             continue
-        decided = _decide(condition[1], condition[2], defined, undefined)
-        path = _after_condition(path, condition[1], decided, chains)
-        chains += 1
-        yield line, ()
-
-
-def _after_condition(path: _Path, directive: str, decided: bool | None, chain: int) -> _Path:
-    if directive in ("if", "ifdef", "ifndef"):
-        return (*path, _Branch(chain, 0, decided, decided is True))
-    if not path or directive == "endif":
-        return path[:-1]
-    branch = path[-1]
-    if directive == "else":
-        decided = True if branch.taken is False and not branch.done else None
-    taken = False if branch.done else decided
-    return (
-        *path[:-1],
-        replace(branch, number=branch.number + 1, taken=taken, done=branch.done or taken is True),
-    )
+        yield line, {}
+        directive, decided = condition[1], _decide(condition[1], condition[2], defined, undefined)
+        branch = path.pop() if path and not directive.startswith("if") else None
+        if branch is not None and directive != "endif":
+            if directive == "else":
+                decided = True if branch.taken is False and not branch.done else None
+            taken = False if branch.done else decided
+            path.append(_Branch(branch.chain, branch.number + 1, taken, branch.done or taken is True))
+        elif directive.startswith("if"):
+            path.append(_Branch(number, 0, decided, decided is True))
 
 
 def _decide(directive: str, rest: str, defined: Container[str], undefined: Container[str]) -> bool | None:
