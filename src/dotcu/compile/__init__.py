@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from dotcu.compile import cache, driver, prebuilt, toolchain
 from dotcu.compile.build import BuildPlan, build, build_visible, plan_build
-from dotcu.compile.host_split.detect import HostLine, host_code
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
 from dotcu.compile.source.declarations import Declaration, kernels, shared_variables, variables
@@ -27,7 +26,6 @@ __all__ = [
     "CompileOptions",
     "Declaration",
     "Diagnostic",
-    "HostLine",
     "ObjectCode",
     "Rejected",
     "Resources",
@@ -37,7 +35,6 @@ __all__ = [
     "build_visible",
     "cache",
     "driver",
-    "host_code",
     "inline_source",
     "kernels",
     "plan_build",

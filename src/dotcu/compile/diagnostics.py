@@ -14,7 +14,7 @@ from dotcu.compile.host_split.detect import (
     HostLine,
     host_code,
     host_code_message,
-    is_host_header,
+    is_host_include,
     unclear_message,
 )
 from dotcu.compile.object_code import PROBE, is_kernel, probe_of
@@ -491,7 +491,8 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
             package = cuda_13 if major >= 13 else cuda_12
             return f'{not_found}It comes with: pip install "{package}=={major}.{minor}.*"'
     remedy = f"{not_found}If it is yours: load(..., include=[FOLDER])"
-    if is_host_header(missing[1]) or plan.includes.removed:
+    is_hosts = "." not in missing[1] or is_host_include(missing[1], quoted=False, device=())
+    if is_hosts or plan.includes.removed:
         return f"{remedy}\nIf it is for the host: {GUARD_REMEDY}"
     return remedy
 

@@ -107,15 +107,17 @@ def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLi
     """
     if not _ANY.search(text):
         return ()
-    visible = active_code(text, defined, undefined=_undefined(text, defined))
-    directives, bare = without_comments(visible).splitlines(), code_only(visible).splitlines()
-    lines = printable(text).splitlines()
-    found = []
-    for index, line in enumerate(lines):
-        what = sign_of(DIRECTIVES, directives[index]) or sign_of(CODE, bare[index])
-        if what:
-            found.append(HostLine(index + 1, line, what))
-    return tuple(found)
+    tested = {first or second for first, second in _NAMES.findall(text)}
+    set_here = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text))
+    # what conditions ask for, and nothing here could define
+    undefined = {name for name in tested - set_here if name not in defined and not name.startswith("__CUDA")}
+    visible = active_code(text, defined, undefined=undefined)
+    directives, bare = without_comments(visible).split("\n"), code_only(visible).split("\n")
+    signs = [sign_of(DIRECTIVES, a) or sign_of(CODE, b) for a, b in zip(directives, bare, strict=True)]
+    lines = zip(printable(text).split("\n"), signs, strict=True)
+    return tuple(
+        HostLine(number, line.rstrip("\r"), what) for number, (line, what) in enumerate(lines, 1) if what
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -154,29 +156,23 @@ Macros = Mapping[str, MacroValues]
 
 def macros_of(texts: tuple[str, ...]) -> dict[str, MacroValues]:
     """Return the macros that some texts define, in whatever `#if`."""
-    found: dict[str, MacroValues] = {}
+    macros: dict[str, MacroValues] = {}
     for text in texts:
         for name, brackets, value in _DEFINE.findall(without_comments(text)):
             value = re.sub(r"\s*##\s*", "", re.sub(r"\\\r?\n", " ", value)).strip()
-            before = found.get(name, MacroValues(called=bool(brackets), values=()))
-            found[name] = replace(before, values=(*before.values, value))
-    return found
+            before = macros.get(name, MacroValues(called=bool(brackets), values=()))
+            macros[name] = replace(before, values=(*before.values, value))
+    return macros
 
 
 def with_macro_words(words: frozenset[str], macros: Macros) -> frozenset[str]:
     """Return some words, and those of the macros among them, and so on."""
-    found, waiting = set(words), [word for word in words if word in macros]
+    reached, waiting = set(words), set(words)
     while waiting:
-        for word in macros[waiting.pop()].words - found:
-            found.add(word)
-            if word in macros:
-                waiting.append(word)
-    return frozenset(found)
-
-
-def is_host_header(name: str) -> bool:
-    """Return whether a header is one that only a host compiler has, by its name."""
-    return "." not in name or bool(sign_of(DIRECTIVES, f"#include <{name}>")) or name in HOST_HEADERS
+        values = [macros[word].words for word in waiting if word in macros]
+        waiting = set().union(*values) - reached
+        reached |= waiting
+    return frozenset(reached)
 
 
 def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
@@ -197,13 +193,6 @@ def sign_of(patterns: Iterable[tuple[str, str]], text: str) -> str:
     return next((what for pattern, what in patterns if re.search(pattern, text)), "")
 
 
-def _undefined(text: str, defined: Container[str]) -> set[str]:
-    """Macros that conditions of the text ask for and that nothing here could define."""
-    tested = {first or second for first, second in _NAMES.findall(text)}
-    made_here = set(re.findall(r"#[ \t]*define[ \t]+(\w+)", text))
-    return {name for name in tested - made_here if name not in defined and not name.startswith("__CUDA")}
-
-
 def host_code_message(display: str, lines: tuple[HostLine, ...], *, is_split: bool = False) -> str:
     """Return the message of a `HostCodeError`.
 
@@ -222,14 +211,11 @@ def unclear_message(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
     Args:
         lines: With the file of each.
     """
-    remedies = [GUARD_REMEDY]
-    if any("PyTorch's type" in line.what for _, line in lines):
-        remedies = [TENSOR_REMEDY]
-        if any("PyTorch's type" not in line.what for _, line in lines):
-            remedies.append(GUARD_REMEDY)
+    of_torch = ["PyTorch's type" in line.what for _, line in lines]
     headline = f"Device code and host code of {display} cannot be separated:"
-    if remedies == [TENSOR_REMEDY]:
+    if all(of_torch):
         headline = f"Device code of {display} uses what only PyTorch's headers define:"
+    remedies = [TENSOR_REMEDY] * any(of_torch) + [GUARD_REMEDY] * (not all(of_torch))
     return "\n".join([headline, *_listed(lines), *remedies])
 
 

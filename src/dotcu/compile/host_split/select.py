@@ -263,13 +263,23 @@ def device_parts(texts: tuple[str, ...], defined: frozenset[str], looked: frozen
     if not unclear:
         whole = [code_only(text) for index, text in enumerate(texts) if index not in looked]
         selection = _Selection(declarations, whole, macros)
-        unclear = [line for file in files for line in file.lines(selection.problems_in(file))]
+        for file in files:
+            unclear += file.lines(one for each in file.declarations for one in selection.problems[each])
     if unclear:
         return DeviceParts(texts=texts, unclear=tuple(unclear))
+    removed = []
+    for file in files:
+        for each in file.declarations:
+            gone = [(method, method.mark) for method in each.methods]
+            if each.name and each not in selection.kept:
+                gone.insert(0, (each, each.start))
+            for one, position in gone:
+                line = file.line(position)
+                removed.append(RemovedDeclaration(name=one.name, file=file.index, line=line, what=one.what))
     device_texts = {file.index: file.device_text(selection) for file in files}
     return DeviceParts(
         texts=tuple(device_texts.get(index, text) for index, text in enumerate(texts)),
-        removed=tuple(dict.fromkeys(one for file in files for one in _removed(file, selection))),
+        removed=tuple(dict.fromkeys(removed)),
     )
 
 
@@ -285,16 +295,6 @@ def _unclear(file: _ParsedFile, aliases: frozenset[str]) -> Iterator[Problem]:
                 yield each.start + match.start(), f"device code with PyTorch's type {match[0]}"
         if {ends.setdefault(each.end, each.verdict), each.verdict} == {"device", "host"}:
             yield each.start, "device code in one branch of an #if, host code in another"
-
-
-def _removed(file: _ParsedFile, selection: _Selection) -> Iterator[RemovedDeclaration]:
-    for each in file.declarations:
-        gone = [(method, method.mark) for method in each.methods]
-        if each.name and each not in selection.kept:
-            gone.insert(0, (each, each.start))
-        for one, position in gone:
-            line = file.line(position)
-            yield RemovedDeclaration(name=one.name, file=file.index, line=line, what=one.what)
 
 
 class _Selection:
@@ -324,15 +324,17 @@ class _Selection:
         names = [name for each in self.kept for name in each.names]
         self._outside = frozenset(names) | self._whole
         self._inside = self._outside | {name for each in self.kept for name in each.members}
-        self._called = self._called_words()
+        called = set(self._whole)  # the words that device code uses, without those that it only declares
+        for each in self.kept:
+            words = Counter(WORD.findall(each.text))
+            words[each.name] -= 1
+            called |= {word for word, count in words.items() if count > 0}
+        self._called = with_macro_words(frozenset(called), macros)
         is_opened = any(each.what == "a using of a namespace" for each in self.kept)
         # what is only probed for, or found through a namespace, is seen by no name that is declared here
         self._is_probed = is_opened or bool(self._called & {"decltype", "requires"})
         self.heads: set[ParsedDeclaration] = set()
         self.problems = {each: list(self._keep_heads(each)) for each in declarations}
-
-    def problems_in(self, file: _ParsedFile) -> Iterator[Problem]:
-        return (problem for each in file.declarations for problem in self.problems[each])
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
         return with_macro_words(
@@ -370,15 +372,6 @@ class _Selection:
         if not is_std and not all(_KNOWN.fullmatch(name) or name in known for name in names):
             return False
         return not (self._words([declaration.text]) - {declaration.name}) & (gone - known)
-
-    def _called_words(self) -> frozenset[str]:
-        """Return the words that device code uses, without those that it only declares."""
-        called = set(self._whole)
-        for each in self.kept:
-            words = Counter(WORD.findall(each.text))
-            words[each.name] -= 1
-            called |= {word for word, count in words.items() if count > 0}
-        return with_macro_words(frozenset(called), self._macros)
 
     def _is_known(self, name: str) -> bool:
         """Return whether a device compiler knows a name by itself, or by what stays."""

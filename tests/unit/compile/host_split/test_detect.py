@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dotcu.compile import ObjectCode, host_code, read_source
+from dotcu.compile import ObjectCode, read_source
+from dotcu.compile.host_split.detect import host_code
 from dotcu.errors import HostCodeError
 
 Build = Callable[..., ObjectCode]
@@ -38,6 +39,11 @@ def test_each_kind_of_host_code_is_named_unless_it_is_guarded(line: str) -> None
     assert host_code(f"#ifdef BUILD_HOST\n{line}\n#endif\n") == ()
     assert len(host_code(f"#ifdef BUILD_HOST\n{line}\n#endif\n", {"BUILD_HOST"})) == 1
     assert host_code(f"// {line}\n") == ()
+
+
+def test_a_form_feed_in_a_comment_is_no_line() -> None:
+    (sign,) = host_code("/* page one \f page two */\r\nint main() { return 0; }\r\n")
+    assert (sign.line, sign.text) == (2, "int main() { return 0; }")
 
 
 def test_device_code_is_not_named() -> None:
