@@ -413,16 +413,7 @@ def _finish(
     *,
     cached: bool = True,
 ) -> ObjectCode:
-    """Keep an entry in memory, log the build, and return its object code.
-
-    Args:
-        plan: The build.
-        entry: Its result.
-        started: When it began, by `time.perf_counter`.
-        outcome: How it came about, for the log.
-        store: Where it is on disk; None if it is in memory, or must not be cached.
-        cached: Nothing was compiled.
-    """
+    """Keep an entry in memory, if it is in a store, log its outcome, and return its object code."""
     if store is not None:
         cache.keep_in_memory(store.directory, plan.build_digest, entry)
     code = ObjectCode(
@@ -460,12 +451,15 @@ def _diagnostics(plan: BuildPlan, log: str) -> tuple[Diagnostic, ...]:
 
     def lines(name: str) -> list[str]:
         """Return the user's lines, as many as were compiled."""
-        if name not in files:
-            return []
-        compiled = len(printable(files[name].text).splitlines())
-        return printable(files[name].original).splitlines()[:compiled]
+        file = files.get(name)
+        return _lines(file.original)[: len(_lines(file.text))] if file else []
 
     def shown(name: str) -> str:
         return plan.shown_files.get(name) or str(plan.system_headers.path(name) or name)
 
     return diagnostics.parse_log(log, shown, lines, main=plan.includes.main.virtual)
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text's lines as the compiler counts them: a form feed ends none."""
+    return [line.rstrip("\r") for line in printable(text).removesuffix("\n").split("\n")] if text else []

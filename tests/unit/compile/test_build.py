@@ -483,3 +483,9 @@ def test_an_instantiation_that_is_not_possible_is_an_error(cache_dir: Path) -> N
 def test_a_fault_of_the_source_is_reported_as_such(cache_dir: Path) -> None:
     with pytest.raises(CompileError, match="expected a"):
         visible(["k"], source="__global__ void k(int* x) { x[0] = ; }")
+
+
+def test_a_form_feed_does_not_move_the_line_of_an_error(make: Build) -> None:
+    with pytest.raises(CompileError) as error:
+        make("// page one \f page two\n__global__ void k(int* x) { y = 1; }\n")
+    assert [one.source for one in error.value.diagnostics] == ["__global__ void k(int* x) { y = 1; }"]

@@ -262,12 +262,7 @@ class _StatementReader(Tokens):
         return "host" if verdicts == {"host"} else "device"
 
     def classified(self, first: int, last: int, body: int | None) -> ParsedDeclaration:
-        """Classify a statement by the parser's tree.
-
-        Args:
-            first, last: Its tokens.
-            body: The brace that opens its body, if it has one.
-        """
+        """Classify a statement by the parser's tree; `body` is the brace that opens its body, if any."""
         import tree_sitter
 
         word, start, end = self.at(first), self.tokens[first][1], self.tokens[last][2]
@@ -290,12 +285,7 @@ class _StatementReader(Tokens):
         return self.declaration(first, last, **fields)
 
     def _classify(self, whole: Node, words: frozenset[str]) -> dict[str, Any]:
-        """Return the fields of a declaration; none where it is not clearly one.
-
-        Args:
-            whole: Its node.
-            words: Those of its head, annotations among them.
-        """
+        """Return the fields of a declaration by its node and the words of its head; none where unclear."""
         node = _inner(whole)
         kind = "function" if _declares_function(node) else _KINDS.get(node.type, "")
         if whole.type == "ERROR" or not kind or (kind != "type" and _is_broken(whole)):
@@ -354,13 +344,7 @@ class _StatementReader(Tokens):
         }  # fmt: skip
 
     def _head(self, whole: Node, words: frozenset[str], owner: str) -> dict[str, Any]:
-        """Return the fields of a host function's head.
-
-        Args:
-            whole: The function, with the `template <...>` in front.
-            words: Those of its head.
-            owner: The type that it is a member of.
-        """
+        """Return the fields of a host function's head; `owner` is the type that it is a member of."""
         node = _inner(whole)
         name, end = _name(node), whole.end_byte
         body = next((part.start_byte for part in node.children if part.type in _BODIES), end)

@@ -311,13 +311,7 @@ class _Selection:
     def __init__(
         self, declarations: Sequence[ParsedDeclaration], whole: Sequence[str], macros: Macros
     ) -> None:
-        """Choose.
-
-        Args:
-            declarations: Those of all files.
-            whole: The code of the texts that stay as they are.
-            macros: The macros of all texts.
-        """
+        """Choose of all files' declarations; `whole` is the code of the texts that stay as they are."""
         self._macros = macros
         self._whole = self._words(whole)
         self.kept, self.used = self._choose(declarations)
