@@ -170,7 +170,7 @@ class Compiler:
 
     @functools.cached_property
     def identity(self) -> str:
-        """What distinguishes this compiler from any other build of it, wherever it is installed.
+        """The text that distinguishes this compiler from any other build of it, wherever it is installed.
 
         Sizes, and both ends of the libraries, where build ids and symbol tables are: reading all of
         a hundred megabytes would cost more than a compile.
@@ -186,7 +186,7 @@ class Compiler:
 
     @functools.cached_property
     def headers_identity(self) -> str:
-        """What distinguishes its toolkit's headers from another's, wherever they are installed."""
+        """The digest that distinguishes its toolkit's headers from another's, wherever they are installed."""
         digest = hashlib.sha256()
         for folder in self.include:
             files = (file for file in folder.iterdir() if file.is_file())

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dotcu.compile.host_split.detect import DEVICE_WORDS, HOST_MACROS, WORD, Macros, with_macro_words
-from dotcu.compile.source.lexer import Tokens, code_only, without_comments, without_directives
+from dotcu.compile.source.lexer import CodeTokens, code_only, without_comments, without_directives
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Language, Node
 
 Verdict = Literal["device", "host", "shared", "unclear"]
 
@@ -112,7 +112,7 @@ def parse_declarations(text: str, macros: Macros) -> tuple[ParsedDeclaration, ..
     return tuple(_StatementReader(text, macros).declarations())
 
 
-class _StatementReader(Tokens):
+class _StatementReader(CodeTokens):
     """Cuts a text into statements and classifies each.
 
     `text` has neither comments, literals nor directives; `shown`, for the parser, has its literals
@@ -274,8 +274,8 @@ class _StatementReader(Tokens):
                     self._blank(begins, ends)
             self._blank(head_end + 1, end - 1)
         words = self.words(self.before(start), head_end)
-        parser = _parser()
-        parser.included_ranges = [tree_sitter.Range((0, start), (0, end), start, end)]
+        stretch = tree_sitter.Range((0, start), (0, end), start, end)
+        parser = tree_sitter.Parser(_language(), included_ranges=[stretch])
         children = [child for child in parser.parse(self.shown).root_node.children if child.type != ";"]
         fields = self._classify(children[0], words) if len(children) == 1 else {}
         if not fields and words & DEVICE_WORDS:
@@ -385,12 +385,12 @@ def _is_annotation(word: str, macros: Macros) -> bool:
 
 
 @functools.cache
-def _parser() -> Parser:
-    """Return the parser, imported where it is first needed: a file without host code does without."""
+def _language() -> Language:
+    """Return the grammar, imported where it is first needed: a file without host code does without."""
     import tree_sitter
     import tree_sitter_cuda
 
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+    return tree_sitter.Language(tree_sitter_cuda.language())
 
 
 def _is_untyped(node: Node) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, replace
 
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source.lexer import NVRTC_MACROS, Tokens, blanks, code_only, macro_names, variants
+from dotcu.compile.source.lexer import NVRTC_MACROS, CodeTokens, blanks, code_only, macro_names, variants
 from dotcu.compile.source.source import Source
 
 
@@ -132,7 +132,7 @@ def _scanners(text: str, defined: frozenset[str]) -> tuple[_Scanner, ...]:
     return tuple(_Scanner(code_only(visible)) for visible in variants(text, defined))
 
 
-class _Scanner(Tokens):
+class _Scanner(CodeTokens):
     """Walks over the declarations of a text that holds no comments, literals or directives."""
 
     def span(self, start: int, end: int) -> str:

@@ -171,7 +171,7 @@ def _decide(directive: str, rest: str, defined: Container[str], undefined: Conta
     return negated if name in undefined else None
 
 
-class Tokens:
+class CodeTokens:
     """The tokens of a text that holds no comments, literals or directives, and its brackets.
 
     Attributes:
