@@ -121,11 +121,6 @@ def entries() -> list[CachedBuild]:
     return sorted(listed, key=lambda item: -item.used)
 
 
-def size() -> int:
-    """Return the bytes that all entries take."""
-    return sum(_size(path) for store in _stores() for path, _ in store.folders())
-
-
 def clear() -> int:
     """Remove every entry and return how many there were; builds that run meanwhile are not disturbed.
 

@@ -362,10 +362,10 @@ def _not_found_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotF
 
 
 def _not_found_message(display: str, name: str, known: Collection[str]) -> str:
-    what = "kernel" if is_kernel(name) else "__constant__ or __device__ variable"
+    kind = "kernel" if is_kernel(name) else "__constant__ or __device__ variable"
     wanted = base_name(name)
     if not known:
-        return f"{display} has no {what} {wanted!r}: it declares none.\nDeclare one there."
+        return f"{display} has no {kind} {wanted!r}: it declares none.\nDeclare one there."
 
     def likeness(other: str) -> float:
         """Return how similar two names are, with and without their namespaces, from 0 to 1."""
@@ -373,7 +373,7 @@ def _not_found_message(display: str, name: str, known: Collection[str]) -> str:
         return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
     listed = "\n".join(f"    {other}" for other in sorted(known, key=likeness, reverse=True))
-    return f"{display} has no {what} {wanted!r}.\nIt has, the nearest first:\n{listed}"
+    return f"{display} has no {kind} {wanted!r}.\nIt has, the nearest first:\n{listed}"
 
 
 def is_about(name: str, diagnostic: Diagnostic) -> bool:
@@ -387,8 +387,8 @@ def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
     errors = _without_echoes([diagnostic for diagnostic in found if diagnostic.severity == "error"])
     if not errors:
         return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{options}"
-    what = f"{count(len(errors))}{_instantiated(plan, errors)}"
-    headline = f"{plan.display} does not compile for {plan.target}: {what}."
+    amount = f"{count(len(errors))}{_instantiated(plan, errors)}"
+    headline = f"{plan.display} does not compile for {plan.target}: {amount}."
     shown = [str(_readable(plan, error)) for error in undefined_first(errors)[:_SHOWN_ERRORS]]
     if len(errors) > _SHOWN_ERRORS:
         shown.append(f"... and {len(errors) - _SHOWN_ERRORS} more, in the exception's .log")

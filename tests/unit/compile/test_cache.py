@@ -25,6 +25,10 @@ KERNEL = "__global__ void k(int* x) { *x = 1; }"
 DIGEST = "ab" + "0" * 62
 
 
+def size() -> int:
+    return sum(listed.size_bytes for listed in cache.entries())
+
+
 def entry(text: str = "ptx") -> CacheEntry:
     return CacheEntry(
         about={"source": "k.cu"}, lowered={"k": "_Z1kPi"}, ptx=text, cubin=b"\x7fELF", log="log"
@@ -90,14 +94,14 @@ def test_the_least_recently_used_go_first(store: Store) -> None:
     assert store.get(digests[0]) is not None  # its use makes it the newest
     store.trim(40_000)
     assert [store.get(digest) is not None for digest in digests] == [True, False, False, False, True, True]
-    assert cache.size() <= 40_000
+    assert size() <= 40_000
 
 
 def test_putting_keeps_the_size_within_its_bound(store: Store) -> None:
     with settings.override(cache_bytes=60_000):
         for i in range(20):
             put(store, f"{i:02x}" + "0" * 62, entry("x" * 10_000))
-        assert 0 < cache.size() <= 60_000 + 11_000
+        assert 0 < size() <= 60_000 + 11_000
     assert store.get("13" + "0" * 62) is not None
 
 
@@ -120,15 +124,15 @@ def test_old_leftovers_of_any_key_are_swept_when_the_size_is_looked_at(store: St
 
 
 def test_entries_are_listed_counted_and_cleared(make: Build, cache_dir: Path) -> None:
-    assert (cache.location(), cache.size(), cache.entries()) == (cache_dir, 0, [])
+    assert (cache.location(), size(), cache.entries()) == (cache_dir, 0, [])
     made = make(KERNEL)
     (listed,) = cache.entries()
     assert listed.digest == made.build_digest
     assert listed.about["source"] == "inline.cu"
     assert listed.about["target"] == "sm_80"
-    assert listed.size_bytes == cache.size() > 0
+    assert listed.size_bytes == size() > 0
     assert cache.clear() == 1
-    assert (cache.size(), cache.entries()) == (0, [])
+    assert (size(), cache.entries()) == (0, [])
     assert not make(KERNEL).cached
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.compile import Diagnostic
-from dotcu.compile.diagnostics import header_hint, parse_log, undefined_first
+from dotcu.compile.diagnostics import Diagnostic, header_hint, parse_log, undefined_first
 
 LOG = """/dotcu/k.cu(3): error: identifier "y" is undefined
   \t\tx[0] =\ty;

@@ -77,15 +77,6 @@ def kernels(
     return tuple(declaration for declaration, _ in found.values())
 
 
-def kernel_spans(text: str, defined: Collection[str] = NVRTC_MACROS) -> tuple[tuple[str, int, int], ...]:
-    """Return name, start and end of each `__global__` function of a text; the name is unqualified.
-
-    Declarations, overloads and specializations stand one by one, explicit instantiations without a name.
-    """
-    found = {span: None for scanner in _scanners(text, frozenset(defined)) for span in scanner.spans()}
-    return tuple(found)
-
-
 def base_name(name: str) -> str:
     """Return `ns::k` for `ns::k<float>`, `table` for `&table`."""
     return name.lstrip("&").split("<")[0].strip().removeprefix("::")
@@ -99,11 +90,13 @@ def has_unannotated_function(text: str, defined: Collection[str], annotations: C
         defined: Macros known to be defined.
         annotations: The words to look for.
     """
-    return any(
-        scanner.is_unannotated(begin, end, annotations)
-        for scanner in _scanners(text, frozenset(defined))
-        for begin, end, _ in scanner.statements()
-    )
+    for scanner in _scanners(text, frozenset(defined)):
+        for begin, end, _ in scanner.statements():
+            head = [scanner.at(i) for i in range(begin, end)]
+            is_function = head[-1] == "{" and "(" in head and "=" not in head
+            if is_function and not any(word in annotations for word in head):
+                return True
+    return False
 
 
 def variables(text: str, defined: Collection[str] = NVRTC_MACROS) -> tuple[str, ...]:
@@ -203,17 +196,13 @@ class _Scanner(CodeTokens):
         name = itertools.takewhile(lambda word: word != ":", words[start + 1 :])  # before a base class clause
         return "".join(word for word in name if word not in _NOT_IN_A_NAME)
 
-    def is_unannotated(self, begin: int, end: int, annotations: Container[str]) -> bool:
-        words = [self.at(i) for i in range(begin, end)]
-        is_function = words[-1] == "{" and "(" in words and "=" not in words
-        return is_function and not any(word in annotations for word in words)
-
     def kernels(self) -> Iterator[_ScannedKernel]:
         for begin, end, scope in self.statements():
             if "__global__" in (self.at(i) for i in range(begin, end)):
                 yield from self.kernel(begin, end, scope)
 
     def spans(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the unqualified name of each `__global__` function, "" for instantiations, and its place."""
         for begin, end, _ in self.statements():
             if "__global__" in (self.at(i) for i in range(begin, end)):
                 last = self.past(end - 1) if self.at(end - 1) == "{" else end - 1
@@ -354,7 +343,9 @@ def only_kernels(source: Source, options: CompileOptions, names: Collection[str]
     """
     kept = {base_name(name).rsplit("::")[-1] for name in names}
     text = source.text
-    for name, start, end in kernel_spans(text, options.defined):
+    for name, start, end in {
+        span for scanner in _scanners(text, options.defined) for span in scanner.spans()
+    }:
         if name not in kept:
             text = text[:start] + blanks(text[start:end]) + text[end:]
     return replace(source, text=text)
