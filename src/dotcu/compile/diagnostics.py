@@ -81,43 +81,37 @@ _OVERLOADED = "cannot determine which instance of overloaded function"
 _UNKNOWN_TARGET = "invalid value for --gpu-architecture"
 _SHOWN_ERRORS = 20
 
-# Names, as a pattern, and their header. Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
-HEADERS_OF_NAMES = (
-    (r"u?int(_fast|_least)?(8|16|32|64)_t|u?int(ptr|max)_t|U?INT(8|16|32|64)_(MAX|MIN|C)", "<cstdint>"),
-    (r"s?size_t|ptrdiff_t|nullptr_t", "<cstddef>"),
-    (r"FLT_\w+|DBL_\w+", "<cfloat>"),
-    (r"(U?(INT|LONG|LLONG|CHAR|SHRT)|SCHAR)_(MAX|MIN)|CHAR_BIT", "<climits>"),
-    (r"M_PI\w*|M_E|M_SQRT\w+|M_LN\w+|INFINITY|NAN|HUGE_VALF?", "<cmath>"),
-    (r"numeric_limits", "<limits>"),
-    (
-        (
-            r"is_same(_v)?|enable_if(_t)?|conditional(_t)?|is_integral(_v)?|is_floating_point(_v)?"
-            r"|remove_(cv|reference|const)\w*|decay(_t)?|integral_constant|true_type|false_type"
-        ),
-        "<type_traits>",
+# By header, the names that it declares, as a pattern.
+# Source: the headers of CUDA 13.0 and dotcu/include/nvrtc.
+HEADERS_OF_NAMES = {
+    "<cstdint>": r"u?int(_fast|_least)?(8|16|32|64)_t|u?int(ptr|max)_t|U?INT(8|16|32|64)_(MAX|MIN|C)",
+    "<cstddef>": r"s?size_t|ptrdiff_t|nullptr_t",
+    "<cfloat>": r"FLT_\w+|DBL_\w+",
+    "<climits>": r"(U?(INT|LONG|LLONG|CHAR|SHRT)|SCHAR)_(MAX|MIN)|CHAR_BIT",
+    "<cmath>": r"M_PI\w*|M_E|M_SQRT\w+|M_LN\w+|INFINITY|NAN|HUGE_VALF?",
+    "<limits>": r"numeric_limits",
+    "<type_traits>": (
+        r"is_same(_v)?|enable_if(_t)?|conditional(_t)?|is_integral(_v)?|is_floating_point(_v)?"
+        r"|remove_(cv|reference|const)\w*|decay(_t)?|integral_constant|true_type|false_type"
     ),
-    (r"move|forward|swap|pair", "<utility>"),
-    (r"assert", "<cassert>"),
-    (
-        r"__half2?(_raw)?|half2?|__(float2half|half2float|float22half|hadd|hmul|hfma|low2|high2)\w*",
-        "<cuda_fp16.h>",
+    "<utility>": r"move|forward|swap|pair",
+    "<cassert>": r"assert",
+    "<cuda_fp16.h>": (
+        r"__half2?(_raw)?|half2?|__(float2half|half2float|float22half|hadd|hmul|hfma|low2|high2)\w*"
     ),
-    (
-        r"__nv_bfloat16\w*|nv_bfloat16\w*|__(float2bfloat16|bfloat162float|float22bfloat16)\w*",
-        "<cuda_bf16.h>",
-    ),
-    (r"__nv_fp8\w*|__nv_cvt_\w*fp8\w*", "<cuda_fp8.h>"),
-    (r"__nv_fp6\w*", "<cuda_fp6.h>"),
-    (r"__nv_fp4\w*", "<cuda_fp4.h>"),
-    (r"cu\w*Complex\w*", "<cuComplex.h>"),
-    (r"cooperative_groups|cg", "<cooperative_groups.h>"),
-    (r"wmma|nvcuda", "<mma.h>"),
-    (r"__pipeline_\w+", "<cuda_pipeline.h>"),
-    (r"CUtensorMap\w*", "<cuda.h>"),
-    (r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)", "<cuda_runtime.h>"),
-    (r"cub", "<cub/cub.cuh>"),
-)
-_HEADERS = [(re.compile(pattern), header) for pattern, header in HEADERS_OF_NAMES]
+    "<cuda_bf16.h>": r"__nv_bfloat16\w*|nv_bfloat16\w*|__(float2bfloat16|bfloat162float|float22bfloat16)\w*",
+    "<cuda_fp8.h>": r"__nv_fp8\w*|__nv_cvt_\w*fp8\w*",
+    "<cuda_fp6.h>": r"__nv_fp6\w*",
+    "<cuda_fp4.h>": r"__nv_fp4\w*",
+    "<cuComplex.h>": r"cu\w*Complex\w*",
+    "<cooperative_groups.h>": r"cooperative_groups|cg",
+    "<mma.h>": r"wmma|nvcuda",
+    "<cuda_pipeline.h>": r"__pipeline_\w+",
+    "<cuda.h>": r"CUtensorMap\w*",
+    "<cuda_runtime.h>": r"cuda(GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)",
+    "<cub/cub.cuh>": r"cub",
+}
+_HEADERS = {header: re.compile(pattern) for header, pattern in HEADERS_OF_NAMES.items()}
 _UNDEFINED = re.compile(r'^identifier "(\w+)" is undefined|(?:has no member) "(\w+)"')
 
 
@@ -500,14 +494,14 @@ def _advice(plan: BuildPlan, log: str, errors: Sequence[Diagnostic]) -> str:
 def header_hint(message: str) -> str:
     """Return the `#include` that declares the name in a message; "" if none is known."""
     name = undefined_name(message)
-    header = next((header for pattern, header in _HEADERS if pattern.fullmatch(name)), "")
+    header = next((header for header, pattern in _HEADERS.items() if pattern.fullmatch(name)), "")
     return f"{name} comes with: #include {header}" if header else ""
 
 
 def headers_of(names: Iterable[str]) -> frozenset[str]:
     """Return the known headers that declare some names."""
     names = tuple(names)
-    return frozenset(header for pattern, header in _HEADERS if any(map(pattern.fullmatch, names)))
+    return frozenset(header for header, pattern in _HEADERS.items() if any(map(pattern.fullmatch, names)))
 
 
 def undefined_name(message: str) -> str:

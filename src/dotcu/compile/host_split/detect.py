@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,44 +33,34 @@ class HostLine:
     what: str
 
 
-# What a line shows, by a pattern. Directives are matched with their literals, the rest without.
-DIRECTIVES = (
-    (r'#\s*include\s*[<"](torch|ATen|c10|caffe2|pybind11|nanobind)/', "PyTorch's or a binding's header"),
-    (r'#\s*include\s*[<"]Python\.h[>"]', "Python's header"),
-    (
-        (
-            r"#\s*include\s*<(iostream|fstream|sstream|vector|string|map|unordered_map|memory|thread|mutex|chrono"
-            r"|functional|stdexcept|iomanip|random|regex|filesystem|(unistd|pthread|omp|mpi|sys/\w+)\.h)>"
-        ),
-        "a header of the host's library",
+# Signs of host code in a line, and their patterns. Directives are matched with literals, the rest without.
+DIRECTIVES = {
+    "PyTorch's or a binding's header": r'#\s*include\s*[<"](torch|ATen|c10|caffe2|pybind11|nanobind)/',
+    "Python's header": r'#\s*include\s*[<"]Python\.h[>"]',
+    "a header of the host's library": (
+        r"#\s*include\s*<(iostream|fstream|sstream|vector|string|map|unordered_map|memory|thread|mutex|chrono"
+        r"|functional|stdexcept|iomanip|random|regex|filesystem|(unistd|pthread|omp|mpi|sys/\w+)\.h)>"
     ),
-    (
-        (
-            r'#\s*include\s*[<"](cublas|cublasLt|cudnn|cufft|curand|cusolver\w*|cusparse|nccl|thrust/\w+)'
-            r'(\.h|_v2\.h|Xt\.h)?[>"]'
-        ),
-        "the header of a host library",
+    "the header of a host library": (
+        r'#\s*include\s*[<"](cublas|cublasLt|cudnn|cufft|curand|cusolver\w*|cusparse|nccl|thrust/\w+)'
+        r'(\.h|_v2\.h|Xt\.h)?[>"]'
     ),
-)
-CODE = (
-    (r"<<<", "a launch"),
-    (r"\bint\s+main\s*\(", "main()"),
-    (
-        (
-            r"\bcuda(Malloc\w*|Free\w*|Memcpy\w*|Memset\w*|DeviceSynchronize|DeviceReset|SetDevice|GetDevice\w*"
-            r"|GetLastError|PeekAtLastError|GetErrorString|HostAlloc|(Stream|Event|Graph)[A-Z]\w*|Launch[A-Z]\w*"
-            r"|FuncSetAttribute|FuncGetAttributes|OccupancyMax\w*)\s*\("
-        ),
-        "a call of the CUDA runtime",
+}
+CODE = {
+    "a launch": r"<<<",
+    "main()": r"\bint\s+main\s*\(",
+    "a call of the CUDA runtime": (
+        r"\bcuda(Malloc\w*|Free\w*|Memcpy\w*|Memset\w*|DeviceSynchronize|DeviceReset|SetDevice|GetDevice\w*"
+        r"|GetLastError|PeekAtLastError|GetErrorString|HostAlloc|(Stream|Event|Graph)[A-Z]\w*|Launch[A-Z]\w*"
+        r"|FuncSetAttribute|FuncGetAttributes|OccupancyMax\w*)\s*\("
     ),
-    (r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE)\s*\(", "a Python binding"),
-    (r"\b(AT_DISPATCH_\w+|TORCH_CHECK|C10_CUDA_\w+)\s*\(", "a PyTorch macro"),
-    (r"\b(torch|at|c10)::(\w*Tensor\w*|empty|zeros|ones|cuda)\b", "PyTorch's C++ interface"),
-    (
-        r"\bstd::(vector|string|cout|cerr|map|unique_ptr|shared_ptr|thread|runtime_error|[io]fstream)\b",
-        "the host's standard library",
+    "a Python binding": r"\b(PYBIND11_MODULE|TORCH_LIBRARY\w*|STABLE_TORCH_LIBRARY\w*|NB_MODULE)\s*\(",
+    "a PyTorch macro": r"\b(AT_DISPATCH_\w+|TORCH_CHECK|C10_CUDA_\w+)\s*\(",
+    "PyTorch's C++ interface": r"\b(torch|at|c10)::(\w*Tensor\w*|empty|zeros|ones|cuda)\b",
+    "the host's standard library": (
+        r"\bstd::(vector|string|cout|cerr|map|unique_ptr|shared_ptr|thread|runtime_error|[io]fstream)\b"
     ),
-)
+}
 BUNDLED_FOLDER = Path(__file__).parents[2] / "include"
 STAND_INS = BUNDLED_FOLDER / "nvrtc"
 """Stand-ins for the host headers that NVRTC lacks; they are for NVRTC alone."""
@@ -92,7 +82,7 @@ DEVICE_WORDS = frozenset({"__device__", "__global__", "__constant__", "__managed
 
 WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)\n]*\))?((?:\\\r?\n|[^\n])*)", re.MULTILINE)
-_ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in (*DIRECTIVES, *CODE)))
+_ANY = re.compile("|".join(f"(?:{pattern})" for pattern in (*DIRECTIVES.values(), *CODE.values())))
 _NAMES = re.compile(r"#[ \t]*(?:ifdef|ifndef)[ \t]+(\w+)|defined[ \t]*\(?[ \t]*(\w+)")
 
 
@@ -188,9 +178,9 @@ def is_host_include(name: str, quoted: bool, device: Container[str]) -> bool:
     return name in HOST_HEADERS or ("." not in name and "/" not in name and name not in device)
 
 
-def sign_of(patterns: Iterable[tuple[str, str]], text: str) -> str:
+def sign_of(patterns: Mapping[str, str], text: str) -> str:
     """Name the sign of host code that a text shows, of `DIRECTIVES` or of `CODE`; "" for none."""
-    return next((what for pattern, what in patterns if re.search(pattern, text)), "")
+    return next((what for what, pattern in patterns.items() if re.search(pattern, text)), "")
 
 
 def host_code_message(display: str, lines: tuple[HostLine, ...], *, is_split: bool = False) -> str:

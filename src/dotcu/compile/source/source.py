@@ -6,6 +6,7 @@ import codecs
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,27 +173,18 @@ def printable(text: str) -> str:
 
 
 def _missing(path: Path) -> str:
-    near = nearest(path)
-    if near:
-        listed = "\n".join(f"    {file}" for file in near)
-        return f"There is no file {path}.\nThe nearest names there are:\n{listed}"
+    """Return the message for a file that is not there, with the nearest names where it should be."""
     folder = next(parent for parent in path.parents if parent.is_dir())
+    by_name: dict[str, Path] = {}
+    with suppress(OSError):
+        for file in sorted({*folder.glob("*.cu"), *folder.glob("*.cuh"), *folder.glob("*/*.cu")}):
+            by_name.setdefault(file.name, file)
+    near = difflib.get_close_matches(path.name, by_name, n=3, cutoff=0.4) or list(by_name)[:3]
+    if near:
+        listed = "\n".join(f"    {by_name[name]}" for name in near)
+        return f"There is no file {path}.\nThe nearest names there are:\n{listed}"
     return (
         f"There is no file {path}, and no .cu file in {folder}.\n"
         "load() takes a path relative to the file that calls it; see what is there with: "
         f"ls {folder}"
     )
-
-
-def nearest(path: Path, limit: int = 3) -> tuple[Path, ...]:
-    """Existing `.cu` files whose names come nearest, in the folder where `path` should be or just below."""
-    folder = next(parent for parent in path.parents if parent.is_dir())
-    try:
-        files = sorted({*folder.glob("*.cu"), *folder.glob("*.cuh"), *folder.glob("*/*.cu")})
-    except OSError:
-        return ()
-    by_name: dict[str, Path] = {}
-    for file in files:
-        by_name.setdefault(file.name, file)
-    names = difflib.get_close_matches(path.name, by_name, n=limit, cutoff=0.4) or list(by_name)[:limit]
-    return tuple(by_name[name] for name in names)
