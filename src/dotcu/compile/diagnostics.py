@@ -278,15 +278,15 @@ def count(errors: int) -> str:
     return f"{errors} error" if errors == 1 else f"{errors} errors"
 
 
-def explain_failure(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> DotcuError:
+def explain_failure(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]) -> DotcuError:
     """Return the error that explains a failed compile best.
 
     Args:
         plan: The build.
         log: What the compiler printed.
-        found: The diagnostics in it.
+        diagnostics: Those in it.
     """
-    if any(_UNKNOWN_TARGET in diagnostic.message for diagnostic in found):
+    if any(_UNKNOWN_TARGET in diagnostic.message for diagnostic in diagnostics):
         known = ", ".join(f"sm_{number}" for number in toolchain.supported(plan.compiler))
         major, minor = plan.compiler.version
         return ToolchainError(
@@ -299,9 +299,11 @@ def explain_failure(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> D
         lines = [(plan.shown_files[virtual], line) for virtual, line in plan.includes.unclear]
         return HostCodeError(unclear_message(plan.display, lines))
     return (
-        _host_code_error(plan, found)
-        or _not_found_error(plan, found)
-        or CompileError(_message(plan, log, found), diagnostics=found, log=log, command=plan.command)
+        _host_code_error(plan, diagnostics)
+        or _not_found_error(plan, diagnostics)
+        or CompileError(
+            _message(plan, log, diagnostics), diagnostics=diagnostics, log=log, command=plan.command
+        )
     )
 
 
@@ -321,10 +323,10 @@ def is_overloaded(error: CompileError) -> bool:
     return any(_OVERLOADED in diagnostic.message for diagnostic in error.diagnostics)
 
 
-def _host_code_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeError | None:
+def _host_code_error(plan: BuildPlan, diagnostics: Sequence[Diagnostic]) -> HostCodeError | None:
     """Return the error for host code in the source, by its text and by the compiler's messages."""
     by_line = {line.line: line for line in host_code(plan.includes.main.text, plan.options.defined)}
-    for diagnostic in found:
+    for diagnostic in diagnostics:
         if _HOST_FUNCTION in diagnostic.message and diagnostic.file == plan.display:
             by_line.setdefault(
                 diagnostic.line, HostLine(diagnostic.line, diagnostic.source, "a function without __device__")
@@ -334,9 +336,9 @@ def _host_code_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> HostCodeEr
     return HostCodeError(host_code_message(plan.display, lines, is_split=is_split)) if lines else None
 
 
-def _not_found_error(plan: BuildPlan, found: Sequence[Diagnostic]) -> KernelNotFound | None:
+def _not_found_error(plan: BuildPlan, diagnostics: Sequence[Diagnostic]) -> KernelNotFound | None:
     """Return the error for a name that the compiler does not know and that no file declares."""
-    errors = [diagnostic for diagnostic in found if diagnostic.severity == "error"]
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     if any(diagnostic.file != NAME_MAP for diagnostic in errors):
         return None
     refused = [
@@ -376,9 +378,9 @@ def is_about(name: str, diagnostic: Diagnostic) -> bool:
     return expression in (name, probe_of(name))
 
 
-def _message(plan: BuildPlan, log: str, found: Sequence[Diagnostic]) -> str:
+def _message(plan: BuildPlan, log: str, diagnostics: Sequence[Diagnostic]) -> str:
     options = f"Options, as for nvcc: {plan.command.removeprefix('nvcc ')}"
-    errors = _without_echoes([diagnostic for diagnostic in found if diagnostic.severity == "error"])
+    errors = _without_echoes([diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"])
     if not errors:
         return f"{plan.display} does not compile for {plan.target}:\n{log.strip()}\n{options}"
     amount = f"{count(len(errors))}{_instantiated(plan, errors)}"

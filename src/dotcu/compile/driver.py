@@ -40,7 +40,7 @@ def gpus() -> tuple[Gpu, ...]:
     library, count = _library(), ctypes.c_int()
     if library is None or library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return ()
-    found = []
+    known = []
     for index in range(count.value):
         device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
         library.cuDeviceGet(ctypes.byref(device), index)
@@ -48,5 +48,5 @@ def gpus() -> tuple[Gpu, ...]:
         major, minor = ctypes.c_int(), ctypes.c_int()
         library.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
         library.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
-        found.append(Gpu(index=index, name=name.value.decode(), capability=(major.value, minor.value)))
-    return tuple(found)
+        known.append(Gpu(index=index, name=name.value.decode(), capability=(major.value, minor.value)))
+    return tuple(known)

@@ -17,7 +17,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,24 +188,20 @@ def include_graph(
     )
 
 
+@dataclass
 class _GraphBuilder:
     """A walk over the files that a source reaches."""
 
-    def __init__(
-        self,
-        source: Source,
-        headers: SystemHeaders,
-        extra: Mapping[str, tuple[str, ...]],
-        device_texts: Mapping[str, str],
-    ) -> None:
-        self.source, self.system_headers, self.extra, self.device_texts = source, headers, extra, device_texts
-        self.folder = source.path.parent if source.path else None
-        self.virtual: dict[Path, str] = {}
-        self.headers: dict[str, UserFile] = {}
-        self.waiting: list[tuple[str, Path]] = []
-        self.edges: set[tuple[str, str, str]] = set()
-        self.system: set[str] = set()
-        self.missing: set[str] = set()
+    source: Source
+    system_headers: SystemHeaders
+    extra: Mapping[str, tuple[str, ...]]
+    device_texts: Mapping[str, str]
+    virtual: dict[Path, str] = field(default_factory=dict)
+    headers: dict[str, UserFile] = field(default_factory=dict)
+    waiting: list[tuple[str, Path]] = field(default_factory=list)
+    edges: set[tuple[str, str, str]] = field(default_factory=set)
+    system: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
 
     def build(self) -> IncludeGraph:
         main_name = f"{VIRTUAL_ROOT}/{self.source.name.lstrip('/')}"
@@ -266,7 +262,7 @@ class _GraphBuilder:
         """
         real = path.resolve()
         if real not in self.virtual:
-            roots = [(self.folder, VIRTUAL_ROOT)] if self.folder else []
+            roots = [(self.source.path.parent, VIRTUAL_ROOT)] if self.source.path else []
             roots += [(folder, f"{VIRTUAL_ROOT}/@include{i}") for i, folder in enumerate(self.source.include)]
             inside = [
                 (folder.resolve(), root) for folder, root in roots if real.is_relative_to(folder.resolve())

@@ -117,15 +117,15 @@ def parse_resources(log: str, cubin: bytes | None = None) -> dict[str, Resources
     """
     from dotcu.elf import section_bytes  # an entry of the cache has the result
 
-    found: dict[str, Resources] = {}
+    resources: dict[str, Resources] = {}
     parts, constants = _ENTRY.split(log), section_bytes(cubin, _CONSTANTS) if cubin else 0
     for symbol, text in zip(parts[1::2], parts[2::2], strict=True):
         if PROBE in symbol:
             continue
         matches = {name: pattern.search(text) for name, pattern in _NUMBERS.items()}
         numbers = {name: int(m[1]) for name, m in matches.items() if m}
-        found[symbol] = Resources(**numbers, constant_bytes=constants)
-    return found
+        resources[symbol] = Resources(**numbers, constant_bytes=constants)
+    return resources
 
 
 def is_kernel(name: str) -> bool:

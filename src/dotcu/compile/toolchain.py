@@ -298,27 +298,27 @@ def requirement(version: Version) -> str:
 
 
 def choose_compiler(
-    found: Sequence[Compiler], torch_cuda: Version | None, driver: Version | None
+    compilers: Sequence[Compiler], torch_cuda: Version | None, driver: Version | None
 ) -> Compiler | Rejected:
     """Return the newest compiler whose code the driver loads and that is no newer than torch's CUDA.
 
     Args:
-        found: The compilers of this machine.
+        compilers: The compilers of this machine.
         torch_cuda: The CUDA that torch was built for, None for a CPU build or no torch.
         driver: The driver's CUDA version, None without a driver.
 
     Of two of one version the first found is taken: pip's before an installed toolkit's.
     """
-    refusals = [(compiler, refuse_compiler(compiler, torch_cuda, driver)) for compiler in found]
+    refusals = [(compiler, refuse_compiler(compiler, torch_cuda, driver)) for compiler in compilers]
     fitting = [compiler for compiler, refusal in refusals if refusal is None]
     if fitting:
         return max(fitting, key=lambda compiler: compiler.version)
     line = f'pip install "dotcu[cu{driver[0] if driver else 13}]"'
     if torch_cuda is not None:
         line = f"pip install {requirement(torch_cuda)}"
-    if not found:
+    if not compilers:
         return Rejected("No CUDA compiler (NVRTC) was found.", f"Install it: {line}")
-    reasons = "\n".join(f"    {found.path}: {refusal.reason}" for found, refusal in refusals if refusal)
+    reasons = "\n".join(f"    {compiler.path}: {refusal.reason}" for compiler, refusal in refusals if refusal)
     return Rejected(f"No CUDA compiler (NVRTC) fits:\n{reasons}", f"Install one that does: {line}")
 
 

@@ -67,14 +67,14 @@ def kernels(
     for scanner in _scanners(text, frozenset(defined)):
         for kernel in scanner.kernels():
             by_start.setdefault(kernel[0], kernel)
-    found: dict[tuple[object, ...], tuple[Declaration, bool]] = {}
+    declared: dict[tuple[object, ...], tuple[Declaration, bool]] = {}
     for _, (_, declaration, types, is_defined) in sorted(by_start.items()):
         key = (declaration.name, len(declaration.template_parameters), types)
         plain = declaration.name.rsplit("::")[-1]
         is_macro = plain in own or plain in macros
-        if not is_macro and (key not in found or (is_defined and not found[key][1])):
-            found[key] = declaration, is_defined
-    return tuple(declaration for declaration, _ in found.values())
+        if not is_macro and (key not in declared or (is_defined and not declared[key][1])):
+            declared[key] = declaration, is_defined
+    return tuple(declaration for declaration, _ in declared.values())
 
 
 def base_name(name: str) -> str:
@@ -112,11 +112,11 @@ def shared_variables(text: str, defined: Collection[str] = NVRTC_MACROS) -> tupl
 def _variables(text: str, defined: Collection[str], *, writable: bool) -> tuple[str, ...]:
     if not any(word in text for word in _VARIABLE):
         return ()
-    found: dict[int, list[str]] = {}
+    names_by_start: dict[int, list[str]] = {}
     for scanner in _scanners(text, frozenset(defined)):
         for start, names in scanner.variables(writable=writable):
-            found.setdefault(start, names)
-    return tuple(dict.fromkeys(name for start in sorted(found) for name in found[start]))
+            names_by_start.setdefault(start, names)
+    return tuple(dict.fromkeys(name for start in sorted(names_by_start) for name in names_by_start[start]))
 
 
 @functools.lru_cache(maxsize=16)
