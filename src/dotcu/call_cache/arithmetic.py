@@ -49,12 +49,14 @@ _UNARY: Mapping[StepOp, Callable[[Number], Number]] = {
     StepOp.CEIL: math.ceil,
 }
 
+_COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 _BINARY: Mapping[StepOp, Callable[[Number, Number], Number]] = {
-    StepOp.ADD: operator.add,
-    StepOp.SUB: operator.sub,
-    StepOp.MUL: operator.mul,
-    StepOp.FLOORDIV: operator.floordiv,
-    StepOp.MOD: operator.mod,
+    **{
+        StepOp[name.upper()]: getattr(operator, name)
+        for name in ("add", "sub", "mul", "floordiv", "mod", *_COMPARED)
+    },
+    **{StepOp[f"F{name.upper()}"]: getattr(operator, name) for name in ("add", "sub", "mul", *_COMPARED)},
+    StepOp.FDIV: operator.truediv,
     StepOp.MIN: min,
     StepOp.MAX: max,
     StepOp.LSHIFT: lambda a, b: operator.lshift(a, b if b <= _SHIFTS or not a else _SHIFTS),
@@ -62,34 +64,7 @@ _BINARY: Mapping[StepOp, Callable[[Number, Number], Number]] = {
     StepOp.AND: operator.and_,
     StepOp.OR: operator.or_,
     StepOp.XOR: operator.xor,
-    StepOp.EQ: operator.eq,
-    StepOp.NE: operator.ne,
-    StepOp.LT: operator.lt,
-    StepOp.LE: operator.le,
-    StepOp.GT: operator.gt,
-    StepOp.GE: operator.ge,
-    StepOp.FADD: operator.add,
-    StepOp.FSUB: operator.sub,
-    StepOp.FMUL: operator.mul,
-    StepOp.FDIV: operator.truediv,
-    StepOp.FEQ: operator.eq,
-    StepOp.FNE: operator.ne,
-    StepOp.FLT: operator.lt,
-    StepOp.FLE: operator.le,
-    StepOp.FGT: operator.gt,
-    StepOp.FGE: operator.ge,
     StepOp.SAME: lambda a, b: bits(a) == bits(b),
-}
-
-_MAY_RAISE = {
-    StepOp.FLOORDIV,
-    StepOp.MOD,
-    StepOp.FDIV,
-    StepOp.LSHIFT,
-    StepOp.RSHIFT,
-    StepOp.TRUNC,
-    StepOp.FLOOR,
-    StepOp.CEIL,
 }
 
 
@@ -100,11 +75,6 @@ def operands(instruction: RecordedStep) -> tuple[int, ...]:
     return (instruction.a, instruction.b) if instruction.op in _BINARY else ()
 
 
-def may_raise(op: StepOp) -> bool:
-    """Return True if Python raises for some values of the operands, other than for their size."""
-    return op in _MAY_RAISE
-
-
 def compute(op: StepOp, *values: Number) -> Number:
     """Return the value of a step that is computed from others.
 
@@ -112,14 +82,14 @@ def compute(op: StepOp, *values: Number) -> Number:
         Inexact: It has none.
     """
     try:
-        found = _UNARY[op](*values) if op in _UNARY else _BINARY[op](*values)
+        result = _UNARY[op](*values) if op in _UNARY else _BINARY[op](*values)
     except (ArithmeticError, ValueError) as error:
         raise Inexact from error
-    if isinstance(found, float):
-        return found
-    if not INT_MIN <= found <= INT_MAX:
+    if isinstance(result, float):
+        return result
+    if not INT_MIN <= result <= INT_MAX:
         raise Inexact
-    return int(found)
+    return int(result)
 
 
 # Python's operators: the step on integers, the step on doubles, and the function if there is no step.
@@ -137,11 +107,11 @@ ARITHMETIC: dict[str, tuple[StepOp | None, StepOp | None, Callable[[Any, Any], A
     "xor": (StepOp.XOR, None, operator.xor),
 }
 
+_Compare = tuple[StepOp, bool, bool]
+
 # Comparisons by few steps, so that a branch on `>` shares its guard with one on `<`: for integers and for
 # doubles the step, True to swap the operands, True to negate the outcome; and Python's function.
-COMPARISONS: dict[
-    str, tuple[tuple[StepOp, bool, bool], tuple[StepOp, bool, bool], Callable[[Any, Any], Any]]
-] = {
+COMPARISONS: dict[str, tuple[_Compare, _Compare, Callable[[Any, Any], Any]]] = {
     "eq": ((StepOp.EQ, False, False), (StepOp.FEQ, False, False), operator.eq),
     "ne": ((StepOp.EQ, False, True), (StepOp.FEQ, False, True), operator.ne),
     "lt": ((StepOp.LT, False, False), (StepOp.FLT, False, False), operator.lt),
@@ -169,27 +139,16 @@ LOOKS: dict[str, Callable[..., Any]] = {
 
 
 _COMMUTES = {
-    StepOp.ADD,
-    StepOp.MUL,
-    StepOp.MIN,
-    StepOp.MAX,
-    StepOp.AND,
-    StepOp.OR,
-    StepOp.XOR,
-    StepOp.EQ,
-    StepOp.FEQ,
+    StepOp.ADD, StepOp.MUL, StepOp.MIN, StepOp.MAX, StepOp.AND, StepOp.OR, StepOp.XOR, StepOp.EQ, StepOp.FEQ,
     StepOp.SAME,
-}
+}  # fmt: skip
 _IDEMPOTENT = {StepOp.MIN, StepOp.MAX}
-_DIVISIONS = {StepOp.FLOORDIV, StepOp.MOD, StepOp.FDIV}
-_KEEPS_SIGN = {StepOp.ADD, StepOp.MUL, StepOp.FLOORDIV, StepOp.MOD, StepOp.MIN, StepOp.MAX, StepOp.ABS}
-_COUNTS = {
-    StepOp.SIZE,
-    StepOp.STRIDE,
-    StepOp.NUMEL,
-    StepOp.MULTIPROCESSORS,
-}  # torch has no strides below zero
 _NEUTRAL = {StepOp.ADD: 0, StepOp.SUB: 0, StepOp.MUL: 1, StepOp.FLOORDIV: 1}
+_KEEPS_SIGN = {StepOp.ADD, StepOp.MUL, StepOp.FLOORDIV, StepOp.MOD, StepOp.MIN, StepOp.MAX, StepOp.ABS}
+_COUNTS = {StepOp.SIZE, StepOp.STRIDE, StepOp.NUMEL, StepOp.MULTIPROCESSORS}  # torch has no negative strides
+_DIVISIONS = {StepOp.FLOORDIV, StepOp.MOD, StepOp.FDIV}
+_MAY_RAISE = _DIVISIONS | {StepOp.LSHIFT, StepOp.RSHIFT, StepOp.TRUNC, StepOp.FLOOR, StepOp.CEIL}
+"""Steps for which Python raises at some values of the operands, other than for their size."""
 
 
 class Builder:
@@ -199,27 +158,19 @@ class Builder:
         self.steps: list[RecordedStep] = []
         self.values: list[Number] = []
         self.guards: dict[Step, int] = {}
-        self._found: dict[Any, Step] = {}
+        self._known: dict[Any, Step] = {}
 
     def _append(self, key: Any, instruction: RecordedStep, value: Number) -> Step:
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = len(self.steps)
+        step = self._known.get(key)
+        if step is None:
+            step = self._known[key] = len(self.steps)
             self.steps.append(instruction)
             self.values.append(value)
-        return found
+        return step
 
-    def leaf(self, op: StepOp, argument: int, dimension: int, value: Number) -> Step:
-        """Return the step of a property of an argument, with its value in this call.
-
-        Args:
-            op: The property.
-            argument: The index of the argument.
-            dimension: The dimension of a size or stride; else 0.
-            value: Its value in this call.
-        """
-        instruction = RecordedStep(op, argument, dimension)
-        return self._append(instruction, instruction, value)
+    def leaf(self, leaf: RecordedStep, value: Number) -> Step:
+        """Return the step of a property of an argument, with its value in this call."""
+        return self._append(leaf, leaf, value)
 
     def constant(self, value: Number) -> Step:
         """Return the step of a constant.
@@ -248,22 +199,16 @@ class Builder:
         value = compute(op, *(self.values[step] for step in steps))
         if all(map(self.is_constant, steps)) or (op in (StepOp.EQ, StepOp.LT) and steps[0] == steps[1]):
             return self.constant(value)
-        unchanged = self._unchanged(op, steps)
-        if unchanged is not None:
-            return unchanged
-        instruction = RecordedStep(op, *steps)
-        return self._append(instruction, instruction, value)
-
-    def _unchanged(self, op: StepOp, steps: tuple[Step, ...]) -> Step | None:
-        """Return the operand that an operation returns unchanged; None if there is none."""
         if op in _IDEMPOTENT and steps[0] == steps[1]:
             return steps[0]
-        if op not in _NEUTRAL:
-            return None
-        neutral = self._found.get((StepOp.INT, _NEUTRAL[op]))
-        if neutral == steps[1]:
-            return steps[0]
-        return steps[1] if neutral == steps[0] and op in _COMMUTES else None
+        if op in _NEUTRAL:
+            neutral = self._known.get((StepOp.INT, _NEUTRAL[op]))
+            if neutral == steps[1]:
+                return steps[0]
+            if neutral == steps[0] and op in _COMMUTES:
+                return steps[1]
+        instruction = RecordedStep(op, *steps)
+        return self._append(instruction, instruction, value)
 
     def guard(self, step: Step) -> Number:
         """Return the value of an integer step, and guard it."""
@@ -299,7 +244,6 @@ class Builder:
 
     def _may_raise(self, instruction: RecordedStep) -> bool:
         """Return True if Python raises for some values, so that a step counts even if unused."""
-        if not may_raise(instruction.op):
-            return False
-        divides_by = self.values[instruction.b] if self.is_constant(instruction.b) else 0
-        return instruction.op not in _DIVISIONS or divides_by == 0
+        if instruction.op in _DIVISIONS and self.is_constant(instruction.b):
+            return self.values[instruction.b] == 0
+        return instruction.op in _MAY_RAISE

@@ -49,18 +49,14 @@ _LEAVES: Mapping[StepOp, Callable[[Any, int], Number]] = {
     StepOp.FLOAT_ARGUMENT: lambda value, _: float(value),
 }
 
-_FORMATS: Mapping[FieldKind, str] = {
-    FieldKind.INT8: "<b",
-    FieldKind.INT16: "<h",
-    FieldKind.INT32: "<i",
-    FieldKind.INT64: "<q",
-    FieldKind.UINT8: "<B",
-    FieldKind.UINT16: "<H",
-    FieldKind.UINT32: "<I",
-    FieldKind.UINT64: "<Q",
-    FieldKind.FLOAT32: "<f",
-    FieldKind.FLOAT64: "<d",
-}
+FORMATS: Mapping[FieldKind, str] = {
+    FieldKind.ARGUMENT_ADDRESS: "<Q", FieldKind.ALLOCATION_ADDRESS: "<Q",
+    FieldKind.INT8: "<b", FieldKind.INT16: "<h", FieldKind.INT32: "<i", FieldKind.INT64: "<q",
+    FieldKind.UINT8: "<B", FieldKind.UINT16: "<H", FieldKind.UINT32: "<I", FieldKind.UINT64: "<Q",
+    FieldKind.FLOAT32: "<f", FieldKind.FLOAT64: "<d",
+}  # fmt: skip
+"""The format of each field in the struct module."""
+_ADDRESSES = (FieldKind.ARGUMENT_ADDRESS, FieldKind.ALLOCATION_ADDRESS)
 
 
 def matches(recorded: RecordedCall, args: Sequence[Any]) -> bool:
@@ -135,26 +131,19 @@ def _launch(
         raise Inexact
     data, addresses = bytearray(launch.parameters), []
     for field in launch.fields:
-        if field.kind in _FORMATS:
-            packed = _packed(field.kind, values[field.step])
-            data[field.offset : field.offset + len(packed)] = packed
-        elif _has_elements(field, args, allocations):
+        if field.kind not in _ADDRESSES:
+            try:
+                struct.pack_into(FORMATS[field.kind], data, field.offset, values[field.step])
+            except (struct.error, OverflowError) as error:
+                raise Inexact from error
+        elif math.prod(_sizes(field, args, allocations)):  # memory without elements has no address
             addresses.append(replace(field, step=0 if field.step < 0 else int(values[field.step])))
     return replace(launch, grid=(x, y, z), parameters=bytes(data), fields=tuple(addresses))
 
 
-def _packed(kind: FieldKind, value: Number) -> bytes:
-    try:
-        return struct.pack(_FORMATS[kind], value)
-    except (struct.error, OverflowError) as error:
-        raise Inexact from error
-
-
-def _has_elements(field: Field, args: Sequence[Any], allocations: Sequence[Allocation]) -> bool:
-    """Return False for memory without elements: it has no address."""
-    if field.kind is FieldKind.ARGUMENT_ADDRESS:
-        return bool(args[field.source].numel())
-    return math.prod(allocations[field.source].sizes) > 0
+def _sizes(field: Field, args: Sequence[Any], allocations: Sequence[Allocation]) -> Sequence[int]:
+    is_argument = field.kind is FieldKind.ARGUMENT_ADDRESS
+    return args[field.source].shape if is_argument else allocations[field.source].sizes
 
 
 _PARTS = {"allocations": "allocation", "launches": "launch", "results": "result"}
@@ -163,10 +152,10 @@ _PARTS = {"allocations": "allocation", "launches": "launch", "results": "result"
 def compare(recorded: Effects, real: Effects) -> str | None:
     """Return the first difference between a recorded call and the body; None if there is none."""
     for part, one in _PARTS.items():
-        expected, found = getattr(recorded, part), getattr(real, part)
-        if len(expected) != len(found):
-            return f"the recorded call has {len(expected)} {part}, the body {len(found)}"
-        for index, (a, b) in enumerate(zip(expected, found, strict=True)):
+        expected, actual = getattr(recorded, part), getattr(real, part)
+        if len(expected) != len(actual):
+            return f"the recorded call has {len(expected)} {part}, the body {len(actual)}"
+        for index, (a, b) in enumerate(zip(expected, actual, strict=True)):
             if a != b:
                 return f"{one} {index}: {_difference(a, b)}"
     return None

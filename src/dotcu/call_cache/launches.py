@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
+from dotcu.call_cache.evaluate import FORMATS
 from dotcu.call_cache.layouts import is_empty
 from dotcu.call_cache.record import Field, FieldKind, Launch, Unsupported
 from dotcu.call_cache.state import TracedTensor, TraceState
@@ -21,82 +23,56 @@ PARAMETER_ALIGNMENT = 16
 ALLOCATOR_ALIGNMENT = 16
 """The alignment of new memory that every allocator of torch guarantees, in bytes."""
 
-_INTEGERS = {
-    (1, True): FieldKind.INT8, (2, True): FieldKind.INT16,
-    (4, True): FieldKind.INT32, (8, True): FieldKind.INT64,
-    (1, False): FieldKind.UINT8, (2, False): FieldKind.UINT16,
-    (4, False): FieldKind.UINT32, (8, False): FieldKind.UINT64,
-}  # fmt: skip
-_FLOATS = {"<f": FieldKind.FLOAT32, "<d": FieldKind.FLOAT64}
 
-
-@dataclass
-class _Parameters:
-    """The parameters of one launch while they are put together."""
-
-    state: TraceState
-    data: bytearray = field(default_factory=bytearray)
-    offsets: list[int] = field(default_factory=list)
-    fields: list[Field] = field(default_factory=list)
-
-    def add(self, packer: Any, value: Any) -> None:
-        """Add a parameter, on a boundary of 16 bytes."""
-        self.offsets.append(len(self.data))
-        is_pointer = isinstance(packer, (PointerPacker, TensorPacker))
-        if isinstance(value, TensorMap):
-            raise Unsupported("it passes a tensor map, which the driver encodes again for each address")
-        if is_pointer and value is not None:
-            self._tensor(packer, value)
-        elif is_symbol(value) and isinstance(packer, (IntPacker, FloatPacker)):
-            self._number(packer, value)
-        else:
-            self.data += packer.pack(None, _no_address) if is_pointer else packer.pack(pinned(value))
-        self.data += bytes(-len(self.data) % PARAMETER_ALIGNMENT)
-
-    def _put(self, kind: FieldKind, size: int, **more: Any) -> None:
-        self.fields.append(Field(offset=len(self.data), kind=kind, **more))
-        self.data += bytes(size)
-
-    def _step(self, number: Any) -> int:
-        return step_of(self.state.builder, number)
-
-    def _number(self, packer: IntPacker | FloatPacker, value: Any) -> None:
-        if isinstance(packer, FloatPacker):
-            kind, number = _FLOATS.get(packer.code), as_float(value)
-            size = 4 if kind is FieldKind.FLOAT32 else 8
-        else:
-            signed = bool(value < 0) if packer.either else packer.signed
-            kind, number, size = _INTEGERS.get((packer.size, signed)), value, packer.size
-        if kind is None or not is_symbol(number):
-            self.data += packer.pack(pinned(value))
-        else:
-            self._put(kind, size, step=self._step(number))
-
-    def _tensor(self, packer: PointerPacker | TensorPacker, value: Any) -> None:
-        known = self.state.known(value.tensor if isinstance(value, Strided) else value)
+def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field]:
+    """Yield a parameter as constant bytes, and fields whose offset is not known yet."""
+    is_pointer = isinstance(packer, (PointerPacker, TensorPacker))
+    if isinstance(value, TensorMap):
+        raise Unsupported("it passes a tensor map, which the driver encodes again for each address")
+    if is_pointer and value is not None:
+        known = state.known(value.tensor if isinstance(value, Strided) else value)
         if isinstance(packer, PointerPacker):
-            self._guard_layout(packer, known, any_layout=isinstance(value, Strided))
-        self._address(known)
+            _guard_layout(state, packer, known, any_layout=isinstance(value, Strided))
+        yield _address(state, known)
         if isinstance(packer, TensorPacker):
             for number in (*known.layout.sizes, *known.layout.strides):
-                self._put(FieldKind.INT64, 8, step=self._step(number))
+                yield Field(offset=0, kind=FieldKind.INT64, step=step_of(state.builder, number))
+    elif is_symbol(value) and isinstance(packer, (IntPacker, FloatPacker)):
+        yield _number(state, packer, value)
+    else:
+        yield packer.pack(None, _no_address) if is_pointer else packer.pack(pinned(value))
 
-    def _guard_layout(self, packer: PointerPacker, known: TracedTensor, *, any_layout: bool) -> None:
-        """Guard what the packer has accepted of this call's tensor."""
-        if not any_layout and not self.state.is_contiguous(known):
-            raise Unsupported("it launches on a tensor that is not contiguous")
-        if packer.element is not None and packer.element.alignment > 1:
-            is_aligned(self.state, known, packer.element.alignment)
 
-    def _address(self, known: TracedTensor) -> None:
-        """Add an address; null for an empty part of memory that has elements."""
-        if not known.whole and is_empty(known.layout.sizes):
-            self.data += bytes(8)
-            return
-        kind = FieldKind.ARGUMENT_ADDRESS if known.argument else FieldKind.ALLOCATION_ADDRESS
-        offset = known.layout.offset
-        step = -1 if identical(offset, 0) else self._step(offset * known.tensor.itemsize)
-        self._put(kind, 8, source=known.source, step=step)
+def _no_address(*tensor: Any) -> int:
+    return 0
+
+
+def _number(state: TraceState, packer: IntPacker | FloatPacker, value: Any) -> bytes | Field:
+    if isinstance(packer, FloatPacker):
+        value, name = as_float(value), {"<f": "FLOAT32", "<d": "FLOAT64"}.get(packer.code, "")
+    else:
+        signed = bool(value < 0) if packer.either else packer.signed
+        name = f"{'' if signed else 'U'}INT{8 * packer.size}"
+    if name not in FieldKind.__members__ or not is_symbol(value):
+        return packer.pack(pinned(value))
+    return Field(offset=0, kind=FieldKind[name], step=step_of(state.builder, value))
+
+
+def _guard_layout(state: TraceState, packer: PointerPacker, known: TracedTensor, *, any_layout: bool) -> None:
+    """Guard what the packer has accepted of this call's tensor."""
+    if not any_layout and not state.is_contiguous(known):
+        raise Unsupported("it launches on a tensor that is not contiguous")
+    if packer.element is not None and packer.element.alignment > 1:
+        is_aligned(state, known, packer.element.alignment)
+
+
+def _address(state: TraceState, known: TracedTensor) -> bytes | Field:
+    """Return an address; null for an empty part of memory that has elements."""
+    if not known.whole and is_empty(known.layout.sizes):
+        return bytes(8)
+    kind = FieldKind.ARGUMENT_ADDRESS if known.argument else FieldKind.ALLOCATION_ADDRESS
+    step = -1 if identical(known.layout.offset, 0) else step_of(state.builder, known.first_byte)
+    return Field(offset=0, kind=kind, source=known.source, step=step)
 
 
 def is_aligned(state: TraceState, known: TracedTensor, bytes: int) -> bool:
@@ -116,15 +92,7 @@ def is_aligned(state: TraceState, known: TracedTensor, bytes: int) -> bool:
         return state.is_aligned(known, bytes)
     if ALLOCATOR_ALIGNMENT % bytes:
         raise Unsupported(f"it asks whether new memory is aligned to {bytes} bytes")
-    return bool(known.layout.offset * known.tensor.itemsize % bytes == 0)
-
-
-def _no_address(tensor: Tensor, name: str, writable: bool) -> int:
-    return 0
-
-
-def _no_map(tiled: Any, address: int) -> bytes:
-    raise AssertionError("a launch with a tensor map is never recorded")
+    return bool(known.first_byte % bytes == 0)
 
 
 def symbolic_launch(state: TraceState, launch: RecordedLaunch) -> Launch:
@@ -135,19 +103,24 @@ def symbolic_launch(state: TraceState, launch: RecordedLaunch) -> Launch:
     """
     if not any(isinstance(value, (Tensor, Strided)) for value in launch.args):
         raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
-    parameters = _Parameters(state)
-    values = _with_strides(state, launch.args)
-    for packer, value in zip(launch.plan.packers, values, strict=True):
-        parameters.add(packer, value)
+    parameters, offsets, fields = bytearray(), [], []
+    for packer, value in zip(launch.plan.packers, _with_strides(state, launch.args), strict=True):
+        offsets.append(len(parameters))
+        for part in _parts(state, packer, value):
+            if isinstance(part, Field):
+                fields.append(replace(part, offset=len(parameters)))
+                part = bytes(struct.calcsize(FORMATS[part.kind]))
+            parameters += part
+        parameters += bytes(-len(parameters) % PARAMETER_ALIGNMENT)
     config = launch.config
     pinned(launch.shape)
     return Launch(
         kernel=launch.kernel,
         function=launch.function,
         device=state.device,
-        parameters=bytes(parameters.data),
-        offsets=tuple(parameters.offsets),
-        fields=tuple(parameters.fields),
+        parameters=bytes(parameters),
+        offsets=tuple(offsets),
+        fields=tuple(fields),
         grid=_grid(state, launch),
         block=config.block,
         smem_bytes=config.smem_bytes,
@@ -193,24 +166,17 @@ def concrete_launch(state: TraceState, launch: RecordedLaunch, symbolic: Launch)
         tensors.append(tensor)
         return 0
 
-    packed = pack(launch.plan, plain(list(launch.args)), note, _no_map)
-    data, fields = b"", []
-    for packer, parameter, value in zip(
-        launch.plan.packers, packed.parameters, _with_strides(state, launch.args), strict=True
-    ):
+    packed = pack(launch.plan, plain(list(launch.args)), note, lambda *tensor_map: b"")
+    parameters, fields = b"", []
+    values = _with_strides(state, launch.args)
+    for packer, parameter, value in zip(launch.plan.packers, packed.parameters, values, strict=True):
         if isinstance(packer, (PointerPacker, TensorPacker)) and value is not None:
             tensor = tensors.pop(0)
+            known = state.known(tensor)
             if tensor.data_ptr():
-                fields.append(_concrete_address(state, len(data), tensor))
-        data += parameter + bytes(-len(parameter) % PARAMETER_ALIGNMENT)
-    return replace(symbolic, grid=launch.config.grid, parameters=data, fields=tuple(fields))
-
-
-def _concrete_address(state: TraceState, offset: int, tensor: Tensor) -> Field:
-    known = state.known(tensor)
-    return Field(
-        offset=offset,
-        kind=FieldKind.ARGUMENT_ADDRESS if known.argument else FieldKind.ALLOCATION_ADDRESS,
-        source=known.source,
-        step=tensor.data_ptr() - state.base(known).data_ptr(),
-    )
+                first_byte = tensor.data_ptr() - state.base(known).data_ptr()
+                kind = FieldKind.ARGUMENT_ADDRESS if known.argument else FieldKind.ALLOCATION_ADDRESS
+                field = Field(offset=len(parameters), kind=kind, source=known.source, step=first_byte)
+                fields.append(field)
+        parameters += parameter + bytes(-len(parameter) % PARAMETER_ALIGNMENT)
+    return replace(symbolic, grid=launch.config.grid, parameters=parameters, fields=tuple(fields))

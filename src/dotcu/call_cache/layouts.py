@@ -97,29 +97,19 @@ def expanded(layout: Layout, sizes: Sequence[Any]) -> Layout:
         raise ValueError("fewer dimensions")
     if not layout.sizes:
         return Layout(tuple(sizes), (0,) * len(sizes), layout.offset)
-    found_sizes: list[Any] = []
-    strides: list[Any] = []
-    for dim in reversed(range(len(sizes))):
-        old = dim - new
-        size = layout.sizes[old] if old >= 0 else 1
-        stride = layout.strides[old] if old >= 0 else found_sizes[0] * strides[0]
-        found, step = _widened(size, stride, sizes[dim], may_keep=old >= 0)
-        found_sizes.insert(0, found)
-        strides.insert(0, step)
-    return Layout(tuple(found_sizes), tuple(strides), layout.offset)
-
-
-def _widened(size: Any, stride: Any, wanted: Any, *, may_keep: bool) -> tuple[Any, Any]:
-    """Return the size and stride of one dimension of an expanded tensor."""
-    if is_negative(wanted):
-        if wanted != -1 or not may_keep:
-            raise ValueError("a negative size")
-        return size, stride
-    if size == wanted:
-        return size, stride
-    if size != 1:
-        raise ValueError("sizes that do not broadcast")
-    return wanted, 0
+    rows: list[tuple[Any, Any]] = []  # size and stride, innermost first
+    for dim, wanted in reversed(list(enumerate(sizes, -new))):
+        size, stride = (layout.sizes[dim], layout.strides[dim]) if dim >= 0 else (1, math.prod(rows[-1]))
+        if is_negative(wanted):
+            if wanted != -1 or dim < 0:
+                raise ValueError("a negative size")
+        elif size != wanted:
+            if size != 1:
+                raise ValueError("sizes that do not broadcast")
+            size, stride = wanted, 0
+        rows.append((size, stride))
+    found_sizes, strides = zip(*reversed(rows), strict=True)
+    return Layout(found_sizes, strides, layout.offset)
 
 
 def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
@@ -132,16 +122,14 @@ def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     common: list[Any] = [None] * rank
     for shape in shapes:
         for dim, size in enumerate(shape, rank - len(shape)):
-            common[dim] = size if common[dim] is None else _common(common[dim], size)
+            other = common[dim]
+            if other is None:
+                common[dim] = size
+            elif not (other == size or size == 1):
+                if other != 1:
+                    raise ValueError("sizes that do not broadcast")
+                common[dim] = size
     return tuple(common)
-
-
-def _common(a: Any, b: Any) -> Any:
-    if a == b or b == 1:
-        return a
-    if a == 1:
-        return b
-    raise ValueError("sizes that do not broadcast")
 
 
 def reshaped(sizes: Sequence[Any], numel: Any) -> tuple[Any, ...]:
@@ -154,11 +142,10 @@ def reshaped(sizes: Sequence[Any], numel: Any) -> tuple[Any, ...]:
     if any(sizes[dim] != -1 for dim in unknown) or len(unknown) > 1:
         raise ValueError("a negative size")
     known = math.prod(size for dim, size in enumerate(sizes) if dim not in unknown)
-    found = list(sizes)
     if unknown:
         if known == 0 or numel % known != 0:
             raise ValueError("no size fits -1")
-        found[unknown[0]] = numel // known
-    elif known != numel:
+        return tuple(numel // known if dim in unknown else size for dim, size in enumerate(sizes))
+    if known != numel:
         raise ValueError("a different number of elements")
-    return tuple(found)
+    return tuple(sizes)

@@ -13,7 +13,7 @@ import dis
 import enum
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ from torch.overrides import get_overridable_functions
 
 from dotcu.call_cache.record import Unsupported
 from dotcu.kernel import Kernel, Module, cdiv, is_aligned, sm_count, strided
+from dotcu.kernel.native import word
 from dotcu.kernel.shape_queries import ByLayout
 
 _NEVER_REBOUND = ("torch", "dotcu", "math")
@@ -50,7 +51,7 @@ def dependencies(body: Callable[..., Any]) -> tuple[Dependency, ...]:
     Raises:
         Unsupported: It cannot be traced, whatever its arguments.
     """
-    return tuple(_read(body).found.values())
+    return tuple(_read(body).dependencies.values())
 
 
 def compares_tensors(body: Callable[..., Any]) -> bool:
@@ -70,7 +71,7 @@ def device_query(body: Callable[..., Any]) -> str:
         reader = _read(body)
     except Unsupported as reason:
         return str(reason)
-    if any(read.value is torch.cuda.get_device_capability for read in reader.found.values()):
+    if any(read.value is torch.cuda.get_device_capability for read in reader.dependencies.values()):
         return "get_device_capability"
     return next((f".{name}" for name in sorted(reader.attributes & _OF_DEVICES)), "")
 
@@ -88,13 +89,13 @@ class _Reader:
     """Reads the code of a body and of the functions that it reaches.
 
     Attributes:
-        found: Their dependencies, by holder and name.
-        compares: True if they may compare tensors by identity.
-        attributes: The names of attributes that they read of computed values.
+        dependencies: By holder and name.
+        compares: True if the code may compare tensors by identity.
+        attributes: The names of attributes that it reads of computed values.
     """
 
     def __init__(self) -> None:
-        self.found: dict[tuple[int, str], Dependency] = {}
+        self.dependencies: dict[tuple[int, str], Dependency] = {}
         self.compares = False
         self.attributes: set[str] = set()
         self._seen: set[int] = set()
@@ -111,64 +112,77 @@ class _Reader:
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._value(default, f"a default of {function.__name__}", ())
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        for code in _codes(function.__code__):
+        codes = [function.__code__]
+        while codes:
+            code = codes.pop()
             self._code(code, function, cells)
+            codes += [constant for constant in code.co_consts[::-1] if isinstance(constant, CodeType)]
 
     def _code(self, code: CodeType, function: FunctionType, cells: Mapping[str, CellType]) -> None:
-        found = _facts(code)
-        if found.refusal is not None:
-            raise Unsupported(found.refusal)
-        self.compares |= found.compares
-        self.attributes.update(found.attributes)
-        for name in found.stores:
-            if name in cells:
-                raise Unsupported(f"it sets {name}, which outlives the call")
-        for load in found.loads:
-            if load.is_global:
-                self._global(load, function)
-            elif load.name in cells:
-                self._cell(load, cells[load.name])
-            else:
-                for name in load.attributes:
-                    _require_attribute(name, load.name)
-        for name in found.attributes:
-            _require_attribute(name, "a value")
+        rows = _instructions(code)
+        for row in rows:
+            if row.opname == "STORE_DEREF" and row.argval in cells:
+                raise Unsupported(f"it sets {row.argval}, which outlives the call")
+        followed: set[int] = set()
+        for index, row in enumerate(rows):
+            self.compares |= _compares(rows, index)
+            if row.opname in _LOADS:
+                chain = _chain(rows, index)
+                followed.update(chain)
+                self._load(row, tuple(rows[at].argval for at in chain), function, cells)
+        computed = [
+            row.argval
+            for index, row in enumerate(rows)
+            if row.opname in _ATTRIBUTES and index not in followed
+        ]
+        self.attributes.update(computed)
+        _require_attributes(computed, "a value")
 
-    def _global(self, load: Load, function: FunctionType) -> None:
-        names = function.__globals__
-        if load.name in names:
-            value = names[load.name]
+    def _load(
+        self,
+        row: dis.Instruction,
+        chain: tuple[str, ...],
+        function: FunctionType,
+        cells: Mapping[str, CellType],
+    ) -> None:
+        """Judge a load of a name from outside, and of the attributes that are read of it at once."""
+        name, names = row.argval, function.__globals__
+        if row.opname == "LOAD_DEREF":
+            if name not in cells:  # of a function around the code, inside the body
+                _require_attributes(chain, name)
+                return
+            try:
+                value = cells[name].cell_contents
+            except ValueError:
+                raise Unsupported(f"it reads {name}, which does not exist") from None
+            self._add(cells[name], "", value)
+        elif name in names:
+            value = names[name]
             if not (isinstance(value, ModuleType) and value.__name__ in _NEVER_REBOUND):
-                self._add(names, load.name, value)
-        elif hasattr(builtins, load.name):
-            value = getattr(builtins, load.name)
+                self._add(names, name, value)
+        elif hasattr(builtins, name):
+            value = getattr(builtins, name)
             self.compares |= value is dict
         else:
-            raise Unsupported(f"it reads {load.name}, which does not exist")
-        self._value(value, load.name, load.attributes)
-
-    def _cell(self, load: Load, cell: CellType) -> None:
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            raise Unsupported(f"it reads {load.name}, which does not exist") from None
-        self._add(cell, "", value)
-        self._value(value, load.name, load.attributes)
+            raise Unsupported(f"it reads {name}, which does not exist")
+        self._value(value, name, chain)
 
     def _add(self, holder: object, name: str, value: object) -> None:
-        self.found[id(holder), name] = Dependency(holder=holder, name=name, value=value)
+        self.dependencies[id(holder), name] = Dependency(holder=holder, name=name, value=value)
 
     def _value(self, value: Any, name: str, chain: tuple[str, ...]) -> None:
         """Judge the value of a name, and the attributes that are read of it."""
         if isinstance(value, ModuleType):
             self._module(value, name, chain)
             return
-        if type(value) is Module and chain:
-            self._kernel_of(value, name, chain)
+        if type(value) is Module and chain:  # kernels.add, which is a kernel, or kernels.kernels[...]
+            if chain[0] != "kernels" and chain[0] not in value.kernels:
+                raise Unsupported(f"it uses {name}.{chain[0]}, which is not a kernel")
+            _require_attributes(chain[1:], f"{name}.{chain[0]}")
             return
         if isinstance(value, ByLayout):  # a traced body runs its function
             value = value.function
-        if isinstance(value, FunctionType) and not _is_allowed(value) and not _is_torchs(value):
+        if isinstance(value, FunctionType) and not (_is_allowed(value) or _is_torchs(value)):
             self.function(value)
             if chain:
                 raise Unsupported(f"it reads {name}.{chain[0]}, which can change")
@@ -177,8 +191,7 @@ class _Reader:
             raise Unsupported(_why(value, name))
         if isinstance(value, type) and chain:
             raise Unsupported(f"it reads {name}.{chain[0]}, of a class")
-        for attribute in chain:
-            _require_attribute(attribute, name)
+        _require_attributes(chain, name)
 
     def _module(self, module: ModuleType, name: str, chain: tuple[str, ...]) -> None:
         if not chain:
@@ -194,23 +207,11 @@ class _Reader:
             raise Unsupported(f"it reads {'.'.join((name, *chain))}, which may depend on more than the call")
         self._value(value, f"{name}.{chain[0]}", chain[1:])
 
-    def _kernel_of(self, module: Module, name: str, chain: tuple[str, ...]) -> None:
-        """Judge `kernels.add`, which is a kernel, and `kernels.kernels[...]`."""
-        if chain[0] != "kernels" and chain[0] not in module.kernels:
-            raise Unsupported(f"it uses {name}.{chain[0]}, which is not a kernel")
-        for attribute in chain[1:]:
-            _require_attribute(attribute, f"{name}.{chain[0]}")
 
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for inner in _facts(code).inner:
-        yield from _codes(inner)
-
-
-def _require_attribute(name: str, of: str) -> None:
-    if name not in _allowed_attributes():
-        raise Unsupported(f"it reads .{name} of {of}, which may depend on more than the call")
+def _require_attributes(names: Iterable[str], of: str) -> None:
+    for name in names:
+        if name not in _allowed_attributes():
+            raise Unsupported(f"it reads .{name} of {of}, which may depend on more than the call")
 
 
 def _is_torchs(function: FunctionType) -> bool:
@@ -351,55 +352,20 @@ _WHY = {
 
 _LOADS = ("LOAD_GLOBAL", "LOAD_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
-_BY_KEY = ("MAP_ADD", "STORE_SUBSCR")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """A load of a name from outside, and the attributes that are read of it at once."""
-
-    name: str
-    attributes: tuple[str, ...]
-    is_global: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeFacts:
-    """Properties of one code object.
-
-    Attributes:
-        refusal: Why nothing that runs it can be traced; None if it can.
-        attributes: The names of attributes that it reads of computed values.
-        stores: Variables that it shares with functions inside or around it, and sets.
-        compares: True if it may compare tensors by identity.
-        inner: The functions and comprehensions that are written inside.
-    """
-
-    refusal: str | None
-    loads: tuple[Load, ...]
-    attributes: tuple[str, ...]
-    stores: tuple[str, ...]
-    compares: bool
-    inner: tuple[CodeType, ...]
 
 
 @functools.lru_cache(maxsize=4096)
-def _facts(code: CodeType) -> CodeFacts:
-    """Return the properties of a code object."""
-    rows = [row for row in dis.get_instructions(code) if row.opname not in ("EXTENDED_ARG", "CACHE")]
-    loads = tuple(_loads(rows))
-    attributes = [row.argval for row in rows if row.opname in _ATTRIBUTES]
-    for load in loads:
-        for name in load.attributes:
-            attributes.remove(name)
-    return CodeFacts(
-        refusal=next(filter(None, (_refusal(row, code) for row in rows)), None),
-        loads=loads,
-        attributes=tuple(attributes),
-        stores=tuple(row.argval for row in rows if row.opname == "STORE_DEREF"),
-        compares=any(_compares(rows, index) for index in range(len(rows))),
-        inner=tuple(constant for constant in code.co_consts if isinstance(constant, CodeType)),
-    )
+def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """Return the instructions of a code object.
+
+    Raises:
+        Unsupported: Nothing that runs them can be traced.
+    """
+    rows = tuple(row for row in dis.get_instructions(code) if row.opname not in ("EXTENDED_ARG", "CACHE"))
+    refusal = next(filter(None, (_refusal(row, code) for row in rows)), None)
+    if refusal is not None:
+        raise Unsupported(refusal)
+    return rows
 
 
 def _refusal(row: dis.Instruction, code: CodeType) -> str | None:
@@ -411,13 +377,6 @@ def _refusal(row: dis.Instruction, code: CodeType) -> str | None:
     if row.opname in _ALLOWED:
         return None
     return _WHY.get(row.opname, f"it uses the instruction {row.opname}").format(row.argval) + line
-
-
-def _loads(rows: Sequence[dis.Instruction]) -> Iterator[Load]:
-    for index, row in enumerate(rows):
-        if row.opname in _LOADS:
-            names = tuple(rows[after].argval for after in _chain(rows, index))
-            yield Load(name=row.argval, attributes=names, is_global=row.opname == "LOAD_GLOBAL")
 
 
 def _chain(rows: Sequence[dis.Instruction], index: int) -> range:
@@ -433,7 +392,7 @@ def _compares(rows: Sequence[dis.Instruction], index: int) -> bool:
     row = rows[index]
     if row.opname == "IS_OP":
         return not _is_fixed(rows, index)
-    return row.opname in _BY_KEY or (row.opname == "BUILD_MAP" and bool(row.arg))
+    return row.opname in ("MAP_ADD", "STORE_SUBSCR") or (row.opname == "BUILD_MAP" and bool(row.arg))
 
 
 def _is_fixed(rows: Sequence[dis.Instruction], end: int) -> bool:
@@ -451,8 +410,6 @@ def _is_fixed(rows: Sequence[dis.Instruction], end: int) -> bool:
 
 DependencyGuard = tuple[object, object, object]
 """(dict, name, value), or (address, word, object to keep alive)."""
-
-_WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
 def guards_on(found: Sequence[Dependency]) -> tuple[DependencyGuard, ...]:
@@ -477,15 +434,11 @@ def _guard(dependency: Dependency) -> DependencyGuard:
 def _offset(is_cell: bool, name: str) -> int:
     """Return the offset, in bytes, at which a cell or a function refers to a named part of it."""
     samples = [_sample(is_cell, name) for _ in range(3)]
-    words = range(0, type(samples[0][0]).__basicsize__, _WORD)
-    found = [at for at in words if all(_word(id(holder) + at) == id(value) for holder, value in samples)]
-    if len(found) != 1:
-        raise Unsupported(f"{name or 'the content of a cell'} is found at {len(found)} offsets in memory.")
-    return found[0]
-
-
-def _word(address: int) -> int:
-    return ctypes.c_size_t.from_address(address).value
+    words = range(0, type(samples[0][0]).__basicsize__, ctypes.sizeof(ctypes.c_void_p))
+    offsets = [at for at in words if all(word(id(holder) + at) == id(value) for holder, value in samples)]
+    if len(offsets) != 1:
+        raise Unsupported(f"{name or 'the content of a cell'} is found at {len(offsets)} offsets in memory.")
+    return offsets[0]
 
 
 def _sample(is_cell: bool, name: str) -> tuple[Any, Any]:

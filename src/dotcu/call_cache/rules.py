@@ -8,6 +8,8 @@ layout of the tensors that torch is about to return, which is then compared with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,39 +27,42 @@ from dotcu.call_cache.layouts import (
     reshaped,
 )
 from dotcu.call_cache.record import Unsupported
-from dotcu.call_cache.state import ExpectedTensor, TracedTensor, TraceState
+from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import is_negative, is_symbol, pinned, sym_max, sym_min
 
 Rule = Callable[..., Any]
 
 
-def getter(name: str) -> Any:
+def _getter(name: str) -> Any:
     """Return the function that a mode receives when a body reads an attribute of a tensor."""
     return getattr(Tensor, name).__get__
+
+
+def _named(rules: Mapping[str, Rule]) -> dict[Any, Rule]:
+    """Return rules by function: a tensor's method of the name, and torch's function if there is one."""
+    owners = (Tensor, torch)
+    return {getattr(owner, name): rules[name] for name in rules for owner in owners if hasattr(owner, name)}
 
 
 # Queries: the answer, in symbols.
 
 
-def _shape(state: TraceState, t: Tensor) -> Any:
-    return torch.Size(state.known(t).layout.sizes)
-
-
 def _size(state: TraceState, t: Tensor, dim: Any = None) -> Any:
-    return _shape(state, t) if dim is None else state.known(t).layout.sizes[_dimension(t, dim)]
+    sizes = state.known(t).layout.sizes
+    return torch.Size(sizes) if dim is None else sizes[_dimension(t, dim)]
 
 
 def _stride(state: TraceState, t: Tensor, dim: Any = None) -> Any:
     strides = state.known(t).layout.strides
-    return tuple(strides) if dim is None else strides[_dimension(t, dim)]
+    return strides if dim is None else strides[_dimension(t, dim)]
 
 
 def _dimension(t: Tensor, dim: Any, extra: int = 0) -> int:
     """Return the index of a dimension, counted from the first; pinned."""
-    rank, found = t.dim() + extra, pinned(dim)
-    if type(found) is not int or not -rank <= found < rank:
-        raise Unsupported(f"it uses dimension {found!r} of {rank}")
-    return found % rank
+    rank, index = t.dim() + extra, pinned(dim)
+    if type(index) is not int or not -rank <= index < rank:
+        raise Unsupported(f"it uses dimension {index!r} of {rank}")
+    return index % rank
 
 
 def _numel(state: TraceState, t: Tensor) -> Any:
@@ -87,12 +92,14 @@ def _pure(function: Callable[..., Any]) -> Rule:
 
 def _result_type(state: TraceState, a: Any, b: Any) -> Any:
     dtypes = [value.dtype for value in (a, b) if isinstance(value, Tensor)]
-    found = torch.result_type(pinned(a), pinned(b))
-    if (found.is_floating_point or found.is_complex) and not any(
-        dtype.is_floating_point or dtype.is_complex for dtype in dtypes
-    ):
+    result = torch.result_type(pinned(a), pinned(b))
+    if _is_fractional(result) and not any(map(_is_fractional, dtypes)):
         raise Unsupported("torch.result_type gives torch's default dtype here, which can change")
-    return found
+    return result
+
+
+def _is_fractional(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 _PROPERTIES = (
@@ -104,48 +111,44 @@ _METHODS = (
 )  # fmt: skip
 
 _QUERIES: Mapping[Any, Rule] = {
-    **{getter(name): _by_key(getattr(Tensor, name).__get__) for name in _PROPERTIES},
-    **{getattr(Tensor, name): _by_key(getattr(Tensor, name)) for name in _METHODS},
-    torch.is_floating_point: _by_key(torch.is_floating_point),
-    torch.is_complex: _by_key(torch.is_complex),
-    torch.is_signed: _by_key(torch.is_signed),
-    torch.get_device: _by_key(torch.get_device),
-    getter("shape"): _shape,
-    Tensor.size: _size,
-    Tensor.stride: _stride,
+    **{_getter(name): _by_key(_getter(name)) for name in _PROPERTIES},
+    **_named({name: _by_key(getattr(Tensor, name)) for name in _METHODS}),
+    **_named({"size": _size, "stride": _stride, "numel": _numel, "nelement": _numel}),
+    _getter("shape"): _size,
     Tensor.__len__: lambda state, t: _size(state, t, 0),
-    Tensor.numel: _numel,
-    Tensor.nelement: _numel,
-    torch.numel: _numel,
-    getter("nbytes"): lambda state, t: _numel(state, t) * t.itemsize,
+    _getter("nbytes"): lambda state, t: _numel(state, t) * t.itemsize,
     Tensor.storage_offset: lambda state, t: state.offset(state.known(t)),
     Tensor.is_contiguous: _is_contiguous,
     torch.sym_min: lambda state, a, b: sym_min(a, b),
     torch.sym_max: lambda state, a, b: sym_max(a, b),
-    torch.promote_types: _pure(torch.promote_types),
-    torch.can_cast: _pure(torch.can_cast),
+    **{pure: _pure(pure) for pure in (torch.promote_types, torch.can_cast, torch.device)},
     torch.result_type: _result_type,
-    torch.device: _pure(torch.device),
 }
 
 
 # Allocations: the expected layout of new memory.
 
 
-def _sizes(sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """Return sizes that are passed one by one or as one sequence."""
+def _one_by_one(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """Return values that are passed one by one or as one sequence."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         return tuple(sizes[0])
     return tuple(sizes)
 
 
 def _new(
-    state: TraceState, layout: Layout, dtype: Any, device: Any, zeroed: bool, rest: Mapping[str, Any]
-) -> ExpectedTensor:
+    state: TraceState,
+    layout: Layout,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    zeroed: bool = False,
+    **options: Any,
+) -> TracedTensor:
     """Return new memory; refuse what depends on more than the call."""
-    unknown = [name for name, value in rest.items() if value not in (None, False, torch.strided)]
-    if unknown:
-        raise Unsupported(f"it allocates with {unknown[0]}={rest[unknown[0]]!r}")
+    for name, value in options.items():
+        if value not in (None, False, torch.strided, torch.contiguous_format):
+            raise Unsupported(f"it allocates with {name}={value!r}")
     if dtype is None:
         raise Unsupported("it allocates torch's default dtype, which can change: name the dtype")
     if device is None or torch.device(device) != state.device:
@@ -154,54 +157,41 @@ def _new(
         )
     if any(is_negative(number) for number in (*layout.sizes, *layout.strides)):
         raise Unsupported("it allocates a negative size")
-    return ExpectedTensor(layout=layout, dtype=dtype, zeroed=zeroed)
+    return state.allocation(layout, dtype, zeroed=zeroed)
 
 
-def _empty(*, zeroed: bool) -> Rule:
-    def rule(
-        state: TraceState, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, **rest: Any
-    ) -> ExpectedTensor:
-        layout = in_order(_sizes(sizes if size is None else (size,)))
-        return _new(state, layout, dtype, device, zeroed, _plain_format(rest))
-
-    return rule
+def _empty(state: TraceState, *sizes: Any, size: Any = None, **options: Any) -> TracedTensor:
+    return _new(state, in_order(_one_by_one(sizes if size is None else (size,))), **options)
 
 
-def _new_empty(*, zeroed: bool) -> Rule:
-    def rule(
-        state: TraceState, t: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
-        **rest: Any,
-    ) -> ExpectedTensor:  # fmt: skip
-        state.known(t)
-        layout = in_order(_sizes(sizes if size is None else (size,)))
-        return _new(state, layout, dtype or t.dtype, device or t.device, zeroed, rest)
-
-    return rule
+def _empty_strided(state: TraceState, size: Any, stride: Any, **options: Any) -> TracedTensor:
+    return _new(state, Layout(tuple(size), tuple(stride)), **options)
 
 
-def _empty_strided(
-    state: TraceState, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, **rest: Any
-) -> ExpectedTensor:
-    return _new(state, Layout(tuple(size), tuple(stride)), dtype, device, False, rest)
-
-
-def _new_empty_strided(
-    state: TraceState, t: Tensor, size: Any, stride: Any, dtype: Any = None, device: Any = None, **rest: Any
-) -> ExpectedTensor:
+def _like(state: TraceState, t: Tensor, dtype: Any = None, device: Any = None) -> dict[str, Any]:
+    """Return dtype and device of new memory; by default those of a tensor."""
     state.known(t)
-    layout = Layout(tuple(size), tuple(stride))
-    return _new(state, layout, dtype or t.dtype, device or t.device, False, rest)
+    return {"dtype": dtype or t.dtype, "device": device or t.device}
 
 
-def _empty_like(*, zeroed: bool) -> Rule:
-    def rule(
-        state: TraceState, t: Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None,
-        **rest: Any,
-    ) -> ExpectedTensor:  # fmt: skip
-        layout = _preserved(state, state.known(t), memory_format)
-        return _new(state, layout, dtype or t.dtype, device or t.device, zeroed, rest)
+def _empty_like(
+    state: TraceState, t: Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None,
+    **options: Any,
+) -> TracedTensor:  # fmt: skip
+    layout = _preserved(state, state.known(t), memory_format)
+    return _new(state, layout, **_like(state, t, dtype, device), **options)
 
-    return rule
+
+def _method(rule: Rule) -> Rule:
+    """Make the rule of a method that allocates as a function does, with the tensor's dtype and device."""
+
+    def of_tensor(
+        state: TraceState, t: Tensor, *args: Any, dtype: Any = None, device: Any = None, **options: Any
+    ) -> TracedTensor:
+        new: TracedTensor = rule(state, *args, **_like(state, t, dtype, device), **options)
+        return new
+
+    return of_tensor
 
 
 def _preserved(state: TraceState, known: TracedTensor, memory_format: Any) -> Layout:
@@ -216,40 +206,32 @@ def _preserved(state: TraceState, known: TracedTensor, memory_format: Any) -> La
     raise Unsupported("it allocates like a tensor with gaps between its elements, or whose elements overlap")
 
 
-def _plain_format(rest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options without a memory format that is the default."""
-    contiguous = rest.get("memory_format") is torch.contiguous_format
-    return {name: value for name, value in rest.items() if not (contiguous and name == "memory_format")}
-
-
 _ALLOCATIONS: Mapping[Any, Rule] = {
-    torch.empty: _empty(zeroed=False),
-    torch.zeros: _empty(zeroed=True),
+    torch.empty: _empty,
+    torch.zeros: partial(_empty, zeroed=True),
     torch.empty_strided: _empty_strided,
-    torch.empty_like: _empty_like(zeroed=False),
-    torch.zeros_like: _empty_like(zeroed=True),
-    Tensor.new_empty: _new_empty(zeroed=False),
-    Tensor.new_zeros: _new_empty(zeroed=True),
-    Tensor.new_empty_strided: _new_empty_strided,
+    torch.empty_like: _empty_like,
+    torch.zeros_like: partial(_empty_like, zeroed=True),
+    Tensor.new_empty: _method(_empty),
+    Tensor.new_zeros: _method(partial(_empty, zeroed=True)),
+    Tensor.new_empty_strided: _method(_empty_strided),
 }
 
 
 # Views: the expected layout on the memory of a known tensor.
 
 
-def _view(known: TracedTensor, sizes: Sequence[Any], strides: Sequence[Any], **more: Any) -> ExpectedTensor:
-    offset = more.pop("offset", known.layout.offset)
-    return ExpectedTensor(base=known, layout=Layout(tuple(sizes), tuple(strides), offset), **more)
+def _view(known: TracedTensor, sizes: Sequence[Any], strides: Sequence[Any]) -> TracedTensor:
+    return replace(known, layout=Layout(tuple(sizes), tuple(strides), known.layout.offset))
 
 
-def _itself(state: TraceState, t: Tensor) -> ExpectedTensor:
-    known = state.known(t)
-    return ExpectedTensor(base=known, layout=known.layout)
+def _itself(state: TraceState, t: Tensor) -> TracedTensor:
+    return state.known(t)
 
 
 def _contiguous(
     state: TraceState, t: Tensor, *, memory_format: Any = torch.contiguous_format
-) -> ExpectedTensor:
+) -> TracedTensor:
     if memory_format is not torch.contiguous_format or not state.is_contiguous(state.known(t)):
         raise Unsupported("contiguous() copies here")
     return _itself(state, t)
@@ -258,7 +240,7 @@ def _contiguous(
 def _to(
     state: TraceState, t: Tensor, *wanted: Any, dtype: Any = None, device: Any = None, copy: bool = False,
     non_blocking: bool = False,
-) -> ExpectedTensor:  # fmt: skip
+) -> TracedTensor:  # fmt: skip
     different = [value for value in (*wanted, dtype, device) if not _is_already(t, value)]
     if different or copy:
         raise Unsupported(f"it copies a tensor, to({different[0] if different else 'copy=True'})")
@@ -278,38 +260,35 @@ def _cast(dtype: torch.dtype) -> Rule:
     return lambda state, t: _to(state, t, dtype)
 
 
-def _expand(state: TraceState, t: Tensor, *sizes: Any, implicit: bool = False) -> ExpectedTensor:
+def _expand(state: TraceState, t: Tensor, *sizes: Any, implicit: bool = False) -> TracedTensor:
     known = state.known(t)
-    layout = expanded(known.layout, _sizes(sizes))
-    return ExpectedTensor(base=known, layout=layout, whole=all_identical(layout.sizes, known.layout.sizes))
+    layout = expanded(known.layout, _one_by_one(sizes))
+    whole = known.whole and all_identical(layout.sizes, known.layout.sizes)
+    return replace(known, layout=layout, whole=whole)
 
 
-def _expand_as(state: TraceState, t: Tensor, other: Tensor) -> ExpectedTensor:
-    return _expand(state, t, state.known(other).layout.sizes)
-
-
-def _broadcast_tensors(state: TraceState, *tensors: Any) -> list[ExpectedTensor]:
-    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
-        tensors = tuple(tensors[0])
+def _broadcast_tensors(state: TraceState, *tensors: Any) -> list[TracedTensor]:
+    tensors = _one_by_one(tensors)
     sizes = broadcast([state.known(t).layout.sizes for t in tensors])
     return [_expand(state, t, sizes) for t in tensors]
 
 
-def _reshape(state: TraceState, t: Tensor, *shape: Any) -> ExpectedTensor:
-    known, sizes = state.known(t), _sizes(shape)
+def _reshape(state: TraceState, t: Tensor, *shape: Any) -> TracedTensor:
+    known, sizes = state.known(t), _one_by_one(shape)
     if any(isinstance(size, torch.dtype) for size in sizes):
         raise Unsupported("it views a tensor as another dtype")
-    found = reshaped(sizes, state.numel(known.layout.sizes))
+    sizes = reshaped(sizes, state.numel(known.layout.sizes))
     if not is_in_order(known.layout):
         raise Unsupported("it reshapes a tensor whose elements are not stored in order")
-    return _view(known, found, in_order(found).strides)
+    return _view(known, sizes, in_order(sizes).strides)
 
 
-def _view_as(state: TraceState, t: Tensor, other: Tensor) -> ExpectedTensor:
-    return _reshape(state, t, state.known(other).layout.sizes)
+def _as_other(rule: Rule) -> Rule:
+    """Make the rule of a method that takes another tensor for its sizes."""
+    return lambda state, t, other: rule(state, t, state.known(other).layout.sizes)
 
 
-def _flatten(state: TraceState, t: Tensor, start_dim: Any = 0, end_dim: Any = -1) -> ExpectedTensor:
+def _flatten(state: TraceState, t: Tensor, start_dim: Any = 0, end_dim: Any = -1) -> TracedTensor:
     sizes = state.known(t).layout.sizes
     if not sizes:
         return _reshape(state, t, (1,))
@@ -323,16 +302,16 @@ def _flatten(state: TraceState, t: Tensor, start_dim: Any = 0, end_dim: Any = -1
     return _reshape(state, t, (*sizes[:first], middle, *sizes[last + 1 :]))
 
 
-def _permute(state: TraceState, t: Tensor, *dims: Any) -> ExpectedTensor:
+def _permute(state: TraceState, t: Tensor, *dims: Any) -> TracedTensor:
     known = state.known(t)
-    order = [_dimension(t, dim) for dim in _sizes(dims)]
+    order = [_dimension(t, dim) for dim in _one_by_one(dims)]
     if sorted(order) != list(range(t.dim())):
         raise Unsupported("it permutes only some dimensions")
     sizes, strides, _ = known.layout
     return _view(known, [sizes[dim] for dim in order], [strides[dim] for dim in order])
 
 
-def _transpose(state: TraceState, t: Tensor, dim0: Any, dim1: Any) -> ExpectedTensor:
+def _transpose(state: TraceState, t: Tensor, dim0: Any, dim1: Any) -> TracedTensor:
     if t.dim() == 0:
         return _view(state.known(t), (), ())
     order = list(range(t.dim()))
@@ -341,79 +320,66 @@ def _transpose(state: TraceState, t: Tensor, dim0: Any, dim1: Any) -> ExpectedTe
     return _permute(state, t, order)
 
 
-def _t(state: TraceState, t: Tensor) -> ExpectedTensor:
+def _t(state: TraceState, t: Tensor) -> TracedTensor:
     if t.dim() > 2:
         raise Unsupported("it transposes more than two dimensions")
+    return _reversed(state, t)
+
+
+def _reversed(state: TraceState, t: Tensor) -> TracedTensor:
     return _permute(state, t, list(range(t.dim()))[::-1])
 
 
-def _reversed(state: TraceState, t: Tensor) -> ExpectedTensor:
-    return _permute(state, t, list(range(t.dim()))[::-1])
-
-
-def _matrices(state: TraceState, t: Tensor) -> ExpectedTensor:
-    return _transpose(state, t, -2, -1)
-
-
-def _unsqueeze(state: TraceState, t: Tensor, dim: Any) -> ExpectedTensor:
+def _unsqueeze(state: TraceState, t: Tensor, dim: Any) -> TracedTensor:
     known = state.known(t)
-    layout = inserted(known.layout, _dimension(t, dim, 1))
-    return ExpectedTensor(base=known, layout=layout)
+    return replace(known, layout=inserted(known.layout, _dimension(t, dim, 1)))
 
 
-def _squeeze(state: TraceState, t: Tensor, *dims: Any, dim: Any = None) -> ExpectedTensor:
+def _squeeze(state: TraceState, t: Tensor, *dims: Any, dim: Any = None) -> TracedTensor:
     known = state.known(t)
-    wanted = _sizes(dims if dim is None else (dim,))
+    wanted = _one_by_one(dims if dim is None else (dim,))
     asked = {_dimension(t, dim) for dim in wanted} if wanted else set(range(t.dim()))
     sizes, strides, _ = known.layout
     left = [index for index in range(t.dim()) if index not in asked or sizes[index] != 1]
     return _view(known, [sizes[index] for index in left], [strides[index] for index in left])
 
 
+_CASTS = ("float", "double", "half", "bfloat16", "int", "long")
+
 _VIEWS: Mapping[Any, Rule] = {
     Tensor.contiguous: _contiguous,
     Tensor.to: _to,
     Tensor.type_as: lambda state, t, other: _to(state, t, other),
-    Tensor.float: _cast(torch.float32),
-    Tensor.double: _cast(torch.float64),
-    Tensor.half: _cast(torch.float16),
-    Tensor.bfloat16: _cast(torch.bfloat16),
-    Tensor.int: _cast(torch.int32),
-    Tensor.long: _cast(torch.int64),
-    Tensor.detach: _itself,
-    torch.detach: _itself,
+    **{getattr(Tensor, name): _cast(getattr(torch, name)) for name in _CASTS},
     Tensor.expand: _expand,
-    Tensor.expand_as: _expand_as,
-    Tensor.broadcast_to: _expand,
-    torch.broadcast_to: _expand,
+    Tensor.expand_as: _as_other(_expand),
     torch.broadcast_tensors: _broadcast_tensors,
     Tensor.view: _reshape,
-    Tensor.view_as: _view_as,
-    Tensor.reshape: _reshape,
-    Tensor.reshape_as: _view_as,
-    torch.reshape: _reshape,
-    Tensor.flatten: _flatten,
-    torch.flatten: _flatten,
-    Tensor.permute: _permute,
-    torch.permute: _permute,
-    Tensor.transpose: _transpose,
-    torch.transpose: _transpose,
-    Tensor.t: _t,
-    torch.t: _t,
-    getter("T"): _reversed,
-    getter("mT"): _matrices,
-    Tensor.unsqueeze: _unsqueeze,
-    torch.unsqueeze: _unsqueeze,
-    Tensor.squeeze: _squeeze,
-    torch.squeeze: _squeeze,
+    Tensor.view_as: _as_other(_reshape),
+    Tensor.reshape_as: _as_other(_reshape),
+    _getter("T"): _reversed,
+    _getter("mT"): lambda state, t: _transpose(state, t, -2, -1),
+    **_named(
+        {
+            "detach": _itself,
+            "broadcast_to": _expand,
+            "reshape": _reshape,
+            "flatten": _flatten,
+            "permute": _permute,
+            "transpose": _transpose,
+            "t": _t,
+            "unsqueeze": _unsqueeze,
+            "squeeze": _squeeze,
+        }
+    ),
 }
 
 
 # Indexing: views of a part of a known tensor.
 
 
-def _part(known: TracedTensor, layout: Layout) -> ExpectedTensor:
-    return ExpectedTensor(base=known, layout=layout, whole=False)
+def _part(known: TracedTensor, layout: Layout) -> TracedTensor:
+    return replace(known, layout=layout, whole=False)
 
 
 def _selected(layout: Layout, dim: int, index: Any) -> Layout:
@@ -449,13 +415,13 @@ def _narrowed(layout: Layout, dim: int, start: Any, length: Any, step: Any = 1) 
 
 def _clipped(index: Any, size: Any) -> Any:
     """Return an end of a slice as an index from 0 to `size`."""
-    found = index if index >= 0 else index + size
-    if found < 0:
+    end = index if index >= 0 else index + size
+    if end < 0:
         return 0
-    return size if found > size else found
+    return size if end > size else end
 
 
-def _index(state: TraceState, t: Tensor, index: Any) -> ExpectedTensor:
+def _index(state: TraceState, t: Tensor, index: Any) -> TracedTensor:
     known = state.known(t)
     layout, dim = known.layout, 0
     for item in _without_ellipsis(list(index) if isinstance(index, tuple) else [index], t.dim()):
@@ -480,12 +446,12 @@ def _without_ellipsis(items: list[Any], rank: int) -> list[Any]:
     return [*items[:at], *[slice(None)] * missing, *items[at + 1 :]]
 
 
-def _select(state: TraceState, t: Tensor, dim: Any, index: Any) -> ExpectedTensor:
+def _select(state: TraceState, t: Tensor, dim: Any, index: Any) -> TracedTensor:
     known = state.known(t)
     return _part(known, _selected(known.layout, _dimension(t, dim), index))
 
 
-def _narrow(state: TraceState, t: Tensor, dim: Any, start: Any, length: Any) -> ExpectedTensor:
+def _narrow(state: TraceState, t: Tensor, dim: Any, start: Any, length: Any) -> TracedTensor:
     known, at = state.known(t), _dimension(t, dim)
     size = known.layout.sizes[at]
     first = start if start >= 0 else start + size
@@ -494,20 +460,14 @@ def _narrow(state: TraceState, t: Tensor, dim: Any, start: Any, length: Any) -> 
     return _part(known, _narrowed(known.layout, at, first, length))
 
 
-def _unbind(state: TraceState, t: Tensor, dim: Any = 0) -> list[ExpectedTensor]:
+def _unbind(state: TraceState, t: Tensor, dim: Any = 0) -> list[TracedTensor]:
     at = _dimension(t, dim)
     return [_select(state, t, at, index) for index in range(pinned(state.known(t).layout.sizes[at]))]
 
 
 _INDEXING: Mapping[Any, Rule] = {
     Tensor.__getitem__: _index,
-    Tensor.select: _select,
-    torch.select: _select,
-    Tensor.narrow: _narrow,
-    torch.narrow: _narrow,
-    Tensor.unbind: _unbind,
-    torch.unbind: _unbind,
+    **_named({"select": _select, "narrow": _narrow, "unbind": _unbind}),
 }
-
 
 RULES: Mapping[Any, Rule] = {**_QUERIES, **_ALLOCATIONS, **_VIEWS, **_INDEXING}

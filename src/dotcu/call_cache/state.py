@@ -12,17 +12,18 @@ from torch import Tensor
 
 from dotcu.call_cache.arithmetic import Builder
 from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous
-from dotcu.call_cache.record import ConstantKey, Key, StepOp, TensorKey, Unsupported
+from dotcu.call_cache.record import ConstantKey, Key, RecordedStep, StepOp, TensorKey, Unsupported
 from dotcu.call_cache.symbols import is_symbol, plain, symbol
 from dotcu.kernel.arguments.pack import is_plain
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedTensor:
-    """A tensor whose location in memory is known in every call.
+    """A tensor whose location in memory is known in every call, or that a rule expects torch to return.
 
     Attributes:
-        tensor: The tensor of this call; the reference keeps its id unique.
+        tensor: The tensor of this call; the reference keeps its id unique. While it is only expected: the
+            tensor that it is a view of, None for an allocation.
         argument: True if its memory is an argument's, else an allocation's.
         source: The index of that argument or allocation.
         layout: Its sizes, strides and offset, from the first element of the source.
@@ -30,30 +31,18 @@ class TracedTensor:
         zeroed: True if it is an allocation filled with zeros.
     """
 
-    tensor: Tensor
+    tensor: Tensor | None
     argument: bool
     source: int
     layout: Layout
+    dtype: torch.dtype
     whole: bool = True
     zeroed: bool = False
 
-
-@dataclass(frozen=True, kw_only=True)
-class ExpectedTensor:
-    """The tensor that torch is about to return, according to a rule.
-
-    Attributes:
-        base: The tensor whose memory it shares; None for an allocation.
-        dtype: Of an allocation; that of `base` else.
-        zeroed: True for an allocation filled with zeros.
-        whole: True if it has all elements of `base`, each once.
-    """
-
-    layout: Layout
-    base: TracedTensor | None = None
-    dtype: torch.dtype | None = None
-    zeroed: bool = False
-    whole: bool = True
+    @property
+    def first_byte(self) -> Any:
+        """The offset of its first element from that of the source, in bytes."""
+        return self.layout.offset * self.dtype.itemsize
 
 
 class TraceState:
@@ -73,7 +62,10 @@ class TraceState:
         self._numels: dict[tuple[Any, ...], Any] = {}
         self._leaves: list[tuple[int, tuple[Any, ...], tuple[Any, ...]]] = []
         self._aligned: dict[int, int] = {}
-        self.device = _device([value for value in arguments if isinstance(value, Tensor)])
+        devices = {value.device for value in arguments if isinstance(value, Tensor)}
+        if len(devices) != 1:
+            raise Unsupported(f"its tensors are on {len(devices)} devices")
+        (self.device,) = devices
         for value in arguments:
             self._add_argument(value)
 
@@ -96,7 +88,7 @@ class TraceState:
         self.arguments.append(traced)
 
     def _leaf(self, op: StepOp, index: int, dimension: int, value: Any) -> Any:
-        return symbol(self.builder, self.builder.leaf(op, index, dimension, value))
+        return symbol(self.builder, self.builder.leaf(RecordedStep(op, index, dimension), value))
 
     def multiprocessors(self, count: int) -> Any:
         """Return the number of multiprocessors of the GPU, as a step."""
@@ -108,19 +100,17 @@ class TraceState:
         if not is_plain(value):
             raise Unsupported(f"argument {index + 1} is not plain memory")
         tensor = value.detach() if id(value) in self._known else value
-        sizes = tuple(self._leaf(StepOp.SIZE, index, d, size) for d, size in enumerate(value.shape))
-        strides = tuple(
-            self._leaf(StepOp.STRIDE, index, d, stride) for d, stride in enumerate(value.stride())
+        sizes, strides = (
+            tuple(self._leaf(op, index, dimension, number) for dimension, number in enumerate(numbers))
+            for op, numbers in ((StepOp.SIZE, value.shape), (StepOp.STRIDE, value.stride()))
         )
-        layout = Layout(sizes, strides)
         if sizes:
             self._leaves.append((index, sizes, strides))
             self._numels.setdefault(_steps(sizes), self._leaf(StepOp.NUMEL, index, 0, value.numel()))
-        self._remember(TracedTensor(tensor=tensor, argument=True, source=index, layout=layout))
+        self._known[id(tensor)] = TracedTensor(
+            tensor=tensor, argument=True, source=index, layout=Layout(sizes, strides), dtype=value.dtype
+        )
         return tensor
-
-    def _remember(self, known: TracedTensor) -> None:
-        self._known[id(known.tensor)] = known
 
     def known(self, tensor: Any) -> TracedTensor:
         """Return the trace's view of a tensor.
@@ -128,29 +118,30 @@ class TraceState:
         Raises:
             Unsupported: The trace did not see where it comes from.
         """
-        found = self._known.get(id(tensor))
-        if found is None:
+        known = self._known.get(id(tensor))
+        if known is None:
             raise Unsupported("it has a tensor of unknown origin")
-        return found
+        return known
 
     def numel(self, sizes: Sequence[Any]) -> Any:
         """Return the number of elements of a tensor of these sizes."""
-        found = self._numels.get(_steps(sizes))
-        return math.prod(sizes) if found is None else found
+        numel = self._numels.get(_steps(sizes))
+        return math.prod(sizes) if numel is None else numel
 
     def is_contiguous(self, known: TracedTensor) -> bool:
         """Ask as torch does, and guard the answer: in one step for the layout of an argument."""
         layout = known.layout
         for index, sizes, strides in self._leaves:
             if all_identical(layout.sizes, sizes) and all_identical(layout.strides, strides):
-                value = int(known.tensor.is_contiguous())
-                return bool(self.builder.guard(self.builder.leaf(StepOp.CONTIGUOUS, index, 0, value)))
+                leaf = RecordedStep(StepOp.CONTIGUOUS, index)
+                value = int(self.argument(index).is_contiguous())
+                return bool(self.builder.guard(self.builder.leaf(leaf, value)))
         return is_contiguous(layout)
 
     def is_aligned(self, known: TracedTensor, bytes: int) -> bool:
         """Ask if a tensor in an argument's memory is aligned to `bytes`, and guard the answer."""
         start = self._leaf(StepOp.ADDRESS, known.source, 0, self.argument(known.source).data_ptr())
-        address = start + known.layout.offset * known.tensor.itemsize
+        address = start + known.first_byte
         if self._aligned.get(address.step, 1) % bytes == 0:
             return True
         aligned = bool(address % bytes == 0)
@@ -162,9 +153,8 @@ class TraceState:
         """Return the storage offset of a tensor, in elements."""
         if not known.argument:
             return known.layout.offset
-        argument = self.argument(known.source)
-        start = self._leaf(StepOp.OFFSET, known.source, 0, argument.storage_offset())
-        return start + known.layout.offset
+        start = self.argument(known.source).storage_offset()
+        return self._leaf(StepOp.OFFSET, known.source, 0, start) + known.layout.offset
 
     def argument(self, index: int) -> Tensor:
         """Return a tensor argument, as the body receives it."""
@@ -174,55 +164,40 @@ class TraceState:
 
     def base(self, known: TracedTensor) -> Tensor:
         """Return the argument or the allocation whose memory a tensor shares."""
-        return self.argument(known.source) if known.argument else self.allocations[known.source].tensor
+        tensor = None if known.argument else self.allocations[known.source].tensor
+        return self.argument(known.source) if tensor is None else tensor
 
-    def add_results(self, result: Any, expected: ExpectedTensor | Sequence[ExpectedTensor]) -> None:
+    def allocation(self, layout: Layout, dtype: torch.dtype, *, zeroed: bool) -> TracedTensor:
+        """Return the next allocation, as it is expected."""
+        source = len(self.allocations)
+        return TracedTensor(
+            tensor=None, argument=False, source=source, layout=layout, dtype=dtype, zeroed=zeroed
+        )
+
+    def add_results(self, result: Any, expected: TracedTensor | Sequence[TracedTensor]) -> None:
         """Add the tensors that torch returned, if they are as a rule expected them.
 
         Raises:
             Unsupported: They are not.
         """
         results = [result] if isinstance(result, Tensor) else list(result)
-        rows = [expected] if isinstance(expected, ExpectedTensor) else list(expected)
+        rows = [expected] if isinstance(expected, TracedTensor) else list(expected)
         if len(results) != len(rows):
             raise Unsupported("torch returned another number of tensors than expected")
         for tensor, row in zip(results, rows, strict=True):
             self._add_result(tensor, row)
 
-    def _add_result(self, tensor: Tensor, row: ExpectedTensor) -> None:
-        start, dtype = 0, row.dtype
-        if row.base is not None:
-            start = row.base.tensor.storage_offset() - plain(row.base.layout.offset)
-            dtype = row.base.tensor.dtype
-        sizes, strides, offset = plain(tuple(row.layout))
-        layout = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
-        if (
-            layout != (sizes, strides, start + offset)
-            or (tensor.dtype, tensor.device) != (dtype, self.device)
-            or not is_plain(tensor)
-        ):
+    def _add_result(self, tensor: Tensor, expected: TracedTensor) -> None:
+        start = 0 if expected.tensor is None else self.base(expected).storage_offset()
+        sizes, strides, offset = plain(tuple(expected.layout))
+        wanted = (sizes, strides, start + offset, expected.dtype, self.device)
+        real = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
+        if real != wanted or not is_plain(tensor):
             raise Unsupported("torch returned another layout, dtype or device than expected")
-        if row.base is None:
-            allocation = TracedTensor(
-                tensor=tensor,
-                argument=False,
-                source=len(self.allocations),
-                layout=row.layout,
-                zeroed=row.zeroed,
-            )
-            self._remember(allocation)
-            self.allocations.append(allocation)
-        elif id(tensor) not in self._known:
-            whole = row.whole and row.base.whole
-            self._remember(replace(row.base, tensor=tensor, layout=row.layout, whole=whole))
+        known = self._known.setdefault(id(tensor), replace(expected, tensor=tensor))
+        if expected.tensor is None:
+            self.allocations.append(known)
 
 
 def _steps(sizes: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(("step", size.step) if is_symbol(size) else size for size in sizes)
-
-
-def _device(tensors: Sequence[Tensor]) -> torch.device:
-    devices = {tensor.device for tensor in tensors}
-    if len(devices) != 1:
-        raise Unsupported(f"its tensors are on {len(devices)} devices")
-    return devices.pop()

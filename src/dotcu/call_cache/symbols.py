@@ -198,12 +198,11 @@ def _both(integer: StepOp | None, floating: StepOp | None, a: Any, b: Any) -> tu
         raise Inexact
     steps = [step_of(builder, number) for number in (a, b)]
     if op is floating:
-        steps = [_double(builder, step) for step in steps]
+        steps = [
+            step if isinstance(builder.values[step], float) else builder.compute(StepOp.TO_FLOAT, step)
+            for step in steps
+        ]
     return builder, builder.compute(op, *steps)
-
-
-def _double(builder: Builder, step: Step) -> Step:
-    return step if isinstance(builder.values[step], float) else builder.compute(StepOp.TO_FLOAT, step)
 
 
 def _arithmetic(name: str, a: Any, b: Any) -> Any:
@@ -253,29 +252,24 @@ def _method(function: Callable[..., Any], first: Any, *, reflected: bool = False
     return method
 
 
-def _methods(kind: type) -> dict[str, Any]:
-    """Return the special methods of a kind, from the tables."""
-    found: dict[str, Any] = {name: _method(_look, python) for name, python in LOOKS.items()}
-    found |= {f"__{name}__": _method(_sign, name) for name in SIGNS}
-    found |= {f"__{name}__": _method(_comparison, name) for name in COMPARISONS}
-    found |= {f"__{name}__": _method(_arithmetic, name) for name in ARITHMETIC}
-    found |= {f"__r{name}__": _method(_arithmetic, name, reflected=True) for name in ARITHMETIC}
-    return {name: method for name, method in found.items() if name not in vars(kind)}
-
-
 def _own(name: str) -> Any:
     """Return a property that reads the number instead of what torch's class has by that name."""
     return property(lambda self: getattr(self.pinned(), name))
 
 
 def _complete(kind: type) -> None:
-    """Give a kind its special methods; let everything else of torch's class read the number."""
-    methods, base = _methods(kind), kind.__mro__[2]
-    own = {name for name, value in vars(base).items() if callable(value) or isinstance(value, property)}
-    for name in own - set(methods) - set(vars(kind)) - set(vars(SymbolicNumber)) - set(vars(object)):
-        setattr(kind, name, _own(name))
-    for name, method in methods.items():
-        setattr(kind, name, method)
+    """Give a kind the special methods of the tables; let everything else of torch's class read the number."""
+    methods: dict[str, Any] = {name: _method(_look, python) for name, python in LOOKS.items()}
+    methods |= {f"__{name}__": _method(_sign, name) for name in SIGNS}
+    methods |= {f"__{name}__": _method(_comparison, name) for name in COMPARISONS}
+    methods |= {f"__{name}__": _method(_arithmetic, name) for name in ARITHMETIC}
+    methods |= {f"__r{name}__": _method(_arithmetic, name, reflected=True) for name in ARITHMETIC}
+    inherited = {**vars(SymbolicNumber), **vars(object)}
+    for name, value in vars(kind.__mro__[2]).items():
+        if name not in inherited and (callable(value) or isinstance(value, property)):
+            methods.setdefault(name, _own(name))
+    for name in methods.keys() - vars(kind).keys():
+        setattr(kind, name, methods[name])
 
 
 _complete(SymbolicInt)

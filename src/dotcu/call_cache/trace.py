@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,9 +20,9 @@ from dotcu.call_cache.evaluate import Effects, compare, evaluate
 from dotcu.call_cache.launches import concrete_launch, is_aligned, symbolic_launch
 from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous, is_in_order
 from dotcu.call_cache.purity import compares_tensors
-from dotcu.call_cache.record import Allocation, Field, Launch, RecordedCall, RecordedStep, Step, Unsupported
+from dotcu.call_cache.record import Allocation, Launch, RecordedCall, RecordedStep, Step, Unsupported
 from dotcu.call_cache.rules import RULES
-from dotcu.call_cache.state import ExpectedTensor, TracedTensor, TraceState
+from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import pinned, plain, step_of
 from dotcu.kernel import active_run
 from dotcu.kernel.compiled import CompilationUnit
@@ -78,8 +79,13 @@ def trace(
         Exception: The body raised it.
     """
     distinct = compares_tensors(body)
+    tensors = [id(value) for value in arguments.values() if isinstance(value, Tensor)]
     try:
-        state = _begin(list(arguments.values()), distinct=distinct)
+        if distinct and len(set(tensors)) < len(tensors):
+            raise Unsupported("it compares tensors by identity, and one of them is passed twice")
+        state = TraceState(list(arguments.values()))
+        if state.device.type == "cuda" and active_run() is not None:
+            raise Unsupported("a simulate() block is active, and its GPU replaces the real one")
     except Unsupported as reason:
         result = _call(body, arguments, keyword_only) if runs else None
         return Trace(result=result, reason=f"{reason}.")
@@ -94,16 +100,6 @@ def trace(
         return tracer.finish(result, written, distinct=distinct)
     except _Abandoned:
         return Trace(result=None, reason=tracer.reason)
-
-
-def _begin(values: Sequence[Any], *, distinct: bool) -> TraceState:
-    tensors = [id(value) for value in values if isinstance(value, Tensor)]
-    if distinct and len(set(tensors)) < len(tensors):
-        raise Unsupported("it compares tensors by identity, and one of them is passed twice")
-    state = TraceState(values)
-    if state.device.type == "cuda" and active_run() is not None:
-        raise Unsupported("a simulate() block is active, and its GPU replaces the real one")
-    return state
 
 
 def _call(
@@ -171,8 +167,13 @@ class _Tracer(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        answer = None if self.reason else self._apply_rule(func, args, kwargs)
-        expects = isinstance(answer, (ExpectedTensor, list))
+        answer = None  # to a query; else the expected tensor or a list of them; None if it is refused
+        if not self.reason:
+            if func in RULES:
+                answer = self._attempt(RULES[func], self.state, *args, **kwargs)
+            else:
+                self.refuse(f"it calls {_name(func)}, which cannot be recorded")
+        expects = isinstance(answer, (TracedTensor, list))
         if answer is not None and not expects:
             return answer
         self.had_effect |= answer is None
@@ -181,23 +182,10 @@ class _Tracer(TorchFunctionMode):
             self._attempt(self.state.add_results, result, answer)
         return result
 
-    def _apply_rule(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the answer to a query, or the expected tensor or list of them; None if it is refused."""
-        rule = RULES.get(func)
-        if rule is None:
-            self.refuse(f"it calls {_name(func)}, which cannot be recorded")
-            return None
-        return self._attempt(rule, self.state, *args, **kwargs)
-
     # Calls of dotcu.
 
-    def plain(self, value: Any) -> Any:
-        """Return a value with plain numbers."""
-        return plain(value)
-
-    def pinned(self, value: Any) -> Any:
-        """Return a value with plain numbers; the recorded call then holds for these alone."""
-        return pinned(value)
+    plain = staticmethod(plain)
+    pinned = staticmethod(pinned)
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
         """Ask if a tensor is aligned to `bytes`, and guard the answer."""
@@ -243,7 +231,7 @@ class _Tracer(TorchFunctionMode):
         if recorded is None:
             return Trace(result=result, reason=self.reason)
         effects = Effects(
-            allocations=tuple(_concrete_allocation(each) for each in self.state.allocations),
+            allocations=tuple(_allocation(self.state, each, plain) for each in self.state.allocations),
             launches=tuple(self.concrete),
             results=recorded.results,
         )
@@ -261,8 +249,8 @@ class _Tracer(TorchFunctionMode):
 
 
 def _gpus_differ() -> bool:
-    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    return len({(gpu.major, gpu.minor, gpu.multi_processor_count) for gpu in found}) > 1
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return len({(gpu.major, gpu.minor, gpu.multi_processor_count) for gpu in gpus}) > 1
 
 
 def _name(func: Any) -> str:
@@ -287,17 +275,23 @@ def _record(
     state: TraceState, launches: Sequence[Launch], result: Any, writes: Sequence[int], *, distinct: bool
 ) -> RecordedCall:
     results = _results(state, result, bool(writes))
-    allocations = [_symbolic_allocation(state, each) for each in state.allocations]
-    parts: list[Allocation | Launch] = [*allocations, *launches]
-    live = state.builder.live({step for part in parts for step in _steps(part)})
-    renumber = {step: index for index, step in enumerate(live)}
+    step = partial(step_of, state.builder)
+    layouts = [memory.layout for memory in state.allocations]
+    roots = {step(number) for layout in layouts for number in (*layout.sizes, *layout.strides)}
+    for launch in launches:
+        roots.update(launch.grid, (field.step for field in launch.fields if field.step >= 0))
+    live = state.builder.live(roots)
+    renumbered = {-1: -1, **{step: index for index, step in enumerate(live)}}
     return RecordedCall(
         keys=tuple(state.keys),
         device=state.device,
-        steps=tuple(_renumber_step(state.builder.steps[step], renumber) for step in live),
-        guards=tuple(sorted((renumber[step], value) for step, value in state.builder.guards.items())),
-        allocations=tuple(_renumber_allocation(allocation, renumber) for allocation in allocations),
-        launches=tuple(_renumber_launch(launch, renumber) for launch in launches),
+        steps=tuple(_renumber_step(state.builder.steps[step], renumbered) for step in live),
+        guards=tuple(sorted((renumbered[step], value) for step, value in state.builder.guards.items())),
+        allocations=tuple(
+            _allocation(state, memory, lambda number: renumbered[step(number)])
+            for memory in state.allocations
+        ),
+        launches=tuple(_renumber_launch(launch, renumbered) for launch in launches),
         results=results,
         single=isinstance(result, Tensor),
         writes=tuple(writes),
@@ -311,65 +305,38 @@ def _results(state: TraceState, result: Any, writes: bool) -> tuple[int, ...]:
         return ()
     if not isinstance(result, Tensor) and (type(result) is not tuple or len(result) < 2):
         raise Unsupported(f"it returns a {type(result).__name__}")
-    found = [state.known(tensor) for tensor in (result if isinstance(result, tuple) else (result,))]
-    if any(known.argument for known in found) or len({known.source for known in found}) < len(found):
+    returned = [state.known(tensor) for tensor in (result if isinstance(result, tuple) else (result,))]
+    if any(known.argument for known in returned) or len({known.source for known in returned}) < len(returned):
         raise Unsupported("it returns memory that is not new, or the same memory twice")
-    for known in found:
-        allocation = state.allocations[known.source]
-        if not _same(known.layout, allocation.layout):
-            if not (known.whole and is_in_order(allocation.layout) and is_contiguous(known.layout)):
+    for known in returned:
+        own, layout = state.allocations[known.source].layout, known.layout
+        if not (all_identical(_numbers(layout), _numbers(own))):
+            if not (known.whole and is_in_order(own) and is_contiguous(layout)):
                 raise Unsupported("it returns a part of what it allocates, or in another order")
             state.allocations[known.source] = known
-    return tuple(known.source for known in found)
+    return tuple(known.source for known in returned)
 
 
-def _same(a: Layout, b: Layout) -> bool:
-    return all_identical((*a.sizes, *a.strides, a.offset), (*b.sizes, *b.strides, b.offset))
+def _numbers(layout: Layout) -> tuple[Any, ...]:
+    return (*layout.sizes, *layout.strides, layout.offset)
 
 
-def _symbolic_allocation(state: TraceState, memory: TracedTensor) -> Allocation:
+def _allocation(state: TraceState, memory: TracedTensor, number: Callable[[Any], int]) -> Allocation:
     return Allocation(
-        dtype=memory.tensor.dtype,
+        dtype=memory.dtype,
         device=state.device,
-        sizes=tuple(step_of(state.builder, size) for size in memory.layout.sizes),
-        strides=tuple(step_of(state.builder, stride) for stride in memory.layout.strides),
+        sizes=tuple(map(number, memory.layout.sizes)),
+        strides=tuple(map(number, memory.layout.strides)),
         zeroed=memory.zeroed,
     )
 
 
-def _concrete_allocation(memory: TracedTensor) -> Allocation:
-    tensor = memory.tensor
-    return Allocation(
-        dtype=tensor.dtype,
-        device=tensor.device,
-        sizes=tuple(tensor.shape),
-        strides=tensor.stride(),
-        zeroed=memory.zeroed,
-    )
-
-
-def _steps(part: Allocation | Launch) -> tuple[Step, ...]:
-    if isinstance(part, Allocation):
-        return (*part.sizes, *part.strides)
-    return (*part.grid, *(field.step for field in part.fields if field.step >= 0))
-
-
-def _renumber_step(instruction: RecordedStep, renumber: Mapping[Step, Step]) -> RecordedStep:
-    steps = [renumber[step] for step in operands(instruction)]
+def _renumber_step(instruction: RecordedStep, renumbered: Mapping[Step, Step]) -> RecordedStep:
+    steps = [renumbered[step] for step in operands(instruction)]
     return RecordedStep(instruction.op, *steps) if steps else instruction
 
 
-def _renumber_allocation(allocation: Allocation, renumber: Mapping[Step, Step]) -> Allocation:
-    return replace(
-        allocation,
-        sizes=tuple(renumber[step] for step in allocation.sizes),
-        strides=tuple(renumber[step] for step in allocation.strides),
-    )
-
-
-def _renumber_launch(launch: Launch, renumber: Mapping[Step, Step]) -> Launch:
-    def moved(field: Field) -> Field:
-        return field if field.step < 0 else replace(field, step=renumber[field.step])
-
-    x, y, z = (renumber[step] for step in launch.grid)
-    return replace(launch, grid=(x, y, z), fields=tuple(map(moved, launch.fields)))
+def _renumber_launch(launch: Launch, renumbered: Mapping[Step, Step]) -> Launch:
+    x, y, z = (renumbered[step] for step in launch.grid)
+    fields = tuple(replace(field, step=renumbered[field.step]) for field in launch.fields)
+    return replace(launch, grid=(x, y, z), fields=fields)

@@ -236,7 +236,8 @@ def symbols(library: ctypes.CDLL, names: Iterable[tuple[str, str]]) -> dict[str,
     return found
 
 
-def _word(address: int) -> int:
+def word(address: int) -> int:
+    """Return the eight bytes at an address."""
     return ctypes.c_uint64.from_address(address).value
 
 
@@ -246,7 +247,7 @@ def _keys(tensor: Tensor) -> int:
 
 def _impl_offset(tensors: Iterable[Tensor]) -> int:
     """Return the offset of the pointer to a tensor's TensorImpl in its Python object."""
-    offsets = [o for o in _IMPL_OFFSETS if all(_word(id(t) + o) == t._cdata for t in tensors)]
+    offsets = [o for o in _IMPL_OFFSETS if all(word(id(t) + o) == t._cdata for t in tensors)]
     if len(offsets) != 1:
         raise UnknownLayout("a tensor's Python object does not hold its TensorImpl where it is known to")
     return offsets[0]
@@ -274,7 +275,7 @@ def _offset_of(what: str, tensors: Sequence[Tensor], wanted: Callable[[Tensor], 
     found = [
         offset
         for offset in range(0, _IMPL_WORDS * _WORD, _WORD)
-        if all(_word(t._cdata + offset) == wanted(t) for t in tensors)
+        if all(word(t._cdata + offset) == wanted(t) for t in tensors)
     ]
     if len(found) != 1:
         raise UnknownLayout(f"a tensor's {what} found in {len(found)} places")
@@ -290,9 +291,9 @@ def _autograd_offset() -> int:
     offsets = None
     for _ in range(3):
         tensor = torch.empty(2)
-        before = [_word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
+        before = [word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
         tensor.requires_grad_()
-        after = [_word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
+        after = [word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
         changed = {i * _WORD for i in range(_IMPL_WORDS) if before[i] == 0 and after[i] != 0}
         offsets = changed if offsets is None else offsets & changed
     if offsets is None or len(offsets) != 1:

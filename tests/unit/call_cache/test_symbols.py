@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotcu.call_cache.arithmetic import Builder, Inexact, bits, compute, operands
-from dotcu.call_cache.record import StepOp
+from dotcu.call_cache.record import RecordedStep, StepOp
 from dotcu.call_cache.symbols import identical, is_symbol, pinned, plain, sym_max, sym_min, symbol
 
 
 def int_symbol(builder: Builder, argument: int, value: int) -> Any:
-    return symbol(builder, builder.leaf(StepOp.INT_ARGUMENT, argument, 0, value))
+    return symbol(builder, builder.leaf(RecordedStep(StepOp.INT_ARGUMENT, argument), value))
 
 
 def float_symbol(builder: Builder, argument: int, value: float) -> Any:
-    return symbol(builder, builder.leaf(StepOp.FLOAT_ARGUMENT, argument, 0, value))
+    return symbol(builder, builder.leaf(RecordedStep(StepOp.FLOAT_ARGUMENT, argument), value))
 
 
 def made(*numbers: float) -> list[Any]:
