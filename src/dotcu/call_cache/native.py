@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from dotcu.call_cache.purity import DependencyGuard
 from dotcu.call_cache.record import (
-    Allocation,
     ConstantKey,
     Key,
     Launch,
@@ -80,56 +79,23 @@ def read_arguments(schema: Any, body: Callable[..., Any]) -> tuple[Argument, ...
     The schema has a dtype's default as a number, which Python does not take for a dtype.
     """
     parameters = inspect.signature(body).parameters
-    return tuple(_read(argument, parameters[argument.name].default) for argument in schema.arguments)
-
-
-def _read(argument: Any, default: Any) -> Argument:
-    text = str(argument.real_type)
-    optional = text.startswith("Optional[")
-    kind = text.removeprefix("Optional[").removesuffix("]") if optional else text
-    kinds = _KINDS.get(kind, ArgumentKind(0))
-    return Argument(
-        name=argument.name,
-        kinds=kinds | ArgumentKind.NONE if optional and kinds else kinds,
-        makes_float=kind == "float",
-        written=argument.alias_info is not None and argument.alias_info.is_write,
-        keyword_only=argument.kwarg_only,
-        default=(default,) if argument.has_default_value() else (),
-    )
-
-
-class Callbacks(Protocol):
-    """The functions of an overload that native code calls. `values` has one for each schema argument."""
-
-    body: Callable[..., Any]
-    """The body."""
-
-    def scope(self, gpu: int) -> object:
-        """Return the scope of the body on tensors of a GPU; of the CPU where the number is less than 0."""
-
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body and record what it does."""
-
-    def check(self, result: Any, values: tuple[Any, ...]) -> Any:
-        """Return the body's result, if the schema promises it."""
-
-    def record(self, *values: Any) -> Any:
-        """Call, and record the call for autograd."""
-
-    def stale(self) -> None:
-        """Drop every recorded call: something that the body reads has changed."""
-
-    def failure(self, number: int, launch: int, status: int) -> None:
-        """Raise what the driver's status means for a launch of the recorded call of that number.
-
-        Args:
-            number: The recorded call's index.
-            launch: The index of its launch.
-            status: The driver's CUresult.
-        """
-
-    def error(self, error: BaseException) -> None:
-        """Raise what a fault that torch found in the body means; return if there is no more to say."""
+    arguments = []
+    for argument in schema.arguments:
+        text = str(argument.real_type)
+        optional = text.startswith("Optional[")
+        kind = text.removeprefix("Optional[").removesuffix("]") if optional else text
+        kinds = _KINDS.get(kind, ArgumentKind(0))
+        arguments.append(
+            Argument(
+                name=argument.name,
+                kinds=kinds | ArgumentKind.NONE if optional and kinds else kinds,
+                makes_float=kind == "float",
+                written=argument.alias_info is not None and argument.alias_info.is_write,
+                keyword_only=argument.kwarg_only,
+                default=(parameters[argument.name].default,) if argument.has_default_value() else (),
+            )
+        )
+    return tuple(arguments)
 
 
 class NativeCallCache(Protocol):
@@ -147,12 +113,12 @@ class NativeCallCache(Protocol):
         """Compute below autograd with a value for each argument, by a recorded call or by the body."""
 
 
-def make(arguments: Sequence[Argument], callbacks: Callbacks, *, returns: int) -> NativeCallCache:
+def make(arguments: Sequence[Argument], callbacks: Any, *, returns: int) -> NativeCallCache:
     """Make the native cache of an overload.
 
     Args:
         arguments: The arguments of its schema.
-        callbacks: The functions that native code calls.
+        callbacks: The overload's `operator.caching.CallCache`, or what has the same methods.
         returns: The number of tensors that the schema promises; -1 if some are in lists, which Python checks.
     """
     cache: NativeCallCache = native.library().CallCache(
@@ -213,17 +179,19 @@ def pack(recorded: RecordedCall, operator: str, codes: Codes, context: int) -> t
     """Return a recorded call as `NativeCallCache.add` takes it.
 
     Args:
-        recorded: The call.
-        operator: The overload's qualified name.
+        recorded, operator, context: As `add` takes them.
         codes: torch's numbers of dtypes and devices.
-        context: The CUcontext that its launches need; 0 for none.
     """
+    allocations = (
+        (each.dtype, len(each.sizes), int(each.zeroed), _ints((*each.sizes, *each.strides)))
+        for each in recorded.allocations
+    )
     return (
         b"".join(_key(key, codes) for key in recorded.keys),
         tuple(key.value if isinstance(key, ConstantKey) else None for key in recorded.keys),
         b"".join(map(_step, recorded.steps)),
         b"".join(struct.pack("<iiq", step, 0, value) for step, value in recorded.guards),
-        tuple(map(_allocation, recorded.allocations)),
+        tuple(allocations),
         tuple(_launch(launch, operator) for launch in recorded.launches),
         _ints(recorded.results),
         recorded.single,
@@ -251,18 +219,14 @@ def _step(step: RecordedStep) -> bytes:
     return struct.pack(layout, step.op, step.a, step.b, 0, step.value)
 
 
-def _allocation(allocation: Allocation) -> tuple[object, ...]:
-    steps = _ints((*allocation.sizes, *allocation.strides))
-    return allocation.dtype, len(allocation.sizes), int(allocation.zeroed), steps
-
-
 def _launch(launch: Launch, operator: str) -> tuple[object, ...]:
+    settings = f"block={launch.block}, from the call cache"  # for messages about faults: without its grid
     return (
         launch.function,
         launch.parameters,
         _ints(launch.offsets),
         b"".join(struct.pack("<4i", f.offset, f.kind, f.source, f.step) for f in launch.fields),
-        _for_messages(launch, operator),
+        LaunchLabel(operator, launch.kernel, settings, launch.device.index or 0),
         launch.grid,
         launch.block,
         launch.smem_bytes,
@@ -271,9 +235,3 @@ def _launch(launch: Launch, operator: str) -> tuple[object, ...]:
         int(launch.programmatic),
         launch.most_blocks,
     )
-
-
-def _for_messages(launch: Launch, operator: str) -> LaunchLabel:
-    """Return a launch of a recorded call as messages about faults name it: without its grid."""
-    device = launch.device.index or 0
-    return LaunchLabel(operator, launch.kernel, f"block={launch.block}, from the call cache", device)

@@ -41,29 +41,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DeviceVariable": "module",
-    "Kernel": "kernel",
-    "KernelAttributes": "kernel",
-    "Module": "module",
-    "TensorMap": "arguments.tensor_map",
-    "active_run": "simulation",
-    "by_layout": "shape_queries",
-    "cdiv": "shape_queries",
-    "is_aligned": "shape_queries",
-    "load": "module",
-    "load_inline": "module",
-    "simulate": "simulation",
-    "sm_count": "shape_queries",
-    "strided": "arguments.pack",
-    "tensor_map": "arguments.tensor_map",
-    "tracking_allocations": "simulation",
+    "arguments.pack": ("strided",),
+    "arguments.tensor_map": ("TensorMap", "tensor_map"),
+    "kernel": ("Kernel", "KernelAttributes"),
+    "module": ("DeviceVariable", "Module", "load", "load_inline"),
+    "shape_queries": ("by_layout", "cdiv", "is_aligned", "sm_count"),
+    "simulation": ("active_run", "simulate", "tracking_allocations"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Fetch a name from its home when it is first used: what needs no torch here is used without it."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    for home, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

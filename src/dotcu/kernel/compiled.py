@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dotcu import compile as compiler
 from dotcu import settings, stopwatch
@@ -20,7 +20,7 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import CompileError, JitDisabled, KernelNotFound, LaunchError, SourceError, ToolchainError
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
-from dotcu.kernel.arguments.signature import KernelSignature, qualified_name, read_signature
+from dotcu.kernel.arguments.signature import qualified_name, read_signature
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.declarations import CXX_TYPES
 from dotcu.kernel.driver import cuda
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 CodeTarget = tuple[Target, bool]
 """A target, and whether the simulator runs the code."""
-
-Made = TypeVar("Made")
 
 _QUALIFIED_NAME = re.compile(r"(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*")
 
@@ -64,14 +62,14 @@ class CompiledUnit:
             KernelNotFound: The code has none; the preprocessor left it out, for example.
             CompileError: Another function has its name.
         """
-        found = self.object.lowered.get(name) or self._about(name).lowered.get(name)
-        if found is None:
+        symbol = self.object.lowered.get(name) or self._about(name).lowered.get(name)
+        if symbol is None:
             self._refuse_overloaded(name)
             raise KernelNotFound(
                 f"{self.unit.source.display} declares {name}, but the compiler does not see it for "
                 f"{self.object.target}.\nIs it inside an #if? Pass the macro: load(..., define={{...}})."
             )
-        return found
+        return symbol
 
     def _refuse_overloaded(self, name: str) -> None:
         """Raise the compiler's error where a kernel's name is another function's too, such as `exp`."""
@@ -92,15 +90,21 @@ class CompiledUnit:
             KernelNotFound: There is nothing of that name.
             CompileError: It is a template, for example.
         """
-        found = self._alone.get(name)
-        if found is None:
+        code = self._alone.get(name)
+        if code is None:
             target, simulated = self._target
-            found = self._alone[name] = self.unit.alone(name, target, simulated)
-        return found
+            code = self._alone[name] = compiler.build(
+                self.unit.source,
+                options=self.unit.options,
+                target=target,
+                names=(name,),
+                simulated=simulated,
+            )
+        return code
 
     def _about(self, name: str) -> ObjectCode:
         """Return the code that has a name: this, or that of a name which only the compiler sees."""
-        known = name in self.object.lowered or name not in self.unit.late
+        known = name in self.object.lowered or name not in self.unit.variables.late
         return self.object if known else self.alone(name)
 
     def entry_names(self) -> Iterator[str]:
@@ -134,54 +138,47 @@ class CompiledUnit:
             return False
         return True
 
-    def _once(self, made: dict[str, Made], name: str, make: Callable[[str], Made]) -> Made:
-        found = made.get(name)
-        if found is None:
-            with stopwatch.during("ptx"):
-                found = made[name] = make(name)
-        return found
-
     def plan(self, name: str) -> PackingPlan:
         """Return how the arguments of a kernel are packed."""
-        return self._once(self._plans, name, self._make_plan)
+        plan = self._plans.get(name)
+        if plan is None:
+            with stopwatch.during("ptx"):
+                params = self.outline.entries[self.symbol(name)].params
+                signature = read_signature(
+                    name,
+                    probe=self._about(name).signatures[name],
+                    names=self.unit.parameter_names.get(name, ()),
+                    entry=params,
+                )
+                maps = [parameter.index for parameter in signature.parameters if is_map(parameter)]
+                uses: Sequence[MapUse] = ()
+                if maps:
+                    from dotcu.kernel.ptx_uses import (
+                        map_uses,
+                    )  # a kernel without tensor maps does not import it
 
-    def _make_plan(self, name: str) -> PackingPlan:
-        symbol = self.symbol(name)
-        signature = read_signature(
-            name,
-            probe=self._about(name).signatures[name],
-            names=self.unit.parameter_names.get(name, ()),
-            entry=self.outline.entries[symbol].params,
-        )
-        return packing_plan(signature, self._map_uses(name, signature))
-
-    def _map_uses(self, name: str, signature: KernelSignature) -> dict[int, MapUse]:
-        """Return the kernel's use of its tensor maps, by index of their parameter."""
-        maps = [parameter.index for parameter in signature.parameters if is_map(parameter)]
-        if not maps:
-            return {}
-        from dotcu.kernel.ptx_uses import map_uses  # a kernel without tensor maps does not import it
-
-        symbol = self.symbol(name)
-        params = self.outline.entries[symbol].params
-        uses = map_uses(self.outline, symbol, [params[index].name for index in maps])
-        return dict(zip(maps, uses, strict=True))
+                    uses = map_uses(self.outline, self.symbol(name), [params[index].name for index in maps])
+                plan = packing_plan(signature, dict(zip(maps, uses, strict=True)))
+                self._plans[name] = plan
+        return plan
 
     def needs(self, name: str) -> KernelNeeds:
         """Return the resources that a kernel takes of a multiprocessor."""
-        return self._once(self._needs, name, self._find_needs)
-
-    def _find_needs(self, name: str) -> KernelNeeds:
-        symbol = self.symbol(name)
-        resources, header = self.object.resources.get(symbol), self.outline.entries[symbol]
-        threads = header.required_threads or header.max_threads
-        x, y, z = (*header.cluster, 1, 1, 1)[:3]
-        return KernelNeeds(
-            static_smem_bytes=resources.smem_bytes if resources else self.outline.static_smem_bytes(symbol),
-            registers=resources.registers if resources else 0,
-            max_threads=math.prod(threads) if threads else 0,
-            cluster=(x, y, z) if header.cluster else None,
-        )
+        needs = self._needs.get(name)
+        if needs is None:
+            with stopwatch.during("ptx"):
+                symbol = self.symbol(name)
+                resources, header = self.object.resources.get(symbol), self.outline.entries[symbol]
+                static = resources.smem_bytes if resources else self.outline.static_smem_bytes(symbol)
+                threads = header.required_threads or header.max_threads
+                x, y, z = (*header.cluster, 1, 1, 1)[:3]
+                needs = self._needs[name] = KernelNeeds(
+                    static_smem_bytes=static,
+                    registers=resources.registers if resources else 0,
+                    max_threads=math.prod(threads) if threads else 0,
+                    cluster=(x, y, z) if header.cluster else None,
+                )
+        return needs
 
     def claim(self, kernel: str) -> None:
         """Make sure that no other unit has a copy of a variable that this kernel shares with it.
@@ -199,20 +196,20 @@ class CompiledUnit:
 
                 used = variable_writes(self.outline, self.symbol(kernel), tuple(names))
         shown = {names[symbol]: writes for symbol, writes in used.items()}
-        self.unit.users.claim(self._target, self.unit, kernel, shown)
+        self.unit.variables.claim(self._target, self.unit, kernel, shown)
         self._claimed.add(kernel)
 
     @cached_property
     def _device_variables(self) -> dict[str, str]:
         """The names of the variables in global memory by symbol; not of const ones and string literals."""
-        declared = {self.variable_symbol(name): name for name in self.unit.variables}
-        return {
+        variables = self.unit.variables
+        declared = {self.variable_symbol(name): name for name in variables.names}
+        names = {
             symbol: declared.get(symbol, symbol)
             for symbol, variable in self.outline.module_variables.items()
-            if variable.space == "global"
-            and not symbol.startswith("$")
-            and declared.get(symbol, symbol) not in self.unit.constants
+            if variable.space == "global" and not symbol.startswith("$")
         }
+        return {symbol: name for symbol, name in names.items() if name not in variables.constants}
 
     def variable_symbol(self, name: str) -> str | None:
         """Return the symbol of a variable; None if the compiler does not see it."""
@@ -256,8 +253,8 @@ class CompiledUnit:
 
     def _initial(self) -> dict[str, bytes]:
         """Return the bytes that were written to the variables so far, by symbol."""
-        found = {self.variable_symbol(name): data for name, data in self.unit.contents.items()}
-        return {symbol: data for symbol, data in found.items() if symbol in self.outline.module_variables}
+        written = {self.variable_symbol(name): data for name, data in self.unit.variables.contents.items()}
+        return {symbol: data for symbol, data in written.items() if symbol in self.outline.module_variables}
 
     def write(self, name: str, data: bytes) -> None:
         """Write a variable in every copy that is loaded."""
@@ -272,71 +269,47 @@ class CompiledUnit:
 
 
 class CompilationUnit:
-    """Kernels of one source that are compiled together.
-
-    Attributes:
-        names: Their name expressions.
-        constants: Those variables of the source that no kernel writes.
-        users: The kernels that use the other variables; shared by all units of the module.
-        contents: The bytes written to the module's variables; shared too.
-        late: Names that only the compiler knows, of kernels and `&variables`; shared too.
-    """
+    """Kernels of one source that are compiled together, by their name expressions."""
 
     def __init__(
         self,
         source: Source,
         options: CompileOptions,
         names: Sequence[str],
-        *,
         parameter_names: Mapping[str, Sequence[str]],
-        variables: Sequence[str],
-        constants: Container[str],
-        contents: dict[str, bytes],
-        users: VariableUsers,
-        late: set[str],
+        variables: ModuleVariables,
     ) -> None:
         self.source = source
         self.options = options
         self.names = tuple(names)
         self.parameter_names = parameter_names
-        self.variables = tuple(variables)
-        self.constants = constants
-        self.contents = contents
-        self.users = users
-        self.late = late
+        self.variables = variables
         self._lock = ForkSafeLock()
         self._codes: dict[CodeTarget, CompiledUnit] = {}
         self._on_gpu: dict[int, CompiledUnit | NoPrebuilt] = {}
 
     def code(self, target: Target, *, simulated: bool = False) -> CompiledUnit:
-        """Return the code for a target: prebuilt code of a wheel, else compiled if there is none yet.
-
-        Args:
-            target: An architecture.
-            simulated: Whether the simulator runs it.
-        """
-        found = self._codes.get((target, simulated))
-        if found is None:
+        """Return the code for a target, perhaps in the simulator: that of a wheel, else compiled once."""
+        code = self._codes.get((target, simulated))
+        if code is None:
             with self._lock:
-                found = self._codes.get((target, simulated))
-                if found is None:
-                    found = CompiledUnit(self, self._object(target, simulated), (target, simulated))
-                    self._codes[target, simulated] = found
-        return found
+                code = self._codes.get((target, simulated))
+                if code is None:
+                    code = CompiledUnit(self, self._object(target, simulated), (target, simulated))
+                    self._codes[target, simulated] = code
+        return code
 
     def _object(self, target: Target, simulated: bool) -> ObjectCode:
         found: ObjectCode | NoPrebuilt = NO_PREBUILT
         if simulated or target.kind == "sm":
+            driver = None if simulated else compiler.driver.version()
             found = self._find_prebuilt(
-                CodeRequirements(
-                    capability=(target.major, target.minor),
-                    driver=None if simulated else compiler.driver.version(),
-                    simulated=simulated,
-                    assembled=not simulated,
-                )
+                (target.major, target.minor), driver, simulated=simulated, assembled=not simulated
             )
+        if isinstance(found, ObjectCode):
+            return found
         with _adding_reasons(found):
-            return found if isinstance(found, ObjectCode) else self.build(target, simulated=simulated)
+            return self.build(target, simulated=simulated)
 
     def on_gpu(self, index: int) -> CompiledUnit:
         """Return the code for a GPU of this machine.
@@ -346,22 +319,25 @@ class CompilationUnit:
         """
         found = self._on_gpu.get(index)
         if found is None:
-            needed = CodeRequirements(capability=cuda.capability(index), driver=compiler.driver.version())
-            code = self._find_prebuilt(needed)
-            found = self._on_gpu[index] = self._add(code) if isinstance(code, ObjectCode) else code
+            code = self._find_prebuilt(cuda.capability(index), compiler.driver.version())
+            if isinstance(code, ObjectCode):
+                key = code.target, False
+                with self._lock:
+                    found = self._codes.setdefault(key, CompiledUnit(self, code, key))
+            else:
+                found = code
+            self._on_gpu[index] = found
         if isinstance(found, CompiledUnit):
             return found
         with _adding_reasons(found):
             target = target_of(index)
         return self.code(target)
 
-    def _find_prebuilt(self, needed: CodeRequirements) -> ObjectCode | NoPrebuilt:
+    def _find_prebuilt(
+        self, capability: tuple[int, int], driver: tuple[int, int] | None, **more: bool
+    ) -> ObjectCode | NoPrebuilt:
+        needed = CodeRequirements(capability=capability, driver=driver, **more)
         return prebuilt.find_prebuilt(self.source, self.options, self.names, needed)
-
-    def _add(self, code: ObjectCode) -> CompiledUnit:
-        with self._lock:
-            key = code.target, False
-            return self._codes.setdefault(key, CompiledUnit(self, code, key))
 
     def codes(self) -> tuple[CompiledUnit, ...]:
         """Return all code there is so far."""
@@ -374,32 +350,20 @@ class CompilationUnit:
         Raises:
             SourceError: The source does not compile, or an instantiation is not possible.
         """
-        names = (*self.names, *("&" + name for name in self.variables))
+        names = (*self.names, *("&" + name for name in self.variables.names))
         return compiler.build_visible(
             self.source, options=self.options, target=target, names=names, simulated=simulated
         )
 
-    def alone(self, name: str, target: Target, simulated: bool) -> ObjectCode:
-        """Compile for one more name, to learn about it.
-
-        Args:
-            name: A kernel, or `&` and a variable.
-            target: An architecture.
-            simulated: Whether the simulator runs it.
-        """
-        return compiler.build(
-            self.source, options=self.options, target=target, names=(name,), simulated=simulated
-        )
-
 
 @contextmanager
-def _adding_reasons(found: ObjectCode | NoPrebuilt) -> Iterator[None]:
+def _adding_reasons(missing: NoPrebuilt) -> Iterator[None]:
     """Add to the refusal to compile why no prebuilt code fits."""
     try:
         yield
     except (JitDisabled, ToolchainError, LaunchError, SourceError) as error:
-        if isinstance(found, NoPrebuilt) and found.reasons:
-            error.args = (f"{error}\nPrebuilt code in a wheel cannot be used:{found}", *error.args[1:])
+        if missing.reasons:
+            error.args = (f"{error}\nPrebuilt code in a wheel cannot be used:{missing}", *error.args[1:])
         raise
 
 
@@ -432,10 +396,22 @@ def gpu_target(index: int) -> Target:
 
 
 @dataclass
-class VariableUsers:
-    """The kernels that use a module's variables: (unit, kernel, writes), by variable and target."""
+class ModuleVariables:
+    """The variables of a module, which all its units share.
+
+    Attributes:
+        file: The source's name, for messages.
+        names: Those that the scan of the text finds.
+        constants: Those of them that no kernel writes.
+        contents: The bytes that were written to them so far, by name.
+        late: Names that only the compiler knows, of kernels and `&variables`.
+    """
 
     file: str
+    names: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    contents: dict[str, bytes] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
     _users: dict[tuple[str, object], list[tuple[object, str, bool]]] = field(default_factory=dict)
 
     def claim(self, target: object, unit: object, kernel: str, used: Mapping[str, bool]) -> None:
@@ -451,29 +427,32 @@ class VariableUsers:
             SourceError: A kernel of another unit uses one too: its writes would not be visible.
         """
         for variable, writes in used.items():
-            for other, _, other_writes in self._users.get((variable, target), []):
-                if other is not unit and (writes or other_writes):
-                    raise SourceError(self._refusal(variable, target, kernel))
+            users = self._users.get((variable, target), [])
+            if any(other is not unit and (writes or other_writes) for other, _, other_writes in users):
+                names = list(dict.fromkeys(name for _, name, _ in users))
+                raise SourceError(
+                    f"{self.file}: {kernel} would get its own copy of the __device__ variable {variable}, "
+                    f"which {', '.join(names)} already uses: what one writes, the other would not see.\n"
+                    "Kernels that share a variable are compiled together: name the instantiations when you "
+                    "load.\n"
+                    f"Type: dotcu.load(..., instantiate={{{_instantiate_text([*names, kernel])}}})"
+                )
         for variable, writes in used.items():
             self._users.setdefault((variable, target), []).append((unit, kernel, writes))
-
-    def _refusal(self, variable: str, target: object, kernel: str) -> str:
-        users = dict.fromkeys(name for _, name, _ in self._users[variable, target])
-        return (
-            f"{self.file}: {kernel} would get its own copy of the __device__ variable {variable}, which "
-            f"{', '.join(users)} already uses: what one writes, the other would not see.\n"
-            "Kernels that share a variable are compiled together: name the instantiations when you load.\n"
-            f"Type: dotcu.load(..., instantiate={{{_instantiate_text([*users, kernel])}}})"
-        )
 
 
 def _instantiate_text(kernels: Sequence[str]) -> str:
     """Return the instantiations among some kernels, as `instantiate` takes them."""
+    python = {"true": "True", "false": "False"}
+    python |= {spelling: f"torch.{name}" for name, spelling in CXX_TYPES.items()}
     rows: dict[str, list[str]] = {}
     for kernel in kernels:
         name, opened, rest = kernel.partition("<")
         if opened:
-            arguments = [_python(text) for text in _split(rest[:-1])]
+            arguments = [
+                python.get(text) or (text if text.lstrip("-").isdigit() else f'"{text}"')
+                for text in _split(rest[:-1])
+            ]
             row = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
             rows.setdefault(name, []).append(row)
     return ", ".join(f'"{name}": [{", ".join(found)}]' for name, found in rows.items())
@@ -489,13 +468,3 @@ def _split(text: str) -> list[str]:
         else:
             parts[-1] += character
     return [part.strip() for part in parts if part.strip()]
-
-
-def _python(text: str) -> str:
-    """Return a template argument as a user of dotcu writes it."""
-    dtypes = {spelling: f"torch.{name}" for name, spelling in CXX_TYPES.items()}
-    plain = {"true": "True", "false": "False", **dtypes}
-    return plain.get(text) or (text if text.lstrip("-").isdigit() else f'"{text}"')
-
-
-# Tensor maps

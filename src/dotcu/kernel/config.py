@@ -52,10 +52,24 @@ class ArchLimits:
     smem_unit: int = 128
 
 
-def _row(
-    capability: tuple[int, int], warps: int, blocks: int, smem: int, block: int, multiprocessors: int
-) -> ArchLimits:
-    return ArchLimits(
+# capability, warps and blocks per multiprocessor, KiB of shared memory of it and of a block,
+# multiprocessors of: V100, T4, A100, A10, Orin, L40S, H100 SXM, B200, B300, Thor, RTX PRO 6000, GB10
+_TABLE = (
+    ((7, 0), 64, 32, 96, 96, 80),
+    ((7, 5), 32, 16, 64, 64, 40),
+    ((8, 0), 64, 32, 164, 163, 108),
+    ((8, 6), 48, 16, 100, 99, 72),
+    ((8, 7), 48, 16, 164, 163, 16),
+    ((8, 9), 48, 24, 100, 99, 142),
+    ((9, 0), 64, 32, 228, 227, 132),
+    ((10, 0), 64, 32, 228, 227, 148),
+    ((10, 3), 64, 32, 228, 227, 148),
+    ((11, 0), 48, 24, 228, 227, 20),
+    ((12, 0), 48, 24, 100, 99, 188),
+    ((12, 1), 48, 24, 100, 99, 48),
+)
+LIMITS = {
+    capability: ArchLimits(
         capability=capability,
         warps=warps,
         blocks=blocks,
@@ -65,32 +79,14 @@ def _row(
         multiprocessors=multiprocessors,
         smem_unit=128 if capability >= (8, 0) else 256,
     )
-
-
-# capability, warps and blocks per multiprocessor, KiB of shared memory of it and of a block,
-# multiprocessors of: V100, T4, A100, A10, Orin, L40S, H100 SXM, B200, B300, Thor, RTX PRO 6000, GB10
-_TABLE = (
-    _row((7, 0), 64, 32, 96, 96, 80),
-    _row((7, 5), 32, 16, 64, 64, 40),
-    _row((8, 0), 64, 32, 164, 163, 108),
-    _row((8, 6), 48, 16, 100, 99, 72),
-    _row((8, 7), 48, 16, 164, 163, 16),
-    _row((8, 9), 48, 24, 100, 99, 142),
-    _row((9, 0), 64, 32, 228, 227, 132),
-    _row((10, 0), 64, 32, 228, 227, 148),
-    _row((10, 3), 64, 32, 228, 227, 148),
-    _row((11, 0), 48, 24, 228, 227, 20),
-    _row((12, 0), 48, 24, 100, 99, 188),
-    _row((12, 1), 48, 24, 100, 99, 48),
-)
-LIMITS = {row.capability: row for row in _TABLE}
+    for capability, warps, blocks, smem, block, multiprocessors in _TABLE
+}
 
 
 @functools.cache
 def limits(major: int, minor: int) -> ArchLimits:
     """Return the limits of a compute capability, or of the nearest one before it that the table has."""
-    before = [row for row in _TABLE if row.capability <= (major, minor)]
-    return before[-1] if before else _TABLE[0]
+    return LIMITS[max((row for row in LIMITS if row <= (major, minor)), default=min(LIMITS))]
 
 
 # Configurations
@@ -236,12 +232,8 @@ def _dim(kernel: str, name: str, value: Any, *, low: int) -> Dim:
             "it has one, two or three",
             f"Pass {name}=(x, y, z).",
         )
-    x, y, z = (*sizes, 1, 1)[:3]
-    return (
-        _whole(kernel, name, x, low=low),
-        _whole(kernel, name, y, low=low),
-        _whole(kernel, name, z, low=low),
-    )
+    x, y, z = [_whole(kernel, name, size, low=low) for size in (*sizes, 1, 1)[:3]]
+    return x, y, z
 
 
 def _require_within(kernel: str, name: str, sizes: Dim, most: Dim) -> None:
@@ -294,20 +286,22 @@ class Occupancy:
     by_registers: int | None
 
     @property
+    def _by_limit(self) -> dict[str, int]:
+        return {
+            "shared memory": self.by_smem,
+            "registers": self.by_blocks if self.by_registers is None else self.by_registers,
+            "threads": self.by_threads,
+            "blocks": self.by_blocks,
+        }
+
+    @property
     def blocks(self) -> int:
-        registers = self.by_registers if self.by_registers is not None else self.by_blocks
-        return min(self.by_threads, self.by_blocks, self.by_smem, registers)
+        return min(self._by_limit.values())
 
     @property
     def limiter(self) -> str:
         """The name of the smallest limit."""
-        limits = {
-            "shared memory": self.by_smem,
-            "registers": self.by_registers if self.by_registers is not None else self.by_blocks,
-            "threads": self.by_threads,
-            "blocks": self.by_blocks,
-        }
-        return min(limits, key=lambda name: limits[name])
+        return min(self._by_limit, key=self._by_limit.__getitem__)
 
 
 def occupancy(
@@ -335,21 +329,15 @@ def occupancy(
     per_block = _up(shared + arch.smem_reserved_bytes, arch.smem_unit)
     fits = shared <= arch.smem_block_bytes
     by_smem = (arch.smem_bytes // per_block if per_block else arch.blocks) if fits else 0
+    by_registers = None
+    if registers:  # these go to whole warps, in units of 256, from the quarter that a warp is scheduled by
+        per_warp = _up(registers * WARP, arch.register_unit)
+        fits = per_warp * _up(warps, arch.register_warps) <= arch.registers_per_block
+        per_quarter = arch.registers // arch.register_warps // per_warp
+        by_registers = per_quarter * arch.register_warps // warps if fits else 0
     return Occupancy(
-        by_threads=arch.warps // warps,
-        by_blocks=arch.blocks,
-        by_smem=by_smem,
-        by_registers=_by_registers(arch, warps, registers) if registers else None,
+        by_threads=arch.warps // warps, by_blocks=arch.blocks, by_smem=by_smem, by_registers=by_registers
     )
-
-
-def _by_registers(arch: ArchLimits, warps: int, registers: int) -> int:
-    """Registers go to whole warps, in units of 256, from the quarter that a warp is scheduled by."""
-    per_warp = _up(registers * WARP, arch.register_unit)
-    if per_warp * _up(warps, arch.register_warps) > arch.registers_per_block:
-        return 0
-    per_quarter = arch.registers // arch.register_warps // per_warp
-    return per_quarter * arch.register_warps // warps
 
 
 # Kernels and architectures
@@ -393,16 +381,22 @@ def require_fit(
         LaunchConfigError: Names the limit that is broken, its value, and the value asked for.
     """
     name = f"sm_{arch.capability[0]}{arch.capability[1]}"
-    if needs.static_smem_bytes > MAX_STATIC_SMEM_BYTES:
-        raise _too_much_static(kernel, needs.static_smem_bytes, arch.smem_block_bytes, name)
-    shared = needs.static_smem_bytes + config.smem_bytes
-    if shared > arch.smem_block_bytes:
+    static, most = needs.static_smem_bytes, arch.smem_block_bytes
+    if static > MAX_STATIC_SMEM_BYTES:
+        enough = "" if static <= most else f", of which {name} has {most} per block: use smaller arrays"
         raise _breach(
             kernel,
-            f"{shared} bytes of shared memory per block ({needs.static_smem_bytes} static, smem_bytes="
-            f"{config.smem_bytes})",
-            f"{name} has {arch.smem_block_bytes}",
-            f"Pass smem_bytes={max(0, arch.smem_block_bytes - needs.static_smem_bytes)} or less.",
+            f"{static} bytes of static shared memory",
+            f"the limit is {MAX_STATIC_SMEM_BYTES}",
+            f"Use extern __shared__ and smem_bytes={min(static, most)}{enough}.",
+        )
+    if static + config.smem_bytes > most:
+        raise _breach(
+            kernel,
+            f"{static + config.smem_bytes} bytes of shared memory per block ({static} static, "
+            f"smem_bytes={config.smem_bytes})",
+            f"{name} has {most}",
+            f"Pass smem_bytes={max(0, most - static)} or less.",
         )
     if needs.max_threads and config.threads > needs.max_threads:
         raise _breach(
@@ -415,8 +409,15 @@ def require_fit(
         raise _breach(
             kernel, f"cluster={config.cluster}", f"{name} has no clusters; sm_90 has", "Leave cluster out."
         )
+    if needs.cluster is not None and config.cluster not in (None, needs.cluster):
+        raise _breach(
+            kernel,
+            f"cluster={config.cluster}",
+            f"it is compiled for __cluster_dims__{needs.cluster}",
+            "Leave cluster out, or __cluster_dims__.",
+        )
     if needs.cluster is not None:
-        _require_own_cluster(kernel, config, needs.cluster)
+        _require_cluster(kernel, config.grid, needs.cluster)
     _require_resident(kernel, config, needs, arch, multiprocessors)
 
 
@@ -434,37 +435,20 @@ def require_grid(
         _require_resident(kernel, config, needs, arch, multiprocessors)
 
 
-def _require_own_cluster(kernel: str, config: LaunchConfig, own: Dim) -> None:
-    """Keep to the cluster that a kernel was compiled for."""
-    if config.cluster not in (None, own):
-        raise _breach(
-            kernel,
-            f"cluster={config.cluster}",
-            f"it is compiled for __cluster_dims__{own}",
-            "Leave cluster out, or __cluster_dims__.",
-        )
-    _require_cluster(kernel, config.grid, own)
+def resident_blocks(needs: KernelNeeds, threads: int, smem_bytes: int, arch: ArchLimits) -> Occupancy:
+    """Return the blocks of a kernel that a multiprocessor holds at once.
 
-
-def _too_much_static(kernel: str, static: int, most: int, name: str) -> LaunchConfigError:
-    enough = "" if static <= most else f", of which {name} has {most} per block: use smaller arrays"
-    return _breach(
-        kernel,
-        f"{static} bytes of static shared memory",
-        f"the limit is {MAX_STATIC_SMEM_BYTES}",
-        f"Use extern __shared__ and smem_bytes={min(static, most)}{enough}.",
-    )
-
-
-def _resident_blocks(needs: KernelNeeds, config: LaunchConfig, arch: ArchLimits) -> int:
-    """Return the blocks of a launch that a multiprocessor holds at once."""
+    Args:
+        needs: The kernel's resources.
+        threads, smem_bytes, arch: As `occupancy` takes them.
+    """
     return occupancy(
         arch,
-        threads=config.threads,
+        threads=threads,
         registers=needs.registers,
         static_smem_bytes=needs.static_smem_bytes,
-        smem_bytes=config.smem_bytes,
-    ).blocks
+        smem_bytes=smem_bytes,
+    )
 
 
 def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int) -> int:
@@ -476,8 +460,9 @@ def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, m
         arch: The GPU's architecture.
         multiprocessors: The GPU's.
     """
-    known = config.cooperative and needs.registers
-    return _resident_blocks(needs, config, arch) * multiprocessors if known else 0
+    if not (config.cooperative and needs.registers):
+        return 0
+    return resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks * multiprocessors
 
 
 def _require_resident(
@@ -485,7 +470,7 @@ def _require_resident(
 ) -> None:
     if not needs.registers:
         return
-    resident = _resident_blocks(needs, config, arch)
+    resident = resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks
     if resident == 0:
         raise _breach(
             kernel,

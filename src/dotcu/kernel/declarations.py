@@ -60,13 +60,13 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
         for kernel in compiler.kernels(text, defined, macros):
             if kernel.name not in lines:
                 kernels.setdefault(kernel.name, replace(kernel, line=0))
-    found = tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined)))
+    variables = tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined)))
     shared = {v for text in texts for v in compiler.shared_variables(text, defined)}
     return ScannedDeclarations(
         kernels=tuple(kernels.values()),
-        overloads={name: found for name, found in lines.items() if len(found) > 1},
-        variables=found,
-        constants=tuple(name for name in found if name not in shared),
+        overloads={name: numbers for name, numbers in lines.items() if len(numbers) > 1},
+        variables=variables,
+        constants=tuple(name for name in variables if name not in shared),
         has_state=bool(shared) or any(_STATE.search(without_comments(text)) for text in texts),
     )
 
@@ -166,17 +166,12 @@ def require_argument_count(declaration: Declaration, values: Sequence[Any]) -> N
     most = None if any("..." in text for text in texts) else len(texts)
     least = sum("=" not in text and "..." not in text for text in texts)
     if len(values) < least or (most is not None and len(values) > most):
+        amount = str(least) if most in (least, None) else f"{least} to {most}"
+        plural, more = "" if most == 1 else "s", " or more" if most is None else ""
         raise ArgumentError(
-            f"{declaration.name} takes {_count(least, most)}, got {len(values)}: "
+            f"{declaration.name} takes {amount} template argument{plural}{more}, got {len(values)}: "
             f"{list(values)!r}.\n{template_usage(declaration)}"
         )
-
-
-def _count(least: int, most: int | None) -> str:
-    if most is None:
-        return f"{least} template arguments or more"
-    amount = str(least) if least == most else f"{least} to {most}"
-    return f"{amount} template argument{'' if most == 1 else 's'}"
 
 
 def template_usage(declaration: Declaration) -> str:
@@ -191,20 +186,17 @@ def template_head(declaration: Declaration) -> str:
 
 def template_example(declaration: Declaration) -> str:
     """Return the Python text that instantiates a template, with plausible arguments."""
-    dtype = {"float32": "torch.float32"}
-    values = [dtype.get(value, value) for value in example_arguments(declaration)]
-    return f"{kernel_access(declaration.name)}[{', '.join(values) or '()'}](...)"
+    values = ", ".join(example_arguments(declaration)).replace("float32", "torch.float32")
+    return f"{kernel_access(declaration.name)}[{values or '()'}](...)"
 
 
 def example_arguments(declaration: Declaration) -> tuple[str, ...]:
     """Return arguments that a template might take: `float32`, `256`, `True`."""
-    return tuple(_plausible(text) for text in declaration.template_parameters if "=" not in text)
+    words = [re.split(r"\W", text)[0] for text in declaration.template_parameters if "=" not in text]
+    return tuple(_EXAMPLES.get(word, "256") for word in words)
 
 
-def _plausible(parameter: str) -> str:
-    if re.match(r"(typename|class)\b", parameter):
-        return "float32"
-    return "True" if re.match(r"bool\b", parameter) else "256"
+_EXAMPLES = {"typename": "float32", "class": "float32", "bool": "True"}
 
 
 def kernel_access(name: str) -> str:
@@ -217,6 +209,4 @@ def with_headers(source: Source, arguments: Sequence[str]) -> Source:
     text = " ".join(arguments)
     needed = {header for name, header in TYPE_HEADERS.items() if re.search(rf"\b{name}\b", text)}
     missing = sorted(h for h in needed if not re.search(rf"#\s*include\s*[<\"]{re.escape(h)}", source.text))
-    if not missing:
-        return source
     return source.with_headers(missing)

@@ -20,7 +20,7 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
 from dotcu.kernel.arguments.pack import is_plain, memory_fault
 from dotcu.kernel.arguments.values import describe
-from dotcu.kernel.compiled import CompilationUnit, VariableUsers
+from dotcu.kernel.compiled import CompilationUnit, ModuleVariables
 from dotcu.kernel.declarations import (
     CXX_TYPES,
     instance_name,
@@ -71,33 +71,26 @@ class Module:
         self.options = options
         self.name = source.shown or source.name
         self._lock = ForkSafeLock()
-        self.contents: dict[str, bytes] = {}
-        self._declared = scan_declarations(source, options)
-        kernels = self._declared.kernels
-        self._users = VariableUsers(self.name)
-        self._late: set[str] = set()
-        plain = [d for d in kernels if not d.template_parameters]
-        templates_by_name = {d.name: d for d in kernels if d.template_parameters}
-        self.instantiate = _read_instantiate(instantiate, templates_by_name, self.name)
-        together = self.instantiate if self._declared.has_state else {}
-        self._plain = self._unit_of(
-            plain, [(templates_by_name[n], row) for n in together for row in together[n]]
+        declared = self._declared = scan_declarations(source, options)
+        self._variables = ModuleVariables(self.name, declared.variables, declared.constants)
+        self.contents = self._variables.contents
+        plain = [d for d in declared.kernels if not d.template_parameters]
+        templates = {d.name: d for d in declared.kernels if d.template_parameters}
+        self.instantiate = _read_instantiate(instantiate, templates, self.name)
+        together = (
+            [(templates[name], row) for name, rows in self.instantiate.items() for row in rows]
+            if declared.has_state
+            else []
         )
+        self._plain = self._unit_of(plain, together)
         self._units = [self._plain]
-        self.kernels = Kernels(self, [self._kernel(d) for d in kernels])
-        self._warn_of_hidden(kernels)
-        live_modules.add(self)
-        self._instances: dict[tuple[str, tuple[str, ...]], Kernel] = {
-            (name, row): Kernel(self, templates_by_name[name], self._plain, row)
-            for name, rows in together.items()
-            for row in rows
-        }
-
-    def _warn_of_hidden(self, kernels: Sequence[Declaration]) -> None:
-        for name in (d.name for d in kernels):
+        self.kernels = Kernels(self, [self._kernel(d) for d in declared.kernels])
+        for name in self.kernels:
             if hasattr(type(self), name) or name in vars(self) or name.startswith("_"):
                 shown = f'module.kernels["{name}"]'
                 _log.warning("%s: module.%s is not the kernel of that name: use %s", self.name, name, shown)
+        live_modules.add(self)
+        self._instances = {(d.name, row): Kernel(self, d, self._plain, row) for d, row in together}
 
     def _unit_of(
         self, plain: Sequence[Declaration], instances: Sequence[tuple[Declaration, tuple[str, ...]]]
@@ -109,12 +102,8 @@ class Module:
             with_headers(self.source, [text for _, row in instances for text in row]),
             self.options,
             names,
-            parameter_names={name: d.parameter_names for name, d in zip(names, declarations, strict=True)},
-            variables=self._declared.variables,
-            constants=self._declared.constants,
-            contents=self.contents,
-            users=self._users,
-            late=self._late,
+            {name: d.parameter_names for name, d in zip(names, declarations, strict=True)},
+            self._variables,
         )
 
     def _kernel(self, declaration: Declaration) -> Kernel:
@@ -208,7 +197,7 @@ class Module:
         """Add a kernel that only the compiler sees; the code of the plain ones holds it."""
         with self._lock:
             if declaration.name not in self.kernels.found:
-                self._late.add(declaration.name)
+                self._variables.late.add(declaration.name)
                 self.kernels.found[declaration.name] = self._kernel(declaration)
 
     def compile(self, arch: str) -> ObjectCode:
@@ -247,8 +236,8 @@ class Module:
         Raises:
             KernelNotFound: There is none of that name; lists the others.
         """
-        late = tuple(name[1:] for name in self._late if name.startswith("&"))
-        names = (*self._declared.variables, *late)
+        late = tuple(name[1:] for name in self._variables.late if name.startswith("&"))
+        names = (*self._variables.names, *late)
         found = match_name(name, names)
         if found is None and is_unknown(name, names) and self._has_variable(name):
             found = name
@@ -263,7 +252,7 @@ class Module:
         except DotcuError:
             return False
         if found:
-            self._late.add("&" + name)
+            self._variables.late.add("&" + name)
         return found
 
 

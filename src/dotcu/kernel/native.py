@@ -34,7 +34,14 @@ from dotcu.kernel.arguments.values import ELEMENTS
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import use_native_record
 from dotcu.kernel.driver.fork import ForkSafeLock, forked_with_cuda
-from dotcu.kernel.scope import OUTSIDE, LaunchPolicy, current_scope, observers, scope_variable
+from dotcu.kernel.scope import (
+    OUTSIDE,
+    LaunchPolicy,
+    change_observers,
+    current_scope,
+    scope_variable,
+    watch_observers,
+)
 
 Result = TypeVar("Result")
 
@@ -73,9 +80,8 @@ _DRIVER_SYMBOLS = (
 )
 
 
-_WORD = 8
-_IMPL_OFFSETS = (16, 24, 32)  # after a PyObject's head, with or without a flag and its padding
-_IMPL_WORDS = 26  # a TensorImpl has at least this size on 64-bit machines
+_OBJECT_OFFSETS = (16, 24, 32)  # after a PyObject's head, with or without a flag and its padding
+_IMPL_OFFSETS = range(0, 26 * 8, 8)  # a TensorImpl has at least this size on 64-bit machines
 
 
 @functools.cache
@@ -146,17 +152,17 @@ def is_ready(device_type: str) -> bool:
 @functools.cache
 def follow_observers() -> None:
     """Let Python see every call and launch while a block, the settings or a profiler asks for that."""
-    observe = library().observe
-    settings.watch(_follow_settings)
-    observers.change(_must_see(settings.current()))
-    library().replay(settings.current().replay)
-    observers.on_change(observe)
+    observe, replay = library().observe, library().replay
+
+    def follow_settings(before: settings.Settings, after: settings.Settings) -> None:
+        change_observers(_must_see(after) - _must_see(before))
+        replay(after.replay)
+
+    settings.watch(follow_settings)
+    change_observers(_must_see(settings.current()))
+    replay(settings.current().replay)
+    watch_observers(observe)
     os.register_at_fork(after_in_child=lambda: observe(1) if forked_with_cuda() else None)
-
-
-def _follow_settings(before: settings.Settings, after: settings.Settings) -> None:
-    observers.change(_must_see(after) - _must_see(before))
-    library().replay(after.replay)
 
 
 def _must_see(now: settings.Settings) -> bool:
@@ -207,18 +213,17 @@ def _search() -> dict[str, Any]:
 @functools.cache
 def codes() -> dict[object, int]:
     """Return torch's numbers of dtypes and of devices' types."""
-    return {"cpu": 0, "cuda": 1, **in_new_thread(_dtype_codes)}  # c10/core/DeviceType.h
-
-
-def _dtype_codes() -> dict[object, int]:
     torch_library, offset = ctypes.CDLL(torch._C.__file__), torch_layout()["impl"]
-    dtypes = {dtype for element in ELEMENTS.values() for dtype in element.dtypes}
-    found: dict[object, int] = {}
-    for dtype in (*dtypes, torch.complex64, torch.complex128):
+
+    def code_of(dtype: torch.dtype) -> int:
         tensor, code = torch.empty(0, dtype=dtype), ctypes.c_int32()
         torch_library.aoti_torch_get_dtype(ctypes.c_void_p(id(tensor) + offset), ctypes.byref(code))
-        found[dtype] = code.value
-    return found
+        return code.value
+
+    dtypes = {dtype for element in ELEMENTS.values() for dtype in element.dtypes}
+    dtypes |= {torch.complex64, torch.complex128}
+    numbers: dict[Any, int] = in_new_thread(lambda: {dtype: code_of(dtype) for dtype in dtypes})
+    return {"cpu": 0, "cuda": 1, **numbers}  # c10/core/DeviceType.h
 
 
 def symbols(library: ctypes.CDLL, names: Iterable[tuple[str, str]]) -> dict[str, int]:
@@ -227,13 +232,13 @@ def symbols(library: ctypes.CDLL, names: Iterable[tuple[str, str]]) -> dict[str,
     Raises:
         UnknownLayout: One is not there.
     """
-    found = {}
+    addresses = {}
     for name, symbol in names:
         try:
-            found[name] = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+            addresses[name] = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
         except AttributeError as error:
             raise UnknownLayout(f"torch has no {symbol}") from error
-    return found
+    return addresses
 
 
 def word(address: int) -> int:
@@ -245,64 +250,38 @@ def _keys(tensor: Tensor) -> int:
     return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
-def _impl_offset(tensors: Iterable[Tensor]) -> int:
-    """Return the offset of the pointer to a tensor's TensorImpl in its Python object."""
-    offsets = [o for o in _IMPL_OFFSETS if all(word(id(t) + o) == t._cdata for t in tensors)]
-    if len(offsets) != 1:
-        raise UnknownLayout("a tensor's Python object does not hold its TensorImpl where it is known to")
-    return offsets[0]
-
-
 def _tensors_of_every_kind() -> list[Tensor]:
     """Return tensors whose dispatch keys differ."""
     with torch.inference_mode():
         inference = torch.empty(2)
-    plain = torch.empty(2)
-    complex_ = torch.empty(2, dtype=torch.complex64)
-    meta = torch.empty(2, device="meta")
-    return [
-        plain,
-        torch.empty(2, requires_grad=True),
-        inference,
-        complex_.conj(),
-        complex_.conj().imag,
-        meta,
-    ]
+    conjugated = torch.empty(2, dtype=torch.complex64).conj()
+    with_grad, on_meta = torch.empty(2, requires_grad=True), torch.empty(2, device="meta")
+    return [torch.empty(2), with_grad, inference, conjugated, conjugated.imag, on_meta]
 
 
 def _offset_of(what: str, tensors: Sequence[Tensor], wanted: Callable[[Tensor], int]) -> int:
     """Return the one offset in a TensorImpl that holds the wanted word in each of some tensors."""
-    found = [
-        offset
-        for offset in range(0, _IMPL_WORDS * _WORD, _WORD)
-        if all(word(t._cdata + offset) == wanted(t) for t in tensors)
-    ]
-    if len(found) != 1:
-        raise UnknownLayout(f"a tensor's {what} found in {len(found)} places")
-    return found[0]
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    offsets = [o for o in _IMPL_OFFSETS if all(word(t._cdata + o) == wanted(t) for t in tensors)]
+    if len(offsets) != 1:
+        raise UnknownLayout(f"a tensor's {what} found in {len(offsets)} places")
+    return offsets[0]
 
 
 def _autograd_offset() -> int:
     """Return the offset of a tensor's pointer to its autograd data, null until there is some."""
-    offsets = None
+    offsets = set(_IMPL_OFFSETS)
     for _ in range(3):
         tensor = torch.empty(2)
-        before = [word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
+        offsets = {offset for offset in offsets if word(tensor._cdata + offset) == 0}
         tensor.requires_grad_()
-        after = [word(tensor._cdata + i * _WORD) for i in range(_IMPL_WORDS)]
-        changed = {i * _WORD for i in range(_IMPL_WORDS) if before[i] == 0 and after[i] != 0}
-        offsets = changed if offsets is None else offsets & changed
-    if offsets is None or len(offsets) != 1:
+        offsets = {offset for offset in offsets if word(tensor._cdata + offset) != 0}
+    if len(offsets) != 1:
         raise UnknownLayout("a tensor's autograd data is not found in one place")
     return offsets.pop()
 
 
 def _state(read: Callable[[], tuple[int, int] | None]) -> dict[str, list[int]]:
-    """Return the dispatch state of a thread at rest, and the bits that modes, autograd and autocast change.
+    """Return the dispatch state of a new thread, and the bits that modes, autograd and autocast change.
 
     Raises:
         UnknownLayout: The state does not change where it must.
@@ -312,7 +291,11 @@ def _state(read: Callable[[], tuple[int, int] | None]) -> dict[str, list[int]]:
         inference = read()
     with torch._C._AutoDispatchBelowAutograd():
         below = read()
-    cast = _read_under_autocast(read)
+    for device in ("cpu", "cuda"):
+        torch.set_autocast_enabled(device, True)
+    cast = read()
+    for device in ("cpu", "cuda"):
+        torch.set_autocast_enabled(device, False)
     with BaseTorchDispatchMode():
         watched = read()
     if rest is None or inference is None or below is None or cast is None or watched is None:
@@ -331,17 +314,6 @@ def _state(read: Callable[[], tuple[int, int] | None]) -> dict[str, list[int]]:
         "autograd_excluded": [autograd],
         "autocast": [rest[0] ^ cast[0], rest[1] ^ cast[1]],
     }
-
-
-def _read_under_autocast(read: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-    before = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
-    try:
-        for device, _ in before:
-            torch.set_autocast_enabled(device, True)
-        return read()
-    finally:
-        for device, enabled in before:
-            torch.set_autocast_enabled(device, enabled)
 
 
 def in_new_thread(function: Callable[[], Result]) -> Result:
@@ -369,10 +341,13 @@ def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
         UnknownLayout: Something is at no known offset, or at several.
     """
     kinds = _tensors_of_every_kind()
+    pointers = [o for o in _OBJECT_OFFSETS if all(word(id(t) + o) == t._cdata for t in kinds)]
+    if len(pointers) != 1:
+        raise UnknownLayout("a tensor's Python object does not hold its TensorImpl where it is known to")
     return {
-        "impl": _impl_offset(kinds),
+        "impl": pointers[0],
         "key_set": _offset_of("dispatch keys are", kinds, _keys),
-        "storage": _offset_of("storage is", kinds, _storage),
+        "storage": _offset_of("storage is", kinds, lambda tensor: tensor.untyped_storage()._cdata),
         "autograd_meta": _autograd_offset(),
         **_state(read_state),
     }

@@ -103,39 +103,35 @@ def entering_scope(
 # block needs to see every call, none is replayed.
 
 
-class ObserverCount:
-    """The number of blocks, on all threads, that must see every call."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._callbacks: list[Callable[[int], object]] = []
-        self._lock = ForkSafeLock()
-
-    def on_change(self, callback: Callable[[int], object]) -> None:
-        """Call back with the present number, and then with each change of it."""
-        with self._lock:
-            callback(self._count)
-            self._callbacks.append(callback)
-
-    def change(self, by: int) -> None:
-        """Add to the number."""
-        with self._lock:
-            self._count += by
-            for callback in self._callbacks:
-                callback(by)
+_observers = 0
+_on_change: list[Callable[[int], object]] = []
+_lock = ForkSafeLock()
 
 
-observers = ObserverCount()
+def watch_observers(callback: Callable[[int], object]) -> None:
+    """Call back with the number of blocks that must see every call, on all threads; then with each change."""
+    with _lock:
+        callback(_observers)
+        _on_change.append(callback)
+
+
+def change_observers(by: int) -> None:
+    """Add to the number of blocks that must see every call."""
+    global _observers
+    with _lock:
+        _observers += by
+        for callback in _on_change:
+            callback(by)
 
 
 @contextmanager
 def observing_every_call() -> Iterator[None]:
     """Let no call be replayed from the call cache, on any thread, until the block ends."""
-    observers.change(1)
+    change_observers(1)
     try:
         yield
     finally:
-        observers.change(-1)
+        change_observers(-1)
 
 
 @contextmanager
@@ -240,22 +236,20 @@ class RecordedLaunch:
 
 
 class CallRecorder(Protocol):
-    """Records the body that is running.
+    """Records the body that is running: `call_cache.trace`.
 
     Attributes:
-        runs: Whether launches happen; else they are only recorded.
+        runs: True if launches happen; else they are only recorded.
+        plain: Returns a value with plain numbers.
+        pinned: Returns the same, and makes the record valid for these numbers alone.
     """
 
     runs: bool
-
-    def plain(self, value: Any) -> Any:
-        """Return a value with plain numbers."""
-
-    def pinned(self, value: Any) -> Any:
-        """Return the same, and make the record valid for these numbers alone."""
+    plain: Callable[[Any], Any]
+    pinned: Callable[[Any], Any]
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
-        """Return whether a tensor starts at an address divisible by `bytes`."""
+        """Return True if a tensor starts at an address divisible by `bytes`."""
 
     def launching(self) -> None:
         """Note that a launch begins: from here on the body has an effect."""
@@ -289,18 +283,14 @@ def refuse_compiled(kernel: str) -> None:
     Note:
         Marked as constant: Dynamo calls it while it traces instead of looking inside.
     """
-    raise _dynamo_error(_lost_launch(kernel, "torch.compile traces this code"))
+    base = sys.modules["torch._dynamo.exc"].ShortenTraceback
+    name, module = TracedLaunchError.__name__, TracedLaunchError.__module__
+    kind: Any = type(name, (TracedLaunchError, base), {"__module__": module})
+    message = _lost_launch(kernel, "torch.compile traces this code")
+    raise kind(message, first_useful_frame=None)
 
 
 refuse_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _dynamo_error(message: str) -> TracedLaunchError:
-    shortened = sys.modules["torch._dynamo.exc"].ShortenTraceback
-    name, module = TracedLaunchError.__name__, TracedLaunchError.__module__
-    made: Any = type(name, (TracedLaunchError, shortened), {"__module__": module})
-    error: TracedLaunchError = made(message, first_useful_frame=None)
-    return error
 
 
 def _lost_launch(kernel: str, why: str) -> str:

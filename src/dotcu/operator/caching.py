@@ -48,7 +48,7 @@ class CallCacheInfo:
 
 
 class CallCache:
-    """The recorded calls of one overload; implements `native.Callbacks`.
+    """The recorded calls of one overload.
 
     Args:
         signature: The overload's signature.

@@ -153,18 +153,19 @@ def test_what_autograd_and_autocast_change_of_a_thread_is_told_apart() -> None:
 @needs_native
 def test_a_place_points_to_the_memory_that_views_share() -> None:
     place, base = native.torch_layout()["storage"], torch.empty(4)
-    assert native._word(base._cdata + place) == native._word(base[1:]._cdata + place)
-    assert native._word(base._cdata + place) != native._word(torch.empty(4)._cdata + place)
+    assert native.word(base._cdata + place) == native.word(base[1:]._cdata + place)
+    assert native.word(base._cdata + place) != native.word(torch.empty(4)._cdata + place)
 
 
 @needs_native
-def test_what_is_not_in_one_place_is_no_layout() -> None:
+def test_what_is_not_in_one_place_is_no_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(native.UnknownLayout, match="dispatch keys are found in 26 places"):
         native._offset_of("dispatch keys are", [], native._keys)  # every place would do
     with pytest.raises(native.UnknownLayout, match="storage is found in 0 places"):
         native._offset_of("storage is", [torch.empty(2)], lambda tensor: 12345)
+    monkeypatch.setattr(native, "_OBJECT_OFFSETS", ())
     with pytest.raises(native.UnknownLayout, match="Python object"):
-        native._impl_offset([])
+        native.locate(native.library().tls_words)
 
 
 @needs_native

@@ -6,7 +6,7 @@ import pytest
 
 from dotcu.compile import CompileOptions, Target, build, inline_source
 from dotcu.errors import SourceError
-from dotcu.kernel.compiled import VariableUsers
+from dotcu.kernel.compiled import ModuleVariables
 from dotcu.kernel.ptx_uses import MapUse, map_uses, variable_writes
 from dotcu.ptx.module import parse_module
 
@@ -85,7 +85,7 @@ def test_functions_count_where_they_are_called() -> None:
 
 
 def test_readers_may_each_have_a_copy_until_somebody_writes() -> None:
-    users = VariableUsers("k.cu")
+    users = ModuleVariables("k.cu")
     users.claim("sm_80", "one", "read<float>", {"table": False})
     users.claim("sm_80", "two", "read<int>", {"table": False})
     users.claim("sm_90", "three", "fill<float>", {"table": True})
@@ -97,7 +97,7 @@ def test_readers_may_each_have_a_copy_until_somebody_writes() -> None:
 
 
 def test_a_writer_keeps_others_out_and_gives_the_line_to_type() -> None:
-    users = VariableUsers("k.cu")
+    users = ModuleVariables("k.cu")
     users.claim("sm_80", "one", "bump<float, 3>", {"n": True})
     users.claim("sm_80", "one", "plain", {"n": True})
     with pytest.raises(SourceError) as caught:

@@ -214,7 +214,7 @@ def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
     for dtype in (*dtypes, *(made.dtype for made in plan.allocations)):
         if dtype not in DTYPES:
             return f"it has a tensor of {dtype}, which has no C++ type here."
-    written = next((unit for unit in units if unit.contents), None)
+    written = next((unit for unit in units if unit.variables.contents), None)
     if written is not None:
         return f"variables of {written.source.name} are written from Python, and C++ does not do that."
     return ""
