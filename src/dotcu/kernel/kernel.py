@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,18 +12,18 @@ from torch.compiler import is_dynamo_compiling
 from dotcu.compile import Declaration, ObjectCode, Target
 from dotcu.errors import ArgumentError, LaunchConfigError
 from dotcu.kernel.compiled import CompilationUnit, CompiledUnit, gpu_target
-from dotcu.kernel.config import MAX_THREADS_PER_BLOCK, Occupancy, limits, occupancy, read_block, read_config
+from dotcu.kernel.config import (
+    MAX_THREADS_PER_BLOCK,
+    Occupancy,
+    limits,
+    read_block,
+    read_config,
+    resident_blocks,
+)
 from dotcu.kernel.declarations import instance_name, kernel_access, template_example, template_head
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
-from dotcu.kernel.launch import (
-    DeviceLike,
-    GpuDevice,
-    announce,
-    launch,
-    launch_unseen,
-    simulated_device,
-)
+from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch, launch_unseen, simulated_device
 from dotcu.kernel.scope import LaunchPolicy, current_scope, kernel_listeners, refuse_compiled, refuse_launch
 from dotcu.kernel.simulation import DEFAULT_ARCH, active_run
 from dotcu.kernel.staging import Stages
@@ -123,27 +123,21 @@ class Kernel:
         values = arguments if type(arguments) is tuple else (arguments,)
         key = (values, *map(type, values))  # True is not 1 to a template
         try:
-            found = self._by_arguments.get(key)
+            kernel = self._by_arguments.get(key)
         except TypeError:  # something that cannot be hashed is not an argument of a template
             return self._instantiated(values)
-        if found is None:
-            found = self._by_arguments[key] = self._instantiated(values)
-        return found
+        if kernel is None:
+            kernel = self._by_arguments[key] = self._instantiated(values)
+        return kernel
 
     def _instantiated(self, values: tuple[Any, ...]) -> Kernel:
-        if self._unit is not None:
-            is_instance = bool(self._declaration.template_parameters)
-            raise ArgumentError(
-                f"{self.name} is {'instantiated already' if is_instance else 'not a template'}, got "
-                f"{list(values)!r}.\nCall it as it is: {self._python_text()}(...)"
-            )
-        return self._module.instantiation(self._declaration, values)
-
-    def _python_text(self) -> str:
-        """Return the Python text that gives this kernel."""
-        arguments = ", ".join(f'"{text}"' for text in self._arguments) or "()"
-        found = kernel_access(self._declaration.name)
-        return f"{found}[{arguments}]" if self._declaration.template_parameters else found
+        if self._unit is None:
+            return self._module.instantiation(self._declaration, values)
+        state, access = "not a template", kernel_access(self._declaration.name)
+        if self._declaration.template_parameters:
+            arguments = ", ".join(f'"{text}"' for text in self._arguments) or "()"
+            state, access = "instantiated already", f"{access}[{arguments}]"
+        raise ArgumentError(f"{self.name} is {state}, got {list(values)!r}.\nCall it as it is: {access}(...)")
 
     def __call__(
         self,
@@ -241,6 +235,9 @@ class Kernel:
         announce(self.unit, self.name, None)
         code = self.unit.code(_assembled_target())
         resources = code.object.resources[code.symbol(self.name)]
+        most = min(code.needs(self.name).max_threads or MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_BLOCK)
+        while most > 32 and self._occupancy(code, most, 0).by_registers == 0:
+            most -= 32
         return KernelAttributes(
             target=str(code.object.target),
             registers=resources.registers,
@@ -250,25 +247,12 @@ class Kernel:
             spill_load_bytes=resources.spill_load_bytes,
             constant_bytes=resources.constant_bytes,
             barriers=resources.barriers,
-            max_threads_per_block=self._max_threads(code),
+            max_threads_per_block=most,
         )
-
-    def _max_threads(self, code: CompiledUnit) -> int:
-        bound = code.needs(self.name).max_threads or MAX_THREADS_PER_BLOCK
-        most = min(bound, MAX_THREADS_PER_BLOCK)
-        while most > 32 and self._occupancy(code, most, 0).by_registers == 0:
-            most -= 32
-        return most
 
     def _occupancy(self, code: CompiledUnit, threads: int, smem_bytes: int) -> Occupancy:
-        needs, target = code.needs(self.name), code.object.target
-        return occupancy(
-            limits(target.major, target.minor),
-            threads=threads,
-            registers=needs.registers,
-            static_smem_bytes=needs.static_smem_bytes,
-            smem_bytes=smem_bytes,
-        )
+        target = code.object.target
+        return resident_blocks(code.needs(self.name), threads, smem_bytes, limits(target.major, target.minor))
 
     def occupancy(self, block: int | tuple[int, ...], smem_bytes: int = 0) -> int:
         """Return how many blocks a multiprocessor holds at once, by registers, shared memory and limits.
@@ -299,19 +283,17 @@ class Kernel:
         target = _assembled_target()
         key = (threads, smem_bytes, target)
         if key not in self._occupancies:
-            self._occupancies[key] = self._resident_blocks(self.unit.code(target), threads, smem_bytes)
+            code = self.unit.code(target)
+            threads, smem_bytes = read_block(self.name, threads, smem_bytes)
+            resident = self._occupancy(code, threads, smem_bytes)
+            if resident.blocks == 0:
+                raise LaunchConfigError(
+                    f"{self.name}: no multiprocessor of {code.object.target} holds a block of {threads} "
+                    f"threads with {smem_bytes} bytes of dynamic shared memory; {resident.limiter} is the "
+                    "limit.\nUse a smaller block or less shared memory; see kernel.attributes."
+                )
+            self._occupancies[key] = resident.blocks
         return self._occupancies[key]
-
-    def _resident_blocks(self, code: CompiledUnit, threads: int, smem_bytes: int) -> int:
-        threads, smem_bytes = read_block(self.name, threads, smem_bytes)
-        resident = self._occupancy(code, threads, smem_bytes)
-        if resident.blocks == 0:
-            raise LaunchConfigError(
-                f"{self.name}: no multiprocessor of {code.object.target} holds a block of {threads} threads "
-                f"with {smem_bytes} bytes of dynamic shared memory; {resident.limiter} is the limit.\n"
-                "Use a smaller block or less shared memory; see kernel.attributes."
-            )
-        return resident.blocks
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         return self  # like a function: there is one of it
@@ -322,11 +304,10 @@ class Kernel:
         if self.is_template:
             return f"<dotcu.Kernel {template_head(self._declaration)}, {where}>"
         codes = self.unit.codes()
-        shown = str(codes[0].plan(self.name).signature) if codes else self.name
+        if not codes:
+            return f"<dotcu.Kernel {self.name}, {where}, not compiled yet>"
         targets = ", ".join(str(code.object.target) for code in codes)
-        return (
-            f"<dotcu.Kernel {shown}, {where}, {f'compiled for {targets}' if codes else 'not compiled yet'}>"
-        )
+        return f"<dotcu.Kernel {codes[0].plan(self.name).signature}, {where}, compiled for {targets}>"
 
 
 def _assembled_target() -> Target:
@@ -343,6 +324,4 @@ def _assembled_target() -> Target:
 
 @functools.cache
 def _assembled(target: Target | str) -> Target:
-    if isinstance(target, str):
-        target = Target.parse(target)
-    return Target("sm", target.major, target.minor, target.suffix)
+    return replace(Target.parse(target) if isinstance(target, str) else target, kind="sm")

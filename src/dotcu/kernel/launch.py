@@ -35,7 +35,6 @@ from dotcu.kernel.simulation import active_run, capability_of, launch_simulated
 from dotcu.kernel.staging import Shape, Stages
 
 if TYPE_CHECKING:
-    from dotcu.kernel.arguments.tensor_map import Tiled
     from dotcu.kernel.compiled import CompilationUnit, CompiledUnit
     from dotcu.simulator import Run
 
@@ -52,8 +51,7 @@ class GpuDevice:
         return f"cuda:{self.index}"
 
     @property
-    def key(self) -> object:
-        """Distinguishes the devices that stages are made for."""
+    def key(self) -> object:  # the devices that stages are made for differ in it
         return self.index
 
     @property
@@ -74,18 +72,15 @@ class GpuDevice:
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
-        """Pack the arguments and launch on torch's current stream.
-
-        Args:
-            code, kernel, plan, args, config: As `launch_simulated` takes them.
-        """
-        packed = pack(plan, args, lambda tensor, name, writable: tensor.data_ptr(), self._encode)
-        if config.blocks:
-            cuda.launch(code.library(), code.symbol(kernel), self.index, config, packed.parameters, kernel)
-            count_writes(packed.written)
-
-    def _encode(self, tiled: Tiled, address: int) -> bytes:
-        return cuda.encode_tensor_map(tiled, address, self.index)
+        parameters, written = pack(
+            plan,
+            args,
+            lambda tensor, name, writable: tensor.data_ptr(),
+            lambda tiled, address: cuda.encode_tensor_map(tiled, address, self.index),
+        )
+        if config.blocks:  # on torch's current stream
+            cuda.launch(code.library(), code.symbol(kernel), self.index, config, parameters, kernel)
+            count_writes(written)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +93,7 @@ class SimulatedDevice:
         return "simulator"
 
     @property
-    def key(self) -> object:
-        """Distinguishes the devices that stages are made for."""
+    def key(self) -> object:  # the devices that stages are made for differ in it
         return self.simulation.arch
 
     @property
@@ -120,11 +114,6 @@ class SimulatedDevice:
     def run(
         self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
     ) -> None:
-        """Pack the arguments and simulate.
-
-        Args:
-            code, kernel, plan, args, config: As `launch_simulated` takes them.
-        """
         launch_simulated(code, kernel, plan, args, config, self.simulation)
 
 
@@ -177,13 +166,8 @@ def simulated_device() -> SimulatedDevice:
 def _device(device: torch.device) -> LaunchDevice:
     if device.type == "cuda":
         require_own_cuda(f"Launching on {device}")
-        return GpuDevice(index=_index(device))
+        return GpuDevice(index=device.index)
     return simulated_device()
-
-
-def _index(device: torch.device) -> int:
-    index: int | None = device.index
-    return torch.cuda.current_device() if index is None else index
 
 
 def _read_device(kernel: str, device: DeviceLike) -> torch.device:
@@ -201,7 +185,8 @@ def _read_device(kernel: str, device: DeviceLike) -> torch.device:
             f"{kernel}: got device={str(asked)!r}; torch sees {count} CUDA devices here.\n"
             'Pass device="cpu" to simulate.'
         )
-    return torch.device("cuda", _index(asked))
+    index: int | None = asked.index
+    return torch.device("cuda", torch.cuda.current_device() if index is None else index)
 
 
 def launch(
@@ -217,13 +202,8 @@ def launch(
     """Check a launch and run it.
 
     Args:
-        unit: The unit that the kernel is compiled in.
-        kernel: Its name.
-        stages: Its stages so far.
-        args: One value for each parameter.
-        grid: In blocks, as the caller passed it.
-        shape: The rest of the configuration, as the caller passed it.
-        device: Where a kernel without tensors runs.
+        unit, kernel, stages: The unit that the kernel is compiled in, its name, and its stages so far.
+        args, grid, shape, device: As the caller passed them.
     """
     scope = current_scope()
     recorder = scope.recorder
@@ -248,24 +228,34 @@ def launch(
     elif runs:
         on.run(code, kernel, plan, args, config)
     if recorder is not None:
-        recorded = RecordedLaunch(
-            kernel=kernel,
-            unit=unit,
-            plan=plan,
-            args=passed[0],
-            grid=passed[1],
-            shape=passed[2],
-            config=cuda.supported(config, stage.arch.capability),
-            function=on.function(code, kernel),
-            most_blocks=stage.most_blocks,
+        recorder.launched(
+            RecordedLaunch(
+                kernel=kernel,
+                unit=unit,
+                plan=plan,
+                args=passed[0],
+                grid=passed[1],
+                shape=passed[2],
+                config=cuda.supported(config, stage.arch.capability),
+                function=on.function(code, kernel),
+                most_blocks=stage.most_blocks,
+            )
         )
-        recorder.launched(recorded)
     if not (runs and config.blocks):
         return
     if recorder is None and isinstance(on, GpuDevice):
         stages.keep_native(kernel, on.index, config, stage)
     for watcher in launch_watchers():
-        watcher.append(_record(kernel, on, code))
+        watcher.append(
+            LaunchRecord(
+                kernel=kernel,
+                where=str(on),
+                digest=code.object.build_digest,
+                compile_s=code.object.seconds,
+                cached=code.object.cached,
+                files=code.object.files,
+            )
+        )
 
 
 def launch_unseen(*args: Any, **kwargs: Any) -> None:
@@ -284,14 +274,3 @@ def announce(unit: CompilationUnit, kernel: str, config: LaunchConfig | None) ->
     """
     for listener in kernel_listeners():
         listener(KernelRequest(kernel=kernel, unit=unit, config=config))
-
-
-def _record(kernel: str, on: LaunchDevice, code: CompiledUnit) -> LaunchRecord:
-    return LaunchRecord(
-        kernel=kernel,
-        where=str(on),
-        digest=code.object.build_digest,
-        compile_s=code.object.seconds,
-        cached=code.object.cached,
-        files=code.object.files,
-    )

@@ -130,8 +130,8 @@ class Module:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if torch.compiler.is_dynamo_compiling():
             refuse_compiled(name)
-        found = self.__dict__[name] = self.kernels[name]  # so that the next look is Python's own
-        return found
+        kernel = self.__dict__[name] = self.kernels[name]  # so that the next look is Python's own
+        return kernel
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
         return self  # compiled code has no second copy
@@ -151,47 +151,42 @@ class Module:
         """
         why = ""
         if name in self._declared.overloads:
-            self._choose(name)
-        elif self._lacks(name):
+            self._add(self._only_overload(name))
+        elif is_unknown(name, tuple(self.kernels.found)):
             why = self._discover(name)
         known = tuple(self.kernels.found)
-        found = match_name(name, known)
-        if found is not None:
-            return self.kernels.found[found]
-        raise KernelNotFound(f"{why}{not_found(self.name, name, 'kernel', known)}")
+        qualified = match_name(name, known)
+        if qualified is None:
+            raise KernelNotFound(f"{why}{not_found(self.name, name, 'kernel', known)}")
+        return self.kernels.found[qualified]
 
-    def _choose(self, name: str) -> None:
-        """Add the one kernel of a name that the preprocessor leaves, where the text has several.
-
-        Raises:
-            SourceError: It leaves several, or one is a template.
-        """
+    def _only_overload(self, name: str) -> Declaration:
+        """Return the one kernel of a name that the preprocessor leaves, where the text has several."""
         lines = self._declared.overloads[name]
-        found = default_device().code(self._plain).find_kernel(name)
-        if found is None or found.template_parameters:
+        overload = default_device().code(self._plain).find_kernel(name)
+        if overload is None or overload.template_parameters:
             raise SourceError(
                 f"{self.name} has {len(lines)} kernels named {name}, on lines {', '.join(map(str, lines))}.\n"
                 "A kernel is called by its name, so overloads are ambiguous.\n"
                 f"Give each its own name, {name}_float and {name}_double, or make one template of them."
             )
-        self._add(replace(found, line=lines[0]))
+        return replace(overload, line=lines[0])
 
     def _discover(self, name: str) -> str:
         """Add the kernels that the compiler sees and the scan does not; return why it could not be asked."""
+        kernel = None
         try:
             code = default_device().code(self._plain)
             for entry in code.entry_names():
                 if entry not in self._declared.overloads:
                     self._add(Declaration(entry, (), (), 0))
-            found = code.find_kernel(name) if self._lacks(name) else None
+            if is_unknown(name, tuple(self.kernels.found)):
+                kernel = code.find_kernel(name)
         except DotcuError as error:
             return f"The compiler could not be queried: {error}\n\n"
-        if found is not None:
-            self._add(found)
+        if kernel is not None:
+            self._add(kernel)
         return ""
-
-    def _lacks(self, name: str) -> bool:
-        return is_unknown(name, tuple(self.kernels.found))
 
     def _add(self, declaration: Declaration) -> None:
         """Add a kernel that only the compiler sees; the code of the plain ones holds it."""
@@ -238,28 +233,19 @@ class Module:
         """
         late = tuple(name[1:] for name in self._variables.late if name.startswith("&"))
         names = (*self._variables.names, *late)
-        found = match_name(name, names)
-        if found is None and is_unknown(name, names) and self._has_variable(name):
-            found = name
-        if found is None:
+        known = match_name(name, names)
+        if known is None and is_unknown(name, names):
+            with suppress(DotcuError):
+                if default_device().code(self._plain).has_variable(name):
+                    self._variables.late.add("&" + name)
+                    known = name
+        if known is None:
             raise KernelNotFound(not_found(self.name, name, "variable", names))
-        return DeviceVariable(self, found)
-
-    def _has_variable(self, name: str) -> bool:
-        """Return whether the compiler sees a variable that the scan does not."""
-        try:
-            found = default_device().code(self._plain).has_variable(name)
-        except DotcuError:
-            return False
-        if found:
-            self._variables.late.add("&" + name)
-        return found
+        return DeviceVariable(self, known)
 
 
 def _read_instantiate(
-    asked: Instantiations,
-    declarations: Mapping[str, Declaration],
-    file: str,
+    asked: Instantiations, declarations: Mapping[str, Declaration], file: str
 ) -> dict[str, tuple[tuple[str, ...], ...]]:
     read = {}
     for name, rows in asked.items():
@@ -291,11 +277,7 @@ def spelling(dtype: torch.dtype) -> str:
 
 
 def spell_arguments(declaration: Declaration, values: Sequence[Any]) -> tuple[str, ...]:
-    """Return template arguments as C++ text.
-
-    Raises:
-        ArgumentError: Too few or too many, or of a kind that C++ has no text for.
-    """
+    """Return template arguments as C++ text."""
     require_argument_count(declaration, values)
     return tuple(_spell(declaration, value) for value in values)
 
@@ -323,9 +305,8 @@ class Kernels(Mapping[str, Kernel]):
         self.found = {kernel.name: kernel for kernel in kernels}
 
     def __getitem__(self, name: str) -> Kernel:
-        found = self.found.get(name)
-        if found is not None:
-            return found
+        if name in self.found:
+            return self.found[name]
         qualified = match_name(name, tuple(self.found))
         return self.found[qualified] if qualified is not None else self._module.missing(name)
 
@@ -441,9 +422,13 @@ class DeviceVariable:
             require_seen(f"the write of {self.name}", [tensor.detach()])
         if cuda.capturing():
             refuse_captured_write(self.name, self._module.name)
-        self._write(tensor)
+        data = self._bytes_of(tensor)
+        self._module.contents[self.name] = data
+        for unit in self._module.units():
+            for code in unit.codes():
+                code.write(self.name, data)
 
-    def _write(self, tensor: Tensor) -> None:
+    def _bytes_of(self, tensor: Tensor) -> bytes:
         mismatch = None if is_plain(tensor) else memory_fault(tensor)
         if mismatch is not None:
             raise ArgumentError(f"{self.name}: write got {mismatch.got}.\n{mismatch.remedy}")
@@ -455,10 +440,7 @@ class DeviceVariable:
                 f"{self.name} of {self._module.name} has {size} bytes, got {describe(tensor)} of {len(data)} "
                 "bytes.\nPass a tensor of the variable's element type and number of elements."
             )
-        self._module.contents[self.name] = data
-        for unit in self._module.units():
-            for code in unit.codes():
-                code.write(self.name, data)
+        return data
 
     def size(self) -> int:
         """Return its size in bytes; compiles the module's plain kernels where nothing is compiled yet."""

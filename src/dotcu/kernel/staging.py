@@ -72,7 +72,7 @@ class Stages:
     """
 
     def __init__(self) -> None:
-        self.native: Callable[..., bool] = _leave_to_python
+        self.native: Callable[..., bool] = lambda *launch: False
         self._launcher: Any = None
         self._native_plan: PackingPlan | None = None
         self._configs: dict[Shape, LaunchConfig] = {}
@@ -85,11 +85,7 @@ class Stages:
 
         Args:
             kernel: Its name, for messages.
-            grid: As the caller passed it.
-            shape: The rest, as the caller passed it.
-
-        Raises:
-            LaunchConfigError: A size is negative, zero (block, cluster), too large or not a whole number.
+            grid, shape: As the caller passed them.
         """
         known = self._configs.get(shape) if _is_plain(shape) else None
         if known is not None:
@@ -114,11 +110,8 @@ class Stages:
         """Return the stage of a launch, whose grid it fits.
 
         Args:
-            unit: The unit that the kernel is compiled in.
-            kernel: Its name.
-            on: The device of the launch.
-            config: The checked configuration.
-            shape: The configuration as the caller passed it.
+            unit, kernel, on: The unit that the kernel is compiled in, its name, and the device.
+            config, shape: The configuration: checked, and as the caller passed it.
 
         Raises:
             LaunchConfigError: The kernel, or the architecture, cannot run the configuration.
@@ -148,10 +141,7 @@ class Stages:
         """Let native code take launches like one that has just happened, if it can.
 
         Args:
-            kernel: Its name.
-            index: Of the GPU.
-            config: Of the launch.
-            stage: Of the launch.
+            kernel, index, config, stage: The kernel's name, the GPU's index, and those of the launch.
         """
         if self._is_refused or native.prepare(torch.device("cuda", index)):
             return
@@ -190,9 +180,7 @@ def smem_range(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> tu
     architecture's limit is as good as the one that was checked.
 
     Args:
-        config: The configuration that was checked.
-        needs: The kernel's resources.
-        arch: The GPU's architecture.
+        config, needs, arch: As `require_fit` takes them.
     """
     if config.cooperative:
         return config.smem_bytes, config.smem_bytes
@@ -219,10 +207,6 @@ def _keep(rows: dict[Any, Any], key: object, value: object) -> None:
     if len(rows) >= MOST_STAGES:
         rows.clear()
     rows[key] = value
-
-
-def _leave_to_python(*launch: Any) -> bool:
-    return False
 
 
 def _is_plain(shape: Shape) -> bool:
@@ -283,15 +267,11 @@ def _codes(dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
 
 def _pack_map(packer: MapPacker) -> Callable[..., bytes]:
     """Return the packing of a tensor map for native code: of (value, GPU's index)."""
-
-    def pack(value: Any, index: int = 0) -> bytes:
-        return packer.pack(
-            value,
-            lambda tensor, label, writable: tensor.data_ptr(),
-            lambda tiled, address: cuda.encode_tensor_map(tiled, address, index),
-        )
-
-    return pack
+    return lambda value, index=0: packer.pack(
+        value,
+        lambda tensor, label, writable: tensor.data_ptr(),
+        lambda tiled, address: cuda.encode_tensor_map(tiled, address, index),
+    )
 
 
 def _fail(label: LaunchLabel, grid: tuple[int, int, int], smem_bytes: int, status: int) -> None:

@@ -98,7 +98,14 @@ class PointerPacker:
         _require_memory(tensor)
         if self.element is not None:
             _require_dtype(tensor, self.element)
-            _require_alignment(tensor, self.element)
+            alignment = self.element.alignment
+            off = tensor.data_ptr() % alignment
+            if off:
+                raise Mismatch(
+                    f"{describe(tensor)} that starts {off} bytes past an address divisible by {alignment}",
+                    f"Ask dotcu.is_aligned(t, {alignment}) and take a kernel for {self.element.scalar}* "
+                    "where it is not, or pass t.clone().",
+                )
         if not any_layout and not tensor.is_contiguous():
             raise Mismatch(
                 f"{describe(tensor)} with strides {tensor.stride()}",
@@ -173,22 +180,14 @@ def _require_memory(value: Any) -> None:
 
 def _require_dtype(tensor: Tensor, element: Element) -> None:
     if tensor.dtype not in element.dtypes:
-        wanted = element.dtypes[0]
-        remedy = f"Pass t.to({wanted}), or a kernel for {tensor.dtype}."
+        remedy = f"Pass t.to({element.dtypes[0]}), or a kernel for {tensor.dtype}."
         raise Mismatch(describe(tensor), remedy)
 
 
-def _require_alignment(tensor: Tensor, element: Element) -> None:
-    off = tensor.data_ptr() % element.alignment
-    if off:
-        raise Mismatch(
-            f"{describe(tensor)} that starts {off} bytes past an address divisible by {element.alignment}",
-            f"Ask dotcu.is_aligned(t, {element.alignment}) and take a kernel for {element.scalar}* where it "
-            "is not, or pass t.clone().",
-        )
-
-
 # Plans
+
+
+Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +195,7 @@ class PackingPlan:
     """The packer of each parameter of one kernel."""
 
     signature: KernelSignature
-    packers: tuple[PointerPacker | TensorPacker | MapPacker | ValuePacker, ...]
+    packers: tuple[Packer, ...]
 
 
 def is_map(parameter: KernelParameter) -> bool:
@@ -217,25 +216,22 @@ def packing_plan(signature: KernelSignature, maps: Mapping[int, MapUse] = _NO_MA
     Raises:
         SourceError: It copies a map to where the hardware cannot read it.
     """
-    packers = [
-        _map_packer(signature, parameter, maps[parameter.index]) if is_map(parameter) else _packer(parameter)
-        for parameter in signature.parameters
-    ]
-    return PackingPlan(signature=signature, packers=tuple(packers))
+    for index, use in maps.items():
+        if use == "copied":
+            parameter = signature.parameters[index]
+            raise SourceError(
+                f"{signature.kernel}: parameter {index + 1}, {parameter}, is copied into each thread's "
+                "own memory, where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
+                f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
+            )
+    packers = tuple(_packer(parameter, maps) for parameter in signature.parameters)
+    return PackingPlan(signature=signature, packers=packers)
 
 
-def _map_packer(signature: KernelSignature, parameter: KernelParameter, use: MapUse) -> MapPacker:
-    if use == "copied":
-        raise SourceError(
-            f"{signature.kernel}: parameter {parameter.index + 1}, {parameter}, is copied into each thread's "
-            "own memory, where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
-            f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
-        )
-    return MapPacker(label=parameter.label, writes=use == "stored")
-
-
-def _packer(parameter: KernelParameter) -> PointerPacker | TensorPacker | ValuePacker:
+def _packer(parameter: KernelParameter, maps: Mapping[int, MapUse]) -> Packer:
     ctype = parameter.ctype
+    if parameter.index in maps:
+        return MapPacker(label=parameter.label, writes=maps[parameter.index] == "stored")
     if ctype.kind == "pointer" and ctype.pointee.kind != "function":
         target = ctype.pointee
         while target.kind == "array":
@@ -288,23 +284,17 @@ def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence
     """Refuse tensors of several devices.
 
     Args:
-        plan: The kernel's, for the message.
-        args: The launch's arguments.
-        tensors: The tensors among them.
-
-    Raises:
-        ArgumentError: They are on several devices.
+        plan, args, tensors: The kernel's plan, the arguments, and the tensors among them.
     """
     for tensor in tensors[1:]:
-        if tensor.device == tensors[0].device:
-            continue
         device, parameters = tensors[0].device, plan.signature.parameters
-        position = next(i for i, value in enumerate(_expanded(args)) if _tensor_of(value) is tensor)
-        where = f"{parameters[position]}" if position < len(parameters) else f"argument {position + 1}"
-        raise ArgumentError(
-            f"{plan.signature.kernel}: {where} is on {tensor.device}, and the tensors before it on "
-            f'{device}.\nAll tensors of a launch must be on one device: pass t.to("{device}").'
-        )
+        if tensor.device != device:
+            position = next(i for i, value in enumerate(_expanded(args)) if _tensor_of(value) is tensor)
+            where = f"{parameters[position]}" if position < len(parameters) else f"argument {position + 1}"
+            raise ArgumentError(
+                f"{plan.signature.kernel}: {where} is on {tensor.device}, and the tensors before it on "
+                f'{device}.\nAll tensors of a launch must be on one device: pass t.to("{device}").'
+            )
 
 
 def pack(plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: Encode) -> Packed:
@@ -323,7 +313,8 @@ def pack(plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: E
     if any(type(value) is Strided for value in args):
         values = _expanded(args)
         _refuse_strides(plan, values)
-    _require_count(plan, values)
+    if len(values) != len(plan.packers):
+        raise _miscounted(plan.signature, values)
     packed: list[bytes] = []
     written: list[Tensor] = []
     for parameter, packer, value in zip(plan.signature.parameters, plan.packers, values, strict=True):
@@ -343,17 +334,15 @@ def pack(plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: E
     return Packed(tuple(packed), tuple(written))
 
 
-def _require_count(plan: PackingPlan, values: Sequence[Any]) -> None:
-    wanted = plan.signature.parameters
-    if len(values) == len(wanted):
-        return
+def _miscounted(signature: KernelSignature, values: Sequence[Any]) -> ArgumentError:
+    wanted = signature.parameters
     if len(values) < len(wanted):
-        difference = "Missing: " + ", ".join(str(p) for p in wanted[len(values) :])
+        difference = "Missing: " + ", ".join(map(str, wanted[len(values) :]))
     else:
-        difference = "Left over: " + ", ".join(describe(value) for value in values[len(wanted) :])
-    raise ArgumentError(
-        f"{plan.signature.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
-        f"It is declared as {plan.signature}; dotcu.strided(t) counts as a pointer and its strides."
+        difference = "Left over: " + ", ".join(map(describe, values[len(wanted) :]))
+    return ArgumentError(
+        f"{signature.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
+        f"It is declared as {signature}; dotcu.strided(t) counts as a pointer and its strides."
     )
 
 

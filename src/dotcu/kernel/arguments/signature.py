@@ -72,10 +72,14 @@ def read_signature(
             f"{kernel} has {len(types)} parameters by its type and {len(entry)} by its PTX entry, so its "
             "arguments cannot be placed.\nGive every parameter a type of known, nonzero size."
         )
-    padded = [*names, *([""] * len(types))] if len(names) <= len(types) else [""] * len(types)
+    known = dict(enumerate(names)) if len(names) <= len(types) else {}
     parameters = (
         KernelParameter(
-            index=index, name=padded[index], ctype=ctype, size=param.size, ptx_type=param.type.lstrip(".")
+            index=index,
+            name=known.get(index, ""),
+            ctype=ctype,
+            size=param.size,
+            ptx_type=param.type.lstrip("."),
         )
         for index, (ctype, param) in enumerate(zip(types, entry, strict=True))
     )
@@ -122,11 +126,6 @@ class CType:
     length: int = 0
     const: bool = False
     volatile: bool = False
-
-    @property
-    def plain(self) -> CType:
-        """The type without its own const and volatile."""
-        return replace(self, const=False, volatile=False)
 
     @property
     def pointee(self) -> CType:
@@ -220,10 +219,6 @@ class _Demangler:
             return True
         return False
 
-    def _expect(self, literal: str) -> None:
-        if not self._take(literal):
-            raise self._refusal()
-
     def _remember(self, ctype: CType) -> CType:
         self.seen.append(ctype)
         return ctype
@@ -260,7 +255,7 @@ class _Demangler:
         return ctype
 
     def _templated(self, ctype: CType) -> CType:
-        if self._peek() != "I":
+        if not self._take("I"):
             return ctype
         return replace(ctype, arguments=self._template_arguments(), is_template=True)
 
@@ -268,28 +263,26 @@ class _Demangler:
         while self._peek() in ("r", "V", "K"):
             self.at += 1
         ctype: CType | None = None
-        fresh = False
         while not self._take("E"):
-            if fresh and ctype is not None:
+            if ctype is None and self._take("St"):
+                ctype = CType(kind="named", name="std")
+                continue
+            if ctype is None and self._peek() == "S":
+                ctype = self._substitution()
+                continue
+            if ctype is not None and self._peek() == "I":
+                ctype = self._templated(ctype)
+            else:
+                prefix = f"{spell(ctype)}::" if ctype is not None else ""
+                ctype = CType(kind="named", name=prefix + self._source_name())
+            if self._peek() != "E":  # who reads a whole name remembers it
                 self._remember(ctype)
-            ctype, fresh = self._nested_step(ctype)
         if ctype is None:
             raise self._refusal()
         return ctype
 
-    def _nested_step(self, outer: CType | None) -> tuple[CType, bool]:
-        """One component of a nested name, and whether it makes a new substitution."""
-        if self._peek() == "I" and outer is not None:
-            return self._templated(outer), True
-        if outer is None and self._take("St"):
-            return CType(kind="named", name="std"), False
-        if outer is None and self._peek() == "S":
-            return self._substitution(), False
-        prefix = f"{spell(outer)}::" if outer is not None else ""
-        return CType(kind="named", name=prefix + self._source_name()), True
-
     def _substitution(self) -> CType:
-        self._expect("S")
+        self._take("S")
         if self._take("_"):
             index = 0
         elif self._peek() in _STD:
@@ -307,21 +300,14 @@ class _Demangler:
     # Template arguments
 
     def _template_arguments(self) -> tuple[TemplateArgument, ...]:
-        self._expect("I")
+        """Read the arguments of a list, or of a pack in one, and its end."""
         arguments: list[TemplateArgument] = []
         while not self._take("E"):
-            arguments.extend(self._template_argument())
+            if self._take("J"):
+                arguments += self._template_arguments()
+            else:
+                arguments.append(self._literal() if self._take("L") else self._type())
         return tuple(arguments)
-
-    def _template_argument(self) -> Sequence[TemplateArgument]:
-        if self._take("J"):
-            pack: list[TemplateArgument] = []
-            while not self._take("E"):
-                pack.extend(self._template_argument())
-            return pack
-        if self._take("L"):
-            return (self._literal(),)
-        return (self._type(),)
 
     def _literal(self) -> TemplateArgument:
         ctype = self._type()
@@ -336,21 +322,26 @@ class _Demangler:
 
     def _type(self) -> CType:
         code = self._peek()
-        if code in ("r", "V", "K"):
-            return self._remember(self._qualified())
-        if code in ("P", "R", "O"):
-            self.at += 1
-            kind = "pointer" if code == "P" else "reference"
-            return self._remember(CType(kind=kind, target=self._type()))
-        if code == "F" or self.text.startswith("DoF", self.at):
-            return self._remember(self._function())
-        if code == "A":
-            return self._remember(self._array())
         if code == "S" and self.text[self.at : self.at + 2] != "St":
-            return self._substituted()
-        if code == "N" or code.isdigit() or code == "S":
-            return self._remember(self._name())
-        return self._builtin()
+            ctype = self._substitution()
+            return self._remember(self._templated(ctype)) if self._peek() == "I" else ctype
+        if code in ("r", "V", "K"):
+            ctype = self._qualified()
+        elif code in ("P", "R", "O"):
+            self.at += 1
+            ctype = CType(kind="pointer" if code == "P" else "reference", target=self._type())
+        elif code == "F" or self.text.startswith("DoF", self.at):
+            ctype = self._function()
+        elif self._take("A"):
+            length = self._number() if self._peek() != "_" else 0
+            if not self._take("_"):
+                raise self._refusal()
+            ctype = CType(kind="array", length=length, target=self._type())
+        elif code in ("N", "S") or code.isdigit():
+            ctype = self._name()
+        else:
+            return self._builtin()
+        return self._remember(ctype)
 
     def _qualified(self) -> CType:
         self._take("r")  # __restrict__ says nothing about what a parameter takes
@@ -359,13 +350,9 @@ class _Demangler:
         inner = self._type()
         return replace(inner, const=inner.const or const, volatile=inner.volatile or volatile)
 
-    def _substituted(self) -> CType:
-        ctype = self._substitution()
-        return self._remember(self._templated(ctype)) if self._peek() == "I" else ctype
-
     def _function(self) -> CType:
         self._take("Do")
-        self._expect("F")
+        self._take("F")
         self._take("Y")
         result = self._type()
         parameters: list[TemplateArgument] = []
@@ -374,12 +361,6 @@ class _Demangler:
         if parameters == [CType(kind="builtin", name="void")]:
             parameters = []
         return CType(kind="function", target=result, arguments=tuple(parameters))
-
-    def _array(self) -> CType:
-        self._expect("A")
-        length = self._number() if self._peek() != "_" else 0
-        self._expect("_")
-        return CType(kind="array", length=length, target=self._type())
 
     def _builtin(self) -> CType:
         code = self._peek()

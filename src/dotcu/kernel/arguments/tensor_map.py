@@ -129,45 +129,36 @@ def tiled(value: TensorMap) -> Tiled:
     Raises:
         Mismatch: A limit is broken; names it, and the value.
     """
-    key = _key(value)
+    tensor, words = value.tensor, (value.swizzle, value.l2_promotion, value.fill)
+    numbers = (*value.box, *value.element_strides, *words)
+    layout = (tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % ALIGNMENT)
+    key = (*layout, len(value.box), numbers, tuple(map(type, numbers)))  # with types, as 8.0 equals 8
     try:
-        found = _known.get(key)
+        checked = _known.get(key)
     except TypeError:  # a value that cannot be hashed: a check names it
-        found = None
-    if found is None:
-        found = _checked(value)
+        checked = None
+    if checked is None:
+        for faults in (_rank_faults, _word_faults, _number_faults, _inner_faults, _layout_faults):
+            for got, limit, remedy in faults(value):  # each relies on those before it
+                raise Mismatch(f"{value!r} with {got}; {limit}", remedy)
+        checked = Tiled(
+            dtype=tensor.dtype,
+            sizes=tuple(reversed(tensor.shape)),
+            strides_bytes=_outer_strides(tensor),
+            box=value.box[::-1],
+            element_strides=value.element_strides[::-1],
+            swizzle=value.swizzle,
+            l2_promotion=value.l2_promotion,
+            fill=value.fill,
+        )
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = found
-    return found
+        _known[key] = checked
+    return checked
 
 
 _known: dict[tuple[object, ...], Tiled] = {}
 _MOST_KNOWN = 1024
-
-
-def _key(value: TensorMap) -> tuple[object, ...]:
-    """Return all that the checks depend on; with types, as 8.0 equals 8."""
-    tensor, words = value.tensor, (value.swizzle, value.l2_promotion, value.fill)
-    layout = (tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % ALIGNMENT)
-    numbers = (*value.box, *value.element_strides, *words)
-    return (*layout, len(value.box), numbers, tuple(map(type, numbers)))
-
-
-def _checked(value: TensorMap) -> Tiled:
-    for got, limit, remedy in _faults(value):
-        raise Mismatch(f"{value!r} with {got}; {limit}", remedy)
-    tensor = value.tensor
-    return Tiled(
-        dtype=tensor.dtype,
-        sizes=tuple(reversed(tensor.shape)),
-        strides_bytes=_outer_strides(tensor),
-        box=value.box[::-1],
-        element_strides=value.element_strides[::-1],
-        swizzle=value.swizzle,
-        l2_promotion=value.l2_promotion,
-        fill=value.fill,
-    )
 
 
 def _outer_strides(tensor: Tensor) -> tuple[int, ...]:
@@ -188,15 +179,6 @@ def _outer_strides(tensor: Tensor) -> tuple[int, ...]:
 
 Fault = tuple[str, str, str]
 """Got, the limit, and the line to type."""
-
-
-def _faults(value: TensorMap) -> Iterator[Fault]:
-    """Find the limits that a map breaks; each check relies on those before it."""
-    yield from _rank_faults(value)
-    yield from _word_faults(value)
-    yield from _number_faults(value)
-    yield from _inner_faults(value)
-    yield from _layout_faults(value)
 
 
 def _rank_faults(value: TensorMap) -> Iterator[Fault]:

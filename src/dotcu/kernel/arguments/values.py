@@ -14,17 +14,14 @@ import ctypes
 import functools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from dotcu.kernel.arguments.signature import KernelParameter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,30 +42,21 @@ class Element:
     alignment: int
 
 
-_INTS = {8: (torch.int8, torch.uint8), 16: (torch.int16, torch.uint16)}
-_INTS |= {32: (torch.int32, torch.uint32), 64: (torch.int64, torch.uint64)}
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+_UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+_INTS = {pair[0].itemsize: pair for pair in zip(_SIGNED, _UNSIGNED, strict=True)}
+_UINTS = {pair[0].itemsize: pair for pair in zip(_UNSIGNED, _SIGNED, strict=True)}
 
 _SCALARS: dict[str, tuple[torch.dtype, ...]] = {
     "bool": (torch.bool,),
-    "char": _INTS[8],
-    "signed char": _INTS[8],
-    "unsigned char": (torch.uint8, torch.int8),
-    "short": _INTS[16],
-    "unsigned short": (torch.uint16, torch.int16),
-    "int": _INTS[32],
-    "unsigned int": (torch.uint32, torch.int32),
-    "long": _INTS[64],
-    "unsigned long": (torch.uint64, torch.int64),
-    "long long": _INTS[64],
-    "unsigned long long": (torch.uint64, torch.int64),
-    "float": (torch.float32,),
-    "double": (torch.float64,),
-    "__half": (torch.float16,),
-    "__nv_bfloat16": (torch.bfloat16,),
-    "__nv_fp8_e4m3": (torch.float8_e4m3fn,),
-    "__nv_fp8_e5m2": (torch.float8_e5m2,),
+    "char": _INTS[1], "signed char": _INTS[1], "unsigned char": _UINTS[1],
+    "short": _INTS[2], "unsigned short": _UINTS[2], "int": _INTS[4], "unsigned int": _UINTS[4],
+    "long": _INTS[8], "unsigned long": _UINTS[8], "long long": _INTS[8], "unsigned long long": _UINTS[8],
+    "float": (torch.float32,), "double": (torch.float64,),
+    "__half": (torch.float16,), "__nv_bfloat16": (torch.bfloat16,),
+    "__nv_fp8_e4m3": (torch.float8_e4m3fn,), "__nv_fp8_e5m2": (torch.float8_e5m2,),
     "__nv_fp8_e8m0": (torch.float8_e8m0fnu,),
-}
+}  # fmt: skip
 
 # The stem of a vector type: the type of its lanes, the widest alignment of two and of four lanes.
 _VECTOR_STEMS = {
@@ -87,33 +75,25 @@ _PACKED = {
 }  # fmt: skip
 
 
-def _element(name: str, scalar: str, lanes: int = 1, alignment: int = 0) -> Element:
-    size = _SCALARS[scalar][0].itemsize * lanes
-    return Element(
-        name=name,
-        dtypes=_SCALARS[scalar],
-        scalar=scalar,
-        lanes=lanes,
-        size=size,
-        alignment=alignment or size,
-    )
-
-
-def _table() -> dict[str, Element]:
-    rows = [_element(name, name) for name in _SCALARS]
+def _elements() -> Iterator[Element]:
+    # Name, scalar, lanes, and the alignment: that of the whole by default.
+    rows: list[tuple[str, str, int, int | None]] = [(name, name, 1, None) for name in _SCALARS]
+    rows += [(name, scalar, lanes, None) for name, (scalar, lanes) in _PACKED.items()]
     for stem, (scalar, of_two, of_four) in _VECTOR_STEMS.items():
         own = _SCALARS[scalar][0].itemsize
-        for lanes, alignment in ((1, own), (2, of_two), (3, own), (4, of_four)):
-            rows.append(_element(f"{stem}{lanes}", scalar, lanes, alignment))
+        alignments = {1: own, 2: of_two, 3: own, 4: of_four}
+        rows += [(f"{stem}{lanes}", scalar, lanes, alignments[lanes]) for lanes in alignments]
         if stem in _WIDE_STEMS:
-            rows.append(_element(f"{stem}4_16a", scalar, 4, 16))
-            rows.append(_element(f"{stem}4_32a", scalar, 4, 32))
-    for name, (scalar, lanes) in _PACKED.items():
-        rows.append(_element(name, scalar, lanes))
-    return {row.name: row for row in rows}
+            rows += [(f"{stem}4_{alignment}a", scalar, 4, alignment) for alignment in (16, 32)]
+    for name, scalar, lanes, alignment in rows:
+        dtypes = _SCALARS[scalar]
+        size = dtypes[0].itemsize * lanes
+        yield Element(
+            name=name, dtypes=dtypes, scalar=scalar, lanes=lanes, size=size, alignment=alignment or size
+        )
 
 
-ELEMENTS = _table()
+ELEMENTS = {element.name: element for element in _elements()}
 """Every element type that dotcu knows, by its C++ name. A pointer to any other takes any tensor."""
 
 ADDRESS = Element(
@@ -233,8 +213,8 @@ _NARROW = {
 def _narrow(name: str) -> type[np.generic]:
     import ml_dtypes  # few kernels take such a number by value
 
-    found: type[np.generic] = getattr(ml_dtypes, _NARROW[name])
-    return found
+    narrow: type[np.generic] = getattr(ml_dtypes, _NARROW[name])
+    return narrow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,22 +239,17 @@ class FloatPacker:
             raise Mismatch(describe(value), remedy) from None
 
     def _narrowed(self, number: float) -> bytes:
+        """Round to a float32, to odd, so that rounding it further rounds only once; then to the format."""
         with np.errstate(all="ignore"):
-            narrow = _odd_float32(number).astype(_narrow(self.name))
+            wide = np.array(number).astype(np.float32)
+            if np.isfinite(wide) and float(wide) != number:
+                if abs(float(wide)) > abs(number):
+                    wide = np.asarray(np.nextafter(wide, np.float32(0)))
+                wide = (wide.view(np.uint32) | np.uint32(1)).view(np.float32)
+            narrow = wide.astype(_narrow(self.name))
         if math.isfinite(number) and not math.isfinite(float(narrow)):
             raise OverflowError
         return bytes(narrow.tobytes())
-
-
-def _odd_float32(number: float) -> NDArray[np.float32]:
-    """Return a number as float32, rounded to odd, so that rounding it further rounds only once."""
-    with np.errstate(over="ignore"):
-        nearest = np.array(number).astype(np.float32)
-    if not np.isfinite(nearest) or float(nearest) == number:
-        return nearest
-    if abs(float(nearest)) > abs(number):
-        nearest = np.nextafter(nearest, np.float32(0))
-    return np.asarray(np.asarray(nearest).view(np.uint32) | np.uint32(1)).view(np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,8 +269,13 @@ class StructPacker:
         return f"None, or its {self.size} bytes" if self.nullable else f"its {self.size} bytes"
 
     def pack(self, value: Any) -> bytes:
-        data = bytes(self.size) if self.nullable and value is None else _bytes_of(value)
-        if data is None:
+        if self.nullable and value is None:
+            return bytes(self.size)
+        if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, bytes, bytearray, memoryview)):
+            data = bytes(value)
+        elif isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.dtype.names is not None):
+            data = value.tobytes()
+        else:
             remedy = (
                 "Pass a ctypes.Structure, a NumPy structured scalar or bytes, laid out as in C++: "
                 f"{self.size} bytes."
@@ -305,14 +285,6 @@ class StructPacker:
             remedy = f"Give it the fields and padding of the C++ struct: {self.size} bytes."
             raise Mismatch(f"a {type(value).__name__} of {len(data)} bytes", remedy)
         return data
-
-
-def _bytes_of(value: Any) -> bytes | None:
-    if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, bytes, bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.dtype.names is not None):
-        return value.tobytes()
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)

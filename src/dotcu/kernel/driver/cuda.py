@@ -19,7 +19,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -30,10 +29,7 @@ from dotcu import settings, stopwatch
 from dotcu.errors import LaunchConfigError, LaunchError, ToolchainError
 from dotcu.kernel.arguments.tensor_map import BYTES, DTYPES, Tiled
 from dotcu.kernel.config import LaunchConfig
-from dotcu.kernel.driver.errors import (
-    LaunchLabel,
-    record_launch,
-)
+from dotcu.kernel.driver.errors import FAULTS, LaunchLabel, driver_error, fault_suspects, record_launch
 from dotcu.kernel.driver.fork import ForkSafeLock, forked_with_cuda, require_own_cuda
 from dotcu.kernel.scope import current_scope
 
@@ -52,17 +48,7 @@ def _driver() -> Any:
 
 
 def _call(function: str, *args: Any, doing: str | LaunchLabel, waited: LaunchLabel | None = None) -> Any:
-    """Call the driver and return its values without the status.
-
-    Args:
-        function: Its name.
-        args: Its arguments.
-        doing: What is tried, for the error; a launch is put into text only then.
-        waited: As `fail` takes it.
-
-    Raises:
-        LaunchError: It returned an error.
-    """
+    """Call the driver and return its values without the status; `doing` and `waited` as `fail` takes them."""
     status, *values = getattr(_driver(), function)(*args)
     if status != _driver().CUresult.CUDA_SUCCESS:
         fail(int(status), doing if isinstance(doing, str) else f"Launching {doing}", function, waited)
@@ -76,20 +62,13 @@ def fail(
 
     Args:
         status: A `CUresult` as a number.
-        doing: What was tried: `Launching scale on cuda:0 with grid=(1, 1, 1), block=(32, 1, 1)`.
-        function: The driver's function that gave the status.
-        waited: The launch that a fault comes from, where every launch is waited for.
+        doing, function, waited: As `driver_error` takes them.
 
     Raises:
         CaptureError: A capture of a CUDA graph forbids it.
         LaunchError: Otherwise; a kernel's fault names the launches that it may come from.
     """
-    from dotcu.kernel.driver.errors import FAULTS, driver_error, kernel_fault
-
-    name, text = _explain(status)
-    if waited is not None and name in FAULTS:
-        raise kernel_fault(waited, name, text)
-    raise driver_error(doing, function, name, text)
+    raise driver_error(doing, function, *_explain(status), waited)
 
 
 def _explain(status: int) -> tuple[str, str]:
@@ -107,8 +86,6 @@ def fault_story(error: BaseException) -> str | None:
     status = getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
     if not isinstance(status, int):
         return None
-    from dotcu.kernel.driver.errors import FAULTS, fault_suspects
-
     name, _ = _explain(status)  # the runtime numbers faults as the driver does
     return fault_suspects(name) if name in FAULTS else None
 
@@ -271,7 +248,16 @@ class Library:
             self._open(index)
             with stopwatch.during("jit" if self._is_ptx else "kernel"):
                 kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
-                _set_attributes(kernel, device, capability(index), doing)
+                # All of the device's shared memory and, where there are clusters, large ones.
+                names = _driver().CUfunction_attribute
+                shared = names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+                static = _call("cuKernelGetAttribute", shared, kernel, device.handle, doing=doing)
+                most = device.smem_bytes - static
+                values = {names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: most}
+                if capability(index) >= (9, 0):
+                    values[names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
+                for attribute, value in values.items():
+                    _call("cuKernelSetAttribute", attribute, value, kernel, device.handle, doing=doing)
                 return _call("cuKernelGetFunction", kernel, doing=doing)  # loads it now, not at a launch
 
     def _open(self, index: int) -> None:
@@ -302,33 +288,16 @@ class Library:
         _call("cuStreamSynchronize", _stream(index), doing=doing)  # the host's bytes are free after this
 
 
-def _set_attributes(kernel: Any, device: _GpuContext, arch: tuple[int, int], doing: str) -> None:
-    """Let a kernel use all of the device's shared memory and, where there are clusters, large ones."""
-    names = _driver().CUfunction_attribute
-    static = _call(
-        "cuKernelGetAttribute", names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device.handle, doing=doing
-    )
-    values = {names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: device.smem_bytes - static}
-    if arch >= (9, 0):
-        values[names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
-    for attribute, value in values.items():
-        _call("cuKernelSetAttribute", attribute, value, kernel, device.handle, doing=doing)
-
-
 def launch(
     library: Library, symbol: str, index: int, config: LaunchConfig, parameters: Sequence[bytes], kernel: str
 ) -> None:
-    """Launch on torch's current stream of a device; does not wait for it.
+    """Launch on torch's current stream of a device.
+
+    Waits for it under CUDA_LAUNCH_BLOCKING=1, outside captures, so that a fault is this kernel's own.
 
     Args:
-        library: The code.
-        symbol: The kernel's.
-        index: The device's.
-        config: A checked configuration.
-        parameters: The bytes of each.
-        kernel: Its name, for messages.
-
-    Waits under CUDA_LAUNCH_BLOCKING=1, outside captures, so that a fault is this kernel's own.
+        library, symbol, kernel: The code, the kernel's symbol in it, and its name for messages.
+        index, config, parameters: The device's, a checked configuration, and the bytes of each parameter.
 
     Raises:
         CaptureError: The kernel is not loaded yet, and a CUDA graph is being captured.
@@ -381,25 +350,17 @@ def _parameter_layout(sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int, Any
 
 def native_config(config: LaunchConfig, stream: Any) -> Any:
     """Return a configuration as the driver has it, which counts the grid in blocks too."""
-    native = _driver().CUlaunchConfig()
+    native, ids = _driver().CUlaunchConfig(), _driver().CUlaunchAttributeID
     native.gridDimX, native.gridDimY, native.gridDimZ = config.grid
     native.blockDimX, native.blockDimY, native.blockDimZ = config.block
     native.sharedMemBytes = config.smem_bytes
     native.hStream = stream
-    attributes = _launch_attributes(config)
-    native.attrs = attributes
-    native.numAttrs = len(attributes)
-    return native
-
-
-def _launch_attributes(config: LaunchConfig) -> list[Any]:
-    ids = _driver().CUlaunchAttributeID
-    found = []
+    attributes = []
 
     def add(attribute: Any) -> Any:
-        found.append(_driver().CUlaunchAttribute())
-        found[-1].id = attribute
-        return found[-1].value
+        attributes.append(_driver().CUlaunchAttribute())
+        attributes[-1].id = attribute
+        return attributes[-1].value
 
     if config.cluster is not None:
         size = add(ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim
@@ -409,7 +370,9 @@ def _launch_attributes(config: LaunchConfig) -> list[Any]:
     if config.programmatic:
         serialization = add(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
         serialization.programmaticStreamSerializationAllowed = 1
-    return found
+    native.attrs = attributes
+    native.numAttrs = len(attributes)
+    return native
 
 
 # Tensor maps. The driver writes one to an address divisible by 64; the bindings keep theirs inside a Python
@@ -428,22 +391,23 @@ _PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 _FILLS = {"zeros": 0, "nan": 1}
 _NO_INTERLEAVE = 0
 
-_Encode = Callable[..., int]
-
 
 def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
     """Return the 128 bytes that a kernel on a GPU takes for a map.
 
     Args:
-        tiled: The checked map.
-        address: Of its tensor.
-        index: Of the GPU.
+        tiled, address, index: The checked map, its tensor's address, and the GPU's index.
 
     Raises:
         LaunchConfigError: The GPU has no TMA.
         LaunchError: The driver refused what passed every check.
     """
-    _require_tma(capability(index), index)
+    major, minor = capability(index)
+    if major < 9:
+        raise LaunchConfigError(
+            f"A tensor map was passed to a kernel on cuda:{index}, which is sm_{major}{minor}.\n"
+            "TMA begins with sm_90.\nPass the tensor for a pointer, to a kernel that loads it by itself."
+        )
     function = _function()
     storage = ctypes.create_string_buffer(BYTES + _ALIGNMENT)
     target = -(-ctypes.addressof(storage) // _ALIGNMENT) * _ALIGNMENT
@@ -459,25 +423,20 @@ def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
     return ctypes.string_at(target, BYTES)
 
 
-def _require_tma(capability: tuple[int, int], index: int) -> None:
-    if capability < (9, 0):
-        name = f"sm_{capability[0]}{capability[1]}"
-        raise LaunchConfigError(
-            f"A tensor map was passed to a kernel on cuda:{index}, which is {name}.\n"
-            "TMA begins with sm_90.\nPass the tensor for a pointer, to a kernel that loads it by itself."
-        )
-
-
 @functools.lru_cache(maxsize=256)
 def _arguments(tiled: Tiled) -> tuple[Any, ...]:
     """Return the arguments of cuTensorMapEncodeTiled, which it only reads, except for the two addresses."""
+
+    def array(kind: Any, values: Sequence[int]) -> Any:
+        return (kind * max(1, len(values)))(*values)
+
     return (
         _TYPE_NUMBERS[DTYPES[tiled.dtype]],
         len(tiled.sizes),
-        _array(ctypes.c_uint64, tiled.sizes),
-        _array(ctypes.c_uint64, tiled.strides_bytes),
-        _array(ctypes.c_uint32, tiled.box),
-        _array(ctypes.c_uint32, tiled.element_strides),
+        array(ctypes.c_uint64, tiled.sizes),
+        array(ctypes.c_uint64, tiled.strides_bytes),
+        array(ctypes.c_uint32, tiled.box),
+        array(ctypes.c_uint32, tiled.element_strides),
         _NO_INTERLEAVE,
         _SWIZZLES[tiled.swizzle],
         _PROMOTIONS[tiled.l2_promotion],
@@ -485,12 +444,8 @@ def _arguments(tiled: Tiled) -> tuple[Any, ...]:
     )
 
 
-def _array(kind: Any, values: Sequence[int]) -> Any:
-    return (kind * max(1, len(values)))(*values)
-
-
 @functools.cache
-def _function() -> _Encode:
+def _function() -> Callable[..., int]:
     pointer, number = ctypes.c_void_p, ctypes.c_uint
     takes = (pointer, number, number, pointer, pointer, pointer, pointer, pointer, *[number] * 4)
     return ctypes.CFUNCTYPE(number, *takes)(address_of("cuTensorMapEncodeTiled"))
@@ -507,23 +462,14 @@ def ranges_wanted() -> bool:
 def profiler_attached() -> bool:
     """Return whether a tool outside this process profiles it, for all of its life."""
     now = settings.current()
-    return (now.nvtx_injection or now.cuda_injection) is not None and _takes_ranges(now.nvtx_injection)
+    if torch.version.cuda is None or (now.nvtx_injection or now.cuda_injection) is None:
+        return False
+    # Some containers name CUPTI there for every process: a range would take it from torch's profiler.
+    return now.nvtx_injection is None or not now.nvtx_injection.name.startswith("libcupti")
 
 
 def kernel_range(kernel: str) -> AbstractContextManager[object]:
     """Return a range of a kernel's name: torch's where its profiler runs, else NVTX's."""
     if _profiler_enabled():
         return torch.profiler.record_function(kernel)
-    return torch.cuda.nvtx.range(_escaped(kernel))
-
-
-def _takes_ranges(library: Path | None) -> bool:
-    """Return whether torch has NVTX, and the library that its first call loads is a tool.
-
-    Some containers name CUPTI there for every process: a range would take it from torch's profiler.
-    """
-    return torch.version.cuda is not None and (library is None or not library.name.startswith("libcupti"))
-
-
-def _escaped(kernel: str) -> str:
-    return kernel.replace("{", "{{").replace("}", "}}")  # torch formats the name
+    return torch.cuda.nvtx.range(kernel.replace("{", "{{").replace("}", "}}"))  # torch formats the name

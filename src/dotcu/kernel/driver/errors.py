@@ -79,32 +79,25 @@ Source: CUDA driver API, CUresult; after most of these "the process must be term
 _RESTART = "No kernel runs in this process any more: restart it."
 
 
-def driver_error(doing: str, function: str, name: str, text: str) -> LaunchError:
+def driver_error(
+    doing: str, function: str, name: str, text: str, waited: LaunchLabel | None = None
+) -> LaunchError:
     """Return the error for a status of the driver.
 
     Args:
         doing: What was tried: `Launching scale on cuda:0 with grid=(1, 1, 1), block=(32, 1, 1)`.
         function: The driver's function that gave the status.
-        name: The status, as the driver names it.
-        text: The driver's own explanation.
+        name, text: The status, as the driver names and explains it.
+        waited: The launch that a fault comes from, where every launch is waited for.
     """
+    if waited is not None and name in FAULTS:
+        did, remedy = FAULTS[name]
+        return LaunchError(f"{waited} failed: {name} ({text}).\nThe kernel {did}.\n{remedy}\n{_RESTART}")
     happened = f"{doing} failed: {function} gave {name} ({text})."
     if name in FAULTS:
         return LaunchError(f"{happened}\n{fault_suspects(name)}")
     kind = CaptureError if name.startswith("CUDA_ERROR_STREAM_CAPTURE") else LaunchError
     return kind(f"{happened}\n{REMEDIES.get(name, 'See what fits together: dotcu doctor')}")
-
-
-def kernel_fault(label: LaunchLabel, name: str, text: str) -> LaunchError:
-    """Return the error for a fault of a launch that was waited for.
-
-    Args:
-        label: The launch.
-        name: The status, as the driver names it.
-        text: The driver's own explanation.
-    """
-    did, remedy = FAULTS[name]
-    return LaunchError(f"{label} failed: {name} ({text}).\nThe kernel {did}.\n{remedy}\n{_RESTART}")
 
 
 def fault_suspects(name: str) -> str:
@@ -172,12 +165,7 @@ def recent_launches() -> tuple[LaunchLabel, ...]:
     """Return the last launches of all threads, newest first."""
     if _native is None:
         return tuple(reversed(tuple(_launches)))
-    return tuple(_completed(*row) for row in _native.launches())
-
-
-def _completed(
-    label: LaunchLabel, operator: str | None, grid: tuple[int, int, int], smem_bytes: int
-) -> LaunchLabel:
-    if not any(grid):  # a label of its own, not a stage's
-        return label
-    return label.at(grid, smem_bytes)._replace(operator=operator or "")
+    return tuple(
+        label.at(grid, smem_bytes)._replace(operator=operator or "") if any(grid) else label
+        for label, operator, grid, smem_bytes in _native.launches()  # without a grid: not a stage's label
+    )

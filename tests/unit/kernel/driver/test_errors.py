@@ -35,7 +35,7 @@ def test_a_fault_lists_the_launches_before_it_and_how_to_find_the_one(name: str)
 
 def test_a_fault_of_a_launch_that_was_waited_for_is_its_own() -> None:
     errors.record_launch(LAUNCHED._replace(kernel="innocent"))
-    message = str(errors.kernel_fault(LAUNCHED, "CUDA_ERROR_ILLEGAL_ADDRESS", "its text"))
+    message = str(errors.driver_error("", "", "CUDA_ERROR_ILLEGAL_ADDRESS", "its text", LAUNCHED))
     assert message.startswith(
         "scale of mylib::scale on cuda:0 with grid=(3, 1, 1), block=(32, 1, 1) failed: "
         "CUDA_ERROR_ILLEGAL_ADDRESS (its text)."
