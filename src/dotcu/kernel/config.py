@@ -141,12 +141,7 @@ def read_config(
 
     Args:
         kernel: Its name, for messages.
-        grid: In blocks; an int or up to three.
-        block: In threads; an int or up to three.
-        smem_bytes: Dynamic shared memory per block.
-        cluster: In blocks; an int or up to three, or None.
-        cooperative: All blocks run at once.
-        programmatic: The kernel may start before the one before it ends.
+        grid, block, smem_bytes, cluster, cooperative, programmatic: As `Kernel.__call__` takes them.
 
     Raises:
         LaunchConfigError: A size is negative, zero (block, cluster), too large or not a whole number.
@@ -177,12 +172,8 @@ def read_grid(kernel: str, grid: Any, checked: LaunchConfig) -> LaunchConfig:
     """Put another grid into a checked configuration.
 
     Args:
-        kernel: Its name, for messages.
-        grid: As the user wrote it.
+        kernel, grid: As `read_config` takes them.
         checked: The configuration.
-
-    Raises:
-        LaunchConfigError: As `read_config`.
     """
     sizes = _dim(kernel, "grid", grid, low=0)
     _require_within(kernel, "grid", sizes, MAX_GRID)
@@ -195,12 +186,7 @@ def read_block(kernel: str, block: Any, smem_bytes: Any) -> tuple[int, int]:
     """Check the size of a block and its dynamic shared memory, and return threads and bytes.
 
     Args:
-        kernel: Its name, for messages.
-        block: In threads, as the user wrote it.
-        smem_bytes: As the user wrote it.
-
-    Raises:
-        LaunchConfigError: A size is negative or not a whole number, or there are no threads.
+        kernel, block, smem_bytes: As `read_config` takes them.
     """
     x, y, z = _dim(kernel, "block", block, low=1)
     return x * y * z, _whole(kernel, "smem_bytes", smem_bytes, low=0)
@@ -226,12 +212,8 @@ def _whole(kernel: str, name: str, value: Any, *, low: int) -> int:
 def _dim(kernel: str, name: str, value: Any, *, low: int) -> Dim:
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3:
-        raise _breach(
-            kernel,
-            f"{name} with {len(sizes)} dimensions",
-            "it has one, two or three",
-            f"Pass {name}=(x, y, z).",
-        )
+        got = f"{name} with {len(sizes)} dimensions"
+        raise _breach(kernel, got, "it has one, two or three", f"Pass {name}=(x, y, z).")
     x, y, z = [_whole(kernel, name, size, low=low) for size in (*sizes, 1, 1)[:3]]
     return x, y, z
 
@@ -239,12 +221,8 @@ def _dim(kernel: str, name: str, value: Any, *, low: int) -> Dim:
 def _require_within(kernel: str, name: str, sizes: Dim, most: Dim) -> None:
     for axis, size, limit in zip("xyz", sizes, most, strict=True):
         if size > limit:
-            raise _breach(
-                kernel,
-                f"{name}.{axis}={size}",
-                f"the limit is {limit}",
-                "Let each thread do several elements in a loop, or move the size to x.",
-            )
+            remedy = "Let each thread do several elements in a loop, or move the size to x."
+            raise _breach(kernel, f"{name}.{axis}={size}", f"the limit is {limit}", remedy)
 
 
 def _require_cluster(kernel: str, grid: Dim, cluster: Dim) -> None:
@@ -371,14 +349,8 @@ def require_fit(
     """Refuse a configuration that the kernel, or an architecture, cannot run.
 
     Args:
-        kernel: Its name, for messages.
-        config: The configuration.
-        needs: The kernel's resources.
-        arch: The architecture.
-        multiprocessors: The GPU's.
-
-    Raises:
-        LaunchConfigError: Names the limit that is broken, its value, and the value asked for.
+        kernel, config, needs: The kernel's name, the configuration, and the kernel's resources.
+        arch, multiprocessors: The architecture, and the GPU's number of multiprocessors.
     """
     name = f"sm_{arch.capability[0]}{arch.capability[1]}"
     static, most = needs.static_smem_bytes, arch.smem_block_bytes
@@ -406,9 +378,8 @@ def require_fit(
             f"Pass block={needs.max_threads} or less, or raise the bound.",
         )
     if config.cluster is not None and arch.capability < (9, 0):
-        raise _breach(
-            kernel, f"cluster={config.cluster}", f"{name} has no clusters; sm_90 has", "Leave cluster out."
-        )
+        lacks = f"{name} has no clusters; sm_90 has"
+        raise _breach(kernel, f"cluster={config.cluster}", lacks, "Leave cluster out.")
     if needs.cluster is not None and config.cluster not in (None, needs.cluster):
         raise _breach(
             kernel,
@@ -455,10 +426,7 @@ def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, m
     """Return the most blocks of a cooperative launch; 0 for another launch, and if it is not known.
 
     Args:
-        config: Its configuration.
-        needs: The kernel's resources.
-        arch: The GPU's architecture.
-        multiprocessors: The GPU's.
+        config, needs, arch, multiprocessors: As `require_fit` takes them.
     """
     if not (config.cooperative and needs.registers):
         return 0

@@ -65,17 +65,19 @@ def variable_writes(module: PtxModule, entry: str, symbols: Sequence[str]) -> di
         symbols: Those of the variables.
     """
     bodies = reached_functions(module, entry).values()
-    found = {}
+    uses = {}
     for symbol in symbols:
         named = [body for body in bodies if any(symbol in instruction.names for instruction in body)]
         if named:
-            found[symbol] = any(_writes_variable(body, symbol) for body in named)
-    return found
-
-
-def _writes_variable(body: Sequence[InstructionNames], symbol: str) -> bool:
-    others = [instruction for instruction in body if not instruction.opcode.startswith(_READS)]
-    return _write_is_reached(others, symbol, lambda instruction, _: instruction.opcode.startswith(_WRITES))
+            uses[symbol] = any(
+                _write_is_reached(
+                    [instruction for instruction in body if not instruction.opcode.startswith(_READS)],
+                    symbol,
+                    lambda instruction, _: instruction.opcode.startswith(_WRITES),
+                )
+                for body in named
+            )
+    return uses
 
 
 def map_uses(module: PtxModule, entry: str, symbols: Sequence[str]) -> tuple[MapUse, ...]:

@@ -85,7 +85,7 @@ def entering_scope(
     recorder: CallRecorder | None = None,
     gpu: int | None = None,
 ) -> Iterator[None]:
-    """Set what becomes of launches until the block ends.
+    """Set the scope until the block ends.
 
     Args:
         policy, operator, reason, recorder, gpu: The attributes of the new `Scope`.
@@ -369,12 +369,10 @@ def _no_gradient(kernel: str, got: str, instead: str) -> GradientError:
 
 
 def refuse_captured_load(kernel: str, file: str, index: int) -> NoReturn:
-    """Raise for a kernel that is not loaded yet.
+    """Raise for a kernel of a file that is not loaded on a GPU yet.
 
     Args:
-        kernel: Its name.
-        file: The source's name.
-        index: The GPU's.
+        kernel, file, index: The kernel's name, the source's, and the GPU's index.
     """
     operator = current_scope().operator
     name = operator.partition("::")[2].partition(".")[0] or "op"

@@ -17,7 +17,7 @@ from dotcu.kernel.arguments.pack import is_plain
 from dotcu.kernel.config import limits
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.scope import current_scope
-from dotcu.kernel.simulation import active_run, capability_of
+from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, capability_of
 
 Params = ParamSpec("Params")
 Choice = TypeVar("Choice")
@@ -32,9 +32,7 @@ def cdiv(a: Int, b: Int | int) -> Int:
     Raises:
         ArgumentError: One of them is a float.
     """
-    if type(a) is int and type(b) is int:
-        return -(-a // b)  # type: ignore[return-value]
-    if any(isinstance(number, float) for number in (a, b)):
+    if not (type(a) is int and type(b) is int) and any(isinstance(number, float) for number in (a, b)):
         raise ArgumentError(
             f"cdiv takes two whole numbers, got {a!r} and {b!r}.\nFor example: dotcu.cdiv(int(x), 256)"
         )
@@ -63,28 +61,21 @@ def sm_count(tensor: Tensor | torch.device | str) -> int:
     Raises:
         ArgumentError: It is neither a tensor nor a device.
     """
-    device = tensor.device if isinstance(tensor, Tensor) else _device(tensor)
+    try:
+        device = tensor.device if isinstance(tensor, Tensor) else torch.device(tensor)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f'sm_count takes a tensor or a device, got {tensor!r}.\nPass a tensor, "cuda:0" or "cpu".'
+        ) from error
     recorder, index = current_scope().recorder, cast("int | None", device.index)
     if recorder is not None and index is None and not isinstance(tensor, Tensor):
         recorder.asked_device()
-    count = _multiprocessors(device)
-    return count if recorder is None else recorder.multiprocessors(count)
-
-
-def _multiprocessors(device: torch.device) -> int:
     if device.type == "cuda" and cuda.available():
-        return torch.cuda.get_device_properties(device).multi_processor_count
-    run = active_run()
-    return limits(*capability_of(run.arch if run is not None else "sm_80")).multiprocessors
-
-
-def _device(asked: torch.device | str) -> torch.device:
-    try:
-        return torch.device(asked)
-    except (RuntimeError, TypeError) as error:
-        raise ArgumentError(
-            f'sm_count takes a tensor or a device, got {asked!r}.\nPass a tensor, "cuda:0" or "cpu".'
-        ) from error
+        count = torch.cuda.get_device_properties(device).multi_processor_count
+    else:
+        run = active_run()
+        count = limits(*capability_of(run.arch if run is not None else DEFAULT_ARCH)).multiprocessors
+    return count if recorder is None else recorder.multiprocessors(count)
 
 
 MOST_LAYOUTS = 4096
@@ -105,12 +96,12 @@ class ByLayout(Generic[Params, Choice]):
         key = _layout_key(args) if scope.gpu is not None and scope.recorder is None and not kwargs else None
         if key is None:
             return self.function(*args, **kwargs)
-        found = self._kept.get(key)
-        if found is None:
+        choice = self._kept.get(key)
+        if choice is None:
             if len(self._kept) >= MOST_LAYOUTS:
                 self._kept.clear()
-            found = self._kept[key] = self.function(*args, **kwargs)
-        return found
+            choice = self._kept[key] = self.function(*args, **kwargs)
+        return choice
 
     def forget(self) -> None:
         """Drop the choices: a constant that the function reads has changed."""
@@ -150,7 +141,5 @@ settings.watch(_forget_choices)
 
 def _layout_key(args: tuple[Any, ...]) -> bytes | None:
     """Return a key of arguments without their values; None where native code has none."""
-    if not native.is_ready("cuda"):
-        return None
-    found: bytes | None = native.library().layout_key(*args)
-    return found
+    key: bytes | None = native.library().layout_key(*args) if native.is_ready("cuda") else None
+    return key

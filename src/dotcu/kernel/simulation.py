@@ -109,13 +109,16 @@ def _buffer(tensor: Tensor, name: str, writable: bool) -> Buffer:
 
     data, allocations = tensor_bytes(tensor), active_allocations()
     mask = allocations.mask(tensor) if allocations is not None else None
-    start = tensor.storage_offset() * tensor.itemsize
-    written = mask[start : start + data.size] if mask is not None else None
+    written = None
+    if mask is not None:
+        start = tensor.storage_offset() * tensor.itemsize
+        part = mask[start : start + data.size]
+        written = part if part.size == data.size else None
     storage = tensor.untyped_storage()
     return Buffer(
         name=name,
         data=data,
-        written=written if written is not None and written.size == data.size else None,
+        written=written,
         read_only=not writable,
         storage=(storage.data_ptr(), storage.nbytes()) if data.size else None,
         itemsize=tensor.itemsize,
@@ -123,11 +126,7 @@ def _buffer(tensor: Tensor, name: str, writable: bool) -> Buffer:
 
 
 def _encode_map(tiled: Tiled, address: int) -> bytes:
-    """Encode a tensor map in the simulator's own format.
-
-    Raises:
-        SimulationError: It fills with NaN, whose bits are documented nowhere.
-    """
+    """Encode a tensor map in the simulator's own format."""
     from dotcu.simulator import Map
 
     if tiled.fill == "nan":
@@ -152,18 +151,10 @@ def launch_simulated(
     """Pack the arguments, run the kernel in the simulator, and count its writes.
 
     Args:
-        code: The code that holds the kernel.
-        kernel: Its name.
-        plan: How its arguments are packed.
-        args: As the caller passed them; tensors are on the CPU.
+        code, kernel: The code that holds the kernel, and its name.
+        plan, args: How its arguments are packed, and these as the caller passed them, on the CPU.
         config: A checked configuration. With an empty grid the arguments are only checked.
         run: The run that collects findings and counters.
-
-    Raises:
-        ArgumentError: A value does not fit its parameter.
-        SimulationError: The configuration has clusters.
-        FindingError: The run stops at findings, and there was one.
-        UnsupportedInstruction: The kernel holds an instruction that the simulator does not execute.
     """
     from dotcu.simulator import Memory, launch
 
@@ -197,14 +188,9 @@ def launch_simulated(
         count_writes(written)
 
 
-_aten = torch.ops.aten
 ALLOCATE = {
-    _aten.empty,
-    _aten.empty_like,
-    _aten.empty_permuted,
-    _aten.empty_strided,
-    _aten.new_empty,
-    _aten.new_empty_strided,
+    getattr(torch.ops.aten, name)
+    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 }
 """The operators of torch that allocate without writing."""
 _PRUNE_AT = 64
@@ -224,11 +210,7 @@ class Allocations(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
         result = func(*args, **named)
@@ -248,8 +230,9 @@ class Allocations(TorchDispatchMode):
     def _add(self, tensor: Tensor) -> None:
         if len(self._masks) >= _PRUNE_AT:
             self._masks = {key: row for key, row in self._masks.items() if not row[0].expired()}
-        reference = StorageWeakRef(tensor.untyped_storage())
-        self._masks[reference.cdata] = (reference, np.zeros(tensor.untyped_storage().nbytes(), np.uint8))
+        storage = tensor.untyped_storage()
+        reference = StorageWeakRef(storage)
+        self._masks[reference.cdata] = (reference, np.zeros(storage.nbytes(), np.uint8))
 
     def mask(self, tensor: Tensor) -> NDArray[np.uint8] | None:
         """Return the mask of a tensor's whole storage, None where all of it counts as written."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from types import TracebackType
 
 import torch
 
@@ -31,14 +30,7 @@ def forked_with_cuda() -> bool:
 
 
 def require_own_cuda(doing: str) -> None:
-    """Refuse to touch the driver where a fork has made it unusable.
-
-    Args:
-        doing: What was tried: `Launching scale on cuda:0`.
-
-    Raises:
-        LaunchError: This process was forked after CUDA was initialized.
-    """
+    """Refuse to touch the driver, to do something, where a fork has made it unusable."""
     if _forked:
         raise LaunchError(
             f"{doing} failed: this process was forked after CUDA was initialized.\n"
@@ -61,10 +53,5 @@ class ForkSafeLock:
             self._pid, self._lock = os.getpid(), threading.RLock()
         self._lock.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lock.release()
