@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from cuda.bindings import driver as bindings
@@ -46,14 +44,3 @@ class FakeDriver:
     def called(self) -> list[str]:
         """The functions that were called, in order."""
         return [name for name, *_ in self.calls]
-
-
-class FakeDevice:
-    """Stands for a device of that driver, whose context is always current."""
-
-    handle = 5
-    smem_bytes = 200_000
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        yield

@@ -36,7 +36,7 @@ def functions(name: str) -> list[tuple[InspectedKernel, Any]]:
 
 
 def blocks(function: Any, threads: int, smem_bytes: int) -> int:
-    with cuda._device(0).current():
+    with cuda.entered(0):
         count = cuda._call(
             "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, smem_bytes, doing="Asking"
         )
@@ -75,7 +75,7 @@ def test_resources_of_the_gallery_are_the_drivers(name: str) -> None:
     names = cuda._driver().CUfunction_attribute
     for one, function in functions(name):
         assert one.code.resources is not None
-        with cuda._device(0).current():
+        with cuda.entered(0):
 
             def asked(attribute: str, function: Any = function) -> int:
                 key = getattr(names, f"CU_FUNC_ATTRIBUTE_{attribute}")

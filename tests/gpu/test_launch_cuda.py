@@ -176,7 +176,7 @@ def test_occupancy_is_the_drivers(module: Module, kernel: str, threads: int, sme
         pytest.skip("the kernel's bounds do not allow this block")
     code = chosen.unit.code(target_of(0))
     function = code.library().kernel(code.symbol(kernel), 0)
-    with cuda._device(0).current():
+    with cuda.entered(0):
         held = cuda._call(
             "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, smem_bytes, doing="Asking"
         )
@@ -193,7 +193,7 @@ def test_attributes_are_the_drivers(module: Module, kernel: str) -> None:
     def asked(name: str) -> int:
         return int(cuda._call("cuFuncGetAttribute", getattr(names, name), function, doing="Asking"))
 
-    with cuda._device(0).current():
+    with cuda.entered(0):
         assert attributes.registers == asked("CU_FUNC_ATTRIBUTE_NUM_REGS")
         assert attributes.static_smem_bytes == asked("CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES")
         assert attributes.max_threads_per_block == asked("CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK")

@@ -76,11 +76,7 @@ def operands(instruction: RecordedStep) -> tuple[int, ...]:
 
 
 def compute(op: StepOp, *values: Number) -> Number:
-    """Return the value of a step that is computed from others.
-
-    Raises:
-        Inexact: It has none.
-    """
+    """Return the value of a step that is computed from others."""
     try:
         result = _UNARY[op](*values) if op in _UNARY else _BINARY[op](*values)
     except (ArithmeticError, ValueError) as error:
@@ -189,11 +185,7 @@ class Builder:
         return self.steps[step].op in (StepOp.INT, StepOp.FLOAT)
 
     def compute(self, op: StepOp, *steps: Step) -> Step:
-        """Return the step of an operation on others.
-
-        Raises:
-            Inexact: It has no value in this call.
-        """
+        """Return the step of an operation on others."""
         if op in _COMMUTES:
             steps = tuple(sorted(steps))
         value = compute(op, *(self.values[step] for step in steps))

@@ -82,9 +82,6 @@ def is_aligned(state: TraceState, known: TracedTensor, bytes: int) -> bool:
         state: The state of the trace.
         known: The tensor.
         bytes: The alignment.
-
-    Raises:
-        Unsupported: It is an allocation of the body, whose address may have that alignment or not.
     """
     if not known.whole and is_empty(known.layout.sizes):
         return True
@@ -96,11 +93,7 @@ def is_aligned(state: TraceState, known: TracedTensor, bytes: int) -> bool:
 
 
 def symbolic_launch(state: TraceState, launch: RecordedLaunch) -> Launch:
-    """Express a launch in the steps of the call.
-
-    Raises:
-        Unsupported: That is not possible.
-    """
+    """Express a launch in the steps of the call."""
     if not any(isinstance(value, (Tensor, Strided)) for value in launch.args):
         raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
     parameters, offsets, fields = bytearray(), [], []

@@ -87,11 +87,7 @@ def is_dense(layout: Layout) -> bool:
 
 
 def expanded(layout: Layout, sizes: Sequence[Any]) -> Layout:
-    """Return the layout that `expand` gives; -1 keeps a size.
-
-    Raises:
-        ValueError: The sizes do not allow it.
-    """
+    """Return the layout that `expand` gives; -1 keeps a size."""
     new = len(sizes) - len(layout.sizes)
     if new < 0:
         raise ValueError("fewer dimensions")
@@ -113,11 +109,7 @@ def expanded(layout: Layout, sizes: Sequence[Any]) -> Layout:
 
 
 def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    """Return the shape that several broadcast to.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the shape that several broadcast to."""
     rank = max((len(shape) for shape in shapes), default=0)
     common: list[Any] = [None] * rank
     for shape in shapes:
@@ -133,11 +125,7 @@ def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
 
 
 def reshaped(sizes: Sequence[Any], numel: Any) -> tuple[Any, ...]:
-    """Return a shape with its -1 filled in.
-
-    Raises:
-        ValueError: It has another number of elements.
-    """
+    """Return a shape with its -1 filled in."""
     unknown = [dim for dim, size in enumerate(sizes) if is_negative(size)]
     if any(sizes[dim] != -1 for dim in unknown) or len(unknown) > 1:
         raise ValueError("a negative size")

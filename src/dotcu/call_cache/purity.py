@@ -302,35 +302,25 @@ def _allowed_attributes() -> frozenset[str]:
     return frozenset((names | _OTHER_ATTRIBUTES) - _UNSEEN)
 
 
-# Bytecode. Instructions are allowed by name, so one that a later Python adds is refused.
+# Bytecode. Instructions are allowed by name or family, so a new kind that a later Python adds is refused.
 
 
-# Python 3.10 to 3.13.
-_NAMES = """
-NOP CACHE RESUME EXTENDED_ARG PUSH_NULL PRECALL KW_NAMES POP_TOP COPY SWAP DUP_TOP DUP_TOP_TWO
-ROT_TWO ROT_THREE ROT_FOUR ROT_N LOAD_CONST
-LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST STORE_FAST_LOAD_FAST
-STORE_FAST_STORE_FAST STORE_FAST_MAYBE_NULL DELETE_FAST LOAD_CLOSURE LOAD_DEREF STORE_DEREF MAKE_CELL
-COPY_FREE_VARS LOAD_GLOBAL LOAD_ATTR LOAD_METHOD
-BINARY_ADD BINARY_AND BINARY_FLOOR_DIVIDE BINARY_LSHIFT BINARY_MATRIX_MULTIPLY BINARY_MODULO
-BINARY_MULTIPLY BINARY_OR BINARY_POWER BINARY_RSHIFT BINARY_SUBTRACT BINARY_TRUE_DIVIDE BINARY_XOR
-INPLACE_ADD INPLACE_AND INPLACE_FLOOR_DIVIDE INPLACE_LSHIFT INPLACE_MATRIX_MULTIPLY INPLACE_MODULO
-INPLACE_MULTIPLY INPLACE_OR INPLACE_POWER INPLACE_RSHIFT INPLACE_SUBTRACT INPLACE_TRUE_DIVIDE INPLACE_XOR
-BINARY_OP BINARY_SUBSCR BINARY_SLICE STORE_SUBSCR STORE_SLICE DELETE_SUBSCR
-UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE TO_BOOL COMPARE_OP IS_OP CONTAINS_OP
-BUILD_TUPLE BUILD_LIST BUILD_MAP BUILD_CONST_KEY_MAP BUILD_SLICE BUILD_STRING LIST_APPEND LIST_EXTEND
-LIST_TO_TUPLE MAP_ADD DICT_MERGE DICT_UPDATE FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE
-UNPACK_SEQUENCE UNPACK_EX GET_ITER FOR_ITER END_FOR GET_LEN
-JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_ABSOLUTE JUMP_IF_FALSE_OR_POP
-JUMP_IF_TRUE_OR_POP POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE
-POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE
-POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_NONE
-POP_JUMP_BACKWARD_IF_NOT_NONE
-CALL CALL_KW CALL_FUNCTION CALL_FUNCTION_KW CALL_FUNCTION_EX CALL_METHOD CALL_INTRINSIC_1 MAKE_FUNCTION
-SET_FUNCTION_ATTRIBUTE RETURN_VALUE RETURN_CONST RETURN_GENERATOR GEN_START YIELD_VALUE
-LOAD_ASSERTION_ERROR RAISE_VARARGS RERAISE
-"""
-_ALLOWED = frozenset(_NAMES.split())
+# Python 3.10 to 3.13: families that move, compute and branch on values of the body alone; and others.
+_FAMILIES = (
+    "LOAD_FAST", "STORE_FAST", "BINARY_", "INPLACE_", "UNARY_", "JUMP_", "POP_JUMP_", "ROT_", "DUP_TOP",
+)  # fmt: skip
+_ALLOWED = frozenset(
+    """
+NOP CACHE RESUME EXTENDED_ARG PUSH_NULL PRECALL KW_NAMES POP_TOP COPY SWAP LOAD_CONST DELETE_FAST LOAD_CLOSURE
+LOAD_DEREF STORE_DEREF MAKE_CELL COPY_FREE_VARS LOAD_GLOBAL LOAD_ATTR LOAD_METHOD STORE_SUBSCR STORE_SLICE
+DELETE_SUBSCR TO_BOOL COMPARE_OP IS_OP CONTAINS_OP BUILD_TUPLE BUILD_LIST BUILD_MAP BUILD_CONST_KEY_MAP
+BUILD_SLICE BUILD_STRING LIST_APPEND LIST_EXTEND LIST_TO_TUPLE MAP_ADD DICT_MERGE DICT_UPDATE FORMAT_VALUE
+FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE UNPACK_SEQUENCE UNPACK_EX GET_ITER FOR_ITER END_FOR GET_LEN CALL
+CALL_KW CALL_FUNCTION CALL_FUNCTION_KW CALL_FUNCTION_EX CALL_METHOD CALL_INTRINSIC_1 MAKE_FUNCTION
+SET_FUNCTION_ATTRIBUTE RETURN_VALUE RETURN_CONST RETURN_GENERATOR GEN_START YIELD_VALUE LOAD_ASSERTION_ERROR
+RAISE_VARARGS RERAISE
+""".split()
+)
 
 _INTRINSICS = {3, 5, 6}
 """StopIteration in a generator, unary plus, a list to a tuple; not print and not import *."""
@@ -356,11 +346,7 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
 @functools.lru_cache(maxsize=4096)
 def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
-    """Return the instructions of a code object.
-
-    Raises:
-        Unsupported: Nothing that runs them can be traced.
-    """
+    """Return the instructions of a code object."""
     rows = tuple(row for row in dis.get_instructions(code) if row.opname not in ("EXTENDED_ARG", "CACHE"))
     refusal = next(filter(None, (_refusal(row, code) for row in rows)), None)
     if refusal is not None:
@@ -374,7 +360,7 @@ def _refusal(row: dis.Instruction, code: CodeType) -> str | None:
         return "it is a generator" + line
     if row.opname == "CALL_INTRINSIC_1" and row.arg not in _INTRINSICS:
         return f"it uses the instruction {row.opname} {row.arg}" + line
-    if row.opname in _ALLOWED:
+    if row.opname in _ALLOWED or row.opname.startswith(_FAMILIES):
         return None
     return _WHY.get(row.opname, f"it uses the instruction {row.opname}").format(row.argval) + line
 
@@ -413,11 +399,7 @@ DependencyGuard = tuple[object, object, object]
 
 
 def guards_on(found: Sequence[Dependency]) -> tuple[DependencyGuard, ...]:
-    """Return guards on dependencies, for native code.
-
-    Raises:
-        Unsupported: This Python does not store one of them where it can be found.
-    """
+    """Return guards on dependencies, for native code."""
     return tuple(map(_guard, found))
 
 

@@ -157,7 +157,8 @@ def _new(
         )
     if any(is_negative(number) for number in (*layout.sizes, *layout.strides)):
         raise Unsupported("it allocates a negative size")
-    return state.allocation(layout, dtype, zeroed=zeroed)
+    source = len(state.allocations)
+    return TracedTensor(tensor=None, argument=False, source=source, layout=layout, dtype=dtype, zeroed=zeroed)
 
 
 def _empty(state: TraceState, *sizes: Any, size: Any = None, **options: Any) -> TracedTensor:

@@ -167,19 +167,8 @@ class TraceState:
         tensor = None if known.argument else self.allocations[known.source].tensor
         return self.argument(known.source) if tensor is None else tensor
 
-    def allocation(self, layout: Layout, dtype: torch.dtype, *, zeroed: bool) -> TracedTensor:
-        """Return the next allocation, as it is expected."""
-        source = len(self.allocations)
-        return TracedTensor(
-            tensor=None, argument=False, source=source, layout=layout, dtype=dtype, zeroed=zeroed
-        )
-
     def add_results(self, result: Any, expected: TracedTensor | Sequence[TracedTensor]) -> None:
-        """Add the tensors that torch returned, if they are as a rule expected them.
-
-        Raises:
-            Unsupported: They are not.
-        """
+        """Add the tensors that torch returned, if they are as a rule expected them."""
         results = [result] if isinstance(result, Tensor) else list(result)
         rows = [expected] if isinstance(expected, TracedTensor) else list(expected)
         if len(results) != len(rows):

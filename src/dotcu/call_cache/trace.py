@@ -74,9 +74,6 @@ def trace(
         keyword_only: The arguments that the body takes by keyword.
         writes: The arguments that the schema declares as written.
         runs: False to skip its launches. The recording then holds for any number of multiprocessors.
-
-    Raises:
-        Exception: The body raised it.
     """
     distinct = compares_tensors(body)
     tensors = [id(value) for value in arguments.values() if isinstance(value, Tensor)]
@@ -184,8 +181,8 @@ class _Tracer(TorchFunctionMode):
 
     # Calls of dotcu.
 
-    plain = staticmethod(plain)
-    pinned = staticmethod(pinned)
+    plain: Callable[[Any], Any] = staticmethod(plain)
+    pinned: Callable[[Any], Any] = staticmethod(pinned)
 
     def aligned(self, tensor: Tensor, bytes: int) -> bool:
         """Ask if a tensor is aligned to `bytes`, and guard the answer."""

@@ -48,6 +48,8 @@ class CompiledUnit:
         self._lock = ForkSafeLock()
         self._plans: dict[str, PackingPlan] = {}
         self._needs: dict[str, KernelNeeds] = {}
+        self._program: Program | None = None
+        self._library: cuda.Library | None = None
 
     @cached_property
     def outline(self) -> PtxModule:
@@ -181,11 +183,7 @@ class CompiledUnit:
         return needs
 
     def claim(self, kernel: str) -> None:
-        """Make sure that no other unit has a copy of a variable that this kernel shares with it.
-
-        Raises:
-            SourceError: Another unit's kernel runs with its own copy, and one of them may write.
-        """
+        """Make sure that no other unit has a copy of a variable that this kernel shares with it."""
         if kernel in self._claimed:
             return
         with stopwatch.during("ptx"):
@@ -226,30 +224,26 @@ class CompiledUnit:
     def program(self) -> Program:
         """Return the code in the simulator, with its variables as they were last written."""
         with self._lock:
+            if self._program is None:
+                from dotcu.simulator import Program
+
+                source = self.unit.source
+                texts = {source.display: source.text} if source.path is None else {}
+                with stopwatch.during("ptx"):
+                    self._program = Program(self.outline, self.object.files, texts)
+                for symbol, data in self._initial().items():
+                    self._program.write(symbol, data)
             return self._program
-
-    @cached_property
-    def _program(self) -> Program:
-        from dotcu.simulator import Program
-
-        source = self.unit.source
-        texts = {source.display: source.text} if source.path is None else {}
-        with stopwatch.during("ptx"):
-            program = Program(self.outline, self.object.files, texts)
-        for symbol, data in self._initial().items():
-            program.write(symbol, data)
-        return program
 
     def library(self) -> cuda.Library:
         """Return the code in the driver; this loads nothing onto a GPU yet."""
         with self._lock:
+            if self._library is None:
+                cubin, ptx = self.object.cubin, self.object.ptx
+                data = cubin if cubin is not None else ptx.encode() + b"\0"
+                names = {symbol: name for name, symbol in self.object.lowered.items()}
+                self._library = cuda.Library(self.unit.source.name, data, self._initial, names)
             return self._library
-
-    @cached_property
-    def _library(self) -> cuda.Library:
-        data = self.object.cubin if self.object.cubin is not None else self.object.ptx.encode() + b"\0"
-        names = {symbol: name for name, symbol in self.object.lowered.items()}
-        return cuda.Library(self.unit.source.name, data, self._initial, names)
 
     def _initial(self) -> dict[str, bytes]:
         """Return the bytes that were written to the variables so far, by symbol."""
@@ -262,10 +256,9 @@ class CompiledUnit:
         if symbol is None or symbol not in self.outline.module_variables:
             return
         with self._lock:
-            if "_program" in self.__dict__:
-                self._program.write(symbol, data)
-            if "_library" in self.__dict__:
-                self._library.write(symbol, data)
+            for loaded in (self._program, self._library):
+                if loaded is not None:
+                    loaded.write(symbol, data)
 
 
 class CompilationUnit:
@@ -422,9 +415,6 @@ class ModuleVariables:
             unit: That it is compiled in.
             kernel: Its name.
             used: For each variable, whether the kernel may write it.
-
-        Raises:
-            SourceError: A kernel of another unit uses one too: its writes would not be visible.
         """
         for variable, writes in used.items():
             users = self._users.get((variable, target), [])

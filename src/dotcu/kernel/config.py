@@ -34,7 +34,7 @@ class ArchLimits:
         smem_bytes: Shared memory of a multiprocessor.
         smem_block_bytes: The most that a block may use, static and dynamic, after opt-in.
         smem_reserved_bytes: What the driver keeps of it for itself, per block.
-        multiprocessors: Of the GPU that the simulator stands for.
+        multiprocessors: Of the GPU, or of the one that the simulator stands for.
     """
 
     capability: tuple[int, int]
@@ -46,7 +46,6 @@ class ArchLimits:
     multiprocessors: int
     registers: int = 65536
     registers_per_block: int = 65536
-    registers_per_thread: int = 255
     register_unit: int = 256
     register_warps: int = 4
     smem_unit: int = 128
@@ -142,9 +141,6 @@ def read_config(
     Args:
         kernel: Its name, for messages.
         grid, block, smem_bytes, cluster, cooperative, programmatic: As `Kernel.__call__` takes them.
-
-    Raises:
-        LaunchConfigError: A size is negative, zero (block, cluster), too large or not a whole number.
     """
     config = LaunchConfig(
         grid=_dim(kernel, "grid", grid, low=0),
@@ -293,9 +289,6 @@ def occupancy(
         registers: Per thread; 0 if they are not known.
         static_smem_bytes: Shared memory that the kernel declares, per block.
         smem_bytes: Dynamic shared memory per block.
-
-    Raises:
-        LaunchConfigError: A block has no threads, or more than 1024.
     """
     if not 0 < threads <= MAX_THREADS_PER_BLOCK:
         raise LaunchConfigError(
@@ -343,14 +336,12 @@ class KernelNeeds:
     cluster: Dim | None = None
 
 
-def require_fit(
-    kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int
-) -> None:
+def require_fit(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:
     """Refuse a configuration that the kernel, or an architecture, cannot run.
 
     Args:
         kernel, config, needs: The kernel's name, the configuration, and the kernel's resources.
-        arch, multiprocessors: The architecture, and the GPU's number of multiprocessors.
+        arch: The GPU's limits.
     """
     name = f"sm_{arch.capability[0]}{arch.capability[1]}"
     static, most = needs.static_smem_bytes, arch.smem_block_bytes
@@ -389,21 +380,19 @@ def require_fit(
         )
     if needs.cluster is not None:
         _require_cluster(kernel, config.grid, needs.cluster)
-    _require_resident(kernel, config, needs, arch, multiprocessors)
+    _require_resident(kernel, config, needs, arch)
 
 
-def require_grid(
-    kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int
-) -> None:
+def require_grid(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:
     """Refuse a grid that a kernel cannot run, of a configuration that fits otherwise.
 
     Args:
-        kernel, config, needs, arch, multiprocessors: As `require_fit` takes them.
+        kernel, config, needs, arch: As `require_fit` takes them.
     """
     if needs.cluster is not None:
         _require_cluster(kernel, config.grid, needs.cluster)
     if config.cooperative:
-        _require_resident(kernel, config, needs, arch, multiprocessors)
+        _require_resident(kernel, config, needs, arch)
 
 
 def resident_blocks(needs: KernelNeeds, threads: int, smem_bytes: int, arch: ArchLimits) -> Occupancy:
@@ -422,20 +411,18 @@ def resident_blocks(needs: KernelNeeds, threads: int, smem_bytes: int, arch: Arc
     )
 
 
-def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, *, multiprocessors: int) -> int:
+def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> int:
     """Return the most blocks of a cooperative launch; 0 for another launch, and if it is not known.
 
     Args:
-        config, needs, arch, multiprocessors: As `require_fit` takes them.
+        config, needs, arch: As `require_fit` takes them.
     """
     if not (config.cooperative and needs.registers):
         return 0
-    return resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks * multiprocessors
+    return resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks * arch.multiprocessors
 
 
-def _require_resident(
-    kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits, multiprocessors: int
-) -> None:
+def _require_resident(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:
     if not needs.registers:
         return
     resident = resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks
@@ -446,11 +433,11 @@ def _require_resident(
             f"a block has {arch.registers_per_block} registers",
             f"Use a smaller block, or write __launch_bounds__({config.threads}) so that registers spill.",
         )
-    most = resident * multiprocessors
+    most = resident * arch.multiprocessors
     if config.cooperative and config.blocks > most:
         raise _breach(
             kernel,
             f"a cooperative grid of {config.blocks} blocks",
-            f"{resident} blocks on each of {multiprocessors} multiprocessors make {most}",
+            f"{resident} blocks on each of {arch.multiprocessors} multiprocessors make {most}",
             "Size the grid by dotcu.sm_count(t) * kernel.occupancy(block), and loop over the rest.",
         )

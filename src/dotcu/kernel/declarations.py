@@ -157,11 +157,7 @@ def instance_name(declaration: Declaration, arguments: Sequence[str]) -> str:
 
 
 def require_argument_count(declaration: Declaration, values: Sequence[Any]) -> None:
-    """Refuse template arguments that are too few or too many.
-
-    Raises:
-        ArgumentError: They are.
-    """
+    """Refuse template arguments that are too few or too many."""
     texts = declaration.template_parameters
     most = None if any("..." in text for text in texts) else len(texts)
     least = sum("=" not in text and "..." not in text for text in texts)

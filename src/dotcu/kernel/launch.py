@@ -9,7 +9,7 @@ find the tensors -> refuse what a trace would lose -> check the configuration ->
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,11 +56,8 @@ class GpuDevice:
 
     @property
     def arch(self) -> ArchLimits:
-        return limits(*cuda.capability(self.index))
-
-    @property
-    def multiprocessors(self) -> int:
-        return cuda.multiprocessors(self.index)
+        multiprocessors = cuda.multiprocessors(self.index)
+        return replace(limits(*cuda.capability(self.index)), multiprocessors=multiprocessors)
 
     def code(self, unit: CompilationUnit) -> CompiledUnit:
         return unit.on_gpu(self.index)
@@ -100,10 +97,6 @@ class SimulatedDevice:
     def arch(self) -> ArchLimits:
         return limits(*capability_of(self.simulation.arch))
 
-    @property
-    def multiprocessors(self) -> int:
-        return self.arch.multiprocessors
-
     def code(self, unit: CompilationUnit) -> CompiledUnit:
         return unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
 
@@ -127,11 +120,6 @@ def launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | N
         kernel: Its name, for messages.
         tensors: Those among the arguments; the first one decides.
         device: As the caller passed it.
-
-    Raises:
-        ArgumentError: The tensors are on another device than `device`.
-        LaunchConfigError: `device` is neither a GPU of this machine nor the CPU.
-        LaunchError: It would be a GPU, in a process that was forked after CUDA was initialized.
     """
     asked = _read_device(kernel, device) if device is not None else None
     if not tensors:

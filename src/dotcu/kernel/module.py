@@ -143,12 +143,7 @@ class Module:
         return f"<dotcu.Module {self.source.display!r}: {', '.join(self.kernels) or 'no kernels'}>"
 
     def missing(self, name: str) -> Kernel:
-        """Look for a kernel that the scan of the text did not find: a macro makes it, for example.
-
-        Raises:
-            KernelNotFound: There is none; lists the others, the nearest first.
-            SourceError: Several kernels have the name.
-        """
+        """Look for a kernel that the scan of the text did not find: a macro makes it, for example."""
         why = ""
         if name in self._declared.overloads:
             self._add(self._only_overload(name))
@@ -261,11 +256,7 @@ SPELLINGS: dict[torch.dtype, str] = {getattr(torch, name): text for name, text i
 
 
 def spelling(dtype: torch.dtype) -> str:
-    """Return the C++ type of a torch dtype.
-
-    Raises:
-        ArgumentError: C++ has no type for it; names those that can be given.
-    """
+    """Return the C++ type of a torch dtype."""
     if dtype in SPELLINGS:
         return SPELLINGS[dtype]
     if dtype.is_complex:

@@ -227,11 +227,7 @@ def codes() -> dict[object, int]:
 
 
 def symbols(library: ctypes.CDLL, names: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Return the addresses of functions.
-
-    Raises:
-        UnknownLayout: One is not there.
-    """
+    """Return the addresses of functions."""
     addresses = {}
     for name, symbol in names:
         try:
@@ -354,11 +350,7 @@ def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
 
 
 def allocator(device: str) -> Any:
-    """Return the allocator of TorchInductor's own code: (sizes, strides, dtype) on the current device.
-
-    Raises:
-        UnknownLayout: torch has none.
-    """
+    """Return the allocator of TorchInductor's own code: (sizes, strides, dtype) on the current device."""
     found = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None)
     if found is None:
         raise UnknownLayout(f"torch has no _empty_strided_{device}")
@@ -366,11 +358,7 @@ def allocator(device: str) -> Any:
 
 
 def cuda_symbols() -> dict[str, int]:
-    """Return the addresses of functions that launch, and that give torch's current stream.
-
-    Raises:
-        UnknownLayout: One is not there.
-    """
+    """Return the addresses of functions that launch, and that give torch's current stream."""
     torch_library = ctypes.CDLL(torch._C.__file__)
     try:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -52,7 +52,6 @@ class Stage:
     plan: PackingPlan
     needs: KernelNeeds
     arch: ArchLimits
-    multiprocessors: int
     most_blocks: int
     settings: settings.Settings
 
@@ -112,25 +111,21 @@ class Stages:
         Args:
             unit, kernel, on: The unit that the kernel is compiled in, its name, and the device.
             config, shape: The configuration: checked, and as the caller passed it.
-
-        Raises:
-            LaunchConfigError: The kernel, or the architecture, cannot run the configuration.
         """
         found = self._stages.get((on.key, shape)) if _is_plain(shape) else None
         if found is not None:
-            require_grid(kernel, config, found.needs, found.arch, multiprocessors=found.multiprocessors)
+            require_grid(kernel, config, found.needs, found.arch)
             return found
         code = on.code(unit)
         code.claim(kernel)
-        needs, arch, multiprocessors = code.needs(kernel), on.arch, on.multiprocessors
-        require_fit(kernel, config, needs, arch, multiprocessors=multiprocessors)
+        needs, arch = code.needs(kernel), on.arch
+        require_fit(kernel, config, needs, arch)
         stage = Stage(
             code=code,
             plan=code.plan(kernel),
             needs=needs,
             arch=arch,
-            multiprocessors=multiprocessors,
-            most_blocks=most_blocks(config, needs, arch, multiprocessors=multiprocessors),
+            most_blocks=most_blocks(config, needs, arch),
             settings=settings.current(),
         )
         if _is_plain(shape):

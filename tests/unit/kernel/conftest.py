@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from dotcu.kernel.driver import cuda
 def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A `FakeDriver` in place of the driver, as if torch had started CUDA."""
     pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
-    from fake_driver import FakeDevice, FakeDriver
+    from fake_driver import FakeDriver
 
     fake = FakeDriver()
     monkeypatch.setattr(cuda, "_driver", lambda: fake)
-    monkeypatch.setattr(cuda, "_device", lambda index: FakeDevice())
+    monkeypatch.setattr(cuda, "_device", lambda index: (5, 1, 200_000))
+    monkeypatch.setattr(cuda, "entered", lambda index: nullcontext())
     monkeypatch.setattr(cuda, "capability", lambda index: (9, 0))
     monkeypatch.setattr(cuda, "_stream", lambda index: fake.CUstream(fake.streams[index]))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)

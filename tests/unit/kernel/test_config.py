@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ def read(**given: Any) -> LaunchConfig:
 
 
 def fit(needs: KernelNeeds, arch: tuple[int, int] = (8, 0), multiprocessors: int = 108, **given: Any) -> None:
-    require_fit("k", read(**given), needs, LIMITS[arch], multiprocessors=multiprocessors)
+    require_fit("k", read(**given), needs, replace(LIMITS[arch], multiprocessors=multiprocessors))
 
 
 def test_sizes_are_an_int_or_up_to_three() -> None:

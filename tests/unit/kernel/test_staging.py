@@ -178,7 +178,7 @@ class Road:
         flags = (bool(config.get("cooperative", False)), bool(config.get("programmatic", False)))
         read = self.stages.config("echo", config["grid"], (*shape, *flags))
         require_one_device(self.plan, args, tensors_in(args))
-        require_fit("echo", read, NEEDS, ARCH, multiprocessors=132)
+        require_fit("echo", read, NEEDS, ARCH)
         packed = pack(self.plan, args, lambda tensor, name, writable: tensor.data_ptr(), lambda *_: b"")
         return read, packed
 
@@ -376,7 +376,7 @@ def test_a_block_with_the_most_shared_memory_fits_where_a_block_without_fits(arc
 
 def _refusal(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> str:
     try:
-        require_fit("k", config, needs, arch, multiprocessors=1)
+        require_fit("k", config, needs, arch)
     except LaunchConfigError as error:
         return str(error)
     return ""
@@ -464,7 +464,7 @@ def test_native_code_takes_a_stage_after_an_override_within_another(
     config, stages = LaunchConfig(grid=(1, 1, 1), block=(64, 1, 1)), Stages()
     with settings.override(debug=True) as before:
         stage = Stage(
-            code=code, plan=plans["rows"], needs=NEEDS, arch=ARCH, multiprocessors=132, most_blocks=0,
+            code=code, plan=plans["rows"], needs=NEEDS, arch=ARCH, most_blocks=0,
             settings=before,
         )  # fmt: skip
         with settings.override(simulate=True):

@@ -212,9 +212,6 @@ def packing_plan(signature: KernelSignature, maps: Mapping[int, MapUse] = _NO_MA
     Args:
         signature: The kernel's parameters.
         maps: The kernel's use of its tensor maps, by index of their parameter.
-
-    Raises:
-        SourceError: It copies a map to where the hardware cannot read it.
     """
     for index, use in maps.items():
         if use == "copied":
@@ -305,9 +302,6 @@ def pack(plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: E
         args: One value for each parameter; a `strided` tensor stands for several.
         addresses: Called once for each tensor, after its checks.
         encode: Called once for each tensor map.
-
-    Raises:
-        ArgumentError: A value does not fit; names kernel, parameter, what it takes and what it got.
     """
     values = args
     if any(type(value) is Strided for value in args):

@@ -161,11 +161,7 @@ def _spell_argument(argument: TemplateArgument) -> str:
 
 
 def parameter_types(probe: str) -> tuple[CType, ...]:
-    """Return the parameter types of the kernel that a signature probe was instantiated for.
-
-    Raises:
-        SourceError: The name holds a type that no kernel parameter can have.
-    """
+    """Return the parameter types of the kernel that a signature probe was instantiated for."""
     name = _Demangler(probe).encoding_name()
     argument = name.arguments[0] if name.arguments else None
     if not isinstance(argument, CType) or argument.kind != "pointer" or argument.pointee.kind != "function":

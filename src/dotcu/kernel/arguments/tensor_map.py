@@ -124,11 +124,7 @@ class Tiled:
 
 
 def tiled(value: TensorMap) -> Tiled:
-    """Check a map against every limit of the hardware; what passed once is remembered.
-
-    Raises:
-        Mismatch: A limit is broken; names it, and the value.
-    """
+    """Check a map against every limit of the hardware; what passed once is remembered."""
     tensor, words = value.tensor, (value.swizzle, value.l2_promotion, value.fill)
     numbers = (*value.box, *value.element_strides, *words)
     layout = (tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % ALIGNMENT)

@@ -136,53 +136,40 @@ def multiprocessors(index: int) -> int:
     return torch.cuda.get_device_properties(index).multi_processor_count
 
 
-class _GpuContext:
-    """A device and its primary context, retained for good."""
-
-    def __init__(self, index: int) -> None:
-        torch.cuda.init()
-        doing = f"Opening cuda:{index}"
-        self.handle = _call("cuDeviceGet", index, doing=doing)  # torch counts the visible ones alike
-        self.context = _call("cuDevicePrimaryCtxRetain", self.handle, doing=doing)
-        attribute = _driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        self.smem_bytes = _call("cuDeviceGetAttribute", attribute, self.handle, doing=doing)
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        """Make the primary context current on this thread until the block ends."""
-        now = _call("cuCtxGetCurrent", doing="Asking for the current context")
-        if int(now) == int(self.context):
-            yield
-            return
-        _call("cuCtxPushCurrent", self.context, doing="Entering the device's context")
-        try:
-            yield
-        finally:
-            _driver().cuCtxPopCurrent()  # it fails only in a context that has: the fault is reported already
-
-
 @functools.cache
-def _device(index: int) -> _GpuContext:
-    return _GpuContext(index)
+def _device(index: int) -> tuple[Any, Any, int]:
+    """Return a device, its primary context, retained for good, and the shared memory of a block in bytes."""
+    torch.cuda.init()
+    doing = f"Opening cuda:{index}"
+    device = _call("cuDeviceGet", index, doing=doing)  # torch counts the visible ones alike
+    context = _call("cuDevicePrimaryCtxRetain", device, doing=doing)
+    attribute = _driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    return device, context, _call("cuDeviceGetAttribute", attribute, device, doing=doing)
 
 
 def primary_context(index: int) -> int:
     """Return the CUcontext that a device's launches need current on their thread."""
-    return int(_device(index).context)
+    return int(_device(index)[1])
 
 
-def entered(index: int) -> AbstractContextManager[None]:
+@contextmanager
+def entered(index: int) -> Iterator[None]:
     """Make a device's primary context current on this thread until the block ends."""
-    return _device(index).current()
+    context = _device(index)[1]
+    now = _call("cuCtxGetCurrent", doing="Asking for the current context")
+    if int(now) == int(context):
+        yield
+        return
+    _call("cuCtxPushCurrent", context, doing="Entering the device's context")
+    try:
+        yield
+    finally:
+        _driver().cuCtxPopCurrent()  # it fails only in a context that has: the fault is reported already
 
 
 @functools.cache
 def address_of(function: str) -> int:
-    """Return the address of a driver function of CUDA 12.0, for a call that its bindings cannot make.
-
-    Raises:
-        LaunchError: It has none.
-    """
+    """Return the address of a driver function of CUDA 12.0, for a call that its bindings cannot make."""
     address, _ = _call("cuGetProcAddress", function.encode(), 12000, 0, doing=f"Looking up {function}")
     if not address:
         raise LaunchError(f"The driver has no {function}.\nIt comes with CUDA 12.0.\nSee: dotcu doctor")
@@ -222,12 +209,7 @@ class Library:
         self._devices: set[int] = set()
 
     def kernel(self, symbol: str, index: int) -> Any:
-        """Return a kernel that is loaded on a device, with its attributes set there.
-
-        Raises:
-            CaptureError: It is not loaded yet, and a CUDA graph is being captured.
-            LaunchError: The driver refused it, or a fork has made the driver unusable.
-        """
+        """Return a kernel that is loaded on a device, with its attributes set there."""
         found = self._kernels.get((symbol, index))
         if found is None:
             with self._lock:
@@ -243,21 +225,20 @@ class Library:
             from dotcu.kernel.scope import refuse_captured_load
 
             refuse_captured_load(shown, self.name, index)
-        device = _device(index)
-        with device.current(), _allowed_during_capture():
+        device, _, smem_bytes = _device(index)
+        with entered(index), _allowed_during_capture():
             self._open(index)
             with stopwatch.during("jit" if self._is_ptx else "kernel"):
                 kernel = _call("cuLibraryGetKernel", self._handle, symbol.encode(), doing=doing)
                 # All of the device's shared memory and, where there are clusters, large ones.
                 names = _driver().CUfunction_attribute
                 shared = names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-                static = _call("cuKernelGetAttribute", shared, kernel, device.handle, doing=doing)
-                most = device.smem_bytes - static
-                values = {names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: most}
+                static = _call("cuKernelGetAttribute", shared, kernel, device, doing=doing)
+                values = {names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: smem_bytes - static}
                 if capability(index) >= (9, 0):
                     values[names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
                 for attribute, value in values.items():
-                    _call("cuKernelSetAttribute", attribute, value, kernel, device.handle, doing=doing)
+                    _call("cuKernelSetAttribute", attribute, value, kernel, device, doing=doing)
                 return _call("cuKernelGetFunction", kernel, doing=doing)  # loads it now, not at a launch
 
     def _open(self, index: int) -> None:
@@ -276,7 +257,7 @@ class Library:
             return  # what the parent loaded is out of reach here, and no kernel will read it
         with self._lock:
             for index in sorted(self._devices):
-                with _device(index).current(), _allowed_during_capture():
+                with entered(index), _allowed_during_capture():
                     self._write(symbol, data, index)
 
     def _write(self, symbol: str, data: bytes, index: int) -> None:
@@ -298,15 +279,11 @@ def launch(
     Args:
         library, symbol, kernel: The code, the kernel's symbol in it, and its name for messages.
         index, config, parameters: The device's, a checked configuration, and the bytes of each parameter.
-
-    Raises:
-        CaptureError: The kernel is not loaded yet, and a CUDA graph is being captured.
-        LaunchError: The driver refused; names kernel and configuration.
     """
     function = library.kernel(symbol, index)
     block, pointers = parameter_block(parameters)
     label = LaunchLabel(current_scope().operator, kernel, config, index)
-    with _device(index).current():
+    with entered(index):
         stream = _stream(index)
         waited = label if settings.current().launch_blocking and not _captured(index) else None
         if waited is not None:  # a fault after this is the kernel's own
@@ -397,10 +374,6 @@ def encode_tensor_map(tiled: Tiled, address: int, index: int) -> bytes:
 
     Args:
         tiled, address, index: The checked map, its tensor's address, and the GPU's index.
-
-    Raises:
-        LaunchConfigError: The GPU has no TMA.
-        LaunchError: The driver refused what passed every check.
     """
     major, minor = capability(index)
     if major < 9:
