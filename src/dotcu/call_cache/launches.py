@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from dotcu.call_cache.layouts import is_empty
 from dotcu.call_cache.record import Field, FieldKind, Launch, Unsupported
 from dotcu.call_cache.state import TracedTensor, TraceState
 from dotcu.call_cache.symbols import as_float, identical, is_symbol, pinned, plain, step_of
-from dotcu.kernel.arguments.pack import PointerPacker, Strided, TensorPacker, pack
+from dotcu.kernel.arguments.pack import PointerPacker, Strided, TensorPacker, expanded, pack
 from dotcu.kernel.arguments.tensor_map import TensorMap
 from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.scope import RecordedLaunch
@@ -97,7 +97,7 @@ def symbolic_launch(state: TraceState, launch: RecordedLaunch) -> Launch:
     if not any(isinstance(value, (Tensor, Strided)) for value in launch.args):
         raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
     parameters, offsets, fields = bytearray(), [], []
-    for packer, value in zip(launch.plan.packers, _with_strides(state, launch.args), strict=True):
+    for packer, value in zip(launch.plan.packers, _values(state, launch), strict=True):
         offsets.append(len(parameters))
         for part in _parts(state, packer, value):
             if isinstance(part, Field):
@@ -124,14 +124,8 @@ def symbolic_launch(state: TraceState, launch: RecordedLaunch) -> Launch:
     )
 
 
-def _with_strides(state: TraceState, args: Sequence[Any]) -> list[Any]:
-    """Return the arguments, with the strides of each `dotcu.strided` after it."""
-    values: list[Any] = []
-    for value in args:
-        values.append(value)
-        if isinstance(value, Strided):
-            values.extend(state.known(value.tensor).layout.strides)
-    return values
+def _values(state: TraceState, launch: RecordedLaunch) -> list[Any]:
+    return expanded(launch.args, lambda tensor: state.known(tensor).layout.strides)
 
 
 def _grid(state: TraceState, launch: RecordedLaunch) -> tuple[int, int, int]:
@@ -159,10 +153,10 @@ def concrete_launch(state: TraceState, launch: RecordedLaunch, symbolic: Launch)
         tensors.append(tensor)
         return 0
 
-    packed = pack(launch.plan, plain(list(launch.args)), note, lambda *tensor_map: b"")
+    packed, _ = pack(launch.plan, plain(list(launch.args)), note, lambda *tensor_map: b"")
     parameters, fields = b"", []
-    values = _with_strides(state, launch.args)
-    for packer, parameter, value in zip(launch.plan.packers, packed.parameters, values, strict=True):
+    values = _values(state, launch)
+    for packer, parameter, value in zip(launch.plan.packers, packed, values, strict=True):
         if isinstance(packer, (PointerPacker, TensorPacker)) and value is not None:
             tensor = tensors.pop(0)
             known = state.known(tensor)

@@ -20,7 +20,7 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import CompileError, JitDisabled, KernelNotFound, LaunchError, SourceError, ToolchainError
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
-from dotcu.kernel.arguments.signature import qualified_name, read_signature
+from dotcu.kernel.arguments.signature import qualified_name, read_parameters
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.declarations import CXX_TYPES
 from dotcu.kernel.driver import cuda
@@ -146,13 +146,13 @@ class CompiledUnit:
         if plan is None:
             with stopwatch.during("ptx"):
                 params = self.outline.entries[self.symbol(name)].params
-                signature = read_signature(
+                parameters = read_parameters(
                     name,
                     probe=self._about(name).signatures[name],
                     names=self.unit.parameter_names.get(name, ()),
                     entry=params,
                 )
-                maps = [parameter.index for parameter in signature.parameters if is_map(parameter)]
+                maps = [parameter.index for parameter in parameters if is_map(parameter)]
                 uses: Sequence[MapUse] = ()
                 if maps:
                     from dotcu.kernel.ptx_uses import (
@@ -160,7 +160,7 @@ class CompiledUnit:
                     )  # a kernel without tensor maps does not import it
 
                     uses = map_uses(self.outline, self.symbol(name), [params[index].name for index in maps])
-                plan = packing_plan(signature, dict(zip(maps, uses, strict=True)))
+                plan = packing_plan(name, parameters, dict(zip(maps, uses, strict=True)))
                 self._plans[name] = plan
         return plan
 

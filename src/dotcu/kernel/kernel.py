@@ -307,7 +307,7 @@ class Kernel:
         if not codes:
             return f"<dotcu.Kernel {self.name}, {where}, not compiled yet>"
         targets = ", ".join(str(code.object.target) for code in codes)
-        return f"<dotcu.Kernel {codes[0].plan(self.name).signature}, {where}, compiled for {targets}>"
+        return f"<dotcu.Kernel {codes[0].plan(self.name)}, {where}, compiled for {targets}>"
 
 
 def _assembled_target() -> Target:

@@ -180,7 +180,7 @@ def launch_simulated(
             run=run,
             kernel=kernel,
             cooperative=config.cooperative,
-            parameter_names=tuple(p.label for p in plan.signature.parameters),
+            parameter_names=tuple(p.label for p in plan.parameters),
         )
     finally:  # also after a finding, which may come late in the kernel
         for line in run.output[printed:]:  # the kernel's own printf, which on a GPU the driver passes on

@@ -224,7 +224,7 @@ _ANY_DTYPE = (-1, -1)
 def _launcher(plan: PackingPlan) -> Any:
     """Make the native launcher of a kernel; None if its parameters are too large for it."""
     rows, packs, offset = [], [], 0
-    for parameter, packer in zip(plan.signature.parameters, plan.packers, strict=True):
+    for parameter, packer in zip(plan.parameters, plan.packers, strict=True):
         rows.append(_row(packer, offset, parameter.size))
         packs.append(_pack_map(packer) if isinstance(packer, MapPacker) else packer.pack)
         offset += -(-parameter.size // 16) * 16

@@ -20,7 +20,6 @@ from dotcu.compile import Target
 from dotcu.errors import DotcuError, LaunchConfigError
 from dotcu.kernel import load_inline, native, staging
 from dotcu.kernel.arguments.pack import (
-    Packed,
     PackingPlan,
     count_writes,
     pack,
@@ -135,7 +134,7 @@ class Road:
         self, driver: Driver, plan: PackingPlan, shapes: list[tuple[Any, ...]] | None = None
     ) -> None:
         self.plan, self.driver, self.stages = plan, driver, Stages()
-        driver.sizes = tuple(parameter.size for parameter in plan.signature.parameters)
+        driver.sizes = tuple(parameter.size for parameter in plan.parameters)
         self.launcher = _launcher(plan)
         self.index = _index_of_cpu()
         blocks = [(32, 1, 1), (64, 1, 1), (16, 2, 1), (8, 2, 2), (32, 2, 1)]
@@ -171,7 +170,7 @@ class Road:
         except DotcuError as error:
             return str(error), None
 
-    def python(self, args: list[Any], config: dict[str, Any]) -> tuple[LaunchConfig, Packed]:
+    def python(self, args: list[Any], config: dict[str, Any]) -> tuple[LaunchConfig, Any]:
         """What Python makes of it; raises where it does not fit."""
         require_seen("echo", tensors_in(args))
         shape = (config["block"], config.get("smem_bytes", 0), config.get("cluster"))
@@ -228,10 +227,10 @@ def agree(driver: Driver, plan: PackingPlan, seed: int, calls: int) -> None:
             assert _may_be_left(args, config), f"{where}: native code left what Python takes"
             continue
         taken += 1
-        expected = [(read.grid, read.block, read.smem_bytes, packed.parameters)] if read.blocks else []
+        expected = [(read.grid, read.block, read.smem_bytes, packed[0])] if read.blocks else []
         assert driver.launches == expected, where
         if read.blocks:
-            count_writes(packed.written)
+            count_writes(packed[1])
         assert _difference(after, before) == _difference(_versions(args), after), where
     assert taken > calls // 6  # else the drawing is at fault
 
@@ -258,7 +257,7 @@ def test_a_strided_tensor_takes_the_place_of_its_strides(
     out = torch.zeros(64, dtype=torch.uint8)
     args, config = [out, strided(x), 5], {"grid": 1, "block": 32}
     assert road.native(args, config)
-    assert driver.launches[0][3] == road.python(args, config)[1].parameters
+    assert driver.launches[0][3] == road.python(args, config)[1][0]
     for wrong in ([out, strided(x)], [out, strided(x[0]), 5], [out, strided(x), 5, 6], [strided(out), x, 5]):
         assert not road.native(wrong, config)
 

@@ -11,16 +11,16 @@ usual tensor.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from dotcu.errors import ArgumentError, SourceError
-from dotcu.kernel.arguments.signature import CType, KernelParameter, KernelSignature
+from dotcu.kernel.arguments.signature import CType, KernelParameter
 from dotcu.kernel.arguments.tensor_map import BYTES, TensorMap, Tiled, tiled
 from dotcu.kernel.arguments.values import (
     ADDRESS,
@@ -192,10 +192,14 @@ Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
 
 @dataclass(frozen=True, kw_only=True)
 class PackingPlan:
-    """The packer of each parameter of one kernel."""
+    """The parameters of one kernel, with a packer for each. `str()` gives its declaration."""
 
-    signature: KernelSignature
+    kernel: str
+    parameters: tuple[KernelParameter, ...]
     packers: tuple[Packer, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kernel}({', '.join(map(str, self.parameters))})"
 
 
 def is_map(parameter: KernelParameter) -> bool:
@@ -206,23 +210,25 @@ def is_map(parameter: KernelParameter) -> bool:
 _NO_MAPS: Mapping[int, MapUse] = MappingProxyType({})
 
 
-def packing_plan(signature: KernelSignature, maps: Mapping[int, MapUse] = _NO_MAPS) -> PackingPlan:
+def packing_plan(
+    kernel: str, parameters: Sequence[KernelParameter], maps: Mapping[int, MapUse] = _NO_MAPS
+) -> PackingPlan:
     """Choose a packer for each parameter.
 
     Args:
-        signature: The kernel's parameters.
-        maps: The kernel's use of its tensor maps, by index of their parameter.
+        kernel, parameters: The kernel's name and parameters.
+        maps: Its use of its tensor maps, by index of their parameter.
     """
     for index, use in maps.items():
         if use == "copied":
-            parameter = signature.parameters[index]
+            parameter = parameters[index]
             raise SourceError(
-                f"{signature.kernel}: parameter {index + 1}, {parameter}, is copied into each thread's "
-                "own memory, where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
+                f"{kernel}: parameter {index + 1}, {parameter}, is copied into each thread's own memory, "
+                "where TMA cannot read it.\nA tensor map is read where the launch put it.\n"
                 f"Declare it: const __grid_constant__ CUtensorMap {parameter.name or 'map'}"
             )
-    packers = tuple(_packer(parameter, maps) for parameter in signature.parameters)
-    return PackingPlan(signature=signature, packers=packers)
+    packers = tuple(_packer(parameter, maps) for parameter in parameters)
+    return PackingPlan(kernel=kernel, parameters=tuple(parameters), packers=packers)
 
 
 def _packer(parameter: KernelParameter, maps: Mapping[int, MapUse]) -> Packer:
@@ -249,13 +255,6 @@ def _packer(parameter: KernelParameter, maps: Mapping[int, MapUse]) -> Packer:
 # Launches
 
 
-class Packed(NamedTuple):
-    """The bytes of every parameter, and the tensors that the kernel may write."""
-
-    parameters: tuple[bytes, ...]
-    written: tuple[Tensor, ...]
-
-
 def tensors_in(args: Sequence[Any]) -> list[Tensor]:
     """Return the tensors among the arguments, those in `strided` and `tensor_map` included."""
     return [value for value in map(_tensor_of, args) if isinstance(value, Tensor)]
@@ -265,7 +264,11 @@ def _tensor_of(value: Any) -> Any:
     return value.tensor if type(value) in (Strided, TensorMap) else value
 
 
-def _expanded(args: Sequence[Any]) -> list[Any]:
+def _own_strides(tensor: Tensor) -> Iterable[Any]:
+    return map(_Stride, tensor.stride())
+
+
+def expanded(args: Sequence[Any], strides: Callable[[Tensor], Iterable[Any]] = _own_strides) -> list[Any]:
     """Return the arguments with the strides of each `strided` tensor after it."""
     values: list[Any] = []
     for value in args:
@@ -273,7 +276,7 @@ def _expanded(args: Sequence[Any]) -> list[Any]:
         if type(value) is Strided:
             if not isinstance(value.tensor, Tensor):
                 raise ArgumentError(f"dotcu.strided takes a tensor, got {describe(value.tensor)}.")
-            values.extend(map(_Stride, value.tensor.stride()))
+            values.extend(strides(value.tensor))
     return values
 
 
@@ -284,34 +287,34 @@ def require_one_device(plan: PackingPlan, args: Sequence[Any], tensors: Sequence
         plan, args, tensors: The kernel's plan, the arguments, and the tensors among them.
     """
     for tensor in tensors[1:]:
-        device, parameters = tensors[0].device, plan.signature.parameters
+        device, parameters = tensors[0].device, plan.parameters
         if tensor.device != device:
-            position = next(i for i, value in enumerate(_expanded(args)) if _tensor_of(value) is tensor)
+            position = next(i for i, value in enumerate(expanded(args)) if _tensor_of(value) is tensor)
             where = f"{parameters[position]}" if position < len(parameters) else f"argument {position + 1}"
             raise ArgumentError(
-                f"{plan.signature.kernel}: {where} is on {tensor.device}, and the tensors before it on "
+                f"{plan.kernel}: {where} is on {tensor.device}, and the tensors before it on "
                 f'{device}.\nAll tensors of a launch must be on one device: pass t.to("{device}").'
             )
 
 
-def pack(plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: Encode) -> Packed:
-    """Check every argument against its parameter and pack it.
+def pack(
+    plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: Encode
+) -> tuple[tuple[bytes, ...], tuple[Tensor, ...]]:
+    """Check every argument, and return the bytes of each parameter, and the tensors that may be written.
 
     Args:
-        plan: The kernel's.
-        args: One value for each parameter; a `strided` tensor stands for several.
-        addresses: Called once for each tensor, after its checks.
-        encode: Called once for each tensor map.
+        plan, args: The kernel's, and its arguments; a `strided` tensor stands for several.
+        addresses, encode: Called once for each tensor, after its checks, and for each tensor map.
     """
     values = args
     if any(type(value) is Strided for value in args):
-        values = _expanded(args)
+        values = expanded(args)
         _refuse_strides(plan, values)
     if len(values) != len(plan.packers):
-        raise _miscounted(plan.signature, values)
+        raise _miscounted(plan, values)
     packed: list[bytes] = []
     written: list[Tensor] = []
-    for parameter, packer, value in zip(plan.signature.parameters, plan.packers, values, strict=True):
+    for parameter, packer, value in zip(plan.parameters, plan.packers, values, strict=True):
         try:
             if isinstance(packer, MapPacker):
                 packed.append(packer.pack(value, addresses, encode))
@@ -325,24 +328,24 @@ def pack(plan: PackingPlan, args: Sequence[Any], addresses: Addresses, encode: E
         tensor = _tensor_of(value)
         if packer.writes and isinstance(tensor, Tensor):
             written.append(tensor)
-    return Packed(tuple(packed), tuple(written))
+    return tuple(packed), tuple(written)
 
 
-def _miscounted(signature: KernelSignature, values: Sequence[Any]) -> ArgumentError:
-    wanted = signature.parameters
+def _miscounted(plan: PackingPlan, values: Sequence[Any]) -> ArgumentError:
+    wanted = plan.parameters
     if len(values) < len(wanted):
         difference = "Missing: " + ", ".join(map(str, wanted[len(values) :]))
     else:
         difference = "Left over: " + ", ".join(map(describe, values[len(wanted) :]))
     return ArgumentError(
-        f"{signature.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
-        f"It is declared as {signature}; dotcu.strided(t) counts as a pointer and its strides."
+        f"{plan.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
+        f"It is declared as {plan}; dotcu.strided(t) counts as a pointer and its strides."
     )
 
 
 def _refuse_strides(plan: PackingPlan, values: Sequence[Any]) -> None:
     """Refuse strides for a parameter that has its own, before they are counted as arguments."""
-    for parameter, packer, value in zip(plan.signature.parameters, plan.packers, values, strict=False):
+    for parameter, packer, value in zip(plan.parameters, plan.packers, values, strict=False):
         if type(value) is Strided and isinstance(packer, TensorPacker):
             mismatch = Mismatch("dotcu.strided(t)", f"Pass t itself: {TENSOR} has its strides.")
             raise _refusal(plan, parameter, value, mismatch)
@@ -354,7 +357,7 @@ def _refusal(plan: PackingPlan, parameter: KernelParameter, value: Any, mismatch
         remedy = "Pass the tensor itself, or declare the parameter const __grid_constant__ CUtensorMap."
         mismatch = Mismatch(repr(value), remedy)
     return ArgumentError(
-        f"{plan.signature.kernel}: parameter {parameter.index + 1}, {parameter}, takes {packer.takes}, "
+        f"{plan.kernel}: parameter {parameter.index + 1}, {parameter}, takes {packer.takes}, "
         f"got {mismatch.got}.\n{mismatch.remedy}"
     )
 

@@ -41,20 +41,9 @@ class KernelParameter:
         return self.name or f"parameter {self.index + 1}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelSignature:
-    """A kernel's name and parameters. `str()` gives its declaration."""
-
-    kernel: str
-    parameters: tuple[KernelParameter, ...]
-
-    def __str__(self) -> str:
-        return f"{self.kernel}({', '.join(map(str, self.parameters))})"
-
-
-def read_signature(
+def read_parameters(
     kernel: str, *, probe: str, names: Sequence[str], entry: Sequence[PtxVariable]
-) -> KernelSignature:
+) -> tuple[KernelParameter, ...]:
     """Join the types of the probe, the sizes of the entry and the names of the source.
 
     Args:
@@ -73,7 +62,7 @@ def read_signature(
             "arguments cannot be placed.\nGive every parameter a type of known, nonzero size."
         )
     known = dict(enumerate(names)) if len(names) <= len(types) else {}
-    parameters = (
+    return tuple(
         KernelParameter(
             index=index,
             name=known.get(index, ""),
@@ -83,7 +72,6 @@ def read_signature(
         )
         for index, (ctype, param) in enumerate(zip(types, entry, strict=True))
     )
-    return KernelSignature(kernel=kernel, parameters=tuple(parameters))
 
 
 # Mangled names

@@ -16,7 +16,6 @@ import torch
 from dotcu.errors import ArgumentError, SourceError
 from dotcu.kernel.arguments.pack import (
     MapUse,
-    Packed,
     PackingPlan,
     pack,
     packing_plan,
@@ -24,7 +23,7 @@ from dotcu.kernel.arguments.pack import (
     strided,
     tensors_in,
 )
-from dotcu.kernel.arguments.signature import read_signature
+from dotcu.kernel.arguments.signature import read_parameters
 from dotcu.kernel.arguments.tensor_map import Tiled, tensor_map
 from dotcu.kernel.arguments.values import ELEMENTS
 from dotcu.kernel.module import SPELLINGS, spelling
@@ -54,12 +53,16 @@ def make(
     ]
     probe = f"_Z13__dotcu_probeIPFv{''.join(codes)}EEvv"
     return packing_plan(
-        read_signature("k", probe=probe, names=list(names[: len(codes)]), entry=entry), maps or {}
+        "k", read_parameters("k", probe=probe, names=list(names[: len(codes)]), entry=entry), maps or {}
     )
 
 
-def run(made: PackingPlan, *args: Any) -> Packed:
-    return pack(made, args, lambda tensor, name, writable: tensor.data_ptr(), encoded)
+def run(made: PackingPlan, *args: Any) -> tuple[bytes, ...]:
+    return pack(made, args, lambda tensor, name, writable: tensor.data_ptr(), encoded)[0]
+
+
+def written(made: PackingPlan, *args: Any) -> tuple[torch.Tensor, ...]:
+    return pack(made, args, lambda tensor, name, writable: tensor.data_ptr(), encoded)[1]
 
 
 def encoded(tiled: Tiled, address: int) -> bytes:
@@ -76,16 +79,16 @@ def test_a_tensor_gives_its_address_and_numbers_their_bytes() -> None:
     x = torch.zeros(4)
     packed = run(make(["PKf", "Pf", "f", "x"]), x, x, 1.5, 7)
     address = struct.pack("<Q", x.data_ptr())
-    assert packed.parameters == (address, address, struct.pack("<f", 1.5), struct.pack("<q", 7))
+    assert packed == (address, address, struct.pack("<f", 1.5), struct.pack("<q", 7))
 
 
 def test_only_tensors_for_pointers_to_non_const_count_as_written() -> None:
     x, y = torch.zeros(4), torch.zeros(4)
-    assert [t is y for t in run(make(["PKf", "Pf", "Pf"]), x, y, None).written] == [True]
+    assert [t is y for t in written(make(["PKf", "Pf", "Pf"]), x, y, None)] == [True]
 
 
 def test_none_is_a_null_pointer() -> None:
-    assert run(make(["PKf"]), None).parameters == (bytes(8),)
+    assert run(make(["PKf"]), None) == (bytes(8),)
 
 
 def test_a_message_names_kernel_parameter_what_it_takes_what_it_got_and_the_line_to_type() -> None:
@@ -149,7 +152,7 @@ def test_a_value_that_does_not_fit_is_refused(code: str, value: Any, says: str) 
 )
 def test_a_number_is_packed_in_the_parameters_format(code: str, value: Any, data: bytes) -> None:
     entry = Entry(len(data), len(data), "b8")
-    assert run(make([code], {0: entry}), value).parameters == (data,)
+    assert run(make([code], {0: entry}), value) == (data,)
 
 
 @pytest.mark.parametrize(("code", "size"), [("6__half", 2), ("13__nv_bfloat16", 2), ("13__nv_fp8_e4m3", 1)])
@@ -158,8 +161,8 @@ def test_a_number_beyond_a_narrow_format_is_refused(code: str, size: int) -> Non
 
 
 def test_nan_is_a_number_in_every_float_format() -> None:
-    assert np.isnan(np.frombuffer(run(make(["f"]), math.nan).parameters[0], np.float32)[0])
-    narrow = run(make(["13__nv_fp8_e4m3"], {0: Entry(1, 1, "b8")}), math.nan).parameters[0]
+    assert np.isnan(np.frombuffer(run(make(["f"]), math.nan)[0], np.float32)[0])
+    narrow = run(make(["13__nv_fp8_e4m3"], {0: Entry(1, 1, "b8")}), math.nan)[0]
     assert np.isnan(np.frombuffer(narrow, ml_dtypes.float8_e4m3fn).astype(np.float32)[0])
 
 
@@ -204,7 +207,7 @@ def test_the_wrong_number_of_arguments_shows_the_parameter_list(args: tuple[int,
     ],
 )
 def test_a_pointer_takes_the_dtypes_of_its_element(element: str, dtype: torch.dtype) -> None:
-    assert run(make([f"P{element}"]), torch.zeros(8, dtype=dtype)).parameters != (bytes(8),)
+    assert run(make([f"P{element}"]), torch.zeros(8, dtype=dtype)) != (bytes(8),)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +259,7 @@ def test_a_non_contiguous_tensor_needs_strided() -> None:
 def test_strided_gives_the_pointer_and_then_the_strides() -> None:
     x = torch.zeros(3, 4).t()
     packed = run(make(["PKf", "x", "i", "f"]), strided(x), 2.0)
-    address, rows, columns, alpha = packed.parameters
+    address, rows, columns, alpha = packed
     assert int.from_bytes(address, "little") == x.data_ptr()
     assert (rows, columns, alpha) == (struct.pack("<q", 1), struct.pack("<i", 4), struct.pack("<f", 2.0))
 
@@ -269,10 +272,10 @@ def test_a_stride_that_does_not_fit_says_that_it_is_one() -> None:
 def test_a_tensor_struct_takes_a_tensor_as_it_is() -> None:
     x = torch.zeros(3, 4).t()
     made = make(["N5dotcu6tensorIKfLi2EEE"], {0: Entry(40, 8, "b8")})
-    assert run(made, x).parameters == (struct.pack("<Q4q", x.data_ptr(), 4, 3, 1, 4),)
-    assert run(made, x).written == ()
-    assert run(make(["N5dotcu6tensorIfLi2EEE"], {0: Entry(40, 8, "b8")}), x).written[0] is x
-    assert run(made, None).parameters == (bytes(40),)
+    assert run(made, x) == (struct.pack("<Q4q", x.data_ptr(), 4, 3, 1, 4),)
+    assert written(made, x) == ()
+    assert written(make(["N5dotcu6tensorIfLi2EEE"], {0: Entry(40, 8, "b8")}), x)[0] is x
+    assert run(made, None) == (bytes(40),)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +307,7 @@ def test_a_struct_is_a_ctypes_structure_a_numpy_scalar_or_its_bytes() -> None:
     numpy_type = np.dtype([("a", "i4"), ("b", "f8")], align=True)
     scalar = np.array((3, 0.5), numpy_type)[()]
     for value in (Pair(3, 0.5), scalar, np.array((3, 0.5), numpy_type), bytes(Pair(3, 0.5))):
-        packed = run(made, value).parameters[0]
+        packed = run(made, value)[0]
         assert (packed[:4], packed[8:]) == (struct.pack("<i", 3), struct.pack("<d", 0.5))
 
 
@@ -322,12 +325,12 @@ def test_a_struct_of_another_size_is_refused(value: Any, says: str) -> None:
 
 def test_a_vector_by_value_is_a_tuple_of_numbers() -> None:
     made = make(["6float4"], {0: Entry(16, 16, "b8")})
-    assert run(made, (1, 2.0, 3, 4)).parameters == (struct.pack("<4f", 1, 2, 3, 4),)
+    assert run(made, (1, 2.0, 3, 4)) == (struct.pack("<4f", 1, 2, 3, 4),)
     assert "Pass 4 numbers" in refusal(made, (1, 2))
 
 
 def test_an_enum_is_an_int() -> None:
-    assert run(make(["N2ns4ModeE"], {0: Entry(4, 4, "u32")}), 2).parameters == (struct.pack("<I", 2),)
+    assert run(make(["N2ns4ModeE"], {0: Entry(4, 4, "u32")}), 2) == (struct.pack("<I", 2),)
 
 
 class Subclass(torch.Tensor):
@@ -355,7 +358,7 @@ def test_parameters_and_inference_tensors_are_plain_memory() -> None:
     with torch.inference_mode():
         inference = torch.zeros(4)
     for tensor in (torch.nn.Parameter(torch.zeros(4)), inference):
-        assert run(make(["PKf"]), tensor).parameters == (struct.pack("<Q", tensor.data_ptr()),)
+        assert run(make(["PKf"]), tensor) == (struct.pack("<Q", tensor.data_ptr()),)
 
 
 def test_tensors_on_two_devices_are_refused_by_parameter() -> None:
@@ -372,7 +375,7 @@ def test_parameters_without_a_name_are_numbered() -> None:
 
 def test_probe_and_entry_that_disagree_are_refused() -> None:
     with pytest.raises(SourceError, match="1 parameters by its type and 0 by its PTX entry"):
-        read_signature("k", probe="_Z13__dotcu_probeIPFviEEvv", names=[], entry=[])
+        read_parameters("k", probe="_Z13__dotcu_probeIPFviEEvv", names=[], entry=[])
 
 
 def test_each_dtype_has_the_element_that_reads_it() -> None:
@@ -389,8 +392,8 @@ def test_a_dtype_without_a_cpp_type_is_refused(dtype: torch.dtype) -> None:
 
 def test_a_function_pointer_takes_none() -> None:
     made = make(["PFvfE", "i"])
-    assert run(made, None, 1).parameters == (bytes(8), struct.pack("<i", 1))
-    assert run(made, bytes(range(8)), 1).parameters[0] == bytes(range(8))
+    assert run(made, None, 1) == (bytes(8), struct.pack("<i", 1))
+    assert run(made, bytes(range(8)), 1)[0] == bytes(range(8))
     assert "takes None, or its 8 bytes, got int 3" in refusal(made, 3, 1)
 
 
@@ -407,7 +410,7 @@ def test_strided_for_a_tensor_struct_is_told_before_the_count() -> None:
 def test_half_precision_is_rounded_once_to_nearest_even() -> None:
     made = make(["6__half"], {0: Entry(2, 2, "b8")})
     value = 1 + 2**-11 + 2**-40  # by way of float32 it would be a tie, and round to 1
-    assert run(made, value).parameters == (struct.pack("<e", 1 + 2**-10),)
+    assert run(made, value) == (struct.pack("<e", 1 + 2**-10),)
 
 
 MAP = "14CUtensorMap_st"
@@ -423,13 +426,13 @@ def make_maps(*uses: MapUse) -> PackingPlan:
 def test_a_tensor_map_is_encoded_with_the_address_of_its_tensor() -> None:
     x = torch.zeros(8, 64)
     packed = run(make_maps("loaded"), tensor_map(x, box=(8, 32)), x)
-    assert packed.parameters[0] == str(x.data_ptr()).encode().ljust(128, b"!")
+    assert packed[0] == str(x.data_ptr()).encode().ljust(128, b"!")
 
 
 def test_a_tensor_counts_as_written_where_its_map_is_stored_through() -> None:
     x, y = torch.zeros(64), torch.zeros(64)
-    packed = run(make_maps("loaded", "stored"), tensor_map(x, box=64), tensor_map(y, box=64), x)
-    assert [t is y for t in packed.written] == [True]
+    tensors = written(make_maps("loaded", "stored"), tensor_map(x, box=64), tensor_map(y, box=64), x)
+    assert [t is y for t in tensors] == [True]
 
 
 def test_whether_a_map_is_stored_through_is_told_to_the_one_who_gives_addresses() -> None:
@@ -480,12 +483,12 @@ def test_what_is_no_tensor_map_is_refused(value: Any, says: str) -> None:
 
 
 def test_a_map_that_the_caller_encoded_goes_as_it_is() -> None:
-    assert run(make_maps("loaded"), bytes(range(128)), None).parameters[0] == bytes(range(128))
+    assert run(make_maps("loaded"), bytes(range(128)), None)[0] == bytes(range(128))
 
 
 def test_an_empty_tensor_has_no_map_but_is_checked() -> None:
     empty = torch.zeros(0, 64)
-    assert run(make_maps("loaded"), tensor_map(empty, box=(8, 64)), None).parameters[0] == bytes(128)
+    assert run(make_maps("loaded"), tensor_map(empty, box=(8, 64)), None)[0] == bytes(128)
     assert "box 300" in refusal(make_maps("loaded"), tensor_map(empty, box=(300, 64)), None)
 
 

@@ -8,10 +8,10 @@ from dotcu.compile import CompileOptions, Target, build, inline_source, kernels
 from dotcu.errors import SourceError
 from dotcu.kernel.arguments.pack import packing_plan
 from dotcu.kernel.arguments.signature import (
-    KernelSignature,
+    KernelParameter,
     parameter_types,
     qualified_name,
-    read_signature,
+    read_parameters,
     shown_name,
 )
 from dotcu.ptx.module import parse_module
@@ -35,19 +35,19 @@ extern "C" __global__ void plain(const float* __restrict__ x, float* __restrict_
 """
 
 
-def read(name: str, expression: str = "") -> KernelSignature:
+def read(name: str, expression: str = "") -> tuple[KernelParameter, ...]:
     source = inline_source(SOURCE)
     expression = expression or name
     code = build(source, options=CompileOptions(), target=Target.parse("compute_80"), names=[expression])
     declaration = next(d for d in kernels(SOURCE) if d.name == name)
     entry = parse_module(code.ptx).entries[code.lowered[expression]].params
-    return read_signature(
+    return read_parameters(
         expression, probe=code.signatures[expression], names=declaration.parameter_names, entry=entry
     )
 
 
 def test_what_the_compiler_mangles_is_read_back_as_it_was_written() -> None:
-    assert [str(p) for p in read("k").parameters] == [
+    assert [str(p) for p in read("k")] == [
         "ns::box<const float, 2> a",
         "ns::box<float, 1> b",
         "ns::box<const float, 2> c",
@@ -72,7 +72,7 @@ def test_what_the_compiler_mangles_is_read_back_as_it_was_written() -> None:
 
 
 def test_sizes_are_the_entrys() -> None:
-    assert [p.size for p in read("k").parameters][:9] == [24, 16, 24, 4, 16, 4, 8, 16, 8]
+    assert [p.size for p in read("k")][:9] == [24, 16, 24, 4, 16, 4, 8, 16, 8]
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_sizes_are_the_entrys() -> None:
     ],
 )
 def test_templates_and_extern_c_have_their_whole_type(name: str, expression: str, spelled: str) -> None:
-    assert str(read(name, expression)) == spelled
+    assert str(packing_plan(expression or name, read(name, expression))) == spelled
 
 
 def test_every_parameter_of_it_has_a_packer() -> None:
-    takes = [packer.takes for packer in packing_plan(read("k")).packers]
+    takes = [packer.takes for packer in packing_plan("k", read("k")).packers]
     assert takes[0] == "its 24 bytes"
     assert takes[7] == "a tuple of 4 numbers"
     assert takes[12] == "a contiguous float32 tensor, or None"
