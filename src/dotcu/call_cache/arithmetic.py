@@ -116,9 +116,13 @@ COMPARISONS: dict[str, tuple[_Compare, _Compare, Callable[[Any, Any], Any]]] = {
     "ge": ((StepOp.LT, False, True), (StepOp.FLE, True, False), operator.ge),
 }
 
-SIGNS: dict[str, tuple[StepOp, StepOp, Callable[[Any], Any]]] = {
+# Integers are their own truncations: `symbols.SymbolicInt` has these methods itself.
+UNARY: dict[str, tuple[StepOp, StepOp, Callable[[Any], Any]]] = {
     "neg": (StepOp.NEG, StepOp.FNEG, operator.neg),
     "abs": (StepOp.ABS, StepOp.FABS, abs),
+    "trunc": (StepOp.TRUNC, StepOp.TRUNC, math.trunc),
+    "floor": (StepOp.FLOOR, StepOp.FLOOR, math.floor),
+    "ceil": (StepOp.CEIL, StepOp.CEIL, math.ceil),
 }
 
 # Methods that read the number itself.

@@ -40,11 +40,7 @@ def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field
     elif is_symbol(value) and isinstance(packer, (IntPacker, FloatPacker)):
         yield _number(state, packer, value)
     else:
-        yield packer.pack(None, _no_address) if is_pointer else packer.pack(pinned(value))
-
-
-def _no_address(*tensor: Any) -> int:
-    return 0
+        yield packer.pack(None, lambda *_: 0) if is_pointer else packer.pack(pinned(value))
 
 
 def _number(state: TraceState, packer: IntPacker | FloatPacker, value: Any) -> bytes | Field:

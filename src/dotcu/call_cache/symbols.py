@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from dotcu.call_cache.arithmetic import ARITHMETIC, COMPARISONS, LOOKS, SIGNS, Builder, Inexact
+from dotcu.call_cache.arithmetic import ARITHMETIC, COMPARISONS, LOOKS, UNARY, Builder, Inexact
 from dotcu.call_cache.record import Step, StepOp
 
 # All that torch's own Python asks of a SymInt's node, in `torch.broadcast_shapes`.
@@ -94,16 +94,7 @@ class SymbolicFloat(SymbolicNumber, torch.SymFloat):
     __class__ = property(lambda self: float)
 
     def __int__(self) -> int:
-        return int(_pinned(self.__trunc__()))
-
-    def __trunc__(self) -> Any:
-        return _apply(StepOp.TRUNC, math.trunc, self)
-
-    def __floor__(self) -> Any:
-        return _apply(StepOp.FLOOR, math.floor, self)
-
-    def __ceil__(self) -> Any:
-        return _apply(StepOp.CEIL, math.ceil, self)
+        return int(_pinned(math.trunc(self)))
 
 
 _SYMBOLS = frozenset({SymbolicInt, SymbolicFloat})
@@ -235,8 +226,8 @@ def _foreign(python: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     return NotImplemented
 
 
-def _sign(name: str, a: Any) -> Any:
-    integer, floating, python = SIGNS[name]
+def _unary(name: str, a: Any) -> Any:
+    integer, floating, python = UNARY[name]
     return _apply(floating if type(a) is SymbolicFloat else integer, python, a)
 
 
@@ -260,7 +251,7 @@ def _own(name: str) -> Any:
 def _complete(kind: type) -> None:
     """Give a kind the special methods of the tables; let everything else of torch's class read the number."""
     methods: dict[str, Any] = {name: _method(_look, python) for name, python in LOOKS.items()}
-    methods |= {f"__{name}__": _method(_sign, name) for name in SIGNS}
+    methods |= {f"__{name}__": _method(_unary, name) for name in UNARY}
     methods |= {f"__{name}__": _method(_comparison, name) for name in COMPARISONS}
     methods |= {f"__{name}__": _method(_arithmetic, name) for name in ARITHMETIC}
     methods |= {f"__r{name}__": _method(_arithmetic, name, reflected=True) for name in ARITHMETIC}

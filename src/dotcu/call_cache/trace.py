@@ -202,8 +202,10 @@ class _Tracer(TorchFunctionMode):
     def asked_device(self) -> None:
         """Refuse an answer that depends on which GPU is asked, if GPUs differ."""
         self.uses_occupancy = True
-        if self.state.device.type == "cuda" and _gpus_differ():
-            self.refuse("it asks about the current GPU, and the GPUs here differ")
+        if self.state.device.type == "cuda":
+            gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+            if len({(gpu.major, gpu.minor, gpu.multi_processor_count) for gpu in gpus}) > 1:
+                self.refuse("it asks about the current GPU, and the GPUs here differ")
 
     def launching(self) -> None:
         """Note that from here on the body has an effect."""
@@ -245,11 +247,6 @@ class _Tracer(TorchFunctionMode):
         )
 
 
-def _gpus_differ() -> bool:
-    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    return len({(gpu.major, gpu.minor, gpu.multi_processor_count) for gpu in gpus}) > 1
-
-
 def _name(func: Any) -> str:
     if getattr(func, "__name__", "") == "__get__":
         return f"Tensor.{getattr(func.__self__, '__name__', '?')}"
@@ -279,10 +276,14 @@ def _record(
         roots.update(launch.grid, (field.step for field in launch.fields if field.step >= 0))
     live = state.builder.live(roots)
     renumbered = {-1: -1, **{step: index for index, step in enumerate(live)}}
+    steps = []
+    for instruction in map(state.builder.steps.__getitem__, live):
+        of = [renumbered[operand] for operand in operands(instruction)]
+        steps.append(RecordedStep(instruction.op, *of) if of else instruction)
     return RecordedCall(
         keys=tuple(state.keys),
         device=state.device,
-        steps=tuple(_renumber_step(state.builder.steps[step], renumbered) for step in live),
+        steps=tuple(steps),
         guards=tuple(sorted((renumbered[step], value) for step, value in state.builder.guards.items())),
         allocations=tuple(
             _allocation(state, memory, lambda number: renumbered[step(number)])
@@ -307,7 +308,7 @@ def _results(state: TraceState, result: Any, writes: bool) -> tuple[int, ...]:
         raise Unsupported("it returns memory that is not new, or the same memory twice")
     for known in returned:
         own, layout = state.allocations[known.source].layout, known.layout
-        if not (all_identical(_numbers(layout), _numbers(own))):
+        if not all_identical(_numbers(layout), _numbers(own)):
             if not (known.whole and is_in_order(own) and is_contiguous(layout)):
                 raise Unsupported("it returns a part of what it allocates, or in another order")
             state.allocations[known.source] = known
@@ -326,11 +327,6 @@ def _allocation(state: TraceState, memory: TracedTensor, number: Callable[[Any],
         strides=tuple(map(number, memory.layout.strides)),
         zeroed=memory.zeroed,
     )
-
-
-def _renumber_step(instruction: RecordedStep, renumbered: Mapping[Step, Step]) -> RecordedStep:
-    steps = [renumbered[step] for step in operands(instruction)]
-    return RecordedStep(instruction.op, *steps) if steps else instruction
 
 
 def _renumber_launch(launch: Launch, renumbered: Mapping[Step, Step]) -> Launch:

@@ -88,9 +88,6 @@ def limits(major: int, minor: int) -> ArchLimits:
     return LIMITS[max((row for row in LIMITS if row <= (major, minor)), default=min(LIMITS))]
 
 
-# Configurations
-
-
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
     """A launch configuration. `str()` gives it as a user writes it.
@@ -239,9 +236,6 @@ def _require_cluster(kernel: str, grid: Dim, cluster: Dim) -> None:
         )
 
 
-# Occupancy
-
-
 def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
@@ -310,8 +304,6 @@ def occupancy(
         by_threads=arch.warps // warps, by_blocks=arch.blocks, by_smem=by_smem, by_registers=by_registers
     )
 
-
-# Kernels and architectures
 
 MAX_STATIC_SMEM_BYTES = 49152
 """What ptxas takes of `__shared__` arrays of a fixed size, on every architecture.

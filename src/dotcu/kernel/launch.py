@@ -56,8 +56,8 @@ class GpuDevice:
 
     @property
     def arch(self) -> ArchLimits:
-        multiprocessors = cuda.multiprocessors(self.index)
-        return replace(limits(*cuda.capability(self.index)), multiprocessors=multiprocessors)
+        count = torch.cuda.get_device_properties(self.index).multi_processor_count
+        return replace(limits(*cuda.capability(self.index)), multiprocessors=count)
 
     def code(self, unit: CompilationUnit) -> CompiledUnit:
         return unit.on_gpu(self.index)

@@ -53,9 +53,6 @@ def _write_is_reached(
     return False
 
 
-# Variables
-
-
 def variable_writes(module: PtxModule, entry: str, symbols: Sequence[str]) -> dict[str, bool]:
     """Return whether a kernel may write each variable that it, or a function that it calls, uses.
 

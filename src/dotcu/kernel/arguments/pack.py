@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -125,7 +125,6 @@ class TensorPacker:
     rank: int
     label: str
     writes: bool
-    layout: struct.Struct = field(compare=False)
 
     @property
     def takes(self) -> str:
@@ -135,14 +134,14 @@ class TensorPacker:
 
     def pack(self, value: Any, addresses: Addresses) -> bytes:
         if value is None:
-            return bytes(self.layout.size)
+            return bytes(8 + 16 * self.rank)
         _require_memory(value)
         _require_dtype(value, self.element)
         if value.dim() != self.rank:
             remedy = f"Reshape it to {self.rank} dimensions, or instantiate the kernel for {value.dim()}."
             raise Mismatch(describe(value), remedy)
         address = addresses(value, self.label, self.writes)
-        return self.layout.pack(address, *value.shape, *value.stride())
+        return struct.pack(f"<Q{2 * self.rank}q", address, *value.shape, *value.stride())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,9 +181,6 @@ def _require_dtype(tensor: Tensor, element: Element) -> None:
     if tensor.dtype not in element.dtypes:
         remedy = f"Pass t.to({element.dtypes[0]}), or a kernel for {tensor.dtype}."
         raise Mismatch(describe(tensor), remedy)
-
-
-# Plans
 
 
 Packer = PointerPacker | TensorPacker | MapPacker | ValuePacker
@@ -245,14 +241,8 @@ def _packer(parameter: KernelParameter, maps: Mapping[int, MapUse]) -> Packer:
         scalar, rank = ctype.arguments
         element = ELEMENTS.get(scalar.name) if isinstance(scalar, CType) else None
         if isinstance(scalar, CType) and isinstance(rank, int) and element is not None and element.lanes == 1:
-            layout = struct.Struct(f"<Q{2 * rank}q")
-            return TensorPacker(
-                element=element, rank=rank, label=parameter.label, writes=not scalar.const, layout=layout
-            )
+            return TensorPacker(element=element, rank=rank, label=parameter.label, writes=not scalar.const)
     return value_packer(parameter)
-
-
-# Launches
 
 
 def tensors_in(args: Sequence[Any]) -> list[Tensor]:
@@ -360,9 +350,6 @@ def _refusal(plan: PackingPlan, parameter: KernelParameter, value: Any, mismatch
         f"{plan.kernel}: parameter {parameter.index + 1}, {parameter}, takes {packer.takes}, "
         f"got {mismatch.got}.\n{mismatch.remedy}"
     )
-
-
-# Plain memory
 
 
 _MEMORY_TYPES = (Tensor, torch.nn.Parameter)

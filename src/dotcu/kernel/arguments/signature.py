@@ -74,9 +74,6 @@ def read_parameters(
     )
 
 
-# Mangled names
-
-
 TemplateArgument = Union["CType", int, bool, str]
 
 _BUILTINS = {
@@ -215,8 +212,6 @@ class _Demangler:
             raise self._refusal()
         return int(self.text[start : self.at])
 
-    # Names
-
     def _source_name(self) -> str:
         self._take("L")  # internal linkage
         length = self._number()
@@ -281,8 +276,6 @@ class _Demangler:
             raise self._refusal()
         return self.seen[index]
 
-    # Template arguments
-
     def _template_arguments(self) -> tuple[TemplateArgument, ...]:
         """Read the arguments of a list, or of a pack in one, and its end."""
         arguments: list[TemplateArgument] = []
@@ -301,8 +294,6 @@ class _Demangler:
             number = int(value.replace("n", "-"))
             return bool(number) if ctype.name == "bool" else number
         return f"({ctype}){value.replace('n', '-')}"
-
-    # Types
 
     def _type(self) -> CType:
         code = self._peek()

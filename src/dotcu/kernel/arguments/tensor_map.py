@@ -171,8 +171,6 @@ def _outer_strides(tensor: Tensor) -> tuple[int, ...]:
     return tuple(strides)
 
 
-# Limits
-
 Fault = tuple[str, str, str]
 """Got, the limit, and the line to type."""
 

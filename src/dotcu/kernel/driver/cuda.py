@@ -131,12 +131,6 @@ def capability(index: int) -> tuple[int, int]:
 
 
 @functools.cache
-def multiprocessors(index: int) -> int:
-    """Return the number of multiprocessors of a device."""
-    return torch.cuda.get_device_properties(index).multi_processor_count
-
-
-@functools.cache
 def _device(index: int) -> tuple[Any, Any, int]:
     """Return a device, its primary context, retained for good, and the shared memory of a block in bytes."""
     torch.cuda.init()
