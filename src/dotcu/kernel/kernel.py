@@ -23,9 +23,9 @@ from dotcu.kernel.config import (
 from dotcu.kernel.declarations import instance_name, kernel_access, template_example, template_head
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.fork import require_own_cuda
-from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch, launch_unseen, simulated_device
+from dotcu.kernel.launch import DeviceLike, GpuDevice, announce, launch, launch_unseen
 from dotcu.kernel.scope import LaunchPolicy, current_scope, kernel_listeners, refuse_compiled, refuse_launch
-from dotcu.kernel.simulation import DEFAULT_ARCH, active_run
+from dotcu.kernel.simulation import DEFAULT_ARCH, active_run, simulated_device
 from dotcu.kernel.staging import Stages
 
 if TYPE_CHECKING:

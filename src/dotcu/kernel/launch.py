@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dotcu.compile import Target
 from dotcu.errors import ArgumentError, LaunchConfigError
 from dotcu.kernel.arguments.pack import PackingPlan, count_writes, pack, require_one_device, tensors_in
 from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
@@ -31,12 +30,11 @@ from dotcu.kernel.scope import (
     launch_watchers,
     require_seen,
 )
-from dotcu.kernel.simulation import active_run, capability_of, launch_simulated
+from dotcu.kernel.simulation import SimulatedDevice, active_run, simulated_device
 from dotcu.kernel.staging import Shape, Stages
 
 if TYPE_CHECKING:
     from dotcu.kernel.compiled import CompilationUnit, CompiledUnit
-    from dotcu.simulator import Run
 
 DeviceLike = torch.device | str | int
 
@@ -80,36 +78,6 @@ class GpuDevice:
             count_writes(written)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimulatedDevice:
-    """The simulator, to launch on CPU tensors."""
-
-    simulation: Run
-
-    def __str__(self) -> str:
-        return "simulator"
-
-    @property
-    def key(self) -> object:  # the devices that stages are made for differ in it
-        return self.simulation.arch
-
-    @property
-    def arch(self) -> ArchLimits:
-        return limits(*capability_of(self.simulation.arch))
-
-    def code(self, unit: CompilationUnit) -> CompiledUnit:
-        return unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
-
-    def function(self, code: CompiledUnit, kernel: str) -> int:
-        """Return 0: the simulator has no functions of the driver's."""
-        return 0
-
-    def run(
-        self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
-    ) -> None:
-        launch_simulated(code, kernel, plan, args, config, self.simulation)
-
-
 LaunchDevice = GpuDevice | SimulatedDevice
 
 
@@ -142,13 +110,6 @@ def default_device() -> LaunchDevice:
     if active_run() is None and cuda.available():
         return GpuDevice(index=torch.cuda.current_device())
     return simulated_device()
-
-
-def simulated_device() -> SimulatedDevice:
-    """Return the run of the `simulate()` block that this thread is in, or a new one."""
-    from dotcu.simulator import Run
-
-    return SimulatedDevice(simulation=active_run() or Run())
 
 
 def _device(device: torch.device) -> LaunchDevice:

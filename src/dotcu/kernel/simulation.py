@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,13 +26,13 @@ from dotcu.compile.target import Target
 from dotcu.errors import SimulationError, UsageError
 from dotcu.kernel.arguments.pack import PackingPlan, count_writes, pack
 from dotcu.kernel.arguments.tensor_map import Tiled
+from dotcu.kernel.config import ArchLimits, LaunchConfig, limits
 from dotcu.simulator import CHECKS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dotcu.kernel.compiled import CompiledUnit
-    from dotcu.kernel.config import LaunchConfig
+    from dotcu.kernel.compiled import CompilationUnit, CompiledUnit
     from dotcu.simulator import Buffer, Run
 
 
@@ -145,47 +146,71 @@ def _encode_map(tiled: Tiled, address: int) -> bytes:
     ).encode()
 
 
-def launch_simulated(
-    code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig, run: Run
-) -> None:
-    """Pack the arguments, run the kernel in the simulator, and count its writes.
+@dataclass(frozen=True, kw_only=True)
+class SimulatedDevice:
+    """The simulator, to launch on CPU tensors; the run collects findings and counters."""
 
-    Args:
-        code, kernel: The code that holds the kernel, and its name.
-        plan, args: How its arguments are packed, and these as the caller passed them, on the CPU.
-        config: A checked configuration. With an empty grid the arguments are only checked.
-        run: The run that collects findings and counters.
-    """
-    from dotcu.simulator import Memory, launch
+    simulation: Run
 
-    memory = Memory()
-    parameters, written = pack(plan, args, lambda *tensor: memory.map(_buffer(*tensor)), _encode_map)
-    if not config.blocks:
-        return
-    if config.cluster not in (None, (1, 1, 1)):
-        raise SimulationError(
-            f"{kernel}: got cluster={config.cluster}; the simulator has no clusters.\n"
-            "Leave cluster out, or launch on CUDA tensors."
-        )
-    printed = len(run.output)
-    try:
-        launch(
-            code.program(),
-            code.symbol(kernel),
-            params=parameters,
-            memory=memory,
-            grid=config.grid,
-            block=config.block,
-            smem_bytes=config.smem_bytes,
-            run=run,
-            kernel=kernel,
-            cooperative=config.cooperative,
-            parameter_names=tuple(p.label for p in plan.parameters),
-        )
-    finally:  # also after a finding, which may come late in the kernel
-        for line in run.output[printed:]:  # the kernel's own printf, which on a GPU the driver passes on
-            sys.stdout.write(line if line.endswith("\n") else line + "\n")
-        count_writes(written)
+    def __str__(self) -> str:
+        return "simulator"
+
+    @property
+    def key(self) -> object:  # the devices that stages are made for differ in it
+        return self.simulation.arch
+
+    @property
+    def arch(self) -> ArchLimits:
+        return limits(*capability_of(self.simulation.arch))
+
+    def code(self, unit: CompilationUnit) -> CompiledUnit:
+        return unit.code(Target.parse(self.simulation.arch).virtual, simulated=True)
+
+    def function(self, code: CompiledUnit, kernel: str) -> int:
+        return 0  # the simulator has no functions of the driver's
+
+    def run(
+        self, code: CompiledUnit, kernel: str, plan: PackingPlan, args: Sequence[Any], config: LaunchConfig
+    ) -> None:
+        from dotcu.simulator import Memory, launch
+
+        memory = Memory()
+        parameters, written = pack(plan, args, lambda *tensor: memory.map(_buffer(*tensor)), _encode_map)
+        if not config.blocks:
+            return
+        if config.cluster not in (None, (1, 1, 1)):
+            raise SimulationError(
+                f"{kernel}: got cluster={config.cluster}; the simulator has no clusters.\n"
+                "Leave cluster out, or launch on CUDA tensors."
+            )
+        printed = len(self.simulation.output)
+        try:
+            launch(
+                code.program(),
+                code.symbol(kernel),
+                params=parameters,
+                memory=memory,
+                grid=config.grid,
+                block=config.block,
+                smem_bytes=config.smem_bytes,
+                run=self.simulation,
+                kernel=kernel,
+                cooperative=config.cooperative,
+                parameter_names=tuple(p.label for p in plan.parameters),
+            )
+        finally:  # also after a finding, which may come late in the kernel
+            for line in self.simulation.output[
+                printed:
+            ]:  # the kernel's own printf, which on a GPU the driver passes on
+                sys.stdout.write(line if line.endswith("\n") else line + "\n")
+            count_writes(written)
+
+
+def simulated_device() -> SimulatedDevice:
+    """Return the run of the `simulate()` block that this thread is in, or a new one."""
+    from dotcu.simulator import Run
+
+    return SimulatedDevice(simulation=active_run() or Run())
 
 
 ALLOCATE = {
