@@ -146,8 +146,7 @@ def entry(caches: Sequence[NativeCallCache], fallback: Fallback, *, autocasts: b
 
     Args:
         caches: One of each overload that the call chooses among.
-        fallback: torch's own function for the operator.
-        autocasts: True if the operator has a rule for autocast, which only torch applies.
+        fallback, autocasts: torch's own function, and True if it has a rule for autocast to apply.
     """
     function: Fallback = native.library().Entry(tuple(caches), fallback, autocasts)
     return function
@@ -157,8 +156,7 @@ def add(cache: NativeCallCache, recorded: RecordedCall, operator: str, context: 
     """Add a recorded call to a cache; return False if there are too many, or it is too large.
 
     Args:
-        cache: The overload's cache.
-        recorded: The call.
+        cache, recorded: The overload's cache, and the call.
         operator: The overload's qualified name, for messages.
         context: The CUcontext that its launches need; 0 for none.
     """

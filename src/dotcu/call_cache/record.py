@@ -45,9 +45,7 @@ class StepOp(enum.IntEnum):
     CONTIGUOUS = 7  # a: argument; 1 if torch calls it contiguous, else 0
     INT_ARGUMENT = 8  # a: argument
     FLOAT_ARGUMENT = 9  # a: argument
-    MULTIPROCESSORS = (
-        10  # of the GPU; only in a trace that skips launches: other recordings are for one device
-    )
+    MULTIPROCESSORS = 10  # of the GPU; only in traces without launches: others are for one device
 
     # Integers, with Python's meaning: // and % round towards minus infinity.
     ADD = 16

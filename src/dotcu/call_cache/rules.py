@@ -226,16 +226,13 @@ def _view(known: TracedTensor, sizes: Sequence[Any], strides: Sequence[Any]) -> 
     return replace(known, layout=Layout(tuple(sizes), tuple(strides), known.layout.offset))
 
 
-def _itself(state: TraceState, t: Tensor) -> TracedTensor:
-    return state.known(t)
-
-
 def _contiguous(
     state: TraceState, t: Tensor, *, memory_format: Any = torch.contiguous_format
 ) -> TracedTensor:
-    if memory_format is not torch.contiguous_format or not state.is_contiguous(state.known(t)):
+    known = state.known(t)
+    if memory_format is not torch.contiguous_format or not state.is_contiguous(known):
         raise Unsupported("contiguous() copies here")
-    return _itself(state, t)
+    return known
 
 
 def _to(
@@ -245,7 +242,7 @@ def _to(
     different = [value for value in (*wanted, dtype, device) if not _is_already(t, value)]
     if different or copy:
         raise Unsupported(f"it copies a tensor, to({different[0] if different else 'copy=True'})")
-    return _itself(state, t)
+    return state.known(t)
 
 
 def _is_already(t: Tensor, wanted: Any) -> bool:
@@ -255,10 +252,6 @@ def _is_already(t: Tensor, wanted: Any) -> bool:
     if isinstance(wanted, (str, torch.device)):
         return torch.device(wanted) == t.device
     return wanted is None or wanted is False or wanted is t.dtype
-
-
-def _cast(dtype: torch.dtype) -> Rule:
-    return lambda state, t: _to(state, t, dtype)
 
 
 def _expand(state: TraceState, t: Tensor, *sizes: Any, implicit: bool = False) -> TracedTensor:
@@ -295,11 +288,8 @@ def _flatten(state: TraceState, t: Tensor, start_dim: Any = 0, end_dim: Any = -1
         return _reshape(state, t, (1,))
     first, last = _dimension(t, start_dim), _dimension(t, end_dim)
     if first == last:
-        return _itself(state, t)
-    middle: Any = state.numel(sizes) if last - first == len(sizes) - 1 else 1
-    if middle == 1:
-        for size in sizes[first : last + 1]:
-            middle = middle * size
+        return state.known(t)
+    middle = state.numel(sizes[first : last + 1])
     return _reshape(state, t, (*sizes[:first], middle, *sizes[last + 1 :]))
 
 
@@ -351,7 +341,7 @@ _VIEWS: Mapping[Any, Rule] = {
     Tensor.contiguous: _contiguous,
     Tensor.to: _to,
     Tensor.type_as: lambda state, t, other: _to(state, t, other),
-    **{getattr(Tensor, name): _cast(getattr(torch, name)) for name in _CASTS},
+    **{getattr(Tensor, name): partial(_to, dtype=getattr(torch, name)) for name in _CASTS},
     Tensor.expand: _expand,
     Tensor.expand_as: _as_other(_expand),
     torch.broadcast_tensors: _broadcast_tensors,
@@ -362,7 +352,7 @@ _VIEWS: Mapping[Any, Rule] = {
     _getter("mT"): lambda state, t: _transpose(state, t, -2, -1),
     **_named(
         {
-            "detach": _itself,
+            "detach": lambda state, t: state.known(t),
             "broadcast_to": _expand,
             "reshape": _reshape,
             "flatten": _flatten,

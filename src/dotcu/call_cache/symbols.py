@@ -68,10 +68,10 @@ class SymbolicNumber:
     def __pow__(self, exponent: Any, modulus: Any = None) -> Any:
         if type(self) is SymbolicInt and type(exponent) is int and 1 <= exponent <= 4 and modulus is None:
             return math.prod([self] * exponent)
-        return pow(self.pinned(), _pinned(exponent), _pinned(modulus))
+        return pow(self.pinned(), pinned(exponent), pinned(modulus))
 
     def __rpow__(self, base: Any, modulus: Any = None) -> Any:
-        return pow(base, self.pinned(), _pinned(modulus))
+        return pow(base, self.pinned(), pinned(modulus))
 
 
 class SymbolicInt(SymbolicNumber, torch.SymInt):
@@ -94,7 +94,7 @@ class SymbolicFloat(SymbolicNumber, torch.SymFloat):
     __class__ = property(lambda self: float)
 
     def __int__(self) -> int:
-        return int(_pinned(math.trunc(self)))
+        return int(pinned(math.trunc(self)))
 
 
 _SYMBOLS = frozenset({SymbolicInt, SymbolicFloat})
@@ -152,10 +152,6 @@ def as_float(number: Any) -> Any:
     return number if type(number) is SymbolicFloat else _apply(StepOp.TO_FLOAT, float, number)
 
 
-def _pinned(value: Any) -> Any:
-    return value.pinned() if type(value) in _SYMBOLS else value
-
-
 def _builder(*numbers: Any) -> Builder | None:
     return next((number.builder for number in numbers if type(number) in _SYMBOLS), None)
 
@@ -168,12 +164,12 @@ def _apply(op: StepOp, python: Callable[..., Any], *numbers: Any) -> Any:
             return symbol(builder, builder.compute(op, *(step_of(builder, number) for number in numbers)))
     except Inexact:
         pass
-    return python(*map(_pinned, numbers))
+    return python(*map(pinned, numbers))
 
 
 def _choose(op: StepOp, python: Callable[..., Any], a: Any, b: Any) -> Any:
     if type(a) in _FLOATS or type(b) in _FLOATS:
-        return float(python(_pinned(a), _pinned(b)))
+        return float(python(pinned(a), pinned(b)))
     return _apply(op, python, a, b)
 
 
@@ -203,7 +199,7 @@ def _arithmetic(name: str, a: Any, b: Any) -> Any:
     try:
         return symbol(*_both(integer, floating, a, b))
     except Inexact:
-        return python(_pinned(a), _pinned(b))
+        return python(pinned(a), pinned(b))
 
 
 def _comparison(name: str, a: Any, b: Any) -> Any:
@@ -215,14 +211,14 @@ def _comparison(name: str, a: Any, b: Any) -> Any:
     try:
         builder, step = _both(op, op if on_doubles else None, *((b, a) if swapped else (a, b)))
     except Inexact:
-        return python(_pinned(a), _pinned(b))
+        return python(pinned(a), pinned(b))
     return bool(builder.guard(step)) is not negated
 
 
 def _foreign(python: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """Apply an operation to a number of another type: an enum's member, for example."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return python(_pinned(a), _pinned(b))
+        return python(pinned(a), pinned(b))
     return NotImplemented
 
 

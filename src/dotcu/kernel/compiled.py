@@ -86,21 +86,13 @@ class CompiledUnit:
             return
 
     def alone(self, name: str) -> ObjectCode:
-        """Compile for one more name and the same target, to learn about it.
-
-        Raises:
-            KernelNotFound: There is nothing of that name.
-            CompileError: It is a template, for example.
-        """
+        """Compile for one more name, a kernel or `&` and a variable, and the same target, to learn about it."""
         code = self._alone.get(name)
         if code is None:
             target, simulated = self._target
+            source, options = self.unit.source, self.unit.options
             code = self._alone[name] = compiler.build(
-                self.unit.source,
-                options=self.unit.options,
-                target=target,
-                names=(name,),
-                simulated=simulated,
+                source, options=options, target=target, names=(name,), simulated=simulated
             )
         return code
 
@@ -155,9 +147,7 @@ class CompiledUnit:
                 maps = [parameter.index for parameter in parameters if is_map(parameter)]
                 uses: Sequence[MapUse] = ()
                 if maps:
-                    from dotcu.kernel.ptx_uses import (
-                        map_uses,
-                    )  # a kernel without tensor maps does not import it
+                    from dotcu.kernel.ptx_uses import map_uses  # only tensor maps need it
 
                     uses = map_uses(self.outline, self.symbol(name), [params[index].name for index in maps])
                 plan = packing_plan(name, parameters, dict(zip(maps, uses, strict=True)))
@@ -239,8 +229,8 @@ class CompiledUnit:
         """Return the code in the driver; this loads nothing onto a GPU yet."""
         with self._lock:
             if self._library is None:
-                cubin, ptx = self.object.cubin, self.object.ptx
-                data = cubin if cubin is not None else ptx.encode() + b"\0"
+                cubin = self.object.cubin
+                data = cubin if cubin is not None else self.object.ptx.encode() + b"\0"
                 names = {symbol: name for name, symbol in self.object.lowered.items()}
                 self._library = cuda.Library(self.unit.source.name, data, self._initial, names)
             return self._library
@@ -305,11 +295,7 @@ class CompilationUnit:
             return self.build(target, simulated=simulated)
 
     def on_gpu(self, index: int) -> CompiledUnit:
-        """Return the code for a GPU of this machine.
-
-        Raises:
-            LaunchError: There is no prebuilt code for it, and compiler, driver and GPU do not fit either.
-        """
+        """Return the code for a GPU of this machine."""
         found = self._on_gpu.get(index)
         if found is None:
             code = self._find_prebuilt(cuda.capability(index), compiler.driver.version())
@@ -338,11 +324,7 @@ class CompilationUnit:
             return tuple(self._codes.values())
 
     def build(self, target: Target, *, simulated: bool = False) -> ObjectCode:
-        """Compile, leaving out plain names that the preprocessor has hidden from the compiler.
-
-        Raises:
-            SourceError: The source does not compile, or an instantiation is not possible.
-        """
+        """Compile, leaving out plain names that the preprocessor has hidden from the compiler."""
         names = (*self.names, *("&" + name for name in self.variables.names))
         return compiler.build_visible(
             self.source, options=self.options, target=target, names=names, simulated=simulated
@@ -364,11 +346,7 @@ _targets: dict[int, tuple[settings.Settings, Target]] = {}
 
 
 def target_of(index: int) -> Target:
-    """Return the target to compile for on a GPU.
-
-    Raises:
-        LaunchError: Compiler, driver and GPU do not fit; says what does.
-    """
+    """Return the target to compile for on a GPU."""
     now, (asked, target) = settings.current(), _targets.get(index, (None, None))
     if target is None or asked is not now:
         with stopwatch.during("build"):
@@ -408,12 +386,10 @@ class ModuleVariables:
     _users: dict[tuple[str, object], list[tuple[object, str, bool]]] = field(default_factory=dict)
 
     def claim(self, target: object, unit: object, kernel: str, used: Mapping[str, bool]) -> None:
-        """Note that a kernel uses variables.
+        """Note that a kernel uses variables; refuse if one that is written has users in another unit too.
 
         Args:
-            target: That its code is for.
-            unit: That it is compiled in.
-            kernel: Its name.
+            target, unit, kernel: The target of its code, the unit that it is compiled in, and its name.
             used: For each variable, whether the kernel may write it.
         """
         for variable, writes in used.items():

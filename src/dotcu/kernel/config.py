@@ -150,12 +150,9 @@ def read_config(
     _require_within(kernel, "grid", config.grid, MAX_GRID)
     _require_within(kernel, "block", config.block, MAX_BLOCK)
     if config.threads > MAX_THREADS_PER_BLOCK:
-        raise _breach(
-            kernel,
-            f"block={config.block} has {config.threads} threads",
-            f"a block has at most {MAX_THREADS_PER_BLOCK}",
-            "Use block=256 and a larger grid: grid=dotcu.cdiv(n, 256).",
-        )
+        got, limit = f"block={config.block} has {config.threads} threads", MAX_THREADS_PER_BLOCK
+        remedy = "Use block=256 and a larger grid: grid=dotcu.cdiv(n, 256)."
+        raise _breach(kernel, got, f"a block has at most {limit}", remedy)
     if config.cluster is not None:
         _require_cluster(kernel, config.grid, config.cluster)
     return config
@@ -191,12 +188,9 @@ def _breach(kernel: str, got: str, limit: str, remedy: str) -> LaunchConfigError
 
 def _whole(kernel: str, name: str, value: Any, *, low: int) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise _breach(
-            kernel,
-            f"{name} with {type(value).__name__} {value!r}",
-            "it is made of whole numbers",
-            "Divide with dotcu.cdiv(n, 256), which rounds up, or write int(x).",
-        )
+        got = f"{name} with {type(value).__name__} {value!r}"
+        remedy = "Divide with dotcu.cdiv(n, 256), which rounds up, or write int(x)."
+        raise _breach(kernel, got, "it is made of whole numbers", remedy)
     if value < low:
         raise _breach(kernel, f"{name} with {value}", f"the least is {low}", f"Pass {name}={low} or more.")
     return int(value)
@@ -221,19 +215,12 @@ def _require_within(kernel: str, name: str, sizes: Dim, most: Dim) -> None:
 def _require_cluster(kernel: str, grid: Dim, cluster: Dim) -> None:
     size = cluster[0] * cluster[1] * cluster[2]
     if size > MAX_CLUSTER:
-        raise _breach(
-            kernel,
-            f"cluster={cluster} of {size} blocks",
-            f"a cluster has at most {MAX_CLUSTER}, and at most 8 on every GPU",
-            "Use a smaller cluster.",
-        )
+        limit = f"a cluster has at most {MAX_CLUSTER}, and at most 8 on every GPU"
+        raise _breach(kernel, f"cluster={cluster} of {size} blocks", limit, "Use a smaller cluster.")
     if any(blocks % each for blocks, each in zip(grid, cluster, strict=True)):
-        raise _breach(
-            kernel,
-            f"grid={grid} with cluster={cluster}",
-            "the grid counts blocks and is a multiple of the cluster in each dimension",
-            "Round the grid up: dotcu.cdiv(blocks, cluster) * cluster.",
-        )
+        limit = "the grid counts blocks and is a multiple of the cluster in each dimension"
+        remedy = "Round the grid up: dotcu.cdiv(blocks, cluster) * cluster."
+        raise _breach(kernel, f"grid={grid} with cluster={cluster}", limit, remedy)
 
 
 def _up(value: int, unit: int) -> int:
@@ -339,37 +326,23 @@ def require_fit(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: Arc
     static, most = needs.static_smem_bytes, arch.smem_block_bytes
     if static > MAX_STATIC_SMEM_BYTES:
         enough = "" if static <= most else f", of which {name} has {most} per block: use smaller arrays"
-        raise _breach(
-            kernel,
-            f"{static} bytes of static shared memory",
-            f"the limit is {MAX_STATIC_SMEM_BYTES}",
-            f"Use extern __shared__ and smem_bytes={min(static, most)}{enough}.",
-        )
+        got, limit = f"{static} bytes of static shared memory", f"the limit is {MAX_STATIC_SMEM_BYTES}"
+        remedy = f"Use extern __shared__ and smem_bytes={min(static, most)}{enough}."
+        raise _breach(kernel, got, limit, remedy)
     if static + config.smem_bytes > most:
-        raise _breach(
-            kernel,
-            f"{static + config.smem_bytes} bytes of shared memory per block ({static} static, "
-            f"smem_bytes={config.smem_bytes})",
-            f"{name} has {most}",
-            f"Pass smem_bytes={max(0, most - static)} or less.",
-        )
+        got = f"{static + config.smem_bytes} bytes of shared memory per block ({static} static, "
+        got += f"smem_bytes={config.smem_bytes})"
+        raise _breach(kernel, got, f"{name} has {most}", f"Pass smem_bytes={max(0, most - static)} or less.")
     if needs.max_threads and config.threads > needs.max_threads:
-        raise _breach(
-            kernel,
-            f"block={config.block} of {config.threads} threads",
-            f"its __launch_bounds__ allow {needs.max_threads}",
-            f"Pass block={needs.max_threads} or less, or raise the bound.",
-        )
+        got = f"block={config.block} of {config.threads} threads"
+        remedy = f"Pass block={needs.max_threads} or less, or raise the bound."
+        raise _breach(kernel, got, f"its __launch_bounds__ allow {needs.max_threads}", remedy)
     if config.cluster is not None and arch.capability < (9, 0):
         lacks = f"{name} has no clusters; sm_90 has"
         raise _breach(kernel, f"cluster={config.cluster}", lacks, "Leave cluster out.")
     if needs.cluster is not None and config.cluster not in (None, needs.cluster):
-        raise _breach(
-            kernel,
-            f"cluster={config.cluster}",
-            f"it is compiled for __cluster_dims__{needs.cluster}",
-            "Leave cluster out, or __cluster_dims__.",
-        )
+        own, remedy = f"__cluster_dims__{needs.cluster}", "Leave cluster out, or __cluster_dims__."
+        raise _breach(kernel, f"cluster={config.cluster}", f"it is compiled for {own}", remedy)
     if needs.cluster is not None:
         _require_cluster(kernel, config.grid, needs.cluster)
     _require_resident(kernel, config, needs, arch)
@@ -388,12 +361,6 @@ def require_grid(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: Ar
 
 
 def resident_blocks(needs: KernelNeeds, threads: int, smem_bytes: int, arch: ArchLimits) -> Occupancy:
-    """Return the blocks of a kernel that a multiprocessor holds at once.
-
-    Args:
-        needs: The kernel's resources.
-        threads, smem_bytes, arch: As `occupancy` takes them.
-    """
     return occupancy(
         arch,
         threads=threads,
@@ -419,12 +386,10 @@ def _require_resident(kernel: str, config: LaunchConfig, needs: KernelNeeds, arc
         return
     resident = resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks
     if resident == 0:
-        raise _breach(
-            kernel,
-            f"{config.threads} threads of {needs.registers} registers each",
-            f"a block has {arch.registers_per_block} registers",
-            f"Use a smaller block, or write __launch_bounds__({config.threads}) so that registers spill.",
-        )
+        got = f"{config.threads} threads of {needs.registers} registers each"
+        limit = f"a block has {arch.registers_per_block} registers"
+        bound = f"__launch_bounds__({config.threads})"
+        raise _breach(kernel, got, limit, f"Use a smaller block, or write {bound} so that registers spill.")
     most = resident * arch.multiprocessors
     if config.cooperative and config.blocks > most:
         raise _breach(

@@ -325,12 +325,7 @@ def _where(scope: Scope) -> str:
 
 
 def require_seen(kernel: str, tensors: Sequence[Tensor]) -> None:
-    """Refuse a launch outside any operator that a trace or autograd would lose.
-
-    Raises:
-        TracedLaunchError: A trace or transform is under way.
-        GradientError: A tensor takes part in a differentiation.
-    """
+    """Refuse a launch outside any operator that a trace, a transform or autograd would lose."""
     why = _active_trace()
     if why is not None:
         raise TracedLaunchError(_lost_launch(kernel, why))

@@ -58,15 +58,10 @@ def _call(function: str, *args: Any, doing: str | LaunchLabel, waited: LaunchLab
 def fail(
     status: int, doing: str, function: str = "cuLaunchKernelEx", waited: LaunchLabel | None = None
 ) -> NoReturn:
-    """Raise the error for a status of the driver.
+    """Raise the error for a status of the driver, a `CUresult` as a number.
 
     Args:
-        status: A `CUresult` as a number.
-        doing, function, waited: As `driver_error` takes them.
-
-    Raises:
-        CaptureError: A capture of a CUDA graph forbids it.
-        LaunchError: Otherwise; a kernel's fault names the launches that it may come from.
+        status, doing, function, waited: As `driver_error` takes them, except for the number.
     """
     raise driver_error(doing, function, *_explain(status), waited)
 
