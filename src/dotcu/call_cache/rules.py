@@ -139,6 +139,7 @@ def _one_by_one(sizes: Sequence[Any]) -> tuple[Any, ...]:
 def _new(
     state: TraceState,
     layout: Layout,
+    /,
     *,
     dtype: Any = None,
     device: Any = None,

@@ -86,7 +86,7 @@ class CompiledUnit:
             return
 
     def alone(self, name: str) -> ObjectCode:
-        """Compile for one more name, a kernel or `&` and a variable, and the same target, to learn about it."""
+        """Compile for one more name, of a kernel or `&` and a variable, to learn about it."""
         code = self._alone.get(name)
         if code is None:
             target, simulated = self._target

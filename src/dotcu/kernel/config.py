@@ -125,7 +125,6 @@ class LaunchConfig:
 
 def read_config(
     kernel: str,
-    *,
     grid: Any,
     block: Any,
     smem_bytes: Any = 0,

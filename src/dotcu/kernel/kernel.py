@@ -186,10 +186,7 @@ class Kernel:
         scope = current_scope()
         if scope.policy is LaunchPolicy.SKIP:
             if kernel_listeners():
-                config = read_config(
-                    self.name, grid=grid, block=block, smem_bytes=smem_bytes, cluster=cluster
-                )
-                announce(self.unit, self.name, config)
+                announce(self.unit, self.name, read_config(self.name, grid, block, smem_bytes, cluster))
             return
         if scope.policy is LaunchPolicy.REFUSE:
             refuse_launch(self.name, scope)

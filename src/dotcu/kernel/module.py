@@ -77,11 +77,8 @@ class Module:
         plain = [d for d in declared.kernels if not d.template_parameters]
         templates = {d.name: d for d in declared.kernels if d.template_parameters}
         self.instantiate = _read_instantiate(instantiate, templates, self.name)
-        together = (
-            [(templates[name], row) for name, rows in self.instantiate.items() for row in rows]
-            if declared.has_state
-            else []
-        )
+        named = [(templates[name], row) for name, rows in self.instantiate.items() for row in rows]
+        together = named if declared.has_state else []
         self._plain = self._unit_of(plain, together)
         self._units = [self._plain]
         self.kernels = Kernels(self, [self._kernel(d) for d in declared.kernels])

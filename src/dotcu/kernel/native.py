@@ -47,6 +47,7 @@ Result = TypeVar("Result")
 
 _TLS_SYMBOL = "_ZN3c104impl26raw_local_dispatch_key_setE"
 
+_OF_TENSORS = ("data_ptr", "sizes", "strides", "dim", "numel", "dtype", "device_type", "device_index")
 # The name in native code, and the symbol.
 _TORCH_SYMBOLS = (
     ("function_mode", "_ZN2at4impl27torch_function_mode_enabledEv"),
@@ -54,15 +55,8 @@ _TORCH_SYMBOLS = (
     ("global_context", "_ZN2at13globalContextEv"),
     ("deterministic", "_ZNK2at7Context23deterministicAlgorithmsEv"),
     ("grad_mode", "aoti_torch_grad_mode_is_enabled"),
-    ("data_ptr", "aoti_torch_get_data_ptr"),
-    ("sizes", "aoti_torch_get_sizes"),
-    ("strides", "aoti_torch_get_strides"),
-    ("dim", "aoti_torch_get_dim"),
-    ("numel", "aoti_torch_get_numel"),
+    *((name, f"aoti_torch_get_{name}") for name in _OF_TENSORS),
     ("offset", "aoti_torch_get_storage_offset"),
-    ("dtype", "aoti_torch_get_dtype"),
-    ("device_type", "aoti_torch_get_device_type"),
-    ("device_index", "aoti_torch_get_device_index"),
     ("is_contiguous", "aoti_torch_is_contiguous"),
     ("zero", "aoti_torch_zero_"),
     ("bump_version", "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"),

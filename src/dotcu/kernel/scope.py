@@ -77,21 +77,9 @@ def in_body(operator: str, gpu: int | None) -> Scope:
 
 
 @contextmanager
-def entering_scope(
-    policy: LaunchPolicy,
-    *,
-    operator: str = "",
-    reason: str = "",
-    recorder: CallRecorder | None = None,
-    gpu: int | None = None,
-) -> Iterator[None]:
-    """Set the scope until the block ends.
-
-    Args:
-        policy, operator, reason, recorder, gpu: The attributes of the new `Scope`.
-    """
-    scope = Scope(policy=policy, operator=operator, reason=reason, recorder=recorder, gpu=gpu)
-    token = scope_variable.set(scope)
+def entering_scope(policy: LaunchPolicy, **attributes: Any) -> Iterator[None]:
+    """Set the scope, with this policy and other attributes of `Scope`, until the block ends."""
+    token = scope_variable.set(Scope(policy=policy, **attributes))
     try:
         with observing_every_call() if policy is LaunchPolicy.SKIP else nullcontext():
             yield

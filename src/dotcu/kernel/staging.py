@@ -89,16 +89,7 @@ class Stages:
         known = self._configs.get(shape) if _is_plain(shape) else None
         if known is not None:
             return read_grid(kernel, grid, known)
-        block, smem_bytes, cluster, cooperative, programmatic = shape
-        config = read_config(
-            kernel,
-            grid=grid,
-            block=block,
-            smem_bytes=smem_bytes,
-            cluster=cluster,
-            cooperative=cooperative,
-            programmatic=programmatic,
-        )
+        config = read_config(kernel, grid, *shape)
         if _is_plain(shape):
             _keep(self._configs, shape, config)
         return config

@@ -81,6 +81,9 @@ QUERIES: dict[str, Callable[[Tensor, int], Any]] = {
 
 ALLOCATIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "empty": lambda x, n: torch.empty(n, x.size(0), dtype=torch.int32, device=x.device),
+    "empty with defaults by name": lambda x, n: torch.empty(
+        n, dtype=x.dtype, device=x.device, layout=torch.strided, memory_format=torch.contiguous_format
+    ),
     "empty of a tuple": lambda x, n: torch.empty((n, 3), dtype=x.dtype, device="cpu"),
     "empty_like": lambda x, n: torch.empty_like(x),
     "empty_like in another dtype": lambda x, n: torch.empty_like(x, dtype=torch.int8),
