@@ -177,7 +177,7 @@ def _locked_source(
 ) -> LockedSource:
     first = next(iter(units.values()))
     locked = LockedSource(
-        path=path, include=include, options=options, digest="", variables=first.variables,
+        path=path, include=include, options=options, digest="", variables=first.variables.names,
         units=tuple(sorted(units)),
     )  # fmt: skip
     return dataclasses.replace(locked, digest=reached_by(locked.read(root), options).digest)
