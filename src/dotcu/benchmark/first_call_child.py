@@ -1,21 +1,19 @@
 """The process that makes a first call: it measures every phase up to the call's result, and some later calls.
 
-Replies with `{"phases": [[stage, phase, ms, times], ...], "imported": [module, ...]}` as soon as the first
-result is there, and after the later calls with facts about the call.
+Replies with the fields of a `FirstCallRun` as soon as the first result is there, and after the later calls
+with those of the `FirstCall`.
 """
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import os
 import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.util import resolve_name
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +52,7 @@ def measure(target: str, start: Stopwatch, reply: Callable[[dict[str, Any]], Non
     Args:
         target: `ops.py:scale_add`; without a name, the first of its operators.
         start: A stopwatch that runs since the process was started.
-        reply: Takes the phases after the first call, and facts after the later ones.
+        reply: Takes the fields of the run after the first call, and those of the report at the end.
     """
     with stopwatch.listening(start):
         start.switch("target")
@@ -73,27 +71,31 @@ def measure(target: str, start: Stopwatch, reply: Callable[[dict[str, Any]], Non
             if subject.on_gpu:
                 call.switch("wait")
             _wait(device)
-        call_s, _ = call.read()
-        stages = (("start", start, start_s), ("call", call, call_s))
         phases = [
-            (stage, name, spent * 1e3, watch.times[name])
-            for stage, watch, seconds in stages
-            for name, spent in seconds.items()
+            {"stage": stage, "name": name, "ms": seconds * 1e3, "times": watch.times[name]}
+            for stage, watch, spent in (("start", start, start_s), ("call", call, call.read()[0]))
+            for name, seconds in spent.items()
         ]
         reply({"phases": phases, "imported": imported})
-        later_ms = [_call_ms(subject, sample) for _ in range(LATER_CALLS)]
+        later_ms = []
+        for _ in range(LATER_CALLS):
+            begun = time.perf_counter()
+            subject.overload(*sample.args, **sample.kwargs)
+            _wait(device)
+            later_ms.append((time.perf_counter() - begun) * 1e3)
     names = [name for name, _ in operators]
     gpu = f"{torch.cuda.get_device_name(device)} ({device})" if subject.on_gpu else ""
+    cuda = driver.version()
+    versions = {"dotcu": __version__, "torch": str(torch.__version__), "Python": platform.python_version()}
+    versions |= {"driver": "CUDA {}.{}".format(*cuda)} if cuda else {}
     reply(
         {
             "operator": subject.name,
             "sample": repr(sample),
             "device": gpu or subject.where,
             "recorded": subject.overload.call_cache.recorded > 0,
-            "versions": _versions(),
-            "note": f"the first of {len(names)} operators there: {', '.join(names)}"
-            if len(names) > 1
-            else "",
+            "versions": {**versions, "on": sys.platform},
+            "note": f"the first of {len(names)} operators there: {', '.join(names)}" if names[1:] else "",
             "later_ms": later_ms,
         }
     )
@@ -131,20 +133,6 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _call_ms(subject: Subject, sample: Sample) -> float:
-    """Return the milliseconds of one more call, its result included."""
-    begun = time.perf_counter()
-    subject.overload(*sample.args, **sample.kwargs)
-    _wait(subject.device)
-    return (time.perf_counter() - begun) * 1e3
-
-
-def _versions() -> dict[str, str]:
-    found = driver.version()
-    versions = {"dotcu": __version__, "torch": str(torch.__version__), "Python": platform.python_version()}
-    return {**versions, **({"driver": "CUDA {}.{}".format(*found)} if found else {}), "on": sys.platform}
-
-
 @contextmanager
 def counting_imports(watch: Stopwatch) -> Iterator[list[str]]:
     """Count imports of this thread to the step "imports" while a stopwatch is in the phase "call".
@@ -156,30 +144,18 @@ def counting_imports(watch: Stopwatch) -> Iterator[list[str]]:
     """
     names: list[str] = []
     thread = threading.get_ident()
-    bootstrap: Any = vars(importlib)["_bootstrap"]  # importlib.import_module looks its function up there
-    by_statement, by_function = builtins.__import__, bootstrap._gcd_import
+    bootstrap: Any = vars(importlib)["_bootstrap"]
+    find_and_load = bootstrap._find_and_load  # `import` and `importlib.import_module` look it up there
 
-    def step(name: str, members: Sequence[str] = ()) -> AbstractContextManager[None]:
-        if threading.get_ident() != thread or watch.phase != "call":
-            return nullcontext()
-        missing = [name] if name not in sys.modules else []
-        missing += [f"{name}.{m}" for m in members if not missing and m not in vars(sys.modules[name])]
-        names.extend(missing[:1])
-        return watch.within("imports") if missing else nullcontext()
+    def counted(name: str, import_: Any) -> Any:
+        if name in sys.modules or threading.get_ident() != thread or watch.phase != "call":
+            return find_and_load(name, import_)
+        names.append(name)
+        with watch.within("imports"):
+            return find_and_load(name, import_)
 
-    def import_statement(
-        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
-    ) -> Any:
-        package = (globals or {}).get("__package__") or ""
-        with step(resolve_name("." * level + name, package) if level else name, fromlist or ()):
-            return by_statement(name, globals, locals, fromlist, level)
-
-    def import_module(name: str, package: str | None = None, level: int = 0) -> Any:
-        with step(resolve_name("." * level + name, package) if level else name):
-            return by_function(name, package, level)
-
-    builtins.__import__, bootstrap._gcd_import = import_statement, import_module
+    bootstrap._find_and_load = counted
     try:
         yield names
     finally:
-        builtins.__import__, bootstrap._gcd_import = by_statement, by_function
+        bootstrap._find_and_load = find_and_load

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 from dotcu import settings
-from dotcu.benchmark.first_call import CALL, START, FirstCall, first_call
+from dotcu.benchmark.first_call import PHASES, FirstCall, first_call
 from dotcu.benchmark.first_call_child import LATER_CALLS, counting_imports, measure
 from dotcu.compile import cache
 from dotcu.errors import OperatorError, UsageError
@@ -99,7 +98,7 @@ def test_compiling_counts_to_the_call_or_to_the_import_that_did_it(ops: Any, tmp
 
 
 def _stages(found: dict[str, Any], phase: str) -> list[str]:
-    return [stage for stage, name, _, _ in found["phases"] if name == phase]
+    return [each["stage"] for each in found["phases"] if each["name"] == phase]
 
 
 def test_an_operator_without_samples_is_refused_with_what_to_give_it(ops: Any, tmp_path: Path) -> None:
@@ -149,7 +148,7 @@ def test_the_first_process_compiles_and_the_second_finds_what_it_made(found: Fir
 @pytest.mark.slow
 def test_phases_are_known_and_account_for_the_whole(found: FirstCall) -> None:
     for run in found.runs:
-        assert {phase.name for phase in run.phases} <= START.keys() | CALL.keys()
+        assert {phase.name for phase in run.phases} <= PHASES.keys()
         assert all(phase.ms >= 0 for phase in run.phases)
         assert abs(run.remainder_ms) < 0.05 * run.whole_ms
         assert run.find("start", "torch").ms > 50  # type: ignore[union-attr]
@@ -204,13 +203,14 @@ def test_an_import_counts_with_all_that_it_imports_in_turn(modules: None) -> Non
 
 
 def test_what_is_imported_looks_as_if_it_were_not_counted(modules: None) -> None:
-    before = builtins.__import__
+    bootstrap = vars(importlib)["_bootstrap"]
+    before = bootstrap._find_and_load
     with counting_imports(Stopwatch("call")):
         module = importlib.import_module("counted_module")
     assert type(module.__loader__) is SourceFileLoader
     assert module.__spec__ is not None
     assert module.__spec__.loader is module.__loader__
-    assert builtins.__import__ is before
+    assert bootstrap._find_and_load is before
 
 
 def test_a_module_that_is_there_costs_nothing_and_one_that_is_nowhere_is_missing(modules: None) -> None:
