@@ -208,7 +208,7 @@ def save_runs(runs: int, into: Path) -> None:
 def repeated(name: str, processes: Sequence[Sequence[Path]]) -> dict[str, Any]:
     """How runs of the same thing agree with each other, every one with every other."""
     rows = [
-        (process, saved_runs.read_runs(path)[0].rows[0])
+        (process, saved_runs.read_runs(path)[0].row)
         for process, paths in enumerate(processes)
         for path in paths
         if path.name.startswith(f"{name.replace(' ', '-')}.")

@@ -10,7 +10,7 @@ import pytest
 
 from bench_reports import H200, report
 from dotcu.benchmark.reports import saved_runs
-from dotcu.benchmark.reports.comparison import RowComparison, compare_runs
+from dotcu.benchmark.reports.comparison import RowComparison
 from dotcu.benchmark.reports.report import BenchReport
 from dotcu.benchmark.results import Protocol, Row, RowKey
 from noises import measured
@@ -196,10 +196,3 @@ def test_a_run_that_compared_nothing_of_its_own_does_not_hold(tmp_path: Path, ro
     assert not found.passed
     assert found.lost == ()
     assert str(found).splitlines()[-1] == "FAILED: 1 of 1 row measured, nothing compared"
-
-
-def test_the_confidence_is_that_of_the_caller(tmp_path: Path) -> None:
-    path = saved(tmp_path / "then.jsonl", row())
-    (one,) = compare_runs(path, report(row()), confidence=0.9)
-    assert one.change is not None
-    assert one.change.confidence == 0.9

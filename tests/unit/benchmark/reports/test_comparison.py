@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dotcu.benchmark.reports.comparison import Change, compare, judge_samples
+from dotcu.benchmark.reports.comparison import Change, _judge, compare
 from dotcu.benchmark.results import Clocks, Measured, Protocol
 from dotcu.benchmark.statistics import summary
 from noises import USUAL, Noise, measured, runs
@@ -42,7 +42,7 @@ def verdicts(
 
 def verdict(pair: Iterable[NDArray[np.float64]], step_us: float, least: float = 0.01) -> str:
     then, now = pair
-    return judge_samples(then, now, steps_us=(step_us, step_us), confidence=0.99, least=least).verdict
+    return _judge(then, now, (step_us, step_us), least).verdict
 
 
 def changed(before: Measured, after: Measured) -> Change:

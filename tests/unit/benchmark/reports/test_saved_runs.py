@@ -73,11 +73,11 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     failed = Row(key=key("float16-16"), status="failed", reason="RuntimeError: no\nreally")
     report = Report(rows=(full(), failed), sources={"a::b": "digest"})
     saved_runs.write_run(tmp_path / "bench.jsonl", report)  # type: ignore[arg-type]
-    (run,) = saved_runs.read_runs(tmp_path / "bench.jsonl")
-    assert run.rows == report.rows
-    assert (run.machine, run.protocol, run.by) == (report.machine, report.protocol, report.by)
-    assert run.sources == {"a::b": "digest"}
-    assert run.at.endswith("+00:00")
+    first, second = saved_runs.read_runs(tmp_path / "bench.jsonl")
+    assert (first.row, second.row) == report.rows
+    assert (first.machine, first.protocol, first.by) == (report.machine, report.protocol, report.by)
+    assert first.source == "digest"
+    assert first.at.endswith("+00:00")
 
 
 def test_every_line_stands_alone(tmp_path: Path) -> None:
@@ -94,15 +94,14 @@ def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
     path = saved(tmp_path / "bench.jsonl", odd)
     assert "NaN" not in path.read_text()
     assert "Infinity" not in path.read_text()
-    (run,) = saved_runs.read_runs(path)
-    assert run.rows[0].percent is None
+    (saved_row,) = saved_runs.read_runs(path)
+    assert saved_row.row.percent is None
 
 
 def test_a_file_is_replaced_whole_and_no_temporary_file_remains(tmp_path: Path) -> None:
     path = saved(tmp_path / "bench.jsonl", row(), row(key=key("other")))
     saved(path, row(20.0))
-    (run,) = saved_runs.read_runs(path)
-    assert len(run.rows) == 1
+    assert len(saved_runs.read_runs(path)) == 1
     assert [each.name for each in tmp_path.iterdir()] == ["bench.jsonl"]
 
 
@@ -133,7 +132,7 @@ def test_files_of_several_runs_can_be_joined(tmp_path: Path) -> None:
     second = saved(tmp_path / "b.jsonl", row(20.0), machine=replace(MACHINE, uuid="GPU-2"))
     joined = tmp_path / "c.jsonl"
     joined.write_text(first.read_text() + "\n" + second.read_text())
-    assert sorted(len(run.rows) for run in saved_runs.read_runs(joined)) == [1, 2]
+    assert [each.machine.uuid for each in saved_runs.read_runs(joined)] == ["GPU-1", "GPU-1", "GPU-2"]
 
 
 def damage(line: str, old: str, new: str) -> str:
@@ -147,12 +146,16 @@ def damage(line: str, old: str, new: str) -> str:
         ('"version": 1', '"version": 2', r"version 1 is required \(got 2\)"),
         ('"version": 1, ', "", r"version 1 is required \(got none\)"),
         ('"at"', '"when"', "missing required field `at`"),
-        ('"op": "a::b"', '"op": 3', r"Expected `str`, got `int` - at `\$\.key\.op`"),
-        ('"l2": "cold", "by"', '"l2": "tepid", "by"', r"Invalid enum value 'tepid' - at `\$\.measured\.l2`"),
-        ("[10.0, ", '["ten", ', r"Expected `float`, got `str` - at `\$\.measured\.blocks"),
+        ('"op": "a::b"', '"op": 3', r"Expected `str`, got `int` - at `\$\.row\.key\.op`"),
+        (
+            '"l2": "cold", "by"',
+            '"l2": "tepid", "by"',
+            r"Invalid enum value 'tepid' - at `\$\.row\.measured\.l2`",
+        ),
+        ("[10.0, ", '["ten", ', r"Expected `float`, got `str` - at `\$\.row\.measured\.blocks"),
         ('"kernels": ', '"kernels": [1], "_": ', r"columns of one length are required \(got \[1, 3\]\)"),
-        ('"dropped": 0', '"dropped": true', r"Expected `int`, got `bool` - at `\$\.dropped`"),
-        ('"marks": []', '"marks": "none"', r"Expected `array`, got `str` - at `\$\.marks`"),
+        ('"dropped": 0', '"dropped": true', r"Expected `int`, got `bool` - at `\$\.row\.dropped`"),
+        ('"marks": []', '"marks": "none"', r"Expected `array`, got `str` - at `\$\.row\.marks`"),
         ('"protocol": {', '"protocol": 1, "x": {', r"Expected `object`, got `int` - at `\$\.protocol`"),
         ("}", "", "it is not whole JSON"),
     ],
@@ -181,8 +184,8 @@ def test_what_is_no_file_of_runs_is_a_usage_error(tmp_path: Path) -> None:
 def test_keys_of_a_later_dotcu_are_ignored(tmp_path: Path) -> None:
     path = saved(tmp_path / "bench.jsonl", row())
     path.write_text(damage(path.read_text(), '"dropped": 0', '"dropped": 0, "colour": "red"'))
-    (run,) = saved_runs.read_runs(path)
-    assert run.rows == (row(),)
+    (saved_row,) = saved_runs.read_runs(path)
+    assert saved_row.row == row()
 
 
 def test_columns_that_a_line_lacks_have_their_defaults(tmp_path: Path) -> None:
@@ -191,14 +194,15 @@ def test_columns_that_a_line_lacks_have_their_defaults(tmp_path: Path) -> None:
     (block, _) = line["row"]["measured"]["blocks"]
     del block["kernels"], block["early"], block["elsewhere"], block["stray"]
     path.write_text(json.dumps(line))
-    (run,) = saved_runs.read_runs(path)
-    assert run.rows[0].measured is not None
-    first, _ = run.rows[0].measured.blocks[0].calls
+    (saved_row,) = saved_runs.read_runs(path)
+    assert saved_row.row.measured is not None
+    first, _ = saved_row.row.measured.blocks[0].calls
     assert first == CallTime(time_us=10.016, late=1)
 
 
 def test_a_result_of_the_repository_is_read() -> None:
     results = Path(__file__).parents[4] / "benchmarks" / "results"
-    (run,) = saved_runs.read_runs(results / "bench_square_h200.jsonl")
-    assert run.machine.gpu == "NVIDIA H200"
-    assert all(row.measured is not None and row.measured.blocks for row in run.rows if row.time)
+    rows = saved_runs.read_runs(results / "bench_square_h200.jsonl")
+    assert {each.machine.gpu for each in rows} == {"NVIDIA H200"}
+    measured = [each.row.measured for each in rows if each.row.time]
+    assert all(each is not None and each.blocks for each in measured)
