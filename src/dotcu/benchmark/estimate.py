@@ -6,14 +6,14 @@ A bound, not a measurement: a kernel may take many times as long.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dotcu.benchmark.limits.datasheet import Sheet, named
 from dotcu.benchmark.limits.limit import tflops
 from dotcu.benchmark.work import Work, counted, work_of
-from dotcu.errors import OperatorError
+from dotcu.errors import CompileError, OperatorError
+from dotcu.tracebacks import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,19 +23,10 @@ if TYPE_CHECKING:
 
 DEFAULT_GPU = "H200"
 
-DTYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "f64": "float64",
-        "f32": "float32",
-        "tf32": "tf32",
-        "f16": "float16",
-        "bf16": "bfloat16",
-        "e4m3": "float8_e4m3fn",
-        "e5m2": "float8_e5m2",
-        "s8": "int8",
-        "u8": "int8",
-    }
-)
+DTYPES: Mapping[str, str] = {
+    "f64": "float64", "f32": "float32", "tf32": "tf32", "f16": "float16", "bf16": "bfloat16",
+    "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "s8": "int8", "u8": "int8",
+}  # fmt: skip
 """The types of PTX as torch has them, those that datasheets have rates of."""
 
 
@@ -53,6 +44,7 @@ class EstimatedCall:
         bound_us: The least time on the GPU, by its datasheet; None where the call moves and computes nothing.
         what: What sets that bound, in words.
         notes: What a reader has to know: why it could not be simulated, say.
+        compiles: False if a kernel of it does not compile.
     """
 
     op: str
@@ -65,6 +57,7 @@ class EstimatedCall:
     bound_us: float | None = None
     what: str = ""
     notes: tuple[str, ...] = ()
+    compiles: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,31 +90,36 @@ def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_G
 
 
 def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> EstimatedCall:
-    outcome = counted(overload, sample)
-    found = None if isinstance(outcome, str) else outcome
-    notes = [outcome] if isinstance(outcome, str) else []
+    call, notes, compiles = None, [], True
     try:
-        if found is not None:
-            work = work_of(overload, found.sample, found.result)
+        call = counted(overload, sample)
+    except OperatorError as error:
+        compiles = not isinstance(error.__cause__, CompileError)
+        notes.append(str(error) if compiles else first_lines(error.__cause__ or error))
+    try:
+        if call is not None:
+            work = work_of(overload, call.sample, call.result)
         else:  # that of the arguments alone, which is not too much in any case
             work = work_of(overload, sample, None)
     except OperatorError as error:
         notes.append(str(error).splitlines()[0])
         work = Work(read_bytes=0, written_bytes=0)
-    operations = {} if found is None else dict(found.counters.operations)
+    counters = None if call is None else call.counters
+    operations = {} if counters is None else dict(counters.operations)
+    efficiency = counters.sector_efficiency if counters is not None and counters.global_sectors else None
     bound_us, what = bound(work, operations, sheet)
-    made = EstimatedCall(
-        op=overload.qualified_name, case=case, work=work, operations=operations, bound_us=bound_us or None,
-        what=what, notes=tuple(notes),
-    )  # fmt: skip
-    if found is None:
-        return made
-    touched = found.counters.global_sectors
-    return replace(
-        made,
-        launches=found.launches,
-        asked_bytes=found.counters.global_bytes,
-        sector_efficiency=found.counters.ideal_sectors / touched if touched else None,
+    return EstimatedCall(
+        op=overload.qualified_name,
+        case=case,
+        work=work,
+        launches=call.launches if call is not None else (),
+        asked_bytes=None if counters is None else counters.global_bytes,
+        sector_efficiency=efficiency,
+        operations=operations,
+        bound_us=bound_us or None,
+        what=what,
+        notes=tuple(notes),
+        compiles=compiles,
     )
 
 

@@ -63,30 +63,36 @@ def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
     Raises:
         OperatorError: `work` failed, or returned something else than two counts.
     """
-    read, written = _touched(overload, sample, result)
+    signature = overload.signature
+    mutated = tensors_in(signature.written(sample.args, sample.kwargs))
+    outs = {_memory(tensor) for tensor in tensors_in(sample.kwargs.get(name) for name in signature.outs)}
+    arguments = {_memory(tensor) for tensor in sample.tensors}
+    returned = [tensor for tensor in tensors_in([result]) if _memory(tensor) not in arguments]
+    read = _once(tensor for tensor in sample.tensors if _memory(tensor) not in outs)
+    written = _once([*mutated, *returned])
     read_bytes, written_bytes = sum(map(_bytes, read)), sum(map(_bytes, written))
+    dtype = dtype_of(read or written)
     if not overload.declares_work:
-        return Work(read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype_of(read or written))
+        return Work(read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
     total, flops = _declared(overload, sample, result)
     touched = read_bytes + written_bytes
     read_share = round(total * read_bytes / touched) if touched else total
     return Work(
-        read_bytes=read_share,
-        written_bytes=total - read_share,
-        flops=flops,
-        dtype=dtype_of(read or written),
-        declared=True,
+        read_bytes=read_share, written_bytes=total - read_share, flops=flops, dtype=dtype, declared=True
     )
 
 
 def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int]:
-    wanted = "It takes the operator's arguments and returns two whole numbers: bytes moved, and FLOPs."
-    example = "return 3 * x.numel() * x.element_size(), x.numel()"
+    """Return the bytes and FLOPs that `work` returns."""
+    wanted = (
+        "It takes the operator's arguments and returns two whole numbers: bytes moved, and FLOPs.\n"
+        "Write: return 3 * x.numel() * x.element_size(), x.numel()"
+    )
     try:
         returned = overload.work_of(sample, result)
     except Exception as error:
         raise OperatorError(
-            f"`work` of {overload.qualified_name} failed on {sample!r}: {error}\n{wanted}\nWrite: {example}"
+            f"`work` of {overload.qualified_name} failed on {sample!r}: {error}\n{wanted}"
         ) from error
     try:
         total, flops = map(operator.index, returned)
@@ -94,32 +100,20 @@ def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int
         total = flops = -1
     if min(total, flops) < 0:
         raise OperatorError(
-            f"`work` of {overload.qualified_name} returned {returned!r} for {sample!r}.\n{wanted}\n"
-            f"Write: {example}"
+            f"`work` of {overload.qualified_name} returned {returned!r} for {sample!r}.\n{wanted}"
         )
     return total, flops
 
 
-def _touched(overload: Overload, sample: Sample, result: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tensors that a call reads and those that it writes, each memory once."""
-    signature = overload.signature
-    mutated = _tensors(signature.written(sample.args, sample.kwargs))
-    only_written = _tensors(sample.kwargs.get(name) for name in signature.outs)
-    outs = {_memory(tensor) for tensor in only_written}
-    read = [tensor for tensor in sample.tensors if _memory(tensor) not in outs]
-    arguments = {_memory(tensor) for tensor in sample.tensors}
-    returned = [tensor for tensor in _tensors([result]) if _memory(tensor) not in arguments]
-    return _once(read), _once([*mutated, *returned])
-
-
-def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    found: list[Tensor] = []
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among some values, and in lists and tuples among them."""
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
-    return found
+            tensors += tensors_in(value)
+    return tensors
 
 
 def _memory(tensor: Tensor) -> tuple[Any, ...]:
@@ -127,7 +121,7 @@ def _memory(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
 
 
-def _once(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _once(tensors: Iterable[Tensor]) -> list[Tensor]:
     return list({_memory(tensor): tensor for tensor in tensors if tensor.numel()}.values())
 
 
@@ -137,16 +131,9 @@ def _bytes(tensor: Tensor) -> int:
 
 
 _NARROWEST_FIRST = (
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int8",
-    "float16",
-    "bfloat16",
-    "float32",
-    "complex64",
-    "float64",
+    "float8_e4m3fn", "float8_e5m2", "int8", "float16", "bfloat16", "float32", "complex64", "float64",
     "complex128",
-)
+)  # fmt: skip
 
 
 def dtype_of(tensors: Sequence[Tensor]) -> str:
@@ -183,11 +170,12 @@ def count_check(overload: Overload, sample: Sample) -> str:
     """
     if not overload.declares_work:
         return ""
-    found = counted(overload, sample)
-    if isinstance(found, str):
-        return f"{UNCOUNTED}: {found}"
-    claim = work_of(overload, found.sample, found.result)
-    asked_bytes, flops = found.counters.global_bytes, sum(found.counters.operations.values())
+    try:
+        call = counted(overload, sample)
+    except OperatorError as error:
+        return f"{UNCOUNTED}: {error}"
+    claim = work_of(overload, call.sample, call.result)
+    asked_bytes, flops = call.counters.global_bytes, sum(call.counters.operations.values())
     notes = []
     if claim.bytes > LEEWAY * asked_bytes:
         notes.append(f"`work` claims {claim.bytes} bytes, and its kernels ask for {asked_bytes}")
@@ -196,7 +184,7 @@ def count_check(overload: Overload, sample: Sample) -> str:
             f"`work` claims {claim.flops} FLOPs, and its kernels do {flops} "
             "(comparisons and conversions are none)"
         )
-    if notes and (others := moving_operations(overload, sample)):
+    if notes and (others := _moving_operations(overload, sample)):
         return f"{UNCOUNTED}: it also calls {', '.join(others)}"
     return f"on {sample!r} {'; '.join(notes)}" if notes else ""
 
@@ -226,40 +214,42 @@ class CountedCall:
     counters: Counters
 
 
-def counted(overload: Overload, sample: Sample) -> CountedCall | str:
-    """Run a call in the simulator, and return its counts; or why it cannot be run.
+def counted(overload: Overload, sample: Sample) -> CountedCall:
+    """Run a call in the simulator, and return its counts.
 
     Args:
         sample: CPU tensors; they stay as they are.
+
+    Raises:
+        OperatorError: It cannot be run there; says why, and what its body raised is the cause.
     """
     if overload.body is None:
-        return "a library computes it, and the simulator runs bodies alone"
+        raise OperatorError("a library computes it, and the simulator runs bodies alone")
     elements = sum(tensor.numel() for tensor in sample.tensors)
     if elements > MOST_ELEMENTS:
-        return f"its {elements} elements are more than the {MOST_ELEMENTS} that are simulated"
+        raise OperatorError(f"its {elements} elements are more than the {MOST_ELEMENTS} that are simulated")
     ours = fresh(sample)
     try:
         with torch.no_grad(), watching_launches() as launches, simulate(checks=()) as run:
             result = overload(*ours.args, **ours.kwargs)
     except Exception as error:  # clusters, say, or code that is only for newer GPUs; or a fault of its own
-        return f"the simulator cannot run it: {one_line(error) or type(error).__name__}"
+        reason = one_line(error) or type(error).__name__
+        raise OperatorError(f"the simulator cannot run it: {reason}") from error
     return CountedCall(sample=ours, result=result, launches=tuple(launches), counters=run.counters)
 
 
-def moving_operations(overload: Overload, sample: Sample) -> tuple[str, ...]:
-    """The torch operations in a call's body that move data, which the simulator does not count.
+_UNMOVED = frozenset(
+    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}
+)
 
-    Args:
-        sample: CPU tensors, of a call that can be simulated; they stay as they are.
-    """
+
+def _moving_operations(overload: Overload, sample: Sample) -> tuple[str, ...]:
+    """Return the torch operations in a call's body that move data, which the simulator does not count."""
     assert overload.body is not None
     ours = fresh(sample)
     with torch.no_grad(), simulate(checks=()), _DataMoveRecorder() as seen:
         overload.body(*ours.args, **ours.kwargs)
     return tuple(seen.names)
-
-
-_ALLOCATE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
 class _DataMoveRecorder(TorchDispatchMode):
@@ -271,13 +261,8 @@ class _DataMoveRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
-        if not _is_view(func) and name.removeprefix("aten::") not in _ALLOCATE:
+        aliases = [one.alias_info for one in func._schema.returns]
+        is_view = bool(aliases) and all(one is not None and not one.is_write for one in aliases)
+        if not is_view and name.removeprefix("aten::") not in _UNMOVED:
             self.names[name] = None
         return func(*args, **(kwargs or {}))
-
-
-def _is_view(func: Any) -> bool:
-    """Return True if an operation only returns views of its arguments."""
-    aliases = [one.alias_info for one in func._schema.returns]
-    is_unsafe = func._schema.name == "aten::_unsafe_view"  # of memory that no other tensor has
-    return is_unsafe or (bool(aliases) and all(one is not None and not one.is_write for one in aliases))

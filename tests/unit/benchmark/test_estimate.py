@@ -95,6 +95,20 @@ def test_what_cannot_be_simulated_says_so_and_keeps_the_bound_of_its_inputs() ->
     assert found.calls[1].asked_bytes
 
 
+def test_code_that_does_not_compile_fails_and_shows_what_the_compiler_said() -> None:
+    broken = dotcu.load_inline("__global__ void broken(float* out) { out[0] = y; }")
+
+    def fails(x: Tensor, y: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        broken.broken(out, grid=1, block=1)
+        return out
+
+    report = dotcu.bench(made(fails), samples=[PAIR], gpu="H100", device="simulator")
+    assert not report.passed
+    assert 'identifier "y" is undefined' in str(report)
+    assert str(report).splitlines()[-1] == "FAILED: 1 of 1 call does not compile"
+
+
 def test_work_that_is_wrong_is_a_note() -> None:
     operator = made()
     operator.work(lambda x, y: (1.5, 2))

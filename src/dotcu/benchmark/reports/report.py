@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
 from dotcu import report_base
-from dotcu.benchmark.reports import plotting
+from dotcu.benchmark.reports import plotting, saved_runs
 from dotcu.benchmark.reports.comparison import RowComparison, compare_runs
 from dotcu.benchmark.reports.table import table
 from dotcu.benchmark.results import OWN, Machine, Means, Protocol, Row
-from dotcu.benchmark.statistics import Summary
 from dotcu.serialize import plain
 
 if TYPE_CHECKING:
@@ -54,11 +53,15 @@ class BenchReport(report_base.Report):
     def passed(self) -> bool:
         """True if there are figures, none is wrong or refused, and no operator got slower or was lost.
 
-        With a baseline, at least one row of the operators' own was compared with it, too.
+        With a baseline, at least one row of the operators' own was compared with it, too. Without a GPU, true
+        if all kernels compile.
         """
-        measured = any(row.status == "measured" for row in self.rows) or self.estimate is not None
-        failed = self.faults or self.slower or self.lost or self.nothing_compared
-        return measured and not (failed or self.interrupted)
+        if self.interrupted:
+            return False
+        if self.estimate is not None:
+            return all(call.compiles for call in self.estimate.calls)
+        measured = any(row.status == "measured" for row in self.rows)
+        return measured and not (self.faults or self.slower or self.lost or self.nothing_compared)
 
     @property
     def faults(self) -> tuple[Row, ...]:
@@ -96,8 +99,6 @@ class BenchReport(report_base.Report):
         Raises:
             UsageError: The file cannot be written.
         """
-        from dotcu.benchmark.reports import saved_runs
-
         saved_runs.write_run(Path(path), self)
 
     def compared_with(self, path: str | Path, *, whole: bool = False) -> BenchReport:
@@ -110,8 +111,7 @@ class BenchReport(report_base.Report):
         Raises:
             UsageError: The file cannot be read, or was not saved by a report.
         """
-        changes = compare_runs(Path(path), self, whole=whole)
-        return replace(self, changes=tuple(changes))
+        return replace(self, changes=tuple(compare_runs(Path(path), self, whole=whole)))
 
     def plot(self, path: str | Path) -> None:
         """Draw time and percent of the limit against size, as SVG or PNG by the path's suffix.
@@ -136,57 +136,54 @@ class BenchReport(report_base.Report):
 
         A number that is not finite is None, so every reader of JSON takes it.
         """
-        report = {
-            "version": VERSION,
-            "passed": self.passed,
-            "interrupted": self.interrupted,
-            "machine": vars(self.machine),
-            "protocol": asdict(self.protocol),
-            "by": self.by,
-            "notes": self.notes,
-            "rows": [_row(row) for row in self.rows],
-            "changes": None if self.changes is None else [_change(one) for one in self.changes],
-            "sources": self.sources,
-            "estimate": None if self.estimate is None else _estimate(self.estimate),
-        }
-        found: dict[str, Any] = plain(report)
-        return found
+        report: dict[str, Any] = plain(
+            {
+                "version": VERSION,
+                "passed": self.passed,
+                "interrupted": self.interrupted,
+                "machine": self.machine,
+                "protocol": self.protocol,
+                "by": self.by,
+                "notes": self.notes,
+                "rows": [_row_json(row) for row in self.rows],
+                "changes": None if self.changes is None else [_change_json(one) for one in self.changes],
+                "sources": self.sources,
+                "estimate": self.estimate and _estimate_json(self.estimate),
+            }
+        )
+        return report
 
     def __rich__(self) -> RenderableType:
         return table(self)
 
 
-def _row(row: Row) -> dict[str, Any]:
-    by = {"by": row.measured.by, "stopped": row.measured.stopped} if row.measured else {}
-    figures = {"time": _summary(row.time), "host": _summary(row.host)}
-    values = {name: value for name, value in vars(row).items() if name not in ("key", "measured", *figures)}
-    parts = {name: asdict(value) for name, value in values.items() if hasattr(value, "__dataclass_fields__")}
-    return asdict(row.key) | values | parts | figures | by
+def _row_json(row: Row) -> dict[str, Any]:
+    values = {**vars(row.key), **vars(row)}
+    del values["key"], values["measured"]
+    for name in ("time", "host"):
+        if values[name] is not None:
+            values[name] = {**vars(values[name]), "noise": values[name].noise}
+    return values | ({"by": row.measured.by, "stopped": row.measured.stopped} if row.measured else {})
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
-    calls = [
-        {name: value for name, value in vars(call).items() if name != "launches"}
-        | {"work": asdict(call.work), "kernels": _kernels(call.launches)}
-        for call in estimate.calls
-    ]
+def _change_json(one: RowComparison) -> dict[str, Any]:
+    change = vars(one.change) if one.change else {"verdict": None, "ratio": None, "confidence": None}
+    return {**vars(one.row.key), **change, "note": "; ".join(one.notes), "lost": one.lost}
+
+
+def _estimate_json(estimate: Estimate) -> dict[str, Any]:
+    calls = []
+    for call in estimate.calls:
+        values = {**vars(call), "kernels": _kernels_json(call.launches)}
+        del values["launches"]
+        calls.append(values)
     return {"gpu": estimate.gpu, "source": estimate.source, "calls": calls}
 
 
-def _kernels(launches: Sequence[LaunchRecord]) -> list[dict[str, Any]]:
+def _kernels_json(launches: Sequence[LaunchRecord]) -> list[dict[str, Any]]:
     """Return each kernel once, with the seconds that it took to compile and its launches."""
     first = {launch.kernel: launch for launch in reversed(launches)}
     return [
         {"kernel": name, "seconds": first[name].compile_s, "cached": first[name].cached, "launches": count}
         for name, count in Counter(launch.kernel for launch in launches).items()
     ]
-
-
-def _summary(summary: Summary | None) -> dict[str, float] | None:
-    return None if summary is None else asdict(summary) | {"noise": summary.noise}
-
-
-def _change(one: RowComparison) -> dict[str, Any]:
-    unknown = {"verdict": None, "ratio": None, "confidence": None}
-    change = unknown if one.change is None else asdict(one.change)
-    return asdict(one.row.key) | change | {"note": "; ".join(one.notes), "lost": one.lost}

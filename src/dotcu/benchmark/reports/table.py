@@ -46,7 +46,13 @@ def table(report: BenchReport) -> RenderableType:
 
 def _conclusion(report: BenchReport) -> Text:
     if report.estimate is not None:
-        return Text("nothing was measured", style="bold yellow")
+        calls = report.estimate.calls
+        broken = sum(not call.compiles for call in calls)
+        if not broken:
+            return Text("nothing was measured", style="bold yellow")
+        total = f"{len(calls)} call{'' if len(calls) == 1 else 's'}"
+        does = "does" if broken == 1 else "do"
+        return Text(f"FAILED: {broken} of {total} {does} not compile", style="bold red")
     counts = Counter(row.status for row in report.rows)
     total = f"{len(report.rows)} row{'' if len(report.rows) == 1 else 's'}"
     facts = [f"{counts.pop('measured', 0)} of {total} measured"]

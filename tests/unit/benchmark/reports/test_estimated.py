@@ -32,6 +32,7 @@ def call(case: str = "float32-s0", **changes: Any) -> Any:
         "bound_us": 0.0025,
         "what": "memory, 4.8 TB/s",
         "notes": (),
+        "compiles": True,
     }
     return SimpleNamespace(**default | changes)
 
@@ -82,3 +83,10 @@ def test_an_estimate_holds_and_is_no_row() -> None:
     assert plain["estimate"]["calls"][0]["kernels"] == [
         {"kernel": "add<float>", "seconds": 0.061, "cached": False, "launches": 2}
     ]
+
+
+def test_an_estimate_of_code_that_does_not_compile_does_not_hold() -> None:
+    found = estimated(call(), call("float32-s1", compiles=False, notes=("error: y is undefined",)))
+    assert not found.passed
+    assert "  error: y is undefined" in str(found).splitlines()
+    assert str(found).splitlines()[-1] == "FAILED: 1 of 2 calls does not compile"
