@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dotcu.benchmark.reports import table
 from dotcu.benchmark.results import Row
+from dotcu.benchmark.statistics import Summary
 from dotcu.errors import EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -95,18 +96,16 @@ def svg(report: BenchReport) -> str:
 
 def _save(report: BenchReport, to: Path | io.BytesIO, shown: str, *, format: str) -> None:
     """Draw to a file, which messages call `shown`."""
-    drawn = [row for row in report.rows if row.time and row.elements]
-    if not drawn:
+    rows = [row for row in report.rows if row.time and row.elements]
+    if not rows:
         raise UsageError(
             f"there is nothing to draw in {shown}: no row has both a time and a size.\n"
             "A plot needs tensors with elements, and at least one row that was measured."
         )
     matplotlib = _matplotlib()
-    contenders = dict.fromkeys(row.key.contender for row in drawn)
-    styles = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(contenders)}
     settings = {"svg.fonttype": "none", "svg.hashsalt": "dotcu", "font.size": 9, "axes.edgecolor": _FAINT}
     with matplotlib.rc_context(settings):
-        figure = _figure(matplotlib, drawn, styles, caption=table.machine_line(report.machine))
+        figure = _figure(matplotlib, rows, caption=table.machine_line(report.machine))
         dated = {"Date": None} if format == "svg" else {}  # equal reports give equal files
         figure.savefig(to, format=format, dpi=150, metadata=dated)
 
@@ -127,21 +126,28 @@ def _matplotlib() -> Any:
 # ------------------------------------------------------------------ panels
 
 
-def _figure(matplotlib: Any, rows: Sequence[Row], styles: _Styles, *, caption: str) -> Any:
-    pairs: dict[tuple[str, str, str, str], list[Row]] = {}
+def _figure(matplotlib: Any, rows: Sequence[Row], *, caption: str) -> Any:
+    contenders = dict.fromkeys(row.key.contender for row in rows)
+    styles = {name: _STYLES[place % len(_STYLES)] for place, name in enumerate(contenders)}
+    panels: dict[str, list[Row]] = {}
     for row in rows:
-        pairs.setdefault((row.key.op, row.dtype, _scalars(row.key.case), row.key.l2), []).append(row)
+        scalars = re.search(r"-([A-Za-z_]\w*=.*)", row.key.case)  # `causal=True`
+        title = (row.key.op, row.dtype, scalars[1] if scalars else "", f"L2 {row.key.l2}")
+        panels.setdefault(", ".join(filter(None, title)), []).append(row)
     width, height = _INCHES
-    size = (width, height * len(pairs) + _EDGE_INCHES)
+    size = (width, height * len(panels) + _EDGE_INCHES)
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
-    every = figure.subplots(len(pairs), 2, squeeze=False)
-    for (left, right), ((op, dtype, scalars, l2), some) in zip(every, pairs.items(), strict=True):
-        title = ", ".join(filter(None, (op, dtype, scalars, f"L2 {l2}")))
+    every = figure.subplots(len(panels), 2, squeeze=False)
+    for (left, right), (title, some) in zip(every, panels.items(), strict=True):
         left.set_title(title, loc="left", fontweight="bold")
-        _draw_times(matplotlib, left, some, styles)
-        _draw_percents(right, some, styles)
+        _draw_times(matplotlib.ticker, left, some, styles)
+        right.axhline(100, **_LIMIT)
+        limited = [row for row in some if row.limit]
+        _draw(right, limited, styles, lambda row, us: 100 * row.limit.time_us / us if row.limit else 0)
+        right.set_ylim(bottom=0, top=max(105, right.get_ylim()[1]))
+        right.set_ylabel("percent of the limit")
         for axes in (left, right):
-            _frame(matplotlib, axes)
+            _frame(matplotlib.ticker, axes)
     handles = {h.get_label(): h for axes in every.flat for h in axes.get_legend_handles_labels()[0]}
     columns = min(len(handles), _LEGEND_COLUMNS)
     figure.legend(handles=list(handles.values()), loc="outside upper left", ncols=columns, frameon=False)
@@ -149,92 +155,52 @@ def _figure(matplotlib: Any, rows: Sequence[Row], styles: _Styles, *, caption: s
     return figure
 
 
-def _scalars(case: str) -> str:
-    """Return the scalars in the name of a case: `causal=True`."""
-    found = re.search(r"-([A-Za-z_]\w*=.*)", case)
-    return found[1] if found else ""
-
-
-def _draw_times(matplotlib: Any, axes: Any, rows: Sequence[Row], styles: _Styles) -> None:
+def _draw_times(ticker: Any, axes: Any, rows: Sequence[Row], styles: _Styles) -> None:
     limits = {row.elements: row.limit.time_us for row in rows if row.limit}
     if len(limits) == 1:
         axes.axhline(*limits.values(), **_LIMIT, label="limit")
     elif limits:
         axes.plot(*zip(*sorted(limits.items()), strict=True), **_LIMIT, label="limit")
     _draw(axes, rows, styles, lambda row, us: us)
-    every = [row.time.median_us for row in rows if row.time]
-    low, high = min(every), max(every)
+    medians = [row.time.median_us for row in rows if row.time]
+    low, high = min(medians), max(medians)
     room = max(1.6, (_LEAST_RANGE * low / high) ** 0.5)  # a limit far below what a launch takes is not shown
     axes.set_yscale("log")
     axes.set_ylim(low / room, high * room)
-    subs = (1.0,) if high / low > 100 else (1.0, 2.0, 5.0)
-    axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=subs))
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda us, _: f"{us:g}"))
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0,) if high / low > 100 else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda us, _: f"{us:g}"))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_ylabel("time of a call, µs")
 
 
-def _draw_percents(axes: Any, rows: Sequence[Row], styles: _Styles) -> None:
-    axes.axhline(100, **_LIMIT)
-    limited = [row for row in rows if row.limit]
-    _draw(axes, limited, styles, lambda row, us: 100 * row.limit.time_us / us if row.limit else 0)
-    axes.set_ylim(bottom=0, top=max(105, axes.get_ylim()[1]))
-    axes.set_ylabel("percent of the limit")
-
-
 def _draw(axes: Any, rows: Sequence[Row], styles: _Styles, of: Callable[[Row, float], float]) -> None:
-    """A line for each contender, the operator's own above the others."""
-    lines: dict[str, list[Row]] = {}
+    """A line for each contender, the operator's own above the others: medians, each with its interval."""
+    lines: dict[str, list[tuple[Row, Summary]]] = {}
     for row in sorted(rows, key=lambda row: row.elements):
-        lines.setdefault(row.key.contender, []).append(row)
-    alone = len({row.elements for row in rows}) == 1
+        if row.time:
+            lines.setdefault(row.key.contender, []).append((row, row.time))
+    alone = len({row.elements for row in rows}) == 1  # points of one size, side by side
     for place, name in enumerate(name for name in styles if name in lines):
-        aside = (
-            2 ** (0.2 * (place - (len(lines) - 1) / 2)) if alone else 1.0
-        )  # points of one size, side by side
-        _draw_line(axes, name, lines[name], styles[name], of, aside=aside, zorder=3 + len(styles) - place)
+        aside = 2 ** (0.2 * (place - (len(lines) - 1) / 2)) if alone else 1.0
+        y = [of(row, time.median_us) for row, time in lines[name]]
+        ends = [sorted((of(row, time.low_us), of(row, time.high_us))) for row, time in lines[name]]
+        below = [max(0.0, middle - low) for middle, (low, _) in zip(y, ends, strict=True)]
+        above = [max(0.0, high - middle) for middle, (_, high) in zip(y, ends, strict=True)]
+        axes.errorbar(
+            [row.elements * aside for row, _ in lines[name]], y, yerr=(below, above), label=name,
+            **styles[name], markersize=5.5, markeredgecolor="white", markeredgewidth=0.6, linewidth=1.6,
+            capsize=2.5, elinewidth=1, zorder=3 + len(styles) - place,
+        )  # fmt: skip
 
 
-def _draw_line(
-    axes: Any,
-    name: str,
-    rows: Sequence[Row],
-    style: Mapping[str, Any],
-    of: Callable[[Row, float], float],
-    *,
-    aside: float,
-    zorder: int,
-) -> None:
-    """Medians, each with its interval."""
-    known = [(row, row.time) for row in rows if row.time]
-    y = [of(row, time.median_us) for row, time in known]
-    ends = [sorted((of(row, time.low_us), of(row, time.high_us))) for row, time in known]
-    below = [max(0.0, middle - low) for middle, (low, _) in zip(y, ends, strict=True)]
-    above = [max(0.0, high - middle) for middle, (_, high) in zip(y, ends, strict=True)]
-    axes.errorbar(
-        [row.elements * aside for row, _ in known],
-        y,
-        yerr=(below, above),
-        label=name,
-        **style,
-        markersize=5.5,
-        markeredgecolor="white",
-        markeredgewidth=0.6,
-        linewidth=1.6,
-        capsize=2.5,
-        elinewidth=1,
-        zorder=zorder,
-    )
-
-
-def _frame(matplotlib: Any, axes: Any) -> None:
+def _frame(ticker: Any, axes: Any) -> None:
     """Sizes as powers of two, and a frame that leaves the lines alone."""
     axes.set_xscale("log", base=2)
     low, high = axes.get_xlim()
     if high < _LEAST_RANGE * low:
         axes.set_xlim(low / 2, high * 2)
-    axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(base=2, numticks=12))
-    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    axes.xaxis.set_major_locator(ticker.LogLocator(base=2, numticks=12))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel("elements of the largest tensor")
     axes.grid(visible=True, color="#eeeeee", linewidth=0.8)
     axes.set_axisbelow(True)
