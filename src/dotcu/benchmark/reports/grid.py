@@ -6,7 +6,7 @@ important columns are omitted; what is still too long is folded under itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -51,17 +51,24 @@ class Grid:
     lines: Sequence[Line]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = self._widths()
-        shown = self._fitting(widths, options.max_width)
-        for line in self.lines:
-            yield from self._render(line, widths, shown, console, options.max_width)
-
-    def _widths(self) -> list[int]:
+        most = options.max_width
         widths = [0] * len(self.columns)
         for line in self.lines:
             for place, cell in enumerate(line.cells):
                 widths[place] = max(widths[place], cell.cell_len + (line.indent if place == 0 else 0))
-        return widths
+        shown = self._fitting(widths, most)
+        for line in self.lines:
+            start = self._cells(line, widths, shown)
+            if line.words is None:
+                start.rstrip()
+                yield start
+                continue
+            hang = min(start.cell_len, max(0, most - _NARROWEST))
+            folded = line.words.wrap(console, most - hang) if line.words else [Text()]
+            for number, part in enumerate(folded):
+                whole = Text.assemble(start if number == 0 else " " * hang, part)
+                whole.rstrip()
+                yield whole
 
     def _fitting(self, widths: Sequence[int], most: int) -> list[int]:
         """The places of the columns that fit beside each other, and hold anything."""
@@ -72,27 +79,12 @@ class Grid:
             shown.remove(place)
         return shown
 
-    def _render(
-        self, line: Line, widths: Sequence[int], shown: Sequence[int], console: Console, most: int
-    ) -> Iterator[Text]:
+    def _cells(self, line: Line, widths: Sequence[int], shown: Sequence[int]) -> Text:
+        """The indent and the cells of a line, aligned."""
         start = Text(" " * line.indent)
-        for place in shown:
-            if place < len(line.cells):
-                start.append_text(self._cell(line, place, widths[place]))
-        if line.words is None:
-            start.rstrip()
-            yield start
-            return
-        hang = min(start.cell_len, max(0, most - _NARROWEST))
-        folded = line.words.wrap(console, most - hang) if line.words else [Text()]
-        for number, part in enumerate(folded):
-            whole = Text.assemble(start if number == 0 else " " * hang, part)
-            whole.rstrip()
-            yield whole
-
-    def _cell(self, line: Line, place: int, width: int) -> Text:
-        cell = line.cells[place].copy()
-        room = width - (line.indent if place == 0 else 0)
-        cell.align("right" if self.columns[place].right else "left", room)
-        cell.append(" " * _GAP)
-        return cell
+        for place in (place for place in shown if place < len(line.cells)):
+            cell = line.cells[place].copy()
+            room = widths[place] - (line.indent if place == 0 else 0)
+            cell.align("right" if self.columns[place].right else "left", room)
+            start.append_text(cell.append(" " * _GAP))
+        return start

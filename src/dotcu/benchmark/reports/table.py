@@ -22,7 +22,7 @@ from rich.text import Text
 from dotcu.benchmark.reports.comparison import ChangeVerdict, RowComparison
 from dotcu.benchmark.reports.grid import Column, Grid, Line
 from dotcu.benchmark.results import OWN, Clocks, Machine, Row
-from dotcu.benchmark.statistics import Ratio, Summary
+from dotcu.benchmark.statistics import Ratio
 from dotcu.benchmark.work import Work
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ def _heads(columns: Sequence[Column]) -> Line:
     return Line(cells=tuple(Text(column.head, style="bold") for column in columns))
 
 
+def _words(text: str, style: str = "", *, indent: int = 2) -> Line:
+    return Line(indent=indent, words=Text(text, style=style))
+
+
 # ------------------------------------------------------------------ the head
 
 _MEANS = {
@@ -123,14 +127,13 @@ def _state(report: BenchReport) -> str:
     seen = [clocks for block in blocks for clocks in (block.before, block.after)]
     ranges = []
     for name, unit, of in _CLOCKS:
-        values = [value for clocks in seen if (value := of(clocks)) is not None]
-        if values:
+        if values := [value for clocks in seen if (value := of(clocks)) is not None]:
             low, high = f"{min(values):.0f}", f"{max(values):.0f}"
             ranges.append(f"{name}{low if low == high else f'{low} to {high}'} {unit}")
-    names = {"sm": "SM"}
-    highest = [f"{names.get(name, name)} {mhz} MHz" for name, mhz in report.machine.clocks.items()]
     if not ranges:
         return ""
+    names = {"sm": "SM"}
+    highest = [f"{names.get(name, name)} {mhz} MHz" for name, mhz in report.machine.clocks.items()]
     return ", ".join(ranges) + (f"; highest {', '.join(highest)}" if highest else "")
 
 
@@ -163,7 +166,7 @@ def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterat
     source = _work_source(row.work for row in rows if row.work)
     yield Line(words=Text.assemble((op, "bold"), (f"  {source}" if source else "", "dim")))
     for limit in _limits(rows):
-        yield Line(indent=2, words=Text(limit, style="dim"))
+        yield _words(limit, "dim")
     if any(row.time for row in rows):
         yield _heads(_ROW_COLUMNS)
     shown = merged([note for row in rows for note in _notes(row, report.by)])
@@ -173,9 +176,14 @@ def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterat
         for state in _grouped((row.key.l2, row) for row in some).values():
             for at, row in enumerate(state):
                 own = sorted({numbers[shown[note]] for note in _notes(row, report.by)})
-                yield _row_line(report, row, "".join(f"[{number}]" for number in own), first=at == 0)
+                notes = Text("".join(f"[{number}]" for number in own), style="yellow")
+                yield _row_line(report, row, notes, l2=row.key.l2 if at == 0 else "")
     for note, number in numbers.items():
-        yield from _note_lines(note, number)
+        head, *rest = note.splitlines()
+        if len(rest) >= NOTE_LINES:
+            rest = [*rest[: NOTE_LINES - 1], f"... and {len(rest) - NOTE_LINES + 1} lines more"]
+        yield Line(indent=2, words=Text.assemble((f"[{number}] ", "yellow"), head))
+        yield from (_words(line, "dim", indent=6) for line in rest)
 
 
 def _limits(rows: Sequence[Row]) -> Iterator[str]:
@@ -203,28 +211,19 @@ def _facts(rows: Sequence[Row]) -> str:
     return f"  {', '.join(facts)}" if facts else ""
 
 
-def _row_line(report: BenchReport, row: Row, notes: str, *, first: bool) -> Line:
+def _row_line(report: BenchReport, row: Row, notes: Text, *, l2: str) -> Line:
+    time, ratio = row.time, row.ratio
     own = "bold" if row.key.contender == OWN else ""
-    cells = (Text(row.key.l2 if first else ""), Text(row.key.contender, style=own))
-    if row.time is None:
-        status = Text("skipped", style="dim")
-        if row.status != "skipped":
-            status = Text(row.status.upper(), style="bold red")
+    names = (Text(l2), Text(row.key.contender, style=own))
+    if time is None:
+        skipped = row.status == "skipped"
+        status = Text("skipped", style="dim") if skipped else Text(row.status.upper(), style="bold red")
         reason = row.reason.strip().partition("\n")[0] if _is_long(row.reason) else row.reason.strip()
-        words = Text.assemble(
-            status, f": {reason}" if reason else "", " " if notes else "", Text(notes, style="yellow")
-        )
-        return Line(indent=4, cells=cells, words=words)
-    figures = _figures(report, row, row.time)
-    time = Text(us(row.time.median_us), style=own)
-    return Line(indent=4, cells=(*cells, time, *figures, Text(notes, style="yellow")))
-
-
-def _figures(report: BenchReport, row: Row, time: Summary) -> tuple[Text, ...]:
-    """Return the cells after the median."""
-    ratio = row.ratio
+        words = Text.assemble(status, f": {reason}" if reason else "", " " if notes else "", notes)
+        return Line(indent=4, cells=names, words=words)
     style = "" if ratio is None else "green" if ratio.low > 1 else "red" if ratio.high < 1 else "dim"
-    return (
+    figures = (
+        Text(us(time.median_us), style=own),
         Text(f"{100 * time.noise:.1f}", style="yellow" if time.noise > report.protocol.noise else ""),
         Text(f"{100 * (time.p75_us - time.p25_us) / time.median_us:.1f}"),
         Text(str(time.n)),
@@ -233,6 +232,7 @@ def _figures(report: BenchReport, row: Row, time: Summary) -> tuple[Text, ...]:
         Text("" if row.percent is None else f"{row.percent:.1f}"),
         Text("" if ratio is None else ratio_text(ratio), style=style),
     )
+    return Line(indent=4, cells=(*names, *figures, notes))
 
 
 # ------------------------------------------------------------------ notes on rows
@@ -264,15 +264,6 @@ def _is_long(reason: str) -> bool:
     return len(reason.strip().splitlines()) > INLINE_LINES
 
 
-def _note_lines(note: str, number: int) -> Iterator[Line]:
-    head, *rest = note.splitlines()
-    if len(rest) >= NOTE_LINES:
-        rest = [*rest[: NOTE_LINES - 1], f"... and {len(rest) - NOTE_LINES + 1} lines more"]
-    yield Line(indent=2, words=Text.assemble((f"[{number}] ", "yellow"), head))
-    for line in rest:
-        yield Line(indent=6, words=Text(line, style="dim"))
-
-
 # ------------------------------------------------------------------ changes against the baseline
 
 _CHANGE_COLUMNS = (
@@ -293,14 +284,19 @@ def _changes_grid(changes: Sequence[RowComparison]) -> Grid:
     counts = Counter(map(_verdict, changes))
     order = (*get_args(ChangeVerdict), "lost", "not compared")
     counted = ", ".join(f"{counts[word]} {word}" for word in order if counts[word])
-    lines = [Line(), Line(words=Text(f"against the baseline: {counted}", style="bold"))]
+    lines = [Line(), _words(f"against the baseline: {counted}", "bold", indent=0)]
     shown = [one for one in changes if one.lost or (one.change and one.change.verdict != "same")]
     if shown:
         lines.append(_heads(_CHANGE_COLUMNS))
     for op, some in _grouped((one.row.key.op, one) for one in shown).items():
-        lines.append(Line(indent=2, words=Text(op)))
-        lines += map(_change_line, some)
-    lines += [Line(indent=2, words=Text(note, style="yellow")) for note in _change_notes(changes)]
+        lines += [_words(op), *map(_change_line, some)]
+    texts = merged(note for one in changes for note in one.notes)
+    noted = _grouped((texts[note], one.row.key) for one in changes for note in dict.fromkeys(one.notes))
+    for note, keys in noted.items():
+        key = keys[0]
+        more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+        name = f"{key.op} {key.case} {key.contender} {key.l2}{more}"
+        lines.append(_words(note if len(keys) == len(changes) else f"{name}: {note}", "yellow"))
     return Grid(columns=_CHANGE_COLUMNS, lines=lines)
 
 
@@ -318,20 +314,6 @@ def _change_line(one: RowComparison) -> Line:
         interval = f"{ratio.low:.3f} to {ratio.high:.3f}"
         cells += map(Text, (f"{ratio.value:.3f}", interval, f"{one.change.confidence:.0%}"))
     return Line(indent=4, cells=tuple(cells))
-
-
-def _change_notes(changes: Sequence[RowComparison]) -> Iterator[str]:
-    """Yield each note once: of all rows without their names, of some with the first one's."""
-    rows: dict[str, list[Row]] = {}
-    shown = merged(note for one in changes for note in one.notes)
-    for one in changes:
-        for note in dict.fromkeys(one.notes):
-            rows.setdefault(shown[note], []).append(one.row)
-    for note, some in rows.items():
-        key = some[0].key
-        more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-        name = f"{key.op} {key.case} {key.contender} {key.l2}{more}"
-        yield note if len(some) == len(changes) else f"{name}: {note}"
 
 
 # ------------------------------------------------------------------ an estimate
@@ -353,7 +335,7 @@ def _estimate_grid(estimate: Estimate) -> Grid:
         f"bounds for {estimate.gpu}, no measurements: the least time by its datasheet for what a call has to "
         "move and what its kernels computed in the simulator"
     )
-    lines = [Line(words=Text(title, style="bold yellow")), Line(words=Text(estimate.source, style="dim"))]
+    lines = [_words(title, "bold yellow", indent=0), _words(estimate.source, "dim", indent=0)]
     for op, calls in _grouped((call.op, call) for call in estimate.calls).items():
         source = _work_source(call.work for call in calls)
         lines += [Line(), Line(words=Text.assemble((op, "bold"), (f"  {source}", "dim")))]
@@ -362,10 +344,11 @@ def _estimate_grid(estimate: Estimate) -> Grid:
         launches = [launch for call in calls for launch in call.launches]
         for launch in {launch.kernel: launch for launch in reversed(launches)}.values():
             cached = ", from the cache now" if launch.cached else ""
-            text = f"{launch.kernel} compiles in {1e3 * launch.compile_s:.0f} ms{cached}"
-            lines.append(Line(indent=2, words=Text(text, style="dim")))
-        for note in dict.fromkeys(merged([note for call in calls for note in call.notes]).values()):
-            lines.append(Line(indent=2, words=Text(note, style="yellow")))
+            lines.append(
+                _words(f"{launch.kernel} compiles in {1e3 * launch.compile_s:.0f} ms{cached}", "dim")
+            )
+        notes = merged([note for call in calls for note in call.notes]).values()
+        lines += [_words(note, "yellow") for note in dict.fromkeys(notes)]
     return Grid(columns=_ESTIMATE_COLUMNS, lines=lines)
 
 
@@ -439,14 +422,12 @@ def merged(texts: Iterable[str]) -> Mapping[str, str]:
     "power cap in 12 of 40 blocks" and "power cap in 31 of 40 blocks" are both "power cap in 12 to 31 of 40
     blocks".
     """
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for alike in _grouped((_NUMBER.sub("#", text), text) for text in texts).values():
-        ranges = iter([_range(some) for some in zip(*map(_NUMBER.findall, alike), strict=True)])
-        one = _NUMBER.sub(lambda _: next(ranges), alike[0])  # noqa: B023
-        found |= dict.fromkeys(alike, one)
-    return found
-
-
-def _range(numbers: Sequence[str]) -> str:
-    low, high = min(numbers, key=float), max(numbers, key=float)
-    return low if float(low) == float(high) else f"{low} to {high}"
+        ranges = []
+        for numbers in zip(*map(_NUMBER.findall, alike), strict=True):
+            low, high = min(numbers, key=float), max(numbers, key=float)
+            ranges.append(low if float(low) == float(high) else f"{low} to {high}")
+        one = _NUMBER.sub(lambda _: ranges.pop(0), alike[0])  # noqa: B023
+        shown |= dict.fromkeys(alike, one)
+    return shown
