@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dotcu.benchmark.results import OWN
 from dotcu.benchmark.targets import OperatorTarget, contenders, prepare_calls
-from dotcu.benchmark.verify import TimedResults, Verdict, verify
+from dotcu.benchmark.verify import TimedResults, verify
 from dotcu.benchmark.workloads import workload
 from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.shapes import parse_shapes
@@ -50,9 +50,9 @@ def wrong_at_one_place(x: Tensor) -> Tensor:
 def test_right_and_wrong_are_told_apart_at_every_size(shapes: str) -> None:
     target, values, (sample,), calls = ready(squaring(), shapes, "eager", wrong_at_one_place)
     found = verify(target, calls, sample, values)
-    assert found[OWN] == found["eager"] == Verdict()
+    assert not {OWN, "eager"} & found.keys()
     if sample.tensors[0].numel() > 5:
-        assert found["wrong_at_one_place"].status == "wrong"
+        assert found["wrong_at_one_place"][0] == "wrong"
 
 
 def test_four_contenders_at_2_to_the_28_take_a_few_seconds() -> None:
@@ -65,7 +65,7 @@ def test_four_contenders_at_2_to_the_28_take_a_few_seconds() -> None:
     found = verify(target, calls, sample, values)
     torch.cuda.synchronize()
     assert time.perf_counter() - start < 5
-    assert [verdict.status for verdict in found.values()] == ["", "", "", "wrong"]
+    assert {name: status for name, (status, _) in found.items()} == {"wrong_at_one_place": "wrong"}
 
 
 def test_the_oracle_on_the_gpu_bounds_as_the_one_on_the_cpu() -> None:
@@ -92,7 +92,7 @@ def test_where_float64_does_not_fit_the_operators_dtype_judges() -> None:
 
     target.subject.overload.reference(in_float32_alone)
     found = verify(target, calls, sample, values)
-    assert [found[name].status for name in (OWN, "eager", "wrong_at_one_place")] == ["", "", "wrong"]
+    assert {name: status for name, (status, _) in found.items()} == {"wrong_at_one_place": "wrong"}
 
 
 def test_a_case_that_no_memory_holds_is_skipped_before_it_is_allocated() -> None:
@@ -147,14 +147,13 @@ def test_work_on_a_stream_that_nobody_waits_for_is_wrong() -> None:
 
     target, values, (sample,), calls = ready(squaring(), "2^20", elsewhere)
     found = verify(target, calls, sample, values)
-    assert found[OWN] == Verdict()
-    assert found["elsewhere"].status == "wrong"
+    assert {name: status for name, (status, _) in found.items()} == {"elsewhere": "wrong"}
 
 
 def test_what_leaves_its_result_unwritten_finds_nothing_right_in_old_memory() -> None:
     target, values, (sample,), calls = ready(squaring(), "2^22", "eager", torch.empty_like)
     found = verify(target, calls, sample, values)
-    assert found["empty_like"].status == "wrong"
+    assert found["empty_like"][0] == "wrong"
 
 
 def test_a_compiled_reference_is_a_contender() -> None:
@@ -162,9 +161,9 @@ def test_a_compiled_reference_is_a_contender() -> None:
     target, values, (sample,), calls = ready(squaring(), "2^20", "compile", "max-autotune")
     found = verify(target, calls, sample, values)
     for name in ("compile", "max-autotune"):
-        assert found[name].status in ("", "failed"), found[name]
-        if found[name].status == "failed":
-            assert "compiler" in found[name].reason.lower(), found[name].reason
+        if name in found:
+            status, reason = found[name]
+            assert (status, "compiler" in reason.lower()) == ("failed", True), reason
 
 
 def test_differences_of_many_elements_are_found_chunk_by_chunk() -> None:

@@ -15,10 +15,10 @@ from dotcu.benchmark.device import BenchDevice, steady_samples, throttled_blocks
 from dotcu.benchmark.limits.limit import Limit, mark, refusal
 from dotcu.benchmark.measuring import Conditions, measure
 from dotcu.benchmark.results import L2, OWN, CallTime, Measured, Protocol, Row, RowKey, Status
-from dotcu.benchmark.statistics import Ratio, Summary, summary
+from dotcu.benchmark.statistics import Ratio, summary
 from dotcu.benchmark.targets import BenchTarget, Contenders, prepare_calls
 from dotcu.benchmark.targets import Call as CallFunction
-from dotcu.benchmark.verify import TimedResults, Verdict, verify
+from dotcu.benchmark.verify import Failures, TimedResults, verify
 from dotcu.benchmark.work import Work
 from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.workload import Workload
@@ -77,12 +77,13 @@ class TimedCase:
         sets = self.workload.sets(self.protocol.sets, self.protocol.seed, self.device.device)
         values = self.target.input_values(sets)
         calls, errors = prepare_calls(self.contenders)
-        failed = {name: Verdict(status="failed", reason=why) for name, why in errors.items()}
-        verdicts = failed | verify(self.target, calls, sets[0], values)
-        calls = {name: call for name, call in calls.items() if not verdicts[name].status}
+        failures: Failures = {name: ("failed", why) for name, why in errors.items()}
+        failures |= verify(self.target, calls, sets[0], values)
+        verified = self.target.unverified or self.target.caveat
+        calls = {name: call for name, call in calls.items() if name not in failures}
         work = self._work(calls, sets[0], values)
         for l2 in self.states:
-            yield from self._state_rows(l2, calls, sets, values, verdicts, work)
+            yield from self._state_rows(l2, calls, sets, values, failures, verified, work)
 
     def _state_rows(
         self,
@@ -90,7 +91,8 @@ class TimedCase:
         calls: Mapping[str, CallFunction],
         sets: Sequence[Sample],
         values: InputValues,
-        verdicts: Mapping[str, Verdict],
+        failures: Failures,
+        verified: str,
         work: Work | str | None,
     ) -> Iterator[Row]:
         """Yield the rows of one state of L2, the operator's own first.
@@ -100,7 +102,8 @@ class TimedCase:
             calls: The calls of contenders that passed verification.
             sets: Sets of inputs.
             values: Writes new values into them.
-            verdicts: The verification of each contender before it is timed.
+            failures: The contenders that did not pass.
+            verified: A remark on how the others were verified.
             work: The work of a call, or why it is unknown.
 
         Raises:
@@ -117,19 +120,21 @@ class TimedCase:
             timed.verify()
         except KeyboardInterrupt:
             interrupted, unverified = True, NOT_VERIFIED
+        failures = {
+            **{name: ("failed", first_lines(error)) for name, error in found.errors.items()},
+            **failures,
+            **{name: ("wrong", error) for name, error in timed.wrong.items()},
+        }
         remarks = work if isinstance(work, str) else "", "" if values.vary else CONSTANT_INPUTS, *self.marks
         limit: Callable[[Work, L2], Limit | None] = self.device.limit
         own: Row | None = None
         for name in self.contenders:
-            row, verdict = self._empty_row(name, l2), verdicts[name]
-            if error := timed.wrong.get(name):
-                verdict = Verdict(status="wrong", reason=error)
-            if verdict.status:
-                row = replace(row, status=verdict.status, reason=verdict.reason)
-            elif name in found.errors:
-                row = replace(row, status="failed", reason=first_lines(found.errors[name]))
+            row = self._empty_row(name, l2)
+            if name in failures:
+                status, reason = failures[name]
+                row = replace(row, status=status, reason=reason)
             elif name in found.measured:
-                marks = verdict.mark, unverified, timed.mark(name), *(remarks if name == OWN else ())
+                marks = verified, unverified, timed.mark(name), *(remarks if name == OWN else ())
                 known = None if isinstance(work, str) else work
                 row = replace(row, work=known, marks=tuple(filter(None, marks)))
                 try:
@@ -209,9 +214,10 @@ def figures_of(
         marks = [*filter(None, [mark(time.median_us, least, row.work, resolution_us=step)]), *marks]
     if time.noise > 4 * protocol.noise:
         marks.append(f"noisy: its median is known to {time.noise:.1%}")
+    host = [[taken_us] for taken_us in samples.host_us]
     return replace(
-        row, time=time, host=host_summary(samples, protocol), limit=least, percent=percent,
-        ratio=_ratio(row, own, protocol), marks=tuple(marks),
+        row, time=time, host=summary(host, confidence=protocol.confidence) if host else None, limit=least,
+        percent=percent, ratio=_ratio(row, own, protocol), marks=tuple(marks),
     )  # fmt: skip
 
 
@@ -225,13 +231,6 @@ def _ratio(row: Row, own_row: Row | None, protocol: Protocol) -> Ratio | None:
     theirs, ours = steady_samples(other.blocks, own.blocks)
     step = max(own.resolution_us, other.resolution_us)
     return statistics.ratio(theirs, ours, confidence=protocol.confidence, resolution_us=step)
-
-
-def host_summary(measured: Measured, protocol: Protocol) -> Summary | None:
-    """Return the host time of a call; None where it was not taken."""
-    if not measured.host_us:
-        return None
-    return summary([[time] for time in measured.host_us], confidence=protocol.confidence)
 
 
 # ------------------------------------------------------------------ implausible samples
@@ -251,29 +250,7 @@ _GAP = 3  # two groups of times are apart where the next longer is so many times
 _GROUP = 0.1  # of the calls: less is a tail, no group
 
 
-def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
-    """Return why a contender's figures cannot be believed, and what to do; empty where nothing is wrong.
-
-    Args:
-        others: The other contenders, in the same case and state of L2.
-    """
-    calls = _calls(measured)
-    if not calls:
-        return ""
-    if any(call.kernels is None for call in calls):
-        return _skipping(calls)
-    return _strays(calls) or _misplaced(calls) or _empty(calls, others) or _uneven(calls)
-
-
-def _strays(calls: Sequence[CallTime]) -> str:
-    strays = sum(call.stray for call in calls)
-    if strays <= _RARE * (strays + sum(_kernels(call) for call in calls)):
-        return ""
-    return (
-        f"{strays} kernels began outside of the {len(calls)} calls that were timed: another thread does "
-        "their work, or a later call. Launch all of it before the call returns."
-    )
-
+_EVERY_CALL = "Do the work of a call in that call, every time."
 
 _MISPLACED: Mapping[str, str] = {
     "elsewhere": (
@@ -293,55 +270,70 @@ _MISPLACED: Mapping[str, str] = {
 """The counts of `CallTime` of kernels outside of the call's window, and what they mean, in words."""
 
 
-def _misplaced(calls: Sequence[CallTime]) -> str:
-    for name, meaning in _MISPLACED.items():
-        found = sum(getattr(call, name) > 0 for call in calls)
-        if found > _RARE * len(calls):
-            return f"in {found} of {len(calls)} calls {meaning}"
-    return ""
+def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
+    """Return why a contender's figures cannot be believed, and what to do; empty where nothing is wrong.
 
-
-def _empty(calls: Sequence[CallTime], others: Iterable[Measured]) -> str:
-    empty = sum(call.kernels == 0 for call in calls)
-    if empty <= _RARE * len(calls):
+    Args:
+        others: The other contenders, in the same case and state of L2.
+    """
+    calls = _calls(measured)
+    kernels = [call.kernels for call in calls if call.kernels is not None]
+    if not calls:
         return ""
-    if empty < len(calls):
-        found = f"{empty} of {len(calls)} calls ran no kernel, and the others did"
-        return f"{found}: results are remembered, or calls are batched. {_EVERY_CALL}"
-    most = ((other.contender, max(map(_kernels, _calls(other)), default=0)) for other in others)
-    busy = [f"{contender} ran {kernels}" for contender, kernels in most if kernels]
-    if busy:
+    if len(kernels) < len(calls):
+        return _skipping([call.time_us for call in calls])
+    strays = sum(call.stray for call in calls)
+    if strays > _RARE * (strays + sum(kernels)):
         return (
-            f"none of {len(calls)} calls ran a kernel, where {busy[0]}: results are remembered. {_EVERY_CALL}"
+            f"{strays} kernels began outside of the {len(calls)} calls that were timed: another thread does "
+            "their work, or a later call. Launch all of it before the call returns."
         )
+    for name, meaning in _MISPLACED.items():
+        count = sum(getattr(call, name) > 0 for call in calls)
+        if count > _RARE * len(calls):
+            return f"in {count} of {len(calls)} calls {meaning}"
+    return _empty(kernels, others) or _uneven(kernels)
+
+
+def _empty(kernels: Sequence[int], others: Iterable[Measured]) -> str:
+    empty = kernels.count(0)
+    if empty <= _RARE * len(kernels):
+        return ""
+    if empty < len(kernels):
+        return (
+            f"{empty} of {len(kernels)} calls ran no kernel, and the others did: results are remembered, or "
+            f"calls are batched. {_EVERY_CALL}"
+        )
+    for other in others:
+        if most := max((call.kernels or 0 for call in _calls(other)), default=0):
+            return (
+                f"none of {len(kernels)} calls ran a kernel, where {other.contender} ran {most}: results are "
+                f"remembered. {_EVERY_CALL}"
+            )
     return (
-        f"none of {len(calls)} calls ran a kernel, so there is no device time. "
+        f"none of {len(kernels)} calls ran a kernel, so there is no device time. "
         "Time what works on CUDA tensors, and does more than make views of them."
     )
 
 
-_EVERY_CALL = "Do the work of a call in that call, every time."
-
-
-def _uneven(calls: Sequence[CallTime]) -> str:
+def _uneven(kernels: Sequence[int]) -> str:
     """Calls whose kernels other calls run: what is put off makes some of them far heavier than the median."""
-    counts = [_kernels(call) for call in calls]
-    usual = median(counts)
-    heavy = [count for count in counts if count > _HEAVY * usual]
-    if sum(heavy) - usual * len(heavy) <= _DEFERRED * usual * len(counts):
+    usual = median(kernels)
+    heavy = [count for count in kernels if count > _HEAVY * usual]
+    if sum(heavy) - usual * len(heavy) <= _DEFERRED * usual * len(kernels):
         return ""
     return (
-        f"{len(heavy)} of {len(calls)} calls ran up to {max(heavy)} kernels and half of them no more than "
+        f"{len(heavy)} of {len(kernels)} calls ran up to {max(heavy)} kernels and half of them no more than "
         f"{usual:g}: calls are batched, or their work is put off. {_EVERY_CALL}"
     )
 
 
-def _skipping(calls: Sequence[CallTime]) -> str:
+def _skipping(times_us: Sequence[float]) -> str:
     """Calls that are too short to have run a kernel, beside others that did; by their times alone.
 
     Where all are as short, times alone say nothing: the limit of the work then does.
     """
-    times = sorted(call.time_us for call in calls)
+    times = sorted(times_us)
     short = [time for time in times if time < _FLOOR_US]
     rest = times[len(short) :]
     if len(short) <= _RARE * len(times) or len(rest) < _GROUP * len(times):
@@ -357,7 +349,3 @@ def _skipping(calls: Sequence[CallTime]) -> str:
 
 def _calls(measured: Measured) -> list[CallTime]:
     return [call for block in measured.blocks for call in block.calls]
-
-
-def _kernels(call: CallTime) -> int:
-    return call.kernels or 0

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.results import OWN
+from dotcu.benchmark.results import OWN, Status
 from dotcu.benchmark.targets import BenchTarget, Call, Results
 from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.workload import free_bytes
@@ -49,26 +48,12 @@ COPIES = 4
 LARGE = 2**24
 """Elements of results above which only two copies are made: to verify one takes a second."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The verification of a contender.
-
-    Attributes:
-        status: The status of its row: "failed" if it raised, "wrong" if its result is; empty if it passed.
-        reason: The reason of that status.
-        mark: A remark on a contender that passed.
-    """
-
-    status: Literal["", "failed", "wrong"] = ""
-    reason: str = ""
-    mark: str = ""
+Failures = dict[str, tuple[Status, str]]
+"""Contenders that may not be timed, by name: "failed" if one raised, "wrong" if its result is; and why."""
 
 
-def verify(
-    target: BenchTarget, calls: Mapping[str, Call], sample: Sample, values: InputValues
-) -> dict[str, Verdict]:
-    """Verify contenders before they are timed, and return a verdict for each.
+def verify(target: BenchTarget, calls: Mapping[str, Call], sample: Sample, values: InputValues) -> Failures:
+    """Verify contenders before they are timed, and return those that may not be.
 
     Args:
         target: The target, with its oracle.
@@ -79,51 +64,47 @@ def verify(
     Note:
         Synchronizes. Makes the first call of each contender, so torch.compile compiles here.
     """
-    verdicts: dict[str, Verdict] = {}
-    again = ", called again with other values in the same memory, after it was right at first"
-    for turn, when in enumerate(("", again), 1):
-        remaining = {name: call for name, call in calls.items() if name not in verdicts}
-        verdicts |= _verify_turn(target, remaining, sample, values, turn, when)
-    passed = Verdict(mark=target.unverified or target.caveat)
-    return {name: verdicts.get(name, passed) for name in calls}
+    failures = _verify_turn(target, calls, sample, values, turn=1)
+    passed = {name: call for name, call in calls.items() if name not in failures}
+    return failures | _verify_turn(target, passed, sample, values, turn=2)
 
 
 def _verify_turn(
-    target: BenchTarget, calls: Mapping[str, Call], sample: Sample, values: InputValues, turn: int, when: str
-) -> dict[str, Verdict]:
-    """Return the verdicts on contenders that fail or are wrong with the values of a turn."""
+    target: BenchTarget, calls: Mapping[str, Call], sample: Sample, values: InputValues, turn: int
+) -> Failures:
+    """Return the contenders that fail or are wrong with the values of the first or the second turn."""
     try:
         inputs = values.inputs(turn)
     except Exception as error:  # too little memory, or a kernel made the GPU unusable
-        failed = Verdict(status="failed", reason=f"no inputs could be made: {first_lines(error)}")
-        return dict.fromkeys(calls, failed)
-    verdicts: dict[str, Verdict] = {}
+        return dict.fromkeys(calls, ("failed", f"no inputs could be made: {first_lines(error)}"))
+    failures: Failures = {}
     results: dict[str, Results] = {}
     for name, call in calls.items():
         try:
             values(sample, turn)
-            made = _call(target, name, call, sample, inputs, others_asleep=turn > 1)
+            got = _call(target, name, call, sample, inputs, others_asleep=turn > 1)
         except (Exception, SystemExit) as error:
-            verdicts[name] = Verdict(status="failed", reason=first_lines(error))
+            failures[name] = "failed", first_lines(error)
             continue
-        if isinstance(made, str):
-            verdicts[name] = Verdict(status="wrong", reason=made)
+        if isinstance(got, str):
+            failures[name] = "wrong", got
         else:
-            results[name] = made
-        del made
+            results[name] = got
+        del got
     if results and not target.unverified:
+        again = ", called again with other values in the same memory, after it was right at first"
         try:
-            found = target.find_errors(inputs, results)
+            errors = target.find_errors(inputs, results)
         except Exception as error:
             reason = f"the reference fails, so nothing can be verified: {first_lines(error)}"
-            verdicts |= dict.fromkeys(results, Verdict(status="failed", reason=reason))
+            failures |= dict.fromkeys(results, ("failed", reason))
         else:
-            wrong = {name: f"is wrong{when}: {what}" for name, what in found.items() if what}
-            verdicts |= {name: Verdict(status="wrong", reason=reason) for name, reason in wrong.items()}
+            when = again if turn > 1 else ""
+            failures |= {name: ("wrong", f"is wrong{when}: {why}") for name, why in errors.items() if why}
     sizes = [tensor.nbytes for own in results.values() for tensor in own]
     del inputs, results
     _overwrite_free_memory(sizes, target.device)
-    return verdicts
+    return failures
 
 
 def _call(
@@ -210,11 +191,10 @@ class TimedResults:
 
     def __init__(self, target: BenchTarget, values: InputValues) -> None:
         self._target, self._values = target, values
-        self._random = random.SystemRandom()
+        self._random = random.SystemRandom()  # no code can foresee it
         self._copies: defaultdict[str, list[tuple[int, Results]]] = defaultdict(list)  # with their turns
-        self._seen: Counter[str] = Counter()
-        self._missed: Counter[str] = Counter()
-        self._copied: Counter[str] = Counter()
+        self._verified: set[str] = set()
+        self._missed: set[str] = set()
         self.wrong: dict[str, str] = {}
 
     def take(self, name: str, sample: Sample, result: Any) -> None:
@@ -234,30 +214,18 @@ class TimedResults:
             error = first_lines(failure)
         if error:
             self.wrong.setdefault(name, f"cannot be read where it is timed: {error}")
-        elif (copies := self._copy(name, got)) is None:
-            self._missed[name] += 1
-        else:
-            self._copied[name] += 1
-            self._copies[name].append((self._values.turn_of(sample), copies))
-
-    def _copy(self, name: str, got: Results) -> Results | None:
-        """Return copies of results; None where memory is too short.
-
-        The latest copy always stays, each earlier one with the same probability.
-        """
+            return
         earlier = self._copies[name]
-        self._seen[name] += 1
         most = COPIES if sum(tensor.numel() for tensor in got) <= LARGE else 2
         needed = SPARE * sum(tensor.nbytes for tensor in got)
-        while len(earlier) >= most or free_bytes(self._target.device) < needed:
-            if not earlier:
-                return None
-            at = self._random.randrange(self._seen[name])
-            earlier.pop(at if at < len(earlier) - 1 else -1)
+        while earlier and (len(earlier) >= most or free_bytes(self._target.device) < needed):
+            earlier.pop(self._random.randrange(len(earlier)))
         try:
-            return tuple(map(snapshot, got))
+            if free_bytes(self._target.device) < needed:
+                raise torch.OutOfMemoryError
+            earlier.append((self._values.turn_of(sample), tuple(map(snapshot, got))))
         except torch.OutOfMemoryError:
-            return None
+            self._missed.add(name)
 
     def verify(self) -> dict[str, str]:
         """Return the errors of contenders by name; one that is right is not in it.
@@ -265,39 +233,27 @@ class TimedResults:
         Note:
             Synchronizes, and frees the copies.
         """
-        turns: defaultdict[int, list[tuple[str, Results]]] = defaultdict(list)
-        for name, copies in self._copies.items():
-            for turn, results in copies:
-                turns[turn].append((name, results))
-        self._copies.clear()
-        self._seen.clear()
-        for turn in sorted(turns):
-            self._verify_turn(turn, turns.pop(turn))
+        for name in list(self._copies):
+            for turn, results in self._copies.pop(name):
+                try:
+                    error = self._target.find_errors(self._values.inputs(turn), {name: results})[name]
+                except torch.OutOfMemoryError:
+                    self._missed.add(name)
+                    continue
+                except Exception as failure:
+                    reason = f"could not be verified where it is timed: {first_lines(failure)}"
+                    self.wrong.setdefault(name, reason)
+                    continue
+                self._verified.add(name)
+                if error:
+                    self.wrong.setdefault(
+                        name, f"was right at first, and is wrong where it is timed: {error}"
+                    )
         return self.wrong
-
-    def _verify_turn(self, turn: int, taken: list[tuple[str, Results]]) -> None:
-        """Verify the results of one turn with one run of the oracle."""
-        numbered = {f"{i} {name}": results for i, (name, results) in enumerate(taken)}
-        try:
-            found = self._target.find_errors(self._values.inputs(turn), numbered)
-        except torch.OutOfMemoryError:
-            for name, _ in taken:
-                self._copied[name] -= 1
-                self._missed[name] += 1
-            return
-        except Exception as error:
-            reason = f"could not be verified where it is timed: {first_lines(error)}"
-            for name, _ in taken:
-                self.wrong.setdefault(name, reason)
-            return
-        for key, what in found.items():
-            if what:
-                name = key.partition(" ")[2]
-                self.wrong.setdefault(name, f"was right at first, and is wrong where it is timed: {what}")
 
     def mark(self, name: str) -> str:
         """Return a remark on results that could not be verified; empty where all were."""
-        if not self._missed[name]:
+        if name not in self._missed:
             return ""
-        how = "verified only in part" if self._copied[name] else "not verified"
+        how = "verified only in part" if name in self._verified else "not verified"
         return f"{how} while it was timed: too little memory"

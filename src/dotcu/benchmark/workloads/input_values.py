@@ -99,6 +99,7 @@ def _argument(tensors: Sequence[Tensor]) -> tuple[_Write | None, bool]:
     is_square = first.dim() > 1 and first.size(-1) == first.size(-2)  # it may be positive definite
     keeps_first = first.numel() > 1 and not ordered and not is_square
     corner = (slice(0, 1),) * first.dim()
+    wide = torch.complex64 if first.is_complex() else torch.float32
 
     def write(into: Tensor, turn: int) -> None:
         source = values[turn % len(values)]
@@ -106,7 +107,6 @@ def _argument(tensors: Sequence[Tensor]) -> tuple[_Write | None, bool]:
         if source.dtype in COMPUTED:
             torch.mul(source, factor, out=into)
         else:  # a dtype that torch only stores, such as 8-bit floats
-            wide = torch.complex64 if source.is_complex() else torch.float32
             into.copy_(source.to(wide) * factor)
         if keeps_first:
             into[corner].copy_(values[0][corner])

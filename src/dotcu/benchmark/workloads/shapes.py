@@ -41,24 +41,17 @@ def shape_rows(shapes: str | Iterable[str | Sequence[int] | Sequence[Sequence[in
     Raises:
         UsageError: An item is none of these.
     """
-    if isinstance(shapes, str):
-        return parse_shapes(shapes)
-    found: list[ShapeRow] = []
-    for item in shapes:
-        if isinstance(item, str):
-            found += parse_shapes(item)
-        else:
-            found += parse_shapes(_written(item))
-    return found
+    items = [shapes] if isinstance(shapes, str) else shapes
+    return [row for item in items for row in parse_shapes(item if isinstance(item, str) else _text(item))]
 
 
-def _written(item: object) -> str:
-    """A shape, or several, as text."""
+def _text(item: object) -> str:
+    """A shape, or several, as text: `4096x4096`, `0d`, `64x48:48x32`."""
     if not isinstance(item, Sequence):
         raise UsageError(f"shapes holds {item!r}.\nGive text or tuples: shapes=['4096x4096', (1024,)].")
     if all(isinstance(size, int) for size in item):
         return "x".join(map(str, item)) or NO_SIZES
-    return ":".join(map(_written, item))
+    return ":".join(map(_text, item))
 
 
 def _shape(part: str, row: str) -> Shape:
@@ -80,8 +73,7 @@ def _shape(part: str, row: str) -> Shape:
 
 def shapes_name(shapes: Sequence[Shape]) -> str:
     """Return shapes as a name: `4096x4096`, or `64x48:48x32` where they differ."""
-    words = ["x".join(map(str, shape)) or NO_SIZES for shape in shapes]
-    return words[0] if len(set(words)) == 1 else ":".join(words)
+    return _text(shapes[0] if len(set(shapes)) == 1 else shapes)
 
 
 def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
@@ -98,50 +90,34 @@ def fitted(template: Sequence[Shape], row: ShapeRow) -> tuple[Shape, ...]:
     """
     if len(row) == len(template):
         return tuple(row)
+    example = f"\nType: --shapes {_text(template)}" if template else ""
+    shown = ", ".join(map(_text, template)) or "none"
     if len(row) > 1 or not template:
         raise UsageError(
-            f"{shapes_name(row)} has {len(row)} shapes, and a call has {len(template)} tensors: "
-            f"{_shapes_text(template)}.\n"
-            f"Give one shape for the first tensor, or one for each.{_example(template)}"
+            f"{shapes_name(row)} has {len(row)} shapes, and a call has {len(template)} tensors: {shown}.\n"
+            f"Give one shape for the first tensor, or one for each.{example}"
         )
     (new,), old = row, template[0]
     others = [shape for shape in template if shape != old]
     if others and len(new) != len(old):
         raise UsageError(
-            f"{shapes_name(row)} has {len(new)} dimensions, a sample's first tensor {len(old)}: the shapes "
-            f"of the others of {_shapes_text(template)} do not follow.\n"
-            f"Give a shape for each.{_example(template)}"
+            f"{_text(new)} has {len(new)} dimensions, a sample's first tensor {len(old)}: the shapes "
+            f"of the others of {shown} do not follow.\nGive a shape for each.{example}"
         )
-    change = _followed(old, new, others) if others else {}
-    return tuple(
-        new if shape == old else tuple(change.get(size, size) for size in shape) for shape in template
-    )
-
-
-def _followed(old: Shape, new: Shape, others: Sequence[Shape]) -> dict[int, int]:
-    """Return the new size in other tensors for each size of the first one."""
-    change: dict[int, int] = {}
     shared = {size for shape in others for size in shape}
-    for before, after in zip(old, new, strict=True):
+    change: dict[int, int] = {}
+    for before, after in zip(old, new, strict=False):
         if before == 1 or before not in shared:
             continue
         if change.setdefault(before, after) != after:
             raise UsageError(
                 f"the first tensor of a sample has the size {before} more than once, and in "
-                f"{shapes_name([new])} it is {change[before]} and {after}: another tensor has it too, "
-                "and could follow either.\n"
-                f"Give a shape for each tensor.{_example([old, *others])}"
+                f"{_text(new)} it is {change[before]} and {after}: another tensor has it too, "
+                f"and could follow either.\nGive a shape for each tensor.{example}"
             )
-    return change
-
-
-def _shapes_text(template: Sequence[Shape]) -> str:
-    return ", ".join("x".join(map(str, shape)) or NO_SIZES for shape in template) or "none"
-
-
-def _example(template: Sequence[Shape]) -> str:
-    words = ("x".join(map(str, shape)) or NO_SIZES for shape in template)
-    return f"\nType: --shapes {':'.join(words)}" if template else ""
+    return tuple(
+        new if shape == old else tuple(change.get(size, size) for size in shape) for shape in template
+    )
 
 
 # ------------------------------------------------------------------ dtypes

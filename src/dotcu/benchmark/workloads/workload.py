@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,8 +62,9 @@ class Workload:
             device: The device whose free memory counts.
         """
         free = free_bytes(device)
-        fitting = fitting_sets(self.input_bytes, self.result_bytes, free, count)
-        return [self.make(seed + i) for i in range(fitting)]
+        while count > 1 and needed_bytes(self.input_bytes, self.result_bytes, sets=count) > free:
+            count -= 1
+        return [self.make(seed + i) for i in range(max(1, count))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,72 +99,137 @@ def workloads(
         OperatorError: The author's `samples` function failed, or gave something else.
     """
     own = tuple(sample.map_tensors(lambda t: t.to(subject.device)) for sample in samples)
-    found: list[Workload | UntimedCase] = []
+    cases: list[Workload | UntimedCase] = []
     for dtype in dtypes or subject.overload.dtypes:
-        source = SampleSource(subject=subject, dtype=dtype, own=own)
-        found += _reshaped(source, shapes) if shapes else _as_given(source)
-    if not found:
+        source = _SampleSource(subject, dtype, own)
+        cases += _reshaped(source, shapes) if shapes else _as_given(source)
+    if not cases:
         raise OperatorError(
             f"{subject.name} has no sample without empty tensors, so there is nothing to time.\n"
             f"Yield one:\n    @{subject.overload.__name__}.samples\n    def _(device, dtype):\n"
             "        yield dotcu.Sample(torch.randn(2**24, device=device, dtype=dtype))"
         )
-    return found
+    return cases
 
 
-def _as_given(source: SampleSource) -> Iterator[Workload | UntimedCase]:
+class _SampleSource(NamedTuple):
+    """The samples of a dtype; those of the caller, if any, in place of the author's."""
+
+    subject: Subject
+    dtype: torch.dtype
+    own: tuple[Sample, ...]
+
+    def samples(self, seed: int) -> list[Sample]:
+        """Return all samples, from a seed."""
+        subject, dtype = self.subject, self.dtype
+        if self.own:
+            return [sample for sample in self.own if _is_of(sample, dtype)]
+        if seed == subject.seed:
+            return [case.sample for case in subject.given(dtype)]
+        with subject.seeded(f"{subject.name}/{short(dtype)}/{seed}"):
+            return list(samples_of(subject.overload, subject.device, dtype))
+
+    def sample(self, position: int, seed: int) -> Sample:
+        """Return one sample; from the first seed if this one gives other shapes."""
+        first, others = self.samples(self.subject.seed), self.samples(seed)
+        alike = len(others) == len(first) and repr(others[position]) == repr(first[position])
+        return others[position] if alike else first[position]
+
+    def copy(self, position: int, seed: int) -> Sample:
+        """Return one sample in memory of its own."""
+        return _copied(self.sample(position, seed))
+
+    def whole(self) -> Iterator[tuple[int, Sample]]:
+        """Yield the samples without empty tensors, and their positions."""
+        for position, sample in enumerate(self.samples(self.subject.seed)):
+            if sample.tensors and all(tensor.numel() for tensor in sample.tensors):
+                yield position, sample
+
+
+def _is_of(sample: Sample, dtype: torch.dtype) -> bool:
+    """Return True if a sample is of a dtype, by its first floating-point tensor."""
+    data = [t.dtype for t in sample.tensors if t.is_floating_point() or t.is_complex()]
+    return (data or [t.dtype for t in sample.tensors] or [dtype])[0] == dtype
+
+
+def _as_given(source: _SampleSource) -> Iterator[Workload | UntimedCase]:
     """Yield a case for each sample; of several with equal shapes and scalars for the first."""
     alike: dict[tuple[Shape, ...], dict[tuple[tuple[str, str], ...], tuple[int, Sample]]] = {}
     for position, sample in source.whole():
-        of_shapes = alike.setdefault(shapes_of(source.subject, sample), {})
-        of_shapes.setdefault(tuple(scalars_of(source.subject, sample).items()), (position, sample))
+        of_shapes = alike.setdefault(_shapes_of(source.subject, sample), {})
+        of_shapes.setdefault(_scalars_of(source.subject, sample), (position, sample))
     for shapes, group in alike.items():
         common = set.intersection(*map(set, group))
         for scalars, (position, sample) in group.items():
             what = "".join(f"-{name}={value}" for name, value in scalars if (name, value) not in common)
-            yield _fitting(source, sample, shapes, partial(_again, source, position), what)
+            yield _fitting(source, sample, shapes, partial(source.copy, position), what)
 
 
-def _again(source: SampleSource, position: int, seed: int) -> Sample:
-    return copied(source.sample(position, seed))
+def _copied(sample: Sample) -> Sample:
+    """Return the same call in new memory, with the same values, strides and misalignment."""
+
+    def copy(tensor: Tensor) -> Tensor:
+        if tensor.storage_offset() or extent(tensor) != tensor.numel():
+            return fresh(Sample(tensor)).tensors[0]
+        return tensor.detach().clone()  # begins where its memory does, as what torch.empty gives
+
+    return mapped(sample, copy)
+
+
+def _shapes_of(subject: Subject, sample: Sample) -> tuple[Shape, ...]:
+    """Return the shapes of a call's tensors, without those that it only writes."""
+    return tuple(tuple(tensor.shape) for tensor in subject.inputs(sample).tensors)
+
+
+def _scalars_of(subject: Subject, sample: Sample) -> tuple[tuple[str, str], ...]:
+    """Return a call's arguments without tensors as pairs of name and text, with defaults."""
+    arguments = subject.overload.torch_op._schema.arguments
+    values = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    values |= dict(zip(subject.overload.signature.arguments, sample.args, strict=False)) | dict(sample.kwargs)
+    return tuple(
+        (name, value if isinstance(value, str) else repr(value).removeprefix("torch.").replace(" ", ""))
+        for name, value in sorted(values.items())
+        if not Sample(value).tensors
+    )
 
 
 # ------------------------------------------------------------------ other shapes
 
 
-def _reshaped(source: SampleSource, rows: Sequence[ShapeRow]) -> Iterator[Workload | UntimedCase]:
+def _reshaped(source: _SampleSource, rows: Sequence[ShapeRow]) -> Iterator[Workload | UntimedCase]:
     """Yield a case for each row, like the first sample that can take its shapes."""
     for row in rows:
-        words: UsageError | None = None
+        reason = ""
         for position, sample in source.whole():
             try:
-                shapes = fitted(shapes_of(source.subject, sample), row)
+                shapes = fitted(_shapes_of(source.subject, sample), row)
             except UsageError as error:
-                words = words or error
+                reason = reason or str(error)
                 continue
             yield _fitting(source, sample, shapes, partial(_redrawn, source, position, shapes))
             break
         else:
-            reason = str(words) if words else "there is no sample without empty tensors to follow"
             yield UntimedCase(
-                name=f"{short(source.dtype)}-{shapes_name(row)}", reason=reason, status="failed"
+                name=f"{short(source.dtype)}-{shapes_name(row)}",
+                reason=reason or "there is no sample without empty tensors to follow",
+                status="failed",
             )
 
 
-def _redrawn(source: SampleSource, position: int, shapes: Sequence[Shape], seed: int) -> Sample:
+def _redrawn(source: _SampleSource, position: int, shapes: Sequence[Shape], seed: int) -> Sample:
     """Return the call with tensors of other shapes; those that keep theirs are the author's."""
     subject = source.subject
     template = subject.inputs(source.sample(position, seed))
     wanted = {id(tensor): shape for tensor, shape in zip(template.tensors, shapes, strict=True)}
     generator = torch.Generator(subject.device).manual_seed(seed_of(f"{subject.name}/{shapes}", seed))
-    index = within(shapes_of(subject, template), shapes)
+    index = within(_shapes_of(subject, template), shapes)
 
-    def draw(tensor: torch.Tensor) -> torch.Tensor:
+    def draw(tensor: Tensor) -> Tensor:
         shape = wanted[id(tensor)]
         if shape == tuple(tensor.shape):
-            return copied(Sample(tensor)).tensors[0]
+            return _copied(Sample(tensor)).tensors[0]
         is_data = not is_integer(tensor.dtype) or tensor.dtype == source.dtype
-        return drawn(tensor, shape, unchanged if is_data else index, generator)
+        return drawn(tensor, shape, generator, None if is_data else index)
 
     made = completed(subject, mapped(template, draw))
     if made is None:
@@ -175,24 +241,16 @@ def _redrawn(source: SampleSource, position: int, shapes: Sequence[Shape], seed:
     return made
 
 
-# ------------------------------------------------------------------ what it takes
-
-
 def _fitting(
-    source: SampleSource,
+    source: _SampleSource,
     like: Sample,
     shapes: tuple[Shape, ...],
     make: Callable[[int], Sample],
     what: str = "",
 ) -> Workload | UntimedCase:
-    """Return the case, unless the device has too little memory for it.
+    """Return the case of a sample with some shapes, unless the device has too little memory for it.
 
-    Args:
-        source: The samples.
-        like: The sample that it is like.
-        shapes: The shapes of its tensors.
-        make: Returns inputs from a seed.
-        what: The end of its name, if another case has the same shapes.
+    Its name ends with `what`, by which it differs from others of these shapes.
     """
     subject, title = source.subject, f"{short(source.dtype)}-{shapes_name(shapes)}{what}"
     inputs = subject.inputs(like).tensors
@@ -200,8 +258,10 @@ def _fitting(
     results = _results(subject, like, shapes)
     input_bytes = sum(math.prod(shape) * t.itemsize for t, shape in unique)
     result_bytes = sum(math.prod(shape) * size for shape, size in results)
-    if words := too_large(input_bytes, result_bytes, free_bytes(subject.device)):
-        return UntimedCase(name=title, reason=words, status="skipped")
+    needed, free = needed_bytes(input_bytes, result_bytes), free_bytes(subject.device)
+    if needed > free:
+        reason = f"needs {needed / 2**30:.1f} GiB of memory on the GPU, which has {free / 2**30:.1f} GiB free"
+        return UntimedCase(name=title, reason=reason, status="skipped")
     return Workload(
         name=title,
         dtype=source.dtype,
@@ -232,78 +292,6 @@ def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tu
         return []
 
 
-# ------------------------------------------------------------------ samples
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SampleSource:
-    """The samples of a dtype.
-
-    Attributes:
-        own: Samples of the caller, in place of the author's.
-    """
-
-    subject: Subject
-    dtype: torch.dtype
-    own: tuple[Sample, ...]
-
-    def samples(self, seed: int) -> list[Sample]:
-        """Return all samples, from a seed."""
-        subject, dtype = self.subject, self.dtype
-        if self.own:
-            return [sample for sample in self.own if _is_of(sample, dtype)]
-        if seed == subject.seed:
-            return [case.sample for case in subject.given(dtype)]
-        with subject.seeded(f"{subject.name}/{short(dtype)}/{seed}"):
-            return list(samples_of(subject.overload, subject.device, dtype))
-
-    def sample(self, position: int, seed: int) -> Sample:
-        """Return one sample; from the first seed if this one gives other shapes."""
-        first, others = self.samples(self.subject.seed), self.samples(seed)
-        alike = len(others) == len(first) and repr(others[position]) == repr(first[position])
-        return others[position] if alike else first[position]
-
-    def whole(self) -> Iterator[tuple[int, Sample]]:
-        """Yield the samples without empty tensors, and their positions."""
-        for position, sample in enumerate(self.samples(self.subject.seed)):
-            if sample.tensors and all(tensor.numel() for tensor in sample.tensors):
-                yield position, sample
-
-
-def _is_of(sample: Sample, dtype: torch.dtype) -> bool:
-    """Return True if a sample is of a dtype, by its first floating-point tensor."""
-    data = [t.dtype for t in sample.tensors if t.is_floating_point() or t.is_complex()]
-    return (data or [t.dtype for t in sample.tensors] or [dtype])[0] == dtype
-
-
-def copied(sample: Sample) -> Sample:
-    """Return the same call in new memory, with the same values, strides and misalignment."""
-
-    def copy(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.storage_offset() or extent(tensor) != tensor.numel():
-            return fresh(Sample(tensor)).tensors[0]
-        return tensor.detach().clone()  # begins where its memory does, as what torch.empty gives
-
-    return mapped(sample, copy)
-
-
-def shapes_of(subject: Subject, sample: Sample) -> tuple[Shape, ...]:
-    """Return the shapes of a call's tensors, without those that it only writes."""
-    return tuple(tuple(tensor.shape) for tensor in subject.inputs(sample).tensors)
-
-
-def scalars_of(subject: Subject, sample: Sample) -> Mapping[str, str]:
-    """Return a call's arguments without tensors as text, by name, with defaults."""
-    arguments = subject.overload.torch_op._schema.arguments
-    values = {a.name: a.default_value for a in arguments if a.has_default_value()}
-    values |= dict(zip(subject.overload.signature.arguments, sample.args, strict=False)) | dict(sample.kwargs)
-    return {name: _text(value) for name, value in sorted(values.items()) if not Sample(value).tensors}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else repr(value).removeprefix("torch.").replace(" ", "")
-
-
 # ------------------------------------------------------------------ values
 
 
@@ -311,7 +299,9 @@ _DRAWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The dtypes that torch draws numbers in; others are drawn in float32 and rounded."""
 
 
-def drawn(like: Tensor, shape: Shape, top: Callable[[int], int], generator: torch.Generator) -> Tensor:
+def drawn(
+    like: Tensor, shape: Shape, generator: torch.Generator, top: Callable[[int], int] | None = None
+) -> Tensor:
     """Return a contiguous tensor of a shape, with values like another's, on its device.
 
     Floating-point numbers are normal, since constants draw less power, and so run faster, than what a user
@@ -321,19 +311,40 @@ def drawn(like: Tensor, shape: Shape, top: Callable[[int], int], generator: torc
     Args:
         like: The tensor to resemble.
         shape: The shape.
-        top: Returns the new largest whole number from the old one.
         generator: A generator on the tensor's device.
+        top: Returns the new largest whole number from the old one; None where it stays.
     """
     if like.dtype == torch.bool:
         return torch.randint(0, 2, shape, device=like.device, generator=generator).to(torch.bool)
     if is_integer(like.dtype):
-        return _integers(like, shape, top, generator)
+        old = like.to(torch.int64)
+        low, high = (int(old.min()), int(old.max())) if old.numel() else (0, 1)
+        high = max(low, min(top(high) if top else high, 2**63 - 2))
+        made = torch.randint(low, high + 1, shape, device=like.device, generator=generator)
+        if len(shape) == old.dim() == 1 and ascends(old):
+            made = made.sort().values
+            made[:1], made[1:][-1:] = low, high
+        return made.to(like.dtype)
     wide = like.dtype if real(like).dtype in _DRAWN else torch.float32
     made = torch.empty(shape, dtype=wide, device=like.device)
-    _floats(real(like))(real(made), generator)
+    _draw_floats(real(made), real(like), generator)
     if like.is_floating_point() and made.dim() and ascends(like):
         made = made.sort().values
     return made.to(like.dtype)
+
+
+def _draw_floats(made: Tensor, like: Tensor, generator: torch.Generator) -> None:
+    finite = like.double().flatten()
+    finite = finite[finite.isfinite()]
+    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 0.0)
+    if low == high == 0:
+        made.normal_(0, 1, generator=generator)
+    elif low < 0 < high and max(-low, high) > 1:
+        made.normal_(float(finite.mean()), float(finite.std()), generator=generator)
+    else:
+        if low == high:  # a constant
+            low, high = sorted((low / 2, 1.5 * low))
+        made.uniform_(low, high, generator=generator)
 
 
 def ascends(tensor: Tensor) -> bool:
@@ -342,37 +353,6 @@ def ascends(tensor: Tensor) -> bool:
         return False
     wide = tensor if real(tensor).dtype in _DRAWN or is_integer(tensor.dtype) else tensor.float()
     return bool((wide[..., :-1] <= wide[..., 1:]).all())
-
-
-def _floats(old: Tensor) -> Callable[[Tensor, torch.Generator], object]:
-    """Return a function that draws numbers like some old ones."""
-    finite = old.double().flatten()
-    finite = finite[finite.isfinite()]
-    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 0.0)
-    if low == high == 0:
-        return lambda made, generator: made.normal_(0, 1, generator=generator)
-    if low < 0 < high and max(-low, high) > 1:
-        mean, deviation = float(finite.mean()), float(finite.std())
-        return lambda made, generator: made.normal_(mean, deviation, generator=generator)
-    if low == high:  # a constant
-        low, high = sorted((low / 2, 1.5 * low))
-    return lambda made, generator: made.uniform_(low, high, generator=generator)
-
-
-def _integers(like: Tensor, shape: Shape, top: Callable[[int], int], generator: torch.Generator) -> Tensor:
-    old = like.to(torch.int64)
-    low, high = (int(old.min()), int(old.max())) if old.numel() else (0, 1)
-    high = max(low, min(top(high), 2**63 - 2))
-    values = torch.randint(low, high + 1, shape, device=like.device, generator=generator)
-    if len(shape) == old.dim() == 1 and ascends(old):
-        values = values.sort().values
-        values[:1], values[1:][-1:] = low, high
-    return values.to(like.dtype)
-
-
-def unchanged(largest: int) -> int:
-    """Return the range of whole numbers that are data: the same."""
-    return largest
 
 
 def within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
@@ -426,30 +406,3 @@ def needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
         sets: The number of sets.
     """
     return int(((2 * sets + 1) * inputs + RESULTS * results) / SHARE)
-
-
-def fitting_sets(inputs: int, results: int, free: int, wanted: int) -> int:
-    """Return how many sets of inputs fit into free memory; at least one, at most `wanted`.
-
-    Args:
-        inputs: The bytes of one set of inputs.
-        results: The bytes of one call's results.
-        free: The free bytes.
-        wanted: The largest number of sets.
-    """
-    fitting = (sets for sets in range(wanted, 1, -1) if needed_bytes(inputs, results, sets) <= free)
-    return next(fitting, 1)
-
-
-def too_large(inputs: int, results: int, free: int) -> str:
-    """Return how much memory a case needs and how much is free; empty if it fits.
-
-    Args:
-        inputs: The bytes of one set of inputs.
-        results: The bytes of one call's results.
-        free: The free bytes.
-    """
-    least = needed_bytes(inputs, results)
-    if least <= free:
-        return ""
-    return f"needs {least / 2**30:.1f} GiB of memory on the GPU, which has {free / 2**30:.1f} GiB free"

@@ -190,7 +190,10 @@ def test_sets_are_as_many_as_memory_reaches(matmul: Subject, monkeypatch: pytest
     monkeypatch.setattr(workload, "free_bytes", lambda device: free)
     sets = one.sets(4, 0, matmul.device)
     assert len(sets) == 3
+    assert len(one.sets(2, 0, matmul.device)) == 2
     assert len({tensor.data_ptr() for sample in sets for tensor in sample.tensors}) == 6
+    monkeypatch.setattr(workload, "free_bytes", lambda device: 0)
+    assert len(one.sets(4, 0, matmul.device)) == 1
 
 
 def test_an_operator_without_samples_learns_how_to_have_one() -> None:
