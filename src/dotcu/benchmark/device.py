@@ -10,11 +10,10 @@ import functools
 import platform
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from importlib import metadata
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,21 +30,19 @@ from dotcu.compile import driver, toolchain
 from dotcu.errors import DotcuError
 from dotcu.tracebacks import one_line
 
-REASONS: Mapping[str, int] = MappingProxyType(
-    {
-        "idle": 0x1,
-        "application clocks": 0x2,  # a user has set the clocks
-        "power cap": 0x4,
-        "hardware slowdown": 0x8,  # hardware halves the clocks or worse
-        "sync boost": 0x10,  # it follows other GPUs of its group
-        "thermal slowdown": 0x20,  # the driver lowers clocks: too hot
-        "hardware thermal slowdown": 0x40,  # hardware lowers clocks: too hot
-        "power brake": 0x80,  # the power supply asks for less
-        "display clocks": 0x100,
-        "board limit": 0x200,  # the board allows no more
-        "reliability": 0x400,  # the voltage allows no more
-    }
-)
+REASONS: Mapping[str, int] = {
+    "idle": 0x1,
+    "application clocks": 0x2,  # a user has set the clocks
+    "power cap": 0x4,
+    "hardware slowdown": 0x8,  # hardware halves the clocks or worse
+    "sync boost": 0x10,  # it follows other GPUs of its group
+    "thermal slowdown": 0x20,  # the driver lowers clocks: too hot
+    "hardware thermal slowdown": 0x40,  # hardware lowers clocks: too hot
+    "power brake": 0x80,  # the power supply asks for less
+    "display clocks": 0x100,
+    "board limit": 0x200,  # the board allows no more
+    "reliability": 0x400,  # the voltage allows no more
+}
 """Reasons for low clocks, with their bits in NVML's mask.
 Source: nvml.h, nvmlClocksEventReasons (nvmlClocksThrottleReasons, before driver 535)."""
 
@@ -120,8 +117,7 @@ def _handle(nvml: Any, device: torch.device) -> Any:
     """Return NVML's handle of a torch device; None where there is none."""
     if nvml is None or device.type != "cuda":
         return None
-    index: int | None = device.index
-    return _handle_of(nvml, torch.cuda.current_device() if index is None else index)
+    return _handle_of(nvml, torch.cuda.current_device() if device.index is None else device.index)
 
 
 @functools.cache
@@ -150,9 +146,16 @@ def throttled_blocks(blocks: Sequence[Block]) -> dict[int, str]:
 
     A block is dropped for a reason at either end of it: what happened between is not known.
     """
-    least_mhz = _LEAST_CLOCK * max(_sm_mhz(blocks), default=0)
-    found = {at: _drop_reason(block, least_mhz) for at, block in enumerate(blocks)}
-    return {at: reason for at, reason in found.items() if reason}
+    highest_mhz = max(_sm_mhz(blocks), default=0)
+    lost: dict[int, str] = {}
+    for at, block in enumerate(blocks):
+        for when, clocks in (("before", block.before), ("after", block.after)):
+            reasons = [f"{reason} {when} it" for reason in clocks.reasons if reason in DROPPING]
+            if clocks.sm_mhz is not None and clocks.sm_mhz < _LEAST_CLOCK * highest_mhz:
+                reasons.append(f"SM clock {clocks.sm_mhz} MHz {when} it, {highest_mhz} MHz at its highest")
+            if reasons:
+                lost.setdefault(at, reasons[0])
+    return lost
 
 
 def steady_samples(*contenders: Sequence[Block]) -> tuple[list[list[float]], ...]:
@@ -176,31 +179,16 @@ def throttling_notes(blocks: Sequence[Block]) -> tuple[str, ...]:
     clocks = _sm_mhz(blocks)
     if clocks and min(clocks) < _SAME_CLOCK * max(clocks):
         notes.append(f"SM clock {min(clocks)} to {max(clocks)} MHz")
-    degrees = [each.temperature_c for each in _all_clocks(blocks) if each.temperature_c is not None]
+    seen = (clocks.temperature_c for block in blocks for clocks in (block.before, block.after))
+    degrees = [celsius for celsius in seen if celsius is not None]
     if degrees and max(degrees) - min(degrees) >= _SAME_C:
         notes.append(f"temperature {min(degrees)} to {max(degrees)} C")
     return tuple(notes)
 
 
-def _drop_reason(block: Block, least_mhz: float) -> str:
-    for when, clocks in (("before", block.before), ("after", block.after)):
-        for reason in clocks.reasons:
-            if reason in DROPPING:
-                return f"{reason} {when} it"
-        if clocks.sm_mhz is not None and clocks.sm_mhz < least_mhz:
-            highest = least_mhz / _LEAST_CLOCK
-            return f"SM clock {clocks.sm_mhz} MHz {when} it, {highest:.0f} MHz at its highest"
-    return ""
-
-
-def _all_clocks(blocks: Sequence[Block]) -> Iterator[Clocks]:
-    for block in blocks:
-        yield block.before
-        yield block.after
-
-
 def _sm_mhz(blocks: Sequence[Block]) -> list[int]:
-    return [clocks.sm_mhz for clocks in _all_clocks(blocks) if clocks.sm_mhz is not None]
+    seen = (clocks.sm_mhz for block in blocks for clocks in (block.before, block.after))
+    return [mhz for mhz in seen if mhz is not None]
 
 
 # ------------------------------------------------------------------ the machine
@@ -224,8 +212,9 @@ def describe_machine(device: torch.device) -> Machine:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    host = platform.node()
     if device.type != "cuda":
-        return Machine(host=platform.node(), versions=versions, clocks={})
+        return Machine(host=host, versions=versions, clocks={})
     gpu = torch.cuda.get_device_properties(device)
     return Machine(
         gpu=gpu.name,
@@ -233,7 +222,7 @@ def describe_machine(device: torch.device) -> Machine:
         capability=f"{gpu.major}.{gpu.minor}",
         l2_bytes=gpu.L2_cache_size,
         memory_bytes=gpu.total_memory,
-        host=platform.node(),
+        host=host,
         versions=versions,
         clocks=highest_clocks(device),
     )
@@ -282,14 +271,6 @@ class BenchDevice:
         with self.current():
             return choose(self.device)
 
-    def require(self) -> None:
-        """Raise if nothing can be timed.
-
-        Raises:
-            EnvironmentFault: There is no GPU, or no timer works.
-        """
-        self.timer  # noqa: B018
-
     def current(self) -> AbstractContextManager[object]:
         """Make the GPU torch's current one, until the block ends."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
@@ -312,46 +293,40 @@ class BenchDevice:
 
     def limit(self, work: Work, l2: L2) -> Limit | None:
         """Return the least time that the GPU needs for some work; None where it is not known."""
-        found = self._bandwidths()
-        if found is not None and work.flops:
-            found = self._with_rates(found, work.dtype)
-        if found is None:
+        known = self._bandwidths()
+        if known is not None and work.flops:
+            try:
+                known = ceilings.with_rates(known, work.dtype, self.device, self._cold_us)
+            except Exception as error:  # too little memory; or the GPU is unusable, which the next call shows
+                self._missing[work.dtype] = f"no limit of {work.dtype} arithmetic: {one_line(error)}"
+                return None  # a limit of the bytes alone would look like the whole
+            self._missing.pop(work.dtype, None)
+            if known is not self._ceilings:
+                self._ceilings = known
+                ceilings.save(known)
+        if known is None:
             return None
-        return limit(work, found, self.sheet, l2=l2, l2_bytes=self.machine.l2_bytes)
-
-    def _with_rates(self, found: Ceilings, dtype: str) -> Ceilings | None:
-        """Return ceilings with the rates of a dtype; None where they cannot be measured."""
-        try:
-            wider = ceilings.with_rates(found, dtype, self.device, self._cold_us)
-        except Exception as error:  # too little memory; or the GPU is unusable, which the next call shows
-            self._missing[dtype] = f"no limit of {dtype} arithmetic: {one_line(error)}"
-            return None  # a limit of the bytes alone would look like the whole
-        self._missing.pop(dtype, None)
-        if wider is not found:
-            self._ceilings = wider
-            ceilings.save(wider)
-        return wider
+        return limit(work, known, self.sheet, l2=l2, l2_bytes=self.machine.l2_bytes)
 
     def _bandwidths(self) -> Ceilings | None:
         """Return the ceilings; if measuring them fails, it is not tried again."""
         if self._ceilings is None and not self._missing:
+            uuid, driver = self.machine.uuid, self.machine.versions["driver"]
             try:
-                uuid, driver = self.machine.uuid, self.machine.versions["driver"]
-                measure = functools.partial(
-                    ceilings.measure_bandwidths, self.device, time_cold=self._cold_us,
-                    time_warm=self._warm_us, uuid=uuid, driver=driver,
-                )  # fmt: skip
-                self._ceilings = ceilings.saved_or_measured(uuid, driver, measure)
+                self._ceilings = ceilings.read_saved(uuid, driver)
+                if self._ceilings is None:
+                    self._ceilings = ceilings.measure_bandwidths(
+                        self.device, time_cold=self._cold_us,
+                        time_warm=lambda run: self._median_us(run, prepare=run), uuid=uuid, driver=driver,
+                    )  # fmt: skip
+                    ceilings.save(self._ceilings)
             except Exception as error:  # a run without limits is better than none
                 self._missing[""] = f"no limits: {one_line(error)}"
         return self._ceilings
 
     def _cold_us(self, run: Callable[[], Any]) -> float:
-        return self._median_us(run, self.timer.flush)
+        return self._median_us(run, prepare=self.timer.flush)
 
-    def _warm_us(self, run: Callable[[], Any]) -> float:
-        return self._median_us(run, run)
-
-    def _median_us(self, run: Callable[[], Any], prepare: Callable[[], Any]) -> float:
+    def _median_us(self, run: Callable[[], Any], *, prepare: Callable[[], Any]) -> float:
         timed_call = TimedCall(name="ceiling", run=run, prepare=prepare, hold_us=CEILING_HOLD_US)
         return statistics.median(call.time_us for call in self.timer.time([timed_call] * CEILING_CALLS))

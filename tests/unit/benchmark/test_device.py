@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +34,7 @@ class LimitedDevice(FakeDevice):
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> LimitedDevice:
-    monkeypatch.setattr(ceilings, "saved_or_measured", lambda uuid, driver, measure: CEILINGS)
+    monkeypatch.setattr(ceilings, "read_saved", lambda uuid, driver: CEILINGS)
     monkeypatch.setattr(ceilings, "save", lambda ceilings: None)
     return LimitedDevice()
 
@@ -44,6 +43,17 @@ def test_limits_come_from_what_was_saved_for_this_gpu(gpu: LimitedDevice) -> Non
     limit = gpu.limit(BYTES, "cold")
     assert limit is not None
     assert limit.time_us == pytest.approx(1.0)
+
+
+def test_what_is_not_saved_is_measured_once_and_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[Ceilings] = []
+    monkeypatch.setattr(ceilings, "read_saved", lambda uuid, driver: None)
+    monkeypatch.setattr(ceilings, "measure_bandwidths", lambda device, **options: CEILINGS)
+    monkeypatch.setattr(ceilings, "save", saved.append)
+    gpu = LimitedDevice()
+    for _ in range(2):
+        assert gpu.limit(BYTES, "cold") is not None
+    assert saved == [CEILINGS]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +65,12 @@ def test_limits_that_cannot_be_measured_are_a_note_and_not_tried_again(
 ) -> None:
     tried: list[str] = []
 
-    def fails(uuid: str, driver: str, measure: Callable[[], Ceilings]) -> Ceilings:
+    def fails(device: torch.device, *, uuid: str, **options: Any) -> Ceilings:
         tried.append(uuid)
         raise error
 
-    monkeypatch.setattr(ceilings, "saved_or_measured", fails)
+    monkeypatch.setattr(ceilings, "read_saved", lambda uuid, driver: None)
+    monkeypatch.setattr(ceilings, "measure_bandwidths", fails)
     gpu = LimitedDevice()
     gpu.prepare()
     assert gpu.limit(BYTES, "cold") is None

@@ -17,11 +17,10 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -33,7 +32,9 @@ from dotcu.compile import cache
 from dotcu.errors import DotcuError, EnvironmentFault
 from dotcu.kernel import Kernel, Module, cdiv, load, sm_count
 
-Time = Callable[[Callable[[], Any]], float]
+Run = Callable[[], Any]
+
+Time = Callable[[Run], float]
 """Calls a function several times, and returns the median device time of a call in us."""
 
 THREADS = 256
@@ -55,7 +56,7 @@ class Buffers:
     """Memory to move: three arrays of as many floats, whole tiles, and room for the sums of all blocks.
 
     Attributes:
-        keep: Whether they fit in L2 and are to stay there; else they stream past it.
+        keep: True if they fit in L2 and are to stay there; else they stream past it.
     """
 
     a: Tensor
@@ -67,7 +68,7 @@ class Buffers:
     @property
     def nbytes(self) -> int:
         """The bytes of one array."""
-        return self.a.numel() * self.a.element_size()
+        return self.a.nbytes
 
     @property
     def passes(self) -> int:
@@ -92,51 +93,14 @@ def make_buffers(nbytes: int, device: torch.device, *, keep: bool) -> Buffers:
     return Buffers(a=a, b=b, out=out, sums=sums, keep=keep)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mix:
-    """One mix of reads and writes.
-
-    Attributes:
-        arrays: How many arrays are read or written.
-        kernel: Its name in kernels.cu.
-        arguments: The kernel's, before those that every kernel takes.
-        torch: torch's own operations that move the same bytes.
-    """
-
-    arrays: int
-    kernel: str
-    arguments: Callable[[Buffers], tuple[Tensor, ...]]
-    torch: tuple[Callable[[Buffers], Any], ...]
-
-
-MIXES: Mapping[str, Mix] = MappingProxyType(
-    {
-        "read": Mix(
-            arrays=1,
-            kernel="stream_read",
-            arguments=lambda on: (on.a, on.sums),
-            torch=(lambda on: torch.sum(on.a),),
-        ),
-        "two_to_one": Mix(
-            arrays=3,
-            kernel="stream_add",
-            arguments=lambda on: (on.a, on.b, on.out),
-            torch=(lambda on: torch.add(on.a, on.b, out=on.out),),
-        ),
-        "copy": Mix(
-            arrays=2,
-            kernel="stream_copy",
-            arguments=lambda on: (on.a, on.out),
-            torch=(lambda on: on.out.copy_(on.a),),
-        ),
-        "write": Mix(
-            arrays=1,
-            kernel="stream_write",
-            arguments=lambda on: (on.out,),
-            torch=(lambda on: on.out.zero_(), lambda on: on.out.fill_(1.5)),
-        ),
-    }
-)
+MIXES: Mapping[str, tuple[str, tuple[str, ...], tuple[Callable[[Buffers], Any], ...]]] = {
+    "read": ("stream_read", ("a", "sums"), (lambda on: torch.sum(on.a),)),
+    "two_to_one": ("stream_add", ("a", "b", "out"), (lambda on: torch.add(on.a, on.b, out=on.out),)),
+    "copy": ("stream_copy", ("a", "out"), (lambda on: on.out.copy_(on.a),)),
+    "write": ("stream_write", ("out",), (lambda on: on.out.zero_(), lambda on: on.out.fill_(1.5))),
+}
+"""For each mix of reads and writes its kernel in kernels.cu, the buffers that this takes, and torch's own
+operations that move the same bytes."""
 
 
 @functools.cache
@@ -145,11 +109,16 @@ def kernels() -> Module:
     return load("kernels.cu")
 
 
-def best_gbps(mix: Mix, on: Buffers, time: Time) -> float:
+def arrays_of(mix: str) -> int:
+    """Return how many arrays a mix reads or writes."""
+    return len(set(MIXES[mix][1]) - {"sums"})
+
+
+def best_gbps(mix: str, on: Buffers, time: Time) -> float:
     """Return the highest bandwidth of all candidates, in 10^9 bytes a second.
 
     Args:
-        mix: The mix of reads and writes.
+        mix: A name in `MIXES`.
         on: The memory to move.
         time: Returns the device time of a call in us.
 
@@ -165,7 +134,7 @@ def best_gbps(mix: Mix, on: Buffers, time: Time) -> float:
             failed = failed or str(error).splitlines()[0]
             continue
         if taken_us > 0:
-            reached.append(passes * mix.arrays * on.nbytes / taken_us / 1e3)
+            reached.append(passes * arrays_of(mix) * on.nbytes / taken_us / 1e3)
     if reached:
         return max(reached)
     raise EnvironmentFault(
@@ -174,27 +143,31 @@ def best_gbps(mix: Mix, on: Buffers, time: Time) -> float:
     )
 
 
-def candidates(mix: Mix, on: Buffers) -> Iterator[tuple[int, Callable[[], Any]]]:
+def candidates(mix: str, on: Buffers) -> Iterator[tuple[int, Run]]:
     """Yield every way to move a mix's bytes, and how often each moves them."""
-    for operation in mix.torch:
+    for operation in MIXES[mix][2]:
         yield 1, functools.partial(operation, on)
     for loads in LOADS:
         for resident in (False, True):
             yield on.passes, functools.partial(launch, mix, on, loads, resident=resident)
 
 
-def launch(mix: Mix, on: Buffers, loads: int, *, resident: bool) -> None:
+def launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
     """Run a mix's kernel.
 
     Args:
+        mix: A name in `MIXES`.
+        on: The memory to move.
         loads: Vectors of a thread at once, out of `LOADS`.
         resident: As many blocks as the GPU holds at once, each of which moves tiles until none remains;
             else a block for each tile.
     """
-    kernel: Kernel = kernels().kernels[mix.kernel][loads, not on.keep]
+    name, takes, _ = MIXES[mix]
+    kernel: Kernel = kernels().kernels[name][loads, not on.keep]
     tiles = cdiv(on.nbytes, THREADS * loads * VECTOR_BYTES)
     most = kernel.occupancy(THREADS) * sm_count(on.a) if resident else tiles
-    kernel(*mix.arguments(on), tiles, on.passes, grid=min(tiles, most), block=THREADS)
+    arguments = (getattr(on, each) for each in takes)
+    kernel(*arguments, tiles, on.passes, grid=min(tiles, most), block=THREADS)
 
 
 # ------------------------------------------------------------------ arithmetic
@@ -213,9 +186,6 @@ FIRST_ROUNDS = 1 << 10
 LEAST_US = 500.0
 """multiply_add does more rounds until it takes so long."""
 
-Product = Callable[[], Any]
-Products = Callable[[int, torch.device], Generator[Product, None, None]]
-
 
 def measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
     """Return the highest rate in TFLOP/s; None if this GPU, or torch, does not have it.
@@ -229,35 +199,61 @@ def measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if kind == "plain":
             return _plain(getattr(torch, name), device, time)
-        return _matrix(PRODUCTS[name], device, time) if name in PRODUCTS else None
+        with _tf32() if name == "tf32" else nullcontext():
+            return _matrix(name, device, time)
 
 
-def _matrix(products: Products, device: torch.device, time: Time) -> float | None:
+@contextmanager
+def _tf32() -> Iterator[None]:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def _matrix(name: str, device: torch.device, time: Time) -> float | None:
     best, least_us = 0.0, 0.0
     for size in SIZES:
         if 8 * least_us > MOST_US:
             break
-        taken = [us for us in _times(products, size, device, time) if us > 0]
-        if not taken:
+        times_us = [taken_us for taken_us in _times_us(name, size, device, time) if taken_us > 0]
+        if not times_us:
             break
-        least_us = min(taken)
+        least_us = min(times_us)
         best = max(best, 2 * size**3 / least_us / 1e6)
     return best or None
 
 
-def _times(products: Products, size: int, device: torch.device, time: Time) -> list[float]:
+def _times_us(name: str, size: int, device: torch.device, time: Time) -> list[float]:
     """Return the times of a size's products, as far as this GPU and torch support them."""
-    found = []
-    with closing(products(size, device)) as made:
-        while True:
-            try:
-                product = next(made)
-                product()
-                found.append(time(product))
-            except StopIteration:
-                return found
-            except (RuntimeError, NotImplementedError, TypeError):
-                continue  # types that this GPU or this torch lacks, or too little memory
+    lacking = (RuntimeError, NotImplementedError, TypeError)  # of a type; or there is too little memory
+    try:
+        products = _products(name, size, device)
+    except lacking:
+        return []
+    times_us = []
+    for product in products:
+        with contextlib.suppress(*lacking):
+            product()
+            times_us.append(time(product))
+    return times_us
+
+
+def _products(name: str, size: int, device: torch.device) -> list[Run]:
+    """Return the products that measure a matrix rate, whose fastest counts."""
+    dtype = {"tf32": torch.float32, "float8": torch.float8_e4m3fn}.get(name) or getattr(torch, name)
+    a, b = _normal(size, device, dtype), _normal(size, device, dtype)
+    if name == "int8":  # transposed is the only layout that every GPU has it for
+        return [functools.partial(torch._int_mm, a, other) for other in (b.T, b)]
+    if name == "float8":
+        one = torch.ones((), device=device)
+        scaled = functools.partial(torch._scaled_mm, a, b.T, one, one, out_dtype=torch.bfloat16)
+        return [functools.partial(scaled, use_fast_accum=fast) for fast in (True, False)]
+    out = torch.empty_like(a)  # which layout is faster depends on the type
+    return [functools.partial(torch.mm, a, other, out=out) for other in (b, b.T)]
 
 
 def _normal(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -266,53 +262,6 @@ def _normal(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     if dtype == torch.int8:
         return values.mul_(32).clamp_(-127, 127).to(dtype)
     return values.to(dtype)
-
-
-def _plain_products(dtype: torch.dtype, size: int, device: torch.device) -> Generator[Product, None, None]:
-    """Yield products as they are, and with the second transposed: which is faster depends on the type."""
-    a, b = _normal(size, device, dtype), _normal(size, device, dtype)
-    out = torch.empty_like(a)
-    yield functools.partial(torch.mm, a, b, out=out)
-    yield functools.partial(torch.mm, a, b.T, out=out)
-
-
-def _tf32_products(size: int, device: torch.device) -> Generator[Product, None, None]:
-    matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "tf32"
-    try:
-        yield from _plain_products(torch.float32, size, device)
-    finally:
-        matmul.fp32_precision = before
-
-
-def _int8_products(size: int, device: torch.device) -> Generator[Product, None, None]:
-    a, b = _normal(size, device, torch.int8), _normal(size, device, torch.int8)
-    yield functools.partial(torch._int_mm, a, b.T)  # the only layout that every GPU has it for
-    yield functools.partial(torch._int_mm, a, b)
-
-
-def _float8_products(size: int, device: torch.device) -> Generator[Product, None, None]:
-    dtype = torch.float8_e4m3fn
-    a, b = _normal(size, device, dtype), _normal(size, device, dtype)
-    one = torch.ones((), device=device)
-    for fast in (True, False):
-        yield functools.partial(
-            torch._scaled_mm, a, b.T, one, one, out_dtype=torch.bfloat16, use_fast_accum=fast
-        )
-
-
-PRODUCTS: Mapping[str, Products] = MappingProxyType(
-    {
-        "float64": functools.partial(_plain_products, torch.float64),
-        "tf32": _tf32_products,
-        "float16": functools.partial(_plain_products, torch.float16),
-        "bfloat16": functools.partial(_plain_products, torch.bfloat16),
-        "float8": _float8_products,
-        "int8": _int8_products,
-    }
-)
-"""The products that measure each matrix rate, by its name."""
 
 
 def _plain(dtype: torch.dtype, device: torch.device, time: Time) -> float | None:
@@ -415,41 +364,29 @@ def measure_bandwidths(
         Synchronizes, and gives the memory back to the driver.
     """
     properties = torch.cuda.get_device_properties(device)
+    l2_bytes = properties.L2_cache_size
     free, _ = torch.cuda.mem_get_info(device)
     with torch.cuda.device(device):
-        memory = memory_gbps(array_bytes(free, properties.L2_cache_size, str(device)), device, time_cold)
+        memory = _memory_gbps(_array_bytes(free, l2_bytes, str(device)), device, time_cold)
         torch.cuda.empty_cache()
-        l2 = l2_gbps(properties.L2_cache_size, device, time_warm)
+        l2 = _l2_gbps(l2_bytes, device, time_warm)
         torch.cuda.empty_cache()
-    return Ceilings(
-        read_gbps=memory["read"],
-        two_to_one_gbps=memory["two_to_one"],
-        copy_gbps=memory["copy"],
-        write_gbps=memory["write"],
-        l2_read_gbps=l2["read"],
-        l2_copy_gbps=l2["copy"],
-        l2_write_gbps=l2["write"],
-        gpu=properties.name,
-        uuid=uuid,
-        driver=driver,
-        measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    )
+    bandwidths = {f"{mix}_gbps": gbps for mix, gbps in memory.items()}
+    bandwidths |= {f"l2_{mix}_gbps": gbps for mix, gbps in l2.items()}
+    measured_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    of = {"gpu": properties.name, "uuid": uuid, "driver": driver, "measured_at": measured_at}
+    return serialize.from_plain(Ceilings, {**bandwidths, **of})
 
 
-def array_bytes(free: int, l2_bytes: int, device: str = "The GPU") -> int:
+def _array_bytes(free: int, l2_bytes: int, device: str) -> int:
     """Return the size of each array with so much free memory.
-
-    Args:
-        free: The free bytes of the GPU.
-        l2_bytes: The size of its L2.
-        device: Its name, for the message.
 
     Raises:
         EnvironmentFault: That is not enough to see past L2.
     """
-    found = min(MOST_BYTES, int(free * SHARE_OF_FREE) // 3)
-    if found >= TIMES_L2 * l2_bytes:
-        return found
+    nbytes = min(MOST_BYTES, int(free * SHARE_OF_FREE) // 3)
+    if nbytes >= TIMES_L2 * l2_bytes:
+        return nbytes
     needed = 3 * TIMES_L2 * l2_bytes / SHARE_OF_FREE
     raise EnvironmentFault(
         f"{device} has {free / 2**30:.2f} GiB of memory free, of which a quarter may be taken.\n"
@@ -457,32 +394,19 @@ def array_bytes(free: int, l2_bytes: int, device: str = "The GPU") -> int:
     )
 
 
-def memory_gbps(nbytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """Return the bandwidths of memory, by mix.
-
-    Args:
-        nbytes: The bytes of each array.
-        device: The GPU.
-        time: Returns the device time in us of a call with a cold L2.
-    """
+def _memory_gbps(nbytes: int, device: torch.device, time: Time) -> dict[str, float]:
+    """Return the bandwidths of memory by mix, from arrays of some bytes."""
     on = make_buffers(nbytes, device, keep=False)
-    return {name: best_gbps(mix, on, time) for name, mix in MIXES.items()}
+    return {mix: best_gbps(mix, on, time) for mix in MIXES}
 
 
-def l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]:
-    """Return the bandwidths of L2, by mix.
-
-    Args:
-        l2_bytes: The size of L2.
-        device: The GPU.
-        time: Returns the device time in us of a repeated call, with a warm L2.
-    """
-    found = {}
-    for name in ("read", "copy", "write"):
-        mix = MIXES[name]
-        sizes = [int(share * l2_bytes) // mix.arrays for share in SHARES_OF_L2]
-        found[name] = max(best_gbps(mix, make_buffers(size, device, keep=True), time) for size in sizes)
-    return found
+def _l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]:
+    """Return the bandwidths of L2 by mix."""
+    bandwidths = {}
+    for mix in ("read", "copy", "write"):
+        sizes = [int(share * l2_bytes) // arrays_of(mix) for share in SHARES_OF_L2]
+        bandwidths[mix] = max(best_gbps(mix, make_buffers(size, device, keep=True), time) for size in sizes)
+    return bandwidths
 
 
 def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time) -> Ceilings:
@@ -533,21 +457,6 @@ def read_saved(uuid: str, driver: str) -> Ceilings | None:
     rates = (*bandwidths, *found.matrix_tflops.values(), *found.plain_tflops.values())
     is_whole = serialize.plain(found) == saved and min(rates) > 0
     return found if is_whole and (found.uuid, found.driver) == (uuid, driver) else None
-
-
-def saved_or_measured(uuid: str, driver: str, measure: Callable[[], Ceilings]) -> Ceilings:
-    """Return the saved ceilings; else measure and save them.
-
-    Args:
-        uuid: The GPU's UUID.
-        driver: The version of its driver.
-        measure: Measures the ceilings.
-    """
-    found = read_saved(uuid, driver)
-    if found is None:
-        found = measure()
-        save(found)
-    return found
 
 
 def save(ceilings: Ceilings) -> None:

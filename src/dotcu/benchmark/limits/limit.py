@@ -22,23 +22,18 @@ Rate = tuple[Literal["plain", "matrix"], str]
 """A rate of a GPU: "plain" of ordinary instructions or "matrix" of tensor cores, and its name: a dtype,
 "tf32", or "float8" for both of that size."""
 
-_FLOAT64: tuple[Rate, ...] = (("plain", "float64"), ("matrix", "float64"))
-_FLOAT32: tuple[Rate, ...] = (("plain", "float32"),)
-_FLOAT8: tuple[Rate, ...] = (("matrix", "float8"),)
-_INT8: tuple[Rate, ...] = (("matrix", "int8"),)
-
 NOMINAL: Mapping[str, tuple[Rate, ...]] = {
-    "float64": _FLOAT64,
-    "complex128": _FLOAT64,
-    "float32": _FLOAT32,  # tensor cores would round its inputs
-    "complex64": _FLOAT32,
+    "float64": (("plain", "float64"), ("matrix", "float64")),
+    "complex128": (("plain", "float64"), ("matrix", "float64")),
+    "float32": (("plain", "float32"),),  # tensor cores would round its inputs
+    "complex64": (("plain", "float32"),),
     "tf32": (("matrix", "tf32"),),
     "float16": (("matrix", "float16"),),  # an upper bound for kernels that use ordinary instructions
     "bfloat16": (("matrix", "bfloat16"),),
-    "float8_e4m3fn": _FLOAT8,
-    "float8_e5m2": _FLOAT8,
-    "int8": _INT8,
-    "uint8": _INT8,
+    "float8_e4m3fn": (("matrix", "float8"),),
+    "float8_e5m2": (("matrix", "float8"),),
+    "int8": (("matrix", "int8"),),
+    "uint8": (("matrix", "int8"),),
 }
 """The rates of each dtype, of which the highest is its limit."""
 
@@ -54,9 +49,7 @@ def tflops(rates: Ceilings | Sheet, dtype: str, *, beyond: bool = False) -> floa
         dtype: The dtype's name.
         beyond: Return the highest plausible rate, which is more for float32.
     """
-    asked = NOMINAL.get(dtype, ())
-    if beyond and dtype in BEYOND:
-        asked = (*asked, BEYOND[dtype])
+    asked = (*NOMINAL.get(dtype, ()), *([BEYOND[dtype]] if beyond and dtype in BEYOND else []))
     return max((value for rate in asked if (value := value_of(rates, rate))), default=None)
 
 
@@ -72,8 +65,8 @@ Points = Sequence[tuple[float, float]]
 """Measured mixes: the share of the bytes that is written, ascending from 0 to 1, and 10^9 bytes/s."""
 
 
-def bandwidth_gbps(read_bytes: float, written_bytes: float, points: Points) -> float:
-    """Return the bandwidth of a mix of reads and writes, at least one of which is not 0.
+def time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
+    """Return the time in us to read and write some bytes.
 
     Between two measured mixes, the time of a byte is interpolated: reads and writes have different rates, and
     turning from one to the other takes time, too.
@@ -83,24 +76,13 @@ def bandwidth_gbps(read_bytes: float, written_bytes: float, points: Points) -> f
         written_bytes: The bytes that are written.
         points: The measured mixes.
     """
-    share = written_bytes / (read_bytes + written_bytes)
+    total = read_bytes + written_bytes
+    share = written_bytes / total if total else 0.0
     for (low, low_gbps), (high, high_gbps) in pairwise(points):
         if share <= high:
             part = (share - low) / (high - low)
-            return 1 / ((1 - part) / low_gbps + part / high_gbps)
-    return points[-1][1]
-
-
-def time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
-    """Return the time in us to read and write some bytes.
-
-    Args:
-        read_bytes: The bytes that are read.
-        written_bytes: The bytes that are written.
-        points: The measured mixes.
-    """
-    total = read_bytes + written_bytes
-    return total / bandwidth_gbps(read_bytes, written_bytes, points) / 1e3 if total else 0.0
+            return total * ((1 - part) / low_gbps + part / high_gbps) / 1e3
+    return total / points[-1][1] / 1e3
 
 
 def in_words(read_bytes: float, written_bytes: float) -> str:
@@ -152,24 +134,29 @@ def limit(work: Work, ceilings: Ceilings, sheet: Sheet | None, *, l2: L2, l2_byt
         l2: The state of L2 that the call starts with.
         l2_bytes: The size of L2.
     """
-    in_l2 = l2_bytes if l2 == "warm" else 0
-    memory_us, memory = _memory(work, ceilings, in_l2)
+    memory_us, memory = _memory(work, ceilings, in_l2=l2_bytes if l2 == "warm" else 0)
     rate = tflops(ceilings, work.dtype) if work.flops else None
     arithmetic_us = work.flops / rate / 1e6 if rate is not None else 0.0
     if not memory_us and not arithmetic_us:
         return None
-    what = memory if memory_us >= arithmetic_us else f"{work.dtype} arithmetic, {rate:.4g} TFLOP/s"
     floor_us = memory_us
     if l2 == "cold":
         written = max(0, work.written_bytes - l2_bytes)
         through_l2_us = time_us(work.read_bytes, work.written_bytes, ceilings.l2)
         floor_us = max(time_us(work.read_bytes, written, ceilings.memory), through_l2_us)
     slower_us = max(memory_us, arithmetic_us)
+    sheet_us = None
+    if sheet is not None:  # only bytes count that L2 cannot hold
+        kept = work.bytes if l2 == "warm" else work.written_bytes
+        moved = work.bytes - min(kept, l2_bytes)
+        sheet_rate = tflops(sheet, work.dtype, beyond=True) if work.flops else None
+        computed_us = work.flops / sheet_rate / 1e6 if sheet_rate is not None else 0.0
+        sheet_us = max(moved / sheet.memory_gbps / 1e3, computed_us) or None
     return Limit(
         time_us=slower_us,
-        what=what,
+        what=memory if memory_us >= arithmetic_us else f"{work.dtype} arithmetic, {rate:.4g} TFLOP/s",
         floor_us=min(slower_us, max(floor_us, arithmetic_us)),
-        sheet_us=None if sheet is None else _sheet_us(work, sheet, l2, l2_bytes),
+        sheet_us=sheet_us,
     )
 
 
@@ -181,20 +168,9 @@ def _memory(work: Work, ceilings: Ceilings, in_l2: int) -> tuple[float, str]:
     beyond_us = time_us(share * work.read_bytes, share * work.written_bytes, ceilings.memory)
     through_us = time_us(work.read_bytes, work.written_bytes, ceilings.l2) if in_l2 else 0.0
     name, points = ("L2", ceilings.l2) if through_us > beyond_us else ("memory", ceilings.memory)
-    gbps = bandwidth_gbps(work.read_bytes, work.written_bytes, points)
+    gbps = work.bytes / time_us(work.read_bytes, work.written_bytes, points) / 1e3
     rate = f"{gbps / 1e3:.2f} TB/s" if gbps >= 1e3 else f"{gbps:.0f} GB/s"
     return max(beyond_us, through_us), f"{name}, {in_words(work.read_bytes, work.written_bytes)}, {rate}"
-
-
-def _sheet_us(work: Work, sheet: Sheet, l2: L2, l2_bytes: int) -> float | None:
-    """Return the least time that physics allows: only bytes count that L2 cannot hold."""
-    if l2 == "warm":
-        moved = max(0, work.bytes - l2_bytes)
-    else:
-        moved = work.read_bytes + max(0, work.written_bytes - l2_bytes)
-    rate = tflops(sheet, work.dtype, beyond=True) if work.flops else None
-    arithmetic_us = work.flops / rate / 1e6 if rate is not None else 0.0
-    return max(moved / sheet.memory_gbps / 1e3, arithmetic_us) or None
 
 
 # ------------------------------------------------------------------ plausibility

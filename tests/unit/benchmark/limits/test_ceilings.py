@@ -11,10 +11,10 @@ from dotcu.benchmark.limits import ceilings
 from dotcu.benchmark.limits.ceilings import (
     TILE_BYTES,
     Ceilings,
-    array_bytes,
-    l2_gbps,
+    _array_bytes,
+    _l2_gbps,
+    _memory_gbps,
     measure_bandwidths,
-    memory_gbps,
     with_rates,
 )
 from dotcu.benchmark.limits.limit import Rate
@@ -37,7 +37,7 @@ def a_us(run: Callable[[], Any]) -> float:
 
 
 def test_every_mix_of_memory_is_measured(device: torch.device) -> None:
-    found = memory_gbps(TILE_BYTES, device, a_us)
+    found = _memory_gbps(TILE_BYTES, device, a_us)
     tile = TILE_BYTES / 1e3
     assert found == {"read": tile, "two_to_one": 3 * tile, "copy": 2 * tile, "write": tile}
 
@@ -54,7 +54,7 @@ def test_mixes_of_l2_fit_in_it(device: torch.device) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ceilings, "make_buffers", noted)
         patch.setattr(ceilings, "PASSES", 1)
-        found = l2_gbps(8 * TILE_BYTES, device, a_us)
+        found = _l2_gbps(8 * TILE_BYTES, device, a_us)
     assert set(found) == {"read", "copy", "write"}
     assert max(sizes) == 4 * TILE_BYTES
 
@@ -69,18 +69,18 @@ def test_points_go_from_reads_to_writes() -> None:
 
 
 def test_arrays_are_4_gib_where_there_is_room() -> None:
-    assert array_bytes(139 * GIB, 60 << 20) == 4 * GIB
+    assert _array_bytes(139 * GIB, 60 << 20, "cuda:0") == 4 * GIB
 
 
 def test_arrays_take_a_quarter_of_what_is_free_where_there_is_less() -> None:
-    assert array_bytes(24 * GIB, 6 << 20) == 2 * GIB
+    assert _array_bytes(24 * GIB, 6 << 20, "cuda:0") == 2 * GIB
 
 
 def test_too_little_memory_is_reported_with_what_is_needed() -> None:
     with pytest.raises(EnvironmentFault, match=r"cuda:0 has 1\.00 GiB of memory free") as refused:
-        array_bytes(GIB, 60 << 20, "cuda:0")
+        _array_bytes(GIB, 60 << 20, "cuda:0")
     assert "2.81 GiB have to be free" in str(refused.value)
-    assert array_bytes(int(2.82 * GIB), 60 << 20) >= 240 << 20
+    assert _array_bytes(int(2.82 * GIB), 60 << 20, "cuda:0") >= 240 << 20
 
 
 @pytest.fixture

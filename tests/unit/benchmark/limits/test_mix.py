@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.benchmark.limits.limit import bandwidth_gbps, in_words, time_us
+from dotcu.benchmark.limits.limit import Points, in_words, time_us
+
+
+def bandwidth_gbps(read: int, written: int, points: Points) -> float:
+    return (read + written) / time_us(read, written, points) / 1e3
+
 
 POINTS = ((0.0, 4420.0), (1 / 3, 4390.0), (0.5, 4260.0), (1.0, 4680.0))
 

@@ -92,18 +92,6 @@ def test_a_damaged_file_is_as_good_as_none(text: str) -> None:
     assert read() is None
 
 
-def test_what_is_not_saved_is_measured_and_saved() -> None:
-    measured: list[Ceilings] = []
-
-    def measure() -> Ceilings:
-        measured.append(MEASURED)
-        return MEASURED
-
-    for _ in range(2):
-        assert ceilings.saved_or_measured("GPU-12ab", "580.65.06", measure) == MEASURED
-    assert len(measured) == 1
-
-
 def test_names_with_slashes_stay_in_the_folder(folder: Path) -> None:
     assert ceilings.saved_path("../../x", "/etc").parent == folder / "limits" / ceilings.LAYOUT
 
