@@ -344,7 +344,7 @@ def test_a_contender_measured_against_itself_is_as_fast(gpu: torch.device, cupti
     def square(sample: Sample) -> Tensor:
         return sample.args[0] * sample.args[0]  # type: ignore[no-any-return]
 
-    found = measure(
+    measured, errors, _ = measure(
         {"one": square, "other": square},
         Conditions(
             sets=samples(gpu),
@@ -356,9 +356,8 @@ def test_a_contender_measured_against_itself_is_as_fast(gpu: torch.device, cupti
         ),
         cupti,
     )
-    assert found.errors == {}
-    assert found.why == {}
-    one, other = (found.measured[name] for name in ("one", "other"))
+    assert errors == {}
+    one, other = (measured[name] for name in ("one", "other"))
     assert Counter(probed) == {"one": len(one.blocks), "other": len(other.blocks)}
     assert one.by == "cupti"
     assert len(one.blocks) == len(other.blocks) >= 10
@@ -370,7 +369,7 @@ def test_a_contender_measured_against_itself_is_as_fast(gpu: torch.device, cupti
 
 def test_each_means_measures_to_the_end(gpu: torch.device, timers: dict[Means, Timer]) -> None:
     for timer in timers.values():
-        found = measure(
+        measured, errors, _ = measure(
             {"square": lambda sample: sample.args[0] * sample.args[0]},
             Conditions(
                 sets=samples(gpu),
@@ -382,6 +381,6 @@ def test_each_means_measures_to_the_end(gpu: torch.device, timers: dict[Means, T
             ),
             timer,
         )
-        assert found.errors == {}
-        assert found.measured["square"].by == timer.name
-        assert len(found.measured["square"].blocks) == 3
+        assert errors == {}
+        assert measured["square"].by == timer.name
+        assert len(measured["square"].blocks) == 3

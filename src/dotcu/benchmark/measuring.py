@@ -65,25 +65,9 @@ class Conditions:
     mutates: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """The measurement of some contenders.
-
-    Attributes:
-        measured: The samples of each contender, by name; without blocks for one that raised. After an
-            interrupt, of those that were begun.
-        errors: The exception of a contender while it was called or timed, or because no timer works for it.
-        why: For each timer that failed for some contender, why.
-        interrupted: True if the user interrupted it.
-    """
-
-    measured: Mapping[str, Measured]
-    errors: Mapping[str, Exception]
-    why: Mapping[str, str]
-    interrupted: bool = False
-
-
-def measure(contenders: Mapping[str, ContenderCall], conditions: Conditions, timer: Timer) -> Measurement:
+def measure(
+    contenders: Mapping[str, ContenderCall], conditions: Conditions, timer: Timer
+) -> tuple[dict[str, Measured], dict[str, Exception], bool]:
     """Measure contenders on torch's current stream.
 
     A contender that raises does not end the others. One that the timer cannot time, and all of them if it
@@ -93,15 +77,18 @@ def measure(contenders: Mapping[str, ContenderCall], conditions: Conditions, tim
         contenders: The call of each contender, by name.
         conditions: The conditions that they share.
         timer: The timer to begin with.
+
+    Returns:
+        The samples of each contender, by name; without blocks for one that raised. The exception of each that
+        raised, or that no timer works for. True if the user interrupted: then samples are those of the
+        contenders that were begun.
     """
-    found: dict[str, Measured] = {}
+    measured: dict[str, Measured] = {}
     errors: dict[str, Exception] = {}
-    why: dict[str, str] = {}
     remaining = dict(contenders)
     try:
         while remaining:
             if reason := _unsuitable(timer, conditions):
-                why[timer.name] = reason
                 timer = after(timer, reason)
             run = MeasurementRun(remaining, conditions, timer)
             refused = run.refused
@@ -112,23 +99,15 @@ def measure(contenders: Mapping[str, ContenderCall], conditions: Conditions, tim
                 run.remaining.clear()
             except KeyboardInterrupt:
                 run.stopped = "interrupt"
-                return Measurement(
-                    measured=found | run.measured(),
-                    errors=errors | run.errors,
-                    why=why,
-                    interrupted=True,
-                )
-            found |= run.measured()
+                return measured | run.measured(), errors | run.errors, True
+            measured |= run.measured()
             errors |= run.errors
             remaining = {name: call for name, call in remaining.items() if name in refused}
             if remaining:
-                why[timer.name] = next(iter(refused.values()))
-                timer = after(timer, why[timer.name])
+                timer = after(timer, next(iter(refused.values())))
     except EnvironmentFault as error:  # no other timer works
         errors |= dict.fromkeys(remaining, error)
-    return Measurement(
-        measured={name: found[name] for name in contenders if name in found}, errors=errors, why=why
-    )
+    return {name: measured[name] for name in contenders if name in measured}, errors, False
 
 
 def _unsuitable(timer: Timer, conditions: Conditions) -> str:
@@ -219,9 +198,10 @@ class MeasurementRun:
             except Exception as error:
                 self._drop(name, error)
         turn_s, protocol = sum(quickest_s[name] for name in self.remaining), self._conditions.protocol
-        self._interleaving.calls = min(protocol.calls, calls_of_block(turn_s=turn_s, protocol=protocol))
+        self._interleaving.calls = min(protocol.calls, _calls_of_block(turn_s, protocol))
 
     def _warm_up(self) -> None:
+        protocol, step_us = self._conditions.protocol, self._timer.resolution_us
         began = perf_counter()
         earlier: deque[tuple[float, dict[str, float]]] = deque()
         while self.remaining:
@@ -229,32 +209,31 @@ class MeasurementRun:
             self._warm = self._timed(0, probing=False)
             turn_s = (perf_counter() - block_began) / self._interleaving.calls
             now = {name: statistics.median(c.time_us for c in calls) for name, calls in self._warm.items()}
-            for name, median_us in now.items():
-                self._interleaving.set_device_us(name, median_us)
-            self._interleaving.calls = calls_of_block(turn_s=turn_s, protocol=self._conditions.protocol)
+            self._interleaving.device_us |= now
+            self._interleaving.calls = _calls_of_block(turn_s, protocol)
             self._interleaving.keep_busy(self.remaining)
             elapsed_s = perf_counter() - began
             before: dict[str, float] = {}
-            while earlier and earlier[0][0] <= elapsed_s - self._conditions.protocol.warmup_s:
+            while earlier and earlier[0][0] <= elapsed_s - protocol.warmup_s:
                 before = earlier.popleft()[1]
-            if is_warm(
-                before,
-                now,
-                elapsed_s=elapsed_s,
-                resolution_us=self._timer.resolution_us,
-                protocol=self._conditions.protocol,
-            ):
+            if _is_warm(before, now, elapsed_s=elapsed_s, step_us=step_us, protocol=protocol):
                 return
             earlier.append((elapsed_s, now))
 
     def _take_host_times(self) -> None:
+        """Take the host time of calls without waiting for the device: as many as its queue holds."""
         sample = self._conditions.sets[0]
         for name, call in list(self.remaining.items()):
-            calls = 1 if self._conditions.mutates else _host_calls(self._warm[name])
-            refresh_untimed = partial(self._interleaving.refresh_untimed, sample)
+            kernels = max(call.kernels or 1 for call in self._warm[name])
+            device_s = max(1e-6 * statistics.median(call.time_us for call in self._warm[name]), 1e-6)
+            calls = max(1, min(HOST_CALLS, AHEAD // kernels, int(HOST_DEVICE_S / HOST_BATCHES / device_s)))
             try:
                 times = host_times_us(
-                    partial(call, sample), HOST_BATCHES, calls, wait=self._timer.wait, prepare=refresh_untimed
+                    partial(call, sample),
+                    HOST_BATCHES,
+                    1 if self._conditions.mutates else calls,
+                    wait=self._timer.wait,
+                    prepare=partial(self._interleaving.refresh_untimed, sample),
                 )
             except Exception as error:
                 self._drop(name, error)
@@ -264,6 +243,7 @@ class MeasurementRun:
     # -------------------------------------------------------------- blocks
 
     def _take_blocks(self) -> None:
+        protocol, step_us = self._conditions.protocol, self._timer.resolution_us
         began, before = perf_counter(), device.read_clocks(self._conditions.device)
         taken = 0
         while self.remaining and not self.stopped:
@@ -274,18 +254,11 @@ class MeasurementRun:
             for name, own in calls.items():
                 self._blocks[name].append(Block(calls=own, before=before, after=after))
             before, taken = after, taken + 1
-            self.stopped = self._why_stop(taken, perf_counter() - began)
-
-    def _why_stop(self, taken: int, elapsed_s: float) -> str:
-        protocol, step = self._conditions.protocol, self._timer.resolution_us
-        noise = float("inf")
-        if taken >= protocol.blocks:  # it takes a while to compute
-            each = (self._blocks[name] for name in self.remaining)
-            noise = max(
-                (median_noise(own, resolution_us=step, protocol=protocol) for own in each),
-                default=0.0,
-            )
-        return why_stop(blocks=taken, elapsed_s=elapsed_s, noise=noise, protocol=protocol)
+            noise = math.inf
+            if taken >= protocol.blocks:  # it takes a while to compute
+                noises = (_median_noise(self._blocks[name], step_us, protocol) for name in self.remaining)
+                noise = max(noises, default=0.0)
+            self.stopped = _why_stop(taken, perf_counter() - began, noise, protocol)
 
     def _timed(self, block: int, *, probing: bool, looks: list[Clocks] | None = None) -> CallTimes:
         """Time a block at once; again without a contender that fails in it, or if records were lost.
@@ -293,7 +266,7 @@ class MeasurementRun:
         Args:
             block: The block's number.
             probing: True to probe a result of each contender.
-            looks: Takes the clocks when the block is queued.
+            looks: Takes the clocks as soon as the block is queued: the device may still be busy with it.
         """
         lost = 0
         while self.remaining:
@@ -306,8 +279,11 @@ class MeasurementRun:
             except Exception as error:
                 lost += isinstance(error, LostRecords)
                 self._failed(error, again=lost == 1)
-            else:
-                return _by_name(timed, calls)
+                continue
+            by_name: dict[str, list[CallTime]] = defaultdict(list)
+            for timed_call, call in zip(timed, calls, strict=True):
+                by_name[timed_call.name].append(call)
+            return {name: tuple(own) for name, own in by_name.items()}
         return {}
 
     def _failed(self, error: Exception, *, again: bool) -> None:
@@ -331,7 +307,6 @@ class MeasurementRun:
                 self._drop(name, error)
 
     def _look(self, looks: list[Clocks], probe: Callable[[Any], None] | None, result: Any) -> None:
-        """Read the clocks as soon as a block is queued: the device may still be busy with it."""
         if probe is not None:
             probe(result)
         looks.append(device.read_clocks(self._conditions.device))
@@ -339,20 +314,6 @@ class MeasurementRun:
     def _drop(self, name: str, error: Exception) -> None:
         self.errors[name] = error
         self.remaining.pop(name, None)
-
-
-def _host_calls(calls: Sequence[CallTime]) -> int:
-    """Return how many calls of a contender to make without waiting for the device."""
-    kernels = max(call.kernels or 1 for call in calls)
-    device_s = max(1e-6 * statistics.median(call.time_us for call in calls), 1e-6)
-    return max(1, min(HOST_CALLS, AHEAD // kernels, int(HOST_DEVICE_S / HOST_BATCHES / device_s)))
-
-
-def _by_name(timed: Sequence[TimedCall], calls: Sequence[CallTime]) -> CallTimes:
-    found: dict[str, list[CallTime]] = defaultdict(list)
-    for timed_call, call in zip(timed, calls, strict=True):
-        found[timed_call.name].append(call)
-    return {name: tuple(own) for name, own in found.items()}
 
 
 @contextmanager
@@ -385,7 +346,12 @@ MOST_HOLD_US = 10_000.0
 
 
 class Interleaving:
-    """Makes the timed calls of each block: all contenders, in random order, on one set of inputs."""
+    """Makes the timed calls of each block: all contenders, in random order, on one set of inputs.
+
+    Attributes:
+        calls: The calls of each contender in a block.
+        device_us: The device time of each contender's calls.
+    """
 
     def __init__(self, names: Sequence[str], conditions: Conditions, timer: Timer) -> None:
         protocol = conditions.protocol
@@ -394,10 +360,10 @@ class Interleaving:
         self._order = random.Random(protocol.seed)
         self._turn = 0
         self._alive: dict[str, deque[Any]] = {name: deque(maxlen=KEPT_RESULTS) for name in names}
-        self._free_s = dict.fromkeys(names, float("inf"))
+        self._free_s = dict.fromkeys(names, math.inf)
         self._took_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=protocol.calls))
-        self._random = random.SystemRandom()
-        self._device_us = dict.fromkeys(names, 0.0)
+        self._random = random.SystemRandom()  # no code can foresee which results it probes
+        self.device_us = dict.fromkeys(names, 0.0)
         self._whole_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=protocol.calls))
         self._lead_s: deque[float] = deque(maxlen=protocol.calls)
         self._begun: tuple[str, float] | None = None
@@ -425,10 +391,6 @@ class Interleaving:
             self._turn += 1
             self._conditions.refresh(sample, self._turn)
 
-    def set_device_us(self, name: str, device_us: float) -> None:
-        """Record the device time of a contender's calls."""
-        self._device_us[name] = device_us
-
     def timed_calls(
         self, contenders: Mapping[str, ContenderCall], block: int, *, probing: bool
     ) -> list[TimedCall]:
@@ -442,14 +404,24 @@ class Interleaving:
         names, sets = list(contenders), self._conditions.sets
         # Nothing flushes L2 inside of a graph: there, cold inputs are those that others have pushed out.
         rotating = self._timer.name == "graph" and self._conditions.l2 == "cold"
-        probed = {name: self._random_turn() if probing else -1 for name in names}
+        probed = {name: self._random.randrange(self.calls) if probing else -1 for name in names}
         timed = []
         self._ahead_us, self._begun = 0.0, None
         for turn in range(self.calls):
             sample = sets[(block + turn * rotating) % len(sets)]
             self._order.shuffle(names)
             for name in names:
-                timed.append(self._timed_call(name, contenders[name], sample, probed=turn == probed[name]))
+                self._turn += 1
+                is_probed = turn == probed[name]
+                timed.append(
+                    TimedCall(
+                        name=name,
+                        run=partial(self._call, name, contenders[name], sample),
+                        prepare=partial(self._prepare, name, sample, self._turn),
+                        probe=partial(self._conditions.probe, name, sample) if is_probed else None,
+                        hold_us=self._hold_us(name),
+                    )
+                )
         return timed
 
     def keep_busy(self, contenders: Mapping[str, ContenderCall]) -> None:
@@ -459,25 +431,11 @@ class Interleaving:
         """
         if self._conditions.mutates:
             return
-        turn_us = sum(self._device_us[name] for name in contenders)
+        turn_us = sum(self.device_us[name] for name in contenders)
         for _ in range(min(round(BETWEEN_US / turn_us), MOST_BETWEEN) if turn_us else 0):
             for name, call in contenders.items():
                 with suppress(Exception):  # in the next block it raises again
                     self._alive[name].append(call(self._conditions.sets[0]))
-
-    def _random_turn(self) -> int:
-        """Return the turn of a block whose result is probed; no code can foresee it."""
-        return self._random.randrange(self.calls)
-
-    def _timed_call(self, name: str, call: ContenderCall, sample: Sample, *, probed: bool) -> TimedCall:
-        self._turn += 1
-        return TimedCall(
-            name=name,
-            run=partial(self._call, name, call, sample),
-            prepare=partial(self._prepare, name, sample, self._turn),
-            probe=partial(self._conditions.probe, name, sample) if probed else None,
-            hold_us=self._hold_us(name),
-        )
 
     def _call(self, name: str, call: ContenderCall, sample: Sample) -> Any:
         began = perf_counter()
@@ -506,14 +464,12 @@ class Interleaving:
         needed_us = self._host_us(name)
         flush_us = self._timer.flush_us if self._conditions.l2 == "cold" else 0.0
         hold_us = max(0.0, needed_us - self._ahead_us - flush_us)
-        queued_us = self._ahead_us + flush_us + hold_us + self._device_us[name]
-        self._ahead_us = max(0.0, queued_us - max(needed_us, self._whole_us(name)))
-        return hold_us
-
-    def _whole_us(self, name: str) -> float:
-        """Return a little more than the host time of a timed call, from its preparation to its end mark."""
+        queued_us = self._ahead_us + flush_us + hold_us + self.device_us[name]
+        # a little more than the host time of a timed call, from its preparation to its end mark
         took_s = self._whole_s[name]
-        return 1.5e6 * statistics.median(took_s) if took_s else float("inf")
+        whole_us = 1.5e6 * statistics.median(took_s) if took_s else math.inf
+        self._ahead_us = max(0.0, queued_us - max(needed_us, whole_us))
+        return hold_us
 
     def _host_us(self, name: str) -> float:
         """Return a little more than the host time of the hold, the mark and the call while they are traced.
@@ -534,41 +490,29 @@ STEPS = 2.5
 """Steps of the clock by which equal medians may differ; half a step is for rounding."""
 
 
-def is_warm(
+def _is_warm(
     before: Mapping[str, float],
     now: Mapping[str, float],
     *,
     elapsed_s: float,
-    resolution_us: float,
+    step_us: float,
     protocol: Protocol,
 ) -> bool:
-    """Return True if warm-up is over.
-
-    Args:
-        before: The medians of a block `warmup_s` earlier, by contender, in us; empty if there is none.
-        now: The medians of the last block.
-        elapsed_s: The time since warm-up began.
-        resolution_us: The step of the clock.
-        protocol: The limits of warm-up.
-    """
+    """Return True if warm-up is over, by the median of each contender now and `warmup_s` before that."""
     if elapsed_s >= protocol.warmup_most_s:
         return True
     if elapsed_s < protocol.warmup_s or before.keys() != now.keys():
         return False
     return all(
-        abs(now[name] - before[name]) <= max(protocol.stable * before[name], STEPS * resolution_us)
-        for name in now
+        abs(now[name] - before[name]) <= max(protocol.stable * before[name], STEPS * step_us) for name in now
     )
 
 
-def calls_of_block(*, turn_s: float, protocol: Protocol) -> int:
+def _calls_of_block(turn_s: float, protocol: Protocol) -> int:
     """Return the calls of each contender in a block; fewer than `calls` if `most_s` is short.
 
-    Intervals come from the spread of blocks, so many short blocks are better than few long ones.
-
-    Args:
-        turn_s: The time of one call of all contenders.
-        protocol: The limits of a block.
+    Intervals come from the spread of blocks, so many short blocks are better than few long ones. A turn is a
+    call of all contenders.
     """
     if turn_s <= 0:
         return protocol.most_calls
@@ -576,16 +520,10 @@ def calls_of_block(*, turn_s: float, protocol: Protocol) -> int:
     return max(1, min(wanted, int(protocol.most_s / protocol.blocks / turn_s)))
 
 
-def why_stop(*, blocks: int, elapsed_s: float, noise: float, protocol: Protocol) -> str:
+def _why_stop(blocks: int, elapsed_s: float, noise: float, protocol: Protocol) -> str:
     """Return why a measurement ends now: "noise", "time" or "blocks"; empty if it goes on.
 
     Three blocks are measured in any case: fewer cannot be compared with another run's.
-
-    Args:
-        blocks: The number of blocks so far.
-        elapsed_s: The time since the first of them began.
-        noise: The highest noise among the contenders.
-        protocol: The limits of a measurement.
     """
     if blocks < LEAST_BLOCKS:
         return ""
@@ -597,16 +535,10 @@ def why_stop(*, blocks: int, elapsed_s: float, noise: float, protocol: Protocol)
     return "blocks" if blocks >= protocol.most_blocks else ""
 
 
-def median_noise(blocks: Sequence[Block], *, resolution_us: float, protocol: Protocol) -> float:
-    """Return half the interval of the median over the median; 0.0 if the calls take no device time.
-
-    Args:
-        blocks: The blocks of one contender.
-        resolution_us: The step of the clock.
-        protocol: Gives the confidence and the seed.
-    """
+def _median_noise(blocks: Sequence[Block], step_us: float, protocol: Protocol) -> float:
+    """Return half the interval of the median over the median; 0.0 if the calls take no device time."""
     samples = [block.times_us for block in blocks]
     if not any(map(any, samples)):
         return 0.0
-    found = summary(samples, confidence=protocol.confidence, resolution_us=resolution_us, seed=protocol.seed)
-    return found.noise if found.median_us > 0 else 0.0
+    figures = summary(samples, confidence=protocol.confidence, resolution_us=step_us, seed=protocol.seed)
+    return figures.noise if figures.median_us > 0 else 0.0

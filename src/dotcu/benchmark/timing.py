@@ -114,14 +114,14 @@ class TimedCase:
             sets=sets, l2=l2, protocol=self.protocol, refresh=values, probe=timed.take,
             device=self.device.device, mutates=self.target.mutates,
         )  # fmt: skip
-        found = measure(calls, conditions, self.device.timer)
-        interrupted, unverified = found.interrupted, ""
+        measured, errors, interrupted = measure(calls, conditions, self.device.timer)
+        unverified = ""
         try:
             timed.verify()
         except KeyboardInterrupt:
             interrupted, unverified = True, NOT_VERIFIED
         failures = {
-            **{name: ("failed", first_lines(error)) for name, error in found.errors.items()},
+            **{name: ("failed", first_lines(error)) for name, error in errors.items()},
             **failures,
             **{name: ("wrong", error) for name, error in timed.wrong.items()},
         }
@@ -133,15 +133,15 @@ class TimedCase:
             if name in failures:
                 status, reason = failures[name]
                 row = replace(row, status=status, reason=reason)
-            elif name in found.measured:
+            elif name in measured:
                 marks = verified, unverified, timed.mark(name), *(remarks if name == OWN else ())
                 known = None if isinstance(work, str) else work
                 row = replace(row, work=known, marks=tuple(filter(None, marks)))
                 try:
-                    row = figures_of(row, found.measured, own=own, limit=limit, protocol=self.protocol)
+                    row = figures_of(row, measured, own=own, limit=limit, protocol=self.protocol)
                 except KeyboardInterrupt:  # while the rates that the limit needs were measured
                     limit, interrupted = lambda work, l2: None, True
-                    row = figures_of(row, found.measured, own=own, limit=limit, protocol=self.protocol)
+                    row = figures_of(row, measured, own=own, limit=limit, protocol=self.protocol)
             else:  # not begun when the user interrupted
                 continue
             own = row if name == OWN else own

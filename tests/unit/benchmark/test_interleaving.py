@@ -123,8 +123,12 @@ def test_nobody_looks_while_warming_up() -> None:
     assert bench.probed == []
 
 
-def test_which_calls_are_random_turn_cannot_be_foreseen() -> None:
-    picked = {Bench(calls=100).turns._random_turn() for _ in range(9)}
+def test_which_calls_are_probed_cannot_be_foreseen() -> None:
+    picked = set()
+    for _ in range(9):
+        bench = Bench(calls=100)
+        timed = bench.turns.timed_calls({"a": bench.contenders["a"]}, 0, probing=True)
+        picked.add([call.probe is not None for call in timed].index(True))
     assert len(picked) > 1
 
 
@@ -158,8 +162,8 @@ def test_a_stream_is_not_blocked_where_the_device_is_behind_anyway() -> None:
     bench = Bench(calls=20)
     bench.take(0)  # shows how long a call takes the host
     bench.timer.helpers.held_us.clear()
-    bench.turns.set_device_us("a", 50_000.0)
-    bench.turns.set_device_us("b", 50_000.0)
+    bench.turns.device_us["a"] = 50_000.0
+    bench.turns.device_us["b"] = 50_000.0
     bench.take(1)
     assert bench.timer.helpers.held_us[1:] == [0.0] * 39
 
@@ -169,8 +173,8 @@ def test_a_stream_is_blocked_where_new_values_take_the_host_longer_than_a_call_t
     bench.refresh = lambda: time.sleep(0.001)
     bench.take(0)
     bench.timer.helpers.held_us.clear()
-    bench.turns.set_device_us("a", 300.0)
-    bench.turns.set_device_us("b", 300.0)
+    bench.turns.device_us["a"] = 300.0
+    bench.turns.device_us["b"] = 300.0
     bench.take(1)
     assert min(bench.timer.helpers.held_us) > 100
 
@@ -181,12 +185,12 @@ def test_between_blocks_calls_go_on_for_some_milliseconds() -> None:
     bench.contenders = {name: lambda sample, name=name: called.append(name) for name in "ab"}
     bench.turns.keep_busy(bench.contenders)
     assert not called  # how long they take is unknown yet
-    bench.turns.set_device_us("a", 1500.0)
-    bench.turns.set_device_us("b", 500.0)
+    bench.turns.device_us["a"] = 1500.0
+    bench.turns.device_us["b"] = 500.0
     bench.turns.keep_busy(bench.contenders)
     assert called == ["a", "b", "a", "b"]
-    bench.turns.set_device_us("a", 1.0)
-    bench.turns.set_device_us("b", 1.0)
+    bench.turns.device_us["a"] = 1.0
+    bench.turns.device_us["b"] = 1.0
     bench.turns.keep_busy(bench.contenders)
     assert len(called) == 4 + 2 * measuring.MOST_BETWEEN
 

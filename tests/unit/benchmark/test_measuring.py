@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from dotcu.benchmark import device, measuring
-from dotcu.benchmark.measuring import Conditions, Measurement, measure
-from dotcu.benchmark.results import L2, Clocks, Protocol
+from dotcu.benchmark.measuring import Conditions, measure
+from dotcu.benchmark.results import L2, Clocks, Measured, Protocol
 from dotcu.benchmark.timers import LostRecords, NotCapturable, Timer, TimerFailed
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
@@ -54,14 +54,23 @@ def next_means(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]
     return failed
 
 
+@dataclass
+class Found:
+    """The result of a measurement."""
+
+    measured: dict[str, Measured]
+    errors: dict[str, Exception]
+    interrupted: bool
+
+
 def run(
     contenders: Mapping[str, Callable[[Sample], Any]],
     timer: FakeTimer | None = None,
     protocol: Protocol = QUICK,
     l2: L2 = "cold",
     sets: int = 2,
-) -> Measurement:
-    return measure(contenders, conditions(sets, l2=l2, protocol=protocol), timer or FakeTimer())
+) -> Found:
+    return Found(*measure(contenders, conditions(sets, l2=l2, protocol=protocol), timer or FakeTimer()))
 
 
 def conditions(sets: int, **changes: Any) -> Conditions:
@@ -113,7 +122,7 @@ def test_each_contender_has_its_own_samples() -> None:
         assert measured.stopped == "noise"
         assert len(measured.host_us) == measuring.HOST_BATCHES
         assert all(us > 0 for us in measured.host_us)
-    assert (found.errors, found.why) == ({}, {})
+    assert (found.errors, found.interrupted) == ({}, False)
 
 
 def test_noise_is_measured_on_until_the_most_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +211,6 @@ def test_records_lost_twice_lead_to_another_means(next_means: list[tuple[str, st
     found = run({"a": plus_one, "b": plus_one}, FakeTimer(failures=[None, None, None, lost, lost]))
     assert {measured.by for measured in found.measured.values()} == {"events"}
     assert {len(measured.blocks) for measured in found.measured.values()} == {3}, "samples are not mixed"
-    assert found.why == {"cupti": "CUPTI's trace is not whole: 3 begin"}
     assert next_means == [("cupti", "CUPTI's trace is not whole: 3 begin")]
 
 
@@ -211,7 +219,7 @@ def test_a_contender_that_cannot_be_captured_is_measured_by_events(next_means: l
     timer = FakeTimer(name="graph", failures=[refusal])
     found = run({"a": plus_one, "b": plus_one}, timer, l2="warm")
     assert {name: measured.by for name, measured in found.measured.items()} == {"a": "graph", "b": "events"}
-    assert found.why == {"graph": "b cannot be captured in a CUDA graph: operation not permitted"}
+    assert next_means == [("graph", "b cannot be captured in a CUDA graph: operation not permitted")]
 
 
 def test_a_graph_is_not_used_for_cold_figures_of_inputs_that_fit_l2(
@@ -219,7 +227,8 @@ def test_a_graph_is_not_used_for_cold_figures_of_inputs_that_fit_l2(
 ) -> None:
     found = run({"a": plus_one}, FakeTimer(name="graph"))
     assert found.measured["a"].by == "events"
-    assert "fit into L2" in found.why["graph"]
+    ((means, reason),) = next_means
+    assert (means, "fit into L2" in reason) == ("graph", True)
 
 
 def test_a_graph_is_used_for_cold_figures_of_inputs_that_outgrow_l2() -> None:
@@ -264,16 +273,19 @@ class Appends:
 def test_every_call_that_changes_its_inputs_finds_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "MOST_BETWEEN", 50)
     appends = Appends()
-    found = measure({"a": appends}, conditions(2, refresh=appends.renew, mutates=True), FakeTimer())
-    assert found.errors == {}
-    assert len(found.measured["a"].host_us) == measuring.HOST_BATCHES
+    measured, errors, _ = measure(
+        {"a": appends}, conditions(2, refresh=appends.renew, mutates=True), FakeTimer()
+    )
+    assert errors == {}
+    assert len(measured["a"].host_us) == measuring.HOST_BATCHES
     assert appends.calls > 4 + measuring.HOST_BATCHES
 
 
 def test_a_graph_is_not_used_for_calls_that_change_their_inputs(next_means: list[tuple[str, str]]) -> None:
-    found = measure({"a": plus_one}, conditions(1, l2="warm", mutates=True), FakeTimer(name="graph"))
-    assert found.measured["a"].by == "events"
-    assert "these calls change theirs" in found.why["graph"]
+    measured, _, _ = measure({"a": plus_one}, conditions(1, l2="warm", mutates=True), FakeTimer(name="graph"))
+    assert measured["a"].by == "events"
+    ((_, reason),) = next_means
+    assert "these calls change theirs" in reason
 
 
 # -------------------------------------------------------------- interrupts

@@ -15,7 +15,7 @@ PROTOCOL = Protocol(warmup_s=0.1, warmup_most_s=2.0, stable=0.01)
 
 
 def warm(before: dict[str, float], now: dict[str, float], elapsed_s: float = 0.5, step: float = 0.0) -> bool:
-    return measuring.is_warm(before, now, elapsed_s=elapsed_s, resolution_us=step, protocol=PROTOCOL)
+    return measuring._is_warm(before, now, elapsed_s=elapsed_s, step_us=step, protocol=PROTOCOL)
 
 
 def test_warm_up_ends_where_two_blocks_agree() -> None:
@@ -45,7 +45,7 @@ def test_a_difference_of_a_step_of_the_clock_is_none() -> None:
 
 def why(blocks: int = 10, elapsed_s: float = 1.0, noise: float = 0.001, **changed: Any) -> str:
     protocol = replace(Protocol(), **changed)
-    return measuring.why_stop(blocks=blocks, elapsed_s=elapsed_s, noise=noise, protocol=protocol)
+    return measuring._why_stop(blocks, elapsed_s, noise, protocol)
 
 
 def test_it_stops_once_medians_are_known_well_enough() -> None:
@@ -93,7 +93,7 @@ def test_noise_is_that_of_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
         Block(calls=(CallTime(time_us=5.0), CallTime(time_us=6.0))),
         Block(calls=(CallTime(time_us=7.0),)),
     ]
-    assert measuring.median_noise(blocks, resolution_us=0.5, protocol=Protocol(confidence=0.9)) == 0.02
+    assert measuring._median_noise(blocks, 0.5, Protocol(confidence=0.9)) == 0.02
     assert asked == {
         "samples": [(5.0, 6.0), (7.0,)],
         "confidence": 0.9,
@@ -103,21 +103,17 @@ def test_noise_is_that_of_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calls_that_take_no_device_time_have_no_noise() -> None:
-    assert (
-        measuring.median_noise(
-            [Block(calls=(CallTime(time_us=0.0),))], resolution_us=0.5, protocol=Protocol()
-        )
-        == 0.0
-    )
+    blocks = [Block(calls=(CallTime(time_us=0.0),))]
+    assert measuring._median_noise(blocks, 0.5, Protocol()) == 0.0
 
 
 @pytest.mark.parametrize(("turn_s", "calls"), [(1e-6, 100), (0.001, 20), (0.0006, 34), (0.1, 10), (0.0, 100)])
 def test_a_block_has_as_many_calls_as_it_takes_to_last(turn_s: float, calls: int) -> None:
     protocol = Protocol(calls=10, most_calls=100, block_s=0.02)
-    assert measuring.calls_of_block(turn_s=turn_s, protocol=protocol) == calls
+    assert measuring._calls_of_block(turn_s, protocol) == calls
 
 
 @pytest.mark.parametrize(("turn_s", "calls"), [(0.11, 9), (0.5, 2), (0.9, 1), (1.5, 1), (60.0, 1)])
 def test_slow_calls_are_fewer_in_a_block_rather_than_in_fewer_blocks(turn_s: float, calls: int) -> None:
     protocol = Protocol(calls=10, blocks=10, most_s=10.0)
-    assert measuring.calls_of_block(turn_s=turn_s, protocol=protocol) == calls
+    assert measuring._calls_of_block(turn_s, protocol) == calls
