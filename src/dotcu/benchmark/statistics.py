@@ -100,9 +100,8 @@ def median_estimate(blocks: Blocks, *, resolution_us: float, seed: int) -> Media
     Args:
         blocks: Two at least, none of them empty.
     """
-    samples = _Samples(blocks, resolution_us, seed)
-    drawn = samples.medians(_drawn(len(blocks), seed))
-    return _estimate(samples.median, drawn, samples.above, _chance(blocks))
+    median, drawn, above = _resampled(blocks, resolution_us, seed, _drawn(len(blocks), seed))
+    return _estimate(median, drawn, above, _chance(blocks))
 
 
 def log_ratio(a: Blocks, b: Blocks, *, resolution_us: float, seed: int) -> MedianEstimate:
@@ -114,41 +113,35 @@ def log_ratio(a: Blocks, b: Blocks, *, resolution_us: float, seed: int) -> Media
         a: Two blocks at least, none of them empty, of times that are more than 0.
         b: As many.
     """
-    first, second = _Samples(a, resolution_us, seed), _Samples(b, resolution_us, seed + 1)
     counts = _drawn(len(a), seed)
-    drawn = np.log(first.medians(counts) / second.medians(counts))
-    value = math.log(first.median / second.median)
-    return _estimate(value, drawn, first.above - second.above, _chance(a) + _chance(b))
+    a_median, a_drawn, a_above = _resampled(a, resolution_us, seed, counts)
+    b_median, b_drawn, b_above = _resampled(b, resolution_us, seed + 1, counts)
+    value, drawn = math.log(a_median / b_median), np.log(a_drawn / b_drawn)
+    return _estimate(value, drawn, a_above - b_above, _chance(a) + _chance(b))
 
 
-class _Samples:
-    """Samples in ascending order, spread over the clock's step.
+def _resampled(
+    blocks: Blocks, resolution_us: float, seed: int, counts: Counts
+) -> tuple[float, Floats, Floats]:
+    """Return the median of all samples, that of each draw, and the share of each block above the former.
 
-    Attributes:
-        above: The share of each block's samples that lies above the median of all.
+    A row of `counts` says how often each block is in a draw. Samples are spread over the clock's step.
     """
-
-    def __init__(self, blocks: Blocks, resolution_us: float, seed: int) -> None:
-        values = np.concatenate([np.asarray(block, np.float64) for block in blocks])
-        # A time of less than a step stays a time: half a step below it may be nothing, or less.
-        step = np.minimum(resolution_us, np.abs(values))
-        values = values + step * np.random.default_rng(seed).uniform(-0.5, 0.5, values.size)
-        owners = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
-        order = np.argsort(values, kind="stable")
-        self._values: Floats = values[order]
-        self.median = float(np.median(values))
-        of_block = (owners[order] == np.arange(len(blocks))[:, None]).astype(np.float32)
-        self._upto = np.cumsum(of_block, axis=1)  # how many of a block are among the first of all
-        above = (self._values > self.median) + 0.5 * (self._values == self.median)
-        self.above: Floats = of_block @ above / self._upto[:, -1]
-
-    def medians(self, counts: Counts) -> Floats:
-        """The median of each draw; a row of `counts` says how often each block is in it."""
-        upto: Counts = counts @ self._upto
-        half = upto[:, -1:] / 2
-        low, high = (upto >= half).argmax(axis=1), (upto > half).argmax(axis=1)
-        middles: Floats = (self._values[low] + self._values[high]) / 2
-        return middles
+    values = np.concatenate([np.asarray(block, np.float64) for block in blocks])
+    # A time of less than a step stays a time: half a step below it may be nothing, or less.
+    step = np.minimum(resolution_us, np.abs(values))
+    values = values + step * np.random.default_rng(seed).uniform(-0.5, 0.5, values.size)
+    owners = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
+    order = np.argsort(values, kind="stable")
+    values, median = values[order], float(np.median(values))
+    of_block = (owners[order] == np.arange(len(blocks))[:, None]).astype(np.float32)
+    first = np.cumsum(of_block, axis=1)  # how many of a block are among the first of all
+    above: Floats = of_block @ ((values > median) + 0.5 * (values == median)) / first[:, -1]
+    drawn: Counts = counts @ first
+    half = drawn[:, -1:] / 2
+    low, high = (drawn >= half).argmax(axis=1), (drawn > half).argmax(axis=1)
+    medians: Floats = (values[low] + values[high]) / 2
+    return median, medians, above
 
 
 @lru_cache(maxsize=128)
@@ -191,6 +184,7 @@ LEAST_BLOCKS = 3
 """Blocks that two runs need to be compared. Of fewer, the spread is a guess: t of one degree is 64."""
 
 _LEAST_BLOCKS = 2  # of fewer, the spread of blocks is unknown
+_FAR = 50.0  # natural logarithm; of few blocks an interval may reach further than a float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,16 +245,9 @@ def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, se
         low, high = min(p50, estimate.value), max(p50, estimate.value)
         reach = max(reach, estimate.reach(confidence))
     return Summary(
-        median_us=p50,
-        p25_us=p25,
-        p75_us=p75,
-        p5_us=p5,
-        p95_us=p95,
-        low_us=max(0.0, low - reach),
-        high_us=high + reach,
-        n=samples.size,
-        blocks=len(filled),
-    )
+        median_us=p50, p25_us=p25, p75_us=p75, p5_us=p5, p95_us=p95, low_us=max(0.0, low - reach),
+        high_us=high + reach, n=samples.size, blocks=len(filled),
+    )  # fmt: skip
 
 
 def ratio(
@@ -289,9 +276,5 @@ def ratio(
 
 def around(log_value: float, reach: float) -> Ratio:
     """The ratio with that logarithm, and an interval that reaches as far to both sides on a log scale."""
-    ends = (math.exp(max(-_FAR, min(_FAR, each))) for each in (log_value - reach, log_value + reach))
-    low, high = ends
+    low, high = (math.exp(max(-_FAR, min(_FAR, end))) for end in (log_value - reach, log_value + reach))
     return Ratio(value=math.exp(log_value), low=low, high=high)
-
-
-_FAR = 50.0  # natural logarithm; of few blocks an interval may reach further than a float

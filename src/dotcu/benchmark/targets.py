@@ -11,7 +11,7 @@ import gc
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from dotcu.benchmark.results import OWN
-from dotcu.benchmark.work import Work, work_of
+from dotcu.benchmark.work import Work, tensors_in, work_of
 from dotcu.benchmark.workloads.input_values import InputValues
 from dotcu.benchmark.workloads.workload import Workload
 from dotcu.checking import numerics, target
@@ -111,7 +111,7 @@ class OperatorTarget(BenchTarget):
         self.subject, self.dtype = subject, dtype
         self.name, self.device = subject.name, subject.device
         self.mutates = not set(signature.mutates) <= set(signature.outs)  # `out` is only written
-        self._caveats: list[str] = []
+        self._caveat = ""
 
     @property
     def unverified(self) -> str:
@@ -125,7 +125,7 @@ class OperatorTarget(BenchTarget):
     @property
     def caveat(self) -> str:
         """The reason why results were not compared in float64; empty where they were."""
-        return next(iter(self._caveats), "")
+        return self._caveat
 
     def context(self) -> AbstractContextManager[object]:
         """Return the simulator for CPU tensors, with poison in memory that bodies allocate."""
@@ -158,10 +158,14 @@ class OperatorTarget(BenchTarget):
         if self.subject.on_gpu:
             gc.collect()
             torch.cuda.empty_cache()
-        found = self._in_own_dtype(arguments, results)
+        added = max(tensor.numel() for tensor in arguments.tensors)
+        with torch.no_grad():
+            reference: Any = self.subject.reference
+            expected = outputs(reference(*arguments.args, **arguments.kwargs))
+            errors = {name: difference(own, expected, added) for name, own in results.items()}
         dtype = self.dtype or arguments.tensors[0].dtype
-        self._caveats.append(f"compared in {short(dtype)} with wide bounds: {why}")
-        return found
+        self._caveat = self._caveat or f"compared in {short(dtype)} with wide bounds: {why}"
+        return errors
 
     def _in_float64(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
         reference: Any = self.subject.reference
@@ -171,13 +175,6 @@ class OperatorTarget(BenchTarget):
         with torch.no_grad():
             oracle = numerics.oracle(reference, inputs, tolerance, trials=trials)
             return {name: find_error(own, oracle) for name, own in results.items()}
-
-    def _in_own_dtype(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
-        reference: Any = self.subject.reference
-        added = max(tensor.numel() for tensor in inputs.tensors)
-        with torch.no_grad():
-            expected = outputs(reference(*inputs.args, **inputs.kwargs))
-            return {name: difference(own, expected, added) for name, own in results.items()}
 
     def input_values(self, sets: Sequence[Sample]) -> InputValues:
         """Return what writes new values into all arguments that a call reads."""
@@ -195,8 +192,8 @@ def find_error(results: Results, oracle: Oracle) -> str:
     if all(tensor.numel() <= CHUNK for tensor in results):
         error = numerics.judge(results, oracle)
         return "" if error.passed else f"{error.what}\n{error.where}".strip()
-    found = (_find_error_in_chunks(got, oracle, i) for i, got in enumerate(results))
-    return next(filter(None, found), "")
+    errors = (_find_error_in_chunks(got, oracle, i) for i, got in enumerate(results))
+    return next(filter(None, errors), "")
 
 
 def _find_error_in_chunks(got: Tensor, oracle: Oracle, position: int) -> str:
@@ -263,23 +260,23 @@ class BareTarget(BenchTarget):
 
     def results(self, sample: Sample, result: Any) -> Results:
         """Return the tensors that a call wrote, or else returned."""
-        return tuple(self.outputs) or tuple(t for t in _leaves(result) if isinstance(t, Tensor))
+        return tuple(self.outputs) or tuple(tensors_in([result]))
 
     def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
         """Compare with the reference, rounded to the dtype of the results."""
         assert self.reference is not None
         expected = outputs(self.reference())
-        return {name: self._difference(own, expected) for name, own in results.items()}
-
-    def _difference(self, got: Results, expected: Results) -> str:
-        if not got:
-            return "it returns no tensor: name those that it writes, outputs=(out,)"
-        rounded = tuple(
-            want.to(own.dtype) if not is_whole(want) and not is_whole(own) else want
-            for want, own in zip(expected, got, strict=False)
-        )
-        added = max(self.flops, self.bytes)
-        return difference(got, rounded if len(expected) == len(got) else expected, added)
+        errors = dict.fromkeys(results, "it returns no tensor: name those that it writes, outputs=(out,)")
+        for name, own in results.items():
+            rounded = expected
+            if len(expected) == len(own):
+                rounded = tuple(
+                    want if is_whole(want) or is_whole(got) else want.to(got.dtype)
+                    for want, got in zip(expected, own, strict=True)
+                )
+            if own:
+                errors[name] = difference(own, rounded, max(self.flops, self.bytes))
+        return errors
 
     def input_values(self, sets: Sequence[Sample]) -> InputValues:
         """Return what poisons its outputs before each call; its inputs are its own."""
@@ -289,22 +286,11 @@ class BareTarget(BenchTarget):
         """Return the declared work; None where nothing is declared."""
         if not (self.bytes or self.flops):
             return None
-        read = -(-self.bytes // 2)
+        written = self.bytes // 2
         return Work(
-            read_bytes=read,
-            written_bytes=self.bytes - read,
-            flops=self.flops,
-            dtype=self.dtype,
+            read_bytes=self.bytes - written, written_bytes=written, flops=self.flops, dtype=self.dtype,
             declared=True,
-        )
-
-
-def _leaves(result: Any) -> Iterator[Any]:
-    if isinstance(result, (list, tuple)):
-        for item in result:
-            yield from _leaves(item)
-    else:
-        yield result
+        )  # fmt: skip
 
 
 # ------------------------------------------------------------------ contenders
@@ -375,8 +361,16 @@ def prepare_calls(those: Contenders) -> tuple[dict[str, Call], dict[str, str]]:
 
 
 def _with_arguments(function: Callable[..., Any], outs: frozenset[str]) -> Call:
-    """Return a call of a function with a sample's arguments, without keywords that it does not take."""
-    names = _keywords(function)
+    """Return a call of a function with a sample's arguments, without keywords that it does not take.
+
+    A Python function takes those that it names, unless it takes any; anything else takes all.
+    """
+    names: frozenset[str] | None = None
+    if inspect.isfunction(function):
+        parameters = inspect.signature(function).parameters.values()
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            names = frozenset(one.name for one in parameters if one.kind in by_keyword)
     if names is None and not outs:
         return lambda sample: function(*sample.args, **sample.kwargs)
 
@@ -391,17 +385,6 @@ def _with_arguments(function: Callable[..., Any], outs: frozenset[str]) -> Call:
     return call
 
 
-def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the keyword arguments of a plain Python function; None where it takes any, or is not one."""
-    if not inspect.isfunction(function):
-        return None
-    parameters = inspect.signature(function).parameters.values()
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return None
-    by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return frozenset(one.name for one in parameters if one.kind in by_keyword)
-
-
 def _baselines(
     op: str,
     reference: Callable[..., Any] | None,
@@ -409,14 +392,18 @@ def _baselines(
     adapt: Callable[[Callable[..., Any]], Call],
 ) -> Contenders:
     """Return a contender for each baseline; `adapt` makes a function take a sample."""
-    found: dict[str, Callable[[], Call]] = {}
+    baselines: dict[str, Callable[[], Call]] = {}
     for baseline in against:
         if isinstance(baseline, str) and baseline in KNOWN:
-            found[baseline] = partial(_reference_call, op, baseline, reference, adapt)
-        else:
-            function = _callable(baseline)
-            found[_name(baseline, function, {OWN, *KNOWN, *found})] = partial(adapt, function)
-    return found
+            baselines[baseline] = partial(_reference_call, op, baseline, reference, adapt)
+            continue
+        function = _callable(baseline)
+        own = getattr(function, "__name__", type(function).__name__).strip("<>")
+        located = [baseline] if isinstance(baseline, str) else []
+        names = (own, *located, *(f"{own}-{i}" for i in range(2, 100)))
+        free = next(name for name in names if name not in {OWN, *KNOWN, *baselines})
+        baselines[free] = partial(adapt, function)
+    return baselines
 
 
 def _reference_call(
@@ -444,10 +431,3 @@ def _callable(baseline: Baseline) -> Callable[..., Any]:
         + f"\nA baseline is {', '.join(KNOWN)}, a callable, or the location of one.\n"
         "Type: --against eager,compile,ops.py:fn"
     )
-
-
-def _name(baseline: Baseline, function: Callable[..., Any], taken: set[str]) -> str:
-    """Return the function's own name if it is free; else its location, or a name with a number."""
-    own = getattr(function, "__name__", type(function).__name__).strip("<>")
-    located = [baseline] if isinstance(baseline, str) else []
-    return next(name for name in [own, *located, *(f"{own}-{i}" for i in range(2, 100))] if name not in taken)
