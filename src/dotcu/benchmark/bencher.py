@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.device import BenchDevice, describe_machine
+from dotcu.benchmark.device import BenchDevice
 from dotcu.benchmark.estimate import DEFAULT_GPU, Estimate, estimate
 from dotcu.benchmark.reports.report import BenchReport
-from dotcu.benchmark.results import L2, OWN, Protocol, Row, RowKey
+from dotcu.benchmark.results import L2, OWN, Means, Protocol, Row, RowKey
 from dotcu.benchmark.targets import (
     BareTarget,
     Baseline,
@@ -106,7 +106,7 @@ def bench(
             device=resolve_device(device), reference=reference, outputs=outputs,
             bytes=bytes, flops=flops, dtype=short(dtype),
         )  # fmt: skip
-        plan = prepare_bare(bare, against=against or (), l2=states, protocol=protocol)
+        plan = _bare_plan(bare, against or (), states, protocol)
     else:
         bare_options = {
             "name": name, "bytes": bytes, "flops": flops, "reference": reference, "outputs": outputs
@@ -166,34 +166,27 @@ class RunPlan:
         Raises:
             KeyboardInterrupt: The user interrupted; rows of everything measured come before.
         """
-        is_ready = False
         with self.device.current():
+            if any(isinstance(case, TimedCase) for case in self.cases):
+                self.device.prepare()  # before the first inputs take memory
             for case in self.cases:
                 if isinstance(case, Row):
                     yield case
-                    continue
-                if not is_ready:
-                    self.device.prepare()  # before the first inputs take memory
-                    is_ready = True
-                yield from case.rows()
+                else:
+                    yield from case.rows()
 
     def report(self, rows: Sequence[Row], *, interrupted: bool = False) -> BenchReport:
         """Return the report of some rows."""
-        if self.estimate is not None:
-            return BenchReport(
-                machine=describe_machine(self.device.device), protocol=self.protocol, by="events", rows=(),
-                notes=tuple(self.notes), estimate=self.estimate, interrupted=interrupted,
-            )  # fmt: skip
-        timers = Counter(row.measured.by for row in rows if row.measured is not None)
+        by: Means = "events"
+        notes = tuple(self.notes)
+        if self.estimate is None:
+            timers = Counter(row.measured.by for row in rows if row.measured is not None)
+            by = timers.most_common(1)[0][0] if timers else self.device.timer.name
+            notes += self.device.notes
         return BenchReport(
-            machine=self.device.machine,
-            protocol=self.protocol,
-            by=timers.most_common(1)[0][0] if timers else self.device.timer.name,
-            rows=tuple(rows),
-            notes=(*self.notes, *self.device.notes),
-            sources=self.sources,
-            interrupted=interrupted,
-        )
+            machine=self.device.machine, protocol=self.protocol, by=by, rows=tuple(rows), notes=notes,
+            sources=self.sources, estimate=self.estimate, interrupted=interrupted,
+        )  # fmt: skip
 
 
 def prepare(
@@ -292,22 +285,16 @@ def _run_plan(
                     marks=(claim,) if claim and not uncounted else (),
                 )
             )  # fmt: skip
-    digests = source_digests(subject for subject, _ in cases)
+    sources = source_digests(subject for subject, _ in cases)
     return RunPlan(
-        device=device, protocol=protocol, states=states, cases=planned, notes=notes, sources=digests
+        device=device, protocol=protocol, states=states, cases=planned, notes=notes, sources=sources
     )
 
 
-def prepare_bare(
-    bare: BareTarget, *, against: Sequence[Baseline], l2: Sequence[L2], protocol: Protocol
+def _bare_plan(
+    bare: BareTarget, against: Sequence[Baseline], states: Sequence[L2], protocol: Protocol
 ) -> RunPlan:
-    """Plan a benchmark of a bare callable.
-
-    Args:
-        bare: The callable.
-        against: Callables to compare with, or their locations.
-        l2: The states of L2.
-        protocol: The parameters of the measurement.
+    """Return the plan for a bare callable.
 
     Raises:
         EnvironmentFault: There is no GPU.
@@ -316,11 +303,11 @@ def prepare_bare(
     device = BenchDevice(bare.device)
     device.timer  # noqa: B018  (raises where nothing can be timed)
     case = TimedCase(
-        target=bare, dtype="", workload=bare.workload, contenders=bare_contenders(bare, against), states=l2,
-        device=device, protocol=protocol,
+        target=bare, dtype="", workload=bare.workload, contenders=bare_contenders(bare, against),
+        states=states, device=device, protocol=protocol,
     )  # fmt: skip
     digest = source_digest((), bare.function)
-    return RunPlan(device=device, protocol=protocol, states=l2, cases=[case], sources={bare.name: digest})
+    return RunPlan(device=device, protocol=protocol, states=states, cases=[case], sources={bare.name: digest})
 
 
 def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
@@ -359,45 +346,35 @@ def _work_check(subject: Subject) -> str:
 
 def source_digests(subjects: Iterable[Subject]) -> dict[str, str]:
     """Return a digest of each overload's library, or of its body and the kernels of its smallest sample."""
-    found = {}
+    digests = {}
     for subject in subjects:
         overload = subject.overload
         if overload.body is None:  # its launches are not seen: the file of the library has it all
             if overload.library is not None:
-                found[subject.name] = hashlib.sha256(overload.library.read_bytes()).hexdigest()
+                digests[subject.name] = hashlib.sha256(overload.library.read_bytes()).hexdigest()
             continue
         with contextlib.suppress(Exception):  # rows say what is wrong with the samples, or the call
             case = subject.smallest(overload.dtypes[0])
             if case is not None:
-                kernels = kernel_digests(lambda: subject.call(case.make()))  # noqa: B023
-                found[subject.name] = source_digest(kernels, overload.body)
-    return found
+                with watching_launches() as launches:
+                    subject.call(case.make())
+                kernels = dict.fromkeys(launch.digest for launch in launches)
+                digests[subject.name] = source_digest(tuple(kernels), overload.body)
+    return digests
 
 
-def kernel_digests(call: Callable[[], Any]) -> tuple[str, ...]:
-    """Make a call, and return the build digests of the kernels that it launches, each once, in order."""
-    with watching_launches() as launches:
-        call()
-    return tuple(dict.fromkeys(launch.digest for launch in launches))
+def source_digest(kernels: Sequence[str], body: Callable[..., Any]) -> str:
+    """Return one digest of the build digests of kernels, and of the Python function that launches them.
 
-
-def source_digest(kernels: Sequence[str], body: Callable[..., Any] | None = None) -> str:
-    """Return one digest of kernels and of the Python function that launches them.
-
-    Args:
-        kernels: The build digests of the kernels.
-        body: The function; its code counts if no file has its text.
+    The function's code counts if no file has its text.
     """
-    found = hashlib.sha256()
-    for part in (*kernels, "" if body is None else _text(body)):
-        found.update(f"{len(part)}:{part}".encode("utf-8", "surrogateescape"))
-    return found.hexdigest()
-
-
-def _text(function: Callable[..., Any]) -> str:
-    function = inspect.unwrap(function)
+    body = inspect.unwrap(body)
     try:
-        return inspect.getsource(function)
+        text = inspect.getsource(body)
     except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        return "" if code is None else code.co_code.hex()
+        code = getattr(body, "__code__", None)
+        text = "" if code is None else code.co_code.hex()
+    digest = hashlib.sha256()
+    for part in (*kernels, text):
+        digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -59,48 +59,34 @@ def choose(device: torch.device, means: Means | None = None) -> Timer:
 
 
 def after(timer: Timer, reason: str) -> Timer:
-    """Return the next best timer after one that failed.
-
-    Args:
-        timer: The timer that failed.
-        reason: Why it failed, for the new one's `why`.
+    """Return the next best timer after one that failed for some reason, which is in the new one's `why`.
 
     Raises:
         EnvironmentFault: There is none.
     """
-    at = [kind.name for kind in BEST_FIRST].index(timer.name)
-    return _first_that_works(timer.helpers, BEST_FIRST[at + 1 :], {**timer.why, timer.name: reason})
+    worse = BEST_FIRST[[kind.name for kind in BEST_FIRST].index(timer.name) + 1 :]
+    return _first_that_works(timer.helpers, worse, {**timer.why, timer.name: reason})
 
 
 def _first_that_works(
-    helpers: TimingKernels, kinds: tuple[type[Timer], ...] | list[type[Timer]], why: Mapping[Means, str]
+    helpers: TimingKernels, kinds: Sequence[type[Timer]], reasons: dict[Means, str]
 ) -> Timer:
-    reasons = dict(why)
     for kind in kinds:
+        numbers = torch.zeros(1 << 16, device=helpers.device)
+        trial = TimedCall(name="trial", run=partial(numbers.add_, 1), hold_us=50.0)
+        trial.run()  # what it loads, it loads now
         timer = kind(helpers, reasons)
-        reason = _fails(timer, helpers.device)
-        if not reason:
+        try:
+            calls = timer.time([trial] * TRIED)
+        except Exception as error:
+            reasons[kind.name] = str(error).partition("\n")[0] or type(error).__name__
+            continue
+        wrong = [call for call in calls if call.time_us <= 0 or call.kernels not in (None, 1)]
+        if not wrong:
             return timer
-        reasons[kind.name] = reason
+        reasons[kind.name] = f"a small addition was measured as {wrong[0]}"
     failures = "\n".join(f"    {name}: {reason}" for name, reason in reasons.items())
     raise EnvironmentFault(
         f"Device time cannot be taken on {helpers.device}:\n{failures}\n"
         "One of CUPTI, graph replay and events must work there.\nSee what torch finds: dotcu doctor"
     )
-
-
-def _fails(timer: Timer, device: torch.device) -> str:
-    """Return why a timer does not work here; empty if it does."""
-    numbers = torch.zeros(1 << 16, device=device)
-
-    def run() -> Any:
-        return numbers.add_(1)
-
-    run()  # what it loads, it loads now
-    timed_calls = [TimedCall(name="trial", run=run, hold_us=50.0) for _ in range(TRIED)]
-    try:
-        calls = timer.time(timed_calls)
-    except Exception as error:
-        return str(error).partition("\n")[0] or type(error).__name__
-    wrong = [call for call in calls if call.time_us <= 0 or call.kernels not in (None, 1)]
-    return f"a small addition was measured as {wrong[0]}" if wrong else ""

@@ -17,7 +17,7 @@ import re
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -44,9 +44,7 @@ def quiet() -> Iterator[None]:
 
     It writes to the descriptors themselves, for the whole process: keep the block short.
     """
-    with ExitStack() as stack:
-        for descriptor in (1, 2):
-            stack.enter_context(_without_log(descriptor))
+    with _without_log(1), _without_log(2):
         yield
 
 
@@ -131,9 +129,13 @@ def attribute(activities: Iterable[Activity], count: int) -> list[CallTime]:
             at, inside = _locate(on_host, activity.launched_ns)
         else:
             at, inside = _locate(on_device, activity.start_ns)
+        begin, _ = windows[at]
+        is_preparation = activity.stream == begin.stream and (
+            None in (activity.thread, begin.thread) or activity.thread == begin.thread
+        )
         if inside:
             calls[at].append(activity)
-        elif not _is_preparation(activity, windows[at][0]):
+        elif not is_preparation:
             stray[at] += 1
     return [
         _call(window, own, stray=strays) for window, own, strays in zip(windows, calls, stray, strict=True)
@@ -144,13 +146,6 @@ def _locate(spans: Sequence[tuple[int, int]], moment: int) -> tuple[int, bool]:
     """Return the last span that had begun by a moment, or the first, and True if the moment is in it."""
     at = bisect_right(spans, moment, key=lambda span: span[0]) - 1
     return max(at, 0), at >= 0 and moment <= spans[at][1]
-
-
-def _is_preparation(activity: Activity, begin: Activity) -> bool:
-    """Return True if an activity outside of calls is our preparation of a call."""
-    if activity.stream != begin.stream:
-        return False
-    return None in (activity.thread, begin.thread) or activity.thread == begin.thread
 
 
 def _call(window: _Window, own: Sequence[Activity], stray: int) -> CallTime:
@@ -175,12 +170,10 @@ def _windows(found: Sequence[Activity], count: int) -> list[_Window]:
     if len(begins) != count or len(ends) != count:
         raise _lost(f"{len(begins)} begin and {len(ends)} end marks were recorded for {count} calls")
     windows = list(zip(begins, ends, strict=True))
-    for begin, end in windows:
-        if end.start_ns < begin.start_ns:
-            raise _lost("a call's end mark was recorded before its begin mark")
-    for (_, earlier_end), (later_begin, _) in pairwise(windows):
-        if later_begin.start_ns < earlier_end.start_ns:
-            raise _lost("a call's begin mark was recorded before the end mark of the call before it")
+    if any(end.start_ns < begin.start_ns for begin, end in windows):
+        raise _lost("a call's end mark was recorded before its begin mark")
+    if any(begin.start_ns < end.start_ns for (_, end), (begin, _) in pairwise(windows)):
+        raise _lost("a call's begin mark was recorded before the end mark of the call before it")
     return windows
 
 
@@ -257,21 +250,16 @@ def activities(events: Iterable[Any]) -> list[Activity]:
         # By its name a call of the runtime or the driver; their correlation ids are CUPTI's own.
         if event.device_type() == DeviceType.CPU and event.name().startswith("cu"):
             launches[event.correlation_id()] = (event.start_ns(), event.device_resource_id())
-    return [
-        _activity(event, launches.get(event.correlation_id(), (None, None)))
-        for event in listed
-        if event.device_type() == DeviceType.CUDA and not event.is_user_annotation()
-    ]
-
-
-def _activity(event: Any, launch: tuple[int | None, int | None]) -> Activity:
-    start = event.start_ns()
-    return Activity(
-        name=event.name(),
-        start_ns=start,
-        end_ns=start + event.duration_ns(),
-        stream=(event.device_index() << 32) + event.device_resource_id(),
-        device=event.device_index(),
-        launched_ns=launch[0],
-        thread=launch[1],
-    )
+    found = []
+    for event in listed:
+        if event.device_type() == DeviceType.CUDA and not event.is_user_annotation():
+            start_ns, index = event.start_ns(), event.device_index()
+            launched_ns, thread = launches.get(event.correlation_id(), (None, None))
+            found.append(
+                Activity(
+                    name=event.name(), start_ns=start_ns, end_ns=start_ns + event.duration_ns(),
+                    stream=(index << 32) + event.device_resource_id(), device=index,
+                    launched_ns=launched_ns, thread=thread,
+                )
+            )  # fmt: skip
+    return found

@@ -100,30 +100,19 @@ class Graph(Timer):
             }
             pairs = [(Event(enable_timing=True), Event(enable_timing=True)) for _ in timed_calls]
             for at, (call, (start, stop)) in enumerate(zip(timed_calls, pairs, strict=True)):
-                self._replay(call, graphs[call.name], at, partial(start.record, stream), stop, stream)
+                graph, _, results = graphs[call.name]
+                call.prepare()
+                self.helpers.hold(HOLD_US)
+                start.record(stream)
+                graph.replay()
+                stop.record(stream)
+                if call.probe is not None:
+                    call.probe(results[at])
             self.wait()
         return [
             CallTime(time_us=elapsed_us(start, stop) / graphs[call.name][1])
             for call, (start, stop) in zip(timed_calls, pairs, strict=True)
         ]
-
-    def _replay(
-        self,
-        timed_call: TimedCall,
-        captured: _Captured,
-        at: int,
-        begin: Any,
-        stop: Any,
-        stream: torch.cuda.Stream,
-    ) -> None:
-        graph, _, results = captured
-        timed_call.prepare()
-        self.helpers.hold(HOLD_US)
-        begin()
-        graph.replay()
-        stop.record(stream)
-        if timed_call.probe is not None:
-            timed_call.probe(results[at])
 
     def _capture(self, name: str, timed_calls: Sequence[TimedCall]) -> _Captured:
         """Capture a contender's calls, over and over until there are enough."""
@@ -143,20 +132,13 @@ class Graph(Timer):
                     raised.append(error)
                     raise
         except Exception as error:
-            self._recover(graph)
+            # torch ends the capture of its generators after the driver's, and not at all if that fails: until
+            # another capture succeeds, they refuse to draw. Its allocator still refers to the spoilt graph.
+            _SPOILT.append(graph)
+            with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
+                self.helpers.begin()
             cause = (raised or [error])[0]  # a spoilt capture also fails at its end
             raise NotCapturable(name, cause) from cause
         finally:
             torch.cuda.set_stream(stream)  # where the end fails, torch leaves its own current
         return graph, calls, results
-
-    def _recover(self, spoilt: torch.cuda.CUDAGraph) -> None:
-        """Make random numbers work again after a capture that failed at its end.
-
-        torch ends the capture of its generators after the driver's, and not at all if that fails: until
-        another capture succeeds, they refuse to draw. Its allocator still refers to the spoilt graph, so it
-        stays.
-        """
-        _SPOILT.append(spoilt)
-        with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
-            self.helpers.begin()
