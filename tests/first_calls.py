@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotcu.benchmark.first_call import PHASES, Cache, FirstCall, FirstCallRun, Phase
+from dotcu.benchmark.first_call import PHASES, Cache, FirstCall, FirstCallRun
 
 COMPILED = {"call": 3.0, "imports": 900.0, "compile": 80.0, "store": 5.0, "launch": 0.04}
 CACHED = {"call": 3.0, "imports": 900.0, "cache": 0.5, "launch": 0.04}
@@ -14,15 +14,14 @@ def run(cache: Cache, call: dict[str, float], **start: float) -> FirstCallRun:
     """A process, with what its phases took; the stopwatch beside it went on for half a millisecond."""
     spent = {"interpreter": 10.0, "torch": 2000.0, **start}
     assert spent.keys() <= PHASES.keys()
-    phases = [
-        Phase(stage=stage, name=name, ms=ms, times=2 if name == "compile" else 1)
+    phases: Any = {
+        stage: {name: (ms, 2 if name == "compile" else 1) for name, ms in some.items()}
         for stage, some in (("start", spent), ("call", call))
-        for name, ms in some.items()
-    ]
-    whole_ms = sum(phase.ms for phase in phases) + 0.5
+    }
+    whole_ms = sum([*spent.values(), *call.values()]) + 0.5
     later = (1.5, 0.02, 0.011, 0.012, 0.013)
     return FirstCallRun(
-        cache=cache, phases=tuple(phases), whole_ms=whole_ms, imported=("torch._dynamo",), later_ms=later
+        cache=cache, phases=phases, whole_ms=whole_ms, imported=("torch._dynamo",), later_ms=later
     )
 
 

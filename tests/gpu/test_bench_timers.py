@@ -17,7 +17,7 @@ from torch import Tensor
 from dotcu.benchmark import device
 from dotcu.benchmark.measuring import Conditions, measure
 from dotcu.benchmark.results import CallTime, Means, Protocol
-from dotcu.benchmark.timers import NotCapturable, TimedCall, Timer, choose, host_times_us
+from dotcu.benchmark.timers import TimedCall, Timer, TimerFailed, choose, host_times_us
 from dotcu.kernel import Module, load_inline
 from dotcu.operator import Sample
 
@@ -313,7 +313,7 @@ def test_what_cannot_be_captured_is_refused_and_leaves_torch_as_it_was(
     timers: dict[Means, Timer], x: Tensor
 ) -> None:
     stream = torch.cuda.current_stream()
-    with pytest.raises(NotCapturable, match="it cannot be captured in a CUDA graph"):
+    with pytest.raises(TimerFailed, match="it cannot be captured in a CUDA graph"):
         taken(timers["graph"], lambda: x.sum().item())
     assert torch.cuda.current_stream() == stream
     assert x.sum().item() == 1000

@@ -117,7 +117,8 @@ def _handle(nvml: Any, device: torch.device) -> Any:
     """Return NVML's handle of a torch device; None where there is none."""
     if nvml is None or device.type != "cuda":
         return None
-    return _handle_of(nvml, torch.cuda.current_device() if device.index is None else device.index)
+    index: int | None = device.index
+    return _handle_of(nvml, torch.cuda.current_device() if index is None else index)
 
 
 @functools.cache

@@ -90,37 +90,27 @@ def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_G
 
 
 def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> EstimatedCall:
-    call, notes, compiles = None, [], True
+    notes, compiles = [], True
+    ours, result, counters = sample, None, None
+    launches: tuple[LaunchRecord, ...] = ()
     try:
-        call = counted(overload, sample)
+        ours, result, launches, counters = counted(overload, sample)
     except OperatorError as error:
         compiles = not isinstance(error.__cause__, CompileError)
         notes.append(str(error) if compiles else first_lines(error.__cause__ or error))
     try:
-        if call is not None:
-            work = work_of(overload, call.sample, call.result)
-        else:  # that of the arguments alone, which is not too much in any case
-            work = work_of(overload, sample, None)
+        work = work_of(overload, ours, result)  # without a result, that of the arguments: not too much
     except OperatorError as error:
         notes.append(str(error).splitlines()[0])
         work = Work(read_bytes=0, written_bytes=0)
-    counters = None if call is None else call.counters
     operations = {} if counters is None else dict(counters.operations)
-    efficiency = counters.sector_efficiency if counters is not None and counters.global_sectors else None
     bound_us, what = bound(work, operations, sheet)
     return EstimatedCall(
-        op=overload.qualified_name,
-        case=case,
-        work=work,
-        launches=call.launches if call is not None else (),
+        op=overload.qualified_name, case=case, work=work, launches=launches,
         asked_bytes=None if counters is None else counters.global_bytes,
-        sector_efficiency=efficiency,
-        operations=operations,
-        bound_us=bound_us or None,
-        what=what,
-        notes=tuple(notes),
-        compiles=compiles,
-    )
+        sector_efficiency=counters.sector_efficiency if counters and counters.global_sectors else None,
+        operations=operations, bound_us=bound_us or None, what=what, notes=tuple(notes), compiles=compiles,
+    )  # fmt: skip
 
 
 def bound(work: Work, operations: Mapping[str, int], sheet: Sheet) -> tuple[float, str]:

@@ -112,48 +112,30 @@ COUNTED = frozenset({"compile", "library", "kernel", "jit", "launch", "decode", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
-    """A part of the time, disjoint with all others.
-
-    Attributes:
-        name: A key of `PHASES`.
-        times: How often it occurred.
-    """
-
-    stage: Stage
-    name: str
-    ms: float
-    times: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class FirstCallRun:
     """A process that made the call for the first time, and some more calls.
 
     Attributes:
+        phases: For each stage its phases, which are disjoint: milliseconds, and how often each occurred.
         whole_ms: From the start of the process to its first result, by a clock of the other process.
         imported: The modules that the call imported, without those that they import in turn.
         later_ms: The calls after the first, each with the wait for its result.
     """
 
     cache: Cache
-    phases: tuple[Phase, ...]
+    phases: Mapping[Stage, Mapping[str, tuple[float, int]]]
     whole_ms: float
     imported: tuple[str, ...] = ()
     later_ms: tuple[float, ...]
 
     def stage_ms(self, stage: Stage) -> float:
         """Return the sum of the phases of a stage."""
-        return sum(phase.ms for phase in self.phases if phase.stage == stage)
+        return sum(ms for ms, _ in self.phases[stage].values())
 
     @property
     def remainder_ms(self) -> float:
         """The time of no phase. Two clocks differ: it may be slightly negative."""
-        return self.whole_ms - sum(phase.ms for phase in self.phases)
-
-    def find(self, stage: Stage, name: str) -> Phase | None:
-        """Return a phase; None if it did not occur."""
-        return next((p for p in self.phases if (p.stage, p.name) == (stage, name)), None)
+        return self.whole_ms - sum(map(self.stage_ms, STAGES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,8 +175,12 @@ class FirstCall(report_base.Report):
         for run, values in zip(self.runs, report["runs"], strict=True):
             values |= {f"{stage}_ms": run.stage_ms(stage) for stage in STAGES}
             values["remainder_ms"] = run.remainder_ms
-            for phase in values["phases"]:
-                phase |= zip(("label", "why", "avoid"), self.phases[phase["name"]], strict=True)
+            keys = ("stage", "name", "ms", "times", "label", "why", "avoid")
+            values["phases"] = [
+                dict(zip(keys, (stage, name, ms, times, *self.phases[name]), strict=True))
+                for stage, phases in run.phases.items()
+                for name, (ms, times) in phases.items()
+            ]
         return report
 
     def __rich__(self) -> RenderableType:
@@ -224,10 +210,10 @@ class FirstCall(report_base.Report):
     def _phase_rows(self, stage: Stage) -> Iterator[tuple[str, list[str], str]]:
         """Yield the label of each phase of a stage, its time in each run, and a remark."""
         for name, (label, why, avoid) in self.phases.items():
-            phases = [run.find(stage, name) for run in self.runs]
-            if not any(phases):
+            found = [run.phases[stage].get(name) for run in self.runs]
+            if not any(found):
                 continue
-            times = max(phase.times for phase in phases if phase is not None)
+            times = max(phase[1] for phase in found if phase)
             if times > 1 and name in COUNTED:
                 label += f" x{times}"
             if name == "imports":
@@ -236,7 +222,7 @@ class FirstCall(report_base.Report):
                 why += f": {', '.join(imported[:_SHOWN_IMPORTS])}" + (f" and {more} more" if more > 0 else "")
             if avoid not in ("", STAGES[stage][1]):
                 why += f"; {avoid}"
-            yield label, [f"{phase.ms:.2f}" if phase is not None else "-" for phase in phases], why
+            yield label, [f"{phase[0]:.2f}" if phase else "-" for phase in found], why
 
     def _last_rows(self) -> Iterator[tuple[str, list[str], str]]:
         """Yield the rows below the stages: the whole, and later calls."""

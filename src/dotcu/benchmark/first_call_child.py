@@ -71,11 +71,10 @@ def measure(target: str, start: Stopwatch, reply: Callable[[dict[str, Any]], Non
             if subject.on_gpu:
                 call.switch("wait")
             _wait(device)
-        phases = [
-            {"stage": stage, "name": name, "ms": seconds * 1e3, "times": watch.times[name]}
+        phases = {
+            stage: {name: (seconds * 1e3, watch.times[name]) for name, seconds in spent.items()}
             for stage, watch, spent in (("start", start, start_s), ("call", call, call.read()[0]))
-            for name, seconds in spent.items()
-        ]
+        }
         reply({"phases": phases, "imported": imported})
         later_ms = []
         for _ in range(LATER_CALLS):

@@ -20,8 +20,6 @@ from dotcu.benchmark import device
 from dotcu.benchmark.results import L2, Block, CallTime, Clocks, Measured, Protocol
 from dotcu.benchmark.statistics import LEAST_BLOCKS, summary
 from dotcu.benchmark.timers import (
-    LostRecords,
-    NotCapturable,
     TimedCall,
     TimedCallFailed,
     Timer,
@@ -268,7 +266,7 @@ class MeasurementRun:
             probing: True to probe a result of each contender.
             looks: Takes the clocks as soon as the block is queued: the device may still be busy with it.
         """
-        lost = 0
+        lost = False
         while self.remaining:
             timed = self._interleaving.timed_calls(self.remaining, block, probing=probing)
             if looks is not None:
@@ -277,8 +275,10 @@ class MeasurementRun:
                 with _without_collector():
                     calls = self._timer.time(timed)
             except Exception as error:
-                lost += isinstance(error, LostRecords)
-                self._failed(error, again=lost == 1)
+                if isinstance(error, TimerFailed) and error.again and not lost:
+                    lost = True
+                else:
+                    self._failed(error)
                 continue
             by_name: dict[str, list[CallTime]] = defaultdict(list)
             for timed_call, call in zip(timed, calls, strict=True):
@@ -286,7 +286,7 @@ class MeasurementRun:
             return {name: tuple(own) for name, own in by_name.items()}
         return {}
 
-    def _failed(self, error: Exception, *, again: bool) -> None:
+    def _failed(self, error: Exception) -> None:
         """Drop the contender of a failure.
 
         Raises:
@@ -295,11 +295,9 @@ class MeasurementRun:
         if isinstance(error, TimedCallFailed):
             cause = error.__cause__
             self._drop(error.name, cause if isinstance(cause, Exception) else error)
-        elif isinstance(error, NotCapturable):
-            self.refused[error.name] = str(error).partition("\n")[0]
-            del self.remaining[error.name]
-        elif isinstance(error, LostRecords) and again:
-            return
+        elif isinstance(error, TimerFailed) and error.contender:
+            self.refused[error.contender] = str(error).partition("\n")[0]
+            del self.remaining[error.contender]
         elif isinstance(error, TimerFailed):
             raise error
         else:  # a fault of the device: whose is unknown

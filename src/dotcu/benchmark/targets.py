@@ -10,12 +10,11 @@ import difflib
 import gc
 import inspect
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -44,66 +43,19 @@ CHUNK = 2**24
 """Elements that are compared at once."""
 
 
-class BenchTarget(ABC):
-    """A target to time, with the oracle of its results."""
-
-    name: str
-    device: torch.device
-    mutates = False
-    """True if a call changes arguments that it reads."""
-
-    @property
-    @abstractmethod
-    def unverified(self) -> str:
-        """The reason why results cannot be verified; empty where they can."""
-
-    @property
-    def caveat(self) -> str:
-        """A remark on results that were verified less strictly than usual; empty where none were."""
-        return ""
-
-    def context(self) -> AbstractContextManager[object]:
-        """Return the context to call it in."""
-        return nullcontext()
-
-    def written(self, sample: Sample) -> tuple[Tensor, ...]:
-        """Return the arguments that a call may change."""
-        return ()
-
-    @abstractmethod
-    def results(self, sample: Sample, result: Any) -> Results:
-        """Return the tensors that a call returned and wrote."""
-
-    @abstractmethod
-    def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
-        """Compare results of one call with the oracle, by contender; an empty text is a pass.
-
-        Args:
-            inputs: The arguments of the call; they may be overwritten.
-            results: The tensors of each contender, by its name.
-
-        Raises:
-            Exception: The exception of the reference.
-        """
-
-    @abstractmethod
-    def input_values(self, sets: Sequence[Sample]) -> InputValues:
-        """Return what writes new values into sets of inputs."""
-
-    @abstractmethod
-    def work(self, sample: Sample, result: Any) -> Work | None:
-        """Return the work of a call; None where it is not known."""
-
-
 # ------------------------------------------------------------------ an operator
 
 
-class OperatorTarget(BenchTarget):
-    """An overload, called in one of its dtypes.
+class OperatorTarget:
+    """An overload to time, called in one of its dtypes, with the oracle of its results.
 
     Args:
         subject: The overload on its device.
         dtype: The dtype of the calls, for which the operator may declare a tolerance.
+
+    Attributes:
+        mutates: True if a call changes arguments that it reads.
+        caveat: The reason why results were not compared in float64; empty where they were.
     """
 
     def __init__(self, subject: Subject, dtype: torch.dtype | None) -> None:
@@ -111,7 +63,7 @@ class OperatorTarget(BenchTarget):
         self.subject, self.dtype = subject, dtype
         self.name, self.device = subject.name, subject.device
         self.mutates = not set(signature.mutates) <= set(signature.outs)  # `out` is only written
-        self._caveat = ""
+        self.caveat = ""
 
     @property
     def unverified(self) -> str:
@@ -121,11 +73,6 @@ class OperatorTarget(BenchTarget):
         if self.subject.declares(torch.Tag.nondeterministic_seeded):
             return "not verified: the operator is declared random"
         return ""
-
-    @property
-    def caveat(self) -> str:
-        """The reason why results were not compared in float64; empty where they were."""
-        return self._caveat
 
     def context(self) -> AbstractContextManager[object]:
         """Return the simulator for CPU tensors, with poison in memory that bodies allocate."""
@@ -145,7 +92,13 @@ class OperatorTarget(BenchTarget):
         return outputs(self.subject.overload.signature.written(sample.args, sample.kwargs))
 
     def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
-        """Compare with the reference in float64, or in the operator's dtype where that fails."""
+        """Compare results of one call, by contender; an empty text is a pass. The inputs may be overwritten.
+
+        Compares with the reference in float64, or in the operator's dtype where that fails.
+
+        Raises:
+            Exception: The exception of the reference.
+        """
         arguments = self.subject.inputs(inputs)
         try:
             return self._in_float64(arguments, results)
@@ -164,7 +117,7 @@ class OperatorTarget(BenchTarget):
             expected = outputs(reference(*arguments.args, **arguments.kwargs))
             errors = {name: difference(own, expected, added) for name, own in results.items()}
         dtype = self.dtype or arguments.tensors[0].dtype
-        self._caveat = self._caveat or f"compared in {short(dtype)} with wide bounds: {why}"
+        self.caveat = self.caveat or f"compared in {short(dtype)} with wide bounds: {why}"
         return errors
 
     def _in_float64(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
@@ -224,8 +177,8 @@ def _find_error_in_chunks(got: Tensor, oracle: Oracle, position: int) -> str:
 
 
 @dataclass(kw_only=True, eq=False)
-class BareTarget(BenchTarget):
-    """A callable without arguments, which has inputs of its own.
+class BareTarget:
+    """A callable without arguments, which has inputs of its own; otherwise like an `OperatorTarget`.
 
     Attributes:
         reference: Returns the expected results, in any floating-point dtype; None: nothing is verified.
@@ -243,6 +196,8 @@ class BareTarget(BenchTarget):
     bytes: int = 0
     flops: int = 0
     dtype: str = ""
+    mutates: ClassVar[bool] = False
+    caveat: ClassVar[str] = ""
 
     @property
     def workload(self) -> Workload:
@@ -257,6 +212,14 @@ class BareTarget(BenchTarget):
     def unverified(self) -> str:
         """The reason why results cannot be verified; empty where they can."""
         return "" if self.reference is not None else "not verified: reference= is missing"
+
+    def context(self) -> AbstractContextManager[object]:
+        """Return the context to call it in."""
+        return nullcontext()
+
+    def written(self, sample: Sample) -> tuple[Tensor, ...]:
+        """Return the arguments that a call may change: it has none."""
+        return ()
 
     def results(self, sample: Sample, result: Any) -> Results:
         """Return the tensors that a call wrote, or else returned."""
@@ -291,6 +254,9 @@ class BareTarget(BenchTarget):
             read_bytes=self.bytes - written, written_bytes=written, flops=self.flops, dtype=self.dtype,
             declared=True,
         )  # fmt: skip
+
+
+BenchTarget = OperatorTarget | BareTarget
 
 
 # ------------------------------------------------------------------ contenders

@@ -171,11 +171,11 @@ def count_check(overload: Overload, sample: Sample) -> str:
     if not overload.declares_work:
         return ""
     try:
-        call = counted(overload, sample)
+        ours, result, _, counters = counted(overload, sample)
     except OperatorError as error:
         return f"{UNCOUNTED}: {error}"
-    claim = work_of(overload, call.sample, call.result)
-    asked_bytes, flops = call.counters.global_bytes, sum(call.counters.operations.values())
+    claim = work_of(overload, ours, result)
+    asked_bytes, flops = counters.global_bytes, sum(counters.operations.values())
     notes = []
     if claim.bytes > LEEWAY * asked_bytes:
         notes.append(f"`work` claims {claim.bytes} bytes, and its kernels ask for {asked_bytes}")
@@ -196,29 +196,16 @@ MOST_ELEMENTS = 1 << 22
 """A call with more elements than this is not simulated: it would take minutes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CountedCall:
-    """The counts of the kernels of one call.
-
-    Attributes:
-        sample: The arguments that it was called with, copies of the caller's.
-        result: What the call returned.
-        launches: In order; their compile times are those of the simulator's code, PTX.
-        counters: Its bytes are those that lanes asked global memory for, also where several asked for the
-            same, or again.
-    """
-
-    sample: Sample
-    result: Any
-    launches: tuple[LaunchRecord, ...]
-    counters: Counters
-
-
-def counted(overload: Overload, sample: Sample) -> CountedCall:
-    """Run a call in the simulator, and return its counts.
+def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[LaunchRecord, ...], Counters]:
+    """Run a call in the simulator.
 
     Args:
         sample: CPU tensors; they stay as they are.
+
+    Returns:
+        Copies of the arguments, which it was called with; the result; the launches in order, with the
+        compile times of the simulator's code, PTX; and the counters. Their bytes are those that lanes asked
+        global memory for, also where several asked for the same, or again.
 
     Raises:
         OperatorError: It cannot be run there; says why, and what its body raised is the cause.
@@ -235,7 +222,7 @@ def counted(overload: Overload, sample: Sample) -> CountedCall:
     except Exception as error:  # clusters, say, or code that is only for newer GPUs; or a fault of its own
         reason = one_line(error) or type(error).__name__
         raise OperatorError(f"the simulator cannot run it: {reason}") from error
-    return CountedCall(sample=ours, result=result, launches=tuple(launches), counters=run.counters)
+    return ours, result, tuple(launches), run.counters
 
 
 _UNMOVED = frozenset(

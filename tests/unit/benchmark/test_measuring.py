@@ -15,7 +15,7 @@ import torch
 from dotcu.benchmark import device, measuring
 from dotcu.benchmark.measuring import Conditions, measure
 from dotcu.benchmark.results import L2, Clocks, Measured, Protocol
-from dotcu.benchmark.timers import LostRecords, NotCapturable, Timer, TimerFailed
+from dotcu.benchmark.timers import Timer, TimerFailed
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
 from fake_timer import FakeTimer
@@ -202,12 +202,12 @@ def test_a_fault_of_the_device_is_reported_for_all_contenders() -> None:
 
 
 def test_lost_records_are_tried_once_more() -> None:
-    found = run({"a": plus_one}, FakeTimer(failures=[None, None, LostRecords("lost")]))
+    found = run({"a": plus_one}, FakeTimer(failures=[None, None, TimerFailed("lost", again=True)]))
     assert (found.measured["a"].by, len(found.measured["a"].blocks)) == ("cupti", 3)
 
 
 def test_records_lost_twice_lead_to_another_means(next_means: list[tuple[str, str]]) -> None:
-    lost = LostRecords("CUPTI's trace is not whole: 3 begin\nand more")
+    lost = TimerFailed("CUPTI's trace is not whole: 3 begin\nand more", again=True)
     found = run({"a": plus_one, "b": plus_one}, FakeTimer(failures=[None, None, None, lost, lost]))
     assert {measured.by for measured in found.measured.values()} == {"events"}
     assert {len(measured.blocks) for measured in found.measured.values()} == {3}, "samples are not mixed"
@@ -215,11 +215,12 @@ def test_records_lost_twice_lead_to_another_means(next_means: list[tuple[str, st
 
 
 def test_a_contender_that_cannot_be_captured_is_measured_by_events(next_means: list[tuple[str, str]]) -> None:
-    refusal = NotCapturable("b", RuntimeError("operation not permitted"))
+    reason = "b cannot be captured in a CUDA graph: operation not permitted"
+    refusal = TimerFailed(f"{reason}\nmore", contender="b")
     timer = FakeTimer(name="graph", failures=[refusal])
     found = run({"a": plus_one, "b": plus_one}, timer, l2="warm")
     assert {name: measured.by for name, measured in found.measured.items()} == {"a": "graph", "b": "events"}
-    assert next_means == [("graph", "b cannot be captured in a CUDA graph: operation not permitted")]
+    assert next_means == [("graph", reason)]
 
 
 def test_a_graph_is_not_used_for_cold_figures_of_inputs_that_fit_l2(
@@ -245,7 +246,7 @@ def test_where_no_timer_works_that_is_what_is_wrong_with_a_contender(
 def test_where_no_timer_works_for_one_contender_the_others_remain(
     next_means: list[tuple[str, str]],
 ) -> None:
-    timer = FakeTimer(name="events", failures=[NotCapturable("b", RuntimeError("not permitted"))])
+    timer = FakeTimer(name="events", failures=[TimerFailed("not permitted", contender="b")])
     found = run({"a": plus_one, "b": plus_one}, timer)
     assert list(found.errors) == ["b"]
     assert len(found.measured["a"].blocks) == 3

@@ -132,8 +132,8 @@ def _figure(matplotlib: Any, rows: Sequence[Row], *, caption: str) -> Any:
     panels: dict[str, list[Row]] = {}
     for row in rows:
         scalars = re.search(r"-([A-Za-z_]\w*=.*)", row.key.case)  # `causal=True`
-        title = (row.key.op, row.dtype, scalars[1] if scalars else "", f"L2 {row.key.l2}")
-        panels.setdefault(", ".join(filter(None, title)), []).append(row)
+        parts = (row.key.op, row.dtype, scalars[1] if scalars else "", f"L2 {row.key.l2}")
+        panels.setdefault(", ".join(filter(None, parts)), []).append(row)
     width, height = _INCHES
     size = (width, height * len(panels) + _EDGE_INCHES)
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")

@@ -11,8 +11,6 @@ from dotcu.benchmark.results import Means
 from dotcu.benchmark.timers.cupti import Cupti
 from dotcu.benchmark.timers.events import Events, Graph
 from dotcu.benchmark.timers.timer import (
-    LostRecords,
-    NotCapturable,
     TimedCall,
     TimedCallFailed,
     Timer,
@@ -23,8 +21,6 @@ from dotcu.benchmark.timers.timer import (
 from dotcu.errors import EnvironmentFault
 
 __all__ = [
-    "LostRecords",
-    "NotCapturable",
     "TimedCall",
     "TimedCallFailed",
     "Timer",

@@ -27,7 +27,7 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile
 
 from dotcu.benchmark.results import CallTime
-from dotcu.benchmark.timers.timer import LostRecords, TimedCall, Timer, TimerFailed
+from dotcu.benchmark.timers.timer import TimedCall, Timer, TimerFailed
 
 LINE = re.compile(
     rb"[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(cpp|h):\d+\]"  # Kineto's log
@@ -109,7 +109,7 @@ def attribute(activities: Iterable[Activity], count: int) -> list[CallTime]:
     is stray: it counts to the call before it.
 
     Raises:
-        LostRecords: The marks are not those of so many calls.
+        TimerFailed: The marks are not those of so many calls.
     """
     found = sorted(activities, key=lambda activity: activity.start_ns)
     windows = _windows(found, count)
@@ -177,10 +177,11 @@ def _windows(found: Sequence[Activity], count: int) -> list[_Window]:
     return windows
 
 
-def _lost(what: str) -> LostRecords:
-    return LostRecords(
+def _lost(what: str) -> TimerFailed:
+    return TimerFailed(
         f"CUPTI's trace is not whole: {what}.\nEvery call needs a begin and an end mark, in order.\n"
-        'Time fewer calls at once, or by another timer: means="events".'
+        'Time fewer calls at once, or by another timer: means="events".',
+        again=True,
     )
 
 

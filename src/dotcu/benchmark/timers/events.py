@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from dotcu.benchmark.results import CallTime
-from dotcu.benchmark.timers.timer import NotCapturable, TimedCall, Timer, TimerFailed
+from dotcu.benchmark.timers.timer import TimedCall, Timer, TimerFailed
 
 # torch's C type, and not torch.cuda.Event: methods of that one can be replaced by code under test.
 Event: Any = torch._C._CudaEventBase
@@ -91,7 +91,7 @@ class Graph(Timer):
         """Time a replay for each call; each result is the mean of the calls in its replay.
 
         Raises:
-            NotCapturable: A contender's calls cannot be captured.
+            TimerFailed: A contender's calls cannot be captured.
         """
         with torch.cuda.device(self.helpers.device):
             stream = torch.cuda.current_stream()
@@ -138,7 +138,12 @@ class Graph(Timer):
             with suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
                 self.helpers.begin()
             cause = (raised or [error])[0]  # a spoilt capture also fails at its end
-            raise NotCapturable(name, cause) from cause
+            reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+            raise TimerFailed(
+                f"{name} cannot be captured in a CUDA graph: {reason}\n"
+                "Timing by graph replay needs that.\nTime it by events instead.",
+                contender=name,
+            ) from cause
         finally:
             torch.cuda.set_stream(stream)  # where the end fails, torch leaves its own current
         return graph, calls, results

@@ -128,27 +128,16 @@ _wait = torch.cuda.synchronize  # as torch has it now: code under test could put
 
 
 class TimerFailed(EnvironmentFault):
-    """A timer does not work here."""
-
-
-class LostRecords(TimerFailed):
-    """Records of kernels are missing."""
-
-
-class NotCapturable(TimerFailed):
-    """A call cannot be captured in a CUDA graph.
+    """A timer does not work here.
 
     Attributes:
-        name: The contender of the call.
+        contender: The one whose calls it cannot time; empty if it fails for all.
+        again: True if it may work when it is tried once more.
     """
 
-    def __init__(self, name: str, error: Exception) -> None:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        super().__init__(
-            f"{name} cannot be captured in a CUDA graph: {reason}\n"
-            "Timing by graph replay needs that.\nTime it by events instead."
-        )
-        self.name = name
+    def __init__(self, message: str, *, contender: str = "", again: bool = False) -> None:
+        super().__init__(message)
+        self.contender, self.again = contender, again
 
 
 class Timer(ABC):

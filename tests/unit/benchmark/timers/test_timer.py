@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dotcu.benchmark.timers import NotCapturable, TimedCall, TimedCallFailed
+from dotcu.benchmark.timers import TimedCall, TimedCallFailed
 from dotcu.benchmark.timers.events import elapsed_us
 from dotcu.benchmark.timers.timer import TimerFailed
 from fake_timer import FakeTimer
@@ -47,14 +47,6 @@ def test_an_interrupt_is_no_failure_of_the_call() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         FakeTimer().time([TimedCall(name="a", run=run)])
-
-
-def test_a_refusal_to_capture_tells_the_first_line_of_why() -> None:
-    error = NotCapturable("a", RuntimeError("CUDA error: operation not permitted\nmore about it"))
-    assert str(error).startswith(
-        "a cannot be captured in a CUDA graph: CUDA error: operation not permitted\n"
-    )
-    assert "more about it" not in str(error)
 
 
 class FakeEvent:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dotcu.benchmark.results import CallTime
-from dotcu.benchmark.timers import LostRecords
+from dotcu.benchmark.timers import TimerFailed
 from dotcu.benchmark.timers.cupti import Activity, attribute
 
 MAIN, SIDE = 7, 13
@@ -161,23 +161,23 @@ def test_launches_are_not_trusted_where_a_mark_has_none() -> None:
 def test_a_lost_mark_is_an_error(lost: int) -> None:
     trace = [*marks(0, 900), *marks(1000, 1900)]
     del trace[lost]
-    with pytest.raises(LostRecords, match=r"marks were recorded for 2 calls"):
+    with pytest.raises(TimerFailed, match=r"marks were recorded for 2 calls"):
         attribute(trace, 2)
 
 
 def test_marks_of_more_calls_than_there_were_are_an_error() -> None:
-    with pytest.raises(LostRecords, match="2 begin and 2 end marks were recorded for 1 calls"):
+    with pytest.raises(TimerFailed, match="2 begin and 2 end marks were recorded for 1 calls"):
         attribute([*marks(0, 900), *marks(1000, 1900)], 1)
 
 
 def test_marks_out_of_order_are_an_error() -> None:
     begin, end = marks(100, 900)
-    with pytest.raises(LostRecords, match="before its begin mark"):
+    with pytest.raises(TimerFailed, match="before its begin mark"):
         attribute([begin, replace(end, start_ns=50, end_ns=60)], 1)
 
 
 def test_calls_that_overlap_are_an_error() -> None:
-    with pytest.raises(LostRecords, match="before the end mark of the call before it"):
+    with pytest.raises(TimerFailed, match="before the end mark of the call before it"):
         attribute([*marks(0, 900), *marks(500, 1900)], 2)
 
 
