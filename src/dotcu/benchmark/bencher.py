@@ -204,15 +204,7 @@ def prepare(
     """Plan a benchmark of operators.
 
     Args:
-        op: An operator, or several.
-        against: Baselines, by name, function or location.
-        samples: Calls to time in place of the operator's samples.
-        shapes: Shapes to time on, as text or tuples.
-        dtypes: The operator's dtypes to time; all by default.
-        l2: The states of L2 that a call starts with.
-        device: The GPU; "simulator" for an estimate without one.
-        gpu: Without a GPU, the one to estimate bounds for.
-        protocol: How long and how often to measure.
+        op, against, samples, shapes, dtypes, l2, device, gpu, protocol: As for `bench`.
 
     Raises:
         UsageError, OperatorError, EnvironmentFault: As for `bench`.

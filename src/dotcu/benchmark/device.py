@@ -326,7 +326,7 @@ class BenchDevice:
         return self._ceilings
 
     def _cold_us(self, run: Callable[[], Any]) -> float:
-        return self._median_us(run, prepare=self.timer.flush)
+        return self._median_us(run, prepare=self.timer.helpers.flush)
 
     def _median_us(self, run: Callable[[], Any], *, prepare: Callable[[], Any]) -> float:
         timed_call = TimedCall(name="ceiling", run=run, prepare=prepare, hold_us=CEILING_HOLD_US)

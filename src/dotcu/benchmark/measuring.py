@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import torch
@@ -25,7 +25,6 @@ from dotcu.benchmark.timers import (
     Timer,
     TimerFailed,
     after,
-    host_times_us,
 )
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
@@ -88,7 +87,7 @@ def measure(
         while remaining:
             if reason := _unsuitable(timer, conditions):
                 timer = after(timer, reason)
-            run = MeasurementRun(remaining, conditions, timer)
+            run = _MeasurementRun(remaining, conditions, timer)
             refused = run.refused
             try:
                 run.run()
@@ -115,7 +114,7 @@ def _unsuitable(timer: Timer, conditions: Conditions) -> str:
     if conditions.mutates:
         return "a graph holds several calls on one set of inputs, and these calls change theirs"
     nbytes = sum(t.numel() * t.element_size() for sample in conditions.sets for t in sample.tensors)
-    if conditions.l2 == "cold" and nbytes < OUTGROWN * timer.l2_bytes:
+    if conditions.l2 == "cold" and nbytes < OUTGROWN * timer.helpers.l2_bytes:
         return "all sets of inputs fit into L2 together, and nothing flushes it inside of a graph"
     return ""
 
@@ -131,7 +130,7 @@ AHEAD = 500
 """Launches that the driver accepts ahead of the device."""
 
 
-class MeasurementRun:
+class _MeasurementRun:
     """The measurement of some contenders by one timer.
 
     Attributes:
@@ -148,7 +147,7 @@ class MeasurementRun:
         self.stopped = ""
         self._conditions = conditions
         self._timer = timer
-        self._interleaving = Interleaving(list(contenders), conditions, timer)
+        self._interleaving = _Interleaving(list(contenders), conditions, timer)
         self._blocks: dict[str, list[Block]] = defaultdict(list)
         self._warm: CallTimes = {}
         self._host_us: dict[str, tuple[float, ...]] = {}
@@ -225,18 +224,21 @@ class MeasurementRun:
             kernels = max(call.kernels or 1 for call in self._warm[name])
             device_s = max(1e-6 * statistics.median(call.time_us for call in self._warm[name]), 1e-6)
             calls = max(1, min(HOST_CALLS, AHEAD // kernels, int(HOST_DEVICE_S / HOST_BATCHES / device_s)))
+            calls = 1 if self._conditions.mutates else calls
+            times_us = []
             try:
-                times = host_times_us(
-                    partial(call, sample),
-                    HOST_BATCHES,
-                    1 if self._conditions.mutates else calls,
-                    wait=self._timer.wait,
-                    prepare=partial(self._interleaving.refresh_untimed, sample),
-                )
+                for _ in range(HOST_BATCHES):
+                    self._interleaving.refresh_untimed(sample)
+                    self._timer.wait()
+                    began_ns = perf_counter_ns()
+                    for _ in range(calls):
+                        call(sample)
+                    times_us.append((perf_counter_ns() - began_ns) / (1e3 * calls))
+                self._timer.wait()
             except Exception as error:
                 self._drop(name, error)
             else:
-                self._host_us[name] = tuple(times)
+                self._host_us[name] = tuple(times_us)
 
     # -------------------------------------------------------------- blocks
 
@@ -261,10 +263,7 @@ class MeasurementRun:
     def _timed(self, block: int, *, probing: bool, looks: list[Clocks] | None = None) -> CallTimes:
         """Time a block at once; again without a contender that fails in it, or if records were lost.
 
-        Args:
-            block: The block's number.
-            probing: True to probe a result of each contender.
-            looks: Takes the clocks as soon as the block is queued: the device may still be busy with it.
+        `looks` takes the clocks as soon as the block is queued: the device may still be busy with it.
         """
         lost = False
         while self.remaining:
@@ -343,7 +342,7 @@ MOST_BETWEEN = 50
 MOST_HOLD_US = 10_000.0
 
 
-class Interleaving:
+class _Interleaving:
     """Makes the timed calls of each block: all contenders, in random order, on one set of inputs.
 
     Attributes:
@@ -370,13 +369,7 @@ class Interleaving:
         self.calls = protocol.calls
 
     def call_untimed(self, name: str, call: ContenderCall, sample: Sample) -> None:
-        """Make an untimed call, and record its host time.
-
-        Args:
-            name: The contender.
-            call: Its call.
-            sample: The inputs.
-        """
+        """Make an untimed call, and record its host time."""
         self.refresh_untimed(sample)
         began = perf_counter()
         call(sample)
@@ -392,12 +385,9 @@ class Interleaving:
     def timed_calls(
         self, contenders: Mapping[str, ContenderCall], block: int, *, probing: bool
     ) -> list[TimedCall]:
-        """Return the timed calls of a block.
+        """Return the timed calls of a block, by its number: its inputs are the next set.
 
-        Args:
-            contenders: The call of each contender, by name.
-            block: The block's number; its inputs are the next set.
-            probing: True to probe one result of each contender, chosen at random.
+        Probing takes one result of each contender, chosen at random.
         """
         names, sets = list(contenders), self._conditions.sets
         # Nothing flushes L2 inside of a graph: there, cold inputs are those that others have pushed out.
@@ -451,7 +441,7 @@ class Interleaving:
         self._begun = name, now
         self._conditions.refresh(sample, turn)
         if self._conditions.l2 == "cold":
-            self._timer.flush()
+            self._timer.helpers.flush()
         self._prepared = perf_counter()
 
     def _hold_us(self, name: str) -> float:
@@ -460,7 +450,7 @@ class Interleaving:
         A GPU that waits between calls draws less power, and is faster than under load.
         """
         needed_us = self._host_us(name)
-        flush_us = self._timer.flush_us if self._conditions.l2 == "cold" else 0.0
+        flush_us = self._timer.helpers.flush_us if self._conditions.l2 == "cold" else 0.0
         hold_us = max(0.0, needed_us - self._ahead_us - flush_us)
         queued_us = self._ahead_us + flush_us + hold_us + self.device_us[name]
         # a little more than the host time of a timed call, from its preparation to its end mark

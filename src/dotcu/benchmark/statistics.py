@@ -251,7 +251,7 @@ def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, se
 
 
 def ratio(
-    a_blocks: Blocks, b_blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, seed: int = 0
+    a_blocks: Blocks, b_blocks: Blocks, *, confidence: float, resolution_us: float = 0.0
 ) -> Ratio | None:
     """Return the ratio of the times of `a` and `b`; None for times of 0, or fewer than two blocks.
 
@@ -263,13 +263,12 @@ def ratio(
         b_blocks: As many blocks, interleaved with those of `a`.
         confidence: The confidence of the interval.
         resolution_us: The step of the clock.
-        seed: The seed of the bootstrap.
     """
     paired = [(a, b) for a, b in zip(a_blocks, b_blocks, strict=True) if len(a) and len(b)]
     a_times, b_times = [a for a, _ in paired], [b for _, b in paired]
     if len(paired) < _LEAST_BLOCKS or min(min(map(min, a_times)), min(map(min, b_times))) <= 0:
         return None
-    estimate = log_ratio(a_times, b_times, resolution_us=resolution_us, seed=seed)
+    estimate = log_ratio(a_times, b_times, resolution_us=resolution_us, seed=0)
     steps = [resolution_us / float(np.median(np.concatenate(each))) for each in (a_times, b_times)]
     return around(estimate.value, max(math.hypot(*steps) / 2, estimate.reach(confidence)))
 

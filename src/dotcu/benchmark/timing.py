@@ -97,14 +97,8 @@ class TimedCase:
     ) -> Iterator[Row]:
         """Yield the rows of one state of L2, the operator's own first.
 
-        Args:
-            l2: The state of L2.
-            calls: The calls of contenders that passed verification.
-            sets: Sets of inputs.
-            values: Writes new values into them.
-            failures: The contenders that did not pass.
-            verified: A remark on how the others were verified.
-            work: The work of a call, or why it is unknown.
+        `failures` are the contenders that did not pass verification; `verified` is a remark on the others,
+        `work` that of a call, or why it is unknown.
 
         Raises:
             KeyboardInterrupt: The user interrupted, after the rows of everything measured.
@@ -138,10 +132,10 @@ class TimedCase:
                 known = None if isinstance(work, str) else work
                 row = replace(row, work=known, marks=tuple(filter(None, marks)))
                 try:
-                    row = figures_of(row, measured, own=own, limit=limit, protocol=self.protocol)
+                    row = _figures_of(row, measured, own=own, limit=limit, protocol=self.protocol)
                 except KeyboardInterrupt:  # while the rates that the limit needs were measured
                     limit, interrupted = lambda work, l2: None, True
-                    row = figures_of(row, measured, own=own, limit=limit, protocol=self.protocol)
+                    row = _figures_of(row, measured, own=own, limit=limit, protocol=self.protocol)
             else:  # not begun when the user interrupted
                 continue
             own = row if name == OWN else own
@@ -172,7 +166,7 @@ class TimedCase:
 # ------------------------------------------------------------------ from samples to a row
 
 
-def figures_of(
+def _figures_of(
     row: Row,
     measured: Mapping[str, Measured],
     *,
@@ -182,12 +176,8 @@ def figures_of(
 ) -> Row:
     """Return a row with the figures of its samples, or with the reason why there are none.
 
-    Args:
-        row: The row without figures; its work is that of a call, its marks come first.
-        measured: The samples of all contenders, interleaved.
-        own: The operator's own row; other contenders' times are divided by its time.
-        limit: Returns the least time of some work in a state of L2.
-        protocol: Gives the confidence of intervals.
+    `measured` has the samples of all contenders, interleaved; their times are divided by that of `own`, the
+    operator's own row. `limit` returns the least time of some work in a state of L2.
     """
     samples = measured[row.key.contender]
     lost = throttled_blocks(samples.blocks)

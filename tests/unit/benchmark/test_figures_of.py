@@ -8,7 +8,7 @@ import pytest
 
 from dotcu.benchmark.limits.limit import Limit
 from dotcu.benchmark.results import OWN, Block, CallTime, Clocks, Measured, Protocol, Row, RowKey
-from dotcu.benchmark.timing import figures_of
+from dotcu.benchmark.timing import _figures_of
 from dotcu.benchmark.work import Work
 
 WORK = Work(read_bytes=1000, written_bytes=1000)
@@ -23,7 +23,7 @@ def row(one: Measured, own: Row | None = None, limit: Limit | None = None, *, al
     key = RowKey(op="a::b", case="float32-8", contender=one.contender, l2="cold")
     empty = Row(key=key, work=WORK, marks=("known",) if one.contender == OWN else ())
     samples = {other.contender: other for other in all_}
-    return figures_of(empty, samples, own=own, limit=lambda work, l2: limit, protocol=Protocol())
+    return _figures_of(empty, samples, own=own, limit=lambda work, l2: limit, protocol=Protocol())
 
 
 def alone(one: Measured, limit: Limit | None = None) -> Row:

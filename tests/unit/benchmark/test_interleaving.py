@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dotcu.benchmark import measuring
-from dotcu.benchmark.measuring import Conditions, Interleaving
+from dotcu.benchmark.measuring import Conditions, _Interleaving
 from dotcu.benchmark.results import L2, Means, Protocol
 from dotcu.operator import Sample
 from fake_timer import FakeTimer
@@ -39,7 +39,7 @@ class Bench:
             "a": lambda sample: ("a", sample.args[0] + 1),
             "b": lambda sample: ("b", sample.args[0] + 2),
         }
-        self.turns = Interleaving(["a", "b"], conditions, self.timer)
+        self.turns = _Interleaving(["a", "b"], conditions, self.timer)
         for name, call in self.contenders.items():
             self.turns.call_untimed(name, call, self.sets[0])
 

@@ -125,6 +125,18 @@ def test_each_contender_has_its_own_samples() -> None:
     assert (found.errors, found.interrupted) == ({}, False)
 
 
+def test_host_time_is_that_of_calls_that_do_not_wait_for_the_device() -> None:
+    log: list[str] = []
+    timer = FakeTimer()
+    timer.wait = lambda: log.append("wait")  # type: ignore[method-assign]
+    run({"a": lambda sample: log.append("call")}, timer)
+    batch = ["wait", *["call"] * measuring.HOST_CALLS]
+    taken = "".join(log)
+    assert taken.count("".join(batch)) == measuring.HOST_BATCHES
+    slow = run({"a": lambda sample: time.sleep(0.002)}).measured["a"]
+    assert all(2000 <= us < 20_000 for us in slow.host_us)
+
+
 def test_noise_is_measured_on_until_the_most_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy = SimpleNamespace(noise=0.2, median_us=10.0)
     monkeypatch.setattr(measuring, "summary", lambda *args, **kwargs: noisy, raising=False)

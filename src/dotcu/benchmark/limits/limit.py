@@ -65,16 +65,11 @@ Points = Sequence[tuple[float, float]]
 """Measured mixes: the share of the bytes that is written, ascending from 0 to 1, and 10^9 bytes/s."""
 
 
-def time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
+def _time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
     """Return the time in us to read and write some bytes.
 
     Between two measured mixes, the time of a byte is interpolated: reads and writes have different rates, and
     turning from one to the other takes time, too.
-
-    Args:
-        read_bytes: The bytes that are read.
-        written_bytes: The bytes that are written.
-        points: The measured mixes.
     """
     total = read_bytes + written_bytes
     share = written_bytes / total if total else 0.0
@@ -85,7 +80,7 @@ def time_us(read_bytes: float, written_bytes: float, points: Points) -> float:
     return total / points[-1][1] / 1e3
 
 
-def in_words(read_bytes: float, written_bytes: float) -> str:
+def _in_words(read_bytes: float, written_bytes: float) -> str:
     """Return a mix as text: `2 reads to 1 write`, `reads alone`, `87 % reads`."""
     if not written_bytes or not read_bytes:
         return "reads alone" if read_bytes else "writes alone"
@@ -142,8 +137,8 @@ def limit(work: Work, ceilings: Ceilings, sheet: Sheet | None, *, l2: L2, l2_byt
     floor_us = memory_us
     if l2 == "cold":
         written = max(0, work.written_bytes - l2_bytes)
-        through_l2_us = time_us(work.read_bytes, work.written_bytes, ceilings.l2)
-        floor_us = max(time_us(work.read_bytes, written, ceilings.memory), through_l2_us)
+        through_l2_us = _time_us(work.read_bytes, work.written_bytes, ceilings.l2)
+        floor_us = max(_time_us(work.read_bytes, written, ceilings.memory), through_l2_us)
     slower_us = max(memory_us, arithmetic_us)
     sheet_us = None
     if sheet is not None:  # only bytes count that L2 cannot hold
@@ -165,12 +160,12 @@ def _memory(work: Work, ceilings: Ceilings, in_l2: int) -> tuple[float, str]:
     if not work.bytes:
         return 0.0, ""
     share = max(0.0, 1 - in_l2 / work.bytes)
-    beyond_us = time_us(share * work.read_bytes, share * work.written_bytes, ceilings.memory)
-    through_us = time_us(work.read_bytes, work.written_bytes, ceilings.l2) if in_l2 else 0.0
+    beyond_us = _time_us(share * work.read_bytes, share * work.written_bytes, ceilings.memory)
+    through_us = _time_us(work.read_bytes, work.written_bytes, ceilings.l2) if in_l2 else 0.0
     name, points = ("L2", ceilings.l2) if through_us > beyond_us else ("memory", ceilings.memory)
-    gbps = work.bytes / time_us(work.read_bytes, work.written_bytes, points) / 1e3
+    gbps = work.bytes / _time_us(work.read_bytes, work.written_bytes, points) / 1e3
     rate = f"{gbps / 1e3:.2f} TB/s" if gbps >= 1e3 else f"{gbps:.0f} GB/s"
-    return max(beyond_us, through_us), f"{name}, {in_words(work.read_bytes, work.written_bytes)}, {rate}"
+    return max(beyond_us, through_us), f"{name}, {_in_words(work.read_bytes, work.written_bytes)}, {rate}"
 
 
 # ------------------------------------------------------------------ plausibility

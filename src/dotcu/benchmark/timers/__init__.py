@@ -16,7 +16,6 @@ from dotcu.benchmark.timers.timer import (
     Timer,
     TimerFailed,
     TimingKernels,
-    host_times_us,
 )
 from dotcu.errors import EnvironmentFault
 
@@ -27,7 +26,6 @@ __all__ = [
     "TimerFailed",
     "after",
     "choose",
-    "host_times_us",
 ]
 
 BEST_FIRST: tuple[type[Timer], ...] = (Cupti, Graph, Events)

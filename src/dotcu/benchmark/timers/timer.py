@@ -6,7 +6,6 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -165,23 +164,9 @@ class Timer(ABC):
             TimerFailed: The timer itself failed; another one may work.
         """
 
-    def flush(self) -> None:
-        """Queue a flush of L2: what the next call reads, it reads from memory."""
-        self.helpers.flush()
-
     def wait(self) -> None:
         """Wait until the device is idle."""
         _wait(self.helpers.device)
-
-    @property
-    def flush_us(self) -> float:
-        """The least device time of a flush."""
-        return self.helpers.flush_us
-
-    @property
-    def l2_bytes(self) -> int:
-        """The size of the device's L2."""
-        return self.helpers.l2_bytes
 
     def _take(self, timed_call: TimedCall, begin: Callable[[], object], end: Callable[[], object]) -> None:
         """Queue one timed_call, between what begins and what ends its window."""
@@ -195,38 +180,3 @@ class Timer(ABC):
         end()
         if timed_call.probe is not None:
             timed_call.probe(result)
-
-
-# ------------------------------------------------------------------ host time
-
-
-_synchronize = torch.cuda.synchronize
-
-
-def host_times_us(
-    run: Callable[[], Any],
-    batches: int,
-    calls: int,
-    *,
-    wait: Callable[[], Any] = _synchronize,
-    prepare: Callable[[], Any] | None = None,
-) -> list[float]:
-    """The wall time of a call without waiting for the device: the mean of each batch.
-
-    Args:
-        calls: In a batch. The driver takes some 1000 launches ahead of the device; a batch with more of
-            them would wait for it.
-        wait: Waits for the device, between batches.
-        prepare: What comes before each batch, and does not count.
-    """
-    samples = []
-    for _ in range(batches):
-        if prepare is not None:
-            prepare()
-        wait()
-        began = perf_counter_ns()
-        for _ in range(calls):
-            run()
-        samples.append((perf_counter_ns() - began) / (1e3 * calls))
-    wait()
-    return samples

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.benchmark.limits.limit import Points, in_words, time_us
+from dotcu.benchmark.limits.limit import Points, _in_words, _time_us
 
 
 def bandwidth_gbps(read: int, written: int, points: Points) -> float:
-    return (read + written) / time_us(read, written, points) / 1e3
+    return (read + written) / _time_us(read, written, points) / 1e3
 
 
 POINTS = ((0.0, 4420.0), (1 / 3, 4390.0), (0.5, 4260.0), (1.0, 4680.0))
@@ -33,11 +33,11 @@ def test_a_mix_lies_between_its_neighbours() -> None:
 
 
 def test_time_is_bytes_over_bandwidth() -> None:
-    assert time_us(2 << 32, 1 << 32, POINTS) == pytest.approx(3 * 2**32 / 4390e9 * 1e6)
+    assert _time_us(2 << 32, 1 << 32, POINTS) == pytest.approx(3 * 2**32 / 4390e9 * 1e6)
 
 
 def test_nothing_takes_no_time() -> None:
-    assert time_us(0, 0, POINTS) == 0
+    assert _time_us(0, 0, POINTS) == 0
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_nothing_takes_no_time() -> None:
     ],
 )
 def test_a_mix_in_words(read: int, written: int, words: str) -> None:
-    assert in_words(read, written) == words
+    assert _in_words(read, written) == words
