@@ -77,15 +77,15 @@ def on(gpu: torch.device) -> Iterator[ceilings.Buffers]:
 @pytest.mark.parametrize("name", MIXES)
 def test_kernels_reach_what_torch_reaches(name: str, on: ceilings.Buffers) -> None:
     _, _, by_torch_too = MIXES[name]
-    times = [by_events(run) for _, run in ceilings.candidates(name, on)]
+    times = [by_events(run) for _, run in ceilings._candidates(name, on)]
     by_torch, by_kernels = min(times[: len(by_torch_too)]), min(times[len(by_torch_too) :])
     assert by_kernels < 1.05 * by_torch
 
 
 def test_kernels_compute_the_same_on_large_arrays(on: ceilings.Buffers) -> None:
-    ceilings.launch("copy", on, 4, resident=True)
+    ceilings._launch("copy", on, 4, resident=True)
     assert on.out.equal(on.a)
-    ceilings.launch("two_to_one", on, 8, resident=False)
+    ceilings._launch("two_to_one", on, 8, resident=False)
     assert on.out.equal(on.a + on.b)
 
 

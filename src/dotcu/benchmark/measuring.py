@@ -19,13 +19,7 @@ import torch
 from dotcu.benchmark import device
 from dotcu.benchmark.results import L2, Block, CallTime, Clocks, Measured, Protocol
 from dotcu.benchmark.statistics import LEAST_BLOCKS, summary
-from dotcu.benchmark.timers import (
-    TimedCall,
-    TimedCallFailed,
-    Timer,
-    TimerFailed,
-    after,
-)
+from dotcu.benchmark.timers import TimedCall, TimedCallFailed, Timer, TimerFailed, after
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
 

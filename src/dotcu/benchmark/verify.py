@@ -13,8 +13,8 @@ from __future__ import annotations
 import random
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ SLEEP_CLOCKS = 20_000_000
 """Clocks that other streams sleep: some 10 ms. Queueing a call that was made before takes less than one."""
 
 BLOCKS = 3
-"""Blocks of memory of each size that are overwritten: the result of a call may be in any of them."""
+"""Free blocks of memory of a result's size that are overwritten: torch's allocator may return any of them."""
 
 POISON = 0xFF
 """A byte that makes NaN of every floating-point type."""
@@ -101,9 +101,6 @@ def _verify_turn(
         else:
             when = again if turn > 1 else ""
             failures |= {name: ("wrong", f"is wrong{when}: {why}") for name, why in errors.items() if why}
-    sizes = [tensor.nbytes for own in results.values() for tensor in own]
-    del inputs, results
-    _overwrite_free_memory(sizes, target.device)
     return failures
 
 
@@ -112,35 +109,32 @@ def _call(
 ) -> Results | str:
     """Make a call, and return copies of its results as torch's current stream sees them, or what is wrong.
 
-    Wrong is a result that cannot be read, or a call that changes memory that is not its own.
+    Wrong is a result that cannot be read, or a call that changes memory that is not its own. All other
+    streams of a GPU may sleep meanwhile.
     """
-    with _on(target.device, others_asleep), target.context(), warnings.catch_warnings():
+    on_gpu = target.device.type == "cuda"
+    current = torch.cuda.device(target.device) if on_gpu else nullcontext()
+    with current, target.context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of torch's compiler
+        if on_gpu and others_asleep:
+            torch.cuda.synchronize()
+            here = torch.cuda.current_stream()
+            streams.sleep([stream for stream in streams.pool() if stream != here], SLEEP_CLOCKS)
         result = call(sample)
         got = target.results(sample, result)
         error = unreadable(target, got)
         copies = () if error else tuple(map(snapshot, got))
-    if target.device.type == "cuda":
+    if on_gpu:
         torch.cuda.synchronize(target.device)  # raises the faults of the kernel
     if error := error or _misuse(target, name, got, sample, inputs):
         return error
     del result, got
-    _overwrite_free_memory([copy.nbytes for copy in copies], target.device)
+    with suppress(RuntimeError):  # too little memory; or the GPU is unusable, which the next call shows
+        sizes = [copy.nbytes for copy in copies for _ in range(BLOCKS)] if on_gpu else []
+        blocks = [torch.empty(size, dtype=torch.uint8, device=target.device) for size in sizes]
+        for block in blocks:
+            block.fill_(POISON)
     return copies
-
-
-@contextmanager
-def _on(device: torch.device, others_asleep: bool) -> Iterator[None]:
-    """Make a GPU the current one, and let all of its other streams sleep."""
-    if device.type != "cuda":
-        yield
-        return
-    with torch.cuda.device(device):
-        if others_asleep:
-            torch.cuda.synchronize()
-            here = torch.cuda.current_stream()
-            streams.sleep([stream for stream in streams.pool() if stream != here], SLEEP_CLOCKS)
-        yield
 
 
 def unreadable(target: BenchTarget, got: Sequence[Tensor]) -> str:
@@ -162,21 +156,6 @@ def _misuse(target: BenchTarget, name: str, got: Sequence[Tensor], sample: Sampl
         return ""
     taken = [(span(tensor), f"tensor {i} of its arguments") for i, tensor in enumerate(sample.tensors)]
     return "; ".join(shared(got, taken)) if sample.tensors else ""
-
-
-def _overwrite_free_memory(sizes: Sequence[int], device: torch.device) -> None:
-    """Poison the memory that torch's allocator could return for tensors of some sizes."""
-    if device.type != "cuda":
-        return
-    try:
-        blocks = [
-            torch.empty(size, dtype=torch.uint8, device=device).fill_(POISON)
-            for size in sizes
-            for _ in range(BLOCKS)
-        ]
-    except RuntimeError:  # too little memory; or the GPU is unusable, which the next call shows
-        return
-    del blocks
 
 
 # ------------------------------------------------------------------ while they are timed

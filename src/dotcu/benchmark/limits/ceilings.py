@@ -48,7 +48,7 @@ TILE_BYTES = THREADS * max(LOADS) * VECTOR_BYTES
 """The tiles of all kernels divide this."""
 
 PASSES = 32
-"""Passes over a buffer that fits in L2, in one launch, so that starting it does not matter."""
+"""Passes over a buffer that fits in L2, in one _launch, so that starting it does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,24 +109,19 @@ def kernels() -> Module:
     return load("kernels.cu")
 
 
-def arrays_of(mix: str) -> int:
+def _arrays_of(mix: str) -> int:
     """Return how many arrays a mix reads or writes."""
     return len(set(MIXES[mix][1]) - {"sums"})
 
 
-def best_gbps(mix: str, on: Buffers, time: Time) -> float:
+def _best_gbps(mix: str, on: Buffers, time: Time) -> float:
     """Return the highest bandwidth of all candidates, in 10^9 bytes a second.
-
-    Args:
-        mix: A name in `MIXES`.
-        on: The memory to move.
-        time: Returns the device time of a call in us.
 
     Raises:
         EnvironmentFault: None of them could run.
     """
     reached, failed = [], ""
-    for passes, run in candidates(mix, on):
+    for passes, run in _candidates(mix, on):
         try:
             run()  # loads its code, which no capture of a graph could
             taken_us = time(run)
@@ -134,7 +129,7 @@ def best_gbps(mix: str, on: Buffers, time: Time) -> float:
             failed = failed or str(error).splitlines()[0]
             continue
         if taken_us > 0:
-            reached.append(passes * arrays_of(mix) * on.nbytes / taken_us / 1e3)
+            reached.append(passes * _arrays_of(mix) * on.nbytes / taken_us / 1e3)
     if reached:
         return max(reached)
     raise EnvironmentFault(
@@ -143,24 +138,20 @@ def best_gbps(mix: str, on: Buffers, time: Time) -> float:
     )
 
 
-def candidates(mix: str, on: Buffers) -> Iterator[tuple[int, Run]]:
+def _candidates(mix: str, on: Buffers) -> Iterator[tuple[int, Run]]:
     """Yield every way to move a mix's bytes, and how often each moves them."""
     for operation in MIXES[mix][2]:
         yield 1, functools.partial(operation, on)
     for loads in LOADS:
         for resident in (False, True):
-            yield on.passes, functools.partial(launch, mix, on, loads, resident=resident)
+            yield on.passes, functools.partial(_launch, mix, on, loads, resident=resident)
 
 
-def launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
-    """Run a mix's kernel.
+def _launch(mix: str, on: Buffers, loads: int, *, resident: bool) -> None:
+    """Run a mix's kernel, each thread of which loads some vectors at once.
 
-    Args:
-        mix: A name in `MIXES`.
-        on: The memory to move.
-        loads: Vectors of a thread at once, out of `LOADS`.
-        resident: As many blocks as the GPU holds at once, each of which moves tiles until none remains;
-            else a block for each tile.
+    Resident are as many blocks as the GPU holds at once, each of which moves tiles until none remains; else
+    there is a block for each tile.
     """
     name, takes, _ = MIXES[mix]
     kernel: Kernel = kernels().kernels[name][loads, not on.keep]
@@ -397,15 +388,15 @@ def _array_bytes(free: int, l2_bytes: int, device: str) -> int:
 def _memory_gbps(nbytes: int, device: torch.device, time: Time) -> dict[str, float]:
     """Return the bandwidths of memory by mix, from arrays of some bytes."""
     on = make_buffers(nbytes, device, keep=False)
-    return {mix: best_gbps(mix, on, time) for mix in MIXES}
+    return {mix: _best_gbps(mix, on, time) for mix in MIXES}
 
 
 def _l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float]:
     """Return the bandwidths of L2 by mix."""
     bandwidths = {}
     for mix in ("read", "copy", "write"):
-        sizes = [int(share * l2_bytes) // arrays_of(mix) for share in SHARES_OF_L2]
-        bandwidths[mix] = max(best_gbps(mix, make_buffers(size, device, keep=True), time) for size in sizes)
+        sizes = [int(share * l2_bytes) // _arrays_of(mix) for share in SHARES_OF_L2]
+        bandwidths[mix] = max(_best_gbps(mix, make_buffers(size, device, keep=True), time) for size in sizes)
     return bandwidths
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from dotcu.errors import UsageError
 
-_MIB = 1 << 20
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
@@ -58,26 +56,15 @@ _MATRIX = ("float64", "tf32", "float16", "bfloat16", "float8", "int8")
 
 
 def _sheet(
-    names: str,
-    memory_gbps: float,
-    l2_mib: int,
-    float32: float,
-    float64: float,
-    matrix: tuple[float, ...],
-    clock_mhz: int,
-    source: str,
-) -> tuple[tuple[str, ...], Sheet]:
+    names: str, memory_gbps: float, l2_mib: int, float32: float, float64: float, matrix: tuple[float, ...],
+    clock_mhz: int, source: str,
+) -> tuple[tuple[str, ...], Sheet]:  # fmt: skip
     spellings = tuple(names.split(", "))
-    rates = {name: rate for name, rate in zip(_MATRIX, matrix, strict=True) if rate}
     return spellings, Sheet(
-        name=spellings[0],
-        memory_gbps=memory_gbps,
-        l2_bytes=l2_mib * _MIB,
-        matrix_tflops=rates,
-        plain_tflops={"float32": float32, "float64": float64},
-        clock_mhz=clock_mhz,
-        source=source,
-    )
+        name=spellings[0], memory_gbps=memory_gbps, l2_bytes=l2_mib << 20,
+        matrix_tflops={name: rate for name, rate in zip(_MATRIX, matrix, strict=True) if rate},
+        plain_tflops={"float32": float32, "float64": float64}, clock_mhz=clock_mhz, source=source,
+    )  # fmt: skip
 
 
 _AMPERE = "NVIDIA A100 Tensor Core GPU datasheet, 2021"
@@ -87,6 +74,7 @@ _GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, appendix A"
 _ADA = "NVIDIA Ada GPU Architecture whitepaper, appendix A"
 _RTX_BLACKWELL = "NVIDIA RTX Blackwell GPU Architecture whitepaper, appendix A"
 _BLACKWELL = "NVIDIA Blackwell datasheet, per GPU, dense rates half of those with sparsity"
+_AMPERE_MATRIX = (19.5, 156, 312, 312, 0, 624)
 _HOPPER_MATRIX = (66.9, 494.7, 989.4, 989.4, 1978.9, 1978.9)
 _HOPPER_NVL_MATRIX = (60, 417.5, 835.5, 835.5, 1670.5, 1670.5)
 
@@ -110,16 +98,12 @@ _TABLE = (
     _sheet("A10G", 600, 6, 35, 0.547, (0, 35, 70, 70, 0, 140), 1710, "NVIDIA A10G datasheet"),
     _sheet("A30", 933, 24, 10.3, 5.2, (10.3, 82, 165, 165, 0, 330), 1440, "NVIDIA A30 datasheet"),
     _sheet(
-        "A100 40GB, A100-SXM4-40GB, A100-PCIE-40GB",
-        1555, 40, 19.5, 9.7, (19.5, 156, 312, 312, 0, 624), 1410, _AMPERE,
+        "A100 40GB, A100-SXM4-40GB, A100-PCIE-40GB", 1555, 40, 19.5, 9.7, _AMPERE_MATRIX, 1410, _AMPERE
     ),
-    _sheet(
-        "A100 80GB PCIe, A100-PCIE-80GB",
-        1935, 40, 19.5, 9.7, (19.5, 156, 312, 312, 0, 624), 1410, _AMPERE,
-    ),
+    _sheet("A100 80GB PCIe, A100-PCIE-80GB", 1935, 40, 19.5, 9.7, _AMPERE_MATRIX, 1410, _AMPERE),
     _sheet(
         "A100 80GB SXM, A100-SXM4-80GB, A100 SXM, A100-80GB, A100",
-        2039, 40, 19.5, 9.7, (19.5, 156, 312, 312, 0, 624), 1410, _AMPERE,
+        2039, 40, 19.5, 9.7, _AMPERE_MATRIX, 1410, _AMPERE,
     ),
     _sheet("RTX A6000, A6000", 768, 6, 38.7, 0.605, (0, 77.4, 154.8, 154.8, 0, 309.7), 1800, _GA102),
     _sheet("RTX 3090, 3090", 936, 6, 35.6, 0.556, (0, 35.6, 142, 71, 0, 284), 1695, _GA102),

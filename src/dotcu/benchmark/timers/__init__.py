@@ -10,23 +10,10 @@ import torch
 from dotcu.benchmark.results import Means
 from dotcu.benchmark.timers.cupti import Cupti
 from dotcu.benchmark.timers.events import Events, Graph
-from dotcu.benchmark.timers.timer import (
-    TimedCall,
-    TimedCallFailed,
-    Timer,
-    TimerFailed,
-    TimingKernels,
-)
+from dotcu.benchmark.timers.timer import TimedCall, TimedCallFailed, Timer, TimerFailed, TimingKernels
 from dotcu.errors import EnvironmentFault
 
-__all__ = [
-    "TimedCall",
-    "TimedCallFailed",
-    "Timer",
-    "TimerFailed",
-    "after",
-    "choose",
-]
+__all__ = ["TimedCall", "TimedCallFailed", "Timer", "TimerFailed", "after", "choose"]
 
 BEST_FIRST: tuple[type[Timer], ...] = (Cupti, Graph, Events)
 

@@ -16,9 +16,9 @@ from dotcu.benchmark.limits.ceilings import (
     MIXES,
     TILE_BYTES,
     Buffers,
-    arrays_of,
-    best_gbps,
-    launch,
+    _arrays_of,
+    _best_gbps,
+    _launch,
     make_buffers,
 )
 from dotcu.errors import EnvironmentFault, JitDisabled
@@ -43,28 +43,28 @@ every_grid = pytest.mark.parametrize("resident", [False, True])
 @every_kernel
 @every_grid
 def test_copy_copies(on: Buffers, loads: int, resident: bool) -> None:
-    launch("copy", on, loads, resident=resident)
+    _launch("copy", on, loads, resident=resident)
     assert on.out.equal(on.a)
 
 
 @every_kernel
 @every_grid
 def test_add_adds(on: Buffers, loads: int, resident: bool) -> None:
-    launch("two_to_one", on, loads, resident=resident)
+    _launch("two_to_one", on, loads, resident=resident)
     assert on.out.equal(on.a + on.b)
 
 
 @every_kernel
 @every_grid
 def test_read_reads_every_element_once_in_each_pass(on: Buffers, loads: int, resident: bool) -> None:
-    launch("read", on, loads, resident=resident)
+    _launch("read", on, loads, resident=resident)
     assert on.sums.sum().item() == on.passes * on.a.sum().item()
 
 
 @every_kernel
 @every_grid
 def test_write_writes_every_element_with_bits_that_change(on: Buffers, loads: int, resident: bool) -> None:
-    launch("write", on, loads, resident=resident)
+    _launch("write", on, loads, resident=resident)
     vectors = torch.arange(on.out.numel() // 4, dtype=torch.int64) + on.passes - 1
     places = ((4 * vectors[:, None] + torch.arange(4)) % 2**32).numpy().astype(np.uint32).reshape(-1)
     bits = np.uint32(0x3F800000) | (places * np.uint32(2654435769) >> np.uint32(9))
@@ -77,18 +77,18 @@ def test_write_writes_every_element_with_bits_that_change(on: Buffers, loads: in
 def test_each_lane_asks_for_16_bytes_side_by_side(name: str) -> None:
     on = make_buffers(TILE_BYTES, torch.device("cpu"), keep=False)
     with dotcu.simulate() as run:
-        launch(name, on, 4, resident=False)
+        _launch(name, on, 4, resident=False)
     counters = run.counters
     extra = 2 * 4 * 8 if name == "read" else 0  # a sum for each warp
-    assert counters.global_bytes == arrays_of(name) * on.nbytes + extra
+    assert counters.global_bytes == _arrays_of(name) * on.nbytes + extra
     assert counters.sector_efficiency == 1
-    assert counters.global_requests - extra // 4 == arrays_of(name) * on.nbytes // 512
+    assert counters.global_requests - extra // 4 == _arrays_of(name) * on.nbytes // 512
 
 
 def test_passes_are_made_and_not_optimized_away() -> None:
     on = make_buffers(TILE_BYTES, torch.device("cpu"), keep=True)
     with dotcu.simulate() as run:
-        launch("read", on, 4, resident=True)
+        _launch("read", on, 4, resident=True)
     assert run.counters.loaded_bytes == ceilings.PASSES * on.nbytes
 
 
@@ -117,16 +117,16 @@ class Stopwatch:
 
 def test_the_best_of_all_counts(device: torch.device) -> None:
     on = make_buffers(TILE_BYTES, device, keep=False)
-    by_torch = best_gbps("copy", on, Stopwatch(1.0, 4.0))
+    by_torch = _best_gbps("copy", on, Stopwatch(1.0, 4.0))
     assert by_torch == pytest.approx(2 * TILE_BYTES / 1e3)
-    by_kernel = best_gbps("copy", on, Stopwatch(4.0, 4.0, 2.0, 4.0))
+    by_kernel = _best_gbps("copy", on, Stopwatch(4.0, 4.0, 2.0, 4.0))
     assert by_kernel == pytest.approx(2 * TILE_BYTES / 2e3)
 
 
 def test_passes_of_a_kernel_count_and_torch_makes_one(device: torch.device) -> None:
     on = make_buffers(TILE_BYTES, device, keep=True)
-    assert best_gbps("read", on, Stopwatch(1.0, 1000.0)) == pytest.approx(TILE_BYTES / 1e3)
-    by_kernel = best_gbps("read", on, Stopwatch(1000.0, 1.0))
+    assert _best_gbps("read", on, Stopwatch(1.0, 1000.0)) == pytest.approx(TILE_BYTES / 1e3)
+    by_kernel = _best_gbps("read", on, Stopwatch(1000.0, 1.0))
     assert by_kernel == pytest.approx(ceilings.PASSES * TILE_BYTES / 1e3)
 
 
@@ -139,7 +139,7 @@ def test_without_a_compiler_torchs_operations_remain(device: torch.device) -> No
             raise JitDisabled("DOTCU_JIT=0")
         return 1.0
 
-    assert best_gbps("copy", on, time) == pytest.approx(2 * TILE_BYTES / 1e3)
+    assert _best_gbps("copy", on, time) == pytest.approx(2 * TILE_BYTES / 1e3)
 
 
 def test_where_nothing_runs_the_error_says_why(device: torch.device) -> None:
@@ -147,14 +147,14 @@ def test_where_nothing_runs_the_error_says_why(device: torch.device) -> None:
         raise RuntimeError("CUDA error: no kernel image is available\nmore")
 
     with pytest.raises(EnvironmentFault, match="no kernel image is available") as refused:
-        best_gbps("copy", make_buffers(TILE_BYTES, device, keep=False), time)
+        _best_gbps("copy", make_buffers(TILE_BYTES, device, keep=False), time)
     assert str(refused.value).endswith("See: dotcu doctor")
 
 
 @pytest.mark.parametrize("name", MIXES)
 def test_every_contender_runs(name: str, device: torch.device) -> None:
     on = make_buffers(TILE_BYTES, device, keep=False)
-    runs = [run for _, run in ceilings.candidates(name, on)]
+    runs = [run for _, run in ceilings._candidates(name, on)]
     assert len(runs) == len(MIXES[name][2]) + 2 * len(LOADS)
     for run in runs[: len(MIXES[name][2]) + 2]:
         run()
