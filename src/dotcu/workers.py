@@ -94,7 +94,7 @@ class Worker:
         self._lock = threading.Lock()
         self.ready = self.closed = False
 
-    def start(self) -> None:
+    def start(self) -> process.Child:
         """Start the process, unless it runs."""
         with self._lock:
             if self.closed:
@@ -103,6 +103,7 @@ class Worker:
                 self.ready = False
                 early = None if self._tool or self._prelude else _early.pop(self._entry, None)
                 self._child = early or process.Child((*self._tool, *_command(self._entry, self._prelude)))
+            return self._child
 
     def is_ready(self) -> bool:
         """Return whether the process has imported its module, without waiting for that."""
@@ -113,9 +114,7 @@ class Worker:
 
     def send(self, request: Any) -> None:
         """Ask for something: any value that `serialize` takes."""
-        self.start()
-        assert self._child is not None
-        self._child.write_line(serialize.to_json(request))
+        self.start().write_line(serialize.to_json(request))
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Return the next reply, None once the request is finished.

@@ -36,16 +36,20 @@ def command(
     """Check a target at each save, until Ctrl-C."""
     if importlib.util.find_spec("torch") is None:
         raise _without_torch("dotcu watch")
+    from dotcu.watching.display import event_json, lines
     from dotcu.watching.state import WatchState
     from dotcu.watching.watcher import watch
 
     with _interrupted_once(), contextlib.closing(watch(target, device=device, seed=seed)) as steps:
-        if as_json:
-            _as_json(steps)
-        elif console.out().is_terminal:
+        if not as_json and console.out().is_terminal:
             _live(WatchState(target=target, begun=time.time()), steps)
-        else:
-            _lines(steps)
+            return
+        for event, state in steps:
+            if as_json:
+                console.as_json_line(event_json(event))
+                continue
+            for line in lines(event, state, time.time()):
+                console.print_line(line)
 
 
 @contextlib.contextmanager
@@ -66,34 +70,18 @@ def _interrupted_once() -> Iterator[None]:
         raise
 
 
-def _as_json(steps: Iterator[tuple[Event, WatchState]]) -> None:
-    from dotcu.watching.display import event_json
-
-    for event, _ in steps:
-        console.as_json_line(event_json(event))
-
-
-def _lines(steps: Iterator[tuple[Event, WatchState]]) -> None:
-    from dotcu.watching.display import lines
-
-    for event, state in steps:
-        for line in lines(event, state, time.time()):
-            console.print_line(line)
-
-
 def _live(first: WatchState, steps: Iterator[tuple[Event, WatchState]]) -> None:
     """Show the page on a screen of its own, and leave the last one behind."""
-    from dotcu.watching.display import FittedPage, page
+    from dotcu.watching.display import fitted, page
 
-    state = first
+    state, out = first, console.out()
 
     def shown() -> RenderableType:
-        return FittedPage(page=page(state, time.time()))
+        return fitted(page(state, time.time(), out.width), out)
 
-    out = console.out()
     try:
         with Live(get_renderable=shown, console=out, screen=True, refresh_per_second=_REFRESH) as live:
             for _, state in steps:  # noqa: B007  (`shown` reads it)
                 live.refresh()
     finally:
-        out.print(page(state, time.time()))
+        out.print(page(state, time.time(), out.width))

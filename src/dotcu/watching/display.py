@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
-from rich.segment import Segment
+from rich.console import Console, Group, RenderableType
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 from dotcu.checking.report import failure_text, result_json
 from dotcu.checking.trial import Result
-from dotcu.watching.state import Event, KernelResources, OperatorTiming, WatchState, results_of
+from dotcu.watching.state import Event, OperatorTiming, WatchState, results_of
 
 _CARET = re.compile(r"^\s*\^\s*$")
 _ERROR = re.compile(r"(?<=: )(catastrophic error|error): ")
@@ -63,7 +61,7 @@ def _texts(event: Event, state: WatchState) -> Iterator[str]:
     elif kind in ("unloadable", "crashed"):
         yield state.trouble
     elif kind == "compiled":
-        yield from (_kernel(kernel, state.before(kernel)) for kernel in state.kernels)
+        yield from _kernels(state)
     elif kind == "timed":
         yield from map(_timing, state.timings)
 
@@ -75,12 +73,13 @@ def event_json(event: Event) -> Event:
     return {**event, "results": list(map(result_json, results_of(event)))}
 
 
-def page(state: WatchState, now: float) -> RenderableType:
+def page(state: WatchState, now: float, width: int) -> RenderableType:
     """Return the whole page.
 
     Args:
-        state: What is known.
+        state: The state to show.
         now: In seconds since the epoch.
+        width: Of the terminal, in columns.
     """
     where = f" on {state.device}" if state.device else ""
     parts: list[RenderableType] = [
@@ -88,15 +87,26 @@ def page(state: WatchState, now: float) -> RenderableType:
         Text(),
         *_verdicts(state, now),
     ]
-    for block in _blocks(state):
-        parts += [Text(), block]
+    errors = [state.trouble] if state.trouble else []
+    errors += [failure_text(result) for result in _distinct(state.failures)]
+    for error in errors:
+        parts += [Text(), _error(error, width)]
+    for rows in (
+        [Text(line, style=_BAD) for line in state.not_tried],
+        [Text(line, style="yellow" if "before)" in line else "") for line in _kernels(state)],
+        [
+            Text(_timing(one), style=_STYLES.get(one.change["verdict"], "") if one.change else "")
+            for one in state.timings
+        ],
+    ):
+        parts += [Text(), *rows] if rows else []
     return Group(*parts)
 
 
 def _verdicts(state: WatchState, now: float) -> Iterator[Text]:
     if state.saved is not None:
         stamp = time.strftime("%H:%M:%S", time.localtime(state.saved["at"]))
-        yield Text(f"{_saved(dict(state.saved))} {stamp}")
+        yield Text(f"{_saved(state.saved)} {stamp}")
     if state.first:
         since = "the start" if state.saved is None else "the save"
         style = _GOOD if state.first_passed else _BAD
@@ -106,23 +116,6 @@ def _verdicts(state: WatchState, now: float) -> Iterator[Text]:
         yield Text(_verdict(state), style=_OPEN if state.passed is None else _GOOD if state.passed else _BAD)
     if not state.is_settled:
         yield Text(f"{state.phase} {max(0.0, now - state.begun):.1f} s  {state.trying}".rstrip(), style="dim")
-
-
-def _blocks(state: WatchState) -> Iterator[RenderableType]:
-    if state.trouble:
-        yield _error(state.trouble)
-    for result in _distinct(state.failures):
-        yield _error(failure_text(result))
-    if state.not_tried:
-        yield Text("\n".join(state.not_tried), style=_BAD)
-    if state.kernels:
-        texts = [_kernel(kernel, state.before(kernel)) for kernel in state.kernels]
-        yield Group(*(Text(text, style="yellow" if "before)" in text else "") for text in texts))
-    if state.timings:
-        styles = [_STYLES.get(one.change["verdict"], "") if one.change else "" for one in state.timings]
-        yield Group(
-            *(Text(_timing(one), style=style) for one, style in zip(state.timings, styles, strict=True))
-        )
 
 
 def _distinct(failures: Sequence[Result]) -> list[Result]:
@@ -139,11 +132,9 @@ def _word(passed: bool) -> str:
 
 def _saved(event: Event) -> str:
     """Say what happened to which files: `a.cu, ops.py saved; b.cuh gone`."""
-    gone = event["gone"]
-    written = [file for file in event["files"] if file not in gone]
-    return "; ".join(
-        f"{', '.join(files)} {what}" for files, what in ((written, "saved"), (gone, "gone")) if files
-    )
+    written = [file for file in event["files"] if file not in event["gone"]]
+    parts = {"saved": written, "gone": event["gone"]}
+    return "; ".join(f"{', '.join(files)} {happened}" for happened, files in parts.items() if files)
 
 
 def _verdict(state: WatchState) -> str:
@@ -157,15 +148,17 @@ def _verdict(state: WatchState) -> str:
     return f"quick check {word}: {of}, {state.seconds:.1f} s"
 
 
-def _kernel(kernel: KernelResources, before: KernelResources | None) -> str:
-    """Say what a kernel takes, and what it took before where that is another number."""
-    parts = []
-    for field, unit in _RESOURCES.items():
-        now = getattr(kernel, field)
-        then = now if before is None else getattr(before, field)
-        if now or then or field == "registers":
-            parts.append(f"{now} {unit}" + (f" ({then} before)" if then != now else ""))
-    return f"{kernel.kernel} on {kernel.arch}: {', '.join(parts)}"
+def _kernels(state: WatchState) -> Iterator[str]:
+    """Say what each kernel takes, and what it took in the last good version where that is another number."""
+    good = {(row["kernel"], row["arch"]): row for row in state.good_kernels}
+    for row in state.kernels:
+        before = good.get((row["kernel"], row["arch"]), row)
+        parts = [
+            f"{row[key]} {unit}" + (f" ({before[key]} before)" if before[key] != row[key] else "")
+            for key, unit in _RESOURCES.items()
+            if row[key] or before[key] or key == "registers"
+        ]
+        yield f"{row['kernel']} on {row['arch']}: {', '.join(parts)}"
 
 
 def _timing(timing: OperatorTiming) -> str:
@@ -179,46 +172,32 @@ def _timing(timing: OperatorTiming) -> str:
     return f"{timing.op} {timing.case}: {'; '.join(filter(None, (took, change, *notes)))}"
 
 
-def _error(text: str) -> RenderableType:
-    """Return a message: its first line bold, carets and the word `error` in red."""
+def _error(text: str, width: int) -> RenderableType:
+    """Return a message: its first line bold, carets and the word `error` in red.
+
+    Of a source line with a caret below it, a narrow terminal gets the part around the caret.
+    """
     first, *rest = text.splitlines()
-    shown: list[RenderableType] = [Text(first, style="bold")]
+    parts = [Text(first, style="bold")]
     for line, following in zip_longest(rest, rest[1:], fillvalue=""):
         if _CARET.match(following):
-            shown.append(PointedLine(line=line, caret=following))
+            at = following.index("^")
+            start = 0 if at < width else at - width // 2
+            parts.append(Text(line[start:], no_wrap=True, overflow="crop"))
+            parts.append(Text(following[start:], style=_BAD, no_wrap=True, overflow="crop"))
         elif not _CARET.match(line):
             plain = Text(line)
             plain.highlight_regex(_ERROR, _BAD)
-            shown.append(plain)
-    return Padding(Group(*shown), 0)
+            parts.append(plain)
+    return Group(*parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PointedLine:
-    """A source line and the caret below it, of which a narrow terminal gets the part around the caret."""
-
-    line: str
-    caret: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width, at = options.max_width, self.caret.index("^")
-        start = 0 if at < width else at - width // 2
-        yield Text(self.line[start:], no_wrap=True, overflow="crop")
-        yield Text(self.caret[start:], style=_BAD, no_wrap=True, overflow="crop")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedPage:
-    """The part of a page that fits in the terminal, and the number of omitted lines."""
-
-    page: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        height = options.height or options.max_height
-        rendered = console.render_lines(self.page, options.update(height=None), pad=False)
-        rest = len(rendered) - height
-        for line in rendered if rest <= 0 else rendered[: height - 1]:
-            yield from line
-            yield Segment.line()
-        if rest > 0:
-            yield Text(f"... {rest + 1} more lines; Ctrl-C leaves all of them", style="dim", no_wrap=True)
+def fitted(whole: RenderableType, console: Console) -> RenderableType:
+    """Return the part of a page that fits in the terminal, and the number of omitted lines."""
+    rendered = console.render_lines(whole, pad=False)
+    omitted = len(rendered) - console.height + 1
+    if omitted <= 1:
+        return whole
+    kept = [segment for line in rendered[: console.height - 1] for segment in (*line, Segment.line())]
+    note = f"... {omitted} more lines; Ctrl-C leaves all of them"
+    return Group(Segments(kept), Text(note, style="dim", no_wrap=True))

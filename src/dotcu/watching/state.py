@@ -11,7 +11,7 @@ An event is a JSON object; `dotcu watch --json` prints them:
     trying      trial
     tried       trial, results
     checked     passed, not_tried, seconds            every trial has ended
-    compiled    kernels                               what each takes: registers, shared memory, ...
+    compiled    kernels                               of each: kernel, arch, registers, smem_bytes, ...
     timed       timings                               of each operator's first case, on a GPU
     crashed     reason, evidence                      the process has ended, or was ended
     done                                              no more follows on this version
@@ -19,7 +19,7 @@ An event is a JSON object; `dotcu watch --json` prints them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -29,17 +29,16 @@ from dotcu.serialize import from_plain, plain
 Event = dict[str, Any]
 Phase = Literal["starting", "loading", "checking", "timing", "waiting"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class KernelResources:
-    """The resources that a kernel takes of a multiprocessor, compiled for `arch`."""
-
-    kernel: str
-    arch: str
-    registers: int
-    smem_bytes: int
-    stack_bytes: int
-    spill_bytes: int
+_PHASES: dict[str, Phase] = {
+    "begun": "loading",
+    "planned": "checking",
+    "checked": "timing",
+    "unloadable": "waiting",
+    "crashed": "waiting",
+    "done": "waiting",
+}
+_COPIED = {"device", "trials", "passed", "not_tried", "seconds", "kernels"}
+"""The keys of events that the state has as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ class OperatorTiming:
         measured: The raw samples, a `benchmark.results.Measured` as JSON: only a worker reads them, and the
             process that watches is to import no torch. None if there are none, and `note` says why.
         change: The change since the last version that passed, a `benchmark` `Change` as JSON.
-        note: What a reader has to know.
+        note: A remark for the reader.
     """
 
     op: str
@@ -62,44 +61,28 @@ class OperatorTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchRequest:
-    """A version of the target to try.
-
-    Attributes:
-        number: Of the version; every event of it has the same.
-        device: As `check` takes it.
-        good: The times of the last version that passed.
-    """
-
-    number: int
-    target: str
-    device: str | None
-    seed: int
-    good: tuple[OperatorTiming, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class WatchState:
     """All that a page shows.
 
     Attributes:
         begun: When this version was saved, or the command started, in seconds since the epoch.
-        saved: The event of that save; empty at the start.
+        saved: The event of that save; None at the start.
         device: As an event said; empty until one did.
         trouble: Why it could not be loaded, or not be tried to the end; its first line says which.
-        tried: How many of the trials have ended.
+        tried: The number of trials that have ended.
         trying: The trial under way.
         first: The first trial that ended, and the seconds until then from `begun`; empty until one has.
-        first_passed: Whether that one passed.
-        passed: Whether everything passed; None while that is open.
-        good_kernels: What kernels took in the last version that passed, this one excepted.
+        first_passed: True if that one passed.
+        passed: True if everything passed; None while that is open.
+        kernels: As the event `compiled` has them.
+        good_kernels: The kernels of the last version that passed, this one excepted.
         good_timings: The times of the last version that passed and was timed.
     """
 
     target: str
     begun: float
     phase: Phase = "starting"
-    saved: Mapping[str, Any] | None = None
+    saved: Event | None = None
     device: str = ""
     trouble: str = ""
     trials: int = 0
@@ -110,24 +93,17 @@ class WatchState:
     first_passed: bool = False
     failures: tuple[Result, ...] = ()
     passed: bool | None = None
-    not_tried: tuple[str, ...] = ()
+    not_tried: Sequence[str] = ()
     seconds: float = 0.0
-    kernels: tuple[KernelResources, ...] = ()
+    kernels: Sequence[Mapping[str, Any]] = ()
     timings: tuple[OperatorTiming, ...] = ()
-    good_kernels: tuple[KernelResources, ...] = ()
+    good_kernels: Sequence[Mapping[str, Any]] = ()
     good_timings: tuple[OperatorTiming, ...] = ()
 
     @property
     def is_settled(self) -> bool:
         """Return whether no more follows before the next save."""
         return self.phase == "waiting"
-
-    def before(self, kernel: KernelResources) -> KernelResources | None:
-        """Return what a kernel took in the last version that passed."""
-        same = (
-            each for each in self.good_kernels if (each.kernel, each.arch) == (kernel.kernel, kernel.arch)
-        )
-        return next(same, None)
 
 
 def after(event: Event, state: WatchState, now: float) -> WatchState:
@@ -138,16 +114,8 @@ def after(event: Event, state: WatchState, now: float) -> WatchState:
         state: Before it.
         now: In seconds since the epoch.
     """
-    update = _UPDATES.get(event["event"])
-    return state if update is None else update(event, state, now)
-
-
-def results_of(event: Event) -> tuple[Result, ...]:
-    """Return the results of an event `tried`."""
-    return from_plain(tuple[Result, ...], plain(event["results"]))
-
-
-def _saved(event: Event, state: WatchState, now: float) -> WatchState:
+    if event["event"] != "saved":
+        return replace(state, **_changes(event, state, now))
     kernels, timings = state.good_kernels, state.good_timings
     if state.passed and state.is_settled:
         kernels, timings = state.kernels, state.timings or timings
@@ -157,65 +125,29 @@ def _saved(event: Event, state: WatchState, now: float) -> WatchState:
     )  # fmt: skip
 
 
-def _begun(event: Event, state: WatchState, now: float) -> WatchState:
-    return replace(state, phase="loading")
+def results_of(event: Event) -> tuple[Result, ...]:
+    """Return the results of an event `tried`."""
+    return from_plain(tuple[Result, ...], plain(event["results"]))
 
 
-def _unloadable(event: Event, state: WatchState, now: float) -> WatchState:
-    return replace(state, phase="waiting", passed=False, trouble=event["message"])
-
-
-def _planned(event: Event, state: WatchState, now: float) -> WatchState:
-    return replace(state, phase="checking", device=event["device"], trials=event["trials"])
-
-
-def _trying(event: Event, state: WatchState, now: float) -> WatchState:
-    return replace(state, trying=event["trial"])
-
-
-def _tried(event: Event, state: WatchState, now: float) -> WatchState:
-    failures = tuple(result for result in results_of(event) if isinstance(result.outcome, Failed))
-    if not state.first:
-        state = replace(state, first=event["trial"], first_s=now - state.begun, first_passed=not failures)
-    return replace(state, tried=state.tried + 1, trying="", failures=state.failures + failures)
-
-
-def _checked(event: Event, state: WatchState, now: float) -> WatchState:
-    not_tried = tuple(event["not_tried"])
-    return replace(
-        state, phase="timing", passed=event["passed"], not_tried=not_tried, seconds=event["seconds"]
-    )
-
-
-def _compiled(event: Event, state: WatchState, now: float) -> WatchState:
-    return replace(state, kernels=from_plain(tuple[KernelResources, ...], plain(event["kernels"])))
-
-
-def _timed(event: Event, state: WatchState, now: float) -> WatchState:
-    return replace(state, timings=from_plain(tuple[OperatorTiming, ...], plain(event["timings"])))
-
-
-def _crashed(event: Event, state: WatchState, now: float) -> WatchState:
-    during = f" during {state.trying}" if state.trying else ""
-    evidence = (f"    {line}".rstrip() for line in event["evidence"].splitlines())
-    trouble = "\n".join((f"{event['reason']}{during}", *evidence))
-    return replace(state, phase="waiting", passed=False, trouble=trouble)
-
-
-def _done(event: Event, state: WatchState, now: float) -> WatchState:
-    return replace(state, phase="waiting")
-
-
-_UPDATES: dict[str, Callable[[Event, WatchState, float], WatchState]] = {
-    "saved": _saved,
-    "begun": _begun,
-    "unloadable": _unloadable,
-    "planned": _planned,
-    "trying": _trying,
-    "tried": _tried,
-    "checked": _checked,
-    "compiled": _compiled,
-    "timed": _timed,
-    "crashed": _crashed,
-    "done": _done,
-}
+def _changes(event: Event, state: WatchState, now: float) -> dict[str, Any]:
+    """Return the fields of the state that an event changes."""
+    kind = event["event"]
+    changes = {key: value for key, value in event.items() if key in _COPIED}
+    changes["phase"] = _PHASES.get(kind, state.phase)
+    if kind == "trying":
+        changes["trying"] = event["trial"]
+    elif kind == "tried":
+        failures = tuple(result for result in results_of(event) if isinstance(result.outcome, Failed))
+        changes |= {"tried": state.tried + 1, "trying": "", "failures": state.failures + failures}
+        if not state.first:
+            changes |= {"first": event["trial"], "first_s": now - state.begun, "first_passed": not failures}
+    elif kind == "timed":
+        changes["timings"] = from_plain(tuple[OperatorTiming, ...], plain(event["timings"]))
+    elif kind == "unloadable":
+        changes |= {"passed": False, "trouble": event["message"]}
+    elif kind == "crashed":
+        during = f" during {state.trying}" if state.trying else ""
+        evidence = (f"    {line}".rstrip() for line in event["evidence"].splitlines())
+        changes |= {"passed": False, "trouble": "\n".join((f"{event['reason']}{during}", *evidence))}
+    return changes

@@ -6,15 +6,16 @@ import hashlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dotcu import errors
 from dotcu.checking.trial import LIMIT_S, START_S
 from dotcu.errors import DotcuError, EnvironmentFault, UsageError
-from dotcu.watching.state import Event, WatchRequest, WatchState, after
+from dotcu.tracebacks import file_line
+from dotcu.watching.state import Event, WatchState, after
 from dotcu.workers import Worker, WorkerCrash
 
 ENTRY = "dotcu.watching.worker:serve"
@@ -27,7 +28,7 @@ PATIENCE_S = 0.1
 """The interval at which that time is extended while no other worker is ready."""
 
 RECENT_S = 5.0
-"""A file whose time is older was not written just now, but moved here: it counts from when it was seen."""
+"""A file whose time is older was not written just now: its save counts from when it was seen."""
 
 
 def watch(
@@ -38,7 +39,7 @@ def watch(
     Args:
         target: `ops.py` or `package.module`, with `:name` or without.
         device: As `check` takes it.
-        seed: What random numbers start from.
+        seed: The start of random numbers.
 
     Yields:
         Each event, and the state after it.
@@ -47,15 +48,6 @@ def watch(
         UsageError: The target or the device cannot be, whatever is saved.
         EnvironmentFault: The machine lacks something.
     """
-    _require_python(target)
-    watcher = Watcher(target, device, seed)
-    try:
-        yield from watcher.run()
-    finally:
-        watcher.close()
-
-
-def _require_python(target: str) -> None:
     path = Path(target.partition(":")[0])
     if path.suffix == ".py" and not path.is_file():
         raise UsageError(f"there is no file {path}.\nTARGET is a file such as ops.py, or a module.")
@@ -64,53 +56,61 @@ def _require_python(target: str) -> None:
             f"{path} is not a Python file, so it has no operators to check.\n"
             "Name the file that loads it and defines operators with @dotcu.op: saves of both are seen."
         )
+    return Watcher(target, device, seed).run([path.parent] if path.suffix == ".py" else [])
 
 
 class Watcher:
     """One run of the command: a worker at work, and at most one spare that can take over from it."""
 
     def __init__(self, target: str, device: str | None, seed: int) -> None:
-        self._inbox: queue.SimpleQueue[tuple[Worker, Event] | None] = (
-            queue.SimpleQueue()
-        )  # None: look at files
-        self._notices = FolderNotices(lambda: self._inbox.put(None))
-        self._target, self._device, self._seed = target, device, seed
+        try:
+            import watchfiles
+        except ModuleNotFoundError as error:
+            raise EnvironmentFault(
+                "dotcu watch needs watchfiles, which is not installed.\nIt comes with the tools: "
+                'pip install "dotcu[tools]"'
+            ) from error
+        self._watch_files: Any = watchfiles.watch
+        self._inbox: queue.SimpleQueue[tuple[Worker, Event] | None] = queue.SimpleQueue()  # None: a notice
+        self._request: dict[str, Any] = {"number": 0, "target": target, "device": device, "seed": seed}
         self._state = WatchState(target=target, begun=time.time())
         self._folders: set[Path] = set()
+        self._noticed: set[Path] = set()
+        self._stop = threading.Event()
         self._snapshot: Snapshot = {}
-        self._number, self._asked_s = 0, time.time()
-        self._busy = self._letting_go = False
-        self._deadline = 0.0
-        self._threads: dict[Worker, threading.Thread] = {}
-        self._worker: Worker | None = self._started()
+        self._asked_s = time.time()
+        self._letting_go = False
+        self._deadline: float | None = None  # while a version is under way
+        self._worker: Worker | None = None
         self._spare: Worker | None = None
 
-    def close(self) -> None:
-        """End all that was started."""
-        self._notices.close()
-        for each in self._threads:
-            each.kill()
-        for each, thread in self._threads.items():
-            each.close()
-            thread.join()
-
-    def run(self) -> Iterator[tuple[Event, WatchState]]:
-        """Yield every event, from now on."""
-        place = Path(self._target.partition(":")[0])
-        self._follow([place.parent] if place.suffix == ".py" else [])
-        self._ask()
-        while True:
-            for event in self._next():
+    def run(self, folders: Iterable[Path]) -> Generator[tuple[Event, WatchState], None, None]:
+        """Yield every event, from now on; look for saves in `folders` and those that the worker names."""
+        try:
+            self._ask()
+            self._follow(folders)
+            while True:
+                event = self._next()
+                if event is None:
+                    continue
                 if event["event"] == "unloadable" and not self._folders:
                     raise UsageError(event["message"])  # there is nothing to save
                 self._state = after(event, self._state, time.time())
                 yield event, self._state
                 self._act(event)
+        finally:
+            self._stop.set()
+            workers = [worker for worker in (self._worker, self._spare) if worker is not None]
+            for worker in workers:
+                worker.kill()
+            for worker in workers:
+                worker.close()
 
     # ------------------------------------------------------------ what comes in
 
-    def _next(self) -> list[Event]:
-        left = max(0.0, self._deadline - time.monotonic()) if self._busy else None
+    def _next(self) -> Event | None:
+        """Wait for a notice, an event or the deadline; return the event to show."""
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         try:
             message = self._inbox.get(timeout=left)
         except queue.Empty:
@@ -118,44 +118,46 @@ class Watcher:
         if message is None:
             return self._look()
         sender, event = message
-        at_work = sender is self._worker
-        if event["event"] == "crashed":
-            self._forget(sender)
-            if not (at_work and self._busy):
-                return []
-            # it may have ended over an older version, where it had not begun with this one
-            return self._pass_on() if self._letting_go else [event]
-        return self._hear(event) if at_work else []
-
-    def _hear(self, event: Event) -> list[Event]:
-        if event.pop("number", self._number) != self._number:
-            return []  # of an older version
+        crashed = event["event"] == "crashed"
+        if crashed and sender is self._spare:
+            self._spare = None
+        number = event.pop("number", self._request["number"])
+        if sender is not self._worker or number != self._request["number"]:
+            return None  # of a worker that was replaced, or of an older version
+        # a worker may have ended over an older version, where it had not begun with this one
+        if (crashed and (self._letting_go or self._deadline is None)) or event.get("again"):
+            self._pass_on()
+            return None
         self._letting_go = False
         self._deadline = time.monotonic() + (START_S if event["event"] == "begun" else LIMIT_S)
-        if event["event"] == "unloadable" and event["again"]:
-            return self._pass_on()
-        return [event]
+        return event
 
-    def _overdue(self) -> list[Event]:
+    def _overdue(self) -> Event | None:
         """The worker has said nothing in time."""
         if not self._letting_go:
-            return [{"event": "crashed", "reason": f"no output for {LIMIT_S:g} s", "evidence": ""}]
+            return {"event": "crashed", "reason": f"no output for {LIMIT_S:g} s", "evidence": ""}
         if self._spare is not None and self._spare.ready:
-            return self._pass_on()
+            self._pass_on()
+            return None
         self._spare = self._spare or self._started()
         self._deadline = time.monotonic() + PATIENCE_S
-        return []
+        return None
 
-    def _look(self) -> list[Event]:
+    def _look(self) -> Event | None:
         before, self._snapshot = self._snapshot, look(self._folders, self._snapshot)
         files = changed(before, self._snapshot)
         if not files:
-            return []
+            return None
         now = time.time()
-        times = [self._snapshot[file].saved_s for file in files if file in self._snapshot]
+        times = [_saved_s(self._snapshot[file]) for file in files if file in self._snapshot]
         at = max((at for at in times if now - RECENT_S < at <= now), default=now)
-        gone = [_shown(file) for file in files if file not in self._snapshot]
-        return [{"event": "saved", "files": list(map(_shown, files)), "gone": gone, "at": at}]
+        gone = [file_line(str(file), None) for file in files if file not in self._snapshot]
+        return {
+            "event": "saved",
+            "files": [file_line(str(file), None) for file in files],
+            "gone": gone,
+            "at": at,
+        }
 
     # ------------------------------------------------------------ what is done
 
@@ -168,93 +170,85 @@ class Watcher:
         elif kind == "refused":
             raise getattr(errors, event["kind"])(event["message"])
         elif kind == "crashed":
-            self._busy = False
+            self._deadline = None
             self._replace()
         elif kind in ("done", "unloadable"):
-            self._busy = False
+            self._deadline = None
             self._spare = self._spare or self._started()  # for the next save
 
     def _ask(self) -> None:
         """Have this version tried, whatever is under way."""
-        self._number += 1
         self._asked_s = time.time()
-        current = self._worker or self._replace()
-        self._letting_go = self._busy and current.ready
-        request = WatchRequest(
-            number=self._number,
-            target=self._target,
-            device=self._device,
-            seed=self._seed,
-            good=self._state.good_timings,
-        )
-        current.send(request)
-        self._busy = True
+        self._request["number"] += 1
+        if self._worker is None or self._worker.closed:  # the latter is still to be heard
+            self._deadline = None
+            self._replace()
+        assert self._worker is not None
+        self._letting_go = self._deadline is not None and self._worker.ready
         self._deadline = time.monotonic() + (GRACE_S if self._letting_go else START_S)
+        with suppress(WorkerCrash):  # it ended just now: an event says so
+            self._worker.send({**self._request, "good": self._state.good_timings})
 
-    def _pass_on(self) -> list[Event]:
+    def _pass_on(self) -> None:
         """Have another worker try this version."""
-        self._busy = False
+        under_way, self._deadline = self._deadline is not None, None
         self._replace()
-        self._ask()
-        return []
+        if under_way:
+            self._ask()
 
-    def _replace(self) -> Worker:
+    def _replace(self) -> None:
         """Go on with the spare, or with a new worker."""
         if self._worker is not None:
             self._worker.kill()
         self._worker, self._spare = self._spare or self._started(), None
-        return self._worker
 
     def _started(self) -> Worker:
-        new = Worker(ENTRY)
-        new.start()
-        self._threads[new] = threading.Thread(target=self._listen, args=(new,), daemon=True)
-        self._threads[new].start()
-        return new
+        worker = Worker(ENTRY)
+        worker.start()
+        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+        return worker
 
-    def _listen(self, sender: Worker) -> None:
-        while True:
+    def _listen(self, worker: Worker) -> None:
+        while not worker.closed:
             try:
-                event = sender.receive()
+                event = worker.receive()
             except WorkerCrash as crash:
+                worker.close()  # a request to it would start it again
                 event = {"event": "crashed", "reason": crash.reason, "evidence": crash.evidence}
             except DotcuError as error:  # of the worker's own: what a target raises is an event
                 event = {"event": "refused", "kind": type(error).__name__, "message": str(error)}
             if event is not None:
-                self._inbox.put((sender, event))
-                if event["event"] == "crashed":
-                    return
-
-    def _forget(self, ended: Worker) -> None:
-        ended.close()  # a request that was sent after its end has started it again
-        del self._threads[ended]
-        if ended is self._spare:
-            self._spare = None
-        if ended is self._worker:
-            self._worker = None
+                self._inbox.put((worker, event))
 
     def _follow(self, folders: Iterable[Path]) -> None:
-        """Look at these folders too. What was saved in them since the worker was asked is a change."""
+        """Look at these folders too. A save in them since the worker was asked is a change."""
         new = {folder.resolve() for folder in folders} - self._folders
         self._folders |= new
-        self._notices.follow(self._folders)  # also of those that have come to be
-        if not new:
-            return
-        found = look(new, {})
-        older = {file: seen for file, seen in found.items() if seen.saved_s <= self._asked_s}
-        self._snapshot = {**self._snapshot, **older}
-        self._inbox.put(None)
+        present = {folder for folder in self._folders if folder.is_dir()}  # also those that have come to be
+        if present and present != self._noticed:
+            self._stop.set()
+            self._stop, self._noticed = threading.Event(), present
+            threading.Thread(target=self._notice, args=(present, self._stop), daemon=True).start()
+        if new:
+            older = {file: seen for file, seen in look(new, {}).items() if _saved_s(seen) <= self._asked_s}
+            self._snapshot = {**self._snapshot, **older}
+            self._inbox.put(None)
 
+    def _notice(self, folders: Collection[Path], stop: threading.Event) -> None:
+        """Ask for a look when something may have changed in folders, and every second.
 
-def _shown(file: Path) -> str:
-    here = Path.cwd()
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+        A notice of the file system is only a reason to look: editors write in many ways, and some file
+        systems give none.
+        """
+        notices = self._watch_files(
+            *folders, watch_filter=None, step=STEP_MS, debounce=10 * STEP_MS, stop_event=stop,
+            rust_timeout=LOOK_MS, yield_on_timeout=True, recursive=False, raise_interrupt=False,
+        )  # fmt: skip
+        for _ in notices:
+            self._inbox.put(None)
 
 
 # ---------------------------------------------------------------- files
-#
-# A notice of the file system is only a reason to look: editors write in many ways, and some file systems
-# give none, so there is a look every second in any case.
 
 SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl"}
 """The suffixes of the files that are watched."""
@@ -265,105 +259,33 @@ STEP_MS = 10
 LOOK_MS = 1000
 """The interval of polling, independent of the file system's events."""
 
-CLOCK_STEP_S = 0.05
-"""More than the step of a file system's clock: two saves within one step have the same time."""
+Seen = tuple[tuple[int, int, int], bytes]
+"""A file as it was seen: its time (ns), inode and size; the digest of its contents."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class SeenFile:
-    """A file as it was seen.
-
-    Attributes:
-        stamp: Its inode, time and size.
-        is_settled: Whether another save would have given it another stamp: then the same stamp means the
-            same contents. Clocks of file systems have steps.
-    """
-
-    stamp: tuple[int, int, int]
-    digest: bytes
-    is_settled: bool
-
-    @property
-    def saved_s(self) -> float:
-        """The time of the save, in seconds since the epoch."""
-        return self.stamp[1] / 1e9
-
-
-Snapshot = Mapping[Path, SeenFile]
+Snapshot = Mapping[Path, Seen]
 
 
 def look(folders: Collection[Path], before: Snapshot) -> Snapshot:
     """Return the files of folders as they are now; those in the folders themselves alone."""
-    seen: dict[Path, SeenFile] = {}
-    for folder in folders:
-        try:
-            files = [file for file in folder.iterdir() if file.suffix in SUFFIXES]
-        except OSError:  # the folder is gone
-            continue
-        seen |= {file: one for file in files if (one := _seen(file, before.get(file))) is not None}
-    return seen
+    snapshot: dict[Path, Seen] = {}
+    for file in (file for folder in folders for file in folder.glob("*") if file.suffix in SUFFIXES):
+        with suppress(OSError):  # gone meanwhile, or a folder with such a name
+            status = file.stat()
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+            same = file in before and before[file][0] == stamp
+            # Clocks of file systems have steps: two quick saves may have the same time.
+            if same and time.time() - status.st_mtime > RECENT_S:
+                snapshot[file] = before[file]
+            else:
+                snapshot[file] = stamp, hashlib.sha256(file.read_bytes()).digest()
+    return snapshot
 
 
 def changed(before: Snapshot, after: Snapshot) -> list[Path]:
     """Return the files that are new, gone, or have other contents."""
-    unlike = [
-        file for file, seen in after.items() if file not in before or before[file].digest != seen.digest
-    ]
-    return sorted([*unlike, *(before.keys() - after.keys())])
+    new = [file for file, (_, digest) in after.items() if file not in before or before[file][1] != digest]
+    return sorted([*new, *(before.keys() - after.keys())])
 
 
-def _seen(file: Path, before: SeenFile | None) -> SeenFile | None:
-    try:
-        status = file.stat()
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if before is not None and before.stamp == stamp and before.is_settled:
-            return before
-        settled = time.time() - status.st_mtime > CLOCK_STEP_S
-        return SeenFile(stamp=stamp, digest=hashlib.sha256(file.read_bytes()).digest(), is_settled=settled)
-    except OSError:  # gone meanwhile, or a folder with such a name
-        return None
-
-
-class FolderNotices:
-    """Calls a function when something may have changed in some folders, from its own thread.
-
-    Raises:
-        EnvironmentFault: watchfiles is not installed.
-    """
-
-    def __init__(self, notify: Callable[[], None]) -> None:
-        try:
-            import watchfiles
-        except ModuleNotFoundError as error:
-            raise EnvironmentFault(
-                "dotcu watch needs watchfiles, which is not installed.\nIt comes with the tools: "
-                'pip install "dotcu[tools]"'
-            ) from error
-        self._watch: Any = watchfiles.watch
-        self._notify = notify
-        self._stop = threading.Event()
-        self._followed: set[Path] = set()
-
-    def follow(self, folders: Collection[Path]) -> None:
-        """Watch these folders, as far as they exist, and no others."""
-        here = {folder for folder in folders if folder.is_dir()}
-        if here == self._followed:
-            return
-        self.close()
-        self._stop, self._followed = threading.Event(), here
-        threading.Thread(target=self._follow, args=(here, self._stop), daemon=True).start()
-
-    def close(self) -> None:
-        """Stop."""
-        self._stop.set()
-
-    def _follow(self, folders: Collection[Path], stop: threading.Event) -> None:
-        if not folders:
-            return
-        notices = self._watch(
-            *folders, watch_filter=None, step=STEP_MS, debounce=10 * STEP_MS, stop_event=stop,
-            rust_timeout=LOOK_MS, yield_on_timeout=True, recursive=False, raise_interrupt=False,
-        )  # fmt: skip
-        for _ in notices:
-            if not stop.is_set():
-                self._notify()
+def _saved_s(seen: Seen) -> float:
+    return seen[0][0] / 1e9

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import linecache
 import sys
@@ -28,45 +29,48 @@ from dotcu.checking.report import CheckReport, nothing_tried
 from dotcu.checking.running import Runner, require_usable
 from dotcu.checking.target import resolve
 from dotcu.checking.trial import Result, Trial
-from dotcu.compile import BuildPlan, Target, plan_build
+from dotcu.compile import Target, plan_build
 from dotcu.errors import DotcuError, EnvironmentFault, UsageError
-from dotcu.kernel.compiled import CompilationUnit, target_of
+from dotcu.kernel.compiled import target_of
 from dotcu.kernel.module import Module, live_modules
 from dotcu.operator import Operator, register
 from dotcu.serialize import from_plain, plain
 from dotcu.tracebacks import is_user_file
-from dotcu.watching.state import Event, KernelResources, OperatorTiming, WatchRequest
+from dotcu.watching.state import Event, OperatorTiming
 from dotcu.workers import Channel
 
 LEVEL = "quick"
 
 
-_loaders: dict[str, Loader] = {}
-
-
 def serve(request: Any, channel: Channel) -> None:
     """Try a version, and reply with events, until another one is asked for."""
-    wanted = from_plain(WatchRequest, request)
     sys.dont_write_bytecode = True  # Python takes a .pyc for that of a save in the same second
-    loader = _loaders.get(wanted.target)
-    if loader is None:
-        loader = _loaders[wanted.target] = Loader(wanted.target)
-    for event in events(wanted, loader):
-        channel.reply({"number": wanted.number, **event})
+    good = from_plain(tuple[OperatorTiming, ...], request["good"])
+    for event in events(_loader(request["target"]), request["device"], request["seed"], good):
+        channel.reply({"number": request["number"], **event})
         if channel.superseded:
             return
 
 
-def events(request: WatchRequest, loader: Loader) -> Iterator[Event]:
-    """Yield the events of a version of the target."""
+def events(
+    loader: Loader, device: str | None, seed: int = 0, good: Sequence[OperatorTiming] = ()
+) -> Iterator[Event]:
+    """Yield the events of the present version of a target.
+
+    Args:
+        loader: Of the target.
+        device: As `check` takes it.
+        seed: The start of random numbers.
+        good: The times of the last version that passed.
+    """
     yield {"event": "begun"}
     try:
-        device = checker.resolve_device(request.device)
+        place = checker.resolve_device(device)
     except UsageError as error:
         yield {"event": "refused", "kind": "UsageError", "message": str(error)}
         return
     try:
-        yield from _tried(request, loader, device)
+        yield from _tried(loader, place, seed, good)
     except EnvironmentFault as error:
         yield {"event": "refused", "kind": type(error).__name__, "message": str(error)}
     except DotcuError as error:
@@ -75,16 +79,13 @@ def events(request: WatchRequest, loader: Loader) -> Iterator[Event]:
         yield {"event": "unloadable", "message": str(error), "again": again}
 
 
-def _tried(request: WatchRequest, loader: Loader, device: torch.device) -> Iterator[Event]:
-    found = loader.load()
-    operators = [operator for _, operator in found]
-    planned = checker.prepare(
-        operators,
-        device=device,
-        level=LEVEL,
-        seed=request.seed,
-        reproduce=checker.by_command(request.target, found),
-    )
+def _tried(
+    loader: Loader, device: torch.device, seed: int, good: Sequence[OperatorTiming]
+) -> Iterator[Event]:
+    named = loader.load()
+    operators = [operator for _, operator in named]
+    reproduce = checker.by_command(loader.target, named)
+    planned = checker.prepare(operators, device=device, level=LEVEL, seed=seed, reproduce=reproduce)
     yield {
         "event": "planned",
         "device": planned.subjects[0].where,
@@ -110,19 +111,18 @@ def _tried(request: WatchRequest, loader: Loader, device: torch.device) -> Itera
     }
     yield {"event": "compiled", "kernels": kernel_resources(loader.modules(), device)}
     if report.passed and device.type == "cuda":
-        yield {"event": "timed", "timings": list(timings(operators, device, request.seed, request.good))}
+        yield {"event": "timed", "timings": list(timings(operators, device, seed, good))}
         require_usable(device)
     yield {"event": "done"}
 
 
 def soonest(trials: Iterable[Trial]) -> list[Trial]:
     """Return trials with the first call of each overload before everything else."""
-    calls: dict[str, Trial] = {}
-    for trial in (every := list(trials)):
+    first: dict[str, Trial] = {}
+    for trial in (trials := list(trials)):
         if trial.kind == "call":
-            calls.setdefault(trial.overload, trial)
-    first = list(calls.values())
-    return [*first, *(trial for trial in every if trial not in first)]
+            first.setdefault(trial.overload, trial)
+    return sorted(trials, key=lambda trial: trial is not first.get(trial.overload))
 
 
 def _not_tried(report: CheckReport) -> Iterator[str]:
@@ -146,7 +146,7 @@ class Loader:
     """
 
     def __init__(self, target: str) -> None:
-        self._target = target
+        self.target = target
         self._place = target.partition(":")[0]
         self._before = frozenset(sys.modules)
         self._stale: WeakSet[Module] = WeakSet()
@@ -166,7 +166,7 @@ class Loader:
         importlib.invalidate_caches()
         linecache.checkcache()
         self.loads += 1
-        return resolve(self._target, verb="watch")
+        return resolve(self.target, verb="watch")
 
     def modules(self) -> list[Module]:
         """Return the kernels that were loaded for this version."""
@@ -176,23 +176,17 @@ class Loader:
         """Return the folders of all files that were loaded, and those where a save may mend this version.
 
         Args:
-            error: What loading it raised; None if it was loaded.
+            error: The error of loading it; None if it was loaded.
         """
         place = Path(self._place)
-        files = [Path(file) for _, file in self._own()] + ([place] if place.suffix == ".py" else [])
-        found = {file.parent for file in files} | set(self._source_folders())
-        while error is not None:
-            found |= set(_folders_of_error(error, place.resolve().parent))
-            error = error.__cause__
-        return sorted({str(folder.resolve()) for folder in found})
-
-    def _source_folders(self) -> Iterator[Path]:
+        folders = {Path(file).parent for _, file in self._own()}
+        folders |= {place.parent} if place.suffix == ".py" else set()
         for module in self.modules():
-            yield from [module.source.path.parent] if module.source.path else []
-            yield from module.source.include
-            with suppress(DotcuError):  # such as a missing header: the check reports it
-                plan = plan_build(module.source, options=module.options, target=_ANY, names=())
-                yield from _header_folders(plan)
+            folders.update(_source_folders(module))
+        while error is not None:
+            folders.update(_folders_of_error(error, place.resolve().parent))
+            error = error.__cause__
+        return sorted({str(folder.resolve()) for folder in folders})
 
     def _own(self) -> Iterable[tuple[str, str]]:
         """Yield the names and files of the user's own modules that were imported for the target."""
@@ -203,14 +197,21 @@ class Loader:
                 yield name, file
 
 
-def _header_folders(plan: BuildPlan) -> Iterator[Path]:
-    """Yield the folders of headers, and those that a header without a file would be found in."""
-    headers = [header.path for header in plan.includes.headers.values() if header.path]
-    yield from (path.parent for path in headers)
-    sources = [plan.source.path, *headers] if plan.source.path else headers
-    for spelled in plan.includes.missing:
-        folders = {path.parent for path in sources} | set(plan.source.include)
-        yield from ((folder / spelled).parent for folder in folders)
+_loader = functools.cache(Loader)
+
+
+def _source_folders(module: Module) -> Iterator[Path]:
+    """Yield the folders of a source and of its headers, and those that a missing header would be found in."""
+    source = module.source
+    files = [source.path] if source.path else []
+    with suppress(DotcuError):  # such as a missing header: the check reports it
+        includes = plan_build(source, options=module.options, target=_ANY, names=()).includes
+        files += [header.path for header in includes.headers.values() if header.path]
+        for spelled in includes.missing:
+            for folder in {*source.include, *(file.parent for file in files)}:
+                yield (folder / spelled).parent
+    yield from source.include
+    yield from (file.parent for file in files)
 
 
 def _folders_of_error(error: BaseException, folder: Path) -> Iterator[Path]:
@@ -231,24 +232,22 @@ WITHOUT_GPU = "sm_90a"
 """The target of kernels if there is no GPU."""
 
 
-def kernel_resources(modules: Iterable[Module], device: torch.device) -> list[KernelResources]:
+def kernel_resources(modules: Iterable[Module], device: torch.device) -> list[dict[str, Any]]:
     """Return what each compiled kernel takes; kernels that cannot be assembled are left out."""
     target = target_of(device.index or 0) if device.type == "cuda" else Target.parse(WITHOUT_GPU)
-    units = [unit for module in modules for unit in module.units() if unit.codes()]
-    return sorted((row for unit in units for row in _resources(unit, target)), key=lambda row: row.kernel)
-
-
-def _resources(unit: CompilationUnit, target: Target) -> Iterator[KernelResources]:
-    with suppress(DotcuError):
-        code = unit.build(target)
-        for name in unit.names:
-            found = code.resources.get(code.lowered.get(name, ""))
-            if found is not None:
-                yield KernelResources(
-                    kernel=name, arch=str(target), registers=found.registers, smem_bytes=found.smem_bytes,
-                    stack_bytes=found.stack_bytes,
-                    spill_bytes=found.spill_store_bytes + found.spill_load_bytes,
-                )  # fmt: skip
+    rows = []
+    for unit in (unit for module in modules for unit in module.units() if unit.codes()):
+        with suppress(DotcuError):
+            code = unit.build(target)
+            for name in unit.names:
+                taken = code.resources.get(code.lowered.get(name, ""))
+                if taken is not None:
+                    rows.append({
+                        "kernel": name, "arch": str(target), "registers": taken.registers,
+                        "smem_bytes": taken.smem_bytes, "stack_bytes": taken.stack_bytes,
+                        "spill_bytes": taken.spill_store_bytes + taken.spill_load_bytes,
+                    })  # fmt: skip
+    return sorted(rows, key=lambda row: str(row["kernel"]))
 
 
 QUICK = Protocol(
@@ -266,26 +265,28 @@ def timings(
     Args:
         operators: To be timed.
         device: A GPU.
-        seed: What inputs start from.
-        good: What to compare with, as far as it has the same case.
+        seed: The start of random numbers.
+        good: The times to compare with, as far as they are of the same cases.
 
     Raises:
         DotcuError: Device time cannot be taken here; an operator's samples fail.
     """
     protocol = replace(QUICK, seed=seed)
     plan = bencher.prepare(list(operators), against=(), l2=("cold",), device=device, protocol=protocol)
-    firsts = {case.target.name: case for case in reversed(plan.cases) if isinstance(case, TimedCase)}
-    for case in reversed(firsts.values()):
-        for row in case.rows():
-            yield _timing(row, good)
+    firsts: dict[str, TimedCase] = {}
+    for case in plan.cases:
+        if isinstance(case, TimedCase):
+            firsts.setdefault(case.target.name, case)
+    measured = {(timing.op, timing.case): timing.measured for timing in good if timing.measured is not None}
+    for row in (row for case in firsts.values() for row in case.rows()):
+        yield _timing(row, measured.get((row.key.op, row.key.case)))
 
 
-def _timing(row: Row, good: Sequence[OperatorTiming]) -> OperatorTiming:
+def _timing(row: Row, before: Any) -> OperatorTiming:
     op, case = row.key.op, row.key.case
     if row.time is None or row.measured is None:
         return OperatorTiming(op=op, case=case, note=f"{row.status}: {row.reason}")
     timing = OperatorTiming(op=op, case=case, median_us=row.time.median_us, measured=plain(row.measured))
-    before = next((each.measured for each in good if (each.op, each.case) == (op, case)), None)
     if before is None:
         return timing
     change = compare(from_plain(Measured, before), row.measured)

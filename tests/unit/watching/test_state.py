@@ -13,9 +13,9 @@ from dotcu.benchmark.reports.comparison import Change
 from dotcu.benchmark.results import Block, CallTime, Measured
 from dotcu.benchmark.statistics import Ratio
 from dotcu.checking.trial import Failed, Passed, Result
-from dotcu.serialize import from_json, plain, to_json
-from dotcu.watching.display import FittedPage, event_json, lines, page
-from dotcu.watching.state import Event, KernelResources, OperatorTiming, WatchRequest, WatchState, after
+from dotcu.serialize import plain
+from dotcu.watching.display import event_json, fitted, lines, page
+from dotcu.watching.state import Event, OperatorTiming, WatchState, after
 
 WRONG = Result(
     overload="ns::op", check="numerics", trial="ns::op/call/float32-s0",
@@ -33,10 +33,11 @@ TIMING = OperatorTiming(
 )  # fmt: skip
 
 
-def resources(registers: int) -> KernelResources:
-    return KernelResources(
-        kernel="f", arch="sm_90a", registers=registers, smem_bytes=0, stack_bytes=0, spill_bytes=0
-    )
+def resources(registers: int) -> dict[str, object]:
+    return {
+        "kernel": "f", "arch": "sm_90a", "registers": registers,
+        "smem_bytes": 0, "stack_bytes": 0, "spill_bytes": 0,
+    }  # fmt: skip
 
 
 def version(result: Result, registers: int, *more: Event) -> list[Event]:
@@ -73,13 +74,8 @@ def saved(at: float = 10.0, *gone: str) -> Event:
 def drawn(state: WatchState, *, width: int = 100, color: Literal["standard"] | None = "standard") -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=color)
     with console.capture() as captured:
-        console.print(page(state, 11.0))
+        console.print(page(state, 11.0, width))
     return captured.get()
-
-
-def test_a_request_survives_the_way_through_json() -> None:
-    request = WatchRequest(number=3, target="ops.py", device=None, seed=1, good=(TIMING,))
-    assert from_json(WatchRequest, to_json(request)) == request
 
 
 def test_the_first_verdict_is_timed_from_the_save() -> None:
@@ -131,7 +127,7 @@ def test_a_page_that_does_not_fit_says_so() -> None:
     state = run(saved(), *version(wrong, 10))
     console = Console(file=io.StringIO(), width=60, height=12, force_terminal=True, color_system=None)
     with console.capture() as captured:
-        console.print(FittedPage(page=page(state, 11.0)))
+        console.print(fitted(page(state, 11.0, 60), console))
     lines = captured.get().splitlines()
     whole = drawn(state, width=60, color=None).splitlines()
     assert len(lines) == 12

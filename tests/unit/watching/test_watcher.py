@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dotcu.errors import JitDisabled, UsageError
+from dotcu.tracebacks import file_line
 from dotcu.watching import watcher
 from dotcu.watching.state import Event, WatchState
 from dotcu.watching.watcher import watch
@@ -114,7 +116,7 @@ def test_a_touch_and_a_save_of_another_kind_are_no_reason(ops: Path, steps: Iter
     ops.write_text("two")
     saved = settled(steps).saved
     assert saved is not None
-    assert saved["files"] == [watcher._shown(ops)]
+    assert saved["files"] == [file_line(str(ops), None)]
     assert saved["at"] == pytest.approx(ops.stat().st_mtime)
 
 
@@ -147,21 +149,20 @@ def test_a_process_that_dies_is_told_and_the_next_save_tried(ops: Path, steps: I
 
 def test_a_process_whose_end_is_heard_after_the_next_save_is_not_left_running(ops: Path) -> None:
     one = watcher.Watcher(str(ops), None, 0)
-    try:
-        steps = one.run()
+    with closing(one.run([ops.parent])) as steps:
         assert settled(steps).passed
-        ended, thread = next(iter(one._threads.items()))
+        ended = one._worker
+        assert ended is not None
         ended.kill()
-        thread.join()
+        while not ended.closed:
+            time.sleep(0.01)
         ops.write_text("two")
         messages = [one._inbox.get() for _ in range(one._inbox.qsize())]
         for message in (None, *filter(None, messages)):  # the save first
             one._inbox.put(message)
-        settled(steps)
-        assert ended not in one._threads
+        assert settled(steps).passed
+        assert one._worker is not ended
         assert ended._child is None
-    finally:
-        one.close()
 
 
 def test_an_error_of_the_worker_itself_ends_the_command(ops: Path, steps: Iterator[Step]) -> None:

@@ -11,7 +11,7 @@ import torch
 import dotcu
 import trying
 from dotcu.serialize import from_plain, plain
-from dotcu.watching.state import Event, OperatorTiming, WatchRequest
+from dotcu.watching.state import Event, OperatorTiming
 from dotcu.watching.worker import Loader, events, soonest, timings
 
 OPS = """
@@ -45,8 +45,7 @@ _numbers = itertools.count()
 def served(folder: Path, kernel: str, device: str = "simulator") -> list[Event]:
     path = folder / f"watched_{next(_numbers)}.py"
     path.write_text(OPS.format(kernel=kernel, number=path.stem))
-    request = WatchRequest(number=1, target=str(path), device=device, seed=0)
-    return list(events(request, Loader(str(path))))
+    return list(events(Loader(str(path)), device))
 
 
 def test_a_version_that_holds(tmp_path: Path) -> None:
@@ -57,8 +56,8 @@ def test_a_version_that_holds(tmp_path: Path) -> None:
     first, checked, compiled = found[3], found[-3], found[-2]
     assert "sanitizer-race" in {result.check for result in first["results"]}
     assert checked["passed"]
-    assert [(row.kernel, row.arch) for row in compiled["kernels"]] == [("twice", "sm_90a")]
-    assert compiled["kernels"][0].registers > 0
+    assert [(row["kernel"], row["arch"]) for row in compiled["kernels"]] == [("twice", "sm_90a")]
+    assert compiled["kernels"][0]["registers"] > 0
 
 
 def test_an_error_in_the_kernel_shows_its_caret_in_the_first_verdict(tmp_path: Path) -> None:
@@ -73,20 +72,28 @@ def test_an_error_in_the_kernel_shows_its_caret_in_the_first_verdict(tmp_path: P
 def test_an_error_in_python_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / f"watched_{next(_numbers)}.py"
     path.write_text("1 / 0")
-    *_, last = events(WatchRequest(number=1, target=str(path), device="simulator", seed=0), Loader(str(path)))
+    *_, last = events(Loader(str(path)), "simulator")
     assert last["event"] == "unloadable"
     assert f"{path.name}:1: ZeroDivisionError" in last["message"]
     assert not last["again"]
 
 
+def test_a_name_that_the_target_lacks_is_reported_with_those_it_has(tmp_path: Path) -> None:
+    path = tmp_path / f"watched_{next(_numbers)}.py"
+    path.write_text(OPS.format(kernel=KERNEL, number=path.stem))
+    *_, last = events(Loader(f"{path}:nope"), "simulator")
+    assert last["event"] == "unloadable"
+    assert "has no operator 'nope'; it has twice." in last["message"]
+
+
 def test_an_error_of_a_later_load_may_be_of_what_was_loaded_before(tmp_path: Path) -> None:
     path = tmp_path / f"watched_{next(_numbers)}.py"
     path.write_text("1 / 0")
-    request, loader = WatchRequest(number=1, target=str(path), device="simulator", seed=0), Loader(str(path))
-    list(events(request, loader))
-    *_, second = events(request, loader)
+    loader = Loader(str(path))
+    list(events(loader, "simulator"))
+    *_, second = events(loader, "simulator")
     path.write_text("1 +")
-    *_, syntax = events(request, loader)
+    *_, syntax = events(loader, "simulator")
     assert second["event"] == syntax["event"] == "unloadable"
     assert (second["again"], syntax["again"]) == (True, False)
 
