@@ -10,17 +10,18 @@ bound.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from dotcu import process, settings
+from dotcu import process, serialize, settings
 from dotcu.compile import cache
 from dotcu.compile.cache import DamagedEntry, Store
 from dotcu.errors import CacheError, JitDisabled
@@ -52,20 +53,11 @@ _NAME = "-DTORCH_EXTENSION_NAME="
 """A macro that is in the header's own command would have to be the same in each file's."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompiledObject:
-    """An object file, and the state of the files that it was made of."""
+CompiledObject = tuple[bytes, Dependencies]
+"""An object file, and the state of the files that it was made of."""
 
-    data: bytes
-    state: Dependencies
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrecompiledHeader:
-    """A precompiled header: the path to include, next to which GCC finds it, and what it was made of."""
-
-    path: Path
-    state: Dependencies
+PrecompiledHeader = tuple[Path, Dependencies]
+"""The path to include, next to which GCC finds the precompiled header, and what that was made of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,21 +86,21 @@ def build_request(request: NativeRequest, tools: NativeTools) -> NativeBuild:
     started = time.perf_counter()
     store = Store(cache.location())
     planned = units(request, tools)
-    found = {unit.key: _cached_object(store, unit) for unit in planned}
-    missing = [unit for unit in planned if found[unit.key] is None]
+    objects = {unit.key: _cached_object(store, unit) for unit in planned}
+    missing = [unit for unit in planned if objects[unit.key] is None]
     if missing:
         _require_jit(", ".join(unit.source.name for unit in missing), "compiling")
         header = precompiled_header(request, tools) if any(unit.precompiled for unit in missing) else None
         compiled = run_jobs(lambda unit: _object(store, unit, tools, header), missing)
-        found |= {unit.key: one for unit, one in zip(missing, compiled, strict=True)}
-    objects = tuple(one.data for one in found.values() if one is not None)
-    path = _library(store, request, tools, objects)
+        objects |= {unit.key: one for unit, one in zip(missing, compiled, strict=True)}
+    contents = tuple(one[0] for one in objects.values() if one is not None)
+    path = _library(store, request, tools, contents)
     names = tuple(unit.source.name for unit in missing)
     _log.info(
         "%s: %s, %.1f s: %s", request.name, f"compiled {', '.join(names)}" if names else "cache hit",
         time.perf_counter() - started, path,
     )  # fmt: skip
-    return NativeBuild(path=path, objects=objects, compiled=names)
+    return NativeBuild(path=path, objects=contents, compiled=names)
 
 
 def _require_jit(name: str, doing: str) -> None:
@@ -120,19 +112,12 @@ def _require_jit(name: str, doing: str) -> None:
 
 
 def _read_object(folder: Path) -> CompiledObject | None:
-    found = cache.open_entry(folder)
-    if found is None:
-        return None
-    _, files = found
-    return CompiledObject(data=files[_OBJECT], state=_read_state(files[_DEPENDENCIES]))
-
-
-def _state_bytes(state: Dependencies) -> bytes:
-    return json.dumps(state.to_json()).encode("utf-8", "surrogateescape")
+    entry = cache.open_entry(folder)
+    return None if entry is None else (entry[1][_OBJECT], _read_state(entry[1][_DEPENDENCIES]))
 
 
 def _read_state(data: bytes) -> Dependencies:
-    return Dependencies.from_json(json.loads(data.decode("utf-8", "surrogateescape")))
+    return serialize.from_json(Dependencies, data.decode("utf-8", "surrogateescape"))
 
 
 def _cached_object(store: Store, unit: TranslationUnit, *, again: bool = False) -> CompiledObject | None:
@@ -140,7 +125,7 @@ def _cached_object(store: Store, unit: TranslationUnit, *, again: bool = False) 
     found = store.find(unit.key, _read_object, again=again)
     if found is None:
         return None
-    changed = found.state.changed()
+    changed = found[1].changed()
     if changed and not again:
         _log.info("%s: compiled again: %s changed", unit.source.name, changed)
     return None if changed else found
@@ -155,12 +140,12 @@ def _object(
         if found is not None:
             return found
         started_ns = time.time_ns()
-        compiled = _compile(store, unit, tools, header if unit.precompiled else None)
-        touched = compiled.state.touched_since(started_ns)
+        data, state = compiled = _compile(store, unit, tools, header if unit.precompiled else None)
+        touched = state.touched_since(started_ns)
         if touched:
             _log.info("%s: not cached: %s was written meanwhile", unit.source.name, touched)
         else:
-            files = {_OBJECT: compiled.data, _DEPENDENCIES: _state_bytes(compiled.state)}
+            files = {_OBJECT: data, _DEPENDENCIES: serialize.to_json(state).encode()}
             about = {"source": unit.source.name, "target": "object", "names": str(unit.source)}
             store.put(unit.key, cache.with_index(files, about=about), locked=locked)
         return compiled
@@ -171,7 +156,7 @@ def _compile(
 ) -> CompiledObject:
     with store.scratch() as scratch:
         target, depfile = scratch / _OBJECT, scratch / "unit.d"
-        forced = ("-Winvalid-pch", "-include", str(header.path)) if header else ()
+        forced = ("-Winvalid-pch", "-include", str(header[0])) if header else ()
         done = process.run(
             [*unit.words, *forced, "-c", unit.source, "-MD", "-MF", depfile, "-o", target],
             timeout_s=COMPILE_S,
@@ -183,11 +168,9 @@ def _compile(
         files = dependencies.read_depfile(depfile.read_text(errors="surrogateescape"))
         data = target.read_bytes()
     # GCC names no header that it read in precompiled form
-    files = tuple(dict.fromkeys((*files, *(header.state.files if header else ()))))
     if header:
-        files = tuple(file for file in files if file != str(header.path))
-    state = dependencies.gather(files, folders=unit.include, toolkits=tools.folders())
-    return CompiledObject(data=data, state=state)
+        files = tuple(file for file in dict.fromkeys((*files, *header[1].files)) if file != str(header[0]))
+    return data, dependencies.gather(files, folders=unit.include, toolkits=tools.folders())
 
 
 def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: Sequence[bytes]) -> Path:
@@ -233,26 +216,22 @@ def precompiled_header(request: NativeRequest, tools: NativeTools) -> Precompile
     None if it cannot be kept or does not compile: then the compile of each file shows why.
     """
     store = Store(cache.precompiled_location())
-    words = _header_words(request, tools)
+    # the command of a file of the request, without what only that file wants
+    plain = NativeRequest(name="extension", sources=(), debug=request.debug, cuda=request.cuda)
+    common = (word for word in host_words(plain, tools) if not word.startswith(_NAME))
+    words = (*common, *(flag for flag in request.flags if flag.startswith(_SAME_FLAGS)))
     digest = key("precompiled", words, [], tools)
-    found = store.find(digest, _read_header)
-    if found is not None and not found.state.changed():
-        return found
+    header = store.find(digest, _read_header)
+    if header is not None and not header[1].changed():
+        return header
     with store.lock(digest) as locked:
-        found = store.find(digest, _read_header, again=True)
-        if found is not None and not found.state.changed():
-            return found
+        header = store.find(digest, _read_header, again=True)
+        if header is not None and not header[1].changed():
+            return header
         files = _precompile(store, words, tools)
         if files is None or not store.put(digest, files, locked=locked):
             return None
     return _read_header(store.path(digest))
-
-
-def _header_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
-    """Return the command of a file of the request, without what only that file wants."""
-    plain = NativeRequest(name="extension", sources=(), debug=request.debug, cuda=request.cuda)
-    common = (word for word in host_words(plain, tools) if not word.startswith(_NAME))
-    return (*common, *(flag for flag in request.flags if flag.startswith(_SAME_FLAGS)))
 
 
 def _read_header(folder: Path) -> PrecompiledHeader | None:
@@ -267,7 +246,7 @@ def _read_header(folder: Path) -> PrecompiledHeader | None:
         raise DamagedEntry(f"{_PRECOMPILED} or {_DEPENDENCIES} cannot be read") from error
     if str(size) != about["bytes"]:
         raise DamagedEntry(f"{_PRECOMPILED} is not what was written")
-    return PrecompiledHeader(path=folder / _TEXT, state=state)
+    return folder / _TEXT, state
 
 
 def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Mapping[str, bytes] | None:
@@ -293,7 +272,7 @@ def _precompile(store: Store, words: tuple[str, ...], tools: NativeTools) -> Map
         files = {
             _TEXT: source.read_bytes(),
             _PRECOMPILED: target.read_bytes(),
-            _DEPENDENCIES: _state_bytes(state),
+            _DEPENDENCIES: serialize.to_json(state).encode(),
         }
     size = len(files[_PRECOMPILED])
     _log.info("%s: %d MB in %.0f s", HEADER, size >> 20, time.perf_counter() - started)
@@ -338,22 +317,11 @@ def job_count(count: int, *, cores: int, free_bytes: int | None) -> int:
 
 def free_bytes() -> int | None:
     """Return the free memory of the machine, or what a container may still take; None where unknown."""
-    known = [value for value in (_machine(Path("/proc/meminfo")), _container(_CGROUP)) if value is not None]
+    known = []
+    with suppress(OSError, ValueError):
+        amounts = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        known += [int(amounts[1]) << 10] if amounts else []
+    with suppress(OSError, ValueError):  # without a limit it says "max"
+        limit = int((_CGROUP / "memory.max").read_text())
+        known.append(max(0, limit - int((_CGROUP / "memory.current").read_text())))
     return min(known, default=None)
-
-
-def _machine(meminfo: Path) -> int | None:
-    try:
-        lines = meminfo.read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _container(cgroup: Path) -> int | None:
-    try:
-        limit = (cgroup / "memory.max").read_text().strip()
-        used = int((cgroup / "memory.current").read_text())
-    except (OSError, ValueError):
-        return None
-    return max(0, int(limit) - used) if limit.isdecimal() else None

@@ -11,9 +11,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 _SYSTEM = ("/usr/include", "/usr/lib", "/usr/share")
 _HAS_INCLUDE = re.compile(r"__has_include\s*\(\s*[<\"]([^>\"]+)[>\"]")
@@ -52,14 +52,6 @@ class Dependencies:
         """Return a user's file that was written since a time, or is gone; "" if there is none."""
         return next((path for path in self.user if _stat(path)[1] >= time_ns or _stat(path)[0] < 0), "")
 
-    def to_json(self) -> dict[str, Any]:
-        return {"user": dict(self.user), "system": dict(self.system), "absent": list(self.absent)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Dependencies:
-        system = {path: (size, time_ns) for path, (size, time_ns) in values["system"].items()}
-        return cls(user=values["user"], system=system, absent=tuple(values["absent"]))
-
 
 def content(path: str | Path) -> str:
     """Return the digest of a file, "" where it cannot be read."""
@@ -71,10 +63,10 @@ def content(path: str | Path) -> str:
 
 def _stat(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)  # noqa: PTH116 - thousands of files: a Path of each costs more than the call
+        status = os.stat(path)  # noqa: PTH116 - thousands of files: a Path of each costs more than the call
     except OSError:
         return -1, -1
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def read_depfile(depfile: str) -> tuple[str, ...]:
@@ -102,28 +94,18 @@ def gather(files: Sequence[str], *, folders: Sequence[Path], toolkits: Sequence[
     )
 
 
-def _absent(users: Iterable[str], files: Iterable[str], folders: Sequence[Path]) -> set[str]:
-    """Paths that come before a file that was found, or that `__has_include` names, and lead nowhere."""
+def _absent(users: Sequence[str], files: Iterable[str], folders: Sequence[Path]) -> set[str]:
+    """Return missing paths that come before a file that was found, or that `__has_include` names."""
     siblings = list(dict.fromkeys(str(Path(file).parent) for file in users))
     searched = list(map(str, folders))
-    names = {name for file in users for name in _asked(file)}
-    candidates = {f"{place}/{name}" for name in names for place in (*siblings, *searched)}
+    candidates = set()
+    for file in users:
+        with suppress(OSError):
+            for name in _HAS_INCLUDE.findall(Path(file).read_text(errors="replace")):
+                candidates |= {f"{place}/{name}" for place in (*siblings, *searched)}
     for file in files:
-        candidates |= set(_earlier(file, siblings, searched))
+        index = next((index for index, place in enumerate(searched) if file.startswith(f"{place}/")), None)
+        if index is not None:  # it could have been found before in these
+            name = file[len(searched[index]) :]
+            candidates |= {f"{place}{name}" for place in (*siblings, *searched[:index])}
     return {path for path in candidates if not os.path.exists(path)}  # noqa: PTH110
-
-
-def _asked(file: str) -> list[str]:
-    try:
-        return _HAS_INCLUDE.findall(Path(file).read_text(errors="replace"))
-    except OSError:
-        return []
-
-
-def _earlier(file: str, siblings: Sequence[str], searched: Sequence[str]) -> list[str]:
-    """Return where a header that was found below one of the folders could have been found before."""
-    found = next((index for index, place in enumerate(searched) if file.startswith(f"{place}/")), None)
-    if found is None:
-        return []
-    name = file[len(searched[found]) :]
-    return [f"{place}{name}" for place in (*siblings, *searched[:found])]

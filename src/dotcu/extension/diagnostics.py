@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -55,20 +55,17 @@ def explain(what: str, done: Finished, store: Store, key: str) -> CompileError:
         what: The step that failed: a source's name, or "linking scale".
     """
     log = f"{done.line}\n{done.stdout}{done.stderr}"
-    found = parse(f"{done.stdout}{done.stderr}")
-    errors = [one for one in found if "error" in one.severity]
+    complaints = parse(f"{done.stdout}{done.stderr}")
+    errors = [one for one in complaints if "error" in one.severity]
     first = str(errors[0]) if errors else (done.stderr or done.stdout).strip()[-2000:]
     head = f"{what}: {count(len(errors))}" + (", the first of them" if len(errors) > 1 else "")
-    lines = [f"{head}:" if errors else f"{what}: status {done.status}:", first, *_remedies(log)]
+    remedies = [remedy for pattern, remedy in _REMEDIES if re.search(pattern, log)]
+    lines = [f"{head}:" if errors else f"{what}: status {done.status}:", first, *remedies[:1]]
     kept = keep_log(store, key, log)
     return CompileError(
         "\n".join([*lines, f"The whole output: {kept}" if kept else f"The command: {done.line}"]),
-        diagnostics=found, log=log, command=done.line,
+        diagnostics=complaints, log=log, command=done.line,
     )  # fmt: skip
-
-
-def _remedies(log: str) -> list[str]:
-    return [remedy for pattern, remedy in _REMEDIES if re.search(pattern, log)][:1]
 
 
 def keep_log(store: Store, key: str, log: str) -> Path | None:
@@ -94,7 +91,10 @@ def parse(log: str) -> tuple[Diagnostic, ...]:
     """Read the output of GCC, Clang, nvcc and the linker, in its order."""
     host = _of_host(log.splitlines())
     device = diagnostics.parse_log(as_written(log), str, _lines)
-    return (*_whole(device), *host) if device else tuple(host) or tuple(_of_tools(log.splitlines()))
+    if not device:
+        return tuple(host or _of_tools(log.splitlines()))
+    whole = (replace(one, severity="error") if "error" in one.severity else one for one in device)
+    return (*whole, *host)
 
 
 def as_written(log: str) -> str:
@@ -107,10 +107,6 @@ def as_written(log: str) -> str:
         before, after = (_QUALIFIER.sub(r"__\1__", part) for part in (line[:caret], line[caret:]))
         lines[index : index + 2] = [before + after, " " * len(before) + "^"]
     return "\n".join(lines)
-
-
-def _whole(found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    return [replace(one, severity="error" if "error" in one.severity else one.severity) for one in found]
 
 
 def _of_host(lines: Sequence[str]) -> list[Diagnostic]:

@@ -111,12 +111,14 @@ def load_native(
         ToolchainError: No host compiler, no nvcc, or one of another CUDA major than torch's.
         DuplicateOperator: This process has loaded another build of the same namespace.
     """
-    paths = _absolute([sources] if isinstance(sources, str | Path) else sources, _caller_folder())
+    file = sys._getframe(1).f_globals.get("__file__")
+    base = Path(file).absolute().parent if file else Path.cwd()
+    paths = _absolute([sources] if isinstance(sources, str | Path) else sources, base)
     torch = tools.find_torch()
     asked = NativeRequest(
         name=name_of(paths[0]) if paths else "",
         sources=paths,
-        include=_absolute(include, _caller_folder()),
+        include=_absolute(include, base),
         flags=tuple(flags),
         cuda_flags=tuple(cuda_flags),
         link_flags=tuple(link_flags),
@@ -139,12 +141,6 @@ def load_native(
     return python_module(built.path, request.name) or NativeLibrary(
         path=built.path, operators=operators, cuda=request.cuda, left_out=request.left_out
     )
-
-
-def _caller_folder() -> Path:
-    """Return the folder of the file that called `load_native`, else the working directory."""
-    file = sys._getframe(2).f_globals.get("__file__")
-    return Path(file).absolute().parent if file else Path.cwd()
 
 
 def _absolute(paths: Sequence[str | Path], base: Path) -> tuple[Path, ...]:
@@ -186,8 +182,8 @@ def load_library(path: Path, texts: Sequence[str]) -> tuple[str, ...]:
     with _lock:
         if path not in _loaded:
             names = {name for text in texts for name in _NAMESPACE.findall(text)}
-            _require_free(path, names)
-            _require_new(path, names, {name for text in texts for name in _OPERATOR.findall(text)})
+            operators = {name for text in texts for name in _OPERATOR.findall(text)}
+            _require_new(path, names, {f"{name}::{operator}" for name in names for operator in operators})
             _loaded[path] = _register(path)
             _namespaces.update(dict.fromkeys(names, path))
         return _loaded[path]
@@ -198,20 +194,16 @@ def library_of(operator: str) -> Path | None:
     return next((path for path, operators in _loaded.items() if operator in operators), None)
 
 
-def _require_free(path: Path, names: set[str]) -> None:
-    for name in sorted(names & set(_namespaces)):
+def _require_new(path: Path, namespaces: set[str], operators: set[str]) -> None:
+    """Refuse what torch would end the process for: it cannot refuse while a library is being loaded."""
+    for name in sorted(namespaces & set(_namespaces)):
         raise DuplicateOperator(
             f"{path.name} defines the operators of {name!r}, and so does what this process has loaded "
             f"before:\n    {_namespaces[name]}\n"
             "Torch takes a namespace from one library, and keeps it until the process ends.\n"
             "After an edit start Python again: what is compiled already is loaded in a moment"
         )
-
-
-def _require_new(path: Path, namespaces: set[str], operators: set[str]) -> None:
-    """Refuse what torch would end the process for: it cannot refuse while a library is being loaded."""
-    taken = {name.partition(".")[0] for name in _registered()}
-    for name in sorted({f"{one}::{operator}" for one in namespaces for operator in operators} & taken):
+    for name in sorted(operators & {name.partition(".")[0] for name in _registered()}):
         raise DuplicateOperator(
             f"{path.name} defines {name}, which is an operator of this process already.\n"
             "Give one of them another name, or load only one of them."
@@ -250,17 +242,13 @@ def python_module(path: Path, name: str) -> ModuleType | None:
     """Return the Python module that a loaded library is, None if it is none."""
     with _lock:
         if path not in _modules and hasattr(ctypes.CDLL(str(path)), f"PyInit_{name}"):
-            _modules[path] = _import(path, name)
+            loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+            spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+            assert spec is not None
+            module = importlib.util.module_from_spec(spec)
+            loader.exec_module(module)
+            _modules[path] = module
         return _modules.get(path)
-
-
-def _import(path: Path, name: str) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 def compile_program(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -130,15 +131,12 @@ def units(request: NativeRequest, tools: NativeTools) -> tuple[TranslationUnit, 
         UsageError: A source is neither C++ nor CUDA, or none takes part.
     """
     if not request.compiled:
+        names = ", ".join(path.name for path in request.sources) or "an empty list of sources"
         raise UsageError(
-            f"Nothing is left to compile: {_names(request.sources)} is CUDA, which is off here.\n"
+            f"Nothing is left to compile: {names} is CUDA, which is off here.\n"
             "Compile it with nvcc: cuda=True; or add a .cpp for the CPU."
         )
     return tuple(_unit(request, tools, path) for path in request.compiled)
-
-
-def _names(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths) or "an empty list of sources"
 
 
 def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> TranslationUnit:
@@ -152,16 +150,13 @@ def _unit(request: NativeRequest, tools: NativeTools, source: Path) -> Translati
     precompiled = (
         tools.host.is_gcc and not is_cuda(source) and begins_with_header(text.decode(errors="replace"))
     )
+    # the user's include folders, in the order of the search, those among the flags too
+    include = tuple(Path(word[2:]) for word in words if word.startswith("-I") and len(word) > 2)
     parts = [str(source), hashlib.sha256(text).hexdigest(), precompiled]
     return TranslationUnit(
-        source=source, words=words, include=_folders(words), precompiled=precompiled,
+        source=source, words=words, include=include, precompiled=precompiled,
         key=key("unit", words, parts, tools),
     )  # fmt: skip
-
-
-def _folders(words: Sequence[str]) -> tuple[Path, ...]:
-    """Return the user's include folders, in the order of the search, those among the flags too."""
-    return tuple(Path(word[2:]) for word in words if word.startswith("-I") and len(word) > 2)
 
 
 def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: NativeTools) -> str:
@@ -173,14 +168,8 @@ def key(kind: str, words: Sequence[str], parts: Sequence[object], tools: NativeT
         parts: Its inputs.
         tools: The compilers and torch.
     """
-    whole = [
-        FORMAT,
-        kind,
-        list(words),
-        list(parts),
-        tools.identity(),
-        sorted(settings.of_compilers().items()),
-    ]
+    variables = sorted(settings.of_compilers().items())
+    whole = [FORMAT, kind, list(words), list(parts), tools.identity(), variables]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -201,7 +190,12 @@ def compile_words(request: NativeRequest, tools: NativeTools, source: Path) -> t
         UsageError: It is neither C++ nor CUDA.
     """
     if is_cuda(source) and tools.nvcc is not None:
-        return (*_nvcc_words(request, tools.host, tools.nvcc), *_common(request, tools), *request.cuda_flags)
+        level = ("-O0", "-g", "-G") if request.debug else ("-O2", "-lineinfo") if request.lines else ("-O2",)
+        return (
+            str(tools.nvcc.path), "-ccbin", tools.host.program, "-Xcompiler", "-fPIC", *level,
+            *_codes(request), "--expt-relaxed-constexpr", "--expt-extended-lambda",
+            *_common(request, tools), *request.cuda_flags,
+        )  # fmt: skip
     if source.suffix in HOST_SUFFIXES:
         toolkit = ("-isystem", str(tools.nvcc.include)) if tools.nvcc else ()
         return (*host_words(request, tools), *toolkit)
@@ -228,36 +222,20 @@ def _codes(request: NativeRequest) -> tuple[str, ...]:
     return tuple(word for pair in pairs for word in ("-gencode", pair))
 
 
-def _nvcc_words(request: NativeRequest, host: HostCompiler, nvcc: Nvcc) -> tuple[str, ...]:
-    lines = ("-lineinfo",) if request.lines else ()
-    level = ("-O0", "-g", "-G") if request.debug else ("-O2", *lines)
-    return (
-        str(nvcc.path), "-ccbin", host.program, "-Xcompiler", "-fPIC", *level, *_codes(request),
-        "--expt-relaxed-constexpr", "--expt-extended-lambda",
-    )  # fmt: skip
-
-
 def link_words(request: NativeRequest, tools: NativeTools) -> tuple[str, ...]:
     """Return the link command of a library, or of a program where torch takes no part, without the files."""
-    torch = _torch_words(request, tools.torch) if tools.torch else ()
-    shared = ("-shared",) if tools.torch else ()
+    shared: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    if tools.torch is not None:
+        shared = ("-shared",)
+        libraries = tools.torch.link_words(cuda=request.cuda, portable=request.portable)
     if tools.nvcc is None or not request.cuda:
-        return (*tools.host.words, *shared, "-Wl,--as-needed", *torch, *request.link_flags)
+        return (*tools.host.words, *shared, "-Wl,--as-needed", *libraries, *request.link_flags)
     # with the targets, or nvcc adds an empty module for an architecture of its own choice
-    start = (str(tools.nvcc.path), "-ccbin", tools.host.program, *_codes(request))
     return (
-        *start,
-        *shared,
-        "-Xlinker",
-        "--as-needed",
-        f"-L{tools.nvcc.library}",
-        *torch,
-        *request.link_flags,
-    )
-
-
-def _torch_words(request: NativeRequest, torch: TorchInstall) -> tuple[str, ...]:
-    return torch.portable_link_words() if request.portable else torch.link_words(cuda=request.cuda)
+        str(tools.nvcc.path), "-ccbin", tools.host.program, *_codes(request), *shared,
+        "-Xlinker", "--as-needed", f"-L{tools.nvcc.library}", *libraries, *request.link_flags,
+    )  # fmt: skip
 
 
 def link_inputs(request: NativeRequest) -> tuple[Path, ...]:
@@ -319,7 +297,7 @@ def read_project(root: Path) -> NativeProject | None:
     values = {key: _strings(file, table, key) for key in _KEYS}
     return NativeProject(
         root=root,
-        sources=tuple(_matched(file, values["sources"])),
+        sources=_matched(file, values["sources"]),
         include=tuple((root / folder).resolve() for folder in values["include"]),
         flags=values["flags"],
         cuda_flags=values["cuda-flags"],
@@ -334,10 +312,10 @@ def request_of_project(request: NativeRequest, torch: TorchInstall) -> NativeReq
         UsageError: It names no sources.
     """
     (file,) = request.sources
-    found = read_project(file.parent)
-    if found is None:
+    project = read_project(file.parent)
+    if project is None:
         raise UsageError(f"{file} does not say what its native code is.\nWrite into it:\n{_EXAMPLE}")
-    own = found.request(torch=torch, debug=request.debug)
+    own = project.request(torch=torch, debug=request.debug)
     return replace(
         own,
         include=own.include + request.include,
@@ -356,24 +334,19 @@ def _strings(file: Path, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _matched(file: Path, patterns: Sequence[str]) -> Iterator[Path]:
+def _matched(file: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     """Return the files of each pattern, sorted within it, each once."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for pattern in patterns:
-        paths = _matching(file.parent, pattern)
-        if not paths:
+        matched = []
+        with suppress(ValueError, NotImplementedError):  # an empty one, and one that leaves the folder
+            matched = sorted(path for path in file.parent.glob(pattern) if path.is_file())
+        if not matched:
             raise UsageError(
                 f"{file}: {pattern!r} of sources in [tool.dotcu.native] matches no file.\n"
                 f"It is taken from {file.parent}; ** stands for any folders."
             )
-        found.update(dict.fromkeys(path.resolve() for path in paths))
-    if not found:
+        files.update(dict.fromkeys(path.resolve() for path in matched))
+    if not files:
         raise UsageError(f"{file}: sources of [tool.dotcu.native] names no file.\nWrite:\n{_EXAMPLE}")
-    yield from found
-
-
-def _matching(root: Path, pattern: str) -> list[Path]:
-    try:
-        return sorted(path for path in root.glob(pattern) if path.is_file())
-    except (ValueError, NotImplementedError):  # an empty one, and one that is not a path in the folder
-        return []
+    return tuple(files)

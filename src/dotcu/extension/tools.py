@@ -144,7 +144,13 @@ def nvcc(torch_cuda: Version | None) -> Nvcc:
         if refusal is None and isinstance(known, Nvcc):
             return known
         refusals.append(f"    {path}: {refusal}")
-    raise ToolchainError(_without_nvcc(refusals, torch_cuda))
+    happened = "No nvcc fits:\n" + "\n".join(refusals) if refusals else "No nvcc was found."
+    raise ToolchainError(
+        f"{happened}\n"
+        "Launchers in a .cu file are compiled by nvcc, from pip or from an installed toolkit.\n"
+        f"{_install(torch_cuda)}\n"
+        "A file with only kernels needs none: dotcu.load"
+    )
 
 
 def architectures(compiler: Nvcc) -> list[int]:
@@ -177,9 +183,12 @@ def _nvccs() -> Iterator[Path]:
 def _nvcc(path: Path) -> Nvcc | Rejected:
     try:
         text = _version((str(path),))
-        top = _top(path)
+        # the toolkit's folder from nvcc itself: a script on PATH may start another
+        shown = process.run([path, "--dryrun", "-x", "cu", "/dev/null", "-c", "-o", "/dev/null"]).stderr
     except ToolchainError as error:
         return Rejected(str(error))
+    stated = re.search(r"^#\$ TOP=(.+)$", shown, re.MULTILINE)
+    top = Path(stated[1]).resolve() if stated else path.resolve().parent.parent
     match = _RELEASE.search(text)
     if match is None:
         return Rejected("it does not show its version")
@@ -198,29 +207,12 @@ def _with(top: Path, places: tuple[str, ...], pattern: str) -> Path:
     return next((folder for folder in folders if list(folder.glob(pattern))), top / places[0])
 
 
-def _top(path: Path) -> Path:
-    """Return the toolkit's folder, from nvcc itself: a script on PATH may start another."""
-    shown = process.run([path, "--dryrun", "-x", "cu", "/dev/null", "-c", "-o", "/dev/null"]).stderr
-    match = re.search(r"^#\$ TOP=(.+)$", shown, re.MULTILINE)
-    return Path(match[1]).resolve() if match else path.resolve().parent.parent
-
-
-def _refuse(found: Nvcc, torch_cuda: Version | None) -> Rejected | None:
-    if torch_cuda is None or found.version[0] == torch_cuda[0]:
+def _refuse(compiler: Nvcc, torch_cuda: Version | None) -> Rejected | None:
+    if torch_cuda is None or compiler.version[0] == torch_cuda[0]:
         return None
     return Rejected(
-        f"it is of CUDA {_dotted(found.version)} and torch of CUDA {_dotted(torch_cuda)}: "
+        f"it is of CUDA {_dotted(compiler.version)} and torch of CUDA {_dotted(torch_cuda)}: "
         "the two would load different CUDA runtimes into one process"
-    )
-
-
-def _without_nvcc(refusals: list[str], torch_cuda: Version | None) -> str:
-    what = "No nvcc fits:\n" + "\n".join(refusals) if refusals else "No nvcc was found."
-    return (
-        f"{what}\n"
-        "Launchers in a .cu file are compiled by nvcc, from pip or from an installed toolkit.\n"
-        f"{_install(torch_cuda)}\n"
-        "A file with only kernels needs none: dotcu.load"
     )
 
 
@@ -263,23 +255,20 @@ class TorchInstall:
         folders = [word for folder in self.include for word in ("-isystem", str(folder))]
         return (STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H", *folders)
 
-    def link_words(self, *, cuda: bool) -> tuple[str, ...]:
-        """Return the library's link options; torch's libraries are loaded first, so it needs no path."""
-        names = (*_LIBRARIES, *(_CUDA_LIBRARIES if cuda and self.cuda else ()))
-        return (f"-L{self.folder / 'lib'}", *(f"-l{name}" for name in names))
+    def link_words(self, *, cuda: bool, portable: bool) -> tuple[str, ...]:
+        """Return the library's link options; torch's libraries are loaded first, so it needs no path.
 
-    def portable_link_words(self) -> tuple[str, ...]:
-        """Return the link options of a library that other builds of torch load, too.
-
-        Of torch it needs `libtorch.so` alone, which leads to all that a build has: with CUDA to
-        `libtorch_cuda.so`, whose functions are weak in the library, so that it loads if there are none.
+        A portable library needs of torch `libtorch.so` alone, which leads to all that a build has: with CUDA
+        to `libtorch_cuda.so`, whose functions are weak in the library, so that it loads if there are none.
         The C++ library comes first: torch's own libraries have copies of some of its functions.
         """
+        folder = f"-L{self.folder / 'lib'}"
+        if not portable:
+            names = (*_LIBRARIES, *(_CUDA_LIBRARIES if cuda and self.cuda else ()))
+            return (folder, *(f"-l{name}" for name in names))
         forced = ("--push-state", "--no-as-needed", "-ltorch", "--pop-state")
-        words = (
-            part for word in forced for part in ("-Xlinker", word)
-        )  # nvcc keeps the order of these alone
-        return ("-lstdc++", f"-L{self.folder / 'lib'}", *words)
+        # nvcc keeps the order of these alone
+        return ("-lstdc++", folder, *(part for word in forced for part in ("-Xlinker", word)))
 
 
 def find_torch() -> TorchInstall:
@@ -294,13 +283,8 @@ def find_torch() -> TorchInstall:
             "Native code is compiled against torch, which is not installed.\n    pip install torch"
         )
     folder = Path(spec.origin).parent
-    return TorchInstall(
-        version=build.version, cuda=build.cuda, folder=folder, identity=_torch_identity(folder, build.version)
-    )
-
-
-def _torch_identity(folder: Path, version: str) -> str:
-    """Return the version, the commit that `version.py` names, and the sizes of the libraries."""
+    # the commit that version.py names, and the sizes of the libraries
     sizes = sorted((file.name, file.stat().st_size) for file in (folder / "lib").glob("lib*.so"))
     text = (folder / "version.py").read_text(errors="replace")
-    return hashlib.sha256(repr((version, sizes, text)).encode()).hexdigest()
+    identity = hashlib.sha256(repr((build.version, sizes, text)).encode()).hexdigest()
+    return TorchInstall(version=build.version, cuda=build.cuda, folder=folder, identity=identity)

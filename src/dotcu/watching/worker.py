@@ -116,10 +116,10 @@ def _tried(
     yield {"event": "done"}
 
 
-def soonest(trials: Iterable[Trial]) -> list[Trial]:
+def soonest(trials: Sequence[Trial]) -> list[Trial]:
     """Return trials with the first call of each overload before everything else."""
     first: dict[str, Trial] = {}
-    for trial in (trials := list(trials)):
+    for trial in trials:
         if trial.kind == "call":
             first.setdefault(trial.overload, trial)
     return sorted(trials, key=lambda trial: trial is not first.get(trial.overload))

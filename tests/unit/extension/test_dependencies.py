@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from dotcu.extension.dependencies import Dependencies, gather, read_depfile
+from dotcu.serialize import from_json, to_json
 
 
 def test_a_depfile_is_read_with_its_escapes() -> None:
@@ -56,4 +56,4 @@ def test_a_file_that_is_gone_is_a_change(tmp_path: Path) -> None:
 
 def test_it_comes_back_from_json(tmp_path: Path) -> None:
     found = gathered(tmp_path)
-    assert Dependencies.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert from_json(Dependencies, to_json(found)) == found
