@@ -30,7 +30,6 @@ SetupContext = Callable[..., None]
 Below = Callable[[tuple[Any, ...]], Any]
 """Computes a call below autograd, from a value for each argument of the schema."""
 
-
 Derivative = tuple[Backward | None, SetupContext | None]
 """A backward and the function that saves for it, with torch.library.register_autograd's meaning."""
 
@@ -54,7 +53,11 @@ class _Call:
 
     def arguments(self, flat: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return every argument of the schema: the positional ones, and the keyword-only ones by name."""
-        return _with_defaults(self.operator._schema, *tree_unflatten(flat, self.inputs))
+        args, keywords = tree_unflatten(flat, self.inputs)
+        schema = self.operator._schema.arguments  # the dispatcher leaves out what equals its default
+        by_position = [argument for argument in schema if not argument.kwarg_only]
+        positions = (*args, *(argument.default_value for argument in by_position[len(args) :]))
+        return positions, {a.name: keywords.get(a.name, a.default_value) for a in schema if a.kwarg_only}
 
 
 class WholeCall(_Call):
@@ -89,14 +92,21 @@ def kernel(signature: Signature, operator: Callable[..., Any], recorder: Recorde
 
     def autograd(*args: Any, **keywords: Any) -> Any:
         tensors = [*_tensors(args), *_tensors(tuple(keywords.values()))]
-        _refuse_forward_mode(signature, tensors)
-        records = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        if signature.mutates:
-            return _mutate(signature, operator, args, keywords, records)
-        if records:
-            return recorder.record(operator, args, keywords)
+        if forward_ad._current_level >= 0:
+            _refuse_forward_mode(signature, tensors)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            if not signature.mutates:
+                return recorder.record(operator, args, keywords)
+            raise GradientError(
+                f"{signature} writes {', '.join(signature.mutates)}, which has no gradient, but an argument "
+                "requires one.\nCall it under `with torch.no_grad():`, or use the overload that returns a "
+                "result."
+            )
         with torch._C._AutoDispatchBelowAutograd():
-            return operator(*args, **keywords)
+            result = operator(*args, **keywords)
+        if signature.mutates:
+            count_writes(_tensors(signature.written(args, keywords)))
+        return result
 
     return autograd
 
@@ -116,12 +126,8 @@ class Recorder:
         self.signature, self.derivative = signature, derivative
         self._name = f"{signature.namespace}_{signature.name}_{signature.overload}"
         self._in_setup, self._in_backward = (
-            Scope(
-                policy=LaunchPolicy.REFUSE,
-                operator=signature.qualified_name,
-                reason=f"the {part} of {signature.name}",
-            )
-            for part in ("setup_context", "backward")
+            Scope(policy=LaunchPolicy.REFUSE, operator=signature.qualified_name, reason=reason)
+            for reason in (f"the setup_context of {signature.name}", f"the backward of {signature.name}")
         )
 
         def forward(call: _Call, *flat: Any) -> Any:
@@ -139,7 +145,13 @@ class Recorder:
             self._save(ctx, call, flat, tree_unflatten(output, call.outputs))
 
         def backward(ctx: Any, *grads: Any) -> Any:
-            return (None, *self._differentiate(ctx, ctx.dotcu_call, ctx.needs_input_grad[1:], grads))
+            call, needs = ctx.dotcu_call, ctx.needs_input_grad
+            ctx.needs_input_grad, _ = tree_unflatten(needs[1:], call.inputs)
+            try:
+                result = self._gradients(ctx, tree_unflatten(grads, call.outputs))
+            finally:
+                ctx.needs_input_grad = needs
+            return (None, *_flat_grads(signature, result, call))
 
         rest = {"setup_context": setup_context, "backward": backward}
         one_level = torch.autograd.function._SingleLevelFunction
@@ -176,23 +188,12 @@ class Recorder:
         finally:
             scope_variable.reset(token)
 
-    def _differentiate(
-        self, ctx: Any, call: _Call, flat_needs: Sequence[bool], flat_grads: Any
-    ) -> Sequence[Any]:
-        assert call.outputs is not None
-        needs, grads = ctx.needs_input_grad, tree_unflatten(flat_grads, call.outputs)
-        ctx.needs_input_grad, _ = tree_unflatten(flat_needs, call.inputs)
-        try:
-            result = self._gradients(ctx, grads if isinstance(grads, tuple) else (grads,))
-        finally:
-            ctx.needs_input_grad = needs
-        return _flat_grads(self.signature, result, call)
-
-    def _gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+    def _gradients(self, ctx: Any, grads: Any) -> tuple[Any, ...]:
         """Call the overload's own backward. It must not launch: no second derivative would see that."""
         token = scope_variable.set(self._in_backward)
         try:
-            result = (self.derivative()[0] or self._refuse)(ctx, *grads)
+            differentiate = self.derivative()[0] or self._refuse
+            result = differentiate(ctx, *(grads if isinstance(grads, tuple) else (grads,)))
         finally:
             scope_variable.reset(token)
         return result if isinstance(result, tuple) else (result,)
@@ -211,12 +212,8 @@ class Recorder:
         would look for `backward` at each call, is replaced by it.
         """
         signature, by_position, derivative = self.signature, call.by_position, self.derivative
-        enter, leave, in_setup, in_backward = (
-            scope_variable.set,
-            scope_variable.reset,
-            self._in_setup,
-            self._in_backward,
-        )
+        enter, leave = scope_variable.set, scope_variable.reset
+        in_setup, in_backward = self._in_setup, self._in_backward
         names = signature.keyword_only
         rest = (None,) * len(names)
 
@@ -258,33 +255,17 @@ class Recorder:
         return apply
 
 
-def _mutate(
-    signature: Signature, operator: Callable[..., Any], args: Any, keywords: dict[str, Any], records: bool
-) -> Any:
-    if records:
-        raise GradientError(
-            f"{signature} writes {', '.join(signature.mutates)}, which has no gradient, but an argument "
-            "requires one.\nCall it under `with torch.no_grad():`, or use the overload that returns a result."
-        )
-    with torch._C._AutoDispatchBelowAutograd():
-        result = operator(*args, **keywords)
-    count_writes(_tensors(signature.written(args, keywords)))
-    return result
-
-
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
-    return found
+            tensors += _tensors(value)
+    return tensors
 
 
 def _refuse_forward_mode(signature: Signature, tensors: Sequence[torch.Tensor]) -> None:
-    if forward_ad._current_level < 0:
-        return
     if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
         raise GradientError(
             f"{signature.qualified_name} has no forward-mode derivative (torch.func.jvp, "
@@ -310,8 +291,11 @@ def _flat_grads(signature: Signature, grads: Sequence[Any], call: _Call) -> list
     fits = len(grads) in (len(positions), len(signature.arguments) - len(signature.keyword_only))
     fits = fits and all(grad is None for grad in grads[len(positions) :])
     if not fits or not all(_fits(grad, spec) for grad, spec in zip(grads, positions, strict=False)):
+        returned = (
+            f"a list of {len(g)}" if isinstance(g, (list, tuple)) else type(g).__name__ for g in grads
+        )
         raise GradientError(
-            f"the backward of {signature} returned {_described(grads)}.\n"
+            f"the backward of {signature} returned {', '.join(returned) or 'nothing'}.\n"
             "It returns one gradient for each positional argument: a tensor or None, and for a list of "
             "tensors None or a list of that length."
         )
@@ -325,18 +309,3 @@ def _fits(grad: Any, spec: TreeSpec) -> bool:
     if spec.is_leaf():
         return grad is None or isinstance(grad, torch.Tensor)
     return grad is None or (isinstance(grad, (list, tuple)) and len(grad) == spec.num_leaves)
-
-
-def _described(grads: Sequence[Any]) -> str:
-    words = (f"a list of {len(g)}" if isinstance(g, (list, tuple)) else type(g).__name__ for g in grads)
-    return ", ".join(words) or "nothing"
-
-
-def _with_defaults(
-    schema: Any, args: Sequence[Any], keywords: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Add the arguments that equal their default, which the dispatcher leaves out."""
-    positional = [argument for argument in schema.arguments if not argument.kwarg_only]
-    positions = (*args, *(argument.default_value for argument in positional[len(args) :]))
-    named = {a.name: keywords.get(a.name, a.default_value) for a in schema.arguments if a.kwarg_only}
-    return positions, named

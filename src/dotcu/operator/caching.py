@@ -158,16 +158,14 @@ class CallCache:
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body under `trace`; keep the recorded call."""
         traced = self._trace((*args, *kwargs.values()))
-        if traced.recorded is not None:
-            self._add(traced.recorded)
+        recorded = traced.recorded
+        if recorded is not None:
+            is_cuda = recorded.device.type == "cuda"
+            current = cuda.primary_context(recorded.device.index) if is_cuda else 0
+            with self._lock:  # native code numbers the calls as this list does
+                if self.native is not None and native.add(self.native, recorded, self._name, current):
+                    self._recorded.append(recorded)
         return traced.result
-
-    def _add(self, recorded: RecordedCall) -> None:
-        is_cuda = recorded.device.type == "cuda"
-        current = cuda.primary_context(recorded.device.index) if is_cuda else 0
-        with self._lock:  # native code numbers the calls as this list does
-            if self.native is not None and native.add(self.native, recorded, self._name, current):
-                self._recorded.append(recorded)
 
     def check(self, result: Any, values: tuple[Any, ...]) -> Any:
         """Return what the body returned, if the schema promises that."""

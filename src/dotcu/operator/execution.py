@@ -1,8 +1,8 @@
 """Execution of a call: by the body, the body without its launches, or the reference.
 
 `compute` runs the body with its launches, on CUDA tensors or in the simulator. `allocate` runs it with
-its launches skipped, for the shapes and layouts of its results. `refer` computes the reference and copies
-its values into the results of `allocate`.
+its launches skipped, for the shapes and layouts of its results. `fill` copies the reference's values into
+these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from dotcu import settings
 from dotcu.errors import ArgumentError, BodyError, LaunchError, ReferenceMismatch
-from dotcu.kernel import active_run, tracking_allocations
+from dotcu.kernel import active_run
 from dotcu.kernel.driver.cuda import fault_story
 from dotcu.kernel.scope import (
     LaunchPolicy,
@@ -48,8 +48,8 @@ def plain(value: Any) -> Any:
 
 def device_of(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
     """Return the device of a call's first tensor."""
-    found = (v.device for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
-    return next(found, torch.device("cpu"))
+    devices = (v.device for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor))
+    return next(devices, torch.device("cpu"))
 
 
 def simulating() -> bool:
@@ -113,19 +113,6 @@ def compute(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[
     finally:
         scope_variable.reset(token)
     return checked(signature, result, args, kwargs)
-
-
-def simulate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a body with its launches in the simulator, which tracks what it allocates as uninitialized.
-
-    Args:
-        signature: The overload's signature.
-        body: Its body.
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
-    """
-    with tracking_allocations():
-        return compute(signature, body, args, kwargs)
 
 
 def allocate(signature: Signature, body: Body, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -210,26 +197,6 @@ def _require_new(signature: Signature, results: Sequence[Any], inputs: Sequence[
         taken[memory] = "another of its results"
 
 
-def refer(
-    signature: Signature,
-    body: Body,
-    reference: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-) -> Any:
-    """Return the reference's values, in the shapes, layouts and dtypes of the body's results.
-
-    Args:
-        signature: The overload's signature.
-        body: Its body.
-        reference: Its reference.
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
-    """
-    allocated = allocate(signature, body, args, kwargs)
-    return fill(signature, allocated, reference(*args, **kwargs))
-
-
 def refer_out(
     signature: Signature,
     body: Body,
@@ -273,9 +240,10 @@ def fill(signature: Signature, into: Any, values: Any) -> Any:
         for target, source in zip(targets, sources, strict=True)
     )
     if not same:
+        reference, body = (", ".join(map(describe, values)) for values in (sources, targets))
         raise ReferenceMismatch(
-            f"{signature.qualified_name}: the reference gives {_shapes(sources)}, the body gives "
-            f"{_shapes(targets)}.\nBoth must agree in number, shape and dtype: correct the one that is wrong."
+            f"{signature.qualified_name}: the reference gives {reference}, the body gives "
+            f"{body}.\nBoth must agree in number, shape and dtype: correct the one that is wrong."
         )
     for target, source in zip(targets, sources, strict=True):
         target.copy_(source)
@@ -286,7 +254,3 @@ def _tensors(value: Any) -> list[Any]:
     if isinstance(value, (tuple, list)):
         return [tensor for item in value for tensor in _tensors(item)]
     return [value]
-
-
-def _shapes(values: Sequence[Any]) -> str:
-    return ", ".join(describe(value) for value in values)

@@ -15,7 +15,7 @@ from dotcu import settings, stopwatch
 from dotcu.call_cache.native import entry
 from dotcu.errors import UsageError
 from dotcu.extension.load import library_of
-from dotcu.kernel import native
+from dotcu.kernel import native, tracking_allocations
 from dotcu.operator import autograd, execution, register, schema
 from dotcu.operator.caching import CallCache, CallCacheInfo
 from dotcu.operator.overload import Overload, Registered, Tolerance, warm
@@ -97,12 +97,14 @@ class LaunchingOverload(Overload):
             return self._on_fake(*args, **kwargs)
         reference = self.reference_function
         if reference is None or execution.simulating():
-            return execution.simulate(self.signature, self._computing, args, kwargs)
+            with tracking_allocations():  # the simulator knows what the body allocates as uninitialized
+                return execution.compute(self.signature, self._computing, args, kwargs)
         if self.functional is not None:
             return execution.refer_out(self.signature, self.body, reference, args, kwargs)
         if self.signature.mutates:
             return reference(*args, **kwargs)
-        return execution.refer(self.signature, self._fake or self.body, reference, args, kwargs)
+        allocated = execution.allocate(self.signature, self._fake or self.body, args, kwargs)
+        return execution.fill(self.signature, allocated, reference(*args, **kwargs))
 
     def _on_fake(self, *args: Any, **kwargs: Any) -> Any:
         execution.require_one_kind_of_device(self.signature, args, kwargs)
@@ -145,28 +147,10 @@ class LaunchingOperator(LaunchingOverload, Operator):
     `out=` returns `out`.
     """
 
-    def __init__(
-        self,
-        body: Body,
-        *,
-        name: str,
-        dtypes: Any,
-        mutates_args: Any,
-        tags: Any,
-        cache_calls: bool,
-        tolerance: Tolerance,
-    ) -> None:
+    def __init__(self, body: Body, *, name: str, **options: Any) -> None:
         self.entries_installed = False
         self._launching: dict[str, LaunchingOverload] = {"": self}
-        super().__init__(
-            body,
-            name=name,
-            dtypes=dtypes,
-            mutates_args=mutates_args,
-            tags=tags,
-            cache_calls=cache_calls,
-            tolerance=tolerance,
-        )
+        super().__init__(body, name=name, **options)
         self.overloads = {"": self}
         self._call: Any = register.packet(self.signature)
         _redirect_earlier(self)
@@ -207,8 +191,6 @@ class LaunchingOperator(LaunchingOverload, Operator):
 
     def install_entries(self, device: torch.device) -> None:
         """Let native code take calls on tensors of a GPU: at the first call, and after overloads change."""
-        if self.entries_installed:
-            return
         self.entries_installed = True
         with stopwatch.during("replay"):
             reason = native.prepare(device)
@@ -243,9 +225,8 @@ class LaunchingOperator(LaunchingOverload, Operator):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._call if is_dynamo_compiling() else self._call._op  # the packet's Python is for traces
         result = call(*args, **kwargs)
-        return result if result is not None else self._written_by(kwargs)
-
-    def _written_by(self, kwargs: dict[str, Any]) -> Any:
+        if result is not None:
+            return result
         for overload in self.overloads.values():
             if overload.signature.outs and all(name in kwargs for name in overload.signature.outs):
                 return overload._written(kwargs)
@@ -280,7 +261,6 @@ class ExistingOperator(Operator):
         super().__init__(registration, dtypes=dtypes, tolerance=tolerance)
         self.overloads = {self.signature.overload: self}
         self._tags = frozenset(tags)
-        self._recorded = False
         self.__module__ = registration.origin.module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -305,14 +285,13 @@ class ExistingOperator(Operator):
             SchemaError: The operator writes its arguments, or takes a tensor by keyword only.
             UsageError: The library has a kernel for autograd.
         """
-        if not self._recorded:
-            self._refuse_second("backward", "gradient", has=self._registration.differentiates)
+        if self._backward is not None:
+            return super().backward(function)
+        self._refuse_second("backward", "gradient", has=self._registration.has(register.AUTOGRAD))
         super().backward(function)
-        if not self._recorded:
-            recorder = autograd.Recorder(self.signature, lambda: (self._backward, self._setup_context))
-            kernel = autograd.kernel(self.signature, self._registration.operator, recorder)
-            self._registration.implement("Autograd", kernel)
-            self._recorded = True
+        recorder = autograd.Recorder(self.signature, lambda: (self._backward, self._setup_context))
+        kernel = autograd.kernel(self.signature, self._registration.operator, recorder)
+        self._registration.implement("Autograd", kernel)
         return function
 
     def vmap(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -323,7 +302,7 @@ class ExistingOperator(Operator):
             UsageError: The library has a batching rule.
         """
         if self._vmap is None:
-            self._refuse_second("vmap", "batching rule", has=self._registration.batches)
+            self._refuse_second("vmap", "batching rule", has=self._registration.has(register.BATCHING))
         return super().vmap(function)
 
     def autocast(self, dtype: torch.dtype) -> Callable[[Registered], Registered]:
@@ -332,7 +311,7 @@ class ExistingOperator(Operator):
         Raises:
             UsageError: The library has a rule for autocast; or autocast knows no such dtype.
         """
-        self._refuse_second("autocast", "rule for autocast", has=self._registration.autocasts)
+        self._refuse_second("autocast", "rule for autocast", has=self.autocasts)
         return super().autocast(dtype)
 
     def _refuse_second(self, method: str, what: str, *, has: bool) -> None:
@@ -360,12 +339,13 @@ class ExistingOperator(Operator):
     @property
     def has_backward(self) -> bool:
         """True if it has a gradient, of `backward` or of the library."""
-        return super().has_backward or (self._registration.differentiates and not self.signature.mutates)
+        differentiates = self._registration.has(register.AUTOGRAD)
+        return super().has_backward or (differentiates and not self.signature.mutates)
 
     @property
     def has_vmap(self) -> bool:
         """True if it has a batching rule, of `vmap` or of the library."""
-        return super().has_vmap or self._registration.batches
+        return super().has_vmap or self._registration.has(register.BATCHING)
 
     def __repr__(self) -> str:
         return f"<dotcu.op.existing {self.signature}; a library computes it>"
@@ -411,21 +391,17 @@ class OpDecorator:
             UsageError: The name, `dtypes` or `tolerance` has the wrong form.
         """
         schema.split_name(name)  # also where dotcu.op decorates without being called
-        _require_dtypes(f"dotcu.op({name!r})", dtypes)
-        _require_tolerance(f"dotcu.op({name!r})", tolerance)
+        _require_right(f"dotcu.op({name!r})", dtypes, tolerance)
 
-        def decorate(body: Body) -> LaunchingOperator:
-            return LaunchingOperator(
-                body,
-                name=name,
-                dtypes=dtypes,
-                mutates_args=mutates_args,
-                tags=tags,
-                cache_calls=cache_calls,
-                tolerance=tolerance,
-            )
-
-        return decorate
+        return partial(
+            LaunchingOperator,
+            name=name,
+            dtypes=dtypes,
+            mutates_args=mutates_args,
+            tags=tags,
+            cache_calls=cache_calls,
+            tolerance=tolerance,
+        )
 
     def existing(
         self,
@@ -454,8 +430,7 @@ class OpDecorator:
             SchemaError: A result cannot be compared: it is a number, for example, or a view of an argument.
         """
         names = schema.split_qualified_name(name)
-        _require_dtypes(f"dotcu.op.existing({name!r})", dtypes)
-        _require_tolerance(f"dotcu.op.existing({name!r})", tolerance)
+        _require_right(f"dotcu.op.existing({name!r})", dtypes, tolerance)
         signature = schema.read(register.find(*names)._schema)
         registration = register.adopt(signature, register.Origin.of_caller(1))
         return ExistingOperator(registration, dtypes=dtypes, tags=tags, tolerance=tolerance)
@@ -464,14 +439,11 @@ class OpDecorator:
 op: OpDecorator = OpDecorator()
 
 
-def _require_dtypes(call: str, dtypes: Sequence[torch.dtype]) -> None:
+def _require_right(call: str, dtypes: Sequence[torch.dtype], tolerance: Tolerance) -> None:
     if isinstance(dtypes, torch.dtype) or not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
         raise UsageError(
             f"{call}: dtypes takes several torch dtypes (got {dtypes!r}).\nType: dtypes=(torch.float32,)"
         )
-
-
-def _require_tolerance(call: str, tolerance: Tolerance) -> None:
     for value in tolerance.values() if isinstance(tolerance, Mapping) else (tolerance,):
         if value is not None and not 0 <= value <= 1:  # NaN is neither
             raise UsageError(

@@ -317,7 +317,11 @@ def warm(overloads: Iterable[Overload], name: str) -> None:
             with simulate() if device.type == "cpu" else torch.cuda.device(device):
                 silent |= {o.qualified_name: None for o in overloads if not _warm_on(o, device)}
     if silent:
-        raise _without_samples(list(silent), name)
+        raise UsageError(
+            f"{name}.warm() calls operators with their samples, and there are none of {', '.join(silent)}.\n"
+            f"Give it some with @{name}.samples, or warm kernels instead of operators: kernels.warm().\n"
+            "Or call it once, before a capture, with the dtypes that it will get."
+        )
 
 
 def _warm_on(overload: Overload, device: torch.device) -> int:
@@ -351,7 +355,7 @@ def _call(overload: Overload, sample: Sample) -> None:
         with torch.no_grad():
             overload(*sample.args, **sample.kwargs)
         return
-    inputs = sample.map_tensors(_requiring_grad)
+    inputs = sample.map_tensors(lambda tensor: tensor.detach().requires_grad_(tensor.is_floating_point()))
     with torch.enable_grad():
         results = _differentiable(overload(*inputs.args, **inputs.kwargs))
         leaves = _differentiable(inputs.tensors)
@@ -360,17 +364,5 @@ def _call(overload: Overload, sample: Sample) -> None:
             torch.autograd.grad(results, leaves, ones, allow_unused=True)
 
 
-def _requiring_grad(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().requires_grad_(tensor.is_floating_point())
-
-
 def _differentiable(values: Any) -> list[torch.Tensor]:
     return [v for v in tree_leaves(values) if isinstance(v, torch.Tensor) and v.requires_grad]
-
-
-def _without_samples(silent: list[str], name: str) -> UsageError:
-    return UsageError(
-        f"{name}.warm() calls operators with their samples, and there are none of {', '.join(silent)}.\n"
-        f"Give it some with @{name}.samples, or warm kernels instead of operators: kernels.warm().\n"
-        "Or call it once, before a capture, with the dtypes that it will get."
-    )

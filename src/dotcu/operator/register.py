@@ -24,9 +24,14 @@ from dotcu.operator.schema import Body, Signature
 Kernel = Callable[..., Any]
 
 _AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
-_AUTOGRAD_KEYS = ("Autograd", "AutogradCUDA", "AutogradCPU")
 _DECOMPOSES = "CompositeImplicitAutograd"
 """The key of a kernel that calls torch's operators, for every device and purpose."""
+
+AUTOGRAD = ("Autograd", "AutogradCUDA", "AutogradCPU", _DECOMPOSES)
+"""The keys of kernels for autograd, and of one that torch differentiates through."""
+
+BATCHING = ("FuncTorchBatched", _DECOMPOSES)
+"""The keys of a batching rule, and of a kernel that torch batches through."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,22 +48,16 @@ class Origin:
         """Return the place of a function."""
         code = inspect.unwrap(body).__code__
         return Origin(
-            module=body.__module__,
-            qualname=body.__qualname__,
-            file=code.co_filename,
-            line=code.co_firstlineno,
-        )
+            module=body.__module__, qualname=body.__qualname__,
+            file=code.co_filename, line=code.co_firstlineno,
+        )  # fmt: skip
 
     @staticmethod
     def of_caller(depth: int) -> Origin:
         """Return the place of the code that is `depth` calls above the one that asks."""
         frame = sys._getframe(depth + 1)
-        return Origin(
-            module=frame.f_globals.get("__name__", "__main__"),
-            qualname="",
-            file=frame.f_code.co_filename,
-            line=frame.f_lineno,
-        )
+        module = frame.f_globals.get("__name__", "__main__")
+        return Origin(module=module, qualname="", file=frame.f_code.co_filename, line=frame.f_lineno)
 
     def replaces(self, other: Origin) -> bool:
         """Return True if a definition here is that function again: of the same file, or of a notebook's cell.
@@ -86,8 +85,7 @@ class Registration:
     @property
     def operator(self) -> Any:
         """The `torch._ops.OpOverload`."""
-        packet = getattr(getattr(torch.ops, self.signature.namespace), self.signature.name)
-        return getattr(packet, self.signature.overload or "default")
+        return getattr(packet(self.signature), self.signature.overload or "default")
 
     @property
     def keyword_tensors(self) -> list[str]:
@@ -104,16 +102,6 @@ class Registration:
     def autocasts(self) -> bool:
         """True if a kernel for autocast is registered."""
         return self.has(_AUTOCAST_KEYS.values())
-
-    @property
-    def differentiates(self) -> bool:
-        """True if a kernel for autograd is registered, or one that torch differentiates through."""
-        return self.has((*_AUTOGRAD_KEYS, _DECOMPOSES))
-
-    @property
-    def batches(self) -> bool:
-        """True if a batching rule is registered, or a kernel that torch batches through."""
-        return self.has(("FuncTorchBatched", _DECOMPOSES))
 
     @property
     def has_own_fake(self) -> bool:
@@ -158,7 +146,6 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
         origin: The place of its definition.
         tags: torch's tags for it.
 
-
     Raises:
         DuplicateOperator: Another file or function has defined it; names both.
     """
@@ -167,7 +154,8 @@ def define(signature: Signature, origin: Origin, tags: Sequence[torch.Tag]) -> R
     if before is not None:
         if not origin.replaces(before.origin):
             raise DuplicateOperator(_duplicate(name, str(before.origin), str(origin)))
-        for live in [before, *_overloads_of(before)]:
+        family = [r for r in _live.values() if r.signature.packet_name == name and r is not before]
+        for live in [before, *family]:  # a default overload takes those that were added to it along
             withdraw(live)
     library = Library(signature.namespace, "FRAGMENT")
     try:
@@ -192,9 +180,7 @@ def withdraw_of(modules: Container[str]) -> None:
     for registration in [each for each in _live.values() if each.origin.module in modules]:
         withdraw(registration)
         refresh(registration.signature)
-    for adopted in [each for each in _adopted if each.origin.module in modules]:
-        _adopted.remove(adopted)
-        adopted.library._destroy()
+    _drop([each for each in _adopted if each.origin.module in modules])
 
 
 # Operators of other libraries.
@@ -206,13 +192,17 @@ _adopted: list[Registration] = []
 def adopt(signature: Signature, origin: Origin) -> Registration:
     """Return a registration for an operator of another library, in place of an earlier one from here."""
     name = signature.qualified_name
-    for earlier in [r for r in _adopted if r.signature.qualified_name == name and origin.replaces(r.origin)]:
-        _adopted.remove(earlier)
-        earlier.library._destroy()
+    _drop([r for r in _adopted if r.signature.qualified_name == name and origin.replaces(r.origin)])
     library = Library(signature.namespace, "FRAGMENT")
     registration = Registration(signature=signature, origin=origin, library=library)
     _adopted.append(registration)
     return registration
+
+
+def _drop(adopted: Iterable[Registration]) -> None:
+    for registration in adopted:
+        _adopted.remove(registration)
+        registration.library._destroy()
 
 
 def find(namespace: str, name: str, overload: str) -> Any:
@@ -223,7 +213,6 @@ def find(namespace: str, name: str, overload: str) -> Any:
         name: Its name.
         overload: The overload's name; empty for the default one.
 
-
     Raises:
         UsageError: There is none, or dotcu.op has defined it; lists the existing ones.
     """
@@ -233,17 +222,17 @@ def find(namespace: str, name: str, overload: str) -> Any:
             f"{namespace}::{name} is defined by @dotcu.op, at {own.origin}.\n"
             "Use the object that it made there: it has its own reference, samples and fake."
         )
-    found = getattr(getattr(torch.ops, namespace), name, None)
-    if found is None:
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if packet is None:
         raise UsageError(_unknown(namespace, name))
-    if (overload or "default") not in found.overloads():
-        names = [f"{namespace}::{name}.{each}".removesuffix(".default") for each in found.overloads()]
-        what = f"overload {overload!r}" if overload else "overload without a name"
+    if (overload or "default") not in packet.overloads():
+        names = [f"{namespace}::{name}.{each}".removesuffix(".default") for each in packet.overloads()]
+        missing = f"overload {overload!r}" if overload else "overload without a name"
         raise UsageError(
-            f"{namespace}::{name} has no {what}; it has {', '.join(names)}.\n"
+            f"{namespace}::{name} has no {missing}; it has {', '.join(names)}.\n"
             f'Type: dotcu.op.existing("{(difflib.get_close_matches(overload, names, 1) or names)[0]}")'
         )
-    return getattr(found, overload or "default")
+    return getattr(packet, overload or "default")
 
 
 def _unknown(namespace: str, name: str) -> str:
@@ -260,18 +249,6 @@ def _unknown(namespace: str, name: str) -> str:
         f'Type: dotcu.op.existing("{near[0]}")\n'
         f"Or, if it is of another library: {load[0].lower()}{load[1:]}"
     )
-
-
-def _overloads_of(registration: Registration) -> list[Registration]:
-    """Return the overloads added to a default overload, which are removed when it is defined again."""
-    signature = registration.signature
-    if signature.overload:
-        return []
-    return [
-        r
-        for r in _live.values()
-        if r.signature.packet_name == signature.packet_name and r is not registration
-    ]
 
 
 def packet(signature: Signature) -> Any:
