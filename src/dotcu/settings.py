@@ -22,98 +22,61 @@ _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
 
-def _variable(name: str, meaning: str) -> dict[str, str]:
-    return {"variable": name, "meaning": meaning}
+def _variable(name: str, default: object, meaning: str) -> Any:
+    return field(default=default, metadata={"variable": name, "meaning": meaning})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings in the environment. Each field's metadata names its variable and meaning."""
 
-    cache_dir: Path | None = field(
-        default=None,
-        metadata=_variable(
-            "DOTCU_CACHE_DIR", "the folder of compiled code; default: the user's cache directory"
-        ),
+    cache_dir: Path | None = _variable(
+        "DOTCU_CACHE_DIR", None, "the folder of compiled code; default: the user's cache directory"
     )
-    cache_bytes: int = field(
-        default=1 << 30,
-        metadata=_variable(
-            "DOTCU_CACHE_BYTES", "size that the cache is trimmed to, oldest entries out first"
-        ),
+    cache_bytes: int = _variable(
+        "DOTCU_CACHE_BYTES", 1 << 30, "size that the cache is trimmed to, oldest entries out first"
     )
-    jit: bool = field(
-        default=True, metadata=_variable("DOTCU_JIT", "0: never compile; missing code is an error")
+    jit: bool = _variable("DOTCU_JIT", True, "0: never compile; missing code is an error")
+    simulate: bool = _variable(
+        "DOTCU_SIMULATE", False, "1: operators on CPU tensors run their body in the simulator"
     )
-    simulate: bool = field(
-        default=False,
-        metadata=_variable("DOTCU_SIMULATE", "1: operators on CPU tensors run their body in the simulator"),
+    replay: bool = _variable(
+        "DOTCU_REPLAY", True, "0: every call of an operator runs its body, none uses the call cache"
     )
-    replay: bool = field(
-        default=True,
-        metadata=_variable(
-            "DOTCU_REPLAY", "0: every call of an operator runs its body, none uses the call cache"
-        ),
+    check_replay: bool = _variable(
+        "DOTCU_CHECK_REPLAY", False, "1: every call runs its body, and is compared with the recorded calls"
     )
-    check_replay: bool = field(
-        default=False,
-        metadata=_variable(
-            "DOTCU_CHECK_REPLAY", "1: every call runs its body, and is compared with the recorded calls"
-        ),
+    native: bool = _variable(
+        "DOTCU_NATIVE", True, "0: the native part is not used, nor the call cache, which needs it"
     )
-    native: bool = field(
-        default=True,
-        metadata=_variable(
-            "DOTCU_NATIVE", "0: the native part is not used, nor the call cache, which needs it"
-        ),
+    launch_blocking: bool = _variable(
+        "CUDA_LAUNCH_BLOCKING", False, "1: wait for every launch, so that a kernel's fault names the kernel"
     )
-    launch_blocking: bool = field(
-        default=False,
-        metadata=_variable(
-            "CUDA_LAUNCH_BLOCKING", "1: wait for every launch, so that a kernel's fault names the kernel"
-        ),
+    debug: bool = _variable("DOTCU_DEBUG", False, "1: command line and notebook show tracebacks")
+    nvrtc: Path | None = _variable(
+        "DOTCU_NVRTC", None, "the libnvrtc to use, instead of the one that dotcu would choose"
     )
-    debug: bool = field(
-        default=False,
-        metadata=_variable("DOTCU_DEBUG", "1: command line and notebook show tracebacks"),
+    cuda_home: Path | None = _variable(
+        "CUDA_HOME", None, "an installed CUDA toolkit, for tools that pip did not install"
     )
-    nvrtc: Path | None = field(
-        default=None,
-        metadata=_variable("DOTCU_NVRTC", "the libnvrtc to use, instead of the one that dotcu would choose"),
+    cxx: str | None = _variable(
+        "CXX", None, "the host compiler of `load_native`, instead of the first on PATH"
     )
-    cuda_home: Path | None = field(
-        default=None,
-        metadata=_variable("CUDA_HOME", "an installed CUDA toolkit, for tools that pip did not install"),
+    arch_list: str | None = _variable(
+        "TORCH_CUDA_ARCH_LIST", None, "the architectures that `dotcu build` compiles for: 8.0;9.0+PTX"
     )
-    cxx: str | None = field(
-        default=None,
-        metadata=_variable("CXX", "the host compiler of `load_native`, instead of the first on PATH"),
+    use_cuda: bool = _variable("USE_CUDA", True, "0: a wheel of native code is built without its `.cu` files")
+    native_library: Path | None = _variable(
+        "DOTCU_NATIVE_LIBRARY", None, "set by `dotcu build`: the library that a wheel gets"
     )
-    arch_list: str | None = field(
-        default=None,
-        metadata=_variable(
-            "TORCH_CUDA_ARCH_LIST", "the architectures that `dotcu build` compiles for: 8.0;9.0+PTX"
-        ),
+    cpp: Path | None = _variable(
+        "DOTCU_CPP", None, "set by `dotcu build --cpp`: the folder of C++ that a wheel gets"
     )
-    use_cuda: bool = field(
-        default=True,
-        metadata=_variable("USE_CUDA", "0: a wheel of native code is built without its `.cu` files"),
+    nvtx_injection: Path | None = _variable(
+        "NVTX_INJECTION64_PATH", None, "set by a profiler that sees NVTX ranges"
     )
-    native_library: Path | None = field(
-        default=None,
-        metadata=_variable("DOTCU_NATIVE_LIBRARY", "set by `dotcu build`: the library that a wheel gets"),
-    )
-    cpp: Path | None = field(
-        default=None,
-        metadata=_variable("DOTCU_CPP", "set by `dotcu build --cpp`: the folder of C++ that a wheel gets"),
-    )
-    nvtx_injection: Path | None = field(
-        default=None,
-        metadata=_variable("NVTX_INJECTION64_PATH", "set by a profiler that sees NVTX ranges"),
-    )
-    cuda_injection: Path | None = field(
-        default=None,
-        metadata=_variable("CUDA_INJECTION64_PATH", "set by a profiler that sees CUDA calls"),
+    cuda_injection: Path | None = _variable(
+        "CUDA_INJECTION64_PATH", None, "set by a profiler that sees CUDA calls"
     )
 
 

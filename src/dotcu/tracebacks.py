@@ -15,7 +15,7 @@ import linecache
 import logging
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,16 +48,11 @@ def as_user_error(kind: type[DotcuError], happened: str, remedy: str) -> Iterato
 
 def user_traceback(error: BaseException) -> str:
     """Return the traceback, shortened to the user's own frames; its last line is `describe`."""
-    entries = [
-        (
-            file_line(frame.f_code.co_filename, line),
-            frame.f_code.co_name,
-            _code(frame.f_code.co_filename, line),
-        )
+    frames = [
+        f"{file_line(file, line)}: in {frame.f_code.co_name}{_code(file, line)}"
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if is_user_file(frame.f_code.co_filename)
+        if is_user_file(file := frame.f_code.co_filename)
     ]
-    frames = [f"{place}: in {function}{code}" for place, function, code in entries]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         frames.append(f"{file_line(error.filename, error.lineno)}:{_code(error.filename, error.lineno)}")
     left_out = len(frames) - _FRAMES
@@ -76,8 +71,10 @@ def describe(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{file_line(error.filename, error.lineno)}: {type(error).__name__}: {error.msg}"
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    place = _deepest(frames)
-    return (f"{file_line(*place)}: " if place else "") + f"{type(error).__name__}: {error}"
+    files = [frame for frame in frames if _has_file(frame[0])]
+    # the last frame in the user's own code; if there is none, the last that has a file
+    deepest = [frame for frame in files if is_user_file(frame[0])][-1:] or files[-1:]
+    return "".join(f"{file_line(*place)}: " for place in deepest) + f"{type(error).__name__}: {error}"
 
 
 def file_line(file: str, line: int | None) -> str:
@@ -87,13 +84,6 @@ def file_line(file: str, line: int | None) -> str:
     return f"{shown}:{line}" if line else str(shown)
 
 
-def _deepest(frames: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
-    """The last frame that is in the user's own code; if there is none, the last that has a file."""
-    files = [frame for frame in frames if _has_file(frame[0])]
-    own = [frame for frame in files if is_user_file(frame[0])]
-    return own[-1] if own else files[-1] if files else None
-
-
 def is_user_file(file: str) -> bool:
     """Return whether a file is the user's own: neither dotcu's nor installed."""
     return not is_foreign_file(file)
@@ -101,15 +91,11 @@ def is_user_file(file: str) -> bool:
 
 def is_foreign_file(file: str) -> bool:
     """Return whether a frame's file is dotcu's, installed, or none at all."""
-    return not _has_file(file) or any(_below(file, folder) for folder in _INSTALLED)
+    return not _has_file(file) or any(map(Path(file).is_relative_to, _INSTALLED))
 
 
 def _has_file(file: str) -> bool:
-    return not file.startswith("<") and not _below(file, _OURS)
-
-
-def _below(file: str, folder: Path) -> bool:
-    return Path(file).is_relative_to(folder)
+    return not file.startswith("<") and not Path(file).is_relative_to(_OURS)
 
 
 # ------------------------------- what went wrong inside of torch, in a few lines: its own messages fill pages
@@ -155,8 +141,8 @@ def brief(error: BaseException) -> str:
 
 def first_lines(error: BaseException) -> str:
     """The first lines of an error, behind the user's file and line, none of them endless."""
-    words = describe(error).partition(_CPP_FRAMES)[0]
-    lines = [line.rstrip() for line in words.splitlines() if line.strip()]
+    text = describe(error).partition(_CPP_FRAMES)[0]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     shown = [
         line if len(line) <= MOST_COLUMNS else f"{line[:MOST_COLUMNS]}..." for line in lines[:MOST_LINES]
     ]

@@ -48,7 +48,6 @@ Handler = Callable[[Any, "Channel"], None]
 
 # ------------------------------------------------------------------ the side that asks
 
-
 _LAST_OUTPUT_S = 20.0
 """A tool that runs a worker prints its summary within this, once the worker has ended."""
 
@@ -240,23 +239,27 @@ def run_pool(
     Raises:
         Exception: What `run` raises.
     """
-    found: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    outbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     source, lock = iter(tasks), threading.Lock()
+
+    def next_task() -> T | None:
+        with lock:
+            return next(source, None)
 
     def work(worker: Worker) -> None:
         try:
-            while (task := _next(source, lock)) is not None and not worker.closed:
+            while (task := next_task()) is not None and not worker.closed:
                 for result in run(worker, task):
-                    found.put(("result", result))
-            found.put(("end", None))
+                    outbox.put(("result", result))
+            outbox.put(("end", None))
         except BaseException as error:  # for the thread that waits
-            found.put(("error", error))
+            outbox.put(("error", error))
 
     threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
     try:
-        yield from _arriving(found, len(threads))
+        yield from _arriving(outbox, len(threads))
     finally:
         for worker in workers:
             worker.close()
@@ -264,14 +267,9 @@ def run_pool(
             thread.join()
 
 
-def _next(source: Iterator[T], lock: threading.Lock) -> T | None:
-    with lock:
-        return next(source, None)
-
-
-def _arriving(found: queue.SimpleQueue[tuple[str, Any]], running: int) -> Iterator[Any]:
+def _arriving(outbox: queue.SimpleQueue[tuple[str, Any]], running: int) -> Iterator[Any]:
     while running:
-        kind, value = found.get()
+        kind, value = outbox.get()
         if kind == "error":
             raise value
         if kind == "result":
@@ -290,15 +288,14 @@ _NOISE = re.compile(r"Extension modules: |(Current thread|Thread) 0x|$")
 
 def relevant_output(stderr: str) -> str:
     """Return the lines of the last step; of Python's own report of a crash, the frames in the user's code."""
-    lines = stderr.splitlines()
-    marks = [number for number, line in enumerate(lines) if line.startswith(_MARK)]
-    own = lines[marks[-1] + 1 :] if marks else lines
-    return "\n".join(line for line in own if not _NOISE.match(line) and not _is_foreign_frame(line))
-
-
-def _is_foreign_frame(line: str) -> bool:
-    frame = _FRAME.match(line)
-    return frame is not None and is_foreign_file(frame["file"])
+    lines: list[str] = []
+    for line in stderr.splitlines():
+        frame = _FRAME.match(line)
+        if line.startswith(_MARK):
+            lines = []
+        elif not _NOISE.match(line) and not (frame and is_foreign_file(frame["file"])):
+            lines.append(line)
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------ inside a worker
@@ -343,70 +340,35 @@ class Channel:
 
 
 def main(entry: str) -> None:
-    """Import a module and have its function take requests, until stdin ends."""
+    """Import a module and have its function take requests, a line each, until stdin ends."""
     source, answers = _take_standard_streams()
     module, _, name = entry.partition(":")
-    serve(getattr(importlib.import_module(module), name), source, answers)
-
-
-def serve(handler: Handler, source: Iterable[str], answers: IO[str]) -> None:
-    """Have a function take requests, a line each, until there are no more.
-
-    Args:
-        handler: Answers each request.
-        source: Lines of requests.
-        answers: Takes lines of replies.
-    """
+    handler: Handler = getattr(importlib.import_module(module), name)
     faulthandler.enable()
     requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     busy = threading.Event()
     channel = Channel(answers, requests)
+
+    def listen() -> None:
+        for line in source:
+            requests.put(line)
+        requests.put(None)
+        if busy.is_set():  # the asking process is gone, and the current request is dropped
+            os._exit(1)
+
     channel.send({"ready": True})
-    threading.Thread(target=listen, args=(source, requests, busy), daemon=True).start()
+    threading.Thread(target=listen, daemon=True).start()
     while (line := requests.get()) is not None:
         busy.set()
         try:
-            answer(handler, json.loads(line), channel)
-        except Unusable:
+            handler(json.loads(line), channel)
+            channel.send({"done": True})
+        except DotcuError as error:
+            channel.send({"raise": [type(error).__name__, str(error)]})
+        except Unusable as error:
+            channel.send({"unusable": str(error)})
             os._exit(1)  # what tears CUDA down may hang or crash
         busy.clear()
-
-
-def answer(handler: Handler, request: Any, channel: Channel) -> None:
-    """Answer one request, and say how it ended.
-
-    Args:
-        handler: Answers each request.
-        request: As JSON has it.
-        channel: The way back.
-
-    Raises:
-        Unusable: The handler says that no more can be done here.
-    """
-    try:
-        handler(request, channel)
-    except DotcuError as error:
-        channel.send({"raise": [type(error).__name__, str(error)]})
-    except Unusable as error:
-        channel.send({"unusable": str(error)})
-        raise
-    else:
-        channel.send({"done": True})
-
-
-def listen(source: Iterable[str], requests: queue.SimpleQueue[str | None], busy: threading.Event) -> None:
-    """Pass requests on. When they end, the asking process is gone, and the current request is dropped.
-
-    Args:
-        source: Lines of requests.
-        requests: By overload.
-        busy: Whether a request is under way.
-    """
-    for line in source:
-        requests.put(line)
-    requests.put(None)
-    if busy.is_set():
-        os._exit(1)
 
 
 def _take_standard_streams() -> tuple[IO[str], IO[str]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dotcu.cli import console, progress
+from dotcu.cli.options import AsJson, File, Target, Word
 from dotcu.errors import EXIT_FELL_SHORT, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
@@ -18,77 +19,67 @@ if TYPE_CHECKING:
     from dotcu.benchmark.reports.report import BenchReport
     from dotcu.benchmark.results import L2
 
-_Words = Optional[str]  # noqa: UP045  (typer reads annotations at run time, also on Python 3.10)
-_File = Optional[Path]  # noqa: UP045
-
 
 def command(
-    target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
+    target: Target,
     against: Annotated[
-        _Words,
+        Word,
         typer.Option(metavar="NAMES", help="eager, compile, max-autotune, PATH:function; by commas"),
     ] = None,
     shapes: Annotated[
-        _Words,
+        Word,
         typer.Option(metavar="SIZES", help="of the first tensor: 4096x4096,2^28; of each: 64x32:32x16"),
     ] = None,
-    dtypes: Annotated[_Words, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
+    dtypes: Annotated[Word, typer.Option(metavar="NAMES", help="of its own: float32,bfloat16")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="only with a cold L2 cache")] = False,
     warm: Annotated[bool, typer.Option("--warm", help="only with a warm L2 cache")] = False,
-    save: Annotated[_File, typer.Option(metavar="FILE", help="write all samples, as JSON lines")] = None,
-    compare: Annotated[_File, typer.Option(metavar="FILE", help="compare with a saved run")] = None,
-    plot: Annotated[_File, typer.Option(metavar="FILE", help="plot the times, as .svg or .png")] = None,
-    device: Annotated[_Words, typer.Option(help="cuda, cuda:1 or simulator; default: a GPU, if any")] = None,
+    save: Annotated[File, typer.Option(metavar="FILE", help="write all samples, as JSON lines")] = None,
+    compare: Annotated[File, typer.Option(metavar="FILE", help="compare with a saved run")] = None,
+    plot: Annotated[File, typer.Option(metavar="FILE", help="plot the times, as .svg or .png")] = None,
+    device: Annotated[Word, typer.Option(help="cuda, cuda:1 or simulator; default: a GPU, if any")] = None,
     gpu: Annotated[
-        _Words, typer.Option(metavar="NAME", help="without a GPU: the one to compute bounds for; H200")
+        Word, typer.Option(metavar="NAME", help="without a GPU: the one to compute bounds for; H200")
     ] = None,
     first_call: Annotated[
         bool, typer.Option("--first-call", help="show where the time of the first call goes")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time operators, and compare with others and with the GPU's limits."""
     if cold and warm:
         raise UsageError("--cold and --warm were given together; give one of them, or neither for both.")
     if first_call:
-        _refuse_with_first_call(
-            target,
-            {
-                "--against": against,
-                "--shapes": shapes,
-                "--dtypes": dtypes,
-                "--cold": cold,
-                "--warm": warm,
-                "--save": save,
-                "--compare": compare,
-                "--plot": plot,
-                "--device": device,
-                "--gpu": gpu,
-            },
+        options = {
+            "--against": against, "--shapes": shapes, "--dtypes": dtypes, "--cold": cold, "--warm": warm,
+            "--save": save, "--compare": compare, "--plot": plot, "--device": device, "--gpu": gpu,
+        }  # fmt: skip
+        _first_call(
+            target, [option for option, value in options.items() if value not in (None, False)], as_json
         )
-        _show_first_call(target, as_json=as_json)
         return
     _look_ahead(save=save, compare=compare, plot=plot)
-    states: tuple[L2, ...] = ("cold",) if cold else ("warm",) if warm else ("cold", "warm")
+    l2: tuple[L2, ...] = ("cold",) if cold else ("warm",) if warm else ("cold", "warm")
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         plan = _plan(
             target,
             against=_names(against),
             shapes=shapes,
             dtypes=_names(dtypes),
-            l2=states,
+            l2=l2,
             device=device,
             gpu=gpu,
         )
         report = _run(plan)
-    if report.estimate is not None:
-        _refuse_without_figures({"--save": save, "--compare": compare, "--plot": plot})
+    files = {"--save": save, "--compare": compare, "--plot": plot}
+    for option, path in files.items() if report.estimate is not None else ():
+        if path is not None:
+            raise EnvironmentFault(
+                f"{option} {path} needs times that were measured on a GPU, and this run has only bounds.\n"
+                f"Leave {option} out to see them; what this machine lacks for more, says: dotcu doctor"
+            )
     if compare is not None and report.rows:
         report = report.compared_with(compare, whole=":" not in target)
-    if as_json:
-        console.as_json(report.to_json())
-    else:
-        console.show(report)
+    console.report(report, as_json)
     if save is not None and report.rows:
         report.save(save)
     if plot is not None and any(row.time for row in report.rows):
@@ -99,24 +90,16 @@ def command(
         raise typer.Exit(EXIT_FELL_SHORT)
 
 
-def _refuse_with_first_call(target: str, options: Mapping[str, object]) -> None:
-    given = [option for option, value in options.items() if value not in (None, False)]
+def _first_call(target: str, given: Sequence[str], as_json: bool) -> None:
+    from dotcu.benchmark.first_call import first_call
+
     if given:
         raise UsageError(
             f"--first-call was given together with {', '.join(given)}.\nIt shows where the time of one call "
             f"goes, and can be combined only with --json.\nType: dotcu bench {target} --first-call"
         )
-
-
-def _show_first_call(target: str, *, as_json: bool) -> None:
-    from dotcu.benchmark.first_call import first_call
-
     place, _, name = target.partition(":")
-    found = first_call(place, name or None)
-    if as_json:
-        console.as_json(found.to_json())
-    else:
-        console.show(found)
+    console.report(first_call(place, name or None), as_json)
 
 
 def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -> None:
@@ -156,12 +139,3 @@ def _run(plan: RunPlan) -> BenchReport:
             report_row(row)
         interrupted = False
     return plan.report(rows, interrupted=interrupted)
-
-
-def _refuse_without_figures(files: Mapping[str, Path | None]) -> None:
-    for option, path in files.items():
-        if path is not None:
-            raise EnvironmentFault(
-                f"{option} {path} needs times that were measured on a GPU, and this run has only bounds.\n"
-                f"Leave {option} out to see them; what this machine lacks for more, says: dotcu doctor"
-            )

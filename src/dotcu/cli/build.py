@@ -1,115 +1,33 @@
-"""`dotcu build` of a project with native code: one wheel for every Python and torch of a platform."""
+"""`dotcu build`: one wheel for every Python and torch; of kernels alone, for every CPU too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dotcu import settings
 from dotcu.cli import console, progress
+from dotcu.cli.options import AsJson, File, Word, Words
 from dotcu.errors import EXIT_FELL_SHORT, UsageError
 
 if TYPE_CHECKING:
     from dotcu.shipping.building import WheelPlan
     from dotcu.shipping.clean import CleanRun
     from dotcu.shipping.contents import Contents
-    from dotcu.shipping.native_wheel import NativeWheel
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of `dotcu build` for native code."""
-
-    out: Path
-    arch: str | None
-    isolated: bool
-    check: bool
-    cpu_only: bool
-
-
-def refuse(given: Mapping[str, bool], what: str) -> None:
-    """Refuse options that a project has no use for.
-
-    Raises:
-        UsageError: One of them was given.
-    """
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} is not for {what}.\nLeave it out: dotcu build")
-
-
-def build_native(folder: Path, options: Options, *, as_json: bool) -> None:
-    """Compile, make the wheel, audit it, and print what was found.
-
-    Args:
-        folder: The project's.
-        options: As the command line gives them.
-        as_json: Whether to print JSON.
-    """
-    with ExitStack() as asked:
-        if options.arch is not None:
-            asked.enter_context(settings.override(arch_list=options.arch))
-        if options.cpu_only:
-            asked.enter_context(settings.override(use_cuda=False))
-        made = _make_native(folder, options)
-        checked = _check_native(made) if options.check and made.audit.passed else None
-    if as_json:
-        values = {"compiled_with": made.compiled_with, **made.audit.to_json()}
-        console.as_json({**values, "checked": checked.to_json() if checked else None})
-    else:
-        _show_native(made, checked)
-    if not made.audit.passed or (checked is not None and not checked.passed):
-        raise typer.Exit(EXIT_FELL_SHORT)
-
-
-def _make_native(folder: Path, options: Options) -> NativeWheel:
-    from dotcu.shipping import building, native_library, native_wheel, project
-    from dotcu.shipping.audit import require_tools
-
-    described = project.find(folder.absolute())
-    require_tools()
-    planned = native_library.prepare(described)
-    out = described.root / options.out
-    with building.folder_for(out):
-        built = native_library.build(planned)
-        return native_wheel.make(planned, built, out, isolated=options.isolated)
-
-
-def _check_native(made: NativeWheel) -> CleanRun:
-    from dotcu.shipping.clean import check_by_tests
-
-    return check_by_tests(made.audit.wheel, made.planned.project.root)
-
-
-def _show_native(made: NativeWheel, checked: CleanRun | None) -> None:
-    console.print_line(made.compiled_with)
-    console.show(made.audit)
-    if not made.audit.passed:
-        console.print_error("the audit refuses this wheel, and it is not kept.")
-    elif checked is not None:
-        console.show(checked)
-    else:
-        console.print_line(f"{made.audit.wheel}\nTo test it as users install it, type: dotcu build --check")
-        console.print_line(f"To publish it, type: {made.audit.upload}")
-
-
-# `dotcu build`: one wheel for every Python and torch; of kernels alone, for every CPU too.
+    from dotcu.shipping.project import Project
 
 
 def command(
     folder: Annotated[Path, typer.Argument(help="the project; default: the current folder")] = Path(),
     arch: Annotated[
-        Optional[list[str]],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
+        Words,
         typer.Option(metavar="LIST", help="8.0,9.0a,12.0+PTX or Ampere,Hopper instead of the project's"),
     ] = None,
     nvrtc: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="VERSION", help="compile with this one, such as 12.8, for older drivers"),
+        Word, typer.Option(metavar="VERSION", help="compile with this one, such as 12.8, for older drivers")
     ] = None,
     out: Annotated[Path, typer.Option(help="where the wheel goes")] = Path("dist"),
     locked: Annotated[bool, typer.Option("--locked", help="refuse what dotcu.lock does not have")] = False,
@@ -121,8 +39,7 @@ def command(
         bool, typer.Option("--check", help="run the wheel's operators in a clean environment")
     ] = False,
     cubins: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FOLDER", help="write the code as plain files, too, for programs in C++"),
+        File, typer.Option(metavar="FOLDER", help="write the code as plain files, too, for programs in C++")
     ] = None,
     cpp: Annotated[
         bool, typer.Option("--cpp", help="write the operators in C++, too, for programs without Python")
@@ -130,80 +47,113 @@ def command(
     cpu_only: Annotated[
         bool, typer.Option("--cpu-only", help="native code: leave out the .cu files; needs no nvcc")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Build one wheel for every Python and torch; without native code, for every CPU too."""
-    from dotcu.shipping import building, project
+    from dotcu.shipping import building, clean, project
 
-    described = project.find(folder.absolute())
-    arch_list = ",".join(arch) if arch is not None else None
-    if described.native is not None:
-        given = {"--nvrtc": nvrtc is not None, "--locked": locked, "--cubins": cubins is not None}
-        given["--cpp"] = cpp
-        refuse(given, "a project with native code, whose wheel holds a library")
-        options = Options(out=out, arch=arch_list, isolated=isolation, check=check, cpu_only=cpu_only)
-        build_native(folder, options, as_json=as_json)
+    folder = folder.absolute()
+    is_native = project.find(folder).native is not None  # inside an override it is read again, with --arch
+    overrides: dict[str, Any] = {} if arch is None else {"arch_list": ",".join(arch)}
+    if is_native:
+        given = {
+            "--nvrtc": nvrtc is not None,
+            "--locked": locked,
+            "--cubins": cubins is not None,
+            "--cpp": cpp,
+        }
+        _refuse(given, "a project with native code, whose wheel holds a library")
+        if cpu_only:
+            overrides["use_cuda"] = False
+        with settings.override(**overrides):
+            passed = _native(project.find(folder), out, isolated=isolation, check=check, as_json=as_json)
+        if not passed:
+            raise typer.Exit(EXIT_FELL_SHORT)
         return
-    refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
-    with ExitStack() as asked:
-        if arch_list is not None:
-            asked.enter_context(settings.override(arch_list=arch_list))
-        if nvrtc is not None:
-            asked.enter_context(settings.override(nvrtc=building.nvrtc_of_version(nvrtc)))
-        planned, made = _make(folder, out, cubins, cpp=cpp, locked=locked, isolated=isolation)
-        checked = _check(made.wheel, planned) if check else None
+    _refuse({"--cpu-only": cpu_only}, "a project of kernels, whose wheel needs no compiler")
+    if nvrtc is not None:
+        overrides["nvrtc"] = building.nvrtc_of_version(nvrtc)
+    with settings.override(**overrides):
+        planned, contents = _make(
+            project.find(folder), out, cubins, cpp=cpp, locked=locked, isolated=isolation
+        )
+        checked = clean.check(contents.wheel, planned.project.modules) if check else None
     if as_json:
-        console.as_json(_values(planned, made, checked))
+        console.as_json({
+            "operators": [operator.qualified_name for operator in planned.operators],
+            "notes": list(planned.notes),
+            "lock": planned.change,
+            **contents.to_json(),
+            "checked": checked.to_json() if checked else None,
+        })  # fmt: skip
     else:
-        _show(planned, made, checked)
+        _show(planned, contents, checked)
     if checked is not None and not checked.passed:
         raise typer.Exit(EXIT_FELL_SHORT)
 
 
+def _refuse(given: Mapping[str, bool], useless_for: str) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} is not for {useless_for}.\nLeave it out: dotcu build")
+
+
+def _native(described: Project, out: Path, *, isolated: bool, check: bool, as_json: bool) -> bool:
+    """Compile native code, make the wheel, audit it, print the results; return whether all passed."""
+    from dotcu.shipping import building, clean, native_library, native_wheel
+    from dotcu.shipping.audit import require_tools
+
+    require_tools()
+    planned = native_library.prepare(described)
+    with building.folder_for(described.root / out):
+        built = native_library.build(planned)
+        wheel = native_wheel.make(planned, built, described.root / out, isolated=isolated)
+    audit = wheel.audit
+    checked = (
+        clean.check_by_tests(audit.wheel, wheel.planned.project.root) if check and audit.passed else None
+    )
+    if as_json:
+        values = {"compiled_with": wheel.compiled_with, **audit.to_json()}
+        console.as_json({**values, "checked": checked.to_json() if checked else None})
+        return audit.passed and (checked is None or checked.passed)
+    console.print_line(wheel.compiled_with)
+    console.show(audit)
+    if not audit.passed:
+        console.print_error("the audit refuses this wheel, and it is not kept.")
+    elif checked is not None:
+        console.show(checked)
+    else:
+        console.print_line(f"{audit.wheel}\nTo test it as users install it, type: dotcu build --check")
+        console.print_line(f"To publish it, type: {audit.upload}")
+    return audit.passed and (checked is None or checked.passed)
+
+
 def _make(
-    folder: Path, out: Path, cubins: Path | None, *, cpp: bool, locked: bool, isolated: bool
+    described: Project, out: Path, cubins: Path | None, *, cpp: bool, locked: bool, isolated: bool
 ) -> tuple[WheelPlan, Contents]:
-    from dotcu.shipping import assembling, building, project
+    from dotcu.shipping import assembling, building
     from dotcu.shipping.cpp import library
 
-    described = project.find(folder.absolute())
     building.require_folder(described.root / out)
     planned = building.prepare(described, locked=locked)
     with progress.counting(len(planned.jobs), "compiling") as report_job:
-        made = building.compile_kernels(planned, report_job)
+        kernels = building.compile_kernels(planned, report_job)
     if cubins is not None:
-        assembling.export(made, cubins)
+        assembling.export(kernels, cubins)
     if not cpp:
         return planned, building.make_wheel(planned, described.root / out, isolated=isolated)
-    written = library.write(planned, made)
+    written = library.write(planned, kernels)
     for note in written.notes:
         console.note(note)
     return planned, library.make(planned, written, described.root / out, isolated=isolated)
 
 
-def _check(wheel: Path, planned: WheelPlan) -> CleanRun:
-    from dotcu.shipping.clean import check
-
-    return check(wheel, planned.project.modules)
-
-
-def _values(planned: WheelPlan, made: Contents, checked: CleanRun | None) -> dict[str, object]:
-    return {
-        "version": 1,
-        "operators": [operator.qualified_name for operator in planned.operators],
-        "notes": list(planned.notes),
-        "lock": planned.change,
-        **made.to_json(),
-        "checked": checked.to_json() if checked else None,
-    }
-
-
-def _show(planned: WheelPlan, made: Contents, checked: CleanRun | None) -> None:
+def _show(planned: WheelPlan, contents: Contents, checked: CleanRun | None) -> None:
     for note in planned.notes:
         console.note(note)
     console.print_line(planned.change)
-    console.show(made)
+    console.show(contents)
     if checked is not None:
         console.show(checked)
     else:
-        console.print_line(f"{made.wheel}\nTo test it as users install it, type: dotcu build --check")
+        console.print_line(f"{contents.wheel}\nTo test it as users install it, type: dotcu build --check")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,22 +36,29 @@ def command(
         raise UsageError("--list and --clear were given together; give one of them.")
     _require_directory(cache.location())
     if clear:
-        _report_clearing(cache.clear(), as_json=as_json)
+        removed = cache.clear()
+        if as_json:
+            console.as_json({"removed": removed})
+        else:
+            console.print_line(f"removed {_entries(removed)}")
         return
     entries = cache.entries()
-    report = {
-        "directory": str(cache.location()),
-        "entries": len(entries),
-        "size_bytes": sum(entry.size_bytes for entry in entries),
-        "limit_bytes": settings.current().cache_bytes,
-    }
+    total_bytes, limit_bytes = sum(entry.size_bytes for entry in entries), settings.current().cache_bytes
     if as_json:
-        listed = {"list": [_plain(entry) for entry in entries]} if list_entries else {}
-        console.as_json(report | listed)
+        report: dict[str, Any] = {
+            "directory": str(cache.location()),
+            "entries": len(entries),
+            "size_bytes": total_bytes,
+            "limit_bytes": limit_bytes,
+        }
+        if list_entries:
+            report["list"] = [{**asdict(entry), "path": str(entry.path)} for entry in entries]
+        console.as_json(report)
         return
     if list_entries:
         _show_list(entries)
-    _show_totals(report)
+    sizes = f"{console.size(total_bytes)} of at most {console.size(limit_bytes)}"
+    console.print_line(f"{cache.location()}: {_entries(len(entries))}, {sizes}")
 
 
 def _require_directory(location: Path) -> None:
@@ -70,18 +78,6 @@ def _require_directory(location: Path) -> None:
     )
 
 
-def _report_clearing(removed: int, *, as_json: bool) -> None:
-    if as_json:
-        console.as_json({"removed": removed})
-    else:
-        console.print_line(f"removed {_entries(removed)}")
-
-
-def _show_totals(report: dict[str, Any]) -> None:
-    used, limit = console.size(report["size_bytes"]), console.size(report["limit_bytes"])
-    console.print_line(f"{report['directory']}: {_entries(report['entries'])}, {used} of at most {limit}")
-
-
 def _show_list(entries: Sequence[CachedBuild]) -> None:
     if not entries:
         return
@@ -98,16 +94,6 @@ def _show_list(entries: Sequence[CachedBuild]) -> None:
     ]
     console.show(console.table(columns, rows, right=("size", "used")))
     console.print_line()
-
-
-def _plain(entry: CachedBuild) -> dict[str, Any]:
-    return {
-        "digest": entry.digest,
-        "path": str(entry.path),
-        "size_bytes": entry.size_bytes,
-        "used": entry.used,
-        "about": dict(entry.about),
-    }
 
 
 def _entries(count: int) -> str:

@@ -6,12 +6,13 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dotcu import workers
 from dotcu.cli import console, progress
+from dotcu.cli.options import AsJson, Device, Seed, Target, Words
 from dotcu.errors import EXIT_FELL_SHORT, UsageError
 
 if TYPE_CHECKING:
@@ -20,19 +21,15 @@ if TYPE_CHECKING:
 
 
 def command(
-    target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
-    device: Annotated[
-        Optional[str],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
-        typer.Option(help="cuda or simulator; default: a GPU, if any"),
-    ] = None,
+    target: Target,
+    device: Device = None,
     quick: Annotated[bool, typer.Option("--quick", help="the checks that take seconds")] = False,
     full: Annotated[bool, typer.Option("--full", help="every check and every case")] = False,
-    seed: Annotated[int, typer.Option(help="the seed of random numbers")] = 0,
+    seed: Seed = 0,
     only: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="NAME", help="a trial, or a prefix of several; may be repeated"),
+        Words, typer.Option(metavar="NAME", help="a trial, or a prefix of several; may be repeated")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check operators for every kind of fault."""
     if quick and full:
@@ -41,10 +38,7 @@ def command(
     with _worker_started_early(device), contextlib.redirect_stdout(sys.stderr):  # stdout has the report alone
         planned = _plan(target, device=device, level=level, seed=seed, only=tuple(only or ()))
         report = _run(planned)
-    if as_json:
-        console.as_json(report.to_json())
-    else:
-        console.show(report)
+    console.report(report, as_json)
     if report.unfinished:
         raise KeyboardInterrupt
     if not report.passed:
@@ -63,14 +57,14 @@ def _plan(target: str, *, device: str | None, level: str, seed: int, only: tuple
     from dotcu.checking.checker import by_command, prepare
     from dotcu.checking.target import resolve
 
-    found = resolve(target)
+    named = resolve(target)
     return prepare(
-        [operator for _, operator in found],
+        [operator for _, operator in named],
         device=device,
         level=level,
         seed=seed,
         only=only,
-        reproduce=by_command(target, found),
+        reproduce=by_command(target, named),
     )
 
 

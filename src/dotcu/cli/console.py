@@ -86,6 +86,14 @@ def as_json(report: Mapping[str, Any]) -> None:
     sys.stdout.flush()  # a full device or a closed pipe has to show here
 
 
+def report(value: Any, wants_json: bool) -> None:
+    """Print a report: as JSON, or for people."""
+    if wants_json:
+        as_json(value.to_json())
+    else:
+        show(value)
+
+
 def as_json_line(event: Mapping[str, Any]) -> None:
     """Print one of many events as a line of JSON, with the version of its form first."""
     sys.stdout.write(json.dumps({"version": 2, **event}) + "\n")

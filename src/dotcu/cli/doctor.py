@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,40 +80,37 @@ def native_part(untried: str = "") -> Component:
     Args:
         untried: Why it is not used with the torch that is installed.
     """
-    found, costs = find_spec("dotcu._native"), "launches and calls go through Python, which costs more"
-    if found is None or untried:
-        note = f"{untried}; {costs}" if found and untried else costs
-        remedy = "pip install --upgrade dotcu" if found else "pip install --force-reinstall dotcu"
+    native, costs = find_spec("dotcu._native"), "launches and calls go through Python, which costs more"
+    if native is None or untried:
+        note = f"{untried}; {costs}" if native and untried else costs
+        remedy = "pip install --upgrade dotcu" if native else "pip install --force-reinstall dotcu"
         return Component(name="native part", state=ABSENT, note=note, remedy=remedy)
-    return Component(name="native part", state=FINE, version=__version__, path=found.origin or "")
+    return Component(name="native part", state=FINE, version=__version__, path=native.origin or "")
 
 
 def misdirected(now: settings.Settings) -> dict[str, Component]:
     """The settings that point to something else than they should, by field, each as a fault."""
-    faults = {}
-    if now.nvrtc is not None:
-        reason = _no_nvrtc(now.nvrtc)
-        faults["nvrtc"] = _misdirected("DOTCU_NVRTC", now.nvrtc, reason) if reason else None
-    if now.cuda_home is not None and not now.cuda_home.is_dir():
-        faults["cuda_home"] = _misdirected("CUDA_HOME", now.cuda_home, "it is not a folder")
-    return {name: part for name, part in faults.items() if part is not None}
-
-
-def _misdirected(variable: str, path: Path, reason: str) -> Component:
-    return Component(name=variable, state=FAULT, path=str(path), note=reason, remedy=f"unset {variable}")
-
-
-def _no_nvrtc(path: Path) -> str:
-    """Return why the file at a path is no NVRTC, "" where it is one. Loads it."""
     from dotcu.compile import nvrtc
 
-    if not path.is_file():
-        return "it is not a file; the path of a libnvrtc.so is required"
-    try:
-        nvrtc.load(path).supported()
-    except (errors.ToolchainError, AttributeError):  # no library at all, or one without NVRTC's functions
-        return "it is a file, but not NVRTC; the path of a libnvrtc.so is required"
-    return ""
+    faults = {}
+    if now.nvrtc is not None:
+        reason = "" if now.nvrtc.is_file() else "not a file"
+        try:
+            if not reason:
+                nvrtc.load(now.nvrtc).supported()
+        except (errors.ToolchainError, AttributeError):  # no library at all, or one without NVRTC's functions
+            reason = "a file, but not NVRTC"
+        if reason:
+            faults["nvrtc"] = Component(
+                name="DOTCU_NVRTC", state=FAULT, path=str(now.nvrtc), remedy="unset DOTCU_NVRTC",
+                note=f"it is {reason}; the path of a libnvrtc.so is required",
+            )  # fmt: skip
+    if now.cuda_home is not None and not now.cuda_home.is_dir():
+        faults["cuda_home"] = Component(
+            name="CUDA_HOME", state=FAULT, path=str(now.cuda_home), remedy="unset CUDA_HOME",
+            note="it is not a folder",
+        )  # fmt: skip
+    return faults
 
 
 def judge(row: toolchain.ToolchainRow, rows: Sequence[toolchain.ToolchainRow]) -> Component:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dotcu.cli import console
+from dotcu.cli.options import AsJson, File, Number, Word, Words
 from dotcu.errors import EXIT_FELL_SHORT, SourceNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -30,11 +30,6 @@ _APART = (
 )
 """What would be printed into, or instead of, something else."""
 
-_Words = Optional[list[str]]  # noqa: UP045  (typer reads annotations at run time, also on Python 3.10)
-_File = Optional[Path]  # noqa: UP045
-_Word = Optional[str]  # noqa: UP045
-_Number = Optional[int]  # noqa: UP045
-
 
 def command(
     target: Annotated[
@@ -42,32 +37,32 @@ def command(
         typer.Argument(help="a .cu, .cubin, .ptx, .fatbin, .so or .whl; or ops.py or a module, with :name"),
     ],
     arch: Annotated[
-        _Words, typer.Option(metavar="ARCH", help="sm_90a; may be repeated. Of a binary: list its kernels")
+        Words, typer.Option(metavar="ARCH", help="sm_90a; may be repeated. Of a binary: list its kernels")
     ] = None,
     instantiate: Annotated[
-        _Words, typer.Option(metavar="KERNEL", help="of a template in a .cu: scale[float32,256]; repeatable")
+        Words, typer.Option(metavar="KERNEL", help="of a template in a .cu: scale[float32,256]; repeatable")
     ] = None,
     block: Annotated[
-        _Number, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
+        Number, typer.Option(metavar="THREADS", help="the block that occupancy is computed for")
     ] = None,
     smem_bytes: Annotated[
         int, typer.Option(metavar="BYTES", help="dynamic shared memory of that block, in bytes")
     ] = 0,
     lines: Annotated[bool, typer.Option("--lines", help="source, PTX and SASS side by side")] = False,
-    html: Annotated[_File, typer.Option(metavar="FILE", help="write the same as one HTML page")] = None,
+    html: Annotated[File, typer.Option(metavar="FILE", help="write the same as one HTML page")] = None,
     emit: Annotated[
-        _Word, typer.Option(metavar="WHAT", help="print ptx, sass, cubin, symbols or resources, unchanged")
+        Word, typer.Option(metavar="WHAT", help="print ptx, sass, cubin, symbols or resources, unchanged")
     ] = None,
     output: Annotated[
-        _File, typer.Option("-o", "--output", metavar="FILE", help="write the output of --emit to a file")
+        File, typer.Option("-o", "--output", metavar="FILE", help="write the output of --emit to a file")
     ] = None,
     diff: Annotated[
-        _Word,
+        Word,
         typer.Option(
             metavar="OTHER", help="what changed from OTHER, another TARGET, such as kernels.cu:scale[float64]"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what kernels use and compile to, or what a binary contains."""
     for_code = {
@@ -82,20 +77,25 @@ def command(
         _binary(target, arch or [], emit, output, as_json)
         return
     how = {"arch": arch, "instantiate": instantiate or (), "block": block, "smem_bytes": smem_bytes}
+    from dotcu.inspection.code.diff import diff as difference
+    from dotcu.inspection.code.emit import emit as emitted
+
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         report = _inspect(target, **how)
         other = None if diff is None else _inspect(diff, **how)
     reports = [one for one in (other, report) if one is not None]
     failed = any(one.failed for one in reports)
-    if not all((html is None, emit is None, diff is None)):
-        _complain(reports)
+    if (html, emit, diff) != (None, None, None):
+        # the output cannot have it
+        for message in dict.fromkeys(failure.message for one in reports for failure in one.failed):
+            console.print_error(message)
     if html is not None:
         _write(html, _page(report, other).encode())
         console.print_line(f"the page is in {html}")
     if emit is not None and (report.kernels or not failed):
-        _emit(report, emit, output)
+        _put(emitted(report, emit), output)
     elif other is not None:
-        _show_diff(other, report, as_json)
+        console.report(difference(other, report), as_json)
     elif html is None and emit is None:
         _show(report, lines, as_json)
     if failed:
@@ -149,12 +149,6 @@ def _inspect(target: str, **how: Any) -> InspectReport:
         raise UsageError(str(error)) from error
 
 
-def _complain(reports: Iterable[InspectReport]) -> None:
-    """Print on stderr what failed, if the output cannot have it."""
-    for failed in dict.fromkeys(failed for report in reports for failed in report.failed):
-        console.print_error(failed.message)
-
-
 def _page(report: InspectReport, other: InspectReport | None) -> str:
     from dotcu.inspection.code.diff import diff
     from dotcu.inspection.html.page import page_of, render
@@ -179,22 +173,6 @@ def _show(report: InspectReport, lines: bool, as_json: bool) -> None:
         console.show(Panes(kernel))
 
 
-def _show_diff(before: InspectReport, after: InspectReport, as_json: bool) -> None:
-    from dotcu.inspection.code.diff import diff
-
-    found = diff(before, after)
-    if as_json:
-        console.as_json(found.to_json())
-    else:
-        console.show(found)
-
-
-def _emit(report: InspectReport, what: str, output: Path | None) -> None:
-    from dotcu.inspection.code.emit import emit
-
-    _put(emit(report, what), output)
-
-
 def _put(data: bytes, output: Path | None) -> None:
     if output is not None:
         _write(output, data)
@@ -215,27 +193,20 @@ def _write(path: Path, data: bytes) -> None:
 def _binary(target: str, archs: list[str], emit: str | None, output: Path | None, as_json: bool) -> None:
     from dotcu.inspection.binaries import read
 
-    if emit is not None:
-        _refuse_kind(target, emit)
+    if emit not in (None, "symbols"):
+        raise UsageError(
+            f"--emit {emit} is for kernels that dotcu compiles; of a binary it gives symbols.\n"
+            f"For machine code, type: cuobjdump -sass {target}"
+        )
     report = read(Path(target), kernels=archs)
     if emit is not None:
         for message in report.damaged:
             console.print_error(message)
         _put(_symbols(report), output)
-    elif as_json:
-        console.as_json(report.to_json())
     else:
-        console.show(report)
+        console.report(report, as_json)
     if report.damaged:
         raise typer.Exit(EXIT_FELL_SHORT)
-
-
-def _refuse_kind(target: str, what: str) -> None:
-    if what != "symbols":
-        raise UsageError(
-            f"--emit {what} is for kernels that dotcu compiles; of a binary it gives symbols.\n"
-            f"For machine code, type: cuobjdump -sass {target}"
-        )
 
 
 def _symbols(report: BinaryReport) -> bytes:
@@ -245,7 +216,7 @@ def _symbols(report: BinaryReport) -> bytes:
     kernels = [
         f"T {kernel.symbol}\t{kernel.name}\t{arch}"
         for one in parts
-        for arch, found in one.kernels.items()
-        for kernel in found
+        for arch, listed in one.kernels.items()
+        for kernel in listed
     ]
     return "".join(f"{line}\n" for line in [*hosts, *kernels]).encode()

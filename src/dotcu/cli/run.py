@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from dotcu.cli import console
+from dotcu.cli.options import Files, Word, Words
 
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="MAIN.cu", help="a .cu file with a main")],
     arguments: Annotated[
-        Optional[list[str]],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
-        typer.Argument(metavar="[-- ARGUMENTS]", help="the program's arguments"),
+        Words, typer.Argument(metavar="[-- ARGUMENTS]", help="the program's arguments")
     ] = None,
     arch: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="LIST", help="sm_80,sm_90a; by default the GPUs of this machine"),
+        Word, typer.Option(metavar="LIST", help="sm_80,sm_90a; by default the GPUs of this machine")
     ] = None,
     include: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        Files,
         typer.Option("--include", "-I", metavar="FOLDER", help="a folder for headers; may be repeated"),
     ] = None,
     flag: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="FLAG", help="a flag for nvcc, --flag=-lcublas; may be repeated"),
+        Words, typer.Option(metavar="FLAG", help="a flag for nvcc, --flag=-lcublas; may be repeated")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="compile for cuda-gdb")] = False,
     as_json: Annotated[

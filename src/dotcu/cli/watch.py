@@ -8,13 +8,14 @@ import signal
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.live import Live
 
 from dotcu import _without_torch
 from dotcu.cli import console
+from dotcu.cli.options import Device, Seed, Target
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,12 +26,9 @@ _REFRESH = 10  # times a second
 
 
 def command(
-    target: Annotated[str, typer.Argument(help="ops.py or package.module; with :name for one operator")],
-    device: Annotated[
-        Optional[str],  # noqa: UP045  (typer reads it at run time, also on Python 3.10)
-        typer.Option(help="cuda or simulator; default: a GPU, if any"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="the seed of random numbers")] = 0,
+    target: Target,
+    device: Device = None,
+    seed: Seed = 0,
     as_json: Annotated[bool, typer.Option("--json", help="print each event as a line of JSON")] = False,
 ) -> None:
     """Check a target at each save, until Ctrl-C."""

@@ -11,22 +11,8 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery import norms
 from dotcu.gallery.common import FLOATS, sum_type
-from dotcu.gallery.norms import (
-    PART_COLUMNS,
-    PART_THREADS,
-    ROW_THREADS,
-    SHARED_BYTES,
-    WARP,
-    BackwardLaunch,
-    ForwardLaunch,
-    cluster_blocks,
-    require_like,
-    require_rows,
-    resident_grid,
-    split,
-    vector_width,
-)
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -58,7 +44,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
         eps: Added to the variance.
     """
     _require(x, weight)
-    require_like("layer_norm", weight, bias, "bias")
+    norms.require_like("layer_norm", weight, bias, "bias")
     x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
     out = torch.empty_like(x)
     kernel, numbers, grid, block, cluster = _choose(x, weight, bias)
@@ -81,7 +67,7 @@ def layer_norm_backward(
         eps: As for `layer_norm`.
     """
     _require(x, weight)
-    require_like("layer_norm", x, grad, "grad")
+    norms.require_like("layer_norm", x, grad, "grad")
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     chosen = _choose_backward(grad, x, weight)
@@ -89,7 +75,7 @@ def layer_norm_backward(
     (rows, n, share), sums, of_rows = numbers, sum_type(x.dtype), None
     if row_sums is not None:
         of_rows = torch.empty((rows, 4), dtype=sums, device=x.device)
-        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=ROW_THREADS)
+        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=norms.ROW_THREADS)
     parts = torch.empty((2, grid[0], n), dtype=sums, device=x.device)
     kernel(
         *(grad, x, weight, of_rows, grad_x, parts, rows, n, share, eps),
@@ -100,23 +86,23 @@ def layer_norm_backward(
     )
     sum_parts(
         *(parts, grad_weight, grad_bias, grid[0], n),
-        grid=(dotcu.cdiv(n, PART_COLUMNS), 2),
-        block=PART_THREADS,
+        grid=(dotcu.cdiv(n, norms.PART_COLUMNS), 2),
+        block=norms.PART_THREADS,
         programmatic=True,
     )
     return grad_x, grad_weight, grad_bias
 
 
 @dotcu.by_layout
-def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> ForwardLaunch:
+def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = vector_width(n, x, weight, bias)
-    choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * WARP * width else FORWARD_VECTORS
-    if n >= 2 * WARP * LONG_VECTORS * width:
+    width = norms.vector_width(n, x, weight, bias)
+    choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * norms.WARP * width else FORWARD_VECTORS
+    if n >= 2 * norms.WARP * LONG_VECTORS * width:
         choices = LONG_VECTORS, *choices
-    blocks = cluster_blocks(n, FORWARD_LANES * choices[0] * width) if _has_clusters(x, sums) else 1
-    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
-    rows_of_block = 128 // lanes if lanes <= WARP else 1
+    blocks = norms.cluster_blocks(n, FORWARD_LANES * choices[0] * width) if _has_clusters(x, sums) else 1
+    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
+    rows_of_block = 128 // lanes if lanes <= norms.WARP else 1
     exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     kernel = kernels.layer_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact]
     grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
@@ -124,36 +110,40 @@ def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> ForwardLaunch:
 
 
 @dotcu.by_layout
-def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor) -> BackwardLaunch:
+def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor) -> norms.BackwardLaunch:
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = vector_width(n, x, weight, grad)
-    blocks = cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(x, sums) else 1
-    choices = BACKWARD_VECTORS if n >= 2 * WARP * BACKWARD_VECTORS[0] * width else BACKWARD_VECTORS[1:]
-    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
+    width = norms.vector_width(n, x, weight, grad)
+    blocks = norms.cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(x, sums) else 1
+    choices = BACKWARD_VECTORS if n >= 2 * norms.WARP * BACKWARD_VECTORS[0] * width else BACKWARD_VECTORS[1:]
+    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
     columns = lanes * vectors * width
     given = n > blocks * columns
     if given:
         blocks = dotcu.cdiv(n, columns)
-    rows_of_block = 256 // lanes if lanes <= WARP else 1
+    rows_of_block = 256 // lanes if lanes <= norms.WARP else 1
     stage_bytes = 2 * rows_of_block * columns * x.element_size()
     most = STAGES if sums == torch.float32 else STAGES - 1  # sums of doubles need room, too
-    stages = max(1, min(most, SHARED_BYTES * _quarters(sums) // stage_bytes))
+    stages = max(1, min(most, norms.SHARED_BYTES * _quarters(sums) // stage_bytes))
     exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     kernel = backward_kernels.layer_norm_backward[
         x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, given
     ]
-    row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS] if given else None
-    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
+    row_sums = (
+        backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, norms.ROW_THREADS] if given else None
+    )
+    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, norms.PART_COLUMNS, norms.PART_THREADS]
     block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
     row_groups = dotcu.cdiv(rows, rows_of_block)
-    grid = resident_grid(kernel, x, row_groups, blocks, (block, smem_bytes), MOST_RESIDENT)
+    grid = norms.resident_grid(kernel, x, row_groups, blocks, (block, smem_bytes), MOST_RESIDENT)
     cluster = (1, blocks) if blocks > 1 and not given else None
     return (row_sums, kernel, sum_parts), (rows, n, 1 / max(n, 1)), grid, block, smem_bytes, cluster
 
 
 def _quarters(sums: torch.dtype) -> int:
-    """Return the number of blocks of `SHARED_BYTES` that a multiprocessor holds."""
-    return backward_kernels.sum_parts[sums, sums, PART_COLUMNS, PART_THREADS].occupancy(WARP, SHARED_BYTES)
+    """Return the number of blocks of `norms.SHARED_BYTES` that a multiprocessor holds."""
+    return backward_kernels.sum_parts[sums, sums, norms.PART_COLUMNS, norms.PART_THREADS].occupancy(
+        norms.WARP, norms.SHARED_BYTES
+    )
 
 
 def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
@@ -162,7 +152,9 @@ def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
 
 
 def _require(x: Tensor, weight: Tensor) -> None:
-    require_rows("layer_norm", x, weight, "layer_norm(x, torch.ones(x.shape[-1]), torch.zeros(x.shape[-1]))")
+    norms.require_rows(
+        "layer_norm", x, weight, "layer_norm(x, torch.ones(x.shape[-1]), torch.zeros(x.shape[-1]))"
+    )
 
 
 # Shapes alone, so that what a launch chooses puts no guards on the sizes of torch.compile.
@@ -171,14 +163,14 @@ def _require(x: Tensor, weight: Tensor) -> None:
 @layer_norm.fake
 def _(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     _require(x, weight)
-    require_like("layer_norm", weight, bias, "bias")
+    norms.require_like("layer_norm", weight, bias, "bias")
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @layer_norm_backward.fake
 def _(grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor, Tensor]:
     _require(x, weight)
-    require_like("layer_norm", x, grad, "grad")
+    norms.require_like("layer_norm", x, grad, "grad")
     grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     return grad_x, weight.new_empty(weight.shape), weight.new_empty(weight.shape)
 

@@ -12,22 +12,8 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery import norms
 from dotcu.gallery.common import FLOATS, sum_type
-from dotcu.gallery.norms import (
-    PART_COLUMNS,
-    PART_THREADS,
-    ROW_THREADS,
-    SHARED_BYTES,
-    WARP,
-    BackwardLaunch,
-    ForwardLaunch,
-    cluster_blocks,
-    require_like,
-    require_rows,
-    resident_grid,
-    split,
-    vector_width,
-)
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -74,7 +60,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
         eps: Added to the mean.
     """
     _require(x, weight)
-    require_like("rms_norm", x, residual, "residual")
+    norms.require_like("rms_norm", x, residual, "residual")
     x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
     sum, out = torch.empty_like(x), torch.empty_like(x)
     kernel, numbers, grid, block, cluster = _choose(x, residual, weight)
@@ -98,9 +84,9 @@ def rms_norm_backward(
         added: A gradient by x from elsewhere, of x's shape and dtype.
     """
     _require(x, weight)
-    require_like("rms_norm", x, grad, "grad")
+    norms.require_like("rms_norm", x, grad, "grad")
     if added is not None:
-        require_like("rms_norm", x, added, "added")
+        norms.require_like("rms_norm", x, added, "added")
         added = added.contiguous()
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
@@ -109,7 +95,7 @@ def rms_norm_backward(
     (rows, n, share), sums, of_rows = numbers, sum_type(x.dtype), None
     if row_sums is not None:
         of_rows = torch.empty((rows, 2), dtype=sums, device=x.device)
-        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=ROW_THREADS)
+        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=norms.ROW_THREADS)
     parts = torch.empty((grid[0], n), dtype=sums, device=x.device)
     kernel(
         *(grad, x, weight, added, of_rows, grad_x, parts, rows, n, share, eps),
@@ -120,22 +106,22 @@ def rms_norm_backward(
     )
     sum_parts(
         *(parts, grad_weight, grid[0], n),
-        grid=dotcu.cdiv(n, PART_COLUMNS),
-        block=PART_THREADS,
+        grid=dotcu.cdiv(n, norms.PART_COLUMNS),
+        block=norms.PART_THREADS,
         programmatic=True,
     )
     return grad_x, grad_weight
 
 
 @dotcu.by_layout
-def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> ForwardLaunch:
+def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.ForwardLaunch:
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = vector_width(n, x, weight, residual)
-    long = residual is None and n >= 2 * WARP * LONG_VECTORS * width
+    width = norms.vector_width(n, x, weight, residual)
+    long = residual is None and n >= 2 * norms.WARP * LONG_VECTORS * width
     choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
-    blocks = cluster_blocks(n, FORWARD_LANES * choices[0] * width) if _has_clusters(x, sums) else 1
-    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
-    rows_of_block = 128 // lanes if lanes <= WARP else 1
+    blocks = norms.cluster_blocks(n, FORWARD_LANES * choices[0] * width) if _has_clusters(x, sums) else 1
+    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
+    rows_of_block = 128 // lanes if lanes <= norms.WARP else 1
     exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
     kernel = kernels.rms_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact, residual is not None]
     grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
@@ -143,35 +129,41 @@ def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> ForwardLaunch
 
 
 @dotcu.by_layout
-def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | None) -> BackwardLaunch:
+def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | None) -> norms.BackwardLaunch:
     n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = vector_width(n, x, weight, grad, added)
-    blocks = cluster_blocks(n, BACKWARD_LANES * BACKWARD_VECTORS[0] * width) if _has_clusters(x, sums) else 1
-    choices = (1,) if n <= WARP * width else BACKWARD_VECTORS
-    vectors, lanes = split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
+    width = norms.vector_width(n, x, weight, grad, added)
+    blocks = (
+        norms.cluster_blocks(n, BACKWARD_LANES * BACKWARD_VECTORS[0] * width) if _has_clusters(x, sums) else 1
+    )
+    choices = (1,) if n <= norms.WARP * width else BACKWARD_VECTORS
+    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
     columns = lanes * vectors * width
     given = n > blocks * columns
     if given:
         blocks = dotcu.cdiv(n, columns)
-    rows_of_block = 256 // lanes if lanes <= WARP else 1
+    rows_of_block = 256 // lanes if lanes <= norms.WARP else 1
     stage_bytes = (2 if added is None else 3) * rows_of_block * columns * x.element_size()
-    stages = max(1, min(STAGES, SHARED_BYTES * _quarters(sums) // stage_bytes))
+    stages = max(1, min(STAGES, norms.SHARED_BYTES * _quarters(sums) // stage_bytes))
     exact = n == blocks * columns and bool(rows % rows_of_block == 0)
     kernel = backward_kernels.rms_norm_backward[
         x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, added is not None, given
     ]
-    row_sums = backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, ROW_THREADS] if given else None
-    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
+    row_sums = (
+        backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, norms.ROW_THREADS] if given else None
+    )
+    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, norms.PART_COLUMNS, norms.PART_THREADS]
     block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
     row_groups = dotcu.cdiv(rows, rows_of_block)
-    grid = resident_grid(kernel, x, row_groups, blocks, (block, smem_bytes), MOST_RESIDENT)
+    grid = norms.resident_grid(kernel, x, row_groups, blocks, (block, smem_bytes), MOST_RESIDENT)
     cluster = (1, blocks) if blocks > 1 and not given else None
     return (row_sums, kernel, sum_parts), (rows, n, 1 / max(n, 1)), grid, block, smem_bytes, cluster
 
 
 def _quarters(sums: torch.dtype) -> int:
-    """Return the number of blocks of `SHARED_BYTES` that a multiprocessor holds."""
-    return backward_kernels.sum_parts[sums, sums, PART_COLUMNS, PART_THREADS].occupancy(WARP, SHARED_BYTES)
+    """Return the number of blocks of `norms.SHARED_BYTES` that a multiprocessor holds."""
+    return backward_kernels.sum_parts[sums, sums, norms.PART_COLUMNS, norms.PART_THREADS].occupancy(
+        norms.WARP, norms.SHARED_BYTES
+    )
 
 
 def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
@@ -180,7 +172,7 @@ def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
 
 
 def _require(x: Tensor, weight: Tensor) -> None:
-    require_rows("rms_norm", x, weight, "rms_norm(x, torch.ones_like(x[0]))")
+    norms.require_rows("rms_norm", x, weight, "rms_norm(x, torch.ones_like(x[0]))")
 
 
 # Shapes alone, so that what a launch chooses puts no guards on the sizes of torch.compile.
@@ -195,7 +187,7 @@ def _(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 @add_rms_norm.fake
 def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     _require(x, weight)
-    require_like("rms_norm", x, residual, "residual")
+    norms.require_like("rms_norm", x, residual, "residual")
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     return out, torch.empty_like(out)
 
@@ -205,9 +197,9 @@ def _(
     grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     _require(x, weight)
-    require_like("rms_norm", x, grad, "grad")
+    norms.require_like("rms_norm", x, grad, "grad")
     if added is not None:
-        require_like("rms_norm", x, added, "added")
+        norms.require_like("rms_norm", x, added, "added")
     return torch.empty_like(x, memory_format=torch.contiguous_format), weight.new_empty(weight.shape)
 
 
