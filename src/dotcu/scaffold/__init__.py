@@ -4,8 +4,8 @@ What is to be written is planned (`plan_project`, `plan_operator`): paths with t
 everything goes to a folder next to the goal first, and is renamed.
 """
 
-from dotcu.scaffold.operator import OperatorPlan, plan_operator
-from dotcu.scaffold.project import ProjectPlan, plan_project
+from dotcu.scaffold.operator import plan_operator
+from dotcu.scaffold.project import ScaffoldPlan, plan_project
 from dotcu.scaffold.writing import add, create
 
-__all__ = ["OperatorPlan", "ProjectPlan", "add", "create", "plan_operator", "plan_project"]
+__all__ = ["ScaffoldPlan", "add", "create", "plan_operator", "plan_project"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.errors import UsageError
 from dotcu.scaffold import project
+from dotcu.scaffold.project import ScaffoldPlan
 
 _LINE = 88
 """Characters of a line that any formatter keeps as one."""
@@ -21,17 +20,16 @@ def bound(text: str, path: Path) -> set[str]:
     Raises:
         UsageError: It is not valid Python.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for node in _parsed(text, path).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
-    return found
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def with_import(text: str, path: Path, package: str, name: str) -> str:
@@ -46,7 +44,9 @@ def with_import(text: str, path: Path, package: str, name: str) -> str:
     Raises:
         UsageError: The line cannot be put in without touching something else; has the line.
     """
-    statement = _statement(f"{package}.{name}", name)
+    statement = f"from {package}.{name} import {name} as {name}"
+    if len(statement) > _LINE:  # the form that formatters leave as it is
+        statement = f"from {package}.{name} import (\n    {name} as {name},\n)"
     lines = text.split("\n")
     at = _place(_parsed(text, path), package, f"{package}.{name}")
     if lines[-1] and at == len(lines):
@@ -62,29 +62,21 @@ def with_import(text: str, path: Path, package: str, name: str) -> str:
     return after
 
 
-def _statement(module: str, name: str) -> str:
-    """The import, in the form that formatters leave as it is."""
-    line = f"from {module} import {name} as {name}"
-    return line if len(line) <= _LINE else f"from {module} import (\n    {name} as {name},\n)"
-
-
 def _place(tree: ast.Module, package: str, module: str) -> int:
     """Return how many lines come before the new one."""
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    own = [node for node in imports if isinstance(node, ast.ImportFrom) and _is_own(node, package)]
+    own = [
+        node
+        for node in imports
+        if isinstance(node, ast.ImportFrom)
+        and (node.level == 1 or f"{node.module}.".startswith(f"{package}."))
+    ]
     for node in own:
         if node.level == 0 and str(node.module) > module:
             return node.lineno - 1
-    before = own or imports or _docstring(tree)
+    docstring = tree.body[:1] if ast.get_docstring(tree, clean=False) is not None else []
+    before = own or imports or docstring
     return (before[-1].end_lineno or 0) if before else 0
-
-
-def _is_own(node: ast.ImportFrom, package: str) -> bool:
-    return node.level == 1 or f"{node.module}.".startswith(f"{package}.")
-
-
-def _docstring(tree: ast.Module) -> list[ast.stmt]:
-    return tree.body[:1] if ast.get_docstring(tree, clean=False) is not None else []
 
 
 def _differs_by(statement: str, before: str, after: str) -> bool:
@@ -111,78 +103,46 @@ def _parsed(text: str, path: Path) -> ast.Module:
 # Plan another operator in a project: new files, and a line in the package's `__init__.py`.
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorPlan:
-    """An operator to be written.
-
-    Attributes:
-        name: Its name, in Python and of its kernel.
-        package: The package that it belongs to.
-        folder: The project's.
-        files: Paths in that folder that are not there yet, with the texts.
-        changed: Paths in that folder that are there, with the texts before and after.
-    """
-
-    name: str
-    package: str
-    folder: Path
-    files: Mapping[str, str]
-    changed: Mapping[str, tuple[str, str]]
-
-
-def plan_operator(name: str, start: Path) -> OperatorPlan:
+def plan_operator(name: str, start: Path) -> ScaffoldPlan:
     """Plan an operator for the project that `start` is in.
 
     Raises:
         UsageError: There is no project, it has such an operator, or none can have that name; or the
             package's `__init__.py` cannot be changed safely.
     """
-    found = project.find(start)
-    path = found.package_folder / "__init__.py"
-    before = _read(path)
-    _require_new(name, found, bound(before, path))
+    home = project.find(start)
+    path = home.package_folder / "__init__.py"
+    try:
+        before = path.read_bytes().decode("utf-8")  # line ends as they are
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
+    _require_new(name, home, bound(before, path))
     refusal = project.operator_refusal(name)
     if refusal:
         raise UsageError(
             f"an operator cannot be named {name!r}: {refusal}.\n"
             f"Type: dotcu new-op {project.suggested(name, '_op')}"
         )
-    files = _files(found, name)
+    table = project.NATIVE_OPERATOR if home.native else project.OPERATOR
+    files = project.filled(table, {"package": home.package, "operator": name})
+    if home.sources != "src":
+        files = {each.removeprefix("src/"): text for each, text in files.items()}
     for each in files:
-        if os.path.lexists(found.folder / each):
-            raise UsageError(f"{found.folder / each} exists already.\nChoose another name, or move it.")
-    after = with_import(before, path, found.package, name)
-    changed = {path.relative_to(found.folder).as_posix(): (before, after)}
-    return OperatorPlan(name=name, package=found.package, folder=found.folder, files=files, changed=changed)
+        if os.path.lexists(home.folder / each):
+            raise UsageError(f"{home.folder / each} exists already.\nChoose another name, or move it.")
+    after = with_import(before, path, home.package, name)
+    changed = {path.relative_to(home.folder).as_posix(): (before, after)}
+    return ScaffoldPlan(name=name, package=home.package, folder=home.folder, files=files, changed=changed)
 
 
-def _files(found: project.Home, name: str) -> dict[str, str]:
-    table = project.NATIVE_OPERATOR if found.native else project.OPERATOR
-    filled = project.filled(table, {"package": found.package, "operator": name})
-    if found.sources == "src":
-        return filled
-    return {path.removeprefix("src/"): text for path, text in filled.items()}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")  # line ends as they are
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
-
-
-def _require_new(name: str, found: project.Home, taken: set[str]) -> None:
+def _require_new(name: str, home: project.Home, taken: set[str]) -> None:
     """Refuse a name that the package has, or nearly has: some file systems ignore case."""
-    for other in sorted({*taken, *_stems(found.package_folder)}):
+    paths = home.package_folder.iterdir()
+    stems = {path.stem for path in paths if path.is_dir() or path.suffix in (".py", ".cu")}
+    for other in sorted(taken | stems):
         if project.alike(other) == project.alike(name):
             near = "" if other == name else ", which differs in case, - or _ alone"
             raise UsageError(
-                f"{found.package} has {other!r} already{near}.\n"
-                f"Choose another name; its files are in {found.package_folder}"
+                f"{home.package} has {other!r} already{near}.\n"
+                f"Choose another name; its files are in {home.package_folder}"
             )
-
-
-def _stems(folder: Path) -> Iterator[str]:
-    for path in folder.iterdir():
-        if path.is_dir() or path.suffix in (".py", ".cu"):
-            yield path.stem

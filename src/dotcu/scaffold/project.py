@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotcu.errors import UsageError
@@ -85,15 +85,14 @@ def own_names() -> set[str]:
 
     In C++ and CUDA with host code an operator's name is text, or has more letters.
     """
-    found: set[str] = set()
-    for template in (*OPERATOR, *filter(_is_python, NATIVE_OPERATOR)):
+    names: set[str] = set()
+    for template in (*OPERATOR, *NATIVE_OPERATOR):
         text = _fill(_read(template), {"package": "_", "operator": "_"})
-        found |= set(_python_names(text) if _is_python(template) else _cuda_names(text))
-    return (found | {name.removeprefix("test_") for name in found}) - {"_"}  # test_NAME is made, too
-
-
-def _is_python(template: str) -> bool:
-    return template.endswith(".py")
+        if template.endswith(".py"):
+            names.update(_python_names(text))
+        elif template in OPERATOR:
+            names.update(re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|#include.*", "", text)))
+    return (names | {name.removeprefix("test_") for name in names}) - {"_"}  # test_NAME is made, too
 
 
 def _read(template: str) -> str:
@@ -116,10 +115,6 @@ def _python_names(text: str) -> Iterator[str]:
             yield node.asname or node.name
         elif isinstance(node, ast.FunctionDef):
             yield node.name
-
-
-def _cuda_names(text: str) -> list[str]:
-    return re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|#include.*", "", text))
 
 
 # The project that a folder belongs to: its pyproject.toml, and what [tool.dotcu] there says.
@@ -159,27 +154,21 @@ def find(folder: Path) -> Home:
             f"{folder} is not in a dotcu project: no pyproject.toml here or above has [tool.dotcu].\n"
             "Go to one, or make one: dotcu new NAME"
         )
-    package = _package(root / FILE)
+    table = section(root / FILE) or {}
+    modules = table.get("modules")
+    names = [each for each in modules if isinstance(each, str)] if isinstance(modules, list) else []
+    package = next(filter(str.isidentifier, names), None)  # its own names count among the modules
+    if package is None:
+        raise UsageError(
+            f"modules in [tool.dotcu] of {root / FILE} names no package (got {modules!r}).\n"
+            'A new operator is imported by the package, so let it have that: modules = ["NAME"]'
+        )
     for sources in ("src", "."):
         if (root / sources / package / "__init__.py").is_file():
-            native = "native" in (section(root / FILE) or {})
-            return Home(folder=root, package=package, sources=sources, native=native)
+            return Home(folder=root, package=package, sources=sources, native="native" in table)
     raise UsageError(
         f"{root / FILE} names the package {package}, and there is no src/{package}/__init__.py or "
         f"{package}/__init__.py next to it.\nCorrect modules in [tool.dotcu], or make that file."
-    )
-
-
-def _package(path: Path) -> str:
-    """The package to add to, whose own names count among the modules."""
-    modules = (section(path) or {}).get("modules")
-    if isinstance(modules, list):
-        packages = [module for module in modules if isinstance(module, str) and module.isidentifier()]
-        if packages:
-            return packages[0]
-    raise UsageError(
-        f"modules in [tool.dotcu] of {path} names no package (got {modules!r}).\n"
-        'A new operator is imported by the package, so let it have that: modules = ["NAME"]'
     )
 
 
@@ -191,23 +180,25 @@ FIRST = "scale_add"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectPlan:
-    """A project to be written.
+class ScaffoldPlan:
+    """A project to be written, or another operator of one.
 
     Attributes:
-        name: As pip knows it.
-        package: As Python imports it.
-        folder: Where it goes; nothing is there yet.
-        files: Paths in that folder, with the texts.
+        name: Of the project, as pip knows it; or of the operator, in Python and of its kernel.
+        package: The package, as Python imports it.
+        folder: The project's.
+        files: Paths in that folder that are not there yet, with the texts.
+        changed: Paths in that folder that are there, with the texts before and after.
     """
 
     name: str
     package: str
     folder: Path
     files: Mapping[str, str]
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def plan_project(place: str | Path, *, native: bool = False) -> ProjectPlan:
+def plan_project(place: str | Path, *, native: bool = False) -> ScaffoldPlan:
     """Plan a project.
 
     Args:
@@ -224,17 +215,12 @@ def plan_project(place: str | Path, *, native: bool = False) -> ProjectPlan:
     refusal = project_refusal(name)
     if refusal:
         instead = folder.with_name(suggested(name, "_ops")) if name else "NAME"
-        raise UsageError(
-            f"a project cannot be named {name!r}: {refusal}.\nType: {command} {_as_typed(instead, place)}"
-        )
+        typed = instead if Path(place).is_absolute() else os.path.relpath(instead)
+        raise UsageError(f"a project cannot be named {name!r}: {refusal}.\nType: {command} {typed}")
     package = package_of(name)
-    filling = {"project": name, "package": package, "operator": FIRST}
-    if native:
-        table = NATIVE_PROJECT | NATIVE_FIRST_OPERATOR
-    else:
-        table = PROJECT | FIRST_OPERATOR
-    files = filled(table, filling)
-    return ProjectPlan(name=name, package=package, folder=folder, files=files)
+    table = NATIVE_PROJECT | NATIVE_FIRST_OPERATOR if native else PROJECT | FIRST_OPERATOR
+    files = filled(table, {"project": name, "package": package, "operator": FIRST})
+    return ScaffoldPlan(name=name, package=package, folder=folder, files=files)
 
 
 def _require_place(folder: Path) -> None:
@@ -251,11 +237,6 @@ def _require_place(folder: Path) -> None:
             "For another operator in it, type: dotcu new-op NAME\n"
             "For another project, give a path outside of it: dotcu new PATH/NAME"
         )
-
-
-def _as_typed(path: Path | str, place: str | Path) -> str:
-    """The path as short as the one that was given."""
-    return str(path) if Path(place).is_absolute() else os.path.relpath(path)
 
 
 # Names of projects and operators: which there can be, and why not the others.
@@ -364,8 +345,4 @@ def suggested(name: str, ending: str) -> str:
     clean = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     clean = clean if clean[:1].isalpha() else f"my_{clean}".strip("_")
     clean = clean[: LONGEST - len(ending)].strip("_")
-    return clean if _may_be_either(clean) else f"{clean}{ending}"
-
-
-def _may_be_either(name: str) -> bool:
-    return not project_refusal(name) and not operator_refusal(name)
+    return f"{clean}{ending}" if project_refusal(clean) or operator_refusal(clean) else clean

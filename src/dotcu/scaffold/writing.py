@@ -10,11 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.scaffold.operator import OperatorPlan
-from dotcu.scaffold.project import ProjectPlan
+from dotcu.scaffold.project import ScaffoldPlan
 
 
-def create(plan: ProjectPlan) -> None:
+def create(plan: ScaffoldPlan) -> None:
     """Make a project's folder, by one rename.
 
     Raises:
@@ -29,7 +28,7 @@ def create(plan: ProjectPlan) -> None:
         whole.rename(plan.folder)
 
 
-def add(plan: OperatorPlan) -> None:
+def add(plan: ScaffoldPlan) -> None:
     """Put an operator's files into its project, and then change those that name it; all or nothing.
 
     Raises:
