@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from dotcu.watching import events
-from dotcu.watching.watcher import Step, watch
+from dotcu.watching.state import Event, WatchState
+from dotcu.watching.watcher import watch
 
 OPS = """
 import torch
@@ -57,11 +57,11 @@ __global__ void scale(const float* x, float* out, float factor, long long n) {{
 }}
 """
 PARTS = {
-    "notice": events.Saved,
-    "ask": events.Begun,
-    "load": events.Planned,
-    "first": events.Tried,
-    "check": events.Checked,
+    "notice": "saved",
+    "ask": "begun",
+    "load": "planned",
+    "first": "tried",
+    "check": "checked",
 }
 
 
@@ -92,20 +92,18 @@ def save(folder: Path) -> None:
     (folder / "scale.cu").write_text(KERNEL.format(constant=f"{time.time() % 1e5:.4f}f"))
 
 
-def listen(steps: Iterator[Step]) -> dict[str, float]:
+def listen(steps: Iterator[tuple[Event, WatchState]]) -> dict[str, float]:
     """The seconds of each part of a version, and the total that the tool shows; it must hold."""
     came: dict[str, float] = {}
-    for step in steps:
+    for event, state in steps:
         for part, kind in PARTS.items():
-            if isinstance(step.event, kind):
+            if event["event"] == kind:
                 came.setdefault(part, time.time())
-        if step.state.is_settled:
+        if state.is_settled:
             break
-    state = step.state
-    assert state.held, state.trouble or state.failures
-    assert state.first is not None
+    assert state.passed, state.trouble or state.failures
     before = state.begun
-    seconds = {"total": state.first.seconds}
+    seconds = {"total": state.first_s}
     for part, at in came.items():
         seconds[part], before = at - before, at
     return seconds

@@ -247,39 +247,27 @@ def link_inputs(request: NativeRequest) -> tuple[Path, ...]:
     return tuple(path for path in candidates if path.is_file())
 
 
-@dataclass(frozen=True, kw_only=True)
-class NativeProject:
-    """A project's native code.
+def portable(native: NativeRequest, root: Path, torch: TorchInstall) -> NativeRequest:
+    """Return a project's request for a library that any torch and any machine can load.
 
-    Attributes:
-        root: The folder of its pyproject.toml.
-        sources: Every file that the patterns match, sorted.
-        include: Folders, absolute.
+    Nothing of the library is visible but what has to be, and paths in it begin at the project.
+
+    Args:
+        native: As `read_project` reads it.
+        root: The project's folder.
+        torch: The torch to compile against.
     """
-
-    root: Path
-    sources: tuple[Path, ...]
-    include: tuple[Path, ...]
-    flags: tuple[str, ...]
-    cuda_flags: tuple[str, ...]
-    link_flags: tuple[str, ...]
-
-    def request(self, *, torch: TorchInstall, debug: bool = False) -> NativeRequest:
-        """Return a request for a library that any torch and any machine can load.
-
-        Nothing of the library is visible but what has to be, and paths in it begin at the project.
-        """
-        here = (self.root, torch.include[0])
-        words = ("-fvisibility=hidden", *(f"-ffile-prefix-map={folder}/=" for folder in here))
-        stripped = () if debug else ("-Xlinker", "--strip-all")
-        return NativeRequest(
-            name=NAME, sources=self.sources, include=self.include, flags=(*words, *self.flags),
-            cuda_flags=(*(part for word in words for part in ("-Xcompiler", word)), *self.cuda_flags),
-            link_flags=(*stripped, *self.link_flags), debug=debug, portable=True,
-        )  # fmt: skip
+    words = ("-fvisibility=hidden", *(f"-ffile-prefix-map={folder}/=" for folder in (root, torch.include[0])))
+    return replace(
+        native,
+        flags=(*words, *native.flags),
+        cuda_flags=(*(part for word in words for part in ("-Xcompiler", word)), *native.cuda_flags),
+        link_flags=(*(() if native.debug else ("-Xlinker", "--strip-all")), *native.link_flags),
+        portable=True,
+    )
 
 
-def read_project(root: Path) -> NativeProject | None:
+def read_project(root: Path) -> NativeRequest | None:
     """Read [tool.dotcu.native] of a project; None if it has none.
 
     Raises:
@@ -295,8 +283,8 @@ def read_project(root: Path) -> NativeProject | None:
         if key not in _KEYS:
             raise UsageError(f"{file}: [tool.dotcu.native] has no {key!r}.\nIt takes:\n{_EXAMPLE}")
     values = {key: _strings(file, table, key) for key in _KEYS}
-    return NativeProject(
-        root=root,
+    return NativeRequest(
+        name=NAME,
         sources=_matched(file, values["sources"]),
         include=tuple((root / folder).resolve() for folder in values["include"]),
         flags=values["flags"],
@@ -315,7 +303,7 @@ def request_of_project(request: NativeRequest, torch: TorchInstall) -> NativeReq
     project = read_project(file.parent)
     if project is None:
         raise UsageError(f"{file} does not say what its native code is.\nWrite into it:\n{_EXAMPLE}")
-    own = project.request(torch=torch, debug=request.debug)
+    own = portable(replace(project, debug=request.debug), file.parent, torch)
     return replace(
         own,
         include=own.include + request.include,

@@ -142,7 +142,16 @@ class Recorder:
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             call, *flat = inputs
             ctx.dotcu_call = call
-            self._save(ctx, call, flat, tree_unflatten(output, call.outputs))
+            keep = derivative()[1]
+            if keep is None:
+                return
+            given, keywords = call.arguments(flat)
+            extra = {"keyword_only_inputs": keywords} if signature.keyword_only else {}
+            token = scope_variable.set(self._in_setup)
+            try:
+                keep(ctx=ctx, inputs=given, output=tree_unflatten(output, call.outputs), **extra)
+            finally:
+                scope_variable.reset(token)
 
         def backward(ctx: Any, *grads: Any) -> Any:
             call, needs = ctx.dotcu_call, ctx.needs_input_grad
@@ -175,18 +184,6 @@ class Recorder:
             outputs = self._plain.apply(call, *flat)
         assert call.outputs is not None
         return tree_unflatten(outputs, call.outputs)
-
-    def _save(self, ctx: Any, call: _Call, flat: Sequence[Any], result: Any) -> None:
-        setup_context = self.derivative()[1]
-        if setup_context is None:
-            return
-        inputs, keywords = call.arguments(flat)
-        extra = {"keyword_only_inputs": keywords} if self.signature.keyword_only else {}
-        token = scope_variable.set(self._in_setup)
-        try:
-            setup_context(ctx=ctx, inputs=inputs, output=result, **extra)
-        finally:
-            scope_variable.reset(token)
 
     def _gradients(self, ctx: Any, grads: Any) -> tuple[Any, ...]:
         """Call the overload's own backward. It must not launch: no second derivative would see that."""

@@ -14,7 +14,7 @@ from dotcu.compile.target import Target
 from dotcu.errors import UsageError
 from dotcu.extension import tools
 from dotcu.extension.build import NativeBuild, build_request
-from dotcu.extension.plan import NAME, NativeRequest, NativeTools, is_cuda
+from dotcu.extension.plan import NAME, NativeRequest, NativeTools, is_cuda, portable
 from dotcu.shipping.project import Project, targets_of
 
 OLDEST_TORCH = "2.10"
@@ -56,7 +56,7 @@ def prepare(project: Project) -> NativePlan:
     """
     assert project.native is not None
     torch, host = tools.find_torch(), tools.host()
-    request = replace(project.native.request(torch=torch), lines=False)
+    request = replace(portable(project.native, project.root, torch), lines=False)
     compiler = None
     if settings.current().use_cuda and any(map(is_cuda, request.sources)):
         compiler = tools.nvcc(torch.cuda)

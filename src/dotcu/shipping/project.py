@@ -12,7 +12,7 @@ from dotcu import pyproject, settings
 from dotcu.compile.target import FIRST_SPECIFIC_MAJOR, Target
 from dotcu.errors import UsageError
 from dotcu.extension import plan as native_code
-from dotcu.extension.plan import NativeProject
+from dotcu.extension.plan import NativeRequest
 
 DEFAULT = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
@@ -109,7 +109,7 @@ class Project:
     root: Path
     modules: tuple[str, ...]
     architectures: tuple[str, ...]
-    native: NativeProject | None = None
+    native: NativeRequest | None = None
 
 
 def find(start: Path) -> Project:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dotcu.checking.report import failure_text, result_json
 from dotcu.checking.trial import Result
-from dotcu.watching.state import Event, OperatorTiming, WatchState, results_of
+from dotcu.watching.state import Event, Row, WatchState, results_of
 
 _CARET = re.compile(r"^\s*\^\s*$")
 _ERROR = re.compile(r"(?<=: )(catastrophic error|error): ")
@@ -95,8 +95,8 @@ def page(state: WatchState, now: float, width: int) -> RenderableType:
         [Text(line, style=_BAD) for line in state.not_tried],
         [Text(line, style="yellow" if "before)" in line else "") for line in _kernels(state)],
         [
-            Text(_timing(one), style=_STYLES.get(one.change["verdict"], "") if one.change else "")
-            for one in state.timings
+            Text(_timing(row), style=_STYLES.get(row["change"]["verdict"], "") if row["change"] else "")
+            for row in state.timings
         ],
     ):
         parts += [Text(), *rows] if rows else []
@@ -161,15 +161,14 @@ def _kernels(state: WatchState) -> Iterator[str]:
         yield f"{row['kernel']} on {row['arch']}: {', '.join(parts)}"
 
 
-def _timing(timing: OperatorTiming) -> str:
-    took = f"{timing.median_us:.2f} us" if timing.measured else ""
-    change = ""
-    if timing.change is not None:
-        ratio = timing.change["ratio"]
+def _timing(row: Row) -> str:
+    change, parts = row["change"], [f"{row['median_us']:.2f} us"] if row["measured"] else []
+    if change is not None:
+        ratio = change["ratio"]
         interval = f"{ratio['low']:.3f} to {ratio['high']:.3f}"
-        change = f"{timing.change['verdict']}: {ratio['value']:.3f} times the last good one ({interval})"
-    notes = timing.note, timing.change["note"] if timing.change else ""
-    return f"{timing.op} {timing.case}: {'; '.join(filter(None, (took, change, *notes)))}"
+        parts.append(f"{change['verdict']}: {ratio['value']:.3f} times the last good one ({interval})")
+    parts += [row["note"], change["note"] if change else ""]
+    return f"{row['op']} {row['case']}: {'; '.join(filter(None, parts))}"
 
 
 def _error(text: str, width: int) -> RenderableType:

@@ -12,9 +12,12 @@ An event is a JSON object; `dotcu watch --json` prints them:
     tried       trial, results
     checked     passed, not_tried, seconds            every trial has ended
     compiled    kernels                               of each: kernel, arch, registers, smem_bytes, ...
-    timed       timings                               of each operator's first case, on a GPU
+    timed       timings                               of each operator's first case, on a GPU with a cold L2
     crashed     reason, evidence                      the process has ended, or was ended
     done                                              no more follows on this version
+
+A row of `timings` has op, case, median_us and note. Its `measured`, the raw samples, is a `Measured` of
+`benchmark.results` as JSON, or None; its `change` since the last version that passed is a `Change`.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from dotcu.checking.trial import Failed, Result
 from dotcu.serialize import from_plain, plain
 
 Event = dict[str, Any]
+Row = Mapping[str, Any]
+"""What an event says of a kernel or an operator."""
 Phase = Literal["starting", "loading", "checking", "timing", "waiting"]
 
 _PHASES: dict[str, Phase] = {
@@ -37,27 +42,8 @@ _PHASES: dict[str, Phase] = {
     "crashed": "waiting",
     "done": "waiting",
 }
-_COPIED = {"device", "trials", "passed", "not_tried", "seconds", "kernels"}
+_COPIED = {"device", "trials", "passed", "not_tried", "seconds", "kernels", "timings"}
 """The keys of events that the state has as well."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorTiming:
-    """The time of one operator in one case, with a cold L2.
-
-    Attributes:
-        measured: The raw samples, a `benchmark.results.Measured` as JSON: only a worker reads them, and the
-            process that watches is to import no torch. None if there are none, and `note` says why.
-        change: The change since the last version that passed, a `benchmark` `Change` as JSON.
-        note: A remark for the reader.
-    """
-
-    op: str
-    case: str
-    median_us: float = 0.0
-    measured: Any = None
-    change: Any = None
-    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +60,6 @@ class WatchState:
         first: The first trial that ended, and the seconds until then from `begun`; empty until one has.
         first_passed: True if that one passed.
         passed: True if everything passed; None while that is open.
-        kernels: As the event `compiled` has them.
         good_kernels: The kernels of the last version that passed, this one excepted.
         good_timings: The times of the last version that passed and was timed.
     """
@@ -95,10 +80,10 @@ class WatchState:
     passed: bool | None = None
     not_tried: Sequence[str] = ()
     seconds: float = 0.0
-    kernels: Sequence[Mapping[str, Any]] = ()
-    timings: tuple[OperatorTiming, ...] = ()
-    good_kernels: Sequence[Mapping[str, Any]] = ()
-    good_timings: tuple[OperatorTiming, ...] = ()
+    kernels: Sequence[Row] = ()
+    timings: Sequence[Row] = ()
+    good_kernels: Sequence[Row] = ()
+    good_timings: Sequence[Row] = ()
 
     @property
     def is_settled(self) -> bool:
@@ -142,8 +127,6 @@ def _changes(event: Event, state: WatchState, now: float) -> dict[str, Any]:
         changes |= {"tried": state.tried + 1, "trying": "", "failures": state.failures + failures}
         if not state.first:
             changes |= {"first": event["trial"], "first_s": now - state.begun, "first_passed": not failures}
-    elif kind == "timed":
-        changes["timings"] = from_plain(tuple[OperatorTiming, ...], plain(event["timings"]))
     elif kind == "unloadable":
         changes |= {"passed": False, "trouble": event["message"]}
     elif kind == "crashed":

@@ -22,7 +22,8 @@ import torch
 
 from dotcu.benchmark import bencher
 from dotcu.benchmark.reports.comparison import Change, compare
-from dotcu.benchmark.results import Measured, Protocol, Row
+from dotcu.benchmark.results import Measured, Protocol
+from dotcu.benchmark.results import Row as TimedRow
 from dotcu.benchmark.timing import TimedCase
 from dotcu.checking import checker
 from dotcu.checking.report import CheckReport, nothing_tried
@@ -36,7 +37,7 @@ from dotcu.kernel.module import Module, live_modules
 from dotcu.operator import Operator, register
 from dotcu.serialize import from_plain, plain
 from dotcu.tracebacks import is_user_file
-from dotcu.watching.state import Event, OperatorTiming
+from dotcu.watching.state import Event, Row
 from dotcu.workers import Channel
 
 LEVEL = "quick"
@@ -45,16 +46,14 @@ LEVEL = "quick"
 def serve(request: Any, channel: Channel) -> None:
     """Try a version, and reply with events, until another one is asked for."""
     sys.dont_write_bytecode = True  # Python takes a .pyc for that of a save in the same second
-    good = from_plain(tuple[OperatorTiming, ...], request["good"])
-    for event in events(_loader(request["target"]), request["device"], request["seed"], good):
+    wanted = request["device"], request["seed"], request["good"]
+    for event in events(_loader(request["target"]), *wanted):
         channel.reply({"number": request["number"], **event})
         if channel.superseded:
             return
 
 
-def events(
-    loader: Loader, device: str | None, seed: int = 0, good: Sequence[OperatorTiming] = ()
-) -> Iterator[Event]:
+def events(loader: Loader, device: str | None, seed: int = 0, good: Sequence[Row] = ()) -> Iterator[Event]:
     """Yield the events of the present version of a target.
 
     Args:
@@ -79,9 +78,7 @@ def events(
         yield {"event": "unloadable", "message": str(error), "again": again}
 
 
-def _tried(
-    loader: Loader, device: torch.device, seed: int, good: Sequence[OperatorTiming]
-) -> Iterator[Event]:
+def _tried(loader: Loader, device: torch.device, seed: int, good: Sequence[Row]) -> Iterator[Event]:
     named = loader.load()
     operators = [operator for _, operator in named]
     reproduce = checker.by_command(loader.target, named)
@@ -258,8 +255,8 @@ QUICK = Protocol(
 
 
 def timings(
-    operators: Iterable[Operator], device: torch.device, seed: int, good: Sequence[OperatorTiming]
-) -> Iterator[OperatorTiming]:
+    operators: Iterable[Operator], device: torch.device, seed: int, good: Sequence[Row]
+) -> Iterator[Row]:
     """Time the first case of each operator, on a GPU, with a cold L2.
 
     Args:
@@ -277,19 +274,20 @@ def timings(
     for case in plan.cases:
         if isinstance(case, TimedCase):
             firsts.setdefault(case.target.name, case)
-    measured = {(timing.op, timing.case): timing.measured for timing in good if timing.measured is not None}
+    before = {(row["op"], row["case"]): row["measured"] for row in good}
     for row in (row for case in firsts.values() for row in case.rows()):
-        yield _timing(row, measured.get((row.key.op, row.key.case)))
+        yield _timing(row, before.get((row.key.op, row.key.case)))
 
 
-def _timing(row: Row, before: Any) -> OperatorTiming:
-    op, case = row.key.op, row.key.case
+def _timing(row: TimedRow, before: Any) -> Row:
+    timing = {"op": row.key.op, "case": row.key.case, "median_us": 0.0}
+    timing |= {"measured": None, "change": None, "note": ""}
     if row.time is None or row.measured is None:
-        return OperatorTiming(op=op, case=case, note=f"{row.status}: {row.reason}")
-    timing = OperatorTiming(op=op, case=case, median_us=row.time.median_us, measured=plain(row.measured))
-    if before is None:
-        return timing
-    change = compare(from_plain(Measured, before), row.measured)
+        return timing | {"note": f"{row.status}: {row.reason}"}
+    timing |= {"median_us": row.time.median_us, "measured": plain(row.measured)}
+    change = None if before is None else compare(from_plain(Measured, before), row.measured)
     if isinstance(change, Change):
-        return replace(timing, change=plain(change))
-    return replace(timing, note=f"not compared: {change}")
+        timing["change"] = plain(change)
+    elif change is not None:
+        timing["note"] = f"not compared: {change}"
+    return timing

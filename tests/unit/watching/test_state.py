@@ -15,7 +15,7 @@ from dotcu.benchmark.statistics import Ratio
 from dotcu.checking.trial import Failed, Passed, Result
 from dotcu.serialize import plain
 from dotcu.watching.display import event_json, fitted, lines, page
-from dotcu.watching.state import Event, OperatorTiming, WatchState, after
+from dotcu.watching.state import Event, WatchState, after
 
 WRONG = Result(
     overload="ns::op", check="numerics", trial="ns::op/call/float32-s0",
@@ -27,10 +27,10 @@ RIGHT = Result(overload="ns::op", check="numerics", trial="ns::op/call/float32-s
 MEASURED = Measured(
     contender="dotcu", l2="cold", by="cupti", blocks=(Block(calls=(CallTime(time_us=2.0, kernels=1),)),) * 3
 )
-TIMING = OperatorTiming(
-    op="ns::op", case="float32-s0", median_us=2.0, measured=plain(MEASURED),
-    change=plain(Change(verdict="faster", ratio=Ratio(value=0.5, low=0.49, high=0.51), confidence=0.99)),
-)  # fmt: skip
+TIMING = {
+    "op": "ns::op", "case": "float32-s0", "median_us": 2.0, "measured": plain(MEASURED), "note": "",
+    "change": plain(Change(verdict="faster", ratio=Ratio(value=0.5, low=0.49, high=0.51), confidence=0.99)),
+}  # fmt: skip
 
 
 def resources(registers: int) -> dict[str, object]:
@@ -97,7 +97,7 @@ def test_a_version_that_was_abandoned_is_not_the_last_that_held() -> None:
 def test_times_of_the_last_good_version_outlive_one_without() -> None:
     happened = [*version(RIGHT, 10, TIMED), saved(), *version(WRONG, 10), saved()]
     state = run(*happened)
-    assert state.good_timings == (TIMING,)
+    assert state.good_timings == [TIMING]
 
 
 def test_a_caret_is_shown_below_the_line_at_fault() -> None:

@@ -10,8 +10,8 @@ import torch
 
 import dotcu
 import trying
-from dotcu.serialize import from_plain, plain
-from dotcu.watching.state import Event, OperatorTiming
+from dotcu.serialize import plain
+from dotcu.watching.state import Event
 from dotcu.watching.worker import Loader, events, soonest, timings
 
 OPS = """
@@ -117,8 +117,8 @@ def test_the_first_call_of_each_overload_comes_first() -> None:
 def test_on_a_gpu_a_version_that_holds_is_timed(tmp_path: Path) -> None:
     found = served(tmp_path, KERNEL, device="cuda")
     timed = next(event for event in found if event["event"] == "timed")
-    assert timed["timings"][0].median_us > 0
-    assert timed["timings"][0].change is None
+    assert timed["timings"][0]["median_us"] > 0
+    assert timed["timings"][0]["change"] is None
     assert found[-1]["event"] == "done"
 
 
@@ -127,6 +127,6 @@ def test_the_same_version_takes_about_the_same_time() -> None:
     operator, device = trying.squaring(sizes=((1 << 20,),)), torch.device("cuda", 0)
     first = tuple(timings([operator], device, 0, ()))
     (again,) = timings([operator], device, 0, first)
-    assert from_plain(tuple[OperatorTiming, ...], plain(first)) == first
-    assert again.change is not None, again.note
-    assert 0.5 < again.change["ratio"]["value"] < 2
+    assert plain(first) == list(first)
+    assert again["change"] is not None, again["note"]
+    assert 0.5 < again["change"]["ratio"]["value"] < 2
