@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from dotcu.compile.diagnostics import Diagnostic
     from dotcu.simulator.run import Finding
 
-EXIT_HELD = 0
 EXIT_FELL_SHORT = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3

@@ -12,10 +12,11 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from dotcu import settings
 from dotcu.errors import ToolchainError
@@ -38,12 +39,11 @@ class Finished:
 
 def find(program: str, folders: Sequence[Path] = ()) -> Path | None:
     """Find a program in `folders`, in order, then on PATH."""
-    for folder in folders:
-        found = shutil.which(program, path=str(folder))
+    for path in (*map(str, folders), None):
+        found = shutil.which(program, path=path)
         if found:
             return Path(found)
-    found = shutil.which(program)
-    return Path(found) if found else None
+    return None
 
 
 def run(
@@ -131,23 +131,18 @@ class Child:
         self._tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._ended = False
         self._readers = [
-            threading.Thread(target=work, daemon=True) for work in (self._read_stdout, self._read_stderr)
+            threading.Thread(target=self._read, args=(self._process.stdout, self._lines.put), daemon=True),
+            threading.Thread(target=self._read, args=(self._process.stderr, self._tail.append), daemon=True),
         ]
         for reader in self._readers:
             reader.start()
 
-    def _read_stdout(self) -> None:
-        assert self._process.stdout is not None
+    def _read(self, pipe: IO[str], take: Callable[[str], None]) -> None:
         with suppress(ValueError, OSError):  # closed under this reader
-            for line in self._process.stdout:
-                self._lines.put(line.rstrip("\n"))
-        self._lines.put(None)
-
-    def _read_stderr(self) -> None:
-        assert self._process.stderr is not None
-        with suppress(ValueError, OSError):
-            for line in self._process.stderr:
-                self._tail.append(line.rstrip("\n"))
+            for line in pipe:
+                take(line.rstrip("\n"))
+        if pipe is self._process.stdout:
+            self._lines.put(None)
 
     def write_line(self, line: str) -> None:
         """Write a line to its stdin. If it has ended already, `read_line` shows it."""

@@ -58,17 +58,16 @@ def command(
         )
         return
     _look_ahead(save=save, compare=compare, plot=plot)
+    from dotcu.benchmark.bencher import prepare
+    from dotcu.checking.target import resolve
+
     l2: tuple[L2, ...] = ("cold",) if cold else ("warm",) if warm else ("cold", "warm")
+    wanted: dict[str, Any] = {
+        "against": _names(against), "shapes": shapes, "dtypes": _names(dtypes), "device": device, "gpu": gpu,
+    }  # fmt: skip
+    given = {name: value for name, value in wanted.items() if value is not None}
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
-        plan = _plan(
-            target,
-            against=_names(against),
-            shapes=shapes,
-            dtypes=_names(dtypes),
-            l2=l2,
-            device=device,
-            gpu=gpu,
-        )
+        plan = prepare([operator for _, operator in resolve(target, verb="bench")], l2=l2, **given)
         report = _run(plan)
     files = {"--save": save, "--compare": compare, "--plot": plot}
     for option, path in files.items() if report.estimate is not None else ():
@@ -111,18 +110,9 @@ def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -
     if plot is not None:
         plotting.require(plot)
     if save is not None and (save.is_dir() or not save.parent.is_dir()):
-        what = f"{save} is a folder" if save.is_dir() else f"there is no folder {save.parent}"
+        reason = f"{save} is a folder" if save.is_dir() else f"there is no folder {save.parent}"
         example = save / "bench.jsonl" if save.is_dir() else Path(save.name)
-        raise UsageError(f"the report cannot be saved: {what}.\nType: --save {example}")
-
-
-def _plan(target: str, **wanted: Any) -> RunPlan:
-    """Plan the target's operators; what was not asked for is as `prepare` has it."""
-    from dotcu.benchmark.bencher import prepare
-    from dotcu.checking.target import resolve
-
-    given = {name: value for name, value in wanted.items() if value is not None}
-    return prepare([operator for _, operator in resolve(target, verb="bench")], **given)
+        raise UsageError(f"the report cannot be saved: {reason}.\nType: --save {example}")
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

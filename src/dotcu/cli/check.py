@@ -36,8 +36,20 @@ def command(
         raise UsageError("--quick and --full were given together; give one of them, or neither.")
     level = "quick" if quick else "full" if full else "standard"
     with _worker_started_early(device), contextlib.redirect_stdout(sys.stderr):  # stdout has the report alone
-        planned = _plan(target, device=device, level=level, seed=seed, only=tuple(only or ()))
-        report = _run(planned)
+        from dotcu.checking.checker import by_command, prepare
+        from dotcu.checking.target import resolve
+
+        named = resolve(target)
+        report = _run(
+            prepare(
+                [operator for _, operator in named],
+                device=device,
+                level=level,
+                seed=seed,
+                only=tuple(only or ()),
+                reproduce=by_command(target, named),
+            )
+        )
     console.report(report, as_json)
     if report.unfinished:
         raise KeyboardInterrupt
@@ -51,21 +63,6 @@ def _worker_started_early(device: str | None) -> contextlib.AbstractContextManag
     if on_gpu and any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg")):
         return workers.started_early("dotcu.checking.running:serve")
     return contextlib.nullcontext()
-
-
-def _plan(target: str, *, device: str | None, level: str, seed: int, only: tuple[str, ...]) -> CheckPlan:
-    from dotcu.checking.checker import by_command, prepare
-    from dotcu.checking.target import resolve
-
-    named = resolve(target)
-    return prepare(
-        [operator for _, operator in named],
-        device=device,
-        level=level,
-        seed=seed,
-        only=only,
-        reproduce=by_command(target, named),
-    )
 
 
 def _run(planned: CheckPlan) -> CheckReport:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dotcu.cli import console
 
-_AS_JSON = typer.Option("--json", help="print the created files as JSON")
+if TYPE_CHECKING:
+    from dotcu.scaffold import ScaffoldPlan
 
-_Lines = Mapping[str, str]
-"""Lines to type, each with what it is for."""
+_AS_JSON = typer.Option("--json", help="print the created files as JSON")
 
 
 def project(
@@ -43,12 +43,8 @@ def project(
         }
     lacking = {} if find_spec("pytest") else {"pip install pytest": "which is not here, and runs the tests"}
     after = {f"cd {folder}": "", **lacking, **then, "dotcu new-op NAME": "another operator"}
-    if as_json:
-        about = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
-        console.as_json({"project": about, "files": list(plan.files), "changed": [], "next": list(after)})
-        return
-    console.print_line(f"created {folder}: {len(plan.files)} files, with the package {plan.package}:")
-    _show(plan.files, (), after)
+    head = f"created {folder}: {len(plan.files)} files, with the package {plan.package}:"
+    _report("project", plan, head, after, as_json=as_json)
 
 
 def operator(
@@ -61,31 +57,30 @@ def operator(
     plan = plan_operator(name, Path.cwd())
     add(plan)
     module = next(path for path in plan.files if path.endswith(f"{plan.package}/{name}.py"))
-    test = {f"{_make(plan.folder)} test": "every check as a test"}
+    make = "make" if plan.folder == Path.cwd() else f"make -C {_short(plan.folder)}"
+    test = {f"{make} test": "every check as a test"}
     watch = {f"dotcu watch {_short(plan.folder / module)}": "edit kernel and Python; each save is checked"}
     after = test if any(path.endswith(".cpp") for path in plan.files) else watch | test
+    head = f"added {plan.package}.{name}, which computes a + alpha * b until you change it:"
+    _report("operator", plan, head, after, as_json=as_json)
+
+
+def _report(kind: str, plan: ScaffoldPlan, head: str, after: Mapping[str, str], *, as_json: bool) -> None:
+    """Print the files, and the lines to type next, each with what it is for."""
     if as_json:
         about = {"name": plan.name, "package": plan.package, "folder": str(plan.folder)}
         listed = {"files": list(plan.files), "changed": list(plan.changed), "next": list(after)}
-        console.as_json({"operator": about, **listed})
+        console.as_json({kind: about, **listed})
         return
-    console.print_line(f"added {plan.package}.{name}, which computes a + alpha * b until you change it:")
-    _show(plan.files, plan.changed, after)
-
-
-def _show(files: Iterable[str], changed: Iterable[str], after: _Lines) -> None:
-    for path in files:
+    console.print_line(head)
+    for path in plan.files:
         console.print_line(f"    {path}")
-    for path in changed:
+    for path in plan.changed:
         console.print_line(f"    {path}  (a line more)")
     console.print_line("next:")
     width = max(map(len, after)) + 2
     for line, meaning in after.items():
         console.print_line(f"    {line:{width}}{'# ' * bool(meaning)}{meaning}".rstrip())
-
-
-def _make(folder: Path) -> str:
-    return "make" if folder == Path.cwd() else f"make -C {_short(folder)}"
 
 
 def _short(path: Path) -> str:

@@ -182,7 +182,7 @@ class LaunchingOperator(LaunchingOverload, Operator):
             self.entries_installed = False
             register.refresh(self.signature)
             for each in self.overloads.values():
-                each.resolve()
+                each._call = each.torch_op
             self._call = register.packet(self.signature)
             _redirect_earlier(self)
             return added

@@ -59,10 +59,6 @@ class Overload:
         self._call: Callable[..., Any] = registration.operator
         self.__name__ = self.signature.name
 
-    def resolve(self) -> None:
-        """Call the overload that `torch.ops` has now."""
-        self._call = self._registration.operator
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._call(*args, **kwargs)
         return self._written(kwargs) if self.signature.outs else result

@@ -121,11 +121,13 @@ class Watcher:
         crashed = event["event"] == "crashed"
         if crashed and sender is self._spare:
             self._spare = None
+        if crashed and sender is self._worker and self._deadline is None:
+            self._worker = None  # the next save starts another
         number = event.pop("number", self._request["number"])
         if sender is not self._worker or number != self._request["number"]:
             return None  # of a worker that was replaced, or of an older version
         # a worker may have ended over an older version, where it had not begun with this one
-        if (crashed and (self._letting_go or self._deadline is None)) or event.get("again"):
+        if (crashed and self._letting_go) or event.get("again"):
             self._pass_on()
             return None
         self._letting_go = False
@@ -191,10 +193,9 @@ class Watcher:
 
     def _pass_on(self) -> None:
         """Have another worker try this version."""
-        under_way, self._deadline = self._deadline is not None, None
+        self._deadline = None
         self._replace()
-        if under_way:
-            self._ask()
+        self._ask()
 
     def _replace(self) -> None:
         """Go on with the spare, or with a new worker."""
