@@ -85,7 +85,8 @@ class Registration:
     @property
     def operator(self) -> Any:
         """The `torch._ops.OpOverload`."""
-        return getattr(packet(self.signature), self.signature.overload or "default")
+        packet = getattr(getattr(torch.ops, self.signature.namespace), self.signature.name)
+        return getattr(packet, self.signature.overload or "default")
 
     @property
     def keyword_tensors(self) -> list[str]:
