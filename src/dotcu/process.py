@@ -40,9 +40,9 @@ class Finished:
 def find(program: str, folders: Sequence[Path] = ()) -> Path | None:
     """Find a program in `folders`, in order, then on PATH."""
     for path in (*map(str, folders), None):
-        found = shutil.which(program, path=path)
-        if found:
-            return Path(found)
+        executable = shutil.which(program, path=path)
+        if executable:
+            return Path(executable)
     return None
 
 
@@ -171,9 +171,9 @@ class Child:
             dead = self._process.poll() is not None
             try:
                 # What it started may hold its stdout open for longer than it lives.
-                found = self._lines.get(timeout=max(0.0, min(_LOOK_S, until - time.monotonic())))
-                self._ended = found is None
-                return found
+                line = self._lines.get(timeout=max(0.0, min(_LOOK_S, until - time.monotonic())))
+                self._ended = line is None
+                return line
             except queue.Empty:
                 self._ended = dead
             if not dead and time.monotonic() >= until:

@@ -34,5 +34,5 @@ def section(path: Path) -> dict[str, Any] | None:
         tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8
         raise UsageError(f"{path} cannot be read: {error}.\nCorrect it first.") from error
-    found = tool.get("dotcu") if isinstance(tool, dict) else None
-    return found if isinstance(found, dict) else None
+    table = tool.get("dotcu") if isinstance(tool, dict) else None
+    return table if isinstance(table, dict) else None

@@ -122,13 +122,13 @@ def _read_state(data: bytes) -> Dependencies:
 
 def _cached_object(store: Store, unit: TranslationUnit, *, again: bool = False) -> CompiledObject | None:
     """Return the unit's object, if everything that it was made of is unchanged."""
-    found = store.find(unit.key, _read_object, again=again)
-    if found is None:
+    cached = store.find(unit.key, _read_object, again=again)
+    if cached is None:
         return None
-    changed = found[1].changed()
+    changed = cached[1].changed()
     if changed and not again:
         _log.info("%s: compiled again: %s changed", unit.source.name, changed)
-    return None if changed else found
+    return None if changed else cached
 
 
 def _object(
@@ -136,9 +136,9 @@ def _object(
 ) -> CompiledObject:
     """Compile a unit under its key's lock, unless another thread or process was faster."""
     with store.lock(unit.key) as locked:
-        found = _cached_object(store, unit, again=True)
-        if found is not None:
-            return found
+        cached = _cached_object(store, unit, again=True)
+        if cached is not None:
+            return cached
         started_ns = time.time_ns()
         data, state = compiled = _compile(store, unit, tools, header if unit.precompiled else None)
         touched = state.touched_since(started_ns)

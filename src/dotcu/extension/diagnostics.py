@@ -48,19 +48,19 @@ _REMEDIES = (
 )
 
 
-def explain(what: str, done: Finished, store: Store, key: str) -> CompileError:
+def explain(step: str, done: Finished, store: Store, key: str) -> CompileError:
     """Return the error for a command that failed: its first complaint, and the file with the whole output.
 
     Args:
-        what: The step that failed: a source's name, or "linking scale".
+        step: The step that failed: a source's name, or "linking scale".
     """
     log = f"{done.line}\n{done.stdout}{done.stderr}"
     complaints = parse(f"{done.stdout}{done.stderr}")
     errors = [one for one in complaints if "error" in one.severity]
     first = str(errors[0]) if errors else (done.stderr or done.stdout).strip()[-2000:]
-    head = f"{what}: {count(len(errors))}" + (", the first of them" if len(errors) > 1 else "")
+    head = f"{step}: {count(len(errors))}" + (", the first of them" if len(errors) > 1 else "")
     remedies = [remedy for pattern, remedy in _REMEDIES if re.search(pattern, log)]
-    lines = [f"{head}:" if errors else f"{what}: status {done.status}:", first, *remedies[:1]]
+    lines = [f"{head}:" if errors else f"{step}: status {done.status}:", first, *remedies[:1]]
     kept = keep_log(store, key, log)
     return CompileError(
         "\n".join([*lines, f"The whole output: {kept}" if kept else f"The command: {done.line}"]),
@@ -110,13 +110,13 @@ def as_written(log: str) -> str:
 
 
 def _of_host(lines: Sequence[str]) -> list[Diagnostic]:
-    found = []
+    complaints = []
     for line in lines:
         match = _HOST.match(line)
         if match is None or match["severity"] == "note":
             continue
         own, number = _lines(match["file"]), int(match["line"])
-        found.append(
+        complaints.append(
             Diagnostic(
                 severity="warning" if match["severity"] == "warning" else "error",
                 file=match["file"],
@@ -126,7 +126,7 @@ def _of_host(lines: Sequence[str]) -> list[Diagnostic]:
                 source=own[number - 1].rstrip() if 0 < number <= len(own) else "",
             )
         )
-    return found
+    return complaints
 
 
 def _of_tools(lines: Sequence[str]) -> list[Diagnostic]:

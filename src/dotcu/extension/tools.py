@@ -95,14 +95,14 @@ def host() -> HostCompiler:
 def _host(cxx: str | None) -> HostCompiler:
     words = tuple(shlex.split(cxx)) if cxx else ()
     if not words:
-        found = next((name for name in HOSTS if process.find(name)), None)
-        if found is None:
+        program = next((name for name in HOSTS if process.find(name)), None)
+        if program is None:
             raise ToolchainError(
                 f"No host compiler was found: {', '.join(HOSTS)} are not on PATH.\n"
                 "Native code is compiled by one. Install it: apt install g++   (or: dnf install gcc-c++)\n"
                 "A file with only kernels needs none: dotcu.load"
             )
-        words = (found,)
+        words = (program,)
     path = process.find(words[0])
     if path is None:
         raise ToolchainError(
@@ -160,10 +160,10 @@ def architectures(compiler: Nvcc) -> list[int]:
         ToolchainError: It does not show it.
     """
     done = process.run([compiler.path, "--list-gpu-arch"])
-    found = [int(number) for number in re.findall(r"^compute_(\d+)$", done.stdout, re.MULTILINE)]
-    if not found:
+    numbers = [int(number) for number in re.findall(r"^compute_(\d+)$", done.stdout, re.MULTILINE)]
+    if not numbers:
         raise ToolchainError(f"{done.line} names no architecture:\n{(done.stderr or done.stdout).strip()}")
-    return found
+    return numbers
 
 
 def _nvccs() -> Iterator[Path]:

@@ -39,14 +39,14 @@ class Sample:
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Every tensor among the arguments, in order."""
-        found: list[torch.Tensor] = []
+        tensors: list[torch.Tensor] = []
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
-            found.append(tensor)
+            tensors.append(tensor)
             return tensor
 
         self.map_tensors(note)
-        return tuple(found)
+        return tuple(tensors)
 
     def __repr__(self) -> str:
         words = [describe(value) for value in self.args]

@@ -228,8 +228,8 @@ def _require_place(folder: Path) -> None:
         raise UsageError(f"{folder} exists already.\ndotcu new creates a new folder: choose another name.")
     parent = folder.parent
     if not parent.is_dir():
-        what = "is not a folder" if os.path.lexists(parent) else "does not exist"
-        raise UsageError(f"{parent} {what}.\nMake it first: mkdir -p {parent}")
+        problem = "is not a folder" if os.path.lexists(parent) else "does not exist"
+        raise UsageError(f"{parent} {problem}.\nMake it first: mkdir -p {parent}")
     around = enclosing(parent)
     if around is not None:
         raise UsageError(

@@ -35,12 +35,12 @@ def add(plan: ScaffoldPlan) -> None:
         UsageError: A file came to be there, or was changed, in the meantime.
         EnvironmentFault: They cannot be written.
     """
-    with _explained(plan.folder), _stage(plan.folder / plan.name) as stage, _undone_on_failure() as made:
+    with _explained(plan.folder), _stage(plan.folder / plan.name) as stage, _undone_on_failure() as created:
         _write(stage / "new", plan.files)
         _write(stage / "changed", {path: after for path, (_, after) in plan.changed.items()})
         for path in plan.files:
-            _make_folders(plan.folder / path, made)
-            _place(stage / "new" / path, plan.folder / path, made)
+            _make_folders(plan.folder / path, created)
+            _place(stage / "new" / path, plan.folder / path, created)
         for path, (before, _) in plan.changed.items():
             _replace(stage / "changed" / path, plan.folder / path, before)
 
@@ -57,12 +57,12 @@ def _stage(goal: Path) -> Iterator[Path]:
 
 @contextmanager
 def _undone_on_failure() -> Iterator[list[Path]]:
-    """A list of what is made in the block; where that fails or is interrupted, it is unmade, last first."""
-    made: list[Path] = []
+    """List what the block creates; where that fails or is interrupted, it is removed, last first."""
+    created: list[Path] = []
     try:
-        yield made
+        yield created
     except BaseException:
-        for path in reversed(made):
+        for path in reversed(created):
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
         raise
@@ -85,18 +85,18 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
         (folder / path).write_bytes(text.encode("utf-8"))  # line ends as they are
 
 
-def _make_folders(path: Path, made: list[Path]) -> None:
+def _make_folders(path: Path, created: list[Path]) -> None:
     """Make the folders that a file needs, such as `tests`, and note those that were not there."""
     missing = [folder for folder in path.parents if not folder.exists()]
     for folder in reversed(missing):
-        made.append(folder)  # before, so that an interrupt in between finds it
+        created.append(folder)  # before, so that an interrupt in between finds it
         folder.mkdir()
 
 
-def _place(staged: Path, goal: Path, made: list[Path]) -> None:
+def _place(staged: Path, goal: Path, created: list[Path]) -> None:
     if os.path.lexists(goal):
         raise UsageError(f"{goal} exists now: another program created it.\nChoose another name.")
-    made.append(goal)
+    created.append(goal)
     staged.rename(goal)
 
 
