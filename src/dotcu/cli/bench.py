@@ -15,8 +15,6 @@ from dotcu.cli.options import AsJson, File, Target, Word
 from dotcu.errors import EXIT_FELL_SHORT, EnvironmentFault, UsageError
 
 if TYPE_CHECKING:
-    from dotcu.benchmark.bencher import RunPlan
-    from dotcu.benchmark.reports.report import BenchReport
     from dotcu.benchmark.results import L2
 
 
@@ -68,7 +66,8 @@ def command(
     given = {name: value for name, value in wanted.items() if value is not None}
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not part of the report
         plan = prepare([operator for _, operator in resolve(target, verb="bench")], l2=l2, **given)
-        report = _run(plan)
+        rows, interrupted = progress.collect(plan.run(), progress.measuring(plan.total))
+        report = plan.report(rows, interrupted=interrupted)
     files = {"--save": save, "--compare": compare, "--plot": plot}
     for option, path in files.items() if report.estimate is not None else ():
         if path is not None:
@@ -118,14 +117,3 @@ def _look_ahead(*, save: Path | None, compare: Path | None, plot: Path | None) -
 def _names(text: str | None) -> tuple[str, ...] | None:
     """The words between commas."""
     return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _run(plan: RunPlan) -> BenchReport:
-    """Run what is planned, to its end or to an interrupt."""
-    rows, interrupted = [], True
-    with contextlib.suppress(KeyboardInterrupt), progress.measuring(plan.total) as report_row:
-        for row in plan.run():
-            rows.append(row)
-            report_row(row)
-        interrupted = False
-    return plan.report(rows, interrupted=interrupted)

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,10 +14,6 @@ from dotcu import workers
 from dotcu.cli import console, progress
 from dotcu.cli.options import AsJson, Device, Seed, Target, Words
 from dotcu.errors import EXIT_FELL_SHORT, UsageError
-
-if TYPE_CHECKING:
-    from dotcu.checking.checker import CheckPlan
-    from dotcu.checking.report import CheckReport
 
 
 def command(
@@ -40,16 +36,17 @@ def command(
         from dotcu.checking.target import resolve
 
         named = resolve(target)
-        report = _run(
-            prepare(
-                [operator for _, operator in named],
-                device=device,
-                level=level,
-                seed=seed,
-                only=tuple(only or ()),
-                reproduce=by_command(target, named),
-            )
+        planned = prepare(
+            [operator for _, operator in named],
+            device=device,
+            level=level,
+            seed=seed,
+            only=tuple(only or ()),
+            reproduce=by_command(target, named),
         )
+        start = time.perf_counter()
+        results, interrupted = progress.collect(planned.run(), progress.following(planned.trials))
+        report = planned.report(results, seconds=time.perf_counter() - start, interrupted=interrupted)
     console.report(report, as_json)
     if report.unfinished:
         raise KeyboardInterrupt
@@ -63,14 +60,3 @@ def _worker_started_early(device: str | None) -> contextlib.AbstractContextManag
     if on_gpu and any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg")):
         return workers.started_early("dotcu.checking.running:serve")
     return contextlib.nullcontext()
-
-
-def _run(planned: CheckPlan) -> CheckReport:
-    """Run what is planned, to its end or to an interrupt."""
-    results, interrupted, start = [], True, time.perf_counter()
-    with contextlib.suppress(KeyboardInterrupt), progress.following(planned.trials) as report_result:
-        for result in planned.run():
-            results.append(result)
-            report_result(result)
-        interrupted = False
-    return planned.report(results, seconds=time.perf_counter() - start, interrupted=interrupted)

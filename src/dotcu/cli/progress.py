@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,6 +14,19 @@ from dotcu.cli import console
 if TYPE_CHECKING:
     from dotcu.benchmark.results import Row
     from dotcu.checking.trial import Result, Trial
+
+T = TypeVar("T")
+
+
+def collect(items: Iterable[T], showing: AbstractContextManager[Callable[[T], None]]) -> tuple[list[T], bool]:
+    """Take items to their end or to an interrupt; return them, and True if they were interrupted."""
+    taken: list[T] = []
+    with suppress(KeyboardInterrupt), showing as report:
+        for item in items:
+            taken.append(item)
+            report(item)
+        return taken, False
+    return taken, True
 
 
 @contextmanager
