@@ -13,7 +13,7 @@ import ctypes
 import functools
 import mmap
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeAlias
@@ -33,7 +33,9 @@ UNDEFINED_LETTERS = frozenset("Uwv")
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+"""A row of a symbol table: name, info, other, section, value, size."""
+_INDEX = struct.Struct("<H")
 _DYNAMIC = struct.Struct("<QQ")
 _CLASS_64, _LITTLE = 2, 1
 _INDEX_ELSEWHERE = 0xFFFF
@@ -62,36 +64,19 @@ class Image:
     name: str
     data: Data
 
-    def take(self, offset: int, size: int, what: str) -> bytes:
-        """Return a copy of a part.
-
-        Args:
-            offset: Where the part begins, in bytes.
-            size: Its length in bytes.
-            what: The part, as an error calls it.
-
-        Raises:
-            UsageError: The part lies beyond the end: the file is cut short.
-        """
-        self.require(offset + size, what)
+    def take(self, offset: int, size: int, part: str) -> bytes:
+        self.require(offset + size, part)
         return self.data[offset : offset + size]
 
-    def unpack(self, layout: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
-        """Return the fields at an offset, checked as by `take`.
-
-        Args:
-            layout: The fields.
-            offset: Where they begin, in bytes.
-            what: The part, as an error calls it.
-        """
-        self.require(offset + layout.size, what)
+    def unpack(self, layout: struct.Struct, offset: int, part: str) -> tuple[Any, ...]:
+        self.require(offset + layout.size, part)
         return layout.unpack_from(self.data, offset)
 
-    def require(self, end: int, what: str) -> None:
-        """Raise where the bytes end before a part of them does."""
+    def require(self, end: int, part: str) -> None:
+        """Raise a UsageError where the bytes end before a part of them does."""
         if end > len(self.data):
             raise UsageError(
-                f"{self.name} is cut short: {what} should end at byte {end}, "
+                f"{self.name} is cut short: {part} should end at byte {end}, "
                 f"and there are {len(self.data)}.\n"
                 "Required: the whole file. Copy, download or build it again."
             )
@@ -118,7 +103,6 @@ class Section(NamedTuple):
     offset: int
     size: int
     link: int
-    info: int
 
 
 class ElfSymbol(NamedTuple):
@@ -161,7 +145,6 @@ class HostBinary:
         search: Folders to search for those, as it names them (DT_RUNPATH, or the older DT_RPATH).
         versions: By needed library, the versions of it that are asked for.
         symbols: What the loader sees; of an object file, which the linker still has to see, all.
-        static_symbols: The full table next to it, with local names; empty if it was stripped.
         is_linked: It has a dynamic symbol table; an object file has still to be linked.
     """
 
@@ -172,7 +155,6 @@ class HostBinary:
     search: tuple[str, ...]
     versions: Mapping[str, tuple[str, ...]]
     symbols: tuple[ElfSymbol, ...]
-    static_symbols: tuple[ElfSymbol, ...]
     is_linked: bool
 
     @property
@@ -195,8 +177,8 @@ def read_host_binary(image: Image) -> HostBinary:
     header, sections = read_header(image), read_sections(image)
     dynamic = list(_dynamic(image, sections))
     soname = next((text for tag, text in dynamic if tag == _SONAME), "")
+    searched = [text for wanted in (_RUNPATH, _RPATH) for tag, text in dynamic if tag == wanted]
     names, versions = _versions(image, sections)
-    tables = {table: read_symbols(image, sections, table, names) for table in (".dynsym", ".symtab")}
     is_linked = any(section.name == ".dynsym" for section in sections)
     # A position-independent program has a library's type, and some libraries can be started as well.
     is_program = not soname and any(section.name == ".interp" for section in sections)
@@ -205,10 +187,9 @@ def read_host_binary(image: Image) -> HostBinary:
         machine=_MACHINES.get(header.machine, f"machine {header.machine}"),
         soname=soname,
         needed=tuple(text for tag, text in dynamic if tag == _NEEDED),
-        search=_search(dynamic),
+        search=tuple(folder for folder in searched[0].split(":") if folder) if searched else (),
         versions=versions,
-        symbols=tables[".dynsym" if is_linked else ".symtab"],
-        static_symbols=tables[".symtab"] if is_linked else (),
+        symbols=tuple(_symbols(image, sections, ".dynsym" if is_linked else ".symtab", names)),
         is_linked=is_linked,
     )
 
@@ -216,7 +197,7 @@ def read_host_binary(image: Image) -> HostBinary:
 def undefined_symbols(data: bytes, name: str = "the object file") -> tuple[str, ...]:
     """Return the mangled names that an object file uses and does not define."""
     image = Image(name=name, data=data)
-    symbols = read_symbols(image, read_sections(image), ".symtab", {})
+    symbols = _symbols(image, read_sections(image), ".symtab", {})
     return tuple(symbol.symbol for symbol in symbols if symbol.is_undefined)
 
 
@@ -253,15 +234,13 @@ def read_sections(image: Image) -> tuple[Section, ...]:
     if names >= len(rows):
         raise _damaged(image, f"it refers to section {names}, and there are {len(rows)}")
     text = image.take(rows[names][4], rows[names][5], "the table of the sections' names")
-    return tuple(_section(image, text, row) for row in rows)
-
-
-def _section(image: Image, text: bytes, row: tuple[int, ...]) -> Section:
-    name, kind, flags, _, offset, size, link, info, _, _ = row
-    section = Section(string(text, name), kind, flags, offset, size, link, info)
-    if kind != NOBITS:
-        image.require(offset + size, f"its section {section.name or 'without a name'}")
-    return section
+    sections = []
+    for name, kind, flags, _, offset, size, link, _, _, _ in rows:
+        section = Section(string(text, name), kind, flags, offset, size, link)
+        if kind != NOBITS:
+            image.require(offset + size, f"its section {section.name or 'without a name'}")
+        sections.append(section)
+    return tuple(sections)
 
 
 def section_bytes(data: bytes, name: str) -> int:
@@ -282,9 +261,6 @@ def names_of(image: Image, sections: Sequence[Section], table: Section) -> bytes
         image: The file.
         sections: Its sections.
         table: The one among them whose names are wanted.
-
-    Raises:
-        UsageError: It names a section that is not there.
     """
     if table.link >= len(sections):
         raise _damaged(image, f"it refers to section {table.link}, and there are {len(sections)}")
@@ -292,14 +268,9 @@ def names_of(image: Image, sections: Sequence[Section], table: Section) -> bytes
     return image.take(names.offset, names.size, f"the names that go with {table.name}")
 
 
-def symbol_rows(image: Image, table: Section) -> Iterator[tuple[int, ...]]:
-    """Return the rows of a symbol table: name, info, other, section, value, size."""
-    return _rows(image, table, _SYMBOL)
-
-
-def _rows(image: Image, table: Section, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
-    rows = table.size - table.size % layout.size
-    return layout.iter_unpack(image.take(table.offset, rows, f"its section {table.name}"))
+def rows_of(image: Image, table: Section, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+    size = table.size - table.size % layout.size
+    return layout.iter_unpack(image.take(table.offset, size, f"its section {table.name}"))
 
 
 def _named(sections: Sequence[Section], name: str) -> Section | None:
@@ -314,29 +285,18 @@ def _damaged(image: Image, reason: str) -> UsageError:
     )
 
 
-def read_symbols(
-    image: Image, sections: Sequence[Section], table: str, versions: Mapping[int, str]
-) -> tuple[ElfSymbol, ...]:
-    """Read the symbols of a table in its order, those of sections and files left out.
-
-    Args:
-        image: The file.
-        sections: Its sections.
-        table: `.dynsym` or `.symtab`.
-        versions: The name of each version that the file defines or needs, by its index.
-    """
-    found = _named(sections, table)
-    return tuple(_symbols(image, sections, found, versions)) if found else ()
-
-
 def _symbols(
-    image: Image, sections: Sequence[Section], table: Section, versions: Mapping[int, str]
+    image: Image, sections: Sequence[Section], name_of_table: str, versions: Mapping[int, str]
 ) -> Iterator[ElfSymbol]:
+    """Yield a table's symbols, but not those of sections and files; `versions` has names by index."""
+    table = _named(sections, name_of_table)
+    if table is None:
+        return
     text = names_of(image, sections, table)
-    of_versions = _named(sections, ".gnu.version") if table.name == ".dynsym" else None
-    indices = (row[0] for row in _rows(image, of_versions, struct.Struct("<H"))) if of_versions else iter(())
+    of_versions = _named(sections, ".gnu.version") if name_of_table == ".dynsym" else None
+    indices = (row[0] for row in rows_of(image, of_versions, _INDEX)) if of_versions else iter(())
     letters = [_letter_of_section(section) for section in sections]
-    rows = symbol_rows(image, table)
+    rows = rows_of(image, table, SYMBOL)
     for (name, info, _, where, _, _), index in zip(rows, chain(indices, repeat(0)), strict=False):
         if name and info & 0xF not in (_SECTION_SYMBOL, _FILE):
             version = versions.get(index & ~_HIDDEN_VERSION, "")
@@ -376,19 +336,11 @@ def _dynamic(image: Image, sections: Sequence[Section]) -> Iterator[tuple[int, s
     if table is None:
         return
     text = names_of(image, sections, table)
-    for tag, value in _rows(image, table, _DYNAMIC):
+    for tag, value in rows_of(image, table, _DYNAMIC):
         if tag == 0:
             return
         if tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH):
             yield tag, string(text, value)
-
-
-def _search(dynamic: Sequence[tuple[int, str]]) -> tuple[str, ...]:
-    for wanted in (_RUNPATH, _RPATH):
-        for tag, text in dynamic:
-            if tag == wanted:
-                return tuple(folder for folder in text.split(":") if folder)
-    return ()
 
 
 def _versions(image: Image, sections: Sequence[Section]) -> tuple[dict[int, str], dict[str, tuple[str, ...]]]:
@@ -436,32 +388,30 @@ def demangle(symbol: str) -> str:
 
     Source: Itanium C++ ABI, "Demangler API": `__cxa_demangle` of the machine's C++ library.
     """
-    if not symbol.startswith("_Z"):
+    functions = _demangler() if symbol.startswith("_Z") else None
+    if functions is None:
         return symbol
-    call = _demangler()
-    return call(symbol) if call else symbol
-
-
-@functools.cache
-def _demangler() -> Callable[[str], str] | None:
-    for name in _LIBRARIES:
-        try:
-            function = ctypes.CDLL(name).__cxa_demangle
-        except (OSError, AttributeError):
-            continue
-        function.restype = ctypes.c_void_p
-        function.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
-        free = ctypes.CDLL(None).free
-        free.argtypes = (ctypes.c_void_p,)
-        return functools.partial(_demangled, function, free)
-    return None
-
-
-def _demangled(function: Callable[..., int | None], free: Callable[[int], None], symbol: str) -> str:
-    address = function(symbol.encode(), None, None, None)
+    call, free = functions
+    address = call(symbol.encode(), None, None, None)
     if not address:
         return symbol
     try:
         return ctypes.string_at(address).decode("utf-8", "replace")
     finally:
         free(address)
+
+
+@functools.cache
+def _demangler() -> tuple[Any, Any] | None:
+    """Return the function of the C++ library, and the one that frees its results."""
+    for name in _LIBRARIES:
+        try:
+            call = ctypes.CDLL(name).__cxa_demangle
+        except (OSError, AttributeError):
+            continue
+        call.restype = ctypes.c_void_p
+        call.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
+        free = ctypes.CDLL(None).free
+        free.argtypes = (ctypes.c_void_p,)
+        return call, free
+    return None

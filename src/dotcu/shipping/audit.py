@@ -28,7 +28,7 @@ from dotcu.elf import ElfSymbol, HostBinary
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries import BinaryReport
-from dotcu.inspection.binaries.manylinux import PROVIDED
+from dotcu.inspection.binaries.manylinux import is_provided
 from dotcu.shipping.contents import PYPI_BYTES
 
 if TYPE_CHECKING:
@@ -346,26 +346,19 @@ def _dotted(version: Version) -> str:
 def libraries(facts: WheelFacts) -> Iterator[str]:
     """Check that it bundles none of torch's or CUDA's libraries, and that each it needs is provided."""
     inside = {PurePosixPath(name).name for name in facts.names}
-    bundled = [name for name in inside if is_one_of(_unhashed(name), (*TORCHS, *CUDAS))]
+    # auditwheel names what it bundles `libcudart-1f0c55e1.so.13`.
+    plain = {name: re.sub(r"-[0-9a-f]{8}(?=\.)", "", name) for name in inside}
+    bundled = [name for name in inside if is_one_of(plain[name], (*TORCHS, *CUDAS))]
     if bundled:
         yield f"It bundles what torch and CUDA provide: {listed(sorted(bundled))}."
     for name, host in facts.hosts:
-        lacking = [library for library in host.needed if not _is_provided(library, inside)]
+        others = [library for library in host.needed if library not in inside and not is_provided(library)]
+        lacking = [library for library in others if not is_one_of(library, (*TORCHS, *CUDAS))]
         if lacking:
             yield f"{name} needs {listed(lacking)}, which neither the system, torch nor CUDA provides."
         places = [folder for folder in host.search if folder.startswith("/")]
         if places:
             yield f"{name} looks for libraries in {listed(places)}, folders of the machine it was built on."
-
-
-def _unhashed(name: str) -> str:
-    """`libcudart.so.13` of `libcudart-1f0c55e1.so.13`, as auditwheel names what it bundles."""
-    return re.sub(r"-[0-9a-f]{8}(?=\.)", "", name)
-
-
-def _is_provided(library: str, inside: set[str]) -> bool:
-    loader = re.fullmatch(r"ld-linux.*|ld64\.so\..*", library) is not None
-    return loader or library in PROVIDED or library in inside or is_one_of(library, (*TORCHS, *CUDAS))
 
 
 def size(facts: WheelFacts) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dotcu import elf
@@ -76,32 +76,16 @@ class BinaryKernel:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cubin:
-    """Machine code for one architecture.
-
-    Attributes:
-        relocatable: It has to be linked before it can be loaded.
-    """
-
-    arch: str
-    relocatable: bool
-    kernels: tuple[BinaryKernel, ...]
-
-
-def read_cubin(image: Image) -> Cubin:
-    """Read a cubin's architecture and kernels.
+def read_cubin(image: Image) -> tuple[str, bool, tuple[BinaryKernel, ...]]:
+    """Return a cubin's architecture, whether it has yet to be linked, and its kernels.
 
     Raises:
         UsageError: It is not an ELF file, or it is cut short.
     """
     header, sections = elf.read_header(image), elf.read_sections(image)
     arch = _architecture(image, header, sections)
-    return Cubin(
-        arch=arch,
-        relocatable=header.type == _RELOCATABLE,
-        kernels=tuple(_kernels(image, header.abi_version, sections, arch)),
-    )
+    kernels = tuple(_kernels(image, header.abi_version, sections, arch))
+    return arch, header.type == _RELOCATABLE, kernels
 
 
 def own_smem_bytes(arch: str, counted: int) -> int:
@@ -127,41 +111,39 @@ def _architecture(image: Image, header: Header, sections: Sequence[Section]) -> 
 
 def _kernels(image: Image, abi: int, sections: Sequence[Section], arch: str) -> Iterator[BinaryKernel]:
     by_name = {section.name: section for section in sections}
-    per_symbol = _per_symbol(image, by_name.get(".nv.info"))
-    for index, symbol in _entry_points(image, sections):
+    table = by_name.get(".symtab")
+    if table is None or table.type != elf.SYMBOLS:
+        return
+    of_symbols = {
+        (struct.unpack_from("<I", value)[0], attribute): struct.unpack_from("<I", value, 4)[0]
+        for attribute, value in _attributes(image, by_name.get(".nv.info"))
+        if len(value) == 8
+    }
+    text = elf.names_of(image, sections, table)
+    for index, (name, info, other, _, _, _) in enumerate(elf.rows_of(image, table, elf.SYMBOL)):
+        if info & 0xF != _FUNCTION or not other & _ENTRY_POINT:
+            continue
+        symbol = elf.string(text, name)
         shared, constant = (by_name.get(f"{bank}.{symbol}") for bank in (".nv.shared", ".nv.constant0"))
+        if abi < _ABI_WITH_NEW_FLAGS:
+            code, (shift, mask) = by_name.get(f".text.{symbol}"), _OLD_BARRIERS
+            barriers = code.flags >> shift & mask if code else 0
+        else:
+            own = _attributes(image, by_name.get(f".nv.info.{symbol}"))
+            barriers = next((value[0] for attribute, value in own if attribute == _BARRIER_COUNT), 0)
         yield BinaryKernel(
             symbol=symbol,
-            registers=per_symbol.get((index, _REGISTER_COUNT), 0),
-            stack_bytes=per_symbol.get((index, _STACK_SIZE), 0),
+            registers=of_symbols.get((index, _REGISTER_COUNT), 0),
+            stack_bytes=of_symbols.get((index, _STACK_SIZE), 0),
             smem_bytes=own_smem_bytes(arch, shared.size) if shared else 0,
             constant_bytes=constant.size if constant else 0,
-            barriers=_barriers(image, abi, by_name, symbol),
+            barriers=barriers,
         )
 
 
-def _entry_points(image: Image, sections: Sequence[Section]) -> Iterator[tuple[int, str]]:
-    """Yield the index in the symbol table, and the name, of each kernel."""
-    for table in sections:
-        if table.type != elf.SYMBOLS or table.name != ".symtab":
-            continue
-        text = elf.names_of(image, sections, table)
-        for index, (name, info, other, _, _, _) in enumerate(elf.symbol_rows(image, table)):
-            if info & 0xF == _FUNCTION and other & _ENTRY_POINT:
-                yield index, elf.string(text, name)
-
-
-def _per_symbol(image: Image, section: Section | None) -> dict[tuple[int, int], int]:
-    """Return the values of the attributes that symbols have, by symbol and attribute."""
-    found: dict[tuple[int, int], int] = {}
-    for attribute, value in _attributes(image, section) if section else ():
-        if len(value) == 8:
-            symbol, number = struct.unpack("<II", value)
-            found[symbol, attribute] = number
-    return found
-
-
-def _attributes(image: Image, section: Section) -> Iterator[tuple[int, bytes]]:
+def _attributes(image: Image, section: Section | None) -> Iterator[tuple[int, bytes]]:
+    if section is None:
+        return
     position, end = section.offset, section.offset + section.size
     while position + _ATTRIBUTE.size <= end:
         form, attribute, size = image.unpack(_ATTRIBUTE, position, "an attribute")
@@ -171,13 +153,3 @@ def _attributes(image: Image, section: Section) -> Iterator[tuple[int, bytes]]:
             position += size
         else:
             yield attribute, struct.pack("<H", size)
-
-
-def _barriers(image: Image, abi: int, by_name: Mapping[str, Section], symbol: str) -> int:
-    if abi < _ABI_WITH_NEW_FLAGS:
-        shift, mask = _OLD_BARRIERS
-        code = by_name.get(f".text.{symbol}")
-        return code.flags >> shift & mask if code else 0
-    info = by_name.get(f".nv.info.{symbol}")
-    counts = [value[0] for a, value in (_attributes(image, info) if info else ()) if a == _BARRIER_COUNT]
-    return counts[0] if counts else 0

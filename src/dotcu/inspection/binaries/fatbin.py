@@ -66,7 +66,7 @@ class FatbinEntry:
         arch: `sm_90`, `sm_90a`, `sm_100f`: of PTX too, whose own name for it is `compute_90`.
         version: Of PTX, its ISA's; of a cubin, its format's.
         header: Where the entry begins in the file, header and all.
-        offset: Where its payload begins.
+        offset: Where its payload begins; end: where that ends, with its padding.
         size: What the payload takes in the file, in bytes; uncompressed, padding to 8 bytes is part of it.
         uncompressed_size: What it has when it is unpacked, in bytes.
     """
@@ -76,10 +76,10 @@ class FatbinEntry:
     version: Version
     header: int
     offset: int
+    end: int
     size: int
     compressed: bool
     uncompressed_size: int
-    flags: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,6 @@ class Fatbin:
         relocatable: The code has to be linked before it can be loaded.
     """
 
-    offset: int
     relocatable: bool
     entries: tuple[FatbinEntry, ...]
 
@@ -116,13 +115,7 @@ def in_elf(image: Image) -> tuple[Fatbin, ...]:
     )
 
 
-def _containers(image: Image, start: int, end: int, *, relocatable: bool = False) -> Iterator[Fatbin]:
-    """Yield the containers between two offsets of a file.
-
-    Raises:
-        UsageError: The bytes there are no container, or it is cut short.
-    """
-    position = start
+def _containers(image: Image, position: int, end: int, *, relocatable: bool = False) -> Iterator[Fatbin]:
     while position < end:
         if not any(image.data[position : position + 8]):  # padding
             position += 8
@@ -138,58 +131,55 @@ def _containers(image: Image, start: int, end: int, *, relocatable: bool = False
                 f"{image.name} is damaged: the fatbin at byte {position} has a header of {header} bytes.\n"
                 f"Required: {_CONTAINER.size} bytes. Copy, download or build it again."
             )
-        first, position_after = position + header, position + header + size
-        image.require(position_after, f"the fatbin at byte {position}")
-        entries = tuple(_entries(image, first, position_after))
-        yield Fatbin(offset=position, relocatable=relocatable, entries=entries)
-        position = position_after
+        first, after = position + header, position + header + size
+        image.require(after, f"the fatbin at byte {position}")
+        yield Fatbin(relocatable=relocatable, entries=tuple(_entries(image, first, after)))
+        position = after
 
 
 def _entries(image: Image, position: int, end: int) -> Iterator[FatbinEntry]:
     while position < end:
         fields = image.unpack(_ENTRY, position, "a fatbin entry's header")
-        after = position + fields[2] + fields[3]
-        if fields[2] < _ENTRY.size or after > end:
+        kind, _, header, padded, stored, _, minor, major, arch, _, _, flags, _, unpacked = fields
+        after = position + header + padded
+        if header < _ENTRY.size or after > end:
             raise UsageError(
-                f"{image.name} is damaged: the fatbin entry at byte {position} has a header of {fields[2]} "
-                f"bytes and {fields[3]} bytes of code, and its container ends at byte {end}.\n"
+                f"{image.name} is damaged: the fatbin entry at byte {position} has a header of {header} "
+                f"bytes and {padded} bytes of code, and its container ends at byte {end}.\n"
                 "Required: the file as its compiler wrote it. Copy, download or build it again."
             )
-        yield _entry(position, fields)
+        compressed = bool(flags & _COMPRESSED)
+        suffix = "".join(letter for flag, letter in _SUFFIXES.items() if flags & flag)
+        yield FatbinEntry(
+            kind=KINDS.get(kind, f"kind {kind:#x}"),
+            arch=f"sm_{arch}{suffix}",
+            version=(major, minor),
+            header=position,
+            offset=position + header,
+            end=after,
+            size=stored if compressed else padded,
+            compressed=compressed,
+            uncompressed_size=unpacked if compressed else padded,
+        )
         position = after
 
 
-def _entry(position: int, fields: tuple[int, ...]) -> FatbinEntry:
-    kind, _, header, padded, stored, _, minor, major, arch, _, _, flags, _, unpacked = fields
-    compressed = bool(flags & _COMPRESSED)
-    suffix = "".join(letter for flag, letter in _SUFFIXES.items() if flags & flag)
-    return FatbinEntry(
-        kind=KINDS.get(kind, f"kind {kind:#x}"),
-        arch=f"sm_{arch}{suffix}",
-        version=(major, minor),
-        header=position,
-        offset=position + header,
-        size=stored if compressed else padded,
-        compressed=compressed,
-        uncompressed_size=unpacked if compressed else padded,
-        flags=flags,
-    )
-
-
 def list_kernels(image: Image, entries: Iterable[FatbinEntry]) -> tuple[BinaryKernel, ...]:
-    """Return the kernels in cubins of a file, in the order of their entries.
-
-    Args:
-        image: The file.
-        entries: Of one architecture; those that are not cubins are skipped.
+    """Return the kernels in cubins of a file, for one architecture; other entries are skipped.
 
     Raises:
         EnvironmentFault: Some are compressed, and cuobjdump is missing or does not know the architecture.
     """
-    found: list[BinaryKernel] = []
+    kernels: list[BinaryKernel] = []
     for part in _parts(entry for entry in entries if entry.kind == "elf"):
-        found += _compressed(image, part) if part[0].compressed else _uncompressed(image, part[0])
-    return tuple(found)
+        if part[0].compressed:
+            kernels += _compressed(image, part)
+        else:
+            (entry,) = part
+            name = f"{image.name}, {entry.arch} at byte {entry.offset}"
+            data = image.take(entry.offset, entry.size, f"code for {entry.arch}")
+            kernels += read_cubin(Image(name=name, data=data))[2]
+    return tuple(kernels)
 
 
 def _parts(entries: Iterable[FatbinEntry]) -> Iterator[list[FatbinEntry]]:
@@ -206,11 +196,6 @@ def _parts(entries: Iterable[FatbinEntry]) -> Iterator[list[FatbinEntry]]:
         yield part
 
 
-def _uncompressed(image: Image, entry: FatbinEntry) -> tuple[BinaryKernel, ...]:
-    data = image.take(entry.offset, entry.size, f"code for {entry.arch}")
-    return read_cubin(Image(name=f"{image.name}, {entry.arch} at byte {entry.offset}", data=data)).kernels
-
-
 def _compressed(image: Image, part: Sequence[FatbinEntry]) -> Iterator[BinaryKernel]:
     tool = toolchain.find_tool("cuobjdump")
     if tool is None:
@@ -219,9 +204,11 @@ def _compressed(image: Image, part: Sequence[FatbinEntry]) -> Iterator[BinaryKer
             "was not found.\n"
             'Type: pip install "dotcu[tools]"'
         )
+    bodies = [image.take(entry.header, entry.end - entry.header, "a fatbin entry") for entry in part]
+    head = _CONTAINER.pack(MAGIC, 1, _CONTAINER.size, sum(map(len, bodies)))
     with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
         file = Path(folder) / "part.fatbin"
-        _write(image, part, file)
+        file.write_bytes(b"".join([head, *bodies]))
         done = process.run([tool, "-res-usage", file], timeout_s=_TIMEOUT_S)
     if done.status != 0:
         raise EnvironmentFault(
@@ -238,14 +225,3 @@ def _compressed(image: Image, part: Sequence[FatbinEntry]) -> Iterator[BinaryKer
             smem_bytes=own_smem_bytes(part[0].arch, int(shared)),
             constant_bytes=int(constant),
         )
-
-
-def _write(image: Image, part: Sequence[FatbinEntry], file: Path) -> None:
-    """Write entries, with their headers and padding, as one container."""
-    bodies = []
-    for entry in part:
-        _, _, header, padded, *_ = image.unpack(_ENTRY, entry.header, "a fatbin entry's header")
-        bodies.append(image.take(entry.header, header + padded, "a fatbin entry"))
-    with file.open("wb") as out:
-        out.write(_CONTAINER.pack(MAGIC, 1, _CONTAINER.size, sum(map(len, bodies))))
-        out.writelines(bodies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dotcu.elf import HostBinary
@@ -32,7 +32,7 @@ _RELATIVE_RELOCATIONS = "GLIBC_ABI_DT_RELR", "GLIBC_2.36"
 _TAG = re.compile(r"(?:manylinux_2_(\d+)|(manylinux\d+))_\w+")
 
 # What every system of a tag has. Source: as above, lib_whitelist.
-PROVIDED = frozenset({
+_PROVIDED = frozenset({
     "libGL.so.1", "libICE.so.6", "libSM.so.6", "libX11.so.6", "libXext.so.6", "libXrender.so.1",
     "libanl.so.1", "libatomic.so.1", "libc.so.6", "libdl.so.2", "libexpat.so.1", "libgcc_s.so.1",
     "libglib-2.0.so.0", "libgobject-2.0.so.0", "libgthread-2.0.so.0", "libm.so.6", "libmvec.so.1",
@@ -63,28 +63,25 @@ def floor_of(binary: HostBinary) -> Floor | None:
     """Return the oldest system that a binary runs on; None for an object file, which is not linked yet."""
     if not binary.is_linked:
         return None
-    versions = [version for named in binary.versions.values() for version in named]
-    return floor(versions, binary.needed, binary.machine)
-
-
-def floor(versions: Iterable[str], libraries: Iterable[str], machine: str) -> Floor:
-    """Return the oldest system that meets the needs of a library.
-
-    Args:
-        versions: The names of all versions that it needs: `GLIBC_2.17`, `GLIBCXX_3.4.21`, ...
-        libraries: The file names of the libraries that it needs.
-        machine: The processor: `x86_64`.
-    """
-    needed = {_RELATIVE_RELOCATIONS[1] if v == _RELATIVE_RELOCATIONS[0] else v for v in versions}
-    highest = {family: _highest(needed, family) for family in ("GLIBC", "GLIBCXX", "CXXABI", "GCC")}
-    outside = tuple(name for name in libraries if name not in PROVIDED and not _LOADER.fullmatch(name))
-    foreign = machine not in _FIRST_OF or any(name.startswith("libc.musl") for name in outside)
+    highest: dict[str, Numbers] = {"GLIBC": (), "GLIBCXX": (), "CXXABI": (), "GCC": ()}
+    for version in [version for versions in binary.versions.values() for version in versions]:
+        name = _RELATIVE_RELOCATIONS[1] if version == _RELATIVE_RELOCATIONS[0] else version
+        family, _, number = name.partition("_")
+        if family in highest and re.fullmatch(r"\d+(\.\d+)*", number):  # not CXXABI_FLOAT128
+            highest[family] = max(highest[family], tuple(map(int, number.split("."))))
+    outside = tuple(name for name in binary.needed if not is_provided(name))
+    foreign = binary.machine not in _FIRST_OF or any(name.startswith("libc.musl") for name in outside)
     return Floor(
-        glibc=_dotted(highest["GLIBC"]),
-        libstdcxx=_dotted(highest["GLIBCXX"]),
-        tag="" if foreign else f"manylinux_2_{_minor(highest, machine)}_{machine}",
+        glibc=".".join(map(str, highest["GLIBC"])),
+        libstdcxx=".".join(map(str, highest["GLIBCXX"])),
+        tag="" if foreign else f"manylinux_2_{_minor(highest, binary.machine)}_{binary.machine}",
         outside=outside,
     )
+
+
+def is_provided(library: str) -> bool:
+    """Return whether every system of a manylinux tag has a library."""
+    return library in _PROVIDED or _LOADER.fullmatch(library) is not None
 
 
 def _minor(highest: Mapping[str, Numbers], machine: str) -> int:
@@ -99,16 +96,6 @@ def _minor(highest: Mapping[str, Numbers], machine: str) -> int:
         ):
             return minor
     return max(glibc, max(_POLICIES) + 1)
-
-
-def _highest(versions: Iterable[str], family: str) -> Numbers:
-    """Return the highest number of a family; a name without one, such as CXXABI_FLOAT128, does not count."""
-    numbers = [v.partition("_")[2].split(".") for v in versions if v.startswith(f"{family}_")]
-    return max((tuple(map(int, parts)) for parts in numbers if all(p.isdigit() for p in parts)), default=())
-
-
-def _dotted(numbers: Numbers) -> str:
-    return ".".join(map(str, numbers))
 
 
 def glibc_minor_of(platform: str) -> int | None:

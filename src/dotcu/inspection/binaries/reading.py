@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,11 +57,7 @@ def _report(path: Path, name: str, archs: frozenset[str]) -> BinaryReport:
 
 @contextmanager
 def mapped(path: Path, name: str) -> Iterator[Image]:
-    """Map a file into memory until the block ends.
-
-    Args:
-        path: The file.
-        name: The file in an error's words.
+    """Map a file, which errors call `name`, into memory until the block ends.
 
     Raises:
         UsageError: There is no such file, it cannot be read, or it is empty.
@@ -101,18 +97,31 @@ def kind_of(image: Image) -> Kind:
 
 def _image_report(image: Image, kind: Kind, archs: frozenset[str]) -> BinaryReport:
     modules: tuple[Fatbin, ...]
-    kernels: Mapping[str, tuple[BinaryKernel, ...]]
-    notes: tuple[str, ...] = ()
-    if kind == "cubin":
-        cubin = read_cubin(image)
-        modules = (_module(image, "elf", cubin.arch, (1, 0), relocatable=cubin.relocatable),)
-        kernels = {cubin.arch: cubin.kernels}
-    elif kind == "ptx":
-        version, arch, found = read_ptx(image)
-        modules, kernels = (_module(image, "ptx", arch, version),), {arch: found}
-    else:
+    kernels: dict[str, tuple[BinaryKernel, ...]] = {}
+    notes = []
+    if kind in ("elf", "fatbin"):
         modules = fatbin.in_elf(image) if kind == "elf" else fatbin.in_file(image)
-        kernels, notes = _listed(image, modules, archs)
+        for arch in sorted(archs):
+            entries = [entry for module in modules for entry in module.entries if entry.arch == arch]
+            try:
+                if entries:
+                    kernels[arch] = list_kernels(image, entries)
+            except EnvironmentFault as fault:
+                notes.append(str(fault))
+    else:  # one module with one entry
+        if kind == "cubin":
+            version = (1, 0)
+            arch, relocatable, listed = read_cubin(image)
+        else:
+            relocatable = False
+            version, arch, listed = read_ptx(image)
+        kernels[arch] = listed
+        size = len(image.data)
+        entry = FatbinEntry(
+            kind="ptx" if kind == "ptx" else "elf", arch=arch, version=version, header=0, offset=0, end=size,
+            size=size, compressed=False, uncompressed_size=size,
+        )  # fmt: skip
+        modules = (Fatbin(relocatable=relocatable, entries=(entry,)),)
     return BinaryReport(
         path=image.name,
         kind=kind,
@@ -120,7 +129,7 @@ def _image_report(image: Image, kind: Kind, archs: frozenset[str]) -> BinaryRepo
         modules=modules,
         kernels=kernels,
         host=read_host_binary(image) if kind == "elf" else None,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -131,15 +140,15 @@ def read_ptx(image: Image) -> tuple[Version, str, tuple[BinaryKernel, ...]]:
         UsageError: It is damaged, or has no target.
     """
     try:
-        found = parse_module(bytes(image.data).decode("utf-8", "replace"))
+        module = parse_module(bytes(image.data).decode("utf-8", "replace"))
     except SimulationError as error:
         raise _no_ptx(image, str(error).partition("\n")[0].rstrip(".")) from error
-    version = re.fullmatch(r"(\d+)\.(\d+)", found.version)
-    arch = re.fullmatch(r"sm_\d+[af]?", found.target)
+    version = re.fullmatch(r"(\d+)\.(\d+)", module.version)
+    arch = re.fullmatch(r"sm_\d+[af]?", module.target)
     if version is None or arch is None:
         raise _no_ptx(image, f"it has no .{'target' if version else 'version'} directive")
-    symbols = [name for name, header in found.headers.items() if header.is_entry]
-    return (int(version[1]), int(version[2])), arch[0], tuple(BinaryKernel(symbol=name) for name in symbols)
+    kernels = tuple(BinaryKernel(symbol=name) for name in module.entries)
+    return (int(version[1]), int(version[2])), arch[0], kernels
 
 
 def _no_ptx(image: Image, reason: str) -> UsageError:
@@ -147,32 +156,6 @@ def _no_ptx(image: Image, reason: str) -> UsageError:
         f"{image.name} is not a complete PTX file: {reason}.\n"
         "Required: the file as its compiler wrote it, which begins with .version, .target, .address_size."
     )
-
-
-def _module(image: Image, kind: str, arch: str, version: Version, *, relocatable: bool = False) -> Fatbin:
-    """Return the fatbin that would hold a cubin or a PTX file."""
-    size = len(image.data)
-    entry = FatbinEntry(
-        kind=kind, arch=arch, version=version, header=0, offset=0, size=size, compressed=False,
-        uncompressed_size=size, flags=0,
-    )  # fmt: skip
-    return Fatbin(offset=0, relocatable=relocatable, entries=(entry,))
-
-
-def _listed(
-    image: Image, modules: Sequence[Fatbin], archs: frozenset[str]
-) -> tuple[Mapping[str, tuple[BinaryKernel, ...]], tuple[str, ...]]:
-    """Return the kernels of each architecture, and why those of some cannot be listed."""
-    listed: dict[str, tuple[BinaryKernel, ...]] = {}
-    notes: list[str] = []
-    for arch in sorted(archs):
-        entries = [entry for module in modules for entry in module.entries if entry.arch == arch]
-        try:
-            if entries:
-                listed[arch] = list_kernels(image, entries)
-        except EnvironmentFault as fault:
-            notes.append(str(fault))
-    return listed, tuple(notes)
 
 
 def _wheel_report(path: Path, archs: frozenset[str]) -> BinaryReport:

@@ -12,8 +12,8 @@ libscale.so: shared library for x86_64, 1.2 MB
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from rich.console import Group, RenderableType
@@ -21,7 +21,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dotcu import report_base
+from dotcu import report_base, serialize
 from dotcu.compile.target import Version
 from dotcu.elf import HostBinary
 from dotcu.inspection.binaries.cubin import BinaryKernel
@@ -35,7 +35,7 @@ VERSION = 2
 
 Kind: TypeAlias = Literal["cubin", "ptx", "fatbin", "elf", "wheel"]
 
-_WORDS = {"native": "natively on", "jit": "by JIT on", "no": "not on"}
+_HOW = {"native": "natively on", "jit": "by JIT on", "no": "not on"}
 _LABEL = 13  # characters of the first column of every table of words
 _FILES = {"cubin": "cubin", "ptx": "PTX", "fatbin": "fatbin", "wheel": "wheel", "elf": "ELF file"}
 
@@ -155,21 +155,14 @@ def _architecture(arch: str, relocatable: bool, entries: list[FatbinEntry]) -> A
 
 
 def _host_json(host: HostBinary) -> dict[str, Any]:
-    """Return plain values without the static symbols: there may be half a million."""
     floor = floor_of(host)
-    return {
-        "kind": host.kind,
-        "machine": host.machine,
-        "soname": host.soname,
-        "needed": list(host.needed),
-        "search": list(host.search),
-        "versions": {library: list(versions) for library, versions in host.versions.items()},
-        "floor": asdict(floor) if floor else None,
-        "symbols": [
-            {"letter": one.letter, "symbol": one.symbol, "name": one.name, "version": one.version}
-            for one in host.symbols
-        ],
-    }
+    symbols = [
+        {"letter": one.letter, "symbol": one.symbol, "name": one.name, "version": one.version}
+        for one in host.symbols
+    ]
+    values: dict[str, Any] = serialize.plain(replace(host, symbols=()))
+    del values["is_linked"], values["symbols"]
+    return {**values, "floor": serialize.plain(floor), "symbols": symbols}
 
 
 def _summary(report: BinaryReport) -> str:
@@ -185,13 +178,19 @@ def _parts(report: BinaryReport) -> Iterator[RenderableType]:
             code.add_row(*_architecture_cells(architecture))
         yield code
         yield _gpus(report)
+    wheel = report.wheel
     rows = [*_host_rows(report.host)] if report.host else []
-    rows += [*_wheel_rows(report.wheel)] if report.wheel else []
+    rows += [("tags", ", ".join(wheel.tags) or "none")] if wheel else []
+    rows += [("lowest tag", wheel.lowest)] if wheel and wheel.lowest else []
     if rows:
         yield _labelled(rows)
-    for problem in report.wheel.problems if report.wheel else ():
-        yield Text(problem, style="red")
-    yield from _kernel_lists(report)
+    yield from (Text(problem, style="red") for problem in (wheel.problems if wheel else ()))
+    for arch, kernels in report.kernels.items():
+        grid = _grid()
+        grid.add_row(f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} for {arch}")
+        for kernel in kernels:
+            grid.add_row(Text(f"  {kernel.name}", overflow="fold"), kernel.resources)
+        yield grid
     yield from (Text(line, style="red") for line in report.damaged)
     yield from (Text(line, style="yellow") for line in report.notes)
     yield from (member.__rich__() for member in report.members)
@@ -201,7 +200,7 @@ def _grid() -> Table:
     return Table.grid(padding=(0, 2, 0, 0))
 
 
-def _labelled(rows: Iterable[tuple[str, str]]) -> RenderableType:
+def _labelled(rows: Sequence[tuple[str, str]]) -> RenderableType:
     grid = _grid()
     grid.add_column(min_width=_LABEL)
     grid.add_column(overflow="fold")
@@ -210,33 +209,27 @@ def _labelled(rows: Iterable[tuple[str, str]]) -> RenderableType:
     return grid
 
 
-def _architecture_cells(architecture: Architecture) -> Iterator[str]:
-    yield architecture.arch
-    yield architecture.holds + (", to be linked" if architecture.relocatable else "")
-    modules = max(architecture.sass, architecture.ptx, *architecture.others.values(), 0)
-    yield f"{modules} module{'' if modules == 1 else 's'}"
-    unpacked = f", {_bytes(architecture.unpacked_bytes)} unpacked"
-    stored = _bytes(architecture.stored_bytes)
-    yield stored + (unpacked if architecture.unpacked_bytes > architecture.stored_bytes else "")
-    version = architecture.ptx_version
-    yield f"PTX {dotted(version)}: drivers since CUDA {dotted(ptx_since(version))}" if version else ""
+def _architecture_cells(one: Architecture) -> tuple[str, ...]:
+    modules = max(one.sass, one.ptx, *one.others.values(), 0)
+    unpacked = f", {_bytes(one.unpacked_bytes)} unpacked" if one.unpacked_bytes > one.stored_bytes else ""
+    version = one.ptx_version
+    return (
+        one.arch,
+        one.holds + (", to be linked" if one.relocatable else ""),
+        f"{modules} module{'' if modules == 1 else 's'}",
+        _bytes(one.stored_bytes) + unpacked,
+        f"PTX {dotted(version)}: drivers since CUDA {dotted(ptx_since(version))}" if version else "",
+    )
 
 
 def _gpus(report: BinaryReport) -> RenderableType:
-    by_gpu = {gpu: report.runs_on(gpu) for gpu in GPUS}
-    rows = []
-    for how, words in _WORDS.items():
-        named = [
-            f"{dotted(gpu)} ({GPUS[gpu]}{_share(found.none, found.native + found.jit)})"
-            for gpu, found in by_gpu.items()
-            if found.how == how
-        ]
-        rows += [(words, ", ".join(named))] if named else []
-    return _labelled(rows)
-
-
-def _share(none: int, run: int) -> str:
-    return f"; {run} of {run + none} modules" if none and run else ""
+    named: dict[str, list[str]] = {how: [] for how in _HOW}
+    for gpu, examples in GPUS.items():
+        support = report.runs_on(gpu)
+        run = support.native + support.jit
+        share = f"; {run} of {run + support.none} modules" if support.none and run else ""
+        named[support.how].append(f"{dotted(gpu)} ({examples}{share})")
+    return _labelled([(_HOW[how], ", ".join(some)) for how, some in named.items() if some])
 
 
 def _host_rows(host: HostBinary) -> Iterator[tuple[str, str]]:
@@ -250,21 +243,6 @@ def _host_rows(host: HostBinary) -> Iterator[tuple[str, str]]:
         versions = [f"{library} {version}" for library, version in named if version]
         yield "system", ", ".join([*versions, floor.tag or "no manylinux"])
     yield "symbols", f"{len(host.defined)} defined, {len(host.undefined)} needed"
-
-
-def _wheel_rows(wheel: Wheel) -> Iterator[tuple[str, str]]:
-    yield "tags", ", ".join(wheel.tags) or "none"
-    if wheel.lowest:
-        yield "lowest tag", wheel.lowest
-
-
-def _kernel_lists(report: BinaryReport) -> Iterator[RenderableType]:
-    for arch, kernels in report.kernels.items():
-        grid = _grid()
-        grid.add_row(f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} for {arch}")
-        for kernel in kernels:
-            grid.add_row(Text(f"  {kernel.name}", overflow="fold"), kernel.resources)
-        yield grid
 
 
 def _bytes(count: int) -> str:

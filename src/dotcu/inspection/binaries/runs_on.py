@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -52,10 +53,6 @@ PTX_SINCE: dict[Version, Version] = {
 }  # fmt: skip
 
 
-def _same(code: Version, gpu: Version) -> bool:
-    return code == gpu
-
-
 def _same_major(code: Version, gpu: Version) -> bool:
     tegra = code != gpu and bool({code, gpu} & TEGRA)
     return code[0] == gpu[0] and code[1] <= gpu[1] and not tegra
@@ -65,20 +62,16 @@ def _family(code: Version, gpu: Version) -> bool:
     return gpu in FAMILIES.get(code, (code,))
 
 
-def _not_before(code: Version, gpu: Version) -> bool:
-    return code <= gpu
-
-
 # By kind of code and suffix of its architecture: the GPUs that it runs on, as a test and in words.
 # Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility"; CUDA Programming Guide,
 # "Feature Set Compiler Targets"; nvcc's documentation, `ptxas --gpu-name`.
 RULES: Mapping[tuple[str, str], tuple[Callable[[Version, Version], bool], str]] = {
     ("elf", ""): (_same_major, "GPUs of its major and no lower minor version, Tegra apart"),
     ("elf", "f"): (_family, "GPUs of its family"),
-    ("elf", "a"): (_same, "that GPU alone"),
-    ("ptx", ""): (_not_before, "that GPU and all later ones"),
+    ("elf", "a"): (operator.eq, "that GPU alone"),
+    ("ptx", ""): (operator.le, "that GPU and all later ones"),
     ("ptx", "f"): (_family, "GPUs of its family"),
-    ("ptx", "a"): (_same, "that GPU alone"),
+    ("ptx", "a"): (operator.eq, "that GPU alone"),
 }
 _KINDS = {"elf": "machine code", "ptx": "PTX"}
 _MOST_REASONS = 2
@@ -113,7 +106,8 @@ def gpu_support(modules: Iterable[Fatbin], gpu: Version, driver: Version | None 
         gpu: The compute capability of the GPU: (9, 0).
         driver: The CUDA version of its driver; None: one that reads all PTX.
     """
-    loaded = _loadable(modules)
+    filled = [module for module in modules if module.entries]
+    loaded = [module for module in filled if not module.relocatable] or filled  # a program loads linked ones
     chosen = [choose(module.entries, gpu, driver) for module in loaded]
     native = sum(entry is not None and entry.kind == "elf" for entry in chosen)
     compiled = [entry for entry in chosen if entry is not None and entry.kind == "ptx"]
@@ -128,12 +122,6 @@ def gpu_support(modules: Iterable[Fatbin], gpu: Version, driver: Version | None 
     )
 
 
-def _loadable(modules: Iterable[Fatbin]) -> tuple[Fatbin, ...]:
-    """Return the modules that a program loads: linked ones where there are any, empty ones never."""
-    filled = [module for module in modules if module.entries]
-    return tuple([module for module in filled if not module.relocatable] or filled)
-
-
 def choose(entries: Iterable[FatbinEntry], gpu: Version, driver: Version | None = None) -> FatbinEntry | None:
     """Return the entry that the driver loads: machine code before PTX, the nearest architecture.
 
@@ -146,18 +134,18 @@ def choose(entries: Iterable[FatbinEntry], gpu: Version, driver: Version | None 
     return max(fitting, key=lambda e: (e.kind == "elf", capability(e.arch), e.arch), default=None)
 
 
-def _mismatch(entry: FatbinEntry, gpu: Version, driver: Version | None = None) -> str:
+def _mismatch(entry: FatbinEntry, gpu: Version, driver: Version | None) -> str:
     """Return why an entry does not run on a GPU, "" where it does."""
     rule = RULES.get((entry.kind, entry.arch.lstrip("sm_0123456789")))
     if rule is None:
         return f"{entry.kind} for {entry.arch} is not loaded by itself"
-    fits, text = rule
-    what = f"{_KINDS[entry.kind]} for {entry.arch}"
+    fits, gpus = rule
+    code = f"{_KINDS[entry.kind]} for {entry.arch}"
     if not fits(capability(entry.arch), gpu):
-        return f"{what} runs on {text}"
+        return f"{code} runs on {gpus}"
     since = ptx_since(entry.version)
     if entry.kind == "ptx" and driver is not None and since > driver:
-        return f"{what} is of version {dotted(entry.version)}, which drivers read since CUDA {dotted(since)}"
+        return f"{code} is of version {dotted(entry.version)}, which drivers read since CUDA {dotted(since)}"
     return ""
 
 

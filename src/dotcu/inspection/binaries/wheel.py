@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.parser import Parser
@@ -82,10 +82,12 @@ def unpacked(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path | UsageError]]:
 
 def _unpack(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bool:
     """Write a member to a file, unless it is not a binary."""
-    with _reporting_damage(f"{info.filename} in {wheel.filename}"):
-        if not _is_binary(wheel, info):
+    with _reporting_damage(f"{info.filename} in {wheel.filename}"), wheel.open(info) as packed:
+        head = packed.read(4)
+        if head not in _BINARY_HEADS and not info.filename.endswith(_PTX_SUFFIX):
             return False
-        with wheel.open(info) as packed, path.open("wb") as out:
+        with path.open("wb") as out:
+            out.write(head)
             shutil.copyfileobj(packed, out, _CHUNK_BYTES)
         return True
 
@@ -100,13 +102,6 @@ def _reporting_damage(path: object) -> Iterator[None]:
             f"{path} cannot be unpacked: {error}.\n"
             "Required: a whole wheel, as it was built. Download or build it again."
         ) from error
-
-
-def _is_binary(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> bool:
-    if info.filename.endswith(_PTX_SUFFIX):
-        return True
-    with wheel.open(info) as packed:
-        return packed.read(4) in _BINARY_HEADS
 
 
 def _prebuilt(wheel: zipfile.ZipFile) -> Iterator[tuple[str, bytes | UsageError]]:
@@ -131,16 +126,13 @@ def _of_folder(wheel: zipfile.ZipFile, folder: str) -> Iterator[tuple[str, bytes
         name: prebuilt.decompress_records(wheel.read(f"{folder}/{name}"), Path(folder) / name, described)
         for name in described.packs
     }
-    for loads in described.sources.values():
-        for built in (built for load in loads for built in load.kernels):
-            for variant in built.variants:
-                if not variant.simulated:
-                    pack, start, length = described.positions[variant.record]
-                    record = prebuilt.PrebuiltCode.from_bytes(packs[pack][start : start + length])
-                    kind, code = (
-                        ("ptx", record.ptx.encode()) if record.cubin is None else ("cubin", record.cubin)
-                    )
-                    yield f"{folder}/{', '.join(built.names)}.{variant.target}.{kind}", code
+    kernels = [built for loads in described.sources.values() for load in loads for built in load.kernels]
+    for built in kernels:
+        for variant in (variant for variant in built.variants if not variant.simulated):
+            pack, start, length = described.positions[variant.record]
+            record = prebuilt.PrebuiltCode.from_bytes(packs[pack][start : start + length])
+            kind, code = ("ptx", record.ptx.encode()) if record.cubin is None else ("cubin", record.cubin)
+            yield f"{folder}/{', '.join(built.names)}.{variant.target}.{kind}", code
 
 
 def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, HostBinary]) -> Wheel:
@@ -151,49 +143,36 @@ def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, HostBi
         path: The file, whose name has tags too.
         binaries: The host's binaries in it, by name.
     """
-    name, version, named = _of_name(path)
-    inside = _of_metadata(wheel)
+    # Source: PyPA, "Binary distribution format".
+    stem, named = path.name.removesuffix(".whl"), list[str]()
+    name, version, *rest = stem.split("-") if stem.count("-") in (4, 5) else (stem, "")
+    if rest:
+        pythons, abis, platforms = (part.split(".") for part in rest[-3:])
+        named = sorted(f"{p}-{a}-{where}" for p in pythons for a in abis for where in platforms)
+    inside = _tags_inside(wheel)
+    problems = []
+    if not inside:
+        problems.append("It has no .dist-info/WHEEL with tags: pip cannot install such an archive.")
+    elif named and named != inside:
+        problems.append(f"The name has the tags {', '.join(named)}, and its WHEEL file {', '.join(inside)}.")
+    minors = {floor.tag: glibc_minor_of(floor.tag) for floor in map(floor_of, binaries.values()) if floor}
+    known = {tag: minor for tag, minor in minors.items() if minor is not None}
     return Wheel(
         name=name,
         version=version,
-        tags=inside or named,
-        lowest=_lowest([floor.tag for floor in map(floor_of, binaries.values()) if floor]),
-        problems=(*_between(named, inside), *_problems(inside or named, binaries)),
+        tags=tuple(inside or named),
+        lowest=max(known, key=lambda tag: known[tag]) if known and len(known) == len(minors) else "",
+        problems=(*problems, *_problems(inside or named, binaries)),
     )
 
 
-def _of_name(path: Path) -> tuple[str, str, tuple[str, ...]]:
-    """Return name, version and tags by the file's name. Source: PyPA, "Binary distribution format"."""
-    parts = path.name.removesuffix(".whl").split("-")
-    if len(parts) not in (5, 6):
-        return path.name.removesuffix(".whl"), "", ()
-    pythons, abis, platforms = (part.split(".") for part in parts[-3:])
-    tags = (f"{p}-{a}-{where}" for p in pythons for a in abis for where in platforms)
-    return parts[0], parts[1], tuple(sorted(tags))
-
-
-def _of_metadata(wheel: zipfile.ZipFile) -> tuple[str, ...]:
+def _tags_inside(wheel: zipfile.ZipFile) -> list[str]:
     for name in wheel.namelist():
         if re.fullmatch(r"[^/]+\.dist-info/WHEEL", name):
             with _reporting_damage(wheel.filename):
                 text = wheel.read(name).decode("utf-8", "replace")
-            message = Parser().parsestr(text)
-            return tuple(sorted(message.get_all("Tag") or ()))
-    return ()
-
-
-def _lowest(tags: Sequence[str]) -> str:
-    """Return the newest of the tags that binaries need."""
-    minors = {tag: glibc_minor_of(tag) for tag in tags}
-    known = {tag: minor for tag, minor in minors.items() if minor is not None}
-    return max(known, key=lambda tag: known[tag]) if known and len(known) == len(minors) else ""
-
-
-def _between(named: Iterable[str], inside: Iterable[str]) -> Iterator[str]:
-    if not inside:
-        yield "It has no .dist-info/WHEEL with tags: pip cannot install such an archive."
-    elif named and tuple(named) != tuple(inside):
-        yield f"The name has the tags {', '.join(named)}, and its WHEEL file {', '.join(inside)}."
+            return sorted(Parser().parsestr(text).get_all("Tag") or ())
+    return []
 
 
 def _problems(tags: Iterable[str], binaries: Mapping[str, HostBinary]) -> Iterator[str]:
@@ -202,7 +181,12 @@ def _problems(tags: Iterable[str], binaries: Mapping[str, HostBinary]) -> Iterat
     pythons = {tag.partition("-")[0] for tag in tags}
     names: dict[str, list[str]] = {}
     for name, binary in binaries.items():
-        for problem in (*_of_platform(binary, platforms), *_of_python(name, pythons)):
+        for problem in _of_platform(binary, platforms):
+            names.setdefault(problem, []).append(name)
+        extension = _EXTENSION.search(name)
+        if extension and f"cp{extension[1]}" not in pythons:
+            python, tagged = f"cp{extension[1]}", ", ".join(sorted(pythons))
+            problem = f"an extension for {python} in a wheel whose tags are for {tagged}"
             names.setdefault(problem, []).append(name)
     for problem, (first, *others) in names.items():
         yield f"{first}{f' and {len(others)} more' if others else ''}: {problem}."
@@ -221,9 +205,3 @@ def _of_platform(binary: HostBinary, platforms: set[str]) -> Iterator[str]:
         families = (("GLIBC", floor.glibc), ("GLIBCXX", floor.libstdcxx))
         versions = " and ".join(f"{family}_{version}" for family, version in families if version)
         yield f"needs {versions}, so {floor.tag}, and a tag promises manylinux_2_{min(promised)}"
-
-
-def _of_python(name: str, pythons: set[str]) -> Iterator[str]:
-    extension = _EXTENSION.search(name)
-    if extension and f"cp{extension[1]}" not in pythons:
-        yield f"an extension for cp{extension[1]} in a wheel whose tags are for {', '.join(sorted(pythons))}"

@@ -13,12 +13,12 @@ from dotcu import process
 from dotcu.compile import ObjectCode
 from dotcu.elf import Image
 from dotcu.errors import UsageError
-from dotcu.inspection.binaries.cubin import Cubin, read_cubin
+from dotcu.inspection.binaries.cubin import BinaryKernel, read_cubin
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103f", "sm_120")
 
 
-def read(made: ObjectCode) -> Cubin:
+def read(made: ObjectCode) -> tuple[str, bool, tuple[BinaryKernel, ...]]:
     assert made.cubin is not None
     return read_cubin(Image(name="it", data=made.cubin))
 
@@ -26,10 +26,10 @@ def read(made: ObjectCode) -> Cubin:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_take_what_the_assembler_says(arch: str, compiled: Callable[[str], ObjectCode]) -> None:
     made = compiled(arch)
-    found = read(made)
-    assert found.arch == arch
-    assert not found.relocatable
-    kernels = {kernel.symbol: kernel for kernel in found.kernels}
+    found_arch, relocatable, found = read(made)
+    assert found_arch == arch
+    assert not relocatable
+    kernels = {kernel.symbol: kernel for kernel in found}
     for symbol in made.lowered.values():
         said, kernel = made.resources[symbol], kernels[symbol]
         assert (kernel.registers, kernel.smem_bytes, kernel.barriers) == (
@@ -55,12 +55,12 @@ def test_kernels_take_what_cuobjdump_says(
     }
     assert set(made.lowered.values()) <= set(theirs)
     assert theirs == {
-        k.symbol: (k.registers, k.stack_bytes, k.smem_bytes, k.constant_bytes) for k in read(made).kernels
+        k.symbol: (k.registers, k.stack_bytes, k.smem_bytes, k.constant_bytes) for k in read(made)[2]
     }
 
 
 def test_a_kernel_prints_its_name_and_what_it_takes(compiled: Callable[[str], ObjectCode]) -> None:
-    (kernel,) = [k for k in read(compiled("sm_80")).kernels if k.name == "shared(float*)"]
+    (kernel,) = [k for k in read(compiled("sm_80"))[2] if k.name == "shared(float*)"]
     assert re.fullmatch(r"\d+ registers, 400 bytes shared, 1 barrier", kernel.resources)
 
 
@@ -69,19 +69,19 @@ def test_a_kernel_prints_its_name_and_what_it_takes(compiled: Callable[[str], Ob
 )
 def test_cubins_of_the_older_format_have_their_architecture_in_the_low_byte(flags: int, arch: str) -> None:
     data = elf({}, machine=CUDA, abi=7, flags=flags)
-    assert read_cubin(Image(name="it", data=data)).arch == arch
+    assert read_cubin(Image(name="it", data=data))[0] == arch
 
 
 def test_without_the_assemblers_note_the_suffix_is_reported_by_what_the_code_needs() -> None:
     needs = bytes([2, 9, 1, 0])  # the attribute of a target with an architecture's own features
     for sections, arch in (({".nv.compat": needs}, "sm_90a"), ({}, "sm_90")):
         data = elf(sections, machine=CUDA, abi=8, flags=0x06005A04)
-        assert read_cubin(Image(name="it", data=data)).arch == arch
+        assert read_cubin(Image(name="it", data=data))[0] == arch
 
 
 def test_a_cubin_that_has_to_be_linked_says_so() -> None:
     data = elf({}, machine=CUDA, abi=8, flags=0x06005004, kind=RELOCATABLE)
-    assert read_cubin(Image(name="it", data=data)).relocatable
+    assert read_cubin(Image(name="it", data=data))[1]
 
 
 @pytest.mark.parametrize("part", [0.01, 0.5, 0.9])

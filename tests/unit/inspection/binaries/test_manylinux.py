@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from dotcu.inspection.binaries.manylinux import floor, glibc_minor_of
+from dotcu.elf import HostBinary
+from dotcu.inspection.binaries.manylinux import Floor, floor_of, glibc_minor_of
+
+
+def floor(versions: list[str], libraries: list[str], machine: str) -> Floor:
+    binary = HostBinary(
+        kind="shared library", machine=machine, soname="", needed=tuple(libraries), search=(),
+        versions={"it": tuple(versions)}, symbols=(), is_linked=True,
+    )  # fmt: skip
+    found = floor_of(binary)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_where_there_are_many_architectures_the_reason_lists_what_there_is() -> 
 
 def test_code_that_is_linked_counts_and_not_what_it_was_linked_from() -> None:
     linked, left = modules("sm_90", "sm_80")
-    relocatable = Fatbin(offset=0, relocatable=True, entries=left.entries)
+    relocatable = Fatbin(relocatable=True, entries=left.entries)
     assert gpu_support([relocatable, linked], (9, 0)).none == 0
     assert gpu_support([relocatable], (8, 0)).how == "native"  # where nothing is linked yet
 

@@ -22,7 +22,7 @@ LINUX = "py3-none-manylinux_2_17_x86_64"
 def binary(*versions: str, machine: str = "x86_64") -> HostBinary:
     return HostBinary(
         kind="shared library", machine=machine, soname="", needed=(), search=(), versions={"lib": versions},
-        symbols=(), static_symbols=(), is_linked=True,
+        symbols=(), is_linked=True,
     )  # fmt: skip
 
 
