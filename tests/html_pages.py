@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.html.page import CodeLine, Fact, FileLines, KernelPane, Note, Page
 
 SOURCE = (

@@ -211,7 +211,7 @@ def everything(arch: str, *, with_sass: bool = True) -> dict[str, InspectedKerne
 @functools.cache
 def inspected(text: str, arch: str = "sm_90", **options: Any) -> dict[str, InspectedKernel]:
     """The plain kernels of a text, by name."""
-    unit = kernels_in_source(inline_source(text), CompileOptions(**options)).plain
+    unit, _, _ = kernels_in_source(inline_source(text), CompileOptions(**options))
     built = build_all([BuildRequest(unit=unit, target=Target.parse(arch))])
     assert not built.failed, built.failed
     return {code.name: InspectedKernel(code=code, function=function) for code, function in built.kernels}

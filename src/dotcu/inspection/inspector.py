@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -26,12 +26,7 @@ from dotcu.inspection.code.build import (
     build_all,
 )
 from dotcu.inspection.code.occupancy import kernel_occupancy
-from dotcu.inspection.code.report import (
-    InspectedKernel,
-    InspectReport,
-    SimulatedCounts,
-    UninstantiatedTemplate,
-)
+from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
 from dotcu.inspection.code.source_kernels import kernels_in_source
 from dotcu.kernel.declarations import template_example
 
@@ -91,13 +86,20 @@ def inspect(
     """
     asked = _shape(block, smem_bytes)
     targets = resolve_targets(arch)
-    if _is_source(target):
+    if isinstance(target, (str, Path)) and Path(_split(target)[0]).suffix in SOURCES:
         how = CompileOptions(define=define or {}, options=options)
         return _of_source(str(target), targets, asked, how, include, instantiate)
-    _refuse_source_options(instantiate=instantiate, include=include, define=define, options=options)
-    if _is_loaded(target):
+    for_source = {"instantiate": instantiate, "include": include, "define": define, "options": options}
+    named = [name for name, value in for_source.items() if value]
+    if named:
+        raise UsageError(
+            f"{named[0]} is for a .cu file: operators define how their kernels are compiled.\n"
+            "Leave it out, or name the file of kernels."
+        )
+    loaded = sys.modules.get("dotcu.kernel.module")  # without torch there is no module of kernels, nor kernel
+    if loaded is not None and isinstance(target, (loaded.Module, loaded.Kernel)):
         return _of_loaded(target, targets, asked)
-    return _of_operators(target, targets, asked, counts, listed=() if arch is None else map(str, targets))
+    return _of_operators(target, targets, asked, counts, listed=[] if arch is None else [*map(str, targets)])
 
 
 def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
@@ -107,7 +109,9 @@ def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
         UsageError: The compiler makes no code for one; names those that it does.
     """
     if arch is None:
-        return (_own_target() or Target.parse(DEFAULT_ARCH),)
+        natives = (toolchain.native_target(gpu.capability) for gpu in gpus())
+        own = next((target for target in natives if not isinstance(target, Rejected)), None)
+        return (own or Target.parse(DEFAULT_ARCH),)
     asked = [arch] if isinstance(arch, str) else list(arch)
     valid = target_names(toolchain.supported(toolchain.nvrtc()))
     for name in asked:
@@ -122,25 +126,13 @@ def resolve_targets(arch: str | Sequence[str] | None) -> tuple[Target, ...]:
 
 def target_names(numbers: Iterable[int]) -> tuple[str, ...]:
     """Return the names of the targets for some architectures, such as 80 and 90: `sm_90`, `sm_90a`."""
-
-    def suffixes(major: int) -> tuple[str, ...]:
-        if major < FIRST_SPECIFIC_MAJOR:
-            return ("",)
-        return ("", "a") if major < FIRST_FAMILY_MAJOR else ("", "a", "f")
-
-    return tuple(f"sm_{number}{suffix}" for number in sorted(numbers) for suffix in suffixes(number // 10))
-
-
-def _own_target() -> Target | None:
-    for gpu in gpus():
-        target = toolchain.native_target(gpu.capability)
-        if not isinstance(target, Rejected):
-            return target
-    return None
-
-
-def _is_source(target: Any) -> bool:
-    return isinstance(target, (str, Path)) and Path(_split(target)[0]).suffix in SOURCES
+    first_major = {"": 0, "a": FIRST_SPECIFIC_MAJOR, "f": FIRST_FAMILY_MAJOR}
+    return tuple(
+        f"sm_{number}{suffix}"
+        for number in sorted(numbers)
+        for suffix, first in first_major.items()
+        if number // 10 >= first
+    )
 
 
 def _of_source(
@@ -152,24 +144,26 @@ def _of_source(
     instantiate: Sequence[str],
 ) -> InspectReport:
     file, name = _split(target)
-    found = kernels_in_source(read_source(file, include), how, instantiate)
-    units = [(found.plain, None), *((unit, unit.names) for unit in found.instances)]
-    built = build_all(_requests(units, targets))
-    report = _report(target, built, {}, asked, templates=found.uninstantiated)
-    return _only(report, name) if name else report
+    plain, instances, templates = kernels_in_source(read_source(file, include), how, instantiate)
+    built = _built(plain, instances, targets)
+    report = replace(_report(target, built, {}, asked), templates=templates)
+    report = _only(report, name) if name else report
+    if report.templates and not report.kernels and not report.failed:
+        declarations = ", ".join(template.declaration for template in report.templates)
+        raise UsageError(
+            f"{target} has no kernel to compile, only templates without an instantiation: {declarations}.\n"
+            "Required: the arguments of one.\n"
+            f"Type: dotcu inspect '{file}:{report.templates[0].example}'"
+        )
+    return report
 
 
-def _requests(
-    units: Iterable[tuple[CompileUnit, tuple[str, ...] | None]], targets: Sequence[Target]
-) -> list[BuildRequest]:
-    """Return a request for each unit and target; of a unit the kernels of some names, None for all."""
-    return [BuildRequest(unit=unit, target=each, only=only) for unit, only in units for each in targets]
-
-
-def _is_loaded(target: Any) -> bool:
-    """Return whether it is a module of kernels, or a kernel; without torch there is none."""
-    loaded = sys.modules.get("dotcu.kernel.module")
-    return loaded is not None and isinstance(target, (loaded.Module, loaded.Kernel))
+def _built(plain: CompileUnit, instances: Sequence[CompileUnit], targets: Sequence[Target]) -> BuildResult:
+    """Build the plain kernels of a file, and of each other unit the kernels that it names."""
+    units = [(plain, None), *((unit, unit.names) for unit in instances)]
+    return build_all(
+        [BuildRequest(unit=unit, target=each, only=only) for unit, only in units for each in targets]
+    )
 
 
 def _of_loaded(
@@ -178,23 +172,20 @@ def _of_loaded(
     """Report a kernel; or all of a module: its plain kernels, and the instantiations so far."""
     from dotcu.kernel import Kernel  # needs torch, which is there where the target is
 
-    units: list[tuple[CompileUnit, tuple[str, ...] | None]]
-    notes: Iterable[str] = ()
     if isinstance(target, Kernel):
-        units = [(target.unit, (target.name,))]
-    else:
-        plain, *instances = target.units()
-        units = [(plain, None), *((unit, unit.names) for unit in instances)]
-        notes = _uninstantiated(target, [name for unit in instances for name in unit.names])
-    return _report(target.name, build_all(_requests(units, targets)), {}, asked, notes=tuple(notes))
-
-
-def _uninstantiated(module: Module, instances: Sequence[str]) -> Iterator[str]:
-    known = {name.partition("<")[0] for name in instances}
-    for kernel in module.kernels.values():
-        if kernel.is_template and kernel.name not in known:
-            example = template_example(kernel.declaration).removesuffix("(...)")
-            yield f"{kernel.name} is a template: inspect an instantiation of it, {example}"
+        only = (target.name,)
+        built = build_all([BuildRequest(unit=target.unit, target=each, only=only) for each in targets])
+        return _report(target.name, built, {}, asked)
+    plain, *instances = target.units()
+    known = {name.partition("<")[0] for unit in instances for name in unit.names}
+    notes = [
+        f"{kernel.name} is a template: inspect an instantiation of it, "
+        + template_example(kernel.declaration).removesuffix("(...)")
+        for kernel in target.kernels.values()
+        if kernel.is_template and kernel.name not in known
+    ]
+    built = _built(plain, instances, targets)
+    return _report(target.name, replace(built, notes=(*notes, *built.notes)), {}, asked)
 
 
 def _of_operators(
@@ -203,7 +194,7 @@ def _of_operators(
     asked: LaunchShape | None,
     counts: bool,
     *,
-    listed: Iterable[str],
+    listed: Sequence[str],
 ) -> InspectReport:
     try:  # tracing operators needs torch, which a file of kernels does not
         tracing = import_module("dotcu.inspection.code.operators")
@@ -211,53 +202,37 @@ def _of_operators(
         if error.name != "torch":
             raise
         raise _without_torch(f"dotcu.inspect({_shown(target)!r})") from error
-    operators = _operators(target)
-    found = tracing.kernels_of(operators, targets, counts)
-    report = _report(
-        _shown(target), build_all(found.requests), found.counts, asked,
-        failed=found.failed, notes=found.notes,
-    )  # fmt: skip
+    if isinstance(target, (str, Path)):
+        resolved = import_module("dotcu.checking.target").resolve(str(target), verb="inspect")
+        operators = [operator for _, operator in resolved]
+    else:
+        operators = import_module("dotcu.checking.checker").operators_of(target)
+    built, counted = tracing.kernels_of(operators, targets, counts)
     files = dict.fromkeys(o.library for each in operators for o in each.overloads.values() if o.library)
-    archs = tuple(listed)
-    return replace(report, libraries=tuple(read(path, kernels=archs) for path in files))
+    libraries = tuple(read(path, kernels=listed) for path in files)
+    return replace(_report(_shown(target), built, counted, asked), libraries=libraries)
 
 
 def _report(
-    target: str,
-    built: BuildResult,
-    counts: Mapping[str, SimulatedCounts],
-    asked: LaunchShape | None,
-    *,
-    templates: tuple[UninstantiatedTemplate, ...] = (),
-    failed: tuple[FailedBuild, ...] = (),
-    notes: tuple[str, ...] = (),
+    target: str, built: BuildResult, counts: Mapping[str, SimulatedCounts], asked: LaunchShape | None
 ) -> InspectReport:
     """Return the report, with the kernels of one name together."""
     by_name: dict[str, list[InspectedKernel]] = {}
     for code, function in built.kernels:
-        one = InspectedKernel(
-            code=code,
-            function=function,
-            occupancy=kernel_occupancy(code, asked),
-            counts=counts.get(code.name),
-        )
-        by_name.setdefault(code.name, []).append(one)
+        occupancy, counted = kernel_occupancy(code, asked), counts.get(code.name)
+        kernel = InspectedKernel(code=code, function=function, occupancy=occupancy, counts=counted)
+        by_name.setdefault(code.name, []).append(kernel)
+    # A fault of the source shows in each of its units: failures for the same reason are one.
+    failed: dict[tuple[Target, str], FailedBuild] = {}
+    for one in built.failed:
+        known = failed.get((one.arch, one.message), one)
+        names = tuple(dict.fromkeys((*known.names, *one.names)))
+        failed[one.arch, one.message] = replace(known, names=names)
     return InspectReport(
         target=target,
-        kernels=tuple(one for kernels in by_name.values() for one in kernels),
-        failed=_merged([*failed, *built.failed]),
-        templates=templates,
-        notes=tuple(dict.fromkeys([*notes, *built.notes])),
-    )
-
-
-def _merged(failed: Sequence[FailedBuild]) -> tuple[FailedBuild, ...]:
-    """Join failures for the same reason: a fault of the source shows in each of its units."""
-    names: dict[tuple[Target, str], dict[str, None]] = {}
-    for one in failed:
-        names.setdefault((one.arch, one.message), {}).update(dict.fromkeys(one.names))
-    return tuple(
-        FailedBuild(arch=arch, names=tuple(some), message=why) for (arch, why), some in names.items()
+        kernels=tuple(kernel for kernels in by_name.values() for kernel in kernels),
+        failed=tuple(failed.values()),
+        notes=tuple(dict.fromkeys(built.notes)),
     )
 
 
@@ -309,23 +284,6 @@ def _shape(block: int | Sequence[int] | None, smem_bytes: int) -> LaunchShape | 
             "to three dimensions, and smem_bytes is not negative.\nType: --block 256"
         )
     return LaunchShape(block=(x, y, z), smem_bytes=smem_bytes)
-
-
-def _refuse_source_options(**values: object) -> None:
-    named = [name for name, value in values.items() if value]
-    if named:
-        raise UsageError(
-            f"{named[0]} is for a .cu file: operators define how their kernels are compiled.\n"
-            "Leave it out, or name the file of kernels."
-        )
-
-
-def _operators(target: Any) -> list[Any]:
-    if isinstance(target, (str, Path)):
-        resolved = import_module("dotcu.checking.target").resolve(str(target), verb="inspect")
-        return [operator for _, operator in resolved]
-    found: list[Any] = import_module("dotcu.checking.checker").operators_of(target)
-    return found
 
 
 def _shown(target: Any) -> str:

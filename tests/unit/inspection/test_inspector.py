@@ -79,6 +79,21 @@ def test_a_name_that_is_not_there_is_reported_the_nearest(file: Path) -> None:
         inspector._only(replace(of(file, arch="sm_90"), target=f"{file}:plane"), "plane")
 
 
+def test_a_file_of_templates_alone_is_answered_with_the_line_that_instantiates_one(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text("template <typename T, int N> __global__ void scale(T* x) { x[0] *= N; }\n")
+    for target in (path, f"{path}:scale"):
+        with pytest.raises(UsageError, match=r"only templates .*: template <typename T, int N> scale\.\n"):
+            inspect(target)
+    with pytest.raises(UsageError, match=r"\nType: dotcu inspect '.*/k\.cu:scale\[float32,256\]'$"):
+        inspect(path)
+
+
+def test_a_template_that_is_named_in_a_file_of_others_is_answered_the_same(file: Path) -> None:
+    with pytest.raises(UsageError, match=r"\nType: dotcu inspect '.*/k\.cu:scale\[float32\]'$"):
+        inspect_file(file, name="scale", arch="sm_90")
+
+
 def test_macros_and_options_decide_the_code(file: Path) -> None:
     plain = of(file, name="plain", arch="sm_90").kernels[0]
     other = inspect_file(file, name="plain", arch="sm_90", define={"BY": 77}).kernels[0]

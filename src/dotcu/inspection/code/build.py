@@ -7,17 +7,22 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from dotcu.compile import CompileOptions, ObjectCode, Resources, Source, Target, build_visible
 from dotcu.compile.object_code import PROBE
 from dotcu.compile.source.declarations import only_kernels
 from dotcu.errors import DotcuError, EnvironmentFault, SourceError, ToolchainError, UsageError
 from dotcu.inspection.code import ptx, sass
-from dotcu.inspection.code.locations import SourceLocation, kernel_file
-from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.ptx import PtxLine, SourceLocation
 from dotcu.inspection.code.sass import SassFunction
 from dotcu.kernel.arguments.signature import parameter_types, shown_name, spell
+
+if TYPE_CHECKING:
+    from dotcu.kernel.compiled import CompilationUnit
+
+CompileUnit: TypeAlias = "FileUnit | CompilationUnit"
+"""Kernels that are compiled together."""
 
 _MOST_AT_ONCE = 8
 
@@ -41,10 +46,8 @@ class LaunchShape:
         return self.block[0] * self.block[1] * self.block[2]
 
     def __str__(self) -> str:
-        sizes = list(self.block)
-        while len(sizes) > 1 and sizes[-1] == 1:
-            sizes.pop()
-        parts = [f"block={sizes[0]}" if len(sizes) == 1 else f"block={tuple(sizes)}"]
+        x, y, z = self.block
+        parts = [f"block={x if y == z == 1 else (x, y) if z == 1 else self.block}"]
         parts += [f"smem_bytes={self.smem_bytes}"] if self.smem_bytes else []
         parts += [f"cluster={self.cluster}"] if self.cluster else []
         return ", ".join(parts)
@@ -86,8 +89,8 @@ class KernelCode:
 
     @cached_property
     def file(self) -> str:
-        """The file that it is written in; empty if the PTX has no lines."""
-        return kernel_file([line.chain for line in self.ptx if line.statements])
+        """The outermost file of its first instruction that has a line; empty if the PTX has no lines."""
+        return next((line.chain[-1].file for line in self.ptx if line.statements and line.chain), "")
 
     @cached_property
     def location(self) -> SourceLocation | None:
@@ -119,18 +122,6 @@ class FailedBuild:
     message: str
 
 
-class CompileUnit(Protocol):
-    """Kernels that are compiled together."""
-
-    @property
-    def source(self) -> Source: ...
-    @property
-    def options(self) -> CompileOptions: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    def build(self, target: Target) -> ObjectCode: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class FileUnit:
     """Kernels of a file that are compiled together, without torch."""
@@ -140,11 +131,6 @@ class FileUnit:
     names: tuple[str, ...]
 
     def build(self, target: Target) -> ObjectCode:
-        """Compile for a target.
-
-        Raises:
-            SourceError: The source does not compile, or an instantiation is not possible.
-        """
         return build_visible(self.source, options=self.options, target=target, names=self.names)
 
 
@@ -195,30 +181,21 @@ def _joined(results: Sequence[BuildResult]) -> BuildResult:
 
 
 def _build(request: BuildRequest) -> BuildResult:
-    codes = compile_kernels(request)
-    if not isinstance(codes, FailedBuild):
-        return _disassembled(codes)
-    parts, failed = _compiled_apart(request, codes)
-    return _joined([*map(_disassembled, parts), BuildResult(failed=failed)])
-
-
-def _compiled_apart(
-    request: BuildRequest, together: FailedBuild
-) -> tuple[list[tuple[KernelCode, ...]], tuple[FailedBuild, ...]]:
-    """Return the kernels that compile without the others, and the failure of each that does not.
-
-    Where the file fails with no kernel in it, the fault is in none of them, and is reported once.
-    """
+    """Build the kernels of a request together; where that fails, each without the others of its file."""
+    together = compile_kernels(request)
+    if not isinstance(together, FailedBuild):
+        return _disassembled(together)
     rest = compile_kernels(replace(request, only=None), alone=())
-    if isinstance(rest, FailedBuild):
-        return [], (together,)
+    if isinstance(rest, FailedBuild):  # with no kernel in it: the fault is in none of them
+        return BuildResult(failed=(together,))
     names = request.only or request.unit.names
     apart = [compile_kernels(replace(request, only=(name,)), alone=(name,)) for name in names]
-    parts = [each for each in apart if not isinstance(each, FailedBuild)]
     failed = tuple(each for each in apart if isinstance(each, FailedBuild))
-    if request.only:
-        return parts, failed
-    return [*parts, rest], failed or (together,)
+    if not request.only:
+        apart.append(rest)
+        failed = failed or (together,)
+    compiled = [each for each in apart if not isinstance(each, FailedBuild)]
+    return _joined([*map(_disassembled, compiled), BuildResult(failed=failed)])
 
 
 def compile_kernels(
@@ -283,10 +260,9 @@ def _disassembled(codes: tuple[KernelCode, ...]) -> BuildResult:
             functions = sass.disassemble(cubin, codes[0].files)
         except (EnvironmentFault, UsageError, ToolchainError) as error:
             notes = (str(error),)
-    return BuildResult(kernels=tuple((code, _function(functions, code)) for code in codes), notes=notes)
-
-
-def _function(functions: Mapping[str, SassFunction], code: KernelCode) -> SassFunction | None:
-    found = functions.get(code.symbol)
-    unknown = {line.number for line in code.ptx if line.statements and not line.chain}
-    return None if found is None else sass.without_guessed_lines(found, unknown)
+    kernels: list[tuple[KernelCode, SassFunction | None]] = []
+    for code in codes:
+        function = functions.get(code.symbol)
+        unknown = {line.number for line in code.ptx if line.statements and not line.chain}
+        kernels.append((code, function and sass.without_guessed_lines(function, unknown)))
+    return BuildResult(kernels=tuple(kernels), notes=notes)

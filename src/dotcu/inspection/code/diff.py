@@ -32,7 +32,7 @@ _REGISTER = re.compile(r"\b(UR|R|UP|P|B|SB)\d+(\.reuse)?\b")
 _LABEL = re.compile(r"`\([^)]*\)|^\.L_x_\d+$")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CountChange:
     """A number before and after. `str()` is `registers: 32 -> 40 (+8)`."""
 
@@ -112,7 +112,9 @@ class DiffReport(report_base.Report):
         }
 
     def __rich__(self) -> RenderableType:
-        parts = [part for change in self.changes for part in (*_kernel(change), Text())]
+        parts: list[RenderableType] = []
+        for change in self.changes:
+            parts += [Text(change.title, style="bold"), *_changes(change), Text()]
         parts += [Text(f"only before: {name}", style="red") for name in self.before]
         parts += [Text(f"only after: {name}", style="green") for name in self.after]
         return Group(*parts) if parts else Text("no kernels to compare")
@@ -137,11 +139,14 @@ def compare(before: InspectedKernel, after: InspectedKernel) -> KernelDiff:
     unified = difflib.unified_diff(
         list(normalised(old)), list(normalised(new)), _name(before), _name(after), lineterm="", n=2
     )
+    counts = Counter(i.mnemonic for i in old), Counter(i.mnemonic for i in new)
+    changes = [CountChange(name, *(count[name] for count in counts)) for name in {**counts[0], **counts[1]}]
+    changed = [change for change in changes if change.by]
     return KernelDiff(
         before=_name(before),
         after=_name(after),
         resources=tuple(_resources(before, after)),
-        opcodes=_opcodes(old, new),
+        opcodes=tuple(sorted(changed, key=lambda change: (-abs(change.by), change.name))),
         lines=tuple(unified),
     )
 
@@ -154,18 +159,9 @@ def _name(one: InspectedKernel) -> str:
 def _resources(before: InspectedKernel, after: InspectedKernel) -> Iterator[CountChange]:
     old, new = before.code.resources, after.code.resources
     if old is not None and new is not None:
-        for name in _RESOURCES:
-            yield CountChange(name=name, before=getattr(old, name), after=getattr(new, name))
+        yield from (CountChange(name, getattr(old, name), getattr(new, name)) for name in _RESOURCES)
     if before.function is not None and after.function is not None:
-        sizes = len(before.instructions), len(after.instructions)
-        yield CountChange(name="instructions", before=sizes[0], after=sizes[1])
-
-
-def _opcodes(old: Sequence[SassInstruction], new: Sequence[SassInstruction]) -> tuple[CountChange, ...]:
-    before, after = (Counter(i.mnemonic for i in some) for some in (old, new))
-    changes = [CountChange(name=name, before=before[name], after=after[name]) for name in {*before, *after}]
-    changed = (change for change in changes if change.by)
-    return tuple(sorted(changed, key=lambda change: (-abs(change.by), change.name)))
+        yield CountChange("instructions", len(before.instructions), len(after.instructions))
 
 
 def normalised(instructions: Sequence[SassInstruction]) -> Iterator[str]:
@@ -176,19 +172,11 @@ def normalised(instructions: Sequence[SassInstruction]) -> Iterator[str]:
         yield _LABEL.sub("`(.L)", _REGISTER.sub(r"\1", instruction.text))
 
 
-def _kernel(change: KernelDiff) -> Iterator[RenderableType]:
-    yield Text(change.title, style="bold")
+def _changes(change: KernelDiff) -> list[RenderableType]:
     if change.same:
-        yield Padding(Text(_SAME, style="dim"), (0, 0, 0, 2))
-        return
-    yield Padding(Text("\n").join(_numbers(change)), (0, 0, 0, 2))
-    for line in change.lines:
-        yield Text(line, style=_STYLES.get(line[:1], ""))
-
-
-def _numbers(change: KernelDiff) -> Iterator[Text]:
-    rest = len(change.opcodes) - MOST_OPCODES
-    for number in change.numbers[: -rest if rest > 0 else None]:
-        yield Text(str(number))
-    if rest > 0:
-        yield Text(f"and {rest} more opcodes", style="dim")
+        return [Padding(Text(_SAME, style="dim"), (0, 0, 0, 2))]
+    rest = max(len(change.opcodes) - MOST_OPCODES, 0)
+    numbers = [Text(str(number)) for number in change.numbers[: len(change.numbers) - rest]]
+    numbers += [Text(f"and {rest} more opcodes", style="dim")] if rest else []
+    lines = [Text(line, style=_STYLES.get(line[:1], "")) for line in change.lines]
+    return [Padding(Text("\n").join(numbers), (0, 0, 0, 2)), *lines]

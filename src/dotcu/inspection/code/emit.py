@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 
 from dotcu.compile import CompileOptions, ObjectCode, Source, Target, build
 from dotcu.compile.source.declarations import only_kernels
-from dotcu.errors import EnvironmentFault, SourceError, UsageError
+from dotcu.errors import SourceError, UsageError
 from dotcu.inspection.code import ptx, sass
 from dotcu.inspection.code.report import InspectedKernel, InspectReport
 
+KINDS = ("ptx", "sass", "cubin", "symbols", "resources")
 _OF_MACHINE_CODE = ("sass", "cubin", "resources")
 _NAME = re.compile(r"[\w$]+")
 
@@ -31,7 +32,6 @@ def emit(report: InspectReport, what: str) -> bytes:
     if what not in KINDS:
         raise UsageError(f"emit={what!r}: it is one of {', '.join(KINDS)}.")
     if not report.kernels:
-        templates = "".join(f" Of {one.name}, {one.remedy}." for one in report.templates[:1])
         if report.libraries:
             raise UsageError(
                 f"{report.target} is computed by a library: dotcu compiles none of it to emit {what} of.\n"
@@ -39,7 +39,7 @@ def emit(report: InspectReport, what: str) -> bytes:
             )
         raise UsageError(
             f"{report.target} has no kernel of which to emit {what}.\n"
-            f"A kernel is required, of a template an instantiation.{templates}\n"
+            "A kernel is required, of a template an instantiation.\n"
             f"See what there is: dotcu inspect {report.target}"
         )
     if what in _OF_MACHINE_CODE and not any(one.code.cubin for one in report.kernels):
@@ -49,35 +49,38 @@ def emit(report: InspectReport, what: str) -> bytes:
             "Required: an architecture of a GPU.\n"
             f"Type: --arch {archs.partition(',')[0].replace('compute_', 'sm_')}, or --emit ptx"
         )
-    return KINDS[what](report)
+    if what == "cubin":
+        cubin = _object_code(report, "a cubin").cubin
+        assert cubin is not None  # PTX alone is refused before
+        return cubin
+    if what == "ptx":
+        text = _object_code(report, "PTX").ptx
+    else:
+        text = "".join(f"{line}\n" for line in _lines(report, what))
+    return text.encode("utf-8", "surrogateescape")
 
 
-def _ptx(report: InspectReport) -> bytes:
-    return _object_code(report, "PTX").ptx.encode("utf-8", "surrogateescape")
+def _lines(report: InspectReport, what: str) -> Iterator[str]:
+    if what == "symbols":
+        yield from (f"T {one.code.symbol}\t{one.code.name}\t{one.code.arch}" for one in report.kernels)
+    elif what == "resources":
+        yield from _resources(report)
+    else:
+        if not any(one.function for one in report.kernels):
+            sass.disassembler()
+        yield from (line for one in report.kernels if one.function for line in _sass(one))
 
 
-def _cubin(report: InspectReport) -> bytes:
-    cubin = _object_code(report, "a cubin").cubin
-    assert cubin is not None  # PTX alone is refused before
-    return cubin
-
-
-def _object_code(report: InspectReport, what: str) -> ObjectCode:
-    """Compile the kernels of a report without the others of their file.
-
-    Raises:
-        UsageError: They are of several units or architectures.
-        SourceError: They do not compile.
-        EnvironmentFault: There is no compiler, or none that may be used.
-    """
-    of = {(one.code.unit, one.code.arch) for one in report.kernels}
-    if len(of) != 1:
+def _object_code(report: InspectReport, name: str) -> ObjectCode:
+    """Compile the kernels of a report without the others of their file; errors call the result `name`."""
+    units = {(one.code.unit, one.code.arch) for one in report.kernels}
+    if len(units) != 1:
         kernels = ", ".join(f"{one.code.name} {one.code.arch}" for one in report.kernels)
         raise UsageError(
-            f"{what} is of kernels that are compiled together, for one architecture; {report.target} has "
+            f"{name} is of kernels that are compiled together, for one architecture; {report.target} has "
             f"{kernels}.\nName one kernel after a colon, TARGET:NAME, and one architecture: --arch sm_90"
         )
-    ((unit, arch),) = of
+    ((unit, arch),) = units
     assert unit is not None  # only code that was compiled here is emitted
     names = tuple(one.code.name for one in report.kernels)
     source = only_kernels(unit.source, unit.options, names)
@@ -113,13 +116,7 @@ def _build(
     return replace(code, ptx=text)
 
 
-def _sass(report: InspectReport) -> bytes:
-    if not any(one.function for one in report.kernels) and not sass.has_disassembler():
-        raise EnvironmentFault(sass.missing_disassembler())
-    return _lines(line for one in report.kernels if one.function for line in _listing(one))
-
-
-def _listing(one: InspectedKernel) -> Iterator[str]:
+def _sass(one: InspectedKernel) -> Iterator[str]:
     """Yield the machine instructions of a kernel, with their source line where it changes."""
     yield f"{one.code.symbol}:  // {one.code.name} {one.code.arch}"
     last = None
@@ -131,28 +128,10 @@ def _listing(one: InspectedKernel) -> Iterator[str]:
         yield f"    /*{instruction.address:04x}*/  {instruction.text};"
 
 
-def _symbols(report: InspectReport) -> bytes:
-    return _lines(f"T {one.code.symbol}\t{one.code.name}\t{one.code.arch}" for one in report.kernels)
-
-
-def _resources(report: InspectReport) -> bytes:
+def _resources(report: InspectReport) -> Iterator[str]:
     rows = [
         {"kernel": one.code.name, "arch": one.code.arch, **asdict(one.code.resources)}
         for one in report.kernels
         if one.code.resources is not None
     ]
-    return _lines("\t".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows)))
-
-
-def _lines(lines: Iterator[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
-
-
-KINDS: Mapping[str, Callable[[InspectReport], bytes]] = {
-    "ptx": _ptx,
-    "sass": _sass,
-    "cubin": _cubin,
-    "symbols": _symbols,
-    "resources": _resources,
-}
-"""The kinds of output."""
+    yield from ("\t".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows)))

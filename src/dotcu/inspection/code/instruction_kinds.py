@@ -11,24 +11,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from dotcu.inspection.code.locations import SourceLocation, shown_location
-from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.ptx import PtxLine, SourceLocation, shown_location
 from dotcu.inspection.code.sass import SPILL, SassInstruction
 from dotcu.kernel.arguments.signature import shown_name
 from dotcu.ptx.instructions import TYPE_BYTES
 
-WIDTH = "{bytes}"
-"""The placeholder in a label for the bytes that each lane loads or stores."""
-
-MNEMONIC = "{mnemonic}"
-"""The placeholder in a label for the instruction."""
+WIDTH, MNEMONIC = "{bytes}", "{mnemonic}"
+"""The slots in a label for the bytes that each lane loads or stores, and for the instruction."""
 
 
-@dataclass(frozen=True)
-class InstructionKind:
+class InstructionKind(NamedTuple):
     """A kind of instruction.
 
     Attributes:
@@ -177,11 +173,12 @@ class InstructionCount:
     locations: tuple[tuple[SourceLocation, int], ...]
 
 
-_Found = tuple[InstructionKind, str, "SourceLocation | None"]
+_Counted = tuple[InstructionKind, str, "SourceLocation | None"]
+"""The kind of an instruction, its label, and the line that it is shown at."""
 
 
 def count_sass(
-    instructions: Sequence[SassInstruction], file: str, callees: Mapping[int, str] | None = None
+    instructions: Sequence[SassInstruction], file: str, callees: Mapping[int, str]
 ) -> tuple[InstructionCount, ...]:
     """Count the machine instructions of a kernel by kind.
 
@@ -190,17 +187,26 @@ def count_sass(
         file: The kernel's own file.
         callees: The functions that lines of its PTX call by name.
     """
-    return _grouped(_sass_kinds(instructions, file, callees or {}))
+    counted: list[_Counted] = []
+    for instruction in instructions:
+        kind = kind_of(instruction) if is_executed(instruction) and not _is_move(instruction) else None
+        # A parameter is loaded by LDC too, at an address that is known.
+        if kind and (kind.group != CONSTANT or any(map(_INDEXED.search, instruction.operands))):
+            label = _label(kind, instruction, callees)
+            counted.append((kind, label, shown_location(instruction.chain, file)))
+    return _grouped(counted)
 
 
 def count_ptx(lines: Sequence[PtxLine], file: str) -> tuple[InstructionCount, ...]:
-    """Count the PTX instructions of a kernel by kind, for want of a disassembler.
-
-    Args:
-        lines: Its PTX.
-        file: The kernel's own file.
-    """
-    return _grouped(_ptx_kinds(lines, file))
+    """Count the PTX instructions of a kernel, which is in `file`, by kind, for want of a disassembler."""
+    counted: list[_Counted] = []
+    for line in lines:
+        for opcode in line.opcodes:
+            kind = next((kind for kind in PTX if kind.opcode.match(opcode)), None)
+            if kind is not None:
+                text = kind.label.format(mnemonic=opcode, bytes=ptx_width_bytes(opcode))
+                counted.append((kind, text, shown_location(line.chain, file)))
+    return _grouped(counted)
 
 
 def width_bytes(instruction: SassInstruction) -> int:
@@ -222,10 +228,7 @@ def is_executed(instruction: SassInstruction) -> bool:
 
 def kind_of(instruction: SassInstruction) -> InstructionKind | None:
     """Return the kind of a machine instruction; None if it is of none that is listed."""
-    for kind in SASS:
-        if kind.opcode.fullmatch(instruction.opcode):
-            return kind
-    return None
+    return next((kind for kind in SASS if kind.opcode.fullmatch(instruction.opcode)), None)
 
 
 def _is_move(instruction: SassInstruction) -> bool:
@@ -234,25 +237,10 @@ def _is_move(instruction: SassInstruction) -> bool:
     return instruction.opcode == "HFMA2" and zero.issuperset(instruction.operands[1:3])
 
 
-def _sass_kinds(
-    instructions: Sequence[SassInstruction], file: str, callees: Mapping[int, str]
-) -> Iterator[_Found]:
-    for instruction in instructions:
-        if not is_executed(instruction) or _is_move(instruction):
-            continue
-        kind = kind_of(instruction)
-        if kind is None:
-            continue
-        # A parameter is loaded by LDC too, at an address that is known.
-        if kind.group != CONSTANT or any(map(_INDEXED.search, instruction.operands)):
-            yield kind, _label(kind, instruction, callees), shown_location(instruction.chain, file)
-
-
 def _label(kind: InstructionKind, instruction: SassInstruction, callees: Mapping[int, str]) -> str:
-    text = kind.label.replace(MNEMONIC, instruction.mnemonic)
-    if "{target}" in text:
-        text = text.replace("{target}", _callee(instruction, callees))
-    text = text.replace(WIDTH, str(width_bytes(instruction)))
+    target = _callee(instruction, callees) if kind.group == CALL else ""
+    width = width_bytes(instruction)
+    text = kind.label.format(mnemonic=instruction.mnemonic, bytes=width, target=target)
     spilled = kind.group == LOCAL and instruction.note == SPILL
     return f"spill {text}" if spilled else text
 
@@ -269,20 +257,9 @@ def _callee(instruction: SassInstruction, callees: Mapping[int, str]) -> str:
     return shown_name(target) if target else "a function by its address"
 
 
-def _ptx_kinds(lines: Sequence[PtxLine], file: str) -> Iterator[_Found]:
-    for line in lines:
-        for opcode in line.opcodes:
-            for kind in PTX:
-                if kind.opcode.match(opcode):
-                    text = kind.label.replace(MNEMONIC, opcode)
-                    text = text.replace(WIDTH, str(ptx_width_bytes(opcode)))
-                    yield kind, text, shown_location(line.chain, file)
-                    break
-
-
-def _grouped(found: Iterable[_Found]) -> tuple[InstructionCount, ...]:
+def _grouped(counted: Sequence[_Counted]) -> tuple[InstructionCount, ...]:
     by_label: dict[tuple[str, str, str], Counter[SourceLocation | None]] = {}
-    for kind, label, location in found:
+    for kind, label, location in counted:
         by_label.setdefault((kind.group, label, kind.meaning), Counter())[location] += 1
     ordered = sorted(by_label.items(), key=lambda item: (GROUPS.index(item[0][0]), item[0][1]))
     return tuple(

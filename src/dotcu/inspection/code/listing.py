@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu.inspection.code import instruction_kinds as kinds
-from dotcu.inspection.code.locations import LocationChain, SourceLocation, shown_location
-from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.ptx import LocationChain, PtxLine, SourceLocation, shown_location
 from dotcu.inspection.code.report import InspectedKernel, short
 from dotcu.inspection.code.sass import SassInstruction
 
@@ -55,18 +54,16 @@ def _grid(one: InspectedKernel, width: int) -> Table:
     for name in wide:
         grid.add_column(name, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        cut = [_cut(cell, most) for cell, most in zip(row[len(narrow) :], shares, strict=True)]
-        grid.add_row(*row[: len(narrow)], *cut)
+        panes = [cell.split("\n") for cell in row[len(narrow) :]]
+        for lines, most in zip(panes, shares, strict=True):
+            for line in lines:
+                line.truncate(most, overflow="ellipsis")
+        grid.add_row(*row[: len(narrow)], *(Text("\n").join(lines) for lines in panes))
     return grid
 
 
 def share(available: int, wanted: Sequence[int]) -> list[int]:
-    """Return the width of each pane: as wide as it wants where there is room, else what the others leave.
-
-    Args:
-        available: Characters of all panes together.
-        wanted: Characters of each.
-    """
+    """Return the width of each pane: as wide as it wants where there is room, else what the others leave."""
     widths = [0] * len(wanted)
     left, open_ones = available, list(range(len(wanted)))
     while open_ones:
@@ -83,35 +80,26 @@ def _width(cell: Text) -> int:
     return max((len(line) for line in cell.plain.splitlines()), default=0)
 
 
-def _cut(cell: Text, width: int) -> Text:
-    lines = cell.split("\n")
-    for line in lines:
-        line.truncate(width, overflow="ellipsis")
-    return Text("\n").join(lines)
-
-
 def ptx_by_line(lines: Sequence[PtxLine], file: str) -> dict[int, list[PtxLine]]:
-    """Return the lines of PTX by source line, 0 for those of none; a label belongs to what follows it.
+    """Return the lines of PTX by line of the kernel's own file, 0 for those of none.
 
-    Args:
-        lines: A kernel's PTX.
-        file: Its own file: the code of a header's function is shown at the line that calls it.
+    A label belongs to what follows it, the code of a header's function to the line that calls it.
     """
     following: LocationChain = ()
-    found: dict[int, list[PtxLine]] = {}
+    by_line: dict[int, list[PtxLine]] = {}
     for line in reversed(lines):
         following = line.chain if line.statements else following
         chain = following if line.text.rstrip().endswith(":") else line.chain
-        found.setdefault(_line(chain, file), []).append(line)
-    return {number: some[::-1] for number, some in found.items()}
+        by_line.setdefault(_line(chain, file), []).append(line)
+    return {number: some[::-1] for number, some in by_line.items()}
 
 
 def sass_by_line(instructions: Sequence[SassInstruction], file: str) -> dict[int, list[SassInstruction]]:
     """Return machine instructions by line of the kernel's own file, 0 for those of none."""
-    found: dict[int, list[SassInstruction]] = {}
+    by_line: dict[int, list[SassInstruction]] = {}
     for instruction in instructions:
-        found.setdefault(_line(instruction.chain, file), []).append(instruction)
-    return found
+        by_line.setdefault(_line(instruction.chain, file), []).append(instruction)
+    return by_line
 
 
 def _line(chain: LocationChain, file: str) -> int:
@@ -127,7 +115,9 @@ def _rows(one: InspectedKernel, *, with_control: bool) -> Iterator[list[Text]]:
     with_code = [number for number in {*ptx, *sass} if 0 < number <= len(text)]
     numbers = range(min(with_code, default=1), max(with_code, default=0) + 1)
     for number in [*numbers, 0]:
-        lines = [line.text for line in ptx.get(number, ()) if _is_shown(line.text)]
+        # A .loc only repeats the line next to it.
+        lines = [" ".join(line.text.split()) for line in ptx.get(number, ())]
+        lines = [line for line in lines if line and not line.startswith(("//", ".loc"))]
         machine = [part for i in sass.get(number, ()) for part in _instruction(i, with_control)]
         if number or lines or machine:
             counts = one.counts.lines.get(SourceLocation(file, number)) if one.counts else None
@@ -136,15 +126,9 @@ def _rows(one: InspectedKernel, *, with_control: bool) -> Iterator[list[Text]]:
                 Text(str(number) if number else "", style="dim"),
                 *([lanes] if one.counts else []),
                 Text(text[number - 1].rstrip()) if number else Text(_ELSEWHERE, style="dim italic"),
-                Text("\n").join(Text(" ".join(line.split()), style="dim") for line in lines),
+                Text("\n").join(Text(line, style="dim") for line in lines),
                 *([Text("\n").join(machine)] if one.function else []),
             ]
-
-
-def _is_shown(text: str) -> bool:
-    """Return whether to show a line of PTX: a .loc only repeats the line next to it."""
-    words = text.strip()
-    return bool(words) and not words.startswith(("//", ".loc"))
 
 
 def _instruction(instruction: SassInstruction, with_control: bool) -> Iterator[Text]:

@@ -80,18 +80,14 @@ def kernel_occupancy(code: KernelCode, asked: LaunchShape | None = None) -> tupl
     arch = LIMITS.get((code.arch.major, code.arch.minor))
     if arch is None or code.resources is None:
         return ()
-    return tuple(_one(code, arch, shape, why) for shape, why in _shapes(code, asked))
-
-
-def _shapes(code: KernelCode, asked: LaunchShape | None) -> Iterable[tuple[LaunchShape, str]]:
-    if asked is not None:
-        return [(asked, "asked for")]
-    if code.shapes:
-        return [(shape, SEEN) for shape in sorted(code.shapes)]
     bound, _ = code.launch_bounds
-    if bound:
-        return [(LaunchShape(block=(bound, 1, 1)), BOUND)]
-    return [(LaunchShape(block=(DEFAULT_THREADS, 1, 1)), ASSUMED)]
+    if asked is not None:
+        shapes, why = [asked], "asked for"
+    elif code.shapes:
+        shapes, why = sorted(code.shapes), SEEN
+    else:
+        shapes, why = [LaunchShape(block=(bound or DEFAULT_THREADS, 1, 1))], BOUND if bound else ASSUMED
+    return tuple(_one(code, arch, shape, why) for shape in shapes)
 
 
 def _one(code: KernelCode, arch: ArchLimits, shape: LaunchShape, why: str) -> KernelOccupancy:
@@ -102,14 +98,14 @@ def _one(code: KernelCode, arch: ArchLimits, shape: LaunchShape, why: str) -> Ke
         "shared memory": code.resources.smem_bytes + shape.smem_bytes,
         "threads": threads,
     }
-    found, (bound, exact) = _occupancy(arch, usage), code.launch_bounds
+    fitting, (bound, exact) = _occupancy(arch, usage), code.launch_bounds
     by_resource = {
-        "registers": found.by_registers,
-        "shared memory": found.by_smem,
-        "threads": found.by_threads,
-        "blocks": found.by_blocks,
+        "registers": fitting.by_registers,
+        "shared memory": fitting.by_smem,
+        "threads": fitting.by_threads,
+        "blocks": fitting.by_blocks,
     }
-    limits, blocks = {name: most for name, most in by_resource.items() if most is not None}, found.blocks
+    limits, blocks = {name: most for name, most in by_resource.items() if most is not None}, fitting.blocks
     limiters = tuple(name for name, most in limits.items() if most <= blocks)
     allowed = shape.threads == bound if exact else shape.threads <= (bound or MAX_THREADS_PER_BLOCK)
     if not allowed:
@@ -141,10 +137,13 @@ def _warps(threads: int) -> int:
 
 def _steps(arch: ArchLimits, usage: Mapping[str, int], *, fixed_block: bool) -> Iterator[OccupancyStep]:
     """Yield, for each resource, how much less of it alone would let more warps in."""
+    reserved, unit = arch.smem_reserved_bytes, arch.smem_unit
+    allocated = (usage["shared memory"] + reserved - 1) // unit * unit
     fewer_threads = range((_warps(usage["threads"]) - 1) * WARP, 0, -WARP)
     tried: Mapping[str, Iterable[int]] = {
         "registers": range(usage["registers"] - 1, 0, -1),
-        "shared memory": _smaller_smem(arch, usage["shared memory"]),
+        # The amounts at which the allocation gets a unit smaller.
+        "shared memory": range(allocated - reserved, -1, -unit),
         "threads": () if fixed_block else fewer_threads,
     }
     now = _occupancy(arch, usage).blocks * _warps(usage["threads"])
@@ -158,10 +157,3 @@ def _steps(arch: ArchLimits, usage: Mapping[str, int], *, fixed_block: bool) -> 
                     resource=resource, now=usage[resource], need=value, blocks=blocks, warps=warps
                 )
                 break
-
-
-def _smaller_smem(arch: ArchLimits, now: int) -> Iterator[int]:
-    """Yield the amounts of shared memory below one at which the allocation gets a unit smaller."""
-    end = (now + arch.smem_reserved_bytes - 1) // arch.smem_unit * arch.smem_unit
-    for allocated in range(end, arch.smem_reserved_bytes - 1, -arch.smem_unit):
-        yield allocated - arch.smem_reserved_bytes

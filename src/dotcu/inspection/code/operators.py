@@ -6,9 +6,10 @@ recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
 from dotcu.errors import DotcuError, SimulationError, SourceError
-from dotcu.inspection.code.build import BuildRequest, CompileUnit, FailedBuild, LaunchShape
-from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.build import BuildRequest, BuildResult, FailedBuild, LaunchShape, build_all
+from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import SimulatedCounts
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
@@ -30,47 +31,22 @@ from dotcu.simulator import Counters
 MOST_ELEMENTS = 1 << 17
 """The most elements of a sample that is simulated: the largest one below this that reaches a kernel."""
 
-_CPU = torch.device("cpu")
 _IS_CUDA, _IS_CPU = torch.Tensor.is_cuda.__get__, torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorKernels:
-    """The kernels of operators.
-
-    Attributes:
-        requests: What to build.
-        counts: What a sample executed, by kernel.
-        failed: Architectures for which no body could be traced.
-    """
-
-    requests: tuple[BuildRequest, ...]
-    counts: Mapping[str, SimulatedCounts]
-    failed: tuple[FailedBuild, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class SampleCall:
     """A call of an overload, as one of its samples makes it, and the kernels that it launches.
 
     Attributes:
-        dtype: That the samples were asked for.
-        number: Of the sample, from 0.
+        name: In a message: `mylib::scale, float32, sample 2`.
         kernels: The names of the launched kernels, each once.
     """
 
     overload: Overload
-    dtype: torch.dtype
-    number: int
+    name: str
     sample: Sample
-    kernels: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """Its name in a message: `mylib::scale, float32, sample 2`."""
-        dtype = str(self.dtype).removeprefix("torch.")
-        return f"{self.overload.qualified_name}, {dtype}, sample {self.number}"
+    kernels: tuple[str, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -112,53 +88,49 @@ class TracedKernels:
             shapes.append(shape)
 
 
-def kernels_of(operators: Sequence[Operator], targets: Sequence[Target], counts: bool) -> OperatorKernels:
-    """Trace every sample of some operators for each architecture, and simulate some calls for one.
+def kernels_of(
+    operators: Sequence[Operator], targets: Sequence[Target], counts: bool
+) -> tuple[BuildResult, dict[str, SimulatedCounts]]:
+    """Build the kernels that samples of some operators launch, and simulate some of the calls.
 
     Args:
         operators: With samples.
         targets: The architectures.
         counts: Whether to simulate: for the first architecture for which calls could be traced.
 
+    Returns:
+        The kernels for each architecture; and what a sample executed, by kernel.
+
     Raises:
         OperatorError: The `samples` function of one failed.
     """
     traced = {target: trace_operators(operators, target) for target in targets}
-    anywhere = _together(list(traced.values()))
-    found: Mapping[str, SimulatedCounts] = {}
-    notes = list(dict.fromkeys(note for each in traced.values() for note in each.notes))
-    for target, each in traced.items():
-        if counts and each.calls:
-            found, more = count(each.calls, target)
-            notes += more
-            break
-    return OperatorKernels(
-        # Where a kernel does not compile, its body ends early: then the kernels that others reach.
-        requests=tuple(
-            BuildRequest(unit=unit, target=target, shapes=shapes, only=tuple(shapes))
-            for target, each in traced.items()
-            for unit, shapes in (anywhere if each.compile_errors else each.kernels).items()
-        ),
-        counts=found,
-        failed=()
-        if anywhere
-        else tuple(
-            FailedBuild(arch=target, names=(), message=message)
-            for target, each in traced.items()
-            for message in each.compile_errors
-        ),
-        notes=tuple(notes),
-    )
-
-
-def _together(some: Sequence[TracedKernels]) -> Mapping[CompileUnit, Mapping[str, Sequence[LaunchShape]]]:
-    found: dict[CompileUnit, dict[str, list[LaunchShape]]] = {}
-    for one in some:
-        for unit, by_name in one.kernels.items():
+    anywhere: dict[CompilationUnit, dict[str, list[LaunchShape]]] = {}
+    for each in traced.values():
+        for unit, by_name in each.kernels.items():
             for name, shapes in by_name.items():
-                known = found.setdefault(unit, {}).setdefault(name, [])
+                known = anywhere.setdefault(unit, {}).setdefault(name, [])
                 known += [shape for shape in shapes if shape not in known]
-    return found
+    counted: dict[str, SimulatedCounts] = {}
+    notes = list(dict.fromkeys(note for each in traced.values() for note in each.notes))
+    target = next((target for target, each in traced.items() if counts and each.calls), None)
+    if target is not None:
+        counted, more = count(traced[target].calls, target)
+        notes += more
+    requests = [
+        BuildRequest(unit=unit, target=target, shapes=shapes, only=tuple(shapes))
+        for target, each in traced.items()
+        # Where a kernel does not compile, its body ends early: then the kernels that others reach.
+        for unit, shapes in (anywhere if each.compile_errors else each.kernels).items()
+    ]
+    failed = [
+        FailedBuild(arch=target, names=(), message=message)
+        for target, each in traced.items()
+        for message in each.compile_errors
+        if not anywhere  # else the kernels that other architectures reach are built here, and fail
+    ]
+    built = build_all(requests)
+    return replace(built, failed=(*failed, *built.failed), notes=(*notes, *built.notes)), counted
 
 
 def trace_operators(operators: Sequence[Operator], target: Target) -> TracedKernels:
@@ -172,37 +144,37 @@ def trace_operators(operators: Sequence[Operator], target: Target) -> TracedKern
     Raises:
         OperatorError: The `samples` function of one failed.
     """
-    found = TracedKernels()
-    for operator in operators:
-        for overload in operator.overloads.values():
-            if overload.body is None:
-                found.notes.append(_without_body(overload))
-                continue
-            calls = 0
-            for call in _calls(overload):
-                calls += 1
-                _trace(call, target, found)
-            if not calls:
-                found.notes.append(
-                    f"{overload.qualified_name} has no samples, so what it launches is not known: "
-                    f"give it some with @{overload.signature.name}.samples"
-                )
-    return found
+    traced = TracedKernels()
+    for overload in (overload for operator in operators for overload in operator.overloads.values()):
+        name = overload.qualified_name
+        if overload.body is None:
+            file = (
+                "but what its file holds" if overload.library is not None else
+                "and its file is not known, since dotcu.load_native did not load it: dotcu inspect lib.so"
+            )  # fmt: skip
+            traced.notes.append(
+                f"{name} is computed by a library: there is no source, PTX or line to show, {file}"
+            )
+            continue
+        has_samples = False
+        for label, sample in samples_on_cpu(overload):
+            has_samples = True
+            _trace(SampleCall(overload=overload, name=f"{name}, {label}", sample=sample), target, traced)
+        if not has_samples:
+            traced.notes.append(
+                f"{name} has no samples, so what it launches is not known: "
+                f"give it some with @{overload.signature.name}.samples"
+            )
+    return traced
 
 
-def _without_body(overload: Overload) -> str:
-    text = f"{overload.qualified_name} is computed by a library: there is no source, PTX or line to show"
-    if overload.library is not None:
-        return f"{text}, but what its file holds"
-    return f"{text}, and its file is not known, since dotcu.load_native did not load it: dotcu inspect lib.so"
-
-
-def _calls(overload: Overload) -> Iterator[SampleCall]:
+def samples_on_cpu(overload: Overload) -> Iterator[tuple[str, Sample]]:
+    """Yield each sample in every dtype, the same each time, with its name: `float32, sample 2`."""
     with torch.random.fork_rng(devices=[]):
         for dtype in overload.dtypes:
             torch.default_generator.manual_seed(0)
-            for number, sample in enumerate(samples_of(overload, _CPU, dtype)):
-                yield SampleCall(overload=overload, dtype=dtype, number=number, sample=sample, kernels=())
+            for number, sample in enumerate(samples_of(overload, torch.device("cpu"), dtype)):
+                yield f"{str(dtype).removeprefix('torch.')}, sample {number}", sample
 
 
 class _PretendGpu(TorchFunctionMode):
@@ -216,63 +188,50 @@ class _PretendGpu(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _trace(call: SampleCall, target: Target, found: TracedKernels) -> None:
+def _trace(call: SampleCall, target: Target, traced: TracedKernels) -> None:
     """Run a body, and record the launches that it would make."""
     arch = str(target).replace("compute_", "sm_")
     try:
-        requests = (
-            _requests_as_on_gpu(call, arch, found)
-            if target.kind == "sm"
-            else _requests(call, arch, nullcontext)
-        )
+        try:
+            requests = _requests(call, arch, _PretendGpu if target.kind == "sm" else nullcontext)
+        except Exception as error:
+            if isinstance(error, DotcuError) or target.kind != "sm":
+                raise
+            # The body asks torch for what only a GPU has.
+            reason = str(error).partition("\n")[0]
+            note = f"{call.name} was traced as on the CPU, since as on a GPU it failed: {reason}"
+            traced.notes.append(note)
+            requests = _requests(call, arch, nullcontext)
     except SourceError as error:
-        found.compile_errors[str(error)] = None
+        traced.compile_errors[str(error)] = None
         return
     except DotcuError as error:
-        found.notes.append(f"{call.name} could not be traced: {error}")
+        traced.notes.append(f"{call.name} could not be traced: {error}")
         return
     for request in requests:
-        found.add(request)
-    names = tuple(dict.fromkeys(request.kernel for request in requests if request.config is not None))
-    found.calls.append(replace(call, kernels=names))
-
-
-def _requests_as_on_gpu(call: SampleCall, arch: str, found: TracedKernels) -> list[KernelRequest]:
-    """Return the launches of a body on a GPU; as on the CPU, where it asks torch for what only a GPU has."""
-    try:
-        return _requests(call, arch, _PretendGpu)
-    except DotcuError:
-        raise
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        found.notes.append(f"{call.name} was traced as on the CPU, since as on a GPU it failed: {reason}")
-        return _requests(call, arch, nullcontext)
+        traced.add(request)
+    call.kernels = tuple(dict.fromkeys(request.kernel for request in requests if request.config is not None))
+    traced.calls.append(call)
 
 
 def _requests(
     call: SampleCall, arch: str, around: Callable[[], AbstractContextManager[object]]
 ) -> list[KernelRequest]:
     """Return the launches of a body; one that cannot be its own fake runs in the simulator."""
-    found: list[KernelRequest] = []
+    requests: list[KernelRequest] = []
     name, bodies = call.overload.qualified_name, around_bodies(around, skipped=True)
-    with listening_for_kernels(found.append), simulate(arch=arch), torch.no_grad(), bodies:
+    with listening_for_kernels(requests.append), simulate(arch=arch), torch.no_grad(), bodies:
         if not call.overload.has_fake:
             with entering_scope(LaunchPolicy.SKIP, operator=name):
                 call.run()
-        elif not _is_simulated(call):
+            return requests
+        try:
+            call.run()
+        except SimulationError:  # of a launch that the simulator lacks
             with suppress(Exception), entering_scope(LaunchPolicy.SKIP, operator=name), around():
                 assert call.overload.body is not None  # it may read what the skipped launches would write
                 call.overload.body(*call.sample.args, **call.sample.kwargs)
-    return found
-
-
-def _is_simulated(call: SampleCall) -> bool:
-    """Run a body in the simulator; return whether the simulator has all that it launches."""
-    try:
-        call.run()
-    except SimulationError:
-        return False
-    return True
+    return requests
 
 
 def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, SimulatedCounts], list[str]]:
@@ -285,12 +244,11 @@ def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, Simula
     Returns:
         The counts by kernel; and what could not be counted, and why.
     """
-    found: dict[str, SimulatedCounts] = {}
+    counted: dict[str, SimulatedCounts] = {}
     notes: list[str] = []
     for call, names in _chosen(calls).items():
-        counters: dict[str, Counters] = {}
         try:
-            _simulate(call, target, counters)
+            counters = _simulated(call, target)
         except DotcuError as error:
             notes.append(f"{call.name} could not be counted in the simulator: {error}")
             continue
@@ -298,18 +256,15 @@ def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, Simula
             if name in counters:
                 total = counters[name]
                 lines = {SourceLocation(file, line): counts for (file, line), counts in total.lines.items()}
-                found[name] = SimulatedCounts(call=call.name, total=total, lines=lines)
+                counted[name] = SimulatedCounts(call=call.name, total=total, lines=lines)
             else:
                 notes.append(f"{name} is launched only on a GPU, so there are no counts of it")
-    return found, notes
+    return counted, notes
 
 
 def _chosen(calls: Sequence[SampleCall]) -> dict[SampleCall, list[str]]:
     """Return the calls to simulate, and the kernels that each is simulated for."""
-
-    def size(call: SampleCall) -> int:
-        return call.elements
-
+    size = attrgetter("elements")
     chosen: dict[SampleCall, list[str]] = {}
     for name in dict.fromkeys(name for call in calls for name in call.kernels):
         launching = [call for call in calls if name in call.kernels]
@@ -319,8 +274,9 @@ def _chosen(calls: Sequence[SampleCall]) -> dict[SampleCall, list[str]]:
     return chosen
 
 
-def _simulate(call: SampleCall, target: Target, counters: dict[str, Counters]) -> None:
-    """Simulate a call, with a set of counters for each kernel that it launches."""
+def _simulated(call: SampleCall, target: Target) -> dict[str, Counters]:
+    """Simulate a call; return the counters of each kernel that it launches."""
+    counters: dict[str, Counters] = {}
     arch = str(target).replace("compute_", "sm_")
     with simulate(arch=arch, on_finding="collect", checks=()) as simulation, torch.no_grad():
 
@@ -330,3 +286,4 @@ def _simulate(call: SampleCall, target: Target, counters: dict[str, Counters]) -
 
         with listening_for_kernels(switch):
             call.run()
+    return counters

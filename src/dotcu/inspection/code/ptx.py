@@ -1,13 +1,14 @@
-"""The PTX of a kernel, line by line, each with the source lines that it comes from."""
+"""The PTX of a kernel, line by line, each with the source locations that it comes from."""
 
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from dotcu.inspection.code.locations import LocationChain, SourceLocation
 from dotcu.ptx.instructions import Location
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.ptx.parser import Locations
@@ -23,14 +24,36 @@ _CALL = re.compile(r"\bcall\b[^;]*;")
 _NAME = re.compile(r"[\w$]+")
 
 
+class SourceLocation(NamedTuple):
+    """A line of a file, under the name that the user knows the file by."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+LocationChain = tuple[SourceLocation, ...]
+"""An instruction's own line, the line that this was inlined at, and so on outwards."""
+
+
+def shown_location(chain: LocationChain, file: str) -> SourceLocation | None:
+    """Return the line that an instruction is shown at: the innermost one in the kernel's own file.
+
+    So the cost of a header's function is at the line that calls it, as in the simulator's counts.
+    """
+    return next((location for location in chain if location.file == file), chain[-1] if chain else None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PtxLine:
     """One line of a PTX file.
 
     Attributes:
         number: In the file, from 1.
-        chain: The source lines of its instructions, from the inside out; empty for another line, and where
-            the compiler gives line 0, which means none.
+        chain: The source lines of its instructions; empty for another line, and where the compiler gives
+            line 0, which means none.
         statements: Its instructions, each without its semicolon; inline assembly may put several on a line.
         opcodes: Of each, the opcode with its modifiers: `ld.global.v4.f32`.
     """
@@ -42,14 +65,8 @@ class PtxLine:
     opcodes: tuple[str, ...] = ()
 
 
-@functools.lru_cache(maxsize=8)
-def ptx_module(ptx: str) -> PtxModule:
-    """Return the top level of a file, which is needed once for each of its kernels.
-
-    Raises:
-        SimulationError: The text is not PTX.
-    """
-    return parse_module(ptx)
+ptx_module = functools.lru_cache(maxsize=8)(parse_module)
+"""`parse_module`, whose result is needed once for each of a file's kernels."""
 
 
 def lines_of(ptx: str, symbol: str, files: Mapping[str, str]) -> tuple[PtxLine, ...]:
@@ -63,22 +80,23 @@ def lines_of(ptx: str, symbol: str, files: Mapping[str, str]) -> tuple[PtxLine, 
     Raises:
         SimulationError: The text is not PTX.
     """
-    module = ptx_module(ptx)
-    names = {number: files.get(name, name) for number, name in module.files.items()}
-    text = ptx.split("\n")
-    return tuple(
-        line
-        for name in _with_callees(module, symbol)
-        for line in _read(text, *_span(module, text, name), names)
-    )
+    module, text = ptx_module(ptx), ptx.split("\n")
+    files_by_number = {number: files.get(name, name) for number, name in module.files.items()}
+    lines: list[PtxLine] = []
+    left, seen = [symbol], {symbol}
+    while left:
+        name = left.pop()
+        lines += _read(text, *_span(module, text, name), files_by_number)
+        calls = _CALL.findall(module.text, *module.bodies[name])
+        called = {word for call in calls for word in _NAME.findall(call)}
+        callees = sorted(called & module.bodies.keys() - seen)
+        seen.update(callees)
+        left += callees
+    return tuple(lines)
 
 
 def only(ptx: str, symbols: Container[str]) -> str:
-    """Return a file without the kernels of other names; the functions that they call stay.
-
-    Raises:
-        SimulationError: The text is not PTX.
-    """
+    """Return a file without the kernels of other names; the functions that they call stay."""
     module, text = ptx_module(ptx), ptx.split("\n")
     dropped: set[int] = set()
     for name in module.entries:
@@ -94,10 +112,8 @@ def only(ptx: str, symbols: Container[str]) -> str:
 def max_threads(ptx: str, symbol: str) -> tuple[int, bool]:
     """Return the most threads that the launch bounds allow, 0 without any; and whether that is exact."""
     header = ptx_module(ptx).headers[symbol]
-    sizes, product = header.required_threads or header.max_threads, 1
-    for size in sizes:
-        product *= size
-    return (product if sizes else 0), bool(header.required_threads)
+    sizes = header.required_threads or header.max_threads
+    return (math.prod(sizes) if sizes else 0), bool(header.required_threads)
 
 
 def callees(lines: Sequence[PtxLine]) -> dict[int, str]:
@@ -116,19 +132,6 @@ def takes_dynamic_smem(ptx: str, lines: Iterable[PtxLine]) -> bool:
     """Return whether some lines name a variable in shared memory that has no size of its own."""
     unsized = {v.name for v in ptx_module(ptx).variables.values() if v.space == "shared" and v.extern}
     return any(unsized.intersection(_NAME.findall(text)) for line in lines for text in line.statements)
-
-
-def _with_callees(module: PtxModule, symbol: str) -> Iterator[str]:
-    """Yield a kernel, and the functions with a body that it calls."""
-    left, seen = [symbol], {symbol}
-    while left:
-        name = left.pop()
-        yield name
-        calls = _CALL.findall(module.text, *module.bodies[name])
-        words = {word for call in calls for word in _NAME.findall(call)}
-        for callee in sorted(words & module.bodies.keys() - seen):
-            seen.add(callee)
-            left.append(callee)
 
 
 def _span(module: PtxModule, text: Sequence[str], name: str) -> tuple[int, int]:
@@ -150,25 +153,20 @@ def _read(text: Sequence[str], first: int, last: int, files: Mapping[int, str]) 
             file, row, column, *outer = (int(digits) if digits else 0 for digits in loc.groups())
             locations.move((file, row, column), (outer[0], outer[1], outer[2]) if loc[4] else None)
             has_line = row != 0
-        is_code = in_body and loc is None and not continues
-        statements, opcodes = _instructions(line) if is_code else ((), ())
+        statements, opcodes = [], []
+        for part in line.split(";") if in_body and loc is None and not continues else ():
+            statement = re.sub(r"^(\s*(?:[{}]|[\w$]+:))+\s*", "", part).strip().strip("}").strip()
+            match = _STATEMENT.match(statement)
+            if match is not None:  # a directive, a label or a brace is none
+                statements.append(" ".join(statement.split()))
+                opcodes.append(match["opcode"])
         if loc is None and line.strip():
             continues = line.strip()[-1] not in ";{}:"
         chain = _chain(locations.current, files) if statements and has_line else ()
         yield PtxLine(
-            number=number, text=text[number - 1], chain=chain, statements=statements, opcodes=opcodes
-        )
-
-
-def _instructions(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the instructions of a line, and their opcodes; directives, labels and braces are none."""
-    found = []
-    for part in line.split(";"):
-        statement = re.sub(r"^(\s*(?:[{}]|[\w$]+:))+\s*", "", part).strip().strip("}").strip()
-        match = _STATEMENT.match(statement)
-        if match is not None:
-            found.append((" ".join(statement.split()), match["opcode"]))
-    return tuple(text for text, _ in found), tuple(opcode for _, opcode in found)
+            number=number, text=text[number - 1], chain=chain, statements=tuple(statements),
+            opcodes=tuple(opcodes),
+        )  # fmt: skip
 
 
 def _chain(location: Location, files: Mapping[int, str]) -> LocationChain:

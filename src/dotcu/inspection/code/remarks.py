@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dotcu.compile.source.lexer import without_comments
 from dotcu.inspection.code.build import KernelCode
 from dotcu.inspection.code.instruction_kinds import is_executed, width_bytes
-from dotcu.inspection.code.locations import SourceLocation, shown_location
-from dotcu.inspection.code.ptx import PtxLine
+from dotcu.inspection.code.ptx import SourceLocation, shown_location
 from dotcu.inspection.code.sass import SPILL, SassFunction, SassInstruction
 from dotcu.simulator import LineCounters
 
@@ -25,7 +25,7 @@ _NO_DOUBLES = re.compile(
     r"(const|volatile|unsigned|signed|char|short|int|long|float|bool|__half2?|__nv_bfloat16\d?|__nv_fp8\w*"
     r"|dotcu::tensor|[\s<>*,\d])*"
 )
-_LOCAL = {"LDL": "load", "STL": "store"}
+_LOCAL = {"STL": "store", "LDL": "load"}
 _SECTOR_BYTES = 32
 _WIDEST = 16
 
@@ -64,8 +64,7 @@ class Remark:
         return f"{near}{self.location}: {self.message}" if self.location else self.message
 
 
-@dataclass(frozen=True)
-class SlowPath:
+class SlowPath(NamedTuple):
     """A kind of PTX instruction that costs more than it looks: many instructions, a call or a loop.
 
     Attributes:
@@ -136,34 +135,28 @@ def _slow_paths(code: KernelCode, function: SassFunction | None) -> Iterator[Rem
     # The opcodes and PTX lines of each kind, by source line and whether the compiler gives that line.
     sites: dict[tuple[SlowPath, SourceLocation | None, bool], list[tuple[str, int]]] = {}
     wants_no_double = _wants_no_double(code)
-    for line, location in _located(code):
+    location: SourceLocation | None = None
+    number = 0
+    for line in code.ptx:  # at its source line, or at the nearest one before it in the function
+        location = shown_location(line.chain, code.file) or (location if line.number == number + 1 else None)
+        number = line.number
         for opcode, statement in zip(line.opcodes, line.statements, strict=True):
             for path in SLOW_PATHS:
                 meant = path.kind == DOUBLE and (not wants_no_double or RANGE_REDUCTION in statement)
                 if path.ptx.match(opcode) and not meant:
                     sites.setdefault((path, location, not line.chain), []).append((opcode, line.number))
-    for (path, location, without_line), site in sites.items():
+    for (path, at, without_line), site in sites.items():
         lines = {number for _, number in site}
-        emitted = _emitted(function, lines) if function is not None else []
+        instructions = function.instructions if function is not None else ()
+        emitted = [i for i in instructions if i.ptx_line in lines and is_executed(i)]
         if path.sass is not None and not any(path.sass.match(i.mnemonic) for i in emitted):
             continue
         counts = Counter(opcode for opcode, _ in site)
         opcodes = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
-        text = path.message.format(ptx=opcodes, sass=_only_in_shared(emitted) + _size(function, emitted))
+        text = path.message.format(ptx=opcodes, sass=_emitted(function, emitted))
         if without_line:
             text += f" (PTX line {min(lines)}; the compiler gives no source line)"
-        near = without_line and location is not None
-        yield Remark(kind=path.kind, location=location, message=text, near=near)
-
-
-def _located(code: KernelCode) -> Iterator[tuple[PtxLine, SourceLocation | None]]:
-    """Yield the lines of PTX with their source line, or with the nearest one before it in the function."""
-    last, number = None, 0
-    for line in code.ptx:
-        if line.number != number + 1:
-            last = None
-        last, number = shown_location(line.chain, code.file) or last, line.number
-        yield line, last
+        yield Remark(kind=path.kind, location=at, message=text, near=without_line and at is not None)
 
 
 def _wants_no_double(code: KernelCode) -> bool:
@@ -176,26 +169,19 @@ def _wants_no_double(code: KernelCode) -> bool:
     return all(_NO_DOUBLES.fullmatch(parameter) for parameter in code.parameters)
 
 
-def _emitted(function: SassFunction, lines: set[int]) -> list[SassInstruction]:
-    """Return the machine instructions that ptxas made of some PTX lines."""
-    return [i for i in function.instructions if i.ptx_line in lines and is_executed(i)]
-
-
-def _only_in_shared(emitted: Sequence[SassInstruction]) -> str:
-    """Return what to add for an atomic at a generic address: for global memory it has a native form too."""
-    native = any(NATIVE_ATOMIC.match(i.mnemonic) for i in emitted)
-    loops = {i.opcode for i in emitted if LOOPING_ATOMIC.match(i.mnemonic)}
-    return " for an address in shared memory" if native and loops == {"ATOMS"} else ""
-
-
-def _size(function: SassFunction | None, emitted: Sequence[SassInstruction]) -> str:
+def _emitted(function: SassFunction | None, emitted: Sequence[SassInstruction]) -> str:
     """Return `, 31 instructions and a call of a subroutine of 83`; empty without a disassembler."""
     if function is None or not emitted:
         return ""
-    calls = dict.fromkeys(i.target for i in emitted if i.opcode == "CALL" and i.target in function.routines)
-    sizes = [str(len(function.of_routine(name))) for name in calls]
-    count = f"{len(emitted)} instruction{'s' if len(emitted) > 1 else ''}"
-    return f", {count}" + (f" and a call of a subroutine of {' and of '.join(sizes)}" if sizes else "")
+    # An atomic at a generic address that has a native form for global memory, and a loop for the rest.
+    native = any(NATIVE_ATOMIC.match(i.mnemonic) for i in emitted)
+    loops = {i.opcode for i in emitted if LOOPING_ATOMIC.match(i.mnemonic)}
+    text = " for an address in shared memory" if native and loops == {"ATOMS"} else ""
+    text += f", {len(emitted)} instruction{'s' if len(emitted) > 1 else ''}"
+    routines = function.routines
+    calls = dict.fromkeys(i.target for i in emitted if i.opcode == "CALL" and i.target in routines)
+    sizes = " and of ".join(str(routines[name]) for name in calls)
+    return text + (f" and a call of a subroutine of {sizes}" if sizes else "")
 
 
 def _local_memory(code: KernelCode, function: SassFunction | None) -> Iterator[Remark]:
@@ -207,27 +193,23 @@ def _local_memory(code: KernelCode, function: SassFunction | None) -> Iterator[R
                 kind="spill", location=None, message=f"registers are spilled to local memory: {amounts}"
             )
         return
-    for spilled, kind, what in (
-        (True, "spill", "of registers that did not fit"),
-        (False, "local memory", "of an array, an argument or a frame of a call"),
-    ):
-        sites: dict[SourceLocation | None, list[SassInstruction]] = {}
-        for i in function.instructions:
-            if i.opcode in _LOCAL and is_executed(i) and (i.note == SPILL) is spilled:
-                sites.setdefault(shown_location(i.chain, code.file), []).append(i)
-        for location, some in sites.items():
-            yield Remark(kind=kind, location=location, message=f"local memory: {_accesses(some)} {what}")
-
-
-def _accesses(instructions: Sequence[SassInstruction]) -> str:
-    """Return `2 stores (8 B) and 1 load (4 B)`, a lane's bytes."""
-    parts = []
-    for opcode in ("STL", "LDL"):
-        some = [i for i in instructions if i.opcode == opcode]
-        if some:
-            word = _LOCAL[opcode] + ("s" if len(some) > 1 else "")
-            parts.append(f"{len(some)} {word} ({sum(map(width_bytes, some))} B)")
-    return " and ".join(parts)
+    sites: dict[tuple[bool, SourceLocation | None], list[SassInstruction]] = {}
+    for i in function.instructions:
+        if i.opcode in _LOCAL and is_executed(i):
+            sites.setdefault((i.note == SPILL, shown_location(i.chain, code.file)), []).append(i)
+    for (spilled, location), instructions in sites.items():
+        accesses = []  # `2 stores (8 B)`, of each lane
+        for opcode, word in _LOCAL.items():
+            some = [i for i in instructions if i.opcode == opcode]
+            if some:
+                plural = "s" if len(some) > 1 else ""
+                accesses.append(f"{len(some)} {word}{plural} ({sum(map(width_bytes, some))} B)")
+        purpose = "registers that did not fit" if spilled else "an array, an argument or a frame of a call"
+        yield Remark(
+            kind="spill" if spilled else "local memory",
+            location=location,
+            message=f"local memory: {' and '.join(accesses)} of {purpose}",
+        )
 
 
 def count_remarks(
@@ -244,46 +226,36 @@ def count_remarks(
         sass: The machine instructions, for the widths that were emitted; empty if there are none.
         file: The kernel's own file.
     """
-    found: list[Remark] = []
-    for at, line in sorted(lines.items()):
-        found += [*_sectors(at, line), *_banks(at, line), *_lanes(at, line, total)]
-        found += _narrow(at, line, [i for i in sass if shown_location(i.chain, file) == at])
-    return tuple(found)
+    return tuple(
+        Remark(kind=kind, location=at, message=message)
+        for at, line in sorted(lines.items())
+        for kind, message in (
+            *_count_remarks(line, total),
+            *_narrow(line, [i for i in sass if shown_location(i.chain, file) == at]),
+        )
+    )
 
 
-def _sectors(at: SourceLocation, line: LineCounters) -> Iterator[Remark]:
-    if line.global_requests < FEW_REQUESTS or line.sector_efficiency >= POOR_SECTORS:
-        return
-    had, ideal = line.sectors_per_request, line.ideal_sectors / line.global_requests
-    counts = f"{had:.1f} sectors a request, where {ideal:.1f} would hold the same bytes"
-    used = f"{line.sector_efficiency:.0%} of the moved bytes are used"
-    yield Remark(kind="uncoalesced", location=at, message=f"global memory: {counts} ({used})")
-
-
-def _banks(at: SourceLocation, line: LineCounters) -> Iterator[Remark]:
-    if line.shared_requests < FEW_REQUESTS or not line.ideal_wavefronts:
-        return
-    ratio = line.shared_wavefronts / line.ideal_wavefronts
-    if ratio >= MANY_WAVEFRONTS:
-        counts = f"{ratio:.1f} times the wavefronts that it would take without bank conflicts"
-        yield Remark(kind="bank conflicts", location=at, message=f"shared memory: {counts}")
-
-
-def _lanes(at: SourceLocation, line: LineCounters, total: LineCounters) -> Iterator[Remark]:
+def _count_remarks(line: LineCounters, total: LineCounters) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the message of each remark on the counts of a line."""
+    if line.global_requests >= FEW_REQUESTS and line.sector_efficiency < POOR_SECTORS:
+        had, ideal = line.sectors_per_request, line.ideal_sectors / line.global_requests
+        counts = f"{had:.1f} sectors a request, where {ideal:.1f} would hold the same bytes"
+        used = f"{line.sector_efficiency:.0%} of the moved bytes are used"
+        yield "uncoalesced", f"global memory: {counts} ({used})"
+    wavefronts = line.shared_wavefronts / line.ideal_wavefronts if line.ideal_wavefronts else 0.0
+    if line.shared_requests >= FEW_REQUESTS and wavefronts >= MANY_WAVEFRONTS:
+        counts = f"{wavefronts:.1f} times the wavefronts that it would take without bank conflicts"
+        yield "bank conflicts", f"shared memory: {counts}"
     issued = line.warp_instructions / total.warp_instructions if total.warp_instructions else 0.0
     if issued >= MUCH_WORK and line.active_lanes < FEW_LANES:
-        yield Remark(
-            kind="idle lanes",
-            location=at,
-            message=f"{line.active_lanes:.1f} of 32 lanes at work on average, in {issued:.0%} of the "
-            "instructions that were issued",
-        )
+        lanes = f"{line.active_lanes:.1f} of 32 lanes at work on average"
+        yield "idle lanes", f"{lanes}, in {issued:.0%} of the instructions that were issued"
 
 
-def _narrow(at: SourceLocation, line: LineCounters, sass: Sequence[SassInstruction]) -> Iterator[Remark]:
+def _narrow(line: LineCounters, sass: Sequence[SassInstruction]) -> Iterator[tuple[str, str]]:
     """Remark on neighbouring lanes that access neighbouring elements, a few bytes each."""
-    accesses = [i for i in sass if i.opcode in ("LDG", "STG") and is_executed(i)]
-    widths = sorted({width_bytes(i) for i in accesses})
+    widths = sorted({width_bytes(i) for i in sass if i.opcode in ("LDG", "STG") and is_executed(i)})
     side_by_side = (
         line.global_requests >= FEW_REQUESTS
         and line.sector_efficiency >= ALL_BUT_IDEAL
@@ -292,9 +264,9 @@ def _narrow(at: SourceLocation, line: LineCounters, sass: Sequence[SassInstructi
     )
     if widths and widths[-1] * 2 <= _WIDEST and side_by_side:
         emitted = " and ".join(f"{width} B" for width in widths)
-        yield Remark(
-            kind="narrow access",
-            location=at,
-            message=f"global memory: {emitted} a lane, side by side; {_WIDEST} B a lane would be "
-            f"{_WIDEST // widths[-1]} times fewer accesses, where layout and alignment allow it",
+        fewer = f"{_WIDEST} B a lane would be {_WIDEST // widths[-1]} times fewer accesses"
+        lanes = f"{emitted} a lane, side by side"
+        yield (
+            "narrow access",
+            f"global memory: {lanes}; {fewer}, where layout and alignment allow it",
         )

@@ -28,11 +28,11 @@ from dotcu.compile import Resources
 from dotcu.inspection.binaries.report import BinaryReport
 from dotcu.inspection.code.build import FailedBuild, KernelCode
 from dotcu.inspection.code.instruction_kinds import InstructionCount, count_ptx, count_sass
-from dotcu.inspection.code.locations import SourceLocation
 from dotcu.inspection.code.occupancy import SEEN, KernelOccupancy, OccupancyStep
-from dotcu.inspection.code.ptx import callees
+from dotcu.inspection.code.ptx import SourceLocation, callees
 from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
 from dotcu.inspection.code.sass import SassFunction, SassInstruction
+from dotcu.inspection.code.source_kernels import UninstantiatedTemplate
 from dotcu.simulator import LineCounters
 
 VERSION = 2
@@ -107,25 +107,6 @@ class InspectedKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UninstantiatedTemplate:
-    """A template of kernels without a known instantiation.
-
-    Attributes:
-        declaration: As in the source.
-        example: An instantiation of it: `scale[float32,256]`.
-    """
-
-    name: str
-    declaration: str
-    example: str
-
-    @property
-    def remedy(self) -> str:
-        """The option to type."""
-        return f"type: --instantiate '{self.example}'"
-
-
-@dataclass(frozen=True, kw_only=True)
 class InspectReport(report_base.Report):
     """The result of `dotcu.inspect` for code that it compiled. `str()` of it is a table.
 
@@ -174,9 +155,14 @@ class InspectReport(report_base.Report):
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = []
         for one in self.kernels:
-            parts += [_head(one), _grid(_rows(one)), Text()]
+            at = one.code.location
+            place = f"  {short(at.file)}:{at.line}" if at else ""
+            head = Text.assemble((one.code.name, "bold"), f"  {one.code.arch}", (place, "dim"))
+            parts += [head, _grid(_rows(one)), Text()]
         for failure in self.failed:
-            parts += [_failure(failure), Text()]
+            names = f" ({', '.join(failure.names)})" if failure.names else ""
+            head = Text(f"{failure.arch}{names} could not be compiled:", style="bold red")
+            parts += [head, Padding(Text(failure.message), (0, 0, 0, 2)), Text()]
         for template in self.templates:
             parts.append(Text(f"{template.declaration}: no instantiation is known; {template.remedy}"))
         parts += [Text(f"note: {note}", style="yellow") for note in self.notes]
@@ -190,15 +176,15 @@ class InspectReport(report_base.Report):
 
 
 def _kernel_json(one: InspectedKernel) -> dict[str, Any]:
-    code = one.code
+    code, counts = one.code, one.counts
     return {
         "name": code.name,
         "symbol": code.symbol,
         "arch": str(code.arch),
-        "location": _location_json(code.location),
+        "location": code.location and code.location._asdict(),
         "parameters": None if code.parameters is None else list(code.parameters),
         "dynamic_smem": code.takes_dynamic_smem,
-        "resources": None if code.resources is None else asdict(code.resources),
+        "resources": code.resources and asdict(code.resources),
         "instructions": None if one.function is None else len(one.instructions),
         "occupancy": [_occupancy_json(each) for each in one.occupancy],
         "level": one.level,
@@ -206,31 +192,26 @@ def _kernel_json(one: InspectedKernel) -> dict[str, Any]:
             {**vars(each), "locations": [{**at._asdict(), "count": count} for at, count in each.locations]}
             for each in one.emitted
         ],
-        "remarks": [{**vars(each), "location": _location_json(each.location)} for each in one.remarks],
-        "counts": None if one.counts is None else _counts_json(one.counts),
-    }
-
-
-def _counts_json(counts: SimulatedCounts) -> dict[str, Any]:
-    return {
-        "call": counts.call,
-        "total": _line_json(counts.total),
-        "lines": [{**at._asdict(), **_line_json(line)} for at, line in sorted(counts.lines.items())],
+        "remarks": [
+            {**vars(each), "location": each.location and each.location._asdict()} for each in one.remarks
+        ],
+        "counts": counts
+        and {
+            "call": counts.call,
+            "total": _line_json(counts.total),
+            "lines": [{**at._asdict(), **_line_json(line)} for at, line in sorted(counts.lines.items())],
+        },
     }
 
 
 def _occupancy_json(one: KernelOccupancy) -> dict[str, Any]:
-    values: dict[str, Any] = serialize.plain(one)
-    shape = values.pop("shape")
-    return {"block": shape["block"], "smem_bytes": shape["smem_bytes"], **values}
+    shape, values = one.shape, serialize.plain(one)
+    del values["shape"]
+    return {"block": list(shape.block), "smem_bytes": shape.smem_bytes, **values}
 
 
 def _line_json(line: LineCounters) -> Mapping[str, float]:
     return {name: getattr(line, name) for name in _COUNTS}
-
-
-def _location_json(location: SourceLocation | None) -> dict[str, Any] | None:
-    return None if location is None else location._asdict()
 
 
 def short(file: str) -> str:
@@ -238,12 +219,6 @@ def short(file: str) -> str:
     if not file or not Path(file).is_absolute():
         return file
     return min(file, os.path.relpath(file), key=len)
-
-
-def _head(one: InspectedKernel) -> Text:
-    at = one.code.location
-    where = f"  {short(at.file)}:{at.line}" if at else ""
-    return Text.assemble((one.code.name, "bold"), f"  {one.code.arch}", (where, "dim"))
 
 
 def _grid(rows: Iterable[tuple[str, Text]]) -> RenderableType:
@@ -262,12 +237,14 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
         count = f"; {len(one.instructions)} instructions" if one.function else ""
         dynamic = ", and dynamic shared memory as it is launched with" if one.code.takes_dynamic_smem else ""
         yield "resources", Text(f"{_resources(one.code.resources)}{dynamic}{count}")
-    for occupancy in one.occupancy:
-        yield from (("occupancy", line) for line in occupancy_lines(occupancy))
+    yield from (("occupancy", line) for each in one.occupancy for line in occupancy_lines(each))
     yield from (("emitted" if one.function else "PTX has", text) for text in _emitted(one))
     for remark in one.remarks:
-        near = "near " if remark.near else ""
-        at = f"{near}{_where(remark.location, one.code.file)}: " if remark.location else ""
+        at = ""
+        if remark.location is not None:
+            file, line = remark.location
+            place = f"line {line}" if file == one.code.file else f"{short(file)}:{line}"
+            at = f"{'near ' if remark.near else ''}{place}: "
         yield "look at", Text.assemble((at, "bold"), (remark.message, "yellow"))
     if one.counts is not None:
         total = one.counts.total
@@ -276,16 +253,17 @@ def _rows(one: InspectedKernel) -> Iterator[tuple[str, Text]]:
 
 
 def _resources(used: Resources) -> str:
-    smem = f"{used.smem_bytes} B of static shared memory" if used.smem_bytes else "no static shared memory"
-    barriers = f"{used.barriers} barrier{'' if used.barriers == 1 else 's'}"
     spilled = used.spill_store_bytes + used.spill_load_bytes
     spills = f"spills {used.spill_store_bytes} B stored, {used.spill_load_bytes} B loaded"
-    stack = f"{used.stack_bytes} B of stack" if used.stack_bytes else "no stack"
-    constants = f", {used.constant_bytes} B of constants" if used.constant_bytes else ""
-    return (
-        f"{used.registers} registers, {smem}{constants}, {barriers}, "
-        f"{spills if spilled else 'no spills'}, {stack}"
-    )
+    parts = [
+        f"{used.registers} registers",
+        f"{used.smem_bytes} B of static shared memory" if used.smem_bytes else "no static shared memory",
+        f"{used.constant_bytes} B of constants" if used.constant_bytes else "",
+        f"{used.barriers} barrier{'' if used.barriers == 1 else 's'}",
+        spills if spilled else "no spills",
+        f"{used.stack_bytes} B of stack" if used.stack_bytes else "no stack",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def occupancy_lines(one: KernelOccupancy) -> Iterator[Text]:
@@ -324,7 +302,6 @@ def _emitted(one: InspectedKernel) -> Iterator[Text]:
 
 
 def _lines(locations: Sequence[SourceLocation], file: str) -> str:
-    """Return `lines 20, 21 and 3 more`; those of other files with their names."""
     own = sorted({at.line for at in locations if at.file == file})
     others = [f"{short(at.file)}:{at.line}" for at in locations if at.file != file]
     shown = [*map(str, own), *others][:MOST_LINES]
@@ -332,13 +309,3 @@ def _lines(locations: Sequence[SourceLocation], file: str) -> str:
     more = f" and {rest} more" if rest else ""
     word = "line" if len(own) == 1 and not others else "lines"
     return f"{word if own else 'at'} {', '.join(shown)}{more}"
-
-
-def _where(at: SourceLocation, file: str) -> str:
-    return f"line {at.line}" if at.file == file else f"{short(at.file)}:{at.line}"
-
-
-def _failure(failure: FailedBuild) -> RenderableType:
-    names = f" ({', '.join(failure.names)})" if failure.names else ""
-    head = Text(f"{failure.arch}{names} could not be compiled:", style="bold red")
-    return Group(head, Padding(Text(failure.message), (0, 0, 0, 2)))

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code.locations import LocationChain, SourceLocation
+from dotcu.inspection.code.ptx import LocationChain, SourceLocation
 
 SPILL = "SpillRefill"
 """nvdisasm's note on an instruction that writes a spilled register, or reads it back."""
@@ -91,42 +92,34 @@ class SassFunction:
     instructions: tuple[SassInstruction, ...]
 
     @property
-    def routines(self) -> tuple[str, ...]:
-        """The subroutines in it, in order."""
-        return tuple(dict.fromkeys(i.routine for i in self.instructions if i.routine))
-
-    def of_routine(self, name: str) -> tuple[SassInstruction, ...]:
-        """Return the instructions of a subroutine."""
-        return tuple(i for i in self.instructions if i.routine == name)
+    def routines(self) -> Counter[str]:
+        """The number of instructions of each subroutine, in order."""
+        return Counter(i.routine for i in self.instructions if i.routine)
 
 
-def has_disassembler() -> bool:
-    """Return whether there is an nvdisasm."""
-    return toolchain.find_tool("nvdisasm") is not None
+def disassembler() -> Path:
+    """Return the path of nvdisasm.
+
+    Raises:
+        EnvironmentFault: There is none.
+    """
+    tool = toolchain.find_tool("nvdisasm")
+    if tool is None:
+        raise EnvironmentFault(
+            "SASS needs nvdisasm, which was not found: neither pip's, nor in CUDA_HOME, nor on PATH.\n"
+            f"Install it: pip install {toolchain.TOOLS['nvdisasm']}"
+        )
+    return tool
 
 
-def missing_disassembler() -> str:
-    """Return the message if there is no nvdisasm."""
-    return (
-        "SASS needs nvdisasm, which was not found: neither pip's, nor in CUDA_HOME, nor on PATH.\n"
-        f"Install it: pip install {toolchain.TOOLS['nvdisasm']}"
-    )
-
-
-def disassemble(cubin: bytes, files: Mapping[str, str] | None = None) -> dict[str, SassFunction]:
-    """Return the functions of a cubin by symbol.
-
-    Args:
-        cubin: The whole file.
-        files: The names to show for the files of its line table, by their name in it.
+def disassemble(cubin: bytes, files: Mapping[str, str]) -> dict[str, SassFunction]:
+    """Return the functions of a cubin by symbol; `files` has the names to show for those of its line table.
 
     Raises:
         EnvironmentFault: There is no nvdisasm.
         UsageError: nvdisasm cannot read the bytes.
     """
-    tool = toolchain.find_tool("nvdisasm")
-    if tool is None:
-        raise EnvironmentFault(missing_disassembler())
+    tool = disassembler()
     with tempfile.TemporaryDirectory(prefix="dotcu-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -139,23 +132,25 @@ def disassemble(cubin: bytes, files: Mapping[str, str] | None = None) -> dict[st
             "A whole cubin is required, of an architecture that this nvdisasm knows.\n"
             f"See which: {tool} --help; for a newer one: pip install -U {toolchain.TOOLS['nvdisasm']}"
         )
-    return parse(done.stdout, files or {})
+    return parse(done.stdout, files)
 
 
 def parse(text: str, files: Mapping[str, str]) -> dict[str, SassFunction]:
-    """Read the output of `nvdisasm -c -gi -gp -hex` for a cubin.
-
-    Args:
-        text: The output.
-        files: The names to show for the files of the line table, by their name in it.
-    """
+    """Read the output of `nvdisasm -c -gi -gp -hex` for a cubin, as `disassemble` returns it."""
     parser = _SassParser(files)
     for line in text.splitlines():
         parser.read(line)
     parser.finish(None)
+    for instructions in parser.functions.values():
+        # ptxas fills a kernel's end with a branch to itself, then NOPs.
+        while instructions and instructions[-1].opcode == "NOP":
+            instructions.pop()
+        last = instructions[-1] if instructions else None
+        if last and last.opcode == "BRA" and not last.predicate and last.target in last.labels:
+            instructions.pop()
     return {
-        symbol: SassFunction(symbol=symbol, instructions=_without_padding(found))
-        for symbol, found in parser.functions.items()
+        symbol: SassFunction(symbol=symbol, instructions=tuple(instructions))
+        for symbol, instructions in parser.functions.items()
     }
 
 
@@ -175,49 +170,43 @@ class _SassParser:
     pending: tuple[int, str, int] | None = None
 
     def read(self, line: str) -> None:
-        """Take in one line."""
         if "//## File" in line:
-            self._locate(line)
+            file, number = _FILE.findall(line)[0]
+            if file.startswith(_PTX):
+                self.ptx_line = int(number)
+                return
+            location = SourceLocation(self.files.get(file, file), int(number))
+            self.chain = (*self.chain, location) if self.after_location else (location,)
+            self.after_location = True  # the next such line, if it follows at once, is where this was inlined
             return
         second = _SECOND_HALF.match(line)
+        self.finish(int(second[1], 16) if second else None)
         if second is not None:
-            self.finish(int(second[1], 16))
             return
         self.after_location = False
-        self.finish(None)
-        found = _INSTRUCTION.match(line)
-        if found is not None and self.current is not None:
-            encoding = _ENCODING.search(line)
-            text = line[found.start(2) : encoding.start() if encoding else None].strip().rstrip(";")
-            self.pending = int(found[1], 16), text, int(encoding[1], 16) if encoding else 0
+        instruction = _INSTRUCTION.match(line)
+        if instruction is None or self.current is None:
+            self._mark(line)
             return
-        self._mark(line)
-
-    def _locate(self, line: str) -> None:
-        file, number = _FILE.findall(line)[0]
-        if file.startswith(_PTX):
-            self.ptx_line = int(number)
-            return
-        location = SourceLocation(self.files.get(file, file), int(number))
-        self.chain = (*self.chain, location) if self.after_location else (location,)
-        self.after_location = True  # the next such line, if it follows at once, is where this was inlined
+        encoding = _ENCODING.search(line)
+        text = line[instruction.start(2) : encoding.start() if encoding else None].strip().rstrip(";")
+        self.pending = int(instruction[1], 16), text, int(encoding[1], 16) if encoding else 0
 
     def _mark(self, line: str) -> None:
-        section = _SECTION.match(line)
+        """Read a line that begins a section, or has a label."""
+        section, label = _SECTION.match(line), _LABEL.match(line)
         if section is not None:
             self.symbol, self.routine = section[1], ""
             self.current = self.functions.setdefault(self.symbol, [])
             self._forget()
         elif line.startswith("\t.section"):
             self.current = None
-        else:
-            label = _LABEL.match(line)
-            if label is not None and self.current is not None:
-                if label[1].startswith("$"):
-                    self.routine = label[1]
-                    self._forget()  # the line table has nothing of what the compiler adds
-                if label[1] != self.symbol:
-                    self.labels.append(label[1])
+        elif label is not None and self.current is not None:
+            if label[1].startswith("$"):
+                self.routine = label[1]
+                self._forget()  # the line table has nothing of what the compiler adds
+            if label[1] != self.symbol:
+                self.labels.append(label[1])
 
     def _forget(self) -> None:
         self.chain, self.ptx_line, self.labels = (), 0, []
@@ -269,26 +258,10 @@ def control_text(encoding: int) -> str:
     return f"B{waits}:R{read_text}:W{write_text}:{'-' if bits >> 4 & 1 else 'Y'}:S{bits & 15:02d}"
 
 
-def _without_padding(instructions: Sequence[SassInstruction]) -> tuple[SassInstruction, ...]:
-    """Leave out what ptxas fills a kernel's end with: a branch to itself, then NOPs."""
-    end = len(instructions)
-    while end and instructions[end - 1].opcode == "NOP":
-        end -= 1
-    if end:
-        last = instructions[end - 1]
-        if last.opcode == "BRA" and not last.predicate and last.target in last.labels:
-            end -= 1
-    return tuple(instructions[:end])
-
-
 def without_guessed_lines(function: SassFunction, unknown: Container[int]) -> SassFunction:
-    """Return the function without source lines for what ptxas made of some lines of PTX.
+    """Return the function without source lines for what ptxas made of the PTX lines `unknown`.
 
     Where the compiler gives no line, ptxas goes on with the one before, which may be far off.
-
-    Args:
-        function: A kernel's machine code.
-        unknown: The numbers of PTX lines for which the compiler gives no source line.
     """
     instructions = (replace(i, chain=()) if i.ptx_line in unknown else i for i in function.instructions)
     return replace(function, instructions=tuple(instructions))

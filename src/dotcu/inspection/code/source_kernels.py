@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from dotcu.compile import CompileOptions, Declaration, Source
 from dotcu.errors import ArgumentError, UsageError
 from dotcu.inspection.code.build import FileUnit
-from dotcu.inspection.code.report import UninstantiatedTemplate
 from dotcu.kernel.declarations import (
     CXX_TYPES,
     example_arguments,
@@ -27,49 +26,56 @@ _INSTANTIATION = re.compile(r"\s*([A-Za-z_][\w:]*)\s*\[(.*)\]\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileKernels:
-    """The kernels that a file declares.
+class UninstantiatedTemplate:
+    """A template of kernels without a known instantiation.
 
     Attributes:
-        plain: The plain kernels as one unit; its code has those too that only the compiler sees.
-        instances: Each instantiation as one unit; their code has the plain kernels again.
-        uninstantiated: Templates that no instantiation was asked of.
+        declaration: As in the source.
+        example: An instantiation of it: `scale[float32,256]`.
     """
 
-    plain: FileUnit
-    instances: tuple[FileUnit, ...]
-    uninstantiated: tuple[UninstantiatedTemplate, ...]
+    name: str
+    declaration: str
+    example: str
+
+    @property
+    def remedy(self) -> str:
+        """The option to type."""
+        return f"type: --instantiate '{self.example}'"
 
 
 def kernels_in_source(
     source: Source, options: CompileOptions, instantiate: Sequence[str] = ()
-) -> FileKernels:
-    """Return the kernels that a source declares.
+) -> tuple[FileUnit, list[FileUnit], tuple[UninstantiatedTemplate, ...]]:
+    """Find the kernels that a source declares.
 
     Args:
         source: A `.cu` file.
         options: How it is compiled.
         instantiate: Templates with arguments: `scale[float32,256]`.
 
+    Returns:
+        The plain kernels as one unit, whose code also has those that only the compiler sees; each
+        instantiation as one unit, whose code has the plain kernels again; the other templates.
+
     Raises:
-        UsageError: One of these is not a template of the source, takes other arguments, or is malformed.
+        UsageError: `instantiate` names no template of the source, gives other arguments, or is malformed.
     """
-    found = {kernel.name: kernel for kernel in scan_declarations(source, options).kernels}
-    templates = {name: kernel for name, kernel in found.items() if kernel.template_parameters}
+    kernels = {kernel.name: kernel for kernel in scan_declarations(source, options).kernels}
+    templates = {name: kernel for name, kernel in kernels.items() if kernel.template_parameters}
     asked = [_read(text, templates, source.name) for text in instantiate]
-    names = {declaration.name for declaration, _ in asked}
-    return FileKernels(
-        plain=FileUnit(source=source, options=options, names=tuple(n for n in found if n not in templates)),
-        instances=tuple(
-            FileUnit(
-                source=with_headers(source, arguments),
-                options=options,
-                names=(instance_name(declaration, arguments),),
-            )
-            for declaration, arguments in asked
-        ),
-        uninstantiated=tuple(_uninstantiated(t) for name, t in templates.items() if name not in names),
-    )
+    plain = tuple(name for name in kernels if name not in templates)
+    instances = [
+        FileUnit(
+            source=with_headers(source, arguments),
+            options=options,
+            names=(instance_name(declaration, arguments),),
+        )
+        for declaration, arguments in asked
+    ]
+    instantiated = {declaration.name for declaration, _ in asked}
+    others = tuple(_uninstantiated(one) for name, one in templates.items() if name not in instantiated)
+    return FileUnit(source=source, options=options, names=plain), instances, others
 
 
 def _uninstantiated(declaration: Declaration) -> UninstantiatedTemplate:
@@ -82,13 +88,13 @@ def _uninstantiated(declaration: Declaration) -> UninstantiatedTemplate:
 
 def _read(text: str, templates: Mapping[str, Declaration], file: str) -> tuple[Declaration, tuple[str, ...]]:
     """Return a template and its arguments, as C++ text."""
-    found = _INSTANTIATION.fullmatch(text)
-    if found is None:
+    match = _INSTANTIATION.fullmatch(text)
+    if match is None:
         raise UsageError(
             f"instantiate={text!r} names no template with its arguments.\n"
             "They stand in brackets, a dtype for its C++ type: scale[float32,256]"
         )
-    name = found[1]
+    name = match[1]
     named = [each for each in templates if each == name or each.rsplit("::")[-1] == name]
     if len(named) != 1:
         has = ", ".join(map(template_head, templates.values())) or "none"
@@ -97,7 +103,7 @@ def _read(text: str, templates: Mapping[str, Declaration], file: str) -> tuple[D
             f"It has {has}.\nName one of them in full, such as {next(iter(templates), 'scale')}[float32]."
         )
     declaration = templates[named[0]]
-    arguments = tuple(cxx_argument(argument) for argument in split_arguments(found[2]))
+    arguments = tuple(cxx_argument(argument) for argument in split_arguments(match[2]))
     try:
         require_argument_count(declaration, arguments)
     except ArgumentError as error:

@@ -20,8 +20,8 @@ from importlib import resources
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dotcu.inspection.code.diff import DiffReport
-from dotcu.inspection.code.locations import LocationChain, SourceLocation
 from dotcu.inspection.code.occupancy import KernelOccupancy
+from dotcu.inspection.code.ptx import LocationChain, SourceLocation
 from dotcu.inspection.code.remarks import Remark
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, short, step_text
 from dotcu.inspection.code.sass import SassInstruction

@@ -16,9 +16,9 @@ from dotcu.call_cache.native import ArgumentKind, read_arguments
 from dotcu.call_cache.purity import dependencies, device_query
 from dotcu.call_cache.record import ConstantKey, RecordedCall, TensorKey, Unsupported
 from dotcu.call_cache.trace import Trace, trace
-from dotcu.checking.cases.samples import samples_of
 from dotcu.compile import Target
 from dotcu.errors import DotcuError
+from dotcu.inspection.code.operators import samples_on_cpu
 from dotcu.kernel import simulate
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator, Overload, Sample
@@ -160,7 +160,7 @@ def _variants(
     found: _Found = {}
     lacking: dict[str, list[str]] = {}
     for index, target in enumerate(targets):
-        for name, sample in _samples(overload):
+        for name, sample in samples_on_cpu(overload):
             traced, reason = _traced(overload, sample, target)
             if not all(has_code(unit, target) for unit in traced.units):
                 reason = "it launches a kernel of another package, or one that was not compiled."
@@ -175,15 +175,6 @@ def _variants(
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         notes[f"{overload.qualified_name} with {names[0]}{more} is not in C++: {reason}"] = None
     return found
-
-
-def _samples(overload: Overload) -> Iterator[tuple[str, Sample]]:
-    """Each with what to call it: `float32, sample 2`."""
-    with torch.random.fork_rng(devices=[]):
-        for dtype in overload.dtypes:
-            torch.default_generator.manual_seed(0)
-            for number, sample in enumerate(samples_of(overload, torch.device("cpu"), dtype)):
-                yield f"{str(dtype).removeprefix('torch.')}, sample {number}", sample
 
 
 def _traced(overload: Overload, sample: Sample, target: Target) -> tuple[Trace, str]:

@@ -26,10 +26,11 @@ _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL
 
 
 def gallery(name: str, arch: str) -> list[KernelCode]:
-    found = kernels_in_source(read_source(GALLERY / name / "kernel.cu"), CompileOptions(), INSTANCES[name])
+    source = read_source(GALLERY / name / "kernel.cu")
+    _, instances, _ = kernels_in_source(source, CompileOptions(), INSTANCES[name])
     made = [
         compile_kernels(BuildRequest(unit=unit, target=Target.parse(arch), only=unit.names))
-        for unit in found.instances
+        for unit in instances
     ]
     assert not any(isinstance(one, FailedBuild) for one in made)
     return [code for one in made if not isinstance(one, FailedBuild) for code in one]

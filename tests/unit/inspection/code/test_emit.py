@@ -9,7 +9,7 @@ from dotcu.compile import CompileOptions, Target, inline_source, toolchain
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.inspection.code.build import BuildRequest, FailedBuild, compile_kernels
 from dotcu.inspection.code.emit import KINDS, emit
-from dotcu.inspection.code.report import InspectedKernel, InspectReport, UninstantiatedTemplate
+from dotcu.inspection.code.report import InspectedKernel, InspectReport
 from dotcu.inspection.code.sass import disassemble
 from dotcu.inspection.code.source_kernels import kernels_in_source
 from inspecting import everything, inspected, needs_nvdisasm
@@ -56,7 +56,7 @@ def test_nothing_of_the_probe_is_emitted(what: str) -> None:
 
 def test_what_is_emitted_is_the_kernel_that_was_inspected() -> None:
     shown = everything("sm_90a")["divide_long"]
-    made = disassemble(emit(report("divide_long"), "cubin"))[shown.code.symbol]
+    made = disassemble(emit(report("divide_long"), "cubin"), {})[shown.code.symbol]
     assert shown.function is not None
     assert [i.mnemonic for i in made.instructions] == [i.mnemonic for i in shown.function.instructions]
 
@@ -79,7 +79,7 @@ __global__ void over(int* x) { x[0] = 1; }
 __global__ void over(float* x) { x[0] = 1; }
 __global__ void other(float* x) { x[0] = 1; }
 """
-    unit = kernels_in_source(inline_source(text), CompileOptions()).plain
+    unit, _, _ = kernels_in_source(inline_source(text), CompileOptions())
     found = compile_kernels(BuildRequest(unit=unit, target=Target.parse("sm_90")))
     assert not isinstance(found, FailedBuild)
     kernels = tuple(InspectedKernel(code=code) for code in found if code.name == "over")
@@ -106,11 +106,8 @@ def test_of_ptx_alone_nothing_of_machine_code_is_emitted(what: str) -> None:
 
 @pytest.mark.parametrize("what", KINDS)
 def test_where_there_is_no_kernel_that_is_reported(what: str) -> None:
-    left = UninstantiatedTemplate(
-        name="scale", declaration="template <typename T> scale", example="scale[float32]"
-    )
-    with pytest.raises(UsageError, match=rf"no kernel of which to emit {what}.*\n.*scale\[float32\]"):
-        emit(InspectReport(target="k.cu", kernels=(), templates=(left,)), what)
+    with pytest.raises(UsageError, match=rf"no kernel of which to emit {what}.*\n.*\n.*dotcu inspect k.cu"):
+        emit(InspectReport(target="k.cu", kernels=()), what)
 
 
 @pytest.mark.parametrize("what", ["ptx", "cubin"])

@@ -100,17 +100,19 @@ def instruction(text: str, predicate: str = "") -> SassInstruction:
 
 
 def test_a_move_of_a_constant_is_no_arithmetic() -> None:
-    assert count_sass([instruction("HFMA2.MMA R4, -RZ, RZ, 0, 0")], "") == ()
-    assert count_sass([instruction("HFMA2 R4, -RZ, RZ, 0, 4.7683715820312500000e-06")], "") == ()
-    assert [each.group for each in count_sass([instruction("HFMA2.MMA R4, R2, R2, R3")], "")] == [kinds.HALF]
+    assert count_sass([instruction("HFMA2.MMA R4, -RZ, RZ, 0, 0")], "", {}) == ()
+    assert count_sass([instruction("HFMA2 R4, -RZ, RZ, 0, 4.7683715820312500000e-06")], "", {}) == ()
+    assert [each.group for each in count_sass([instruction("HFMA2.MMA R4, R2, R2, R3")], "", {})] == [
+        kinds.HALF
+    ]
 
 
 def test_what_no_lane_executes_is_not_counted() -> None:
     """ptxas puts @!PT LDS RZ, [RZ] before the first LDGSTS of a kernel, for sm_90 and later."""
     never = instruction("LDS RZ, [RZ]", predicate="@!PT")
     assert not is_executed(never)
-    assert count_sass([never], "") == ()
-    assert [each.count for each in count_sass([instruction("LDS RZ, [RZ]")] * 3, "")] == [3]
+    assert count_sass([never], "", {}) == ()
+    assert [each.count for each in count_sass([instruction("LDS RZ, [RZ]")] * 3, "", {})] == [3]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from torch import Tensor
 
 import dotcu
 from dotcu.compile import Target
-from dotcu.inspection.code.build import build_all
 from dotcu.inspection.code.operators import kernels_of
 from subjects import operator
 
@@ -34,9 +33,7 @@ def launches(x: Tensor) -> Tensor:
 
 def test_an_architecture_that_fails_leaves_the_others() -> None:
     for body in (asks, launches):
-        found = kernels_of([operator(body, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
-        built = build_all(found.requests)
-        assert found.failed == ()
+        built, _ = kernels_of([operator(body, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
         (failure,) = built.failed
         assert (failure.arch, failure.names) == (OLD, ("hopper",))
         assert "for Hopper" in failure.message
@@ -45,18 +42,18 @@ def test_an_architecture_that_fails_leaves_the_others() -> None:
 
 
 def test_where_no_architecture_works_the_compilers_messages_are_kept() -> None:
-    found = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD], counts=True)
-    assert found.requests == ()
-    (failure,) = found.failed
+    built, _ = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD], counts=True)
+    assert built.kernels == ()
+    (failure,) = built.failed
     assert (failure.arch, failure.names) == (OLD, ())
     assert "for Hopper" in failure.message
 
 
 def test_counting_is_done_for_an_architecture_that_works() -> None:
-    found = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
-    assert "hopper" in found.counts
+    _, counts = kernels_of([operator(asks, dotcu.Sample(torch.ones(3)))], [OLD, NEW], counts=True)
+    assert "hopper" in counts
 
 
 def test_counting_can_be_left_out() -> None:
-    found = kernels_of([operator(launches, dotcu.Sample(torch.ones(3)))], [NEW], counts=False)
-    assert found.counts == {}
+    _, counts = kernels_of([operator(launches, dotcu.Sample(torch.ones(3)))], [NEW], counts=False)
+    assert counts == {}

@@ -3,8 +3,14 @@ from __future__ import annotations
 import pytest
 
 from dotcu.errors import SimulationError
-from dotcu.inspection.code.locations import SourceLocation
-from dotcu.inspection.code.ptx import PtxLine, lines_of, max_threads, takes_dynamic_smem
+from dotcu.inspection.code.ptx import (
+    PtxLine,
+    SourceLocation,
+    lines_of,
+    max_threads,
+    shown_location,
+    takes_dynamic_smem,
+)
 from inspecting import GENERATIONS, everything, line_of
 
 PTX = """.version 9.0
@@ -118,3 +124,19 @@ def test_what_the_compiler_emits_is_read_whole(arch: str) -> None:
         assert opcodes[-1] == "ret" or "bra" in opcodes[-1]
         assert kernel.code.location is not None
         assert kernel.code.location.line == line_of(f" {kernel.code.name}(")
+
+
+HEADER, KERNEL, CALLER = SourceLocation("h.cuh", 3), SourceLocation("k.cu", 10), SourceLocation("k.cu", 20)
+
+
+def test_a_headers_code_stands_beside_the_line_that_calls_it() -> None:
+    assert shown_location((HEADER, KERNEL), "k.cu") == KERNEL
+
+
+def test_of_two_lines_at_home_the_inner_one_is_taken() -> None:
+    assert shown_location((KERNEL, CALLER), "k.cu") == KERNEL
+
+
+def test_code_of_another_file_alone_keeps_its_outermost_place() -> None:
+    assert shown_location((HEADER,), "k.cu") == HEADER
+    assert shown_location((), "k.cu") is None

@@ -7,7 +7,7 @@ import torch
 
 from dotcu.compile import Target
 from dotcu.inspection.code.build import KernelCode
-from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.remarks import Remark, code_remarks, count_remarks
 from dotcu.inspection.code.sass import SassInstruction
 from dotcu.kernel import load_inline, simulate

@@ -7,8 +7,8 @@ import pytest
 
 from dotcu.compile import Target
 from dotcu.inspection.code.build import FailedBuild, LaunchShape
-from dotcu.inspection.code.locations import SourceLocation
 from dotcu.inspection.code.occupancy import kernel_occupancy
+from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import (
     InspectedKernel,
     InspectReport,

@@ -8,8 +8,7 @@ import pytest
 from dotcu import process
 from dotcu.compile import toolchain
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.inspection.code import sass
-from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.sass import (
     SPILL,
     SassFunction,
@@ -90,8 +89,8 @@ def test_a_note_of_the_disassembler_is_no_part_of_the_instruction(function: Sass
 def test_a_subroutine_is_kept_apart_and_has_no_line(function: SassFunction) -> None:
     call, ret = function.instructions[3], function.instructions[5]
     assert call.target == "$__internal_0_$__cuda_sm20_div"
-    assert function.routines == (call.target,)
-    assert function.of_routine(call.target) == (ret,)
+    assert function.routines == {call.target: 1}
+    assert ret.routine == call.target
     assert (ret.chain, ret.ptx_line, ret.labels) == ((), 0, (call.target,))
 
 
@@ -230,7 +229,7 @@ def test_instructions_are_those_that_cuobjdump_prints(arch: str, tmp_path: Path)
             current = printed.setdefault(words[2], [])
         elif found is not None:
             current.append(" ".join([found["address"], found["guard"] or "", found["mnemonic"]]))
-    functions = disassemble(cubin(arch))
+    functions = disassemble(cubin(arch), {})
     assert functions.keys() == printed.keys()
     for symbol, function in functions.items():
         ours = [" ".join([f"{i.address:04x}", i.predicate, i.mnemonic]) for i in function.instructions]
@@ -243,17 +242,16 @@ def test_instructions_are_those_that_cuobjdump_prints(arch: str, tmp_path: Path)
 @pytest.mark.parametrize("data", [b"", b"not an ELF", b"\x7fELF and no more"])
 def test_bytes_that_are_no_cubin_are_refused_with_what_the_tool_says(data: bytes) -> None:
     with pytest.raises(UsageError, match=rf"cannot read these {len(data)} bytes as a cubin"):
-        disassemble(data)
+        disassemble(data, {})
 
 
 @needs_nvdisasm
 def test_a_truncated_cubin_is_refused() -> None:
     with pytest.raises(UsageError, match="A whole cubin is required"):
-        disassemble(cubin()[:2000])
+        disassemble(cubin()[:2000], {})
 
 
 def test_without_the_tool_the_line_to_type_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "find_tool", lambda name: None)
-    assert not sass.has_disassembler()
     with pytest.raises(EnvironmentFault, match="pip install nvidia-cuda-nvdisasm"):
-        disassemble(b"")
+        disassemble(b"", {})

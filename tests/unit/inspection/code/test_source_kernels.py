@@ -4,8 +4,9 @@ import pytest
 
 from dotcu.compile import CompileOptions, inline_source
 from dotcu.errors import UsageError
+from dotcu.inspection.code.build import FileUnit
 from dotcu.inspection.code.source_kernels import (
-    FileKernels,
+    UninstantiatedTemplate,
     cxx_argument,
     kernels_in_source,
     split_arguments,
@@ -19,13 +20,15 @@ namespace other { template <typename T> __global__ void inner(T* x) {} }
 """
 
 
-def found(*instantiate: str, text: str = SOURCE) -> FileKernels:
+def found(
+    *instantiate: str, text: str = SOURCE
+) -> tuple[FileUnit, list[FileUnit], tuple[UninstantiatedTemplate, ...]]:
     return kernels_in_source(inline_source(text), CompileOptions(), instantiate)
 
 
 def names(*instantiate: str) -> list[tuple[str, ...]]:
-    made = found(*instantiate)
-    return [made.plain.names, *(unit.names for unit in made.instances)]
+    plain, instances, _ = found(*instantiate)
+    return [plain.names, *(unit.names for unit in instances)]
 
 
 def test_plain_kernels_are_one_unit_and_each_instantiation_one() -> None:
@@ -48,11 +51,12 @@ def test_dtypes_stand_for_their_types_and_anything_else_for_itself(asked: str, a
 
 
 def test_the_header_that_an_argument_needs_is_included() -> None:
-    assert "#include <cuda_fp16.h>" in found("scale[float16,1]").instances[0].source.text
+    _, (instance,), _ = found("scale[float16,1]")
+    assert "#include <cuda_fp16.h>" in instance.source.text
 
 
 def test_a_template_that_no_one_instantiates_says_what_to_type() -> None:
-    (template,) = [one for one in found("deep::inner[int32]").uninstantiated if one.name == "scale"]
+    (template,) = [one for one in found("deep::inner[int32]")[2] if one.name == "scale"]
     assert template.declaration == "template <typename T, int N> scale"
     assert template.remedy == "type: --instantiate 'scale[float32,256]'"
 

@@ -16,7 +16,7 @@ import pytest
 import dotcu
 from dotcu.compile import Target
 from dotcu.inspection.code.build import FailedBuild
-from dotcu.inspection.code.locations import SourceLocation
+from dotcu.inspection.code.ptx import SourceLocation
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, SimulatedCounts
 from dotcu.inspection.html.page import METRICS, Fact, KernelPane, Page, encode, page_of, render
 from dotcu.simulator import LineCounters
