@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dotcu import settings
 from dotcu.shipping import building, project
-from dotcu.shipping.wheel_files import compiled
+from dotcu.shipping.hook import compiled
 
 _number = itertools.count()
 

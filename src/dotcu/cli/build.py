@@ -142,8 +142,8 @@ def _make(
         assembling.export(kernels, cubins)
     if not cpp:
         return planned, building.make_wheel(planned, described.root / out, isolated=isolated)
-    written = library.write(planned, kernels)
-    for note in written.notes:
+    written, notes = library.write(planned, kernels)
+    for note in notes:
         console.note(note)
     return planned, library.make(planned, written, described.root / out, isolated=isolated)
 

@@ -9,7 +9,7 @@ import re
 import shlex
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 from weakref import WeakSet
@@ -24,40 +24,16 @@ from dotcu.kernel.module import Module
 HOW = "%%cu [NAME] [-D MACRO[=VALUE]] [-I FOLDER] [--std c++20] [--debug] [compiler's options]"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellOptions:
-    """The options on the line of a cell.
-
-    Attributes:
-        name: Of the module in the notebook; empty if it is to have none.
-        options: Passed on to the compiler as they are.
-    """
-
-    name: str = ""
-    define: Mapping[str, str | None]
-    include: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    std: str = "c++17"
-    debug: bool = False
-
-
 class _CellParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise _refused(message)
 
 
-def _parser() -> _CellParser:
-    parser = _CellParser(prog="%%cu", add_help=False, allow_abbrev=False)
-    parser.add_argument("name", nargs="?", default="")
-    parser.add_argument("-D", "--define", action="append", default=[])
-    parser.add_argument("-I", "--include", action="append", default=[])
-    parser.add_argument("--std", default="c++17")
-    parser.add_argument("--debug", action="store_true")
-    return parser
-
-
-def parse(line: str) -> CellOptions:
+def parse(line: str) -> tuple[str, tuple[str, ...], CompileOptions]:
     """Read the words behind `%%cu`; those that begin with `-` and are not known go to the compiler.
+
+    Returns:
+        The name of the module in the notebook, empty if it is to have none; folders of headers; the options.
 
     Raises:
         UsageError: The name is none, an option lacks its value, or there is a word too many.
@@ -66,21 +42,22 @@ def parse(line: str) -> CellOptions:
         words = shlex.split(line)
     except ValueError as error:
         raise _refused(f"{error}, in {line!r}") from error
-    read, rest = _parser().parse_known_args(words)
+    parser = _CellParser(prog="%%cu", add_help=False, allow_abbrev=False)
+    parser.add_argument("name", nargs="?", default="")
+    parser.add_argument("-D", "--define", action="append", default=[])
+    parser.add_argument("-I", "--include", action="append", default=[])
+    parser.add_argument("--std", default="c++17")
+    parser.add_argument("--debug", action="store_true")
+    read, rest = parser.parse_known_args(words)
     for word in rest:
         if not word.startswith("-"):
             raise _refused(f"got {word!r} after {read.name!r}; write an option's value after =")
     if read.name and (not read.name.isidentifier() or keyword.iskeyword(read.name)):
         raise _refused(f"{read.name!r} is not a valid name of a variable")
     macros = (macro.partition("=") for macro in read.define)
-    return CellOptions(
-        name=read.name,
-        define={macro: value if sign else None for macro, sign, value in macros},
-        include=tuple(read.include),
-        options=tuple(rest),
-        std=read.std,
-        debug=read.debug,
-    )
+    define = {macro: value if sign else None for macro, sign, value in macros}
+    options = CompileOptions(std=read.std, define=define, options=tuple(rest), debug=read.debug)
+    return read.name, tuple(read.include), options
 
 
 def _refused(why: str) -> UsageError:
@@ -119,12 +96,6 @@ def choose(module: Module, name: str, known: Mapping[str, Any]) -> dict[str, Ker
     return free | ({name: module} if name else {})
 
 
-def bind(chosen: Mapping[str, Kernel | Module], shell: Any) -> None:
-    """Put them where the notebook's cells see them."""
-    shell.push(dict(chosen))
-    _of_cells.update(chosen.values())
-
-
 def _taken(name: str, known: Mapping[str, Any]) -> str:
     """Describe what a name means already; empty if a cell may have it."""
     if keyword.iskeyword(name):
@@ -147,16 +118,8 @@ _QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"', re.MULTILINE)
 
 def load_ipython_extension(shell: Any) -> None:
     """Add `%%cu` to a running IPython, as `%load_ext dotcu` asks."""
-    shell.register_magic_function(Magic(shell).cu, magic_kind="cell", magic_name="cu")
 
-
-class Magic:
-    """`%%cu` of one IPython."""
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-
-    def cu(self, line: str, cell: str) -> None:
+    def cu(line: str, cell: str) -> None:
         """Define the kernels of a cell.
 
             %%cu [NAME] [-D MACRO[=VALUE]] [-I FOLDER] [--std c++20] [--debug] [compiler's options]
@@ -171,15 +134,23 @@ class Magic:
 
             %%cu kernels -D BLOCK=256 --use_fast_math
         """
-        asked = parse(line)
-        module = define(cell, asked, f"<cell {label(self._shell)}>")
-        bound = choose(module, asked.name, self._shell.user_ns)
+        name, include, options = parse(line)
+        module = define(cell, f"<cell {label(shell)}>", include, options)
+        if not module.kernels and not name:
+            raise UsageError(
+                f"{module.source.shown} has no kernel: no function in it is __global__.\n"
+                "If a macro defines one, name the module and look it up there: %%cu kernels"
+            )
+        bound = choose(module, name, shell.user_ns)
         default_device().code(module.units()[0])
-        bind(bound, self._shell)
+        shell.push(dict(bound))
+        _of_cells.update(bound.values())
+
+    shell.register_magic_function(cu, magic_kind="cell", magic_name="cu")
 
 
 def label(shell: Any) -> str:
-    """`In[3]` of the cell that is running.
+    """Return `In[3]` of the cell that is running.
 
     Taken from the code that runs: releases of IPython differ in when they count a cell.
     """
@@ -188,23 +159,16 @@ def label(shell: Any) -> str:
     return next((cell[1] for cell in known if cell), f"In[{shell.execution_count}]")
 
 
-def define(cell: str, asked: CellOptions, shown: str) -> Module:
-    """A cell's text as a module.
+def define(cell: str, shown: str, include: tuple[str, ...], options: CompileOptions) -> Module:
+    """Return a cell's text as a module.
 
     Args:
-        shown: What messages call the cell.
-
-    Raises:
-        UsageError: It has no kernel, and the module has no name to be asked for one that a macro makes.
+        cell: The text.
+        shown: The name of the cell in messages.
+        include: Folders of headers.
+        options: As its line gives them.
     """
     text = "\n" + cell  # the magic is line 1, as a notebook counts
     here = (".",) if _QUOTED.search(cell) else ()
-    source = compiler.inline_source(text, FILE, (*asked.include, *here), base=Path.cwd())
-    how = CompileOptions(std=asked.std, define=asked.define, options=asked.options, debug=asked.debug)
-    module = Module(replace(source, shown=shown), how, {})
-    if not module.kernels and not asked.name:
-        raise UsageError(
-            f"{shown} has no kernel: no function in it is __global__.\n"
-            "If a macro defines one, name the module and look it up there: %%cu kernels"
-        )
-    return module
+    source = compiler.inline_source(text, FILE, (*include, *here), base=Path.cwd())
+    return Module(replace(source, shown=shown), options, {})

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, Group
 from rich.constrain import Constrain
 from rich.padding import Padding
-from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -28,14 +27,8 @@ if TYPE_CHECKING:
 _BAR = 24  # characters of the longest
 
 
-def of(report: Any) -> str:
-    """The picture of a report as HTML; empty if it has none."""
-    draw = _PICTURES.get(type(report).__name__)
-    return draw(report) if draw else ""
-
-
 def plot(report: BenchReport) -> str:
-    """Time and percent of the limit against size, where there are several sizes and matplotlib is there."""
+    """Plot time and percent of the limit against size, given several sizes and matplotlib."""
     drawn = {(row.key.op, row.elements) for row in report.rows if row.time and row.elements}
     several = len(drawn) > len({op for op, _ in drawn})
     if not several or find_spec("matplotlib") is None:
@@ -45,23 +38,19 @@ def plot(report: BenchReport) -> str:
 
 
 def lines(report: InspectReport) -> str:
-    """Each counted kernel's source, with a bar at each line for what it executed; of several, folded."""
+    """Return the source of each counted kernel, with a bar at each line; of several kernels, folded."""
     counted = [one for one in report.kernels if one.counts is not None]
-    return "".join(_lines(one, " open" if len(counted) == 1 else "") for one in counted)
-
-
-def _lines(one: InspectedKernel, state: str) -> str:
-    name = f"{one.code.name} {one.code.arch}"
-    rows = "".join(_rows(one))
+    state = " open" if len(counted) == 1 else ""
     head = '<tr><th class="right">instructions</th><th></th><th class="right">line</th><th></th></tr>'
-    return (
-        f"<details{state}><summary>{escape(name)}: instructions by line</summary>"
-        f"<table>{head}{rows}</table></details>"
+    return "".join(
+        f"<details{state}><summary>{escape(one.code.name)} {one.code.arch}: instructions by line</summary>"
+        f"{_table(_rows(one), head)}</details>"
+        for one in counted
     )
 
 
 def _rows(one: InspectedKernel) -> Iterator[str]:
-    """The lines from the first to the last that executed anything."""
+    """Yield the lines from the first to the last that executed anything."""
     assert one.counts is not None
     file = one.code.file
     counts = {p.line: line.lane_instructions for p, line in one.counts.lines.items() if p.file == file}
@@ -91,7 +80,7 @@ _RIGHT = ' class="right"'
 
 
 def render(shown: Any) -> str:
-    """A renderable of a report as HTML; what is of another kind as its lines."""
+    """Return a renderable of a report as HTML; one of another kind as its lines."""
     if isinstance(shown, (str, Text)):
         return f"<div>{_words(shown) or '&nbsp;'}</div>"
     if isinstance(shown, Group):
@@ -101,7 +90,8 @@ def render(shown: Any) -> str:
     if isinstance(shown, Constrain):
         return render(shown.renderable)
     if isinstance(shown, Table):
-        return _table(_table_rows(shown), _table_head(shown))
+        head = "".join(f"<th{_side(column)}>{_cell(column.header)}</th>" for column in shown.columns)
+        return _table(_table_rows(shown), f"<tr>{head}</tr>" if shown.show_header else "")
     if isinstance(shown, Grid):
         return _table(_grid_rows(shown))
     inner = getattr(shown, "__rich__", None)
@@ -109,25 +99,24 @@ def render(shown: Any) -> str:
 
 
 def _words(text: str | Text) -> str:
-    """Text with its styles as elements."""
+    """Return text with its styles as elements."""
     if isinstance(text, str):
         return escape(text)
     whole = _console().get_style(text.style)  # which rich leaves out where no part has a style of its own
-    parts = (part for part in text.render(_console()) if part.text)
-    return "".join(_styled(escape(part.text), part.style or whole) for part in parts)
+    elements = []
+    for part in (part for part in text.render(_console()) if part.text):
+        style, element = part.style or whole, escape(part.text)
+        colour = style.color.name if style.color else ""
+        names = " ".join([*([colour] if colour in _COLOURS else []), *(["dim"] if style.dim else [])])
+        element = f'<span class="{names}">{element}</span>' if names else element
+        elements.append(f"<b>{element}</b>" if style.bold else element)
+    return "".join(elements)
 
 
 @cache
 def _console() -> Console:
     """Return a console that knows the names of styles; nothing is written to it."""
     return Console(quiet=True, force_jupyter=False)
-
-
-def _styled(words: str, style: Style) -> str:
-    colour = style.color.name if style.color else ""
-    names = " ".join([*([colour] if colour in _COLOURS else []), *(["dim"] if style.dim else [])])
-    words = f'<span class="{names}">{words}</span>' if names else words
-    return f"<b>{words}</b>" if style.bold else words
 
 
 def _table(rows: Iterable[str], head: str = "") -> str:
@@ -137,20 +126,11 @@ def _table(rows: Iterable[str], head: str = "") -> str:
 # ------------------------------------------------------------------ rich's tables
 
 
-def _table_head(table: Table) -> str:
-    if not table.show_header:
-        return ""
-    cells = "".join(f"<th{_side(column)}>{_cell(column.header)}</th>" for column in table.columns)
-    return f"<tr>{cells}</tr>"
-
-
 def _table_rows(table: Table) -> Iterator[str]:
-    for cells in zip(*(column.cells for column in table.columns), strict=True):
-        row = (
-            f"<td{_side(column)}>{_cell(cell)}</td>"
-            for column, cell in zip(table.columns, cells, strict=True)
-        )
-        yield f"<tr>{''.join(row)}</tr>"
+    columns = [
+        [f"<td{_side(column)}>{_cell(cell)}</td>" for cell in column.cells] for column in table.columns
+    ]
+    yield from (f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
 
 
 def _cell(shown: Any) -> str:
@@ -207,5 +187,7 @@ _STYLE = """
 
 
 def html(report: Report) -> str:
-    """A report as a fragment of HTML, whole by itself."""
-    return f'<div class="dotcu"><style>{_STYLE}</style>{render(report)}{of(report)}</div>'
+    """Return a report as a fragment of HTML, whole by itself."""
+    draw = _PICTURES.get(type(report).__name__)
+    picture = draw(report) if draw else ""
+    return f'<div class="dotcu"><style>{_STYLE}</style>{render(report)}{picture}</div>'

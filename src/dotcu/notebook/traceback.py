@@ -5,10 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from dotcu import settings
 from dotcu.errors import DotcuError
@@ -21,20 +18,14 @@ _NOT_THE_USERS = ("dotcu", "torch", "IPython", "ipykernel", "os")
 
 
 def lines(error: DotcuError) -> list[str]:
-    """The lines to show; those of Python's own traceback under DOTCU_DEBUG=1."""
+    """Return the lines to show; those of Python's own traceback under DOTCU_DEBUG=1."""
     shell = sys.modules["IPython"].get_ipython()
     if settings.current().debug:
         whole = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
         return [*whole]
-    plain = str(getattr(shell, "colors", "")).lower() == "nocolor"
-    kind = type(error).__name__
-    head = kind if plain else f"\x1b[1;31m{kind}\x1b[0m"
-    return [*_frames(error, shell), f"{head}: {error}"]
-
-
-def _frames(error: DotcuError, shell: Any) -> Iterator[str]:
-    """Each of the user's own lines on the way to the error."""
-    folders = [_folder(sys.modules[name]) for name in _NOT_THE_USERS if name in sys.modules]
+    shown = []
+    files = [sys.modules[name].__file__ for name in _NOT_THE_USERS if name in sys.modules]
+    folders = [Path(file).parent for file in files if file]
     for frame, number in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         text = linecache.getline(file, number, frame.f_globals).strip()
@@ -42,9 +33,8 @@ def _frames(error: DotcuError, shell: Any) -> Iterator[str]:
             continue
         cell = shell.compile.format_code_name(file)
         where = f"{cell[0]} {cell[1]}" if cell else file
-        yield f"{where}, line {number}" + (f"\n    {text}" if text else "")
-
-
-def _folder(package: ModuleType) -> Path:
-    assert package.__file__
-    return Path(package.__file__).parent
+        shown.append(f"{where}, line {number}" + (f"\n    {text}" if text else ""))
+    plain = str(getattr(shell, "colors", "")).lower() == "nocolor"
+    kind = type(error).__name__
+    head = kind if plain else f"\x1b[1;31m{kind}\x1b[0m"
+    return [*shown, f"{head}: {error}"]

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,20 +69,18 @@ def plan(lock: Lock, root: Path, targets: Sequence[Target]) -> list[Job]:
     """
     jobs = []
     for locked in lock.sources:
-        source = locked.read(root)
+        text = locked.read(root)
         for unit in locked.units:
             machine = [t for t in targets if str(t) in unit.architectures]
             portable = [t for t in targets if t.kind == "compute" and machine]
-            jobs += [_job(locked, source, unit, target, False) for target in (*machine, *portable)]
-            if SIMULATED in unit.architectures:
-                jobs.append(_job(locked, source, unit, SIMULATED_TARGET, True))
+            variants = [(target, False) for target in (*machine, *portable)]
+            variants += [(SIMULATED_TARGET, True)] if SIMULATED in unit.architectures else []
+            source = text.with_headers(unit.headers)
+            jobs += [
+                Job(locked=locked, source=source, unit=unit, target=target, simulated=simulated)
+                for target, simulated in variants
+            ]
     return jobs
-
-
-def _job(locked: LockedSource, source: Source, unit: LockedUnit, target: Target, simulated: bool) -> Job:
-    return Job(
-        locked=locked, source=source.with_headers(unit.headers), unit=unit, target=target, simulated=simulated
-    )
 
 
 def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict[Job, ObjectCode]:
@@ -93,46 +92,39 @@ def compile_all(jobs: Sequence[Job], report: ReportJob = lambda _: None) -> dict
         SourceError: A kernel does not compile; says which, and for which architecture.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = {}
+        codes = {}
         try:
-            for job, code in zip(jobs, pool.map(_compiled, jobs), strict=True):
+            for job, code in zip(jobs, pool.map(_compile, jobs), strict=True):
                 if code is not None:
-                    made[job] = code
+                    codes[job] = code
                 report(str(job))
         finally:
             pool.shutdown(cancel_futures=True)
-    return made
+    return codes
 
 
-def _compiled(job: Job) -> ObjectCode | None:
+def _compile(job: Job, *, probed: bool = False) -> ObjectCode | None:
+    names = (*job.unit.names, *("&" + name for name in job.locked.variables))
+    machine = job.target.kind == "sm"
     try:
-        return _compile(job)
+        return build_visible(
+            job.source, options=job.locked.options, target=job.target, names=names, simulated=job.simulated,
+            probed=probed or not machine, lines=not machine,
+        )  # fmt: skip
     except SourceError:
         if not job.simulated:
             raise
         return None
 
 
-def _compile(job: Job, *, probed: bool = False) -> ObjectCode:
-    names = (*job.unit.names, *("&" + name for name in job.locked.variables))
-    machine = job.target.kind == "sm"
-    return build_visible(
-        job.source, options=job.locked.options, target=job.target, names=names, simulated=job.simulated,
-        probed=probed or not machine, lines=not machine,
-    )  # fmt: skip
-
-
-def assemble(made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
-    """The files to add to a wheel, by their path in it.
-
-    Args:
-        in_wheel: The paths in the wheel of the files that it holds otherwise.
+def assemble(codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
+    """Return the files to add to a wheel by their path in it; `in_wheel` has the paths of its other files.
 
     Raises:
         UsageError: The wheel does not hold a source.
     """
     folders: dict[str, dict[Job, ObjectCode]] = {}
-    for job, code in made.items():
+    for job, code in codes.items():
         assert job.source.path is not None
         place = in_wheel.get(job.source.path.resolve())
         if place is None:
@@ -148,13 +140,15 @@ def assemble(made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> di
     }
 
 
-def _folder(folder: str, made: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
-    known = {(job.locked, job.unit): code.signatures for job, code in made.items() if code.signatures}
+def _folder(folder: str, codes: Mapping[Job, ObjectCode], in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
+    known = {(job.locked, job.unit): code.signatures for job, code in codes.items() if code.signatures}
     records = {}
-    for job, code in made.items():
+    for job, code in codes.items():
         signatures = known.get((job.locked, job.unit))
         if signatures is None:  # there is no PTX, which has them
-            signatures = known[job.locked, job.unit] = _compile(job, probed=True).signatures
+            probed = _compile(job, probed=True)
+            assert probed is not None  # as it compiled before
+            signatures = known[job.locked, job.unit] = probed.signatures
         records[job] = _record(code, signatures, folder, in_wheel).to_bytes()
     alike: dict[str, list[bytes]] = {}  # GPUs of one major: what one compiles to says most of the others'
     for job in sorted(records, key=lambda job: (job.locked.path, job.unit, job.target, job.simulated)):
@@ -191,40 +185,37 @@ def _record(
 def _loads(
     records: Mapping[Job, int], folder: str, in_wheel: Mapping[Path, str]
 ) -> dict[str, tuple[PrebuiltSource, ...]]:
-    by_load: dict[tuple[str, str], list[Job]] = {}
+    by_load: dict[tuple[str, str], dict[LockedUnit, list[Job]]] = {}
     for job in records:
-        loaded = job.source.name, load_key(job.source, job.locked.options)
-        by_load.setdefault(loaded, []).append(job)
-    found: dict[str, tuple[PrebuiltSource, ...]] = {}
-    for (name, key), jobs in sorted(by_load.items()):
-        headers = _headers(jobs[0], folder, in_wheel)
-        load = PrebuiltSource(key=key, headers=headers, kernels=tuple(_built(jobs, records)))
-        found[name] = (*found.get(name, ()), load)
-    return found
+        load = job.source.name, load_key(job.source, job.locked.options)
+        by_load.setdefault(load, {}).setdefault(job.unit, []).append(job)
+    sources: dict[str, tuple[PrebuiltSource, ...]] = {}
+    for (name, key), by_unit in sorted(by_load.items()):
+        kernels = tuple(
+            PrebuiltKernels(
+                names=tuple(sorted(unit.names)),
+                text=text_digest(jobs[0].source),
+                variants=tuple(
+                    PrebuiltVariant(target=job.target, simulated=job.simulated, record=records[job])
+                    for job in jobs
+                ),
+            )
+            for unit, jobs in sorted(by_unit.items())
+        )
+        headers = _headers(next(iter(by_unit.values()))[0], folder, in_wheel)
+        sources[name] = (*sources.get(name, ()), PrebuiltSource(key=key, headers=headers, kernels=kernels))
+    return sources
 
 
 def _headers(job: Job, folder: str, in_wheel: Mapping[Path, str]) -> dict[str, str]:
-    """The digest of each header that a source reaches and the wheel holds, by its path from the source."""
-    found = {}
+    """Return the digest of each header that a source reaches and the wheel holds, by its path from it."""
+    digests = {}
     for file in reached_by(job.source, job.locked.options).headers.values():
         assert file.path is not None
         place = in_wheel.get(file.path.resolve())
         if place is not None:
-            found[posixpath.relpath(place, folder)] = digest_of(file.path.read_bytes())
-    return dict(sorted(found.items()))
-
-
-def _built(jobs: Sequence[Job], records: Mapping[Job, int]) -> Iterator[PrebuiltKernels]:
-    by_unit: dict[LockedUnit, list[Job]] = {}
-    for job in jobs:
-        by_unit.setdefault(job.unit, []).append(job)
-    for unit, some in sorted(by_unit.items()):
-        variants = tuple(
-            PrebuiltVariant(target=job.target, simulated=job.simulated, record=records[job]) for job in some
-        )
-        yield PrebuiltKernels(
-            names=tuple(sorted(unit.names)), text=text_digest(some[0].source), variants=variants
-        )
+            digests[posixpath.relpath(place, folder)] = digest_of(file.path.read_bytes())
+    return dict(sorted(digests.items()))
 
 
 # Compiled kernels as plain files, for programs that have neither Python nor torch.
@@ -234,39 +225,51 @@ MANIFEST = "manifest.tsv"
 COLUMNS = ("kernel", "target", "file", "symbol", "sha256")
 
 
-def export(made: Mapping[Job, ObjectCode], folder: Path) -> None:
+def export(codes: Mapping[Job, ObjectCode], folder: Path) -> None:
     """Write machine code and PTX into a new folder, whole or not at all.
 
     Raises:
         UsageError: The path exists and is not such a folder.
     """
-    if folder.exists() and not (folder / MANIFEST).is_file():
-        raise UsageError(
-            f"{folder} exists already and has no {MANIFEST}: it is not replaced.\n"
-            "Name another folder, or remove it."
-        )
+    lines = []
+    with replacing(folder, MANIFEST, "Name another folder, or remove it.") as new:
+        for job, code in codes.items():
+            if job.simulated:
+                continue
+            data = code.cubin if code.cubin is not None else without_probes(code.ptx).encode()
+            suffix = "cubin" if code.cubin is not None else "ptx"
+            stem = re.sub(r"\W+", "_", job.unit.names[0].split("<")[0])
+            name = f"{stem}-{digest_of(repr(job.unit.names).encode())[:8]}.{job.target}.{suffix}"
+            (new / name).write_bytes(data)
+            lines += [
+                (kernel, str(job.target), name, code.lowered[kernel], digest_of(data))
+                for kernel in job.unit.names
+                if kernel in code.lowered
+            ]
+        text = "".join("\t".join(line) + "\n" for line in [COLUMNS, *sorted(lines)])
+        (new / MANIFEST).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(folder: Path, mark: str, remedy: str) -> Iterator[Path]:
+    """Yield a new folder, which replaces another when the block succeeds, and is removed when it fails.
+
+    Args:
+        folder: The one to replace; it may be missing.
+        mark: The name of a file in it; without that it is someone else's.
+        remedy: The line that says what to do then.
+
+    Raises:
+        UsageError: The path exists and has no such file.
+    """
+    if folder.exists() and not (folder / mark).is_file():
+        raise UsageError(f"{folder} exists already and has no {mark}: it is not replaced.\n{remedy}")
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
     try:
-        lines = sorted(line for job, code in made.items() for line in _written(job, code, new))
-        text = "".join("\t".join(line) + "\n" for line in [COLUMNS, *lines])
-        (new / MANIFEST).write_text(text, encoding="utf-8")
+        new.mkdir(parents=True)
+        yield new
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _written(job: Job, code: ObjectCode, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Write one file, and give the line of each kernel in it."""
-    if job.simulated:
-        return
-    data = code.cubin if code.cubin is not None else without_probes(code.ptx).encode()
-    suffix = "cubin" if code.cubin is not None else "ptx"
-    stem = re.sub(r"\W+", "_", job.unit.names[0].split("<")[0])
-    name = f"{stem}-{digest_of(repr(job.unit.names).encode())[:8]}.{job.target}.{suffix}"
-    (folder / name).write_bytes(data)
-    for kernel in job.unit.names:
-        if kernel in code.lowered:
-            yield kernel, str(job.target), name, code.lowered[kernel], digest_of(data)

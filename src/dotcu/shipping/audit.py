@@ -24,18 +24,17 @@ from rich.table import Table
 from rich.text import Text
 
 from dotcu import process, report_base
+from dotcu.compile.target import Version
 from dotcu.elf import ElfSymbol, HostBinary
 from dotcu.errors import ToolchainError, UsageError
 from dotcu.inspection import binaries
 from dotcu.inspection.binaries import BinaryReport
 from dotcu.inspection.binaries.manylinux import is_provided
-from dotcu.shipping.contents import PYPI_BYTES
+from dotcu.inspection.binaries.runs_on import dotted
+from dotcu.shipping.contents import PYPI_BYTES, size_line
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
-
-Version = tuple[int, int]
-"""Major and minor of a release."""
 
 FIRST: Version = (2, 10)
 """The first torch with a stable ABI."""
@@ -47,7 +46,7 @@ _TOOL_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class Audit(report_base.Report):
     """The result of an audit.
 
     Attributes:
@@ -72,34 +71,27 @@ class Audit:
 
     def __rich__(self) -> RenderableType:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        for rule, found in self.problems.items():
-            for number, problem in enumerate(found or ("passed",)):
-                style = "red" if found else ""
+        for rule, problems in self.problems.items():
+            for number, problem in enumerate(problems or ("passed",)):
+                style = "red" if problems else ""
                 table.add_row("" if number else rule, Text(problem, style=style, overflow="fold"))
-        size = self.report.size
-        head = f"{self.wheel.name}: {size:,} bytes, {size / PYPI_BYTES:.2%} of the 100 MB that PyPI takes"
-        return Group(Text(head), Text(_code(self.report)), table, *map(Text, self.notes))
-
-    def __str__(self) -> str:
-        return report_base.text(self)
+        head = size_line(self.wheel, self.report.size)
+        code = ", ".join(f"{one.holds} for {one.arch}" for one in self.report.architectures)
+        holds = f"code for the CPU{'; ' if code else ', none for a GPU'}{code}"
+        return Group(Text(head), Text(holds), table, *map(Text, self.notes))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """Return the same as values."""
         return {
             "wheel": str(self.wheel),
             "passed": self.passed,
             "size_bytes": self.report.size,
             "tags": list(self.report.wheel.tags) if self.report.wheel else [],
             "architectures": {one.arch: one.holds for one in self.report.architectures},
-            "problems": {rule: list(found) for rule, found in self.problems.items()},
+            "problems": {rule: list(problems) for rule, problems in self.problems.items()},
             "notes": list(self.notes),
             "upload": self.upload,
         }
-
-
-def _code(report: BinaryReport) -> str:
-    found = [f"{one.holds} for {one.arch}" for one in report.architectures]
-    return f"code for the CPU{'; ' if found else ', none for a GPU'}{', '.join(found)}"
 
 
 def require_tools() -> None:
@@ -131,30 +123,34 @@ def audit(wheel: Path, sources: Mapping[str, tuple[str, ...]] | None = None) -> 
     report = binaries.read(wheel)
     if report.wheel is None:
         raise UsageError(f"{wheel} is not a wheel.\nRequired: a file that pip installs, *.whl")
-    names, requires = _inside(wheel)
-    facts = WheelFacts(
-        report=report, names=names, requires=requires, python_abi=_python_abi(wheel),
-        metadata=_metadata(wheel), sources=sources or {},
-    )  # fmt: skip
-    return Audit(
-        wheel=wheel, report=report, problems={name: tuple(rule(facts)) for name, rule in RULES.items()},
-        notes=tuple(_notes(facts)),
-    )  # fmt: skip
-
-
-def _inside(wheel: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of its files, and what its METADATA requires."""
     with zipfile.ZipFile(wheel) as opened:
         names = tuple(name for name in opened.namelist() if not name.endswith("/"))
         about = next((name for name in names if name.endswith(".dist-info/METADATA")), None)
         text = opened.read(about).decode("utf-8", "replace") if about else ""
-    return names, tuple(Parser().parsestr(text).get_all("Requires-Dist") or ())
+    facts = WheelFacts(
+        report=report,
+        names=names,
+        requires=tuple(Parser().parsestr(text).get_all("Requires-Dist") or ()),
+        python_abi=_python_abi(wheel),
+        metadata=_metadata(wheel),
+        sources=sources or {},
+    )
+    notes = []
+    for name, host in facts.hosts:
+        needs_cuda = [symbol.name for symbol in host.undefined if is_of_cuda(symbol)]
+        if needs_cuda:
+            notes.append(
+                f"{name} needs torch with CUDA, since it uses {needs_cuda[0]}. "
+                f"With #pragma weak {needs_cuda[0]} one without CUDA loads it, too."
+            )
+    problems = {name: tuple(rule(facts)) for name, rule in RULES.items()}
+    return Audit(wheel=wheel, report=report, problems=problems, notes=tuple(notes))
 
 
 def _python_abi(wheel: Path) -> dict[str, Mapping[str, Any]]:
-    """abi3audit's report, by the name of each extension."""
-    words = [sys.executable, "-m", "abi3audit", "--report", "--assume-minimum-abi3", "3.10"]
-    done = process.run([*words, wheel], timeout_s=_TOOL_S)
+    """Return abi3audit's report, by the name of each extension."""
+    command = [sys.executable, "-m", "abi3audit", "--report", "--assume-minimum-abi3", "3.10"]
+    done = process.run([*command, wheel], timeout_s=_TOOL_S)
     try:
         specs = json.loads(done.stdout)["specs"]
     except (ValueError, KeyError) as error:
@@ -167,16 +163,6 @@ def _python_abi(wheel: Path) -> dict[str, Mapping[str, Any]]:
 def _metadata(wheel: Path) -> str:
     done = process.run([sys.executable, "-m", "twine", "check", "--strict", wheel], timeout_s=_TOOL_S)
     return " ".join(done.stdout.split()) if done.status else ""
-
-
-def _notes(facts: WheelFacts) -> Iterator[str]:
-    for name, host in facts.hosts:
-        found = [symbol.name for symbol in host.undefined if needs_cuda(symbol)]
-        if found:
-            yield (
-                f"{name} needs torch with CUDA, since it uses {found[0]}. "
-                f"With #pragma weak {found[0]} one without CUDA loads it, too."
-            )
 
 
 # -------------------------------------------------------------------- rules
@@ -192,6 +178,7 @@ _FOR_ONE_PYTHON = re.compile(r"\.(?:cpython-\d+\w*|pypy\d+\w*)-")
 _PYTHONS_LIBRARIES = ("libpython3*.so*", "libtorch_python.so*")
 _FUTURE = "2.999"
 """A future release of torch 2."""
+_LOWER_BOUNDS = (">=", "~=", "==", "===", ">")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,11 +227,6 @@ def is_one_of(library: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatch(library, pattern) for pattern in patterns)
 
 
-def is_any(patterns: Iterable[str], libraries: Iterable[str]) -> bool:
-    """Return whether some library's file name fits one of the patterns."""
-    return any(is_one_of(library, patterns) for library in libraries)
-
-
 def tag(facts: WheelFacts) -> Iterator[str]:
     """Check that its tags are for every Python, and for a system that they name."""
     for each in facts.tags:
@@ -281,44 +263,44 @@ def limited_api(facts: WheelFacts) -> Iterator[str]:
 def stable_abi(facts: WheelFacts) -> Iterator[str]:
     """Check that it uses only those of torch's functions that every later torch has."""
     for name, host in facts.hosts:
-        found = [symbol for symbol in host.undefined if is_unstable(symbol)]
-        if found:
-            yield f"{name} uses what is not in torch's stable ABI: {listed(_with_sources(found, facts))}."
+        unstable = []
+        for symbol in filter(is_unstable, host.undefined):
+            sources = facts.sources.get(symbol.symbol, ())
+            unstable.append(f"{symbol.name}{f' (in {listed(sources)})' if sources else ''}")
+        if unstable:
+            yield f"{name} uses what is not in torch's stable ABI: {listed(unstable)}."
         for library in host.needed:
             if is_one_of(library, _PYTHONS_LIBRARIES):
                 yield f"{name} needs {library}, which differs between Python versions."
-        if not is_any(TORCHS, host.needed) and any(map(is_torchs, host.undefined)):
+        needs_torch = any(symbol.symbol.startswith(("aoti_torch_", "torch_")) for symbol in host.undefined)
+        if needs_torch and not any(is_one_of(library, TORCHS) for library in host.needed):
             yield f"{name} uses torch's functions and needs none of its libraries, so none is searched."
-
-
-def _with_sources(symbols: Iterable[ElfSymbol], facts: WheelFacts) -> Iterator[str]:
-    for symbol in symbols:
-        sources = facts.sources.get(symbol.symbol, ())
-        yield f"{symbol.name}{f' (in {listed(sources)})' if sources else ''}"
 
 
 def oldest_torch(facts: WheelFacts) -> Iterator[str]:
     """Check that it requires the torch it uses, and shuts no later torch out."""
-    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version as Release
 
-    required = [SpecifierSet(text) for text in _required_torch(facts)]
-    floor = max([FIRST, *(version for specifiers in required for version in _lower_bounds(specifiers))])
+    required = list(_required_torch(facts))
+    bounds = [each for specifiers in required for each in specifiers if each.operator in _LOWER_BOUNDS]
+    lowest = [Release(each.version.removesuffix(".*")) for each in bounds]
+    floor = max([FIRST, *((release.major, release.minor) for release in lowest)])
     for specifiers in required:
         if not specifiers.contains(_FUTURE, prereleases=True):
             text = f"METADATA requires torch{specifiers}, which excludes others"
-            yield f"{text}; torch>={_dotted(floor)} does not."
+            yield f"{text}; torch>={dotted(floor)} does not."
     for name, host in facts.hosts:
         later = [symbol for symbol in host.undefined if since(symbol) > floor]
         if later:
-            newest = _dotted(max(map(since, later)))
+            newest = dotted(max(map(since, later)))
             yield (
-                f"{name} uses functions of torch {newest}, and METADATA lets {_dotted(floor)} through: "
+                f"{name} uses functions of torch {newest}, and METADATA lets {dotted(floor)} through: "
                 f"{listed(symbol.name for symbol in later)}. Require torch>={newest}, or define "
-                f"TORCH_TARGET_VERSION for {_dotted(floor)} before torch's headers."
+                f"TORCH_TARGET_VERSION for {dotted(floor)} before torch's headers."
             )
 
 
-def _required_torch(facts: WheelFacts) -> Iterator[str]:
+def _required_torch(facts: WheelFacts) -> Iterator[SpecifierSet]:
     """Yield the version specifiers of each requirement of torch that no extra makes."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
@@ -327,20 +309,7 @@ def _required_torch(facts: WheelFacts) -> Iterator[str]:
         with suppress(InvalidRequirement):  # `metadata` reports it
             requirement = Requirement(line)
             if canonicalize_name(requirement.name) == "torch" and "extra" not in str(requirement.marker):
-                yield str(requirement.specifier)
-
-
-def _lower_bounds(specifiers: SpecifierSet) -> Iterator[Version]:
-    from packaging.version import Version as Release
-
-    for each in specifiers:
-        if each.operator in (">=", "~=", "==", "===", ">"):
-            release = Release(each.version.removesuffix(".*"))
-            yield release.major, release.minor
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
+                yield requirement.specifier
 
 
 def libraries(facts: WheelFacts) -> Iterator[str]:
@@ -434,16 +403,11 @@ def is_unstable(symbol: ElfSymbol) -> bool:
     return bool(_CPP.search(symbol.name) if symbol.name != symbol.symbol else _MANGLED.match(symbol.symbol))
 
 
-def is_torchs(symbol: ElfSymbol) -> bool:
-    """Return whether a symbol is of the stable ABI."""
-    return symbol.symbol.startswith(("aoti_torch_", "torch_"))
-
-
 def since(symbol: ElfSymbol) -> Version:
-    """The first torch that has a function of the stable ABI."""
+    """Return the first torch that has a function of the stable ABI."""
     return SINCE.get(symbol.symbol, FIRST)
 
 
-def needs_cuda(symbol: ElfSymbol) -> bool:
+def is_of_cuda(symbol: ElfSymbol) -> bool:
     """Return whether a torch without CUDA cannot load what uses it: weak symbols may be missing."""
     return symbol.letter == "U" and _OF_CUDA.fullmatch(symbol.symbol) is not None

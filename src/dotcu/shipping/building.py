@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,17 +54,12 @@ class WheelPlan:
     @property
     def change(self) -> str:
         """A sentence on what becomes of the lock."""
-        if self.before is None:
-            return f"{NAME} is new: {_count(len(self.lock.kernels()))}"
+        if self.before is None or self.before == self.lock:
+            change = "new" if self.before is None else "unchanged"
+            return f"{NAME} is {change}: {len(self.lock.kernels())} kernels, counted for each architecture"
         added = len(self.lock.kernels() - self.before.kernels())
         removed = len(self.before.kernels() - self.lock.kernels())
-        if self.before == self.lock:
-            return f"{NAME} is unchanged: {_count(len(self.lock.kernels()))}"
         return f"{NAME} has changed: {added} kernels added, {removed} removed; commit it"
-
-
-def _count(number: int) -> str:
-    return f"{number} kernels, counted for each architecture"
 
 
 def prepare(project: Project, *, locked: bool = False) -> WheelPlan:
@@ -81,30 +76,24 @@ def prepare(project: Project, *, locked: bool = False) -> WheelPlan:
     from dotcu.shipping.tracing import trace
 
     targets = targets_of(project.architectures, toolchain.supported(toolchain.nvrtc()))
-    before = _before(project.root, required=locked)
-    traced = trace(project, targets)
-    if not traced.lock.sources:
+    before: Lock | None = None
+    with nullcontext() if locked else suppress(UsageError):  # one that cannot be read, as after a merge
+        before = lock.read(project.root)
+    traced, operators, notes = trace(project, targets)
+    if not traced.sources:
         raise UsageError(
             f"The operators of {', '.join(project.modules)} launch no kernel of this project, so there is "
             "nothing to compile.\nGive them samples, which show what they launch: @name.samples"
         )
-    if before is not None and locked:
-        _require_covered(before, traced.lock)
+    chosen = traced
+    if locked:
+        _require_covered(before, traced)
         lock.require_current(before, project.root, targets)
-    chosen = before if before is not None and locked else traced.lock
+        chosen = before
     return WheelPlan(
-        project=project, before=before, lock=chosen, operators=traced.operators,
-        targets=tuple(targets), notes=traced.notes, jobs=tuple(plan(chosen, project.root, targets)),
+        project=project, before=before, lock=chosen, operators=operators,
+        targets=targets, notes=notes, jobs=tuple(plan(chosen, project.root, targets)),
     )  # fmt: skip
-
-
-def _before(root: Path, *, required: bool) -> Lock | None:
-    """The existing lock. One that cannot be read, as after a merge, counts as none unless it is required."""
-    if required:
-        return lock.read(root)
-    with suppress(UsageError):
-        return lock.read(root)
-    return None
 
 
 def _require_covered(before: Lock, now: Lock) -> None:
@@ -198,12 +187,12 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
     """
     if importlib.util.find_spec("pip") is None:
         raise ToolchainError("The wheel is built by pip, which is not installed.\nType: python -m ensurepip")
-    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    words += [] if isolated else ["--no-build-isolation"]
-    done = process.run(
-        [*words, "--wheel-dir", folder, root], timeout_s=_PIP_S,
-        environment={**_settings_for_the_hook(), **(given or {})},
-    )  # fmt: skip
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += [] if isolated else ["--no-build-isolation"]
+    now = settings.current()  # by which the hook is to compile, too
+    mine = {"TORCH_CUDA_ARCH_LIST": now.arch_list, "DOTCU_NVRTC": now.nvrtc, "DOTCU_PREBUILT": 1}
+    environment = {name: str(value) for name, value in mine.items() if value is not None} | dict(given or {})
+    done = process.run([*command, "--wheel-dir", folder, root], timeout_s=_PIP_S, environment=environment)
     wheels = sorted(folder.glob("*.whl"))
     if done.status or not wheels:
         raise ToolchainError(
@@ -212,14 +201,6 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
             "dotcu build --no-isolation"
         )
     return wheels[0]
-
-
-def _settings_for_the_hook() -> dict[str, str]:
-    """Return the variables by which the hook compiles as this command does."""
-    now = settings.current()
-    found = {"TORCH_CUDA_ARCH_LIST": now.arch_list, "DOTCU_NVRTC": now.nvrtc}
-    given = {name: str(value) for name, value in found.items() if value is not None}
-    return {**given, "DOTCU_PREBUILT": "1"}
 
 
 def nvrtc_of_version(asked: str) -> Path:
@@ -232,14 +213,14 @@ def nvrtc_of_version(asked: str) -> Path:
         raise UsageError(
             f"An NVRTC's version is that of its CUDA, got {asked!r}.\nFor example: dotcu build --nvrtc 12.8"
         )
-    found = toolchain.installed()
-    for compiler in found:
-        if "{}.{}".format(*compiler.version) == asked:
-            return compiler.path
-    there = ", ".join("{}.{}".format(*compiler.version) for compiler in found) or "none"
-    major = asked.split(".")[0]
-    suffix = f"-cu{major}" if major == "12" else ""
+    by_version: dict[str, Path] = {}
+    for compiler in toolchain.installed():
+        by_version.setdefault("{}.{}".format(*compiler.version), compiler.path)
+    if asked in by_version:
+        return by_version[asked]
+    installed = ", ".join(by_version) or "none"
+    suffix = "-cu12" if asked.startswith("12.") else ""
     raise UsageError(
-        f"There is no NVRTC {asked} here; installed: {there}.\n"
+        f"There is no NVRTC {asked} here; installed: {installed}.\n"
         f'Type: pip install "nvidia-cuda-nvrtc{suffix}=={asked}.*"'
     )

@@ -28,7 +28,7 @@ _RUN_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleanRun:
+class CleanRun(report_base.Report):
     """The result of a wheel's run in a clean environment.
 
     Attributes:
@@ -62,11 +62,8 @@ class CleanRun:
         said = self.metadata or "twine check: passed"
         return Group(head, table, Text(said), Text(f"To publish it, type: {self.upload}"))
 
-    def __str__(self) -> str:
-        return report_base.text(self)
-
     def to_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """Return the same as values."""
         return {
             "passed": self.passed,
             "torch": self.torch,
@@ -87,8 +84,14 @@ def check(wheel: Path, modules: Sequence[str]) -> CleanRun:
         done = _run(
             [python, "-m", "dotcu.cli.trial", *modules], environment={"DOTCU_JIT": "0"}, folder=folder
         )
+    if importlib.util.find_spec("twine") is None:
+        metadata = 'The metadata were not checked: twine is not installed. Type: pip install "dotcu[build]"'
+    else:
+        command = (sys.executable, "-m", "twine", "check", "--strict", wheel)
+        twine = process.run(command, timeout_s=_INSTALL_S)
+        metadata = twine.stdout.strip() if twine.status else ""
     return CleanRun(
-        torch=torch, rows=tuple(json.loads(done.stdout)["rows"]), metadata=_metadata(wheel),
+        torch=torch, rows=tuple(json.loads(done.stdout)["rows"]), metadata=metadata,
         upload=f"python -m twine upload {wheel}",
     )  # fmt: skip
 
@@ -132,13 +135,7 @@ def _rows_of(report: Path) -> Iterator[dict[str, Any]]:
         passed = len(cases) - len(faults) - skipped
         first = (faults[0].get("message") or "").partition("\n")[0] if faults else ""
         fault = f"{len(faults)} failed: {first}" if faults else "" if passed else "none was run"
-        yield {
-            "operator": name,
-            "dtype": "",
-            "samples": passed,
-            "where": str(skipped),
-            "fault": fault,
-        }
+        yield {"operator": name, "dtype": "", "samples": passed, "where": str(skipped), "fault": fault}
 
 
 def _this_torch() -> str:
@@ -168,10 +165,3 @@ def _run(
             "It installs from pip's index; what that lacks can be named: export PIP_FIND_LINKS=FOLDER"
         )
     return done
-
-
-def _metadata(wheel: Path) -> str:
-    if importlib.util.find_spec("twine") is None:
-        return 'The metadata were not checked: twine is not installed. Type: pip install "dotcu[build]"'
-    done = process.run([sys.executable, "-m", "twine", "check", "--strict", wheel], timeout_s=_INSTALL_S)
-    return done.stdout.strip() if done.status else ""

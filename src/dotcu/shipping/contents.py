@@ -23,8 +23,13 @@ PYPI_BYTES = 100 * 2**20
 """The largest file that PyPI takes without asking. Source: docs.pypi.org, "Storage limits"."""
 
 
+def size_line(wheel: Path, size_bytes: int) -> str:
+    share = size_bytes / PYPI_BYTES
+    return f"{wheel.name}: {size_bytes:,} bytes, {share:.2%} of the 100 MB that PyPI takes"
+
+
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class Contents(report_base.Report):
     """A wheel in bytes, compressed as they are in it.
 
     Attributes:
@@ -45,28 +50,23 @@ class Contents:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for name in ("code for", "bytes", "kernel", "bytes"):
             table.add_column(name, justify="right" if name == "bytes" else "left")
-        pairs = zip_longest(self.by_architecture.items(), self.by_kernel.items(), fillvalue=("", None))
-        for (arch, of_arch), (kernel, of_kernel) in pairs:
-            table.add_row(arch, _grouped(of_arch), kernel, _grouped(of_kernel))
-        share = self.size_bytes / PYPI_BYTES
-        size = f"{self.wheel.name}: {self.size_bytes:,} bytes, {share:.2%} of the 100 MB that PyPI takes"
-        return Group(table, Text(), Text(size), *self._needs())
-
-    def _needs(self) -> list[Text]:
-        if self.compiler is None:
-            return []
-        major, minor = self.compiler
-        free = "No Python, torch or CPU is asked for." if self.wheel.name.endswith("-none-any.whl") else ""
-        return [
-            Text(f"{self.instantiations} instantiations; machine code needs a driver of CUDA {major}.0, "),
-            Text(f"PTX one of CUDA {major}.{minor}. {free}".rstrip()),
-        ]
-
-    def __str__(self) -> str:
-        return report_base.text(self)
+        pairs = zip_longest(self.by_architecture.items(), self.by_kernel.items(), fillvalue=("", ""))
+        for row in pairs:
+            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for pair in row for cell in pair))
+        lines = [size_line(self.wheel, self.size_bytes)]
+        if self.compiler is not None:
+            major, minor = self.compiler
+            free = (
+                " No Python, torch or CPU is asked for." if self.wheel.name.endswith("-none-any.whl") else ""
+            )
+            lines += [
+                f"{self.instantiations} instantiations; machine code needs a driver of CUDA {major}.0, ",
+                f"PTX one of CUDA {major}.{minor}.{free}",
+            ]
+        return Group(table, Text(), *map(Text, lines))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as values."""
+        """Return the same as values."""
         return {
             "wheel": str(self.wheel),
             "size_bytes": self.size_bytes,
@@ -75,10 +75,6 @@ class Contents:
             "instantiations": self.instantiations,
             "compiler": list(self.compiler) if self.compiler else None,
         }
-
-
-def _grouped(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
 
 
 def contents(wheel: Path) -> Contents:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,37 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.plugin import hookimpl
 
 from dotcu import settings
-from dotcu.shipping import native_library, project
-from dotcu.shipping.wheel_files import compiled
+from dotcu.compile import toolchain
+from dotcu.shipping import lock, native_library, project
+from dotcu.shipping.assembling import assemble, compile_all, plan
+
+
+def compiled(root: Path, in_wheel: Mapping[Path, str]) -> dict[str, bytes]:
+    """Compile what a project's wheel holds: its lock, or its native library.
+
+    Args:
+        root: The folder of its pyproject.toml.
+        in_wheel: The paths in the wheel of the files that it holds otherwise.
+
+    Returns:
+        The files to add, by their path in the wheel.
+
+    Raises:
+        UsageError: The lock is missing, or older than the sources.
+        SourceError: A kernel, or native code, does not compile.
+        EnvironmentFault: There is no compiler; for native code, no torch.
+    """
+    described = project.read(root)
+    if described.native is not None:
+        return {native_library.place(described): native_library.built(described).read_bytes()}
+    locked = lock.read(root)
+    targets = project.targets_of(described.architectures, toolchain.supported(toolchain.nvrtc()))
+    lock.require_current(locked, root, targets)
+    files = assemble(compile_all(plan(locked, root, targets)), in_wheel)
+    cpp, package = settings.current().cpp, described.modules[0].split(".")[0]
+    for file in sorted(cpp.iterdir()) if cpp is not None else ():  # `dotcu build --cpp` has written them
+        files[f"{package}/cpp/{file.name}"] = file.read_bytes()
+    return files
 
 
 class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -32,13 +62,15 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
         """Compile, before hatchling gathers the wheel's files."""
         if self.target_name != "wheel" or version == "editable":
             return
-        files = compiled(Path(self.root), self._in_wheel())
+        others = self.build_config.builder.recurse_included_files()
+        in_wheel = {Path(each.path).resolve(): Path(each.distribution_path).as_posix() for each in others}
+        files = compiled(Path(self.root), in_wheel)
         self._made = Path(tempfile.mkdtemp(prefix="dotcu-"))
         for number, (place, data) in enumerate(files.items()):
             made = self._made / str(number)
             made.write_bytes(data)
             build_data["force_include"][str(made)] = place
-        if self._described().native is not None or settings.current().cpp is not None:
+        if project.read(Path(self.root)).native is not None or settings.current().cpp is not None:
             build_data["pure_python"] = False
             build_data["tag"] = native_library.TAG
         elif build_data.get("pure_python") and not build_data.get("tag"):
@@ -46,15 +78,7 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def dependencies(self) -> list[str]:
         """List what the build needs on top of [build-system]: torch's headers, for native code to build."""
-        return native_library.needed_to_build(self._described())
-
-    def _described(self) -> project.Project:
-        return project.read(Path(self.root))
-
-    def _in_wheel(self) -> dict[Path, str]:
-        """Map each file that the wheel holds otherwise to its path in it."""
-        files = self.build_config.builder.recurse_included_files()
-        return {Path(file.path).resolve(): Path(file.distribution_path).as_posix() for file in files}
+        return native_library.needed_to_build(project.read(Path(self.root)))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the files that were only made for the wheel.

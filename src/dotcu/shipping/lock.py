@@ -81,16 +81,34 @@ class Lock:
 
     def to_text(self) -> str:
         """The lock as it is committed: a line for each instantiation."""
-        words = {
+        values = {
             "format": FORMAT,
             "about": "Written by `dotcu build`: what the wheel holds. Commit it; do not edit it.",
-            "architectures": list(self.architectures),
-            "sources": [_source_words(source, self.architectures) for source in self.sources],
+            "architectures": self.architectures,
+            "sources": [
+                {
+                    "path": source.path,
+                    "include": source.include,
+                    "std": source.options.std,
+                    "define": dict(source.options.define),
+                    "options": source.options.options,
+                    "debug": source.options.debug,
+                    "digest": source.digest,
+                    "variables": source.variables,
+                    "kernels": [self._kernels(unit) for unit in source.units],
+                }
+                for source in self.sources
+            ],
         }
-        return json.dumps(words, indent=2) + "\n"
+        return json.dumps(values, indent=2) + "\n"
+
+    def _kernels(self, unit: LockedUnit) -> dict[str, tuple[str, ...]]:
+        headers = {"headers": unit.headers} if unit.headers else {}
+        differs = unit.architectures != self.architectures
+        return {"names": unit.names, **headers, **({"architectures": unit.architectures} if differs else {})}
 
     def kernels(self) -> set[tuple[str, str, str, str]]:
-        """Every kernel: its source, how that is loaded, its name, and an architecture."""
+        """Return every kernel: its source, how that is loaded, its name, and an architecture."""
         return {
             (source.path, repr((source.options.key, source.include)), name, arch)
             for source in self.sources
@@ -98,30 +116,6 @@ class Lock:
             for name in unit.names
             for arch in unit.architectures
         }
-
-
-def _source_words(source: LockedSource, architectures: Sequence[str]) -> dict[str, Any]:
-    options = source.options
-    return {
-        "path": source.path,
-        "include": list(source.include),
-        "std": options.std,
-        "define": dict(options.define),
-        "options": list(options.options),
-        "debug": options.debug,
-        "digest": source.digest,
-        "variables": list(source.variables),
-        "kernels": [_unit_words(unit, architectures) for unit in source.units],
-    }
-
-
-def _unit_words(unit: LockedUnit, architectures: Sequence[str]) -> Any:
-    words: dict[str, Any] = {"names": list(unit.names)}
-    if unit.headers:
-        words["headers"] = list(unit.headers)
-    if unit.architectures != tuple(architectures):
-        words["architectures"] = list(unit.architectures)
-    return words
 
 
 def read(root: Path) -> Lock:
@@ -177,7 +171,7 @@ def require_current(lock: Lock, root: Path, wanted: Sequence[Target]) -> None:
     Args:
         lock: The lock as it was read.
         root: The project's folder.
-        wanted: What the wheel is to hold code for.
+        wanted: The targets of the wheel's code.
 
     Raises:
         UsageError: It is.

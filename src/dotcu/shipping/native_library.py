@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dotcu import settings
-from dotcu.compile.target import Target
 from dotcu.errors import UsageError
 from dotcu.extension import tools
 from dotcu.extension.build import NativeBuild, build_request
@@ -40,10 +39,6 @@ class NativePlan:
     tools: NativeTools
     torch: str
     compilers: tuple[str, ...]
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        return self.request.targets
 
 
 def prepare(project: Project) -> NativePlan:
@@ -84,7 +79,7 @@ def build(planned: NativePlan) -> NativeBuild:
 
 
 def built(project: Project) -> Path:
-    """The library: the one that `dotcu build` has made, or compiled now."""
+    """Return the library: the one that `dotcu build` has made, or compiled now."""
     made = settings.current().native_library
     return made if made is not None else build(prepare(project)).path
 

@@ -58,17 +58,47 @@ def make(planned: NativePlan, built: NativeBuild, out: Path, *, isolated: bool =
         UsageError: The library needs another that neither the system, torch nor CUDA provides.
         ToolchainError: pip or auditwheel failed; has their words.
     """
-    _require_provided(built.path)
+    host = binaries.read(built.path).host
+    floor = floor_of(host) if host else None
+    lacking = [name for name in (floor.outside if floor else ()) if not is_one_of(name, (*TORCHS, *CUDAS))]
+    if lacking:
+        raise UsageError(
+            f"The library needs {', '.join(lacking)}, which neither the system, torch nor CUDA provides.\n"
+            "Link it statically, in [tool.dotcu.native]: link-flags = ['/path/to/libNAME.a']"
+        )
+    users: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
+    for source, data in zip(planned.request.compiled, built.objects, strict=True):
+        for name in undefined_symbols(data):
+            users[name] += (source.name,)
+    given = {"DOTCU_NATIVE_LIBRARY": str(built.path)}
+    result = audited_wheel(planned.project.root, out, given, users, isolated=isolated)
+    return NativeWheel(planned=planned, audit=result)
+
+
+def audited_wheel(
+    root: Path, out: Path, given: Mapping[str, str], users: Mapping[str, tuple[str, ...]], *, isolated: bool
+) -> Audit:
+    """Let pip build a wheel for Linux, tag and audit it; put it into its place if the audit passes.
+
+    Args:
+        root: The project's folder.
+        out: The folder for the wheel.
+        given: Variables for the hook.
+        users: By symbol, the sources whose objects use it, where they are known.
+        isolated: Whether pip makes an environment for the build.
+
+    Raises:
+        ToolchainError: pip or auditwheel failed; has their words.
+    """
     with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
-        root, given = planned.project.root, {"DOTCU_NATIVE_LIBRARY": str(built.path)}
-        made = pip_wheel(root, Path(folder), isolated=isolated, given=given)
-        repaired = repair(made, Path(folder) / "repaired")
-        found = audit(repaired, _users(planned, built))
-        if found.passed:
-            place = out / repaired.name
-            shutil.move(repaired, place)
-            found = replace(found, wheel=place)
-    return NativeWheel(planned=planned, audit=found)
+        built = pip_wheel(root, Path(folder), isolated=isolated, given=given)
+        repaired = repair(built, Path(folder) / "repaired")
+        result = audit(repaired, users)
+        if not result.passed:
+            return result
+        place = out / repaired.name
+        shutil.move(repaired, place)
+        return replace(result, wheel=place)
 
 
 def repair(wheel: Path, folder: Path) -> Path:
@@ -92,23 +122,3 @@ def repair(wheel: Path, folder: Path) -> Path:
             f"{(done.stderr or done.stdout).strip()}\nThe command: {done.line}"
         )
     return repaired[0]
-
-
-def _require_provided(library: Path) -> None:
-    host = binaries.read(library).host
-    floor = floor_of(host) if host else None
-    lacking = [name for name in (floor.outside if floor else ()) if not is_one_of(name, (*TORCHS, *CUDAS))]
-    if lacking:
-        raise UsageError(
-            f"The library needs {', '.join(lacking)}, which neither the system, torch nor CUDA provides.\n"
-            "Link it statically, in [tool.dotcu.native]: link-flags = ['/path/to/libNAME.a']"
-        )
-
-
-def _users(planned: NativePlan, built: NativeBuild) -> Mapping[str, tuple[str, ...]]:
-    """Return the sources whose objects use a symbol without defining it, by symbol."""
-    found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
-    for source, data in zip(planned.request.compiled, built.objects, strict=True):
-        for name in undefined_symbols(data):
-            found[name] += (source.name,)
-    return found

@@ -14,7 +14,7 @@ from dotcu.errors import UsageError
 from dotcu.extension import plan as native_code
 from dotcu.extension.plan import NativeRequest
 
-DEFAULT = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+DEFAULT: tuple[str, ...] = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
 # Source: CUDA C++ Programming Guide, "Compute Capabilities".
 NAMES = {
@@ -57,25 +57,24 @@ def targets_of(names: Sequence[str], supported: Iterable[int]) -> tuple[Target, 
 
 
 def split_architectures(text: str) -> tuple[str, ...]:
-    """The names in a list such as `8.0;9.0+PTX` or `Ampere Hopper`."""
-    return tuple(re.split(r"[;,\s]+", text.strip())) if text.strip() else ()
+    """Return the names in a list such as `8.0;9.0+PTX` or `Ampere Hopper`."""
+    return tuple(filter(None, re.split(r"[;,\s]+", text)))
 
 
 def _read(name: str, known: Sequence[int]) -> list[tuple[Target, bool]]:
     text, plus, _ = name.strip().lower().partition("+ptx")
-    spelled = NAMES.get(text, (text,))
-    found = []
-    for i, one in enumerate(spelled):
-        match = _NUMBER.fullmatch(one)
+    targets = []
+    for number in NAMES.get(text, (text,)):
+        match = _NUMBER.fullmatch(number)
+        target = Target("sm", int(match[1]), int(match[2]), match[3]) if match else None
         if (
-            match is None
-            or int(match[1]) * 10 + int(match[2]) not in known
-            or (match[3] and int(match[1]) < FIRST_SPECIFIC_MAJOR)
+            target is None
+            or target.number not in known
+            or (target.suffix and target.major < FIRST_SPECIFIC_MAJOR)
         ):
             raise UsageError(f"The architecture {name!r} is unknown.\n{_known(known)}")
-        target = Target("sm", int(match[1]), int(match[2]), match[3])
-        found.append((target, bool(plus) and i == len(spelled) - 1))
-    return found
+        targets.append((target, False))
+    return [*targets[:-1], (targets[-1][0], bool(plus))]
 
 
 def _known(known: Sequence[int]) -> str:
@@ -113,7 +112,7 @@ class Project:
 
 
 def find(start: Path) -> Project:
-    """The project that a folder is in.
+    """Return the project that a folder is in.
 
     Raises:
         UsageError: There is none, or its pyproject.toml does not say what is needed.
@@ -137,20 +136,17 @@ def read(root: Path) -> Project:
     table = pyproject.section(file)
     if table is None:
         raise UsageError(f"{file} has no table [tool.dotcu].\nWrite into it:\n{_TABLE}")
+    asked, architectures = settings.current().arch_list, DEFAULT
+    if asked is not None:
+        architectures = split_architectures(asked)
+    elif "architectures" in table:
+        architectures = _strings(file, table, "architectures")
     return Project(
         root=root,
         modules=_strings(file, table, "modules"),
-        architectures=_architectures(file, table),
+        architectures=architectures,
         native=native_code.read_project(root),
     )
-
-
-def _architectures(file: Path, table: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the architectures of TORCH_CUDA_ARCH_LIST, else of the project, else the current ones."""
-    asked = settings.current().arch_list
-    if asked is not None:
-        return split_architectures(asked)
-    return _strings(file, table, "architectures") if "architectures" in table else DEFAULT
 
 
 def _strings(file: Path, table: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dotcu.checking.target import resolve
@@ -29,48 +28,34 @@ _TRACEBACK = "For the whole traceback, run the command again with DOTCU_DEBUG=1.
 _INCLUDE = re.compile(r"#include <(.+?)>")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traced:
-    """The operators of a project, and what their samples launch.
-
-    Attributes:
-        operators: All that the project's modules define.
-        notes: What could not be traced, and why.
-    """
-
-    lock: Lock
-    operators: tuple[Operator, ...]
-    notes: tuple[str, ...]
-
-
-def trace(project: Project, targets: Sequence[Target]) -> Traced:
+def trace(project: Project, targets: Sequence[Target]) -> tuple[Lock, tuple[Operator, ...], tuple[str, ...]]:
     """Trace every operator of a project for each architecture.
+
+    Returns:
+        The kernels that samples launch; the operators that the project's modules define; what could not be
+        traced, and why.
 
     Raises:
         UsageError: A module cannot be imported or has no operators; a kernel is in no file of the project.
         CompileError: A kernel that a body asks after does not compile.
     """
     machine = [target for target in targets if target.kind == "sm"]
+    architectures = (*map(str, machine), SIMULATED)
     operators = []
     for name in project.modules:
         with importing(project.root, name):
             operators += [operator for _, operator in resolve(name, verb="build")]
-    found: dict[CompilationUnit, dict[str, None]] = {}
+    units: dict[CompilationUnit, dict[str, None]] = {}
     notes: dict[str, None] = {}
     for target in machine:
         for unit in _reached(operators, target, notes):
-            found.setdefault(unit, {})[str(target)] = None
+            units.setdefault(unit, {})[str(target)] = None
     with suppress(CompileError):  # kernels for later GPUs than the one that the simulator stands for
         for unit in _reached(operators, SIMULATED_TARGET, notes):
-            found.setdefault(unit, {})[SIMULATED] = None
+            units.setdefault(unit, {})[SIMULATED] = None
     for unit in _named(project.root):
-        found.setdefault(unit, {}).update(dict.fromkeys([*map(str, machine), SIMULATED]))
-    architectures = (*map(str, machine), SIMULATED)
-    return Traced(
-        lock=_lock(project, {unit: tuple(some) for unit, some in found.items()}, architectures),
-        operators=tuple(operators),
-        notes=tuple(notes),
-    )
+        units.setdefault(unit, {}).update(dict.fromkeys(architectures))
+    return _lock(project, units, architectures), tuple(operators), tuple(notes)
 
 
 @contextmanager
@@ -112,35 +97,35 @@ def _named(root: Path) -> Iterator[CompilationUnit]:
 
 
 def _lock(
-    project: Project, found: Mapping[CompilationUnit, tuple[str, ...]], architectures: tuple[str, ...]
+    project: Project, units: Mapping[CompilationUnit, Iterable[str]], architectures: tuple[str, ...]
 ) -> Lock:
     by_source: dict[tuple[str, CompileOptions, tuple[str, ...]], dict[LockedUnit, CompilationUnit]] = {}
-    for unit, reached_for in found.items():
-        if not unit.names or _is_anothers(unit.source, project.root):
+    for unit, reached_for in units.items():
+        if not unit.names:
+            continue
+        if unit.source.path is None:
+            raise UsageError(
+                f"The kernels of {unit.source.name} are text in Python, and a wheel contains kernels from "
+                "files.\n"
+                'Write the text into a .cu file next to the module, and load it: dotcu.load("kernels.cu")'
+            )
+        if not _is_in(unit.source.path, project.root):  # of another package, whose wheel has its code
             continue
         path, include = _relative(unit.source, project.root)
         locked = LockedUnit(
-            names=tuple(sorted(unit.names)), headers=_headers(unit.source), architectures=reached_for
+            names=tuple(sorted(unit.names)), headers=_headers(unit.source), architectures=tuple(reached_for)
         )
         by_source.setdefault((path, unit.options, include), {})[locked] = unit
-    sources = [
-        _locked_source(path, options, include, units, project.root)
-        for (path, options, include), units in by_source.items()
-    ]
-    return Lock(
-        architectures=architectures,
-        sources=tuple(sorted(sources, key=lambda one: (one.path, repr(one.options.key)))),
-    )
-
-
-def _is_anothers(source: Source, root: Path) -> bool:
-    """Return whether the source belongs to another package, whose wheel has its code."""
-    if source.path is None:
-        raise UsageError(
-            f"The kernels of {source.name} are text in Python, and a wheel contains kernels from files.\n"
-            'Write the text into a .cu file next to the module, and load it: dotcu.load("kernels.cu")'
-        )
-    return not _is_in(source.path, root)
+    sources = []
+    for (path, options, include), of_source in by_source.items():
+        source = LockedSource(
+            path=path, include=include, options=options, digest="",
+            variables=next(iter(of_source.values())).variables, units=tuple(sorted(of_source)),
+        )  # fmt: skip
+        digest = reached_by(source.read(project.root), options).digest
+        sources.append(dataclasses.replace(source, digest=digest))
+    sources.sort(key=lambda one: (one.path, repr(one.options.key)))
+    return Lock(architectures=architectures, sources=tuple(sources))
 
 
 def _is_in(path: Path, root: Path) -> bool:
@@ -166,18 +151,3 @@ def _headers(source: Source) -> tuple[str, ...]:
     last = re.search(r"(?:\n#include <[^>]+>)+\n\Z", source.text)
     own = source.path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     return tuple(_INCLUDE.findall(last[0])) if last and not own.endswith(last[0]) else ()
-
-
-def _locked_source(
-    path: str,
-    options: CompileOptions,
-    include: tuple[str, ...],
-    units: Mapping[LockedUnit, CompilationUnit],
-    root: Path,
-) -> LockedSource:
-    first = next(iter(units.values()))
-    locked = LockedSource(
-        path=path, include=include, options=options, digest="", variables=first.variables.names,
-        units=tuple(sorted(units)),
-    )  # fmt: skip
-    return dataclasses.replace(locked, digest=reached_by(locked.read(root), options).digest)

@@ -86,7 +86,7 @@ def test_machine_code_is_for_every_architecture_and_ptx_for_later_ones(
 ) -> None:
     nvcc_of(monkeypatch, (13, 0))
     with settings.override(arch_list="9.0a;8.0+PTX"):
-        assert list(map(str, prepared(root).targets)) == ["sm_80", "sm_90a", "compute_80"]
+        assert list(map(str, prepared(root).request.targets)) == ["sm_80", "sm_90a", "compute_80"]
     with settings.override(arch_list="5.2"), pytest.raises(UsageError, match=r"'5\.2' is unknown"):
         prepared(root)
 

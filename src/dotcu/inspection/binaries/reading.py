@@ -29,10 +29,7 @@ _EXPECTED = "Required: a .so, .cubin, .ptx, .fatbin or .whl file; or a .cu of ke
 def read(path: Path, *, kernels: Collection[str] = ()) -> BinaryReport:
     """Read a .so, .cubin, .ptx, .fatbin or .whl file; its bytes decide which it is, not its name.
 
-    Args:
-        path: The file.
-        kernels: Architectures, such as `sm_90a`, whose kernels are to be listed: of compressed code that is
-            work for cuobjdump. A cubin's and a PTX file's are always listed.
+    The kernels of a cubin and a PTX file are listed, of another file those for the architectures `kernels`.
 
     Raises:
         UsageError: There is no such file, it is of no such kind, damaged or cut short, or it has no code for

@@ -141,7 +141,7 @@ def read_wheel(wheel: zipfile.ZipFile, path: Path, binaries: Mapping[str, HostBi
     Args:
         wheel: Its archive.
         path: The file, whose name has tags too.
-        binaries: The host's binaries in it, by name.
+        binaries: By name.
     """
     # Source: PyPA, "Binary distribution format".
     stem, named = path.name.removesuffix(".whl"), list[str]()

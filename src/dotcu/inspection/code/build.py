@@ -201,11 +201,7 @@ def _build(request: BuildRequest) -> BuildResult:
 def compile_kernels(
     request: BuildRequest, alone: tuple[str, ...] | None = None
 ) -> tuple[KernelCode, ...] | FailedBuild:
-    """Compile the kernels of a unit for a target.
-
-    Args:
-        request: The kernels and the target.
-        alone: Kernels to compile with the others of their file removed; None leaves the file as it is.
+    """Compile the kernels of a unit for a target; those in `alone` with the others of their file removed.
 
     Raises:
         EnvironmentFault: There is no compiler, or none that may be used.

@@ -18,11 +18,7 @@ _NAME = re.compile(r"[\w$]+")
 
 
 def emit(report: InspectReport, what: str) -> bytes:
-    """Return one kind of output, as a file would hold it.
-
-    Args:
-        report: The kernels.
-        what: One of `KINDS`.
+    """Return one kind of output, of `KINDS`, as a file would hold it.
 
     Raises:
         UsageError: There is no such kind, no kernel, or no machine code for it; or PTX or a cubin is asked

@@ -156,13 +156,9 @@ _VECTOR = re.compile(r"\.v([248])\b")
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionCount:
-    """The number of instructions of one kind in a kernel's code.
+    """The number of instructions of one kind in a kernel's code, executed or not.
 
     Attributes:
-        group: The heading that they are listed under.
-        label: Their name.
-        meaning: What they do.
-        count: How many stand in the code, executed or not.
         locations: The source lines that they come from, and how many of each; the most first.
     """
 

@@ -68,14 +68,9 @@ class KernelOccupancy:
 
 
 def kernel_occupancy(code: KernelCode, asked: LaunchShape | None = None) -> tuple[KernelOccupancy, ...]:
-    """Return the occupancy of a kernel, for each of its known launches.
+    """Return the occupancy of a kernel for each of its known launches, or for the one that is asked for.
 
-    Args:
-        code: The compiled kernel.
-        asked: The launch to compute it for instead.
-
-    Returns:
-        Nothing where there is only PTX, or where the compute capability is not in the table.
+    There is none where there is only PTX, or where the compute capability is not in the table.
     """
     arch = LIMITS.get((code.arch.major, code.arch.minor))
     if arch is None or code.resources is None:

@@ -237,10 +237,6 @@ def _requests(
 def count(calls: Sequence[SampleCall], target: Target) -> tuple[dict[str, SimulatedCounts], list[str]]:
     """Simulate, for each kernel that some calls launch, one of them; kernels of one name count together.
 
-    Args:
-        calls: Traced to their end.
-        target: The architecture that the simulator compiles for.
-
     Returns:
         The counts by kernel; and what could not be counted, and why.
     """

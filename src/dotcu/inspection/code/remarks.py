@@ -121,14 +121,9 @@ NATIVE_ATOMIC = re.compile(r"(ATOM|RED)G?\.(?!.*\b(CAS|SPIN)\b)")
 
 
 def code_remarks(code: KernelCode, function: SassFunction | None) -> tuple[Remark, ...]:
-    """Return the remarks on the code of a kernel.
-
-    Args:
-        code: The compiled kernel.
-        function: Its machine code; None if there is no disassembler, and PTX has to do.
-    """
-    found = [*_slow_paths(code, function), *_local_memory(code, function)]
-    return tuple(sorted(found, key=lambda remark: (remark.location or SourceLocation("", 0), remark.kind)))
+    """Return the remarks on the code of a kernel; without a disassembler, by its PTX."""
+    remarks = [*_slow_paths(code, function), *_local_memory(code, function)]
+    return tuple(sorted(remarks, key=lambda remark: (remark.location or SourceLocation("", 0), remark.kind)))
 
 
 def _slow_paths(code: KernelCode, function: SassFunction | None) -> Iterator[Remark]:

@@ -48,10 +48,8 @@ class SassInstruction:
     Attributes:
         text: As nvdisasm spells it, guard included.
         predicate: Its guard, `@!P0`; empty if it has none.
-        opcode: The first word, `LDG`.
-        modifiers: What follows it, dot by dot: `("E", "128")`.
-        chain: The source line that it comes from, and where that was inlined; empty if the line table has
-            none.
+        opcode, modifiers: Of `LDG.E.128`: `LDG` and `("E", "128")`.
+        chain: The source line that it comes from, and where that was inlined; may be empty.
         ptx_line: The line of the PTX, from 1; 0 if it is not known.
         labels: Those that are before it.
         routine: The subroutine that it belongs to; empty in the kernel itself.

@@ -20,9 +20,7 @@ from importlib import resources
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dotcu.inspection.code.diff import DiffReport
-from dotcu.inspection.code.occupancy import KernelOccupancy
 from dotcu.inspection.code.ptx import LocationChain, SourceLocation
-from dotcu.inspection.code.remarks import Remark
 from dotcu.inspection.code.report import InspectedKernel, InspectReport, short, step_text
 from dotcu.inspection.code.sass import SassInstruction
 
@@ -150,27 +148,39 @@ def page_of(report: InspectReport, compared: DiffReport | None = None) -> Page:
         for one in report.failed
         for name in one.names
     )
+    changes: dict[str, tuple[str, ...]] = {}
+    if compared is not None:
+        for one in compared.changes:
+            numbers = tuple(map(str, one.numbers))
+            changes[one.title] = numbers or (() if one.same else ("the order of instructions",))
+        changes |= dict.fromkeys(compared.before, ("only before",))
+        changes |= dict.fromkeys(compared.after, ("only after",))
     return Page(
         title=report.target,
         kernels=(*map(_kernel, report.kernels), *failures),
         rows=tuple(("note", note) for note in report.notes),
-        changes={} if compared is None else dict(_changes(compared)),
+        changes=changes,
     )
 
 
-def _changes(compared: DiffReport) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for one in compared.changes:
-        yield one.title, tuple(map(str, one.numbers)) or (() if one.same else ("the order of instructions",))
-    yield from ((name, ("only before",)) for name in compared.before)
-    yield from ((name, ("only after",)) for name in compared.after)
-
-
 def _kernel(one: InspectedKernel) -> KernelPane:
+    metrics = {}
+    for name, (counter, meaning) in METRICS.items() if one.counts else ():
+        lines = one.counts.lines if one.counts else {}
+        counts = {_shortened((at,))[0]: getattr(line, counter) for at, line in lines.items()}
+        if any(counts.values()):
+            metrics[name] = (meaning, counts)
     return KernelPane(
         name=one.code.name,
         arch=str(one.code.arch),
         facts=tuple(_facts(one)),
-        notes=tuple(map(_note, one.remarks)),
+        notes=tuple(
+            Note(
+                f"near this line: {remark.message}" if remark.near else remark.message,
+                _shortened((remark.location,))[0] if remark.location else None,
+            )
+            for remark in one.remarks
+        ),
         source={short(file): tuple(enumerate(text.splitlines(), 1)) for file, text in one.code.texts.items()},
         ptx=tuple(
             CodeLine(text=line.text, label=str(line.number), chain=_shortened(line.chain))
@@ -178,7 +188,7 @@ def _kernel(one: InspectedKernel) -> KernelPane:
             if not line.text.lstrip().startswith(".loc")
         ),
         sass=tuple(row for instruction in one.instructions for row in _instruction(instruction)),
-        metrics=dict(_metrics(one)),
+        metrics=metrics,
         missing={} if one.function else {"sass": WITHOUT_SASS},
     )
 
@@ -194,25 +204,17 @@ def _facts(one: InspectedKernel) -> Iterator[Fact]:
         yield Fact("barriers", str(used.barriers))
     if one.function is not None:
         yield Fact("instructions", str(len(one.instructions)))
-    yield from map(_occupancy, one.occupancy)
+    for each in one.occupancy:
+        tone: Tone = "good" if each.share >= 0.5 else "warn"  # half is enough to hide most latencies
+        limited = f"limited by {' and '.join(each.limiters)}"
+        yield Fact(
+            name=f"occupancy, {each.shape}",
+            value=f"{each.blocks} blocks, {each.share:.0%}",
+            note="; ".join([limited, *map(step_text, each.steps)]),
+            tone=tone if each.blocks else "bad",
+        )
     if one.counts is not None:
         yield Fact("counted in", one.counts.call)
-
-
-def _occupancy(one: KernelOccupancy) -> Fact:
-    tone: Tone = "good" if one.share >= 0.5 else "warn"  # half is enough to hide most latencies
-    limited = f"limited by {' and '.join(one.limiters)}"
-    return Fact(
-        name=f"occupancy, {one.shape}",
-        value=f"{one.blocks} blocks, {one.share:.0%}",
-        note="; ".join([limited, *map(step_text, one.steps)]),
-        tone=tone if one.blocks else "bad",
-    )
-
-
-def _note(remark: Remark) -> Note:
-    text = f"near this line: {remark.message}" if remark.near else remark.message
-    return Note(text, _shortened((remark.location,))[0] if remark.location else None)
 
 
 def _instruction(instruction: SassInstruction) -> Iterator[CodeLine]:
@@ -232,15 +234,6 @@ def _shortened(chain: LocationChain) -> LocationChain:
     return tuple(SourceLocation(short(at.file), at.line) for at in chain)
 
 
-def _metrics(one: InspectedKernel) -> Iterator[tuple[str, tuple[str, Mapping[SourceLocation, float]]]]:
-    if one.counts is None:
-        return
-    for name, (counter, meaning) in METRICS.items():
-        counts = {_shortened((at,))[0]: getattr(line, counter) for at, line in one.counts.lines.items()}
-        if any(counts.values()):
-            yield name, (meaning, counts)
-
-
 def render(page: Page) -> str:
     """Return the page as HTML that stands alone: it loads nothing, and its policy forbids it to.
 
@@ -251,32 +244,21 @@ def render(page: Page) -> str:
     """
     if not page.kernels:
         raise ValueError(f"a page shows one kernel or more (got none, for {page.title!r})")
-    script = _script()
+    script = '"use strict";(() => {\n' + "".join(map(_part, _SCRIPTS)) + "})();\n"
+    items = ""
+    for name, changes in page.changes.items():
+        spans = " ".join(f"<span>{html.escape(change)}</span>" for change in changes or ("the same",))
+        items += f"<li><b>{html.escape(name)}</b> {spans}</li>"
+    section = f'<details id="changes" open><summary>what changed</summary><ul>{items}</ul></details>'
     filled = {
         "title": html.escape(page.title),
         "digest": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": "".join(map(_part, _STYLES)),
         "script": script,
         "data": encode(page),
-        "changes": _changes_html(page.changes),
+        "changes": section if items else "",
     }
     return _SLOT.sub(lambda slot: filled[slot[1]], _part("page.html"))
-
-
-def _changes_html(changes: Mapping[str, tuple[str, ...]]) -> str:
-    """Return a section without script: the changes are the same for whatever kernel is shown."""
-    items = "".join(
-        f"<li><b>{html.escape(name)}</b> "
-        + (" ".join(f"<span>{html.escape(each)}</span>" for each in some) or "<span>the same</span>")
-        + "</li>"
-        for name, some in changes.items()
-    )
-    return items and f'<details id="changes" open><summary>what changed</summary><ul>{items}</ul></details>'
-
-
-@cache
-def _script() -> str:
-    return '"use strict";(() => {\n' + "".join(map(_part, _SCRIPTS)) + "})();\n"
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,12 @@ from dotcu.extension import build, tools
 from dotcu.extension.plan import NativeRequest, NativeTools
 from dotcu.kernel.compiled import CompilationUnit
 from dotcu.operator import Operator
-from dotcu.shipping.assembling import Job
-from dotcu.shipping.audit import audit
-from dotcu.shipping.building import WheelPlan, pip_wheel
+from dotcu.shipping.assembling import Job, replacing
+from dotcu.shipping.building import WheelPlan
 from dotcu.shipping.contents import Contents, contents
 from dotcu.shipping.cpp import writing
 from dotcu.shipping.cpp.planning import MOST_TARGETS, plan_all
-from dotcu.shipping.cpp.writing import Codes
-from dotcu.shipping.native_wheel import repair
+from dotcu.shipping.native_wheel import audited_wheel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,25 +26,23 @@ class CppSource:
     """The C++ of a project's operators.
 
     Attributes:
-        operators: The qualified names of the overloads in it.
         notes: The calls that C++ cannot run, and why.
         files: By name.
     """
 
-    operators: tuple[str, ...]
     notes: tuple[str, ...]
     files: Mapping[str, str]
 
 
 def written_source(
-    package: str, operators: Sequence[Operator], made: Mapping[Job, ObjectCode], targets: Sequence[Target]
+    package: str, operators: Sequence[Operator], compiled: Mapping[Job, ObjectCode], targets: Sequence[Target]
 ) -> CppSource:
     """Write the C++ of a project's operators, with the code that was compiled for its wheel, as text.
 
     Args:
         package: The name of the project's package.
-        operators: All of them; a name may be imported twice.
-        made: The code of each compile.
+        operators: All of them.
+        compiled: The code of each compile.
         targets: The architectures that the wheel has code for.
 
     Raises:
@@ -55,31 +50,23 @@ def written_source(
     """
     chosen = targets[:MOST_TARGETS]
     once = {operator.qualified_name: operator for operator in operators}  # a name may be imported twice
-    codes = _codes(made)
-    found = plan_all(list(once.values()), chosen, has_code=lambda unit, target: _has(codes, unit, target))
-    if not found.planned:
-        reasons = "\n".join(found.notes)
+    codes = {
+        (writing.place(job.unit.names, job.source, job.locked.options), job.target): code
+        for job, code in compiled.items()
+        if not job.simulated
+    }
+
+    def has_code(unit: CompilationUnit, target: Target) -> bool:
+        return (writing.place(unit.names, unit.source, unit.options), target) in codes
+
+    planned, notes = plan_all(list(once.values()), chosen, has_code)
+    if not planned:
+        reasons = "\n".join(notes)
         raise UsageError(
             f"No operator of {package} can be in C++: none has a plan.\n{reasons}\n"
             "A body that only allocates and launches has one; so has its sample's call."
         )
-    return CppSource(
-        operators=tuple(one.overload.qualified_name for one in found.planned),
-        notes=found.notes,
-        files=writing.write(package, found.planned, chosen, codes),
-    )
-
-
-def _has(codes: Codes, unit: CompilationUnit, target: Target) -> bool:
-    return (writing.place(unit.names, unit.source, unit.options), target) in codes
-
-
-def _codes(made: Mapping[Job, ObjectCode]) -> Codes:
-    return {
-        (writing.place(job.unit.names, job.source, job.locked.options), job.target): code
-        for job, code in made.items()
-        if not job.simulated
-    }
+    return CppSource(notes=notes, files=writing.write(package, planned, chosen, codes))
 
 
 def save(written: CppSource, folder: Path) -> None:
@@ -88,20 +75,9 @@ def save(written: CppSource, folder: Path) -> None:
     Raises:
         UsageError: There is something else in its place.
     """
-    if folder.exists() and not (folder / writing.SOURCE).is_file():
-        raise UsageError(
-            f"{folder} exists already and has no {writing.SOURCE}: it is not replaced.\nRemove it."
-        )
-    new = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    try:
-        new.mkdir(parents=True)
+    with replacing(folder, writing.SOURCE, "Remove it.") as new:
         for name, text in written.files.items():
             (new / name).write_text(text, encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
 def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
@@ -129,23 +105,11 @@ def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
 # A wheel that has its operators in C++ and its kernels: for Linux, tagged by auditwheel, audited.
 
 
-@dataclass(frozen=True, kw_only=True)
-class CppFiles:
-    """Operators in C++.
-
-    Attributes:
-        folder: With their source and library.
-        operators: The qualified names of the overloads in it.
-        notes: The calls that C++ cannot run, and why.
-    """
-
-    folder: Path
-    operators: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def write(planned: WheelPlan, made: Mapping[Job, ObjectCode]) -> CppFiles:
+def write(planned: WheelPlan, compiled: Mapping[Job, ObjectCode]) -> tuple[Path, tuple[str, ...]]:
     """Write a project's operators into its build/cpp, and compile them there.
+
+    Returns:
+        The folder with their source and library; the calls that C++ cannot run, and why.
 
     Raises:
         UsageError: C++ can run none of them, or something else is in that place.
@@ -153,32 +117,26 @@ def write(planned: WheelPlan, made: Mapping[Job, ObjectCode]) -> CppFiles:
         ToolchainError: There is no host compiler.
     """
     package = planned.project.modules[0].split(".")[0]
-    source = written_source(package, planned.operators, made, planned.targets)
+    source = written_source(package, planned.operators, compiled, planned.targets)
     folder = planned.project.root / "build" / "cpp"
     save(source, folder)
     shutil.copy(library(folder, package), folder)
-    return CppFiles(folder=folder, operators=source.operators, notes=source.notes)
+    return folder, source.notes
 
 
-def make(planned: WheelPlan, written: CppFiles, out: Path, *, isolated: bool = True) -> Contents:
+def make(planned: WheelPlan, written: Path, out: Path, *, isolated: bool = True) -> Contents:
     """Let pip build the wheel, tag it for the systems that it runs on, and put it into its place.
 
     Args:
         planned: The wheel.
-        written: The operators in C++, which go into it.
+        written: The folder of the operators in C++, which go into it.
         out: The folder for the wheel.
         isolated: Whether pip makes an environment for the build.
 
     Raises:
         ToolchainError: pip or auditwheel failed, or the wheel breaks a rule of its tags.
     """
-    with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
-        given = {"DOTCU_CPP": str(written.folder)}
-        made = pip_wheel(planned.project.root, Path(folder), isolated=isolated, given=given)
-        repaired = repair(made, Path(folder) / "repaired")
-        found = audit(repaired, {})
-        if not found.passed:
-            raise ToolchainError(f"The wheel would not run where its tags say:\n{found}")
-        place = out / repaired.name
-        shutil.move(repaired, place)
-    return contents(place)
+    result = audited_wheel(planned.project.root, out, {"DOTCU_CPP": str(written)}, {}, isolated=isolated)
+    if not result.passed:
+        raise ToolchainError(f"The wheel would not run where its tags say:\n{result}")
+    return contents(result.wheel)

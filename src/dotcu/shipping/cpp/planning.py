@@ -6,6 +6,7 @@ C++ is what a call by plan is in Python, for every GPU that the wheel has code f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,51 +76,38 @@ class CppOperator:
     variants: tuple[CppVariant, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CppPlans:
-    """The overloads of a project that C++ can run.
-
-    Attributes:
-        notes: What C++ cannot run, and why.
-    """
-
-    planned: tuple[CppOperator, ...]
-    notes: tuple[str, ...]
-
-
-_Key = tuple[RecordedCall, tuple[CompilationUnit, ...], bool]
-_Found = dict[_Key, dict[int, None]]
-
+_Variant = tuple[RecordedCall, tuple[CompilationUnit, ...], bool]
+"""A plan, the units of its kernels, and whether it depends on occupancy."""
 
 HasCode = Callable[[CompilationUnit, Target], bool]
 
 
 def plan_all(
     operators: Sequence[Operator], targets: Sequence[Target], has_code: HasCode = lambda unit, target: True
-) -> CppPlans:
+) -> tuple[tuple[CppOperator, ...], tuple[str, ...]]:
     """Follow every overload for each architecture, with every sample in every dtype.
 
     Args:
+        operators: With samples.
+        targets: The architectures.
         has_code: Whether a kernel was compiled for an architecture.
+
+    Returns:
+        The overloads that C++ can run; what it cannot run, and why.
     """
     planned, notes = [], dict[str, None]()
-    for operator in operators:
-        for overload in operator.overloads.values():
-            reason = _unfit(overload)
-            found = {} if reason else _variants(overload, targets, notes, has_code)
-            if found:
-                planned.append(_planned(overload, found))
-            elif reason:
-                notes[f"{overload.qualified_name} is not in C++: {reason}"] = None
-    return CppPlans(planned=tuple(planned), notes=tuple(notes))
-
-
-def _planned(overload: Overload, found: _Found) -> CppOperator:
-    variants = tuple(
-        CppVariant(plan=plan, units=units, targets=tuple(where), exactly=exactly)
-        for (plan, units, exactly), where in found.items()
-    )
-    return CppOperator(overload=overload, types=types_of(overload), variants=variants)
+    for overload in (overload for operator in operators for overload in operator.overloads.values()):
+        reason = _unfit(overload)
+        if reason:
+            notes[f"{overload.qualified_name} is not in C++: {reason}"] = None
+            continue
+        variants = tuple(
+            CppVariant(plan=plan, units=units, targets=tuple(indices), exactly=exactly)
+            for (plan, units, exactly), indices in _variants(overload, targets, notes, has_code).items()
+        )
+        if variants:
+            planned.append(CppOperator(overload=overload, types=types_of(overload), variants=variants))
+    return tuple(planned), tuple(notes)
 
 
 def schema_of(overload: Overload) -> Any:
@@ -128,13 +116,9 @@ def schema_of(overload: Overload) -> Any:
 
 
 def types_of(overload: Overload) -> tuple[str, ...]:
-    """The schema type of each argument; a dtype is an `int` to a schema."""
-    found = []
-    for argument in schema_of(overload).arguments:
-        text = str(argument.type)
-        optional = text.startswith("Optional[")
-        found.append(text.removeprefix("Optional[").removesuffix("]") + "?" * optional)
-    return tuple(found)
+    """Return the schema type of each argument; a dtype is an `int` to a schema."""
+    texts = [str(argument.type) for argument in schema_of(overload).arguments]
+    return tuple(re.sub(r"^Optional\[(.*)\]$", r"\1?", text) for text in texts)
 
 
 def _unfit(overload: Overload) -> str:
@@ -156,8 +140,9 @@ def _unfit(overload: Overload) -> str:
 
 def _variants(
     overload: Overload, targets: Sequence[Target], notes: dict[str, None], has_code: HasCode
-) -> _Found:
-    found: _Found = {}
+) -> dict[_Variant, dict[int, None]]:
+    """Return the indices of the architectures for which each variant holds."""
+    variants: dict[_Variant, dict[int, None]] = {}
     lacking: dict[str, list[str]] = {}
     for index, target in enumerate(targets):
         for name, sample in samples_on_cpu(overload):
@@ -166,30 +151,27 @@ def _variants(
                 reason = "it launches a kernel of another package, or one that was not compiled."
             if traced.recorded is not None and not reason:
                 key = traced.recorded, traced.units, traced.uses_occupancy
-                found.setdefault(key, {})[index] = None
+                variants.setdefault(key, {})[index] = None
             elif name not in lacking.setdefault(reason, []):
                 lacking[reason].append(name)
-    if not found and not lacking:
+    if not variants and not lacking:
         notes[f"{overload.qualified_name} is not in C++: it has no samples, which show what it does."] = None
     for reason, names in lacking.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         notes[f"{overload.qualified_name} with {names[0]}{more} is not in C++: {reason}"] = None
-    return found
+    return variants
 
 
 def _traced(overload: Overload, sample: Sample, target: Target) -> tuple[Trace, str]:
-    """A sample's call, and why C++ cannot run it; empty if it can."""
+    """Return a sample's call, and why C++ cannot run it; empty if it can."""
     signature, body = overload.signature, overload.body
     assert body is not None
     try:
         with simulate(arch=str(target).replace("compute_", "sm_")), torch.no_grad():
             traced = trace(
-                body,
-                dict(_whole(overload, body, sample)),
-                keyword_only=signature.keyword_only,
-                writes=signature.mutates,
-                runs=False,
-            )
+                body, dict(_whole(overload, body, sample)), keyword_only=signature.keyword_only,
+                writes=signature.mutates, runs=False,
+            )  # fmt: skip
     except DotcuError as error:
         return Trace(result=None), str(error)
     recorded = traced.recorded
@@ -212,9 +194,9 @@ def _beyond(plan: RecordedCall, units: Sequence[CompilationUnit]) -> str:
 
 
 def _whole(overload: Overload, body: Body, sample: Sample) -> Iterator[tuple[str, Any]]:
-    """A value for each argument, as torch would pass it on."""
+    """Yield a value for each argument, as torch would pass it on."""
     arguments = read_arguments(schema_of(overload), body)
-    names = [argument.name for argument in arguments]
+    names = (argument.name for argument in arguments)
     given = {**dict(zip(names, sample.args, strict=False)), **sample.kwargs}
     for argument in arguments:
         value = given[argument.name] if argument.name in given else argument.default[0]

@@ -6,14 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from itertools import chain
 
 import torch
 
 from dotcu.__about__ import __version__
 from dotcu.call_cache.arithmetic import INT_MIN
 from dotcu.call_cache.record import (
-    Allocation,
     ConstantKey,
     Field,
     FieldKind,
@@ -88,30 +86,22 @@ _WIDTHS: Mapping[FieldKind, str] = {
     FieldKind.FLOAT32: "float", FieldKind.FLOAT64: "double",
 }  # fmt: skip
 _ALWAYS_FIT = {FieldKind.INT64, FieldKind.FLOAT64}
+_CHARACTERS = [
+    chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in range(256)
+]
 
 
 def text(value: str | bytes) -> str:
-    """A literal of these bytes, in lines."""
+    """Return a literal of these bytes, in lines."""
     data = value.encode() if isinstance(value, str) else value
-    lines = ["".join(map(_character, data[at : at + 64])) for at in range(0, len(data), 64)] or [""]
-    return "\n    ".join(f'"{line}"' for line in lines)
+    lines = ["".join(_CHARACTERS[byte] for byte in data[at : at + 64]) for at in range(0, len(data), 64)]
+    return "\n    ".join(f'"{line}"' for line in lines or [""])
 
 
-def _character(byte: int) -> str:
-    plain = 32 <= byte < 127 and byte not in b'"\\?'
-    return chr(byte) if plain else f"\\{byte:03o}"
-
-
-def key_check(key: Key, value: str, *, optional: bool) -> str:
-    """Return the condition under which an argument is of a key's kind; empty where C++'s types say so.
-
-    Args:
-        key: The kind.
-        value: The argument's name in C++.
-        optional: Whether it may be left out.
-    """
+def _key_check(key: Key, value: str, *, optional: bool) -> str:
+    """Return the condition under which an argument is of a key's kind; empty where C++'s types say so."""
     inner = f"*{value}" if optional else value
-    found = f"{value}.has_value()" if optional else ""
+    given = f"{value}.has_value()" if optional else ""
     if isinstance(key, ConstantKey):
         if key.value is None:
             return f"!{value}.has_value()"
@@ -120,7 +110,7 @@ def key_check(key: Key, value: str, *, optional: bool) -> str:
         rest = f"Call::is({inner}, ScalarType::{DTYPES[key.dtype]}, {key.dim})"
     else:
         rest = ""
-    return " && ".join(filter(None, [found, rest]))
+    return " && ".join(filter(None, [given, rest]))
 
 
 def _constant(value: object) -> str:
@@ -144,20 +134,20 @@ class StepNames:
         return _double(float(instruction.value)) if instruction.op is StepOp.FLOAT else f"v{number}"
 
     def all(self, numbers: Sequence[int]) -> str:
-        """Several, as a list."""
+        """Return several, as a list."""
         return ", ".join(map(self.__getitem__, numbers))
 
     def lines(self, arguments: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """The lines that compute the steps, each with its number."""
-        for number, instruction in enumerate(self._steps):
-            if instruction.op not in (StepOp.INT, StepOp.FLOAT):
-                kind = "double" if instruction.op in _DOUBLES else "int64_t"
-                yield number, f"const {kind} v{number} = {self._value(instruction, arguments)};"
-
-    def _value(self, instruction: RecordedStep, arguments: Sequence[str]) -> str:
-        if instruction.op < StepOp.ADD:
-            return _STEPS[instruction.op].format(t=arguments[instruction.a], b=instruction.b)
-        return _STEPS[instruction.op].format(x=self[instruction.a], y=self[instruction.b])
+        """Yield the lines that compute the steps, each with its number."""
+        for number, step in enumerate(self._steps):
+            if step.op in (StepOp.INT, StepOp.FLOAT):
+                continue
+            if step.op < StepOp.ADD:
+                value = _STEPS[step.op].format(t=arguments[step.a], b=step.b)
+            else:
+                value = _STEPS[step.op].format(x=self[step.a], y=self[step.b])
+            kind = "double" if step.op in _DOUBLES else "int64_t"
+            yield number, f"const {kind} v{number} = {value};"
 
 
 def _double(value: float) -> str:
@@ -168,7 +158,7 @@ def _double(value: float) -> str:
     return repr(value) if value else "-0.0" if math.copysign(1, value) < 0 else "0.0"
 
 
-def demands(launch: Launch, names: StepNames) -> Iterator[str]:
+def _demands(launch: Launch, names: StepNames) -> Iterator[str]:
     """Yield the conditions on the steps under which a launch fits."""
     yield f"fits_grid({names.all(launch.grid)})"
     if launch.cluster is not None:
@@ -182,25 +172,10 @@ def demands(launch: Launch, names: StepNames) -> Iterator[str]:
             yield f"fits<{_WIDTHS[part.kind]}>({names[part.step]})"
 
 
-def allocation(made: Allocation, names: StepNames) -> str:
-    """The line that makes memory."""
-    sizes, strides = names.all(made.sizes), names.all(made.strides)
-    zeroed = str(made.zeroed).lower()
-    return f"call.allocate(ScalarType::{DTYPES[made.dtype]}, {{{sizes}}}, {{{strides}}}, {zeroed});"
-
-
-def launch_lines(
+def _launch_lines(
     name: str, launch: Launch, kernel: str, arguments: Sequence[str], names: StepNames
 ) -> Iterator[str]:
-    """Yield the lines that fill in a launch's parameters, and launch.
-
-    Args:
-        name: The parameters' name in C++.
-        launch: The launch.
-        kernel: The kernel's name in C++.
-        arguments: The names of the call's arguments.
-        names: The names of the steps' values.
-    """
+    """Yield the lines that fill in a launch's parameters, called `name` in C++, and launch."""
     yield f"// {launch.kernel}"
     constant = f"({text(launch.parameters)})" if any(launch.parameters) else ""
     yield f"Parameters<{len(launch.parameters)}> {name}{constant};"
@@ -218,8 +193,8 @@ def _field(name: str, field: Field, arguments: Sequence[str], names: StepNames) 
     if field.kind in _WIDTHS:
         width = _WIDTHS[field.kind]
         return f"{name}.put({field.offset}, static_cast<{width}>({names[field.step]}));"
-    given = field.kind is FieldKind.ARGUMENT_ADDRESS
-    source = arguments[field.source] if given else f"call.made[{field.source}]"
+    is_given = field.kind is FieldKind.ARGUMENT_ADDRESS
+    source = arguments[field.source] if is_given else f"call.made[{field.source}]"
     more = f", {names[field.step]}" if field.step >= 0 else ""
     return f"{name}.put_address({field.offset}, {source}{more});"
 
@@ -238,13 +213,6 @@ Codes = dict[tuple[Place, Target], ObjectCode]
 
 
 def place(names: Sequence[str], source: Source, options: CompileOptions) -> Place:
-    """Return what identifies a unit.
-
-    Args:
-        names: Its kernels.
-        source: Their file.
-        options: How that is compiled.
-    """
     return tuple(sorted(names)), str(source.path), load_key(source, options)
 
 
@@ -259,7 +227,7 @@ class _Kernels:
     lines: list[str] = field(default_factory=list)
 
     def name(self, launch: Launch, variant: CppVariant, number: int) -> str:
-        """The C++ name of a launch's kernel; its table is written at its first launch."""
+        """Return the C++ name of a launch's kernel; its table is written at its first launch."""
         unit = variant.units[number]
         key = launch.kernel, place(unit.names, unit.source, unit.options)
         if key not in self.tables:
@@ -293,9 +261,11 @@ def write(
         codes: The code of each unit and target.
     """
     kernels = _Kernels(targets=targets, codes=codes)
-    functions = list(
-        chain.from_iterable(_operator(number, one, kernels) for number, one in enumerate(planned))
-    )
+    functions = [line for number, one in enumerate(planned) for line in _operator(number, one, kernels)]
+    rows = [
+        f"{{\"{one}\", {one.major}, {one.minor}, {str(one.kind == 'sm').lower()}, '{one.suffix or ' '}'}}"
+        for one in targets
+    ]
     lines = [
         f"// The operators of {package} for C++ and AOTInductor, as dotcu {__version__} wrote them.",
         "//",
@@ -309,7 +279,7 @@ def write(
         "using namespace dotcu;",
         "",
         f"constexpr int target_count = {len(targets)};",
-        f"const Target targets[] = {{{', '.join(map(_target, targets))}}};",
+        f"const Target targets[] = {{{', '.join(rows)}}};",
         "",
         *kernels.lines,
         "",
@@ -322,29 +292,27 @@ def write(
     return {SOURCE: "\n".join(lines) + "\n", HEADER: header}
 
 
-def _target(target: Target) -> str:
-    machine = str(target.kind == "sm").lower()
-    return f"{{\"{target}\", {target.major}, {target.minor}, {machine}, '{target.suffix or ' '}'}}"
-
-
 def _operator(number: int, planned: CppOperator, kernels: _Kernels) -> Iterator[str]:
-    """The functions of the plans, and the one that torch calls."""
-    signature = planned.overload.signature
-    parameters = [
-        f"{_parameter(kind)} {name}_" for name, kind in zip(signature.arguments, planned.types, strict=True)
-    ]
+    """Yield the functions of the plans, and the one that torch calls."""
+    signature, returns = planned.overload.signature, planned.overload.signature.returns
+    names = [f"{name}_" for name in signature.arguments]
+    pairs = list(zip(planned.types, names, strict=True))
+    parameters = ", ".join(f"{_parameter(kind)} {name}" for kind, name in pairs)
     for index, variant in enumerate(planned.variants):
         yield from _plan(f"plan_{number}_{index}", planned, variant, parameters, kernels)
-    names = [f"{name}_" for name in signature.arguments]
-    plans = [f"plan_{number}_{i}({', '.join(['call', *names])})" for i in range(len(planned.variants))]
+    returned = "Tensor" if returns else "void"
+    results = ", ".join(f"call.result({i})" for i in range(returns))
+    if returns > 1:
+        returned, results = f"std::tuple<{', '.join(['Tensor'] * returns)}>", f"{{{results}}}"
+    tensors = ", ".join(f"&{name}" for kind, name in pairs if kind == "Tensor")
     yield f"// {signature}"
-    yield f"{_returned(planned)} operator_{number}({', '.join(parameters)}) {{"
-    yield f'    Call call("{signature.qualified_name}", targets, target_count, {{{_tensors(planned)}}});'
-    for kind, name in zip(planned.types, names, strict=True):
-        if kind == "Tensor?":
-            yield f"    if ({name}.has_value()) call.take(*{name});"
-    for plan in plans:
-        yield f"    if ({plan}) {_return(planned)}"
+    yield f"{returned} operator_{number}({parameters}) {{"
+    yield f'    Call call("{signature.qualified_name}", targets, target_count, {{{tensors}}});'
+    yield from (
+        f"    if ({name}.has_value()) call.take(*{name});" for kind, name in pairs if kind == "Tensor?"
+    )
+    arguments, answer = ", ".join(["call", *names]), f"return {results}" if returns else "return"
+    yield from (f"    if (plan_{number}_{i}({arguments})) {answer};" for i in range(len(planned.variants)))
     exactly = "true" if any(variant.exactly for variant in planned.variants) else "false"
     yield f"    call.refuse({text(_followed(planned))}, {exactly});"
     yield "}"
@@ -358,26 +326,6 @@ def _parameter(kind: str) -> str:
     return f"const {plain}&" if plain in ("Tensor", "std::string") else plain
 
 
-def _tensors(planned: CppOperator) -> str:
-    pairs = zip(planned.overload.signature.arguments, planned.types, strict=True)
-    return ", ".join(f"&{name}_" for name, kind in pairs if kind == "Tensor")
-
-
-def _returned(planned: CppOperator) -> str:
-    returns = planned.overload.signature.returns
-    if not returns:
-        return "void"
-    return "Tensor" if returns == 1 else f"std::tuple<{', '.join(['Tensor'] * returns)}>"
-
-
-def _return(planned: CppOperator) -> str:
-    returns = planned.overload.signature.returns
-    if not returns:
-        return "return;"
-    results = ", ".join(f"call.result({number})" for number in range(returns))
-    return f"return {results};" if returns == 1 else f"return {{{results}}};"
-
-
 def _followed(planned: CppOperator) -> str:
     kinds: dict[str, None] = {}
     for variant in planned.variants:
@@ -388,7 +336,7 @@ def _followed(planned: CppOperator) -> str:
 
 
 def _plan(
-    name: str, planned: CppOperator, variant: CppVariant, parameters: Sequence[str], kernels: _Kernels
+    name: str, planned: CppOperator, variant: CppVariant, parameters: str, kernels: _Kernels
 ) -> Iterator[str]:
     plan = variant.plan
     names = [f"{one}_" for one in planned.overload.signature.arguments]
@@ -397,10 +345,10 @@ def _plan(
     mask = sum(1 << target for target in variant.targets)
     checks = [f"call.is_for({mask:#x})", *(["call.is_exact()"] if variant.exactly else [])]
     for key, one, may in zip(plan.keys, names, optional, strict=True):
-        checks.append(key_check(key, one, optional=may))
+        checks.append(_key_check(key, one, optional=may))
     checks += ["call.distinct()"] if plan.distinct else []
     yield f"// On {', '.join(str(kernels.targets[target]) for target in variant.targets)}."
-    yield f"bool {name}(Call& call, {', '.join(parameters)}) {{"
+    yield f"bool {name}(Call& call, {parameters}) {{"
     yield from (f"    if (!({check})) return false;" for check in checks if check)
     yield "    Exact exact;"
     named, guards = StepNames(plan.steps), dict(plan.guards)
@@ -408,12 +356,15 @@ def _plan(
         yield f"    {line}"
         if number in guards:
             yield f"    if (v{number} != {guards[number]}) return false;"
-    asked = dict.fromkeys(one for launch in plan.launches for one in demands(launch, named))
-    yield f"    if (!({' && '.join(['exact.holds', *asked])})) return false;"
-    yield from (f"    {allocation(made, named)}" for made in plan.allocations)
+    demands = dict.fromkeys(one for launch in plan.launches for one in _demands(launch, named))
+    yield f"    if (!({' && '.join(['exact.holds', *demands])})) return false;"
+    for allocation in plan.allocations:
+        sizes, strides = named.all(allocation.sizes), named.all(allocation.strides)
+        form = f"{{{sizes}}}, {{{strides}}}, {str(allocation.zeroed).lower()}"
+        yield f"    call.allocate(ScalarType::{DTYPES[allocation.dtype]}, {form});"
     for number, launch in enumerate(plan.launches):
         kernel = kernels.name(launch, variant, number)
-        lines = launch_lines(f"p{number}", launch, kernel, held, named)
+        lines = _launch_lines(f"p{number}", launch, kernel, held, named)
         yield from (f"    {line}" for line in lines)
     yield f"    call.results = {{{', '.join(map(str, plan.results))}}};"
     yield "    return true;"
