@@ -15,7 +15,7 @@ import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 from dotcu.errors import UsageError
@@ -357,11 +357,8 @@ def _versions(image: Image, sections: Sequence[Section]) -> tuple[dict[int, str]
     if table is not None:
         text = names_of(image, sections, table)
         for at, (count, file, aux, _) in _linked(image, table, _VERSION_NEEDED, table.offset):
-            parts = _linked(image, table, _NEEDED_NAME, at + aux)
-            versions = {
-                index: string(text, name)
-                for (_, (index, name, _)), _ in zip(parts, range(count), strict=False)
-            }
+            parts = islice(_linked(image, table, _NEEDED_NAME, at + aux), count)
+            versions = {index: string(text, name) for _, (index, name, _) in parts}
             names |= versions
             needed[string(text, file)] = tuple(versions.values())
     return names, needed

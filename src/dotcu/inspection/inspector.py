@@ -86,7 +86,7 @@ def inspect(
     """
     asked = _shape(block, smem_bytes)
     targets = resolve_targets(arch)
-    if isinstance(target, (str, Path)) and Path(_split(target)[0]).suffix in SOURCES:
+    if isinstance(target, (str, Path)) and Path(str(target).partition(":")[0]).suffix in SOURCES:
         how = CompileOptions(define=define or {}, options=options)
         return _of_source(str(target), targets, asked, how, include, instantiate)
     for_source = {"instantiate": instantiate, "include": include, "define": define, "options": options}
@@ -143,7 +143,7 @@ def _of_source(
     include: Sequence[str | Path],
     instantiate: Sequence[str],
 ) -> InspectReport:
-    file, name = _split(target)
+    file, _, name = target.partition(":")
     plain, instances, templates = kernels_in_source(read_source(file, include), how, instantiate)
     built = _built(plain, instances, targets)
     report = replace(_report(target, built, {}, asked), templates=templates)
@@ -239,8 +239,11 @@ def _report(
 def _only(report: InspectReport, name: str) -> InspectReport:
     """Return the report on one kernel, and on the templates of that name."""
 
+    def plain(full: str) -> str:
+        return full.partition("<")[0].rpartition("::")[2]
+
     def fits(full: str) -> bool:
-        return name in (full, _plain(full))
+        return name in (full, plain(full))
 
     kernels = tuple(one for one in report.kernels if fits(one.code.name))
     templates = tuple(one for one in report.templates if fits(one.name))
@@ -251,24 +254,13 @@ def _only(report: InspectReport, name: str) -> InspectReport:
         report = replace(report, failed=())
     if not kernels and not templates and not report.failed:
         all_names = [one.code.name for one in report.kernels] + [one.name for one in report.templates]
-        names = list(dict.fromkeys(map(_plain, all_names)))
+        names = list(dict.fromkeys(map(plain, all_names)))
         near = difflib.get_close_matches(name, names, n=1, cutoff=0) or ["NAME"]
         raise UsageError(
             f"{report.target} has no kernel {name!r}; it has {', '.join(names) or 'none'}.\n"
             f"Type: dotcu inspect {report.target.rpartition(':')[0]}:{near[0]}"
         )
     return replace(report, kernels=kernels, templates=templates)
-
-
-def _plain(name: str) -> str:
-    """Return a kernel's name without its namespace and template arguments."""
-    return name.partition("<")[0].rpartition("::")[2]
-
-
-def _split(target: str | Path) -> tuple[str, str]:
-    """Return a file or module, and the name after its colon."""
-    file, _, name = str(target).partition(":")
-    return file, name
 
 
 def _shape(block: int | Sequence[int] | None, smem_bytes: int) -> LaunchShape | None:

@@ -63,10 +63,7 @@ class WheelPlan:
 
 
 def prepare(project: Project, *, locked: bool = False) -> WheelPlan:
-    """Trace a project's operators, and decide what to compile.
-
-    Args:
-        locked: Take the lock as it is, and refuse bodies that reach more.
+    """Trace a project's operators, and decide what to compile; `locked` refuses bodies that reach more.
 
     Raises:
         UsageError: The project lacks something, or an architecture is unknown.
@@ -204,7 +201,7 @@ def pip_wheel(root: Path, folder: Path, *, isolated: bool, given: Mapping[str, s
 
 
 def nvrtc_of_version(asked: str) -> Path:
-    """The installed NVRTC of a CUDA version such as 12.8, for a wheel that older drivers take.
+    """Return the installed NVRTC of a CUDA version such as 12.8, for a wheel that older drivers take.
 
     Raises:
         UsageError: There is none; says which there are.

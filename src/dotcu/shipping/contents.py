@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dotcu import report_base
 from dotcu.compile import prebuilt
-from dotcu.compile.prebuilt import FOLDER, INDEX, PrebuiltKernels, PrebuiltManifest
+from dotcu.compile.prebuilt import FOLDER, INDEX
 
 PYPI_BYTES = 100 * 2**20
 """The largest file that PyPI takes without asking. Source: docs.pypi.org, "Storage limits"."""
@@ -78,7 +78,7 @@ class Contents(report_base.Report):
 
 
 def contents(wheel: Path) -> Contents:
-    """Read what a wheel holds.
+    """Read the contents of a wheel.
 
     Raises:
         PrebuiltCodeError: A manifest in it is damaged.
@@ -92,35 +92,24 @@ def contents(wheel: Path) -> Contents:
             folder, file = posixpath.split(name)
             if file != INDEX or posixpath.basename(folder) != FOLDER:
                 continue
-            found = prebuilt.parse_manifest(opened.read(name), Path(name))
-            compiler = found.compiler
-            instantiations += sum(len(row.names) for row in _rows(found))
-            packs = {pack: sizes[posixpath.join(folder, pack)] for pack in found.packs}
-            for label, arch, share in _shares(found, packs):
-                by_kernel[label] += share
-                by_architecture[arch] += share
+            manifest = prebuilt.parse_manifest(opened.read(name), Path(name))
+            compiler = manifest.compiler
+            kernels = [row for loads in manifest.sources.values() for load in loads for row in load.kernels]
+            instantiations += sum(len(row.names) for row in kernels)
+            whole: Counter[str] = Counter()  # a pack's bytes are shared out by the length of its records
+            for pack, _, length in manifest.positions:
+                whole[pack] += length
+            seen: set[int] = set()
+            variants = [(row, variant) for row in kernels for variant in row.variants]
+            for row, variant in variants:
+                if variant.record in seen:
+                    continue
+                seen.add(variant.record)
+                pack, _, length = manifest.positions[variant.record]
+                share = round(sizes[posixpath.join(folder, pack)] * length / whole[pack])
+                by_kernel[", ".join(dict.fromkeys(each.split("<")[0] for each in row.names))] += share
+                by_architecture[str(variant.target)] += share
     return Contents(
         wheel=wheel, size_bytes=wheel.stat().st_size, by_architecture=dict(sorted(by_architecture.items())),
         by_kernel=dict(by_kernel.most_common()), instantiations=instantiations, compiler=compiler,
     )  # fmt: skip
-
-
-def _rows(found: PrebuiltManifest) -> Iterator[PrebuiltKernels]:
-    for loads in found.sources.values():
-        for load in loads:
-            yield from load.kernels
-
-
-def _shares(found: PrebuiltManifest, packs: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Kernel, architecture and bytes: each pack's are shared out by the length of the records in it."""
-    whole: Counter[str] = Counter()
-    for pack, _, length in found.positions:
-        whole[pack] += length
-    seen: set[int] = set()
-    for row in _rows(found):
-        label = ", ".join(dict.fromkeys(name.split("<")[0] for name in row.names))
-        for variant in row.variants:
-            if variant.record not in seen:
-                seen.add(variant.record)
-                pack, _, length = found.positions[variant.record]
-                yield label, str(variant.target), round(packs[pack] * length / whole[pack])

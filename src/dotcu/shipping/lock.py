@@ -126,38 +126,32 @@ def read(root: Path) -> Lock:
     """
     file = root / NAME
     try:
-        words = json.loads(file.read_text(encoding="utf-8"))
-        form = words.get("format")
-        if form != FORMAT:
-            raise ValueError(f"its format is {form!r}, and this dotcu reads {FORMAT}")
-        return Lock(
-            architectures=tuple(words["architectures"]),
-            sources=tuple(_read_source(one, tuple(words["architectures"])) for one in words["sources"]),
-        )
+        values = json.loads(file.read_text(encoding="utf-8"))
+        if values.get("format") != FORMAT:
+            raise ValueError(f"its format is {values.get('format')!r}, and this dotcu reads {FORMAT}")
+        architectures = tuple(values["architectures"])
+        sources = tuple(_read_source(source, architectures) for source in values["sources"])
+        return Lock(architectures=architectures, sources=sources)
     except FileNotFoundError as error:
         raise UsageError(f"There is no {file}: it lists what a wheel contains.\nType: dotcu build") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{file} cannot be read: {error}.\nWrite a new one: dotcu build") from error
 
 
-def _read_source(words: Mapping[str, Any], architectures: tuple[str, ...]) -> LockedSource:
-    return LockedSource(
-        path=words["path"],
-        include=tuple(words["include"]),
-        options=CompileOptions(
-            std=words["std"], define=words["define"], options=words["options"], debug=words["debug"]
-        ),
-        digest=words["digest"],
-        variables=tuple(words["variables"]),
-        units=tuple(
-            LockedUnit(
-                names=tuple(unit["names"]),
-                headers=tuple(unit.get("headers", ())),
-                architectures=tuple(unit.get("architectures", architectures)),
-            )
-            for unit in words["kernels"]
-        ),
+def _read_source(values: Mapping[str, Any], architectures: tuple[str, ...]) -> LockedSource:
+    options = {name: values[name] for name in ("std", "define", "options", "debug")}
+    units = tuple(
+        LockedUnit(
+            names=tuple(unit["names"]),
+            headers=tuple(unit.get("headers", ())),
+            architectures=tuple(unit.get("architectures", architectures)),
+        )
+        for unit in values["kernels"]
     )
+    return LockedSource(
+        path=values["path"], include=tuple(values["include"]), options=CompileOptions(**options),
+        digest=values["digest"], variables=tuple(values["variables"]), units=units,
+    )  # fmt: skip
 
 
 def reached_by(source: Source, options: CompileOptions) -> IncludeGraph:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dotcu.checking.target import resolve
-from dotcu.compile import CompileOptions, Source, Target
+from dotcu.compile import CompileOptions, Target
 from dotcu.errors import CompileError, UsageError
 from dotcu.inspection.code.operators import trace_operators
 from dotcu.kernel.compiled import CompilationUnit
@@ -111,10 +111,18 @@ def _lock(
             )
         if not _is_in(unit.source.path, project.root):  # of another package, whose wheel has its code
             continue
-        path, include = _relative(unit.source, project.root)
-        locked = LockedUnit(
-            names=tuple(sorted(unit.names)), headers=_headers(unit.source), architectures=tuple(reached_for)
-        )
+        outside = [each for each in unit.source.include if not each.is_relative_to(project.root)]
+        if outside:
+            raise UsageError(
+                f"{unit.source.name} has the include folder {outside[0]}, which is not in the project "
+                f"{project.root}.\n"
+                "A wheel is built from the project alone: put the headers there, as a submodule or a copy."
+            )
+        path = unit.source.path.relative_to(project.root).as_posix()
+        include = tuple(each.relative_to(project.root).as_posix() for each in unit.source.include)
+        headers = _headers(unit.source.path, unit.source.text)
+        names = tuple(sorted(unit.names))
+        locked = LockedUnit(names=names, headers=headers, architectures=tuple(reached_for))
         by_source.setdefault((path, unit.options, include), {})[locked] = unit
     sources = []
     for (path, options, include), of_source in by_source.items():
@@ -133,21 +141,8 @@ def _is_in(path: Path, root: Path) -> bool:
     return path.is_relative_to(root) and _INSTALLED.isdisjoint(path.relative_to(root).parts)
 
 
-def _relative(source: Source, root: Path) -> tuple[str, tuple[str, ...]]:
-    assert source.path is not None
-    for folder in source.include:
-        if not folder.is_relative_to(root):
-            raise UsageError(
-                f"{source.name} has the include folder {folder}, which is not in the project {root}.\n"
-                "A wheel is built from the project alone: put the headers there, as a submodule or a copy."
-            )
-    folders = tuple(folder.relative_to(root).as_posix() for folder in source.include)
-    return source.path.relative_to(root).as_posix(), folders
-
-
-def _headers(source: Source) -> tuple[str, ...]:
-    """The headers that are behind a source's own text, for its template arguments."""
-    assert source.path is not None
-    last = re.search(r"(?:\n#include <[^>]+>)+\n\Z", source.text)
-    own = source.path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+def _headers(path: Path, text: str) -> tuple[str, ...]:
+    """Return the headers that are behind a source's own text, for its template arguments."""
+    last = re.search(r"(?:\n#include <[^>]+>)+\n\Z", text)
+    own = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     return tuple(_INCLUDE.findall(last[0])) if last and not own.endswith(last[0]) else ()

@@ -22,32 +22,26 @@ from dotcu.operator import Overload, Sample
 
 
 def rows(modules: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Run every sample: a row for each overload and dtype."""
+    """Run every sample; yield a row for each overload and dtype."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for module in modules:
-        for _, operator in resolve(module):
-            for overload in operator.overloads.values():
-                for dtype in overload.dtypes:
-                    yield _row(overload, dtype, device)
-
-
-def _row(overload: Overload, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    count, fault = 0, ""
-    try:
-        for sample in samples_of(overload, device, dtype):
-            fault = fault or _fault(overload, sample, device)
-            count += 1
-    except DotcuError as error:
-        fault = str(error)
-    here = "simulator" if overload.body is not None else "cpu"
-    where = here if device.type == "cpu" else torch.cuda.get_device_name(device)
-    return {
-        "operator": overload.qualified_name,
-        "dtype": str(dtype).removeprefix("torch."),
-        "samples": count,
-        "where": where,
-        "fault": fault,
-    }
+    operators = [operator for module in modules for _, operator in resolve(module)]
+    for overload in (overload for operator in operators for overload in operator.overloads.values()):
+        here = "simulator" if overload.body is not None else "cpu"
+        for dtype in overload.dtypes:
+            count, fault = 0, ""
+            try:
+                for sample in samples_of(overload, device, dtype):
+                    fault = fault or _fault(overload, sample, device)
+                    count += 1
+            except DotcuError as error:
+                fault = str(error)
+            yield {
+                "operator": overload.qualified_name,
+                "dtype": str(dtype).removeprefix("torch."),
+                "samples": count,
+                "where": here if device.type == "cpu" else torch.cuda.get_device_name(device),
+                "fault": fault,
+            }
 
 
 def _fault(overload: Overload, sample: Sample, device: torch.device) -> str:
@@ -64,7 +58,7 @@ def _fault(overload: Overload, sample: Sample, device: torch.device) -> str:
 
 
 def _values(result: Any, sample: Sample) -> list[torch.Tensor]:
-    """All that a call may have written."""
+    """Return all that a call may have written."""
     given = [*sample.args, *sample.kwargs.values()]
     return [value.cpu() for value in tree_leaves((result, given)) if isinstance(value, torch.Tensor)]
 

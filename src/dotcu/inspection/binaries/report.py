@@ -12,6 +12,7 @@ libscale.so: shared library for x86_64, 1.2 MB
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -109,15 +110,29 @@ class BinaryReport(report_base.Report):
             for entry in module.entries:
                 key = module.relocatable, capability(entry.arch), entry.arch
                 groups.setdefault(key, []).append(entry)
-        return tuple(_architecture(key[2], key[0], groups[key]) for key in sorted(groups))
+        return tuple(
+            Architecture(
+                arch=arch,
+                relocatable=relocatable,
+                sass=sum(entry.kind == "elf" for entry in entries),
+                ptx=sum(entry.kind == "ptx" for entry in entries),
+                others=dict(Counter(entry.kind for entry in entries if entry.kind not in ("elf", "ptx"))),
+                ptx_version=max((entry.version for entry in entries if entry.kind == "ptx"), default=None),
+                stored_bytes=sum(entry.size for entry in entries),
+                unpacked_bytes=sum(entry.uncompressed_size for entry in entries),
+            )
+            for (relocatable, _, arch), entries in sorted(groups.items(), key=lambda group: group[0])
+        )
 
-    def runs_on(self, gpu: Version, driver: Version | None = None) -> GpuSupport:
-        """Return how the device code runs on a GPU of a compute capability; see `gpu_support`."""
-        return gpu_support(self.all_modules, gpu, driver)
+    def runs_on(self, gpu: Version) -> GpuSupport:
+        """Return how the device code runs on a GPU of a compute capability."""
+        return gpu_support(self.all_modules, gpu)
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [Text.assemble((self.path, "bold"), f": {_summary(self)}")]
-        return Group(*parts, *(Padding(part, (0, 0, 0, 2)) for part in _parts(self)))
+        kind = f"{self.host.kind} for {self.host.machine}" if self.host else _FILES[self.kind]
+        code = "" if self.architectures else ", no device code"
+        head = Text.assemble((self.path, "bold"), f": {kind}, {_bytes(self.size)}{code}")
+        return Group(head, *(Padding(part, (0, 0, 0, 2)) for part in _parts(self)))
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values, with a `version` that changes when their meaning does."""
@@ -140,20 +155,6 @@ class BinaryReport(report_base.Report):
         }
 
 
-def _architecture(arch: str, relocatable: bool, entries: list[FatbinEntry]) -> Architecture:
-    kinds = [entry.kind for entry in entries]
-    return Architecture(
-        arch=arch,
-        relocatable=relocatable,
-        sass=kinds.count("elf"),
-        ptx=kinds.count("ptx"),
-        others={kind: kinds.count(kind) for kind in dict.fromkeys(kinds) if kind not in ("elf", "ptx")},
-        ptx_version=max((entry.version for entry in entries if entry.kind == "ptx"), default=None),
-        stored_bytes=sum(entry.size for entry in entries),
-        unpacked_bytes=sum(entry.uncompressed_size for entry in entries),
-    )
-
-
 def _host_json(host: HostBinary) -> dict[str, Any]:
     floor = floor_of(host)
     symbols = [
@@ -163,12 +164,6 @@ def _host_json(host: HostBinary) -> dict[str, Any]:
     values: dict[str, Any] = serialize.plain(replace(host, symbols=()))
     del values["is_linked"], values["symbols"]
     return {**values, "floor": serialize.plain(floor), "symbols": symbols}
-
-
-def _summary(report: BinaryReport) -> str:
-    host = report.host
-    kind = f"{host.kind} for {host.machine}" if host else _FILES[report.kind]
-    return f"{kind}, {_bytes(report.size)}" + ("" if report.architectures else ", no device code")
 
 
 def _parts(report: BinaryReport) -> Iterator[RenderableType]:
@@ -204,8 +199,8 @@ def _labelled(rows: Sequence[tuple[str, str]]) -> RenderableType:
     grid = _grid()
     grid.add_column(min_width=_LABEL)
     grid.add_column(overflow="fold")
-    for label, words in rows:
-        grid.add_row(Text(label), Text(words))
+    for row in rows:
+        grid.add_row(*map(Text, row))
     return grid
 
 

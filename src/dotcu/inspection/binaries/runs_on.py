@@ -98,55 +98,42 @@ class GpuSupport:
     why: str
 
 
-def gpu_support(modules: Iterable[Fatbin], gpu: Version, driver: Version | None = None) -> GpuSupport:
-    """Return how modules run on a GPU.
-
-    Args:
-        modules: The device code of a binary.
-        gpu: The compute capability of the GPU: (9, 0).
-        driver: The CUDA version of its driver; None: one that reads all PTX.
-    """
+def gpu_support(modules: Iterable[Fatbin], gpu: Version) -> GpuSupport:
+    """Return how the modules of a binary run on a GPU of a compute capability."""
     filled = [module for module in modules if module.entries]
     loaded = [module for module in filled if not module.relocatable] or filled  # a program loads linked ones
-    chosen = [choose(module.entries, gpu, driver) for module in loaded]
+    chosen = [choose(module.entries, gpu) for module in loaded]
     native = sum(entry is not None and entry.kind == "elf" for entry in chosen)
     compiled = [entry for entry in chosen if entry is not None and entry.kind == "ptx"]
     left = [module for module, entry in zip(loaded, chosen, strict=True) if entry is None]
+    kinds = (("machine code", native), ("PTX alone", len(compiled)), ("nothing that fits", len(left)))
+    counts = ", ".join(f"{count} of {len(loaded)} modules have {kind}" for kind, count in kinds if count)
+    why = f"For compute capability {dotted(gpu)}: {counts}{_reasons(left, gpu)}."
     return GpuSupport(
         how="no" if len(left) == len(chosen) else "native" if native >= len(compiled) else "jit",
         native=native,
         jit=len(compiled),
         none=len(left),
         driver=max((ptx_since(entry.version) for entry in compiled), default=None),
-        why=_why(native, len(compiled), left, gpu, driver),
+        why=why if loaded else "There is no device code in it.",
     )
 
 
-def choose(entries: Iterable[FatbinEntry], gpu: Version, driver: Version | None = None) -> FatbinEntry | None:
-    """Return the entry that the driver loads: machine code before PTX, the nearest architecture.
-
-    Args:
-        entries: Of one module.
-        gpu: The compute capability of the GPU.
-        driver: The CUDA version of its driver; None: one that reads all PTX.
-    """
-    fitting = [entry for entry in entries if not _mismatch(entry, gpu, driver)]
+def choose(entries: Iterable[FatbinEntry], gpu: Version) -> FatbinEntry | None:
+    """Return the entry of a module that the driver loads: machine code first, the nearest architecture."""
+    fitting = [entry for entry in entries if not _mismatch(entry, gpu)]
     return max(fitting, key=lambda e: (e.kind == "elf", capability(e.arch), e.arch), default=None)
 
 
-def _mismatch(entry: FatbinEntry, gpu: Version, driver: Version | None) -> str:
+def _mismatch(entry: FatbinEntry, gpu: Version) -> str:
     """Return why an entry does not run on a GPU, "" where it does."""
     rule = RULES.get((entry.kind, entry.arch.lstrip("sm_0123456789")))
     if rule is None:
         return f"{entry.kind} for {entry.arch} is not loaded by itself"
     fits, gpus = rule
-    code = f"{_KINDS[entry.kind]} for {entry.arch}"
-    if not fits(capability(entry.arch), gpu):
-        return f"{code} runs on {gpus}"
-    since = ptx_since(entry.version)
-    if entry.kind == "ptx" and driver is not None and since > driver:
-        return f"{code} is of version {dotted(entry.version)}, which drivers read since CUDA {dotted(since)}"
-    return ""
+    return (
+        "" if fits(capability(entry.arch), gpu) else f"{_KINDS[entry.kind]} for {entry.arch} runs on {gpus}"
+    )
 
 
 def ptx_since(version: Version) -> Version:
@@ -165,20 +152,10 @@ def dotted(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def _why(native: int, jit: int, left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
-    total = native + jit + len(left)
-    if total == 0:
-        return "There is no device code in it."
-    on = f"compute capability {dotted(gpu)}" + (f" and a driver of CUDA {dotted(driver)}" if driver else "")
-    kinds = (("machine code", native), ("PTX alone", jit), ("nothing that fits", len(left)))
-    counts = ", ".join(f"{count} of {total} modules have {what}" for what, count in kinds if count)
-    return f"For {on}: {counts}{_reasons(left, gpu, driver)}."
-
-
-def _reasons(left: Sequence[Fatbin], gpu: Version, driver: Version | None) -> str:
+def _reasons(left: Sequence[Fatbin], gpu: Version) -> str:
     """Return why modules do not run: each reason where they are few, else what there is."""
     entries = [entry for module in left for entry in module.entries]
-    reasons = dict.fromkeys(_mismatch(entry, gpu, driver) for entry in entries)
+    reasons = dict.fromkeys(_mismatch(entry, gpu) for entry in entries)
     if len(reasons) <= _MOST_REASONS:
         return ": " + "; ".join(reasons) if reasons else ""
     by_kind: dict[str, set[str]] = {}

@@ -159,11 +159,7 @@ class BuildResult:
 
 
 def build_all(requests: Sequence[BuildRequest]) -> BuildResult:
-    """Compile and disassemble, in the order of the requests.
-
-    Raises:
-        EnvironmentFault: There is no compiler, or none that may be used.
-    """
+    """Compile and disassemble, in the order of the requests."""
     with ThreadPoolExecutor(max_workers=min(_MOST_AT_ONCE, os.cpu_count() or 1)) as pool:
         try:
             return _joined(list(pool.map(_build, requests)))
@@ -230,7 +226,7 @@ def compile_kernels(
             cubin=code.cubin,
             files=code.files,
             texts={unit.source.display: unit.source.text},
-            parameters=_parameters(code, name),
+            parameters=_parameters(code.signatures.get(name)),
             shapes=tuple(request.shapes.get(name, ())),
             unit=unit,
         )
@@ -239,8 +235,7 @@ def compile_kernels(
     )
 
 
-def _parameters(code: ObjectCode, name: str) -> tuple[str, ...] | None:
-    probe = code.signatures.get(name)
+def _parameters(probe: str | None) -> tuple[str, ...] | None:
     try:
         return None if probe is None else tuple(map(spell, parameter_types(probe)))
     except SourceError:

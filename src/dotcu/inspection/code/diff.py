@@ -56,8 +56,7 @@ class KernelDiff:
     Attributes:
         before, after: Their names, each with its architecture.
         resources: Registers, bytes and the like, also those that are equal.
-        opcodes: How often each machine instruction is in the code, where that differs; the most
-            different first.
+        opcodes: The machine instructions whose number differs, the most different first.
         lines: A unified diff of the machine instructions, without addresses and register numbers.
     """
 

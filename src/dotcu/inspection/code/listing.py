@@ -45,7 +45,10 @@ def _grid(one: InspectedKernel, width: int) -> Table:
     narrow = ["line", *(["lanes"] if one.counts else [])]
     wide = ["source", "PTX", *(["SASS"] if one.function else [])]
     rows = list(_rows(one, with_control=width >= _WITH_CONTROL))
-    widths = [max([len(name), *(_width(row[i]) for row in rows)]) for i, name in enumerate(narrow + wide)]
+    widths = [
+        max(len(line) for line in [name, *(line for row in rows for line in row[i].plain.splitlines())])
+        for i, name in enumerate(narrow + wide)
+    ]
     taken = sum(widths[: len(narrow)]) + _GAP * (len(widths) - 1)
     shares = share(width - taken, widths[len(narrow) :])
     grid = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
@@ -65,19 +68,10 @@ def _grid(one: InspectedKernel, width: int) -> Table:
 def share(available: int, wanted: Sequence[int]) -> list[int]:
     """Return the width of each pane: as wide as it wants where there is room, else what the others leave."""
     widths = [0] * len(wanted)
-    left, open_ones = available, list(range(len(wanted)))
-    while open_ones:
-        each = max(_LEAST, left // len(open_ones))
-        content = [i for i in open_ones if wanted[i] <= each]
-        for i in content or open_ones:
-            widths[i] = min(wanted[i], each)
-            left -= widths[i]
-        open_ones = [i for i in open_ones if i not in (content or open_ones)]
+    for served, pane in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        rest = available - sum(widths)
+        widths[pane] = min(wanted[pane], max(_LEAST, rest // (len(wanted) - served)))
     return widths
-
-
-def _width(cell: Text) -> int:
-    return max((len(line) for line in cell.plain.splitlines()), default=0)
 
 
 def ptx_by_line(lines: Sequence[PtxLine], file: str) -> dict[int, list[PtxLine]]:
@@ -135,9 +129,8 @@ def _instruction(instruction: SassInstruction, with_control: bool) -> Iterator[T
     for label in instruction.labels:
         yield Text(f"{label}:", style="dim")
     control = f"{instruction.control}  " if instruction.control and with_control else ""
-    yield Text.assemble(
-        (f"{instruction.address:04x}  {control}", "dim"), (instruction.text, style_of(instruction))
-    )
+    address = (f"{instruction.address:04x}  {control}", "dim")
+    yield Text.assemble(address, (instruction.text, style_of(instruction)))
 
 
 def style_of(instruction: SassInstruction) -> str:

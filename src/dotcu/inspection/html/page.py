@@ -81,8 +81,7 @@ class CodeLine(NamedTuple):
     Attributes:
         text: Shown as it is; a tab is four columns wide.
         label: A line number, or an address, in front of it.
-        chain: Where it comes from, innermost first. Empty where the compiler gives no line, and for labels
-            and directives. A location may be in a file that the page does not show.
+        chain: Where it comes from, innermost first; may be empty, or in a file that the page does not show.
         control: Control bits of an instruction; shown where the pane has any.
     """
 
@@ -98,13 +97,10 @@ class KernelPane:
 
     Attributes:
         name: As a person says it, `scale<float, 256>`; the same for each architecture.
-        facts: In the order in which they are shown.
         source: Its files, by name.
-        metrics: By name, the meaning of a count, and the counts by line, which colour the lines. The first is
-            shown at the beginning; how many SASS instructions (or PTX, without SASS) a line became is always
-            there too.
-        missing: Why a pane has no lines, such as the line that installs a disassembler. A pane without lines
-            and without a reason is not shown.
+        metrics: By name, the meaning of a count, and the counts by line, which colour the lines; the first is
+            shown at the beginning. The page adds how many instructions a line became.
+        missing: Why a pane has no lines. A pane without lines and without a reason is not shown.
         failure: The compiler's message where this architecture has no code; shown instead of the panes.
     """
 
