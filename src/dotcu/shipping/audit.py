@@ -216,7 +216,7 @@ Rule = Callable[[WheelFacts], Iterator[str]]
 
 
 def listed(names: Iterable[str]) -> str:
-    """Some names, and how many more there are."""
+    """Return some names, and how many more there are."""
     every = list(dict.fromkeys(names))
     rest = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + rest

@@ -112,7 +112,7 @@ def compile_kernels(planned: WheelPlan, report: ReportJob) -> dict[Job, ObjectCo
     Raises:
         SourceError: A kernel does not compile; says for which architecture. The lock stays as it was.
     """
-    made = compile_all(planned.jobs, report)
+    codes = compile_all(planned.jobs, report)
     if planned.lock != planned.before:
         whole = planned.project.root / f".{NAME}.new"
         try:
@@ -120,7 +120,7 @@ def compile_kernels(planned: WheelPlan, report: ReportJob) -> dict[Job, ObjectCo
             whole.replace(planned.project.root / NAME)
         finally:
             whole.unlink(missing_ok=True)
-    return made
+    return codes
 
 
 def require_folder(out: Path) -> None:
@@ -167,9 +167,9 @@ def make_wheel(planned: WheelPlan, out: Path, *, isolated: bool = True) -> Conte
         ToolchainError: pip is missing, or could not build it; has pip's words.
     """
     with tempfile.TemporaryDirectory(prefix=".dotcu-", dir=out) as folder:
-        made = pip_wheel(planned.project.root, Path(folder), isolated=isolated)
-        place = out / made.name
-        shutil.move(made, place)
+        wheel = pip_wheel(planned.project.root, Path(folder), isolated=isolated)
+        place = out / wheel.name
+        shutil.move(wheel, place)
     return contents(place)
 
 

@@ -35,7 +35,7 @@ class CleanRun(report_base.Report):
         torch: The torch that was installed first.
         rows: For each operator and dtype, or file of tests: samples, where they ran (of tests, how many were
             skipped), and the fault, "" if there is none.
-        metadata: What `twine check` says; "" where it passes.
+        metadata: The complaint of `twine check`; "" where it passes.
         upload: The line to type.
     """
 
@@ -113,8 +113,8 @@ def check_by_tests(wheel: Path, root: Path) -> CleanRun:
         shutil.copytree(root / "tests", Path(folder) / "tests", ignore=shutil.ignore_patterns("__pycache__"))
         report = Path(folder) / "report.xml"
         options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", folder)
-        words = (python, "-m", "pytest", *options, f"--junitxml={report}", "tests")
-        done = process.run(words, timeout_s=_RUN_S, folder=folder)
+        command = (python, "-m", "pytest", *options, f"--junitxml={report}", "tests")
+        done = process.run(command, timeout_s=_RUN_S, folder=folder)
         if not report.is_file():
             raise ToolchainError(f"{done.line} failed:\n{(done.stderr or done.stdout).strip()}")
         rows = tuple(_rows_of(report))
@@ -125,7 +125,7 @@ def check_by_tests(wheel: Path, root: Path) -> CleanRun:
 
 
 def _rows_of(report: Path) -> Iterator[dict[str, Any]]:
-    """A row for each file of tests, in the form of an operator's; `fault` is the first one's first line."""
+    """Yield a row for each file of tests, in the form of an operator's; `fault` has one's first line."""
     files: dict[str, list[ElementTree.Element]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         files.setdefault(case.get("classname", ""), []).append(case)
@@ -139,13 +139,13 @@ def _rows_of(report: Path) -> Iterator[dict[str, Any]]:
 
 
 def _this_torch() -> str:
-    found = toolchain.find_torch()
-    return f"torch=={found.version.split('+')[0]}" if found else "torch"
+    torch = toolchain.find_torch()
+    return f"torch=={torch.version.split('+')[0]}" if torch else "torch"
 
 
 @contextmanager
 def _environment(*installed: Sequence[str | Path]) -> Iterator[tuple[str, Path]]:
-    """A folder with a new environment, each list installed after the one before; and its Python."""
+    """Make a folder with a new environment, each list installed after the one before; and its Python."""
     with tempfile.TemporaryDirectory(prefix="dotcu-check-") as folder:
         python = Path(folder) / "env" / "bin" / "python"
         _run([sys.executable, "-m", "venv", Path(folder) / "env"])

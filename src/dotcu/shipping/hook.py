@@ -67,9 +67,9 @@ class DotcuHook(BuildHookInterface):  # type: ignore[type-arg]
         files = compiled(Path(self.root), in_wheel)
         self._made = Path(tempfile.mkdtemp(prefix="dotcu-"))
         for number, (place, data) in enumerate(files.items()):
-            made = self._made / str(number)
-            made.write_bytes(data)
-            build_data["force_include"][str(made)] = place
+            file = self._made / str(number)
+            file.write_bytes(data)
+            build_data["force_include"][str(file)] = place
         if project.read(Path(self.root)).native is not None or settings.current().cpp is not None:
             build_data["pure_python"] = False
             build_data["tag"] = native_library.TAG

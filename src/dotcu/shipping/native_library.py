@@ -80,8 +80,8 @@ def build(planned: NativePlan) -> NativeBuild:
 
 def built(project: Project) -> Path:
     """Return the library: the one that `dotcu build` has made, or compiled now."""
-    made = settings.current().native_library
-    return made if made is not None else build(prepare(project)).path
+    library = settings.current().native_library
+    return library if library is not None else build(prepare(project)).path
 
 
 def place(project: Project) -> str:

@@ -110,12 +110,7 @@ class KernelCode:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedBuild:
-    """Kernels that could not be compiled for one architecture.
-
-    Attributes:
-        names: The kernels that were to be in it.
-        message: The compiler's messages.
-    """
+    """Kernels that could not be compiled for one architecture, and the compiler's messages."""
 
     arch: Target
     names: tuple[str, ...]

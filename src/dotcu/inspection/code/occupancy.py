@@ -25,10 +25,8 @@ class OccupancyStep:
 
     Attributes:
         resource: "registers" per thread, "shared memory" in bytes per block, or "threads" per block.
-        now: What the kernel takes.
-        need: The most that it may take for that.
-        blocks: How many blocks there would be.
-        warps: How many warps that is.
+        now: What the kernel takes; need: the most that it may take for that.
+        blocks, warps: How many there would be.
     """
 
     resource: str
@@ -45,10 +43,9 @@ class KernelOccupancy:
     Attributes:
         why: Where the shape comes from.
         limits: Blocks by each limit.
-        blocks: How many fit; 0 if no launch can have this shape.
+        blocks, warps: How many fit; 0 if no launch can have this shape.
         limiters: Every resource that allows no more than that.
-        warps: Of those blocks.
-        most_warps: That fit a multiprocessor.
+        most_warps: Those that a multiprocessor holds.
         steps: Changes that would let more warps in, where one change alone is enough.
     """
 

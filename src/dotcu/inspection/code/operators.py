@@ -136,10 +136,8 @@ def kernels_of(
 def trace_operators(operators: Sequence[Operator], target: Target) -> TracedKernels:
     """Trace every sample of some operators, in each of their dtypes.
 
-    Args:
-        operators: With samples.
-        target: The architecture that `kernel.occupancy` and `dotcu.sm_count` answer for meanwhile; where it
-            is a GPU's, tensors say that they are on one.
+    Meanwhile `kernel.occupancy` and `dotcu.sm_count` answer for the target; where that is a GPU's, tensors
+    say that they are on one.
 
     Raises:
         OperatorError: The `samples` function of one failed.

@@ -118,14 +118,14 @@ def max_threads(ptx: str, symbol: str) -> tuple[int, bool]:
 
 def callees(lines: Sequence[PtxLine]) -> dict[int, str]:
     """Return the function that each line calls by its name, which may stand some lines below."""
-    found = {}
+    names = {}
     for index, line in enumerate(lines):
         if any(opcode.startswith("call") for opcode in line.opcodes):
             following = "\n".join(each.text for each in lines[index : index + _MOST_CALL_LINES])
             named = _CALLEE.search(_COMMENT.sub("", following))
             if named is not None:
-                found[line.number] = named[1]
-    return found
+                names[line.number] = named[1]
+    return names
 
 
 def takes_dynamic_smem(ptx: str, lines: Iterable[PtxLine]) -> bool:

@@ -51,13 +51,7 @@ _LABEL = 9  # characters of the first column, so that the kernels' tables line u
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedCounts:
-    """The counts of one kernel in one call, in the simulator.
-
-    Attributes:
-        call: The call, in words.
-        total: Over all lines and launches of the kernel.
-        lines: By source line.
-    """
+    """The counts of one kernel in one call, in the simulator: over all lines and launches, and by line."""
 
     call: str
     total: LineCounters
@@ -99,11 +93,10 @@ class InspectedKernel:
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:
         """The findings that are worth a look: in the code first, then in the counts."""
-        found = code_remarks(self.code, self.function)
-        if self.counts is None:
-            return found
-        counts = self.counts
-        return (*found, *count_remarks(counts.total, counts.lines, self.instructions, self.code.file))
+        in_code, counts = code_remarks(self.code, self.function), self.counts
+        if counts is None:
+            return in_code
+        return (*in_code, *count_remarks(counts.total, counts.lines, self.instructions, self.code.file))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,8 +78,8 @@ class SassInstruction:
     @property
     def target(self) -> str:
         """The label or routine that a branch or call goes to; empty for another instruction."""
-        found = _TARGET.search(self.text)
-        return found[1] if found else ""
+        match = _TARGET.search(self.text)
+        return match[1] if match else ""
 
 
 @dataclass(frozen=True, kw_only=True)

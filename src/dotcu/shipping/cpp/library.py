@@ -43,7 +43,7 @@ def written_source(
         package: The name of the project's package.
         operators: All of them.
         compiled: The code of each compile.
-        targets: The architectures that the wheel has code for.
+        targets: The architectures of the wheel's code.
 
     Raises:
         UsageError: C++ can run none of them.
@@ -81,10 +81,10 @@ def save(written: CppSource, folder: Path) -> None:
 
 
 def library(folder: Path, package: str, *, flags: Sequence[str] = ()) -> Path:
-    """Compile what `save` has written, for every torch; return the library, in the cache.
+    """Compile the C++ in a folder for every torch; return the library, in the cache.
 
     Args:
-        folder: The folder that `save` has written.
+        folder: As `save` has written it.
         package: The name of the project's package.
         flags: More flags for the compiler.
 
