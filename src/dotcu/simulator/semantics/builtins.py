@@ -53,8 +53,7 @@ def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
 
 
 def _argument(chunk: Chunk, spot: VariableSpot, size: int) -> Array:
-    result: Array = chunk.local.views[size].take(byte_offsets(chunk, spot, chunk.numbers()) // size)
-    return result
+    return chunk.local.views[size].take(byte_offsets(chunk, spot, chunk.numbers()) // size)
 
 
 def _give_back(chunk: Chunk, spot: VariableSpot, value: Array | int) -> None:

@@ -248,8 +248,7 @@ def byte_offsets(chunk: Chunk, spot: VariableSpot, lanes: Lanes) -> Array:
     if spot.frame is not None:
         frame = chunk.registers[spot.frame]
         start = start + (frame if frame.size == 1 else frame[lanes])
-    result: Array = start.astype(np.int64)
-    return result
+    return start.astype(np.int64)
 
 
 def _read_variable(chunk: Chunk, spot: VariableSpot, size: int, lanes: Lanes) -> tuple[Array, Array]:

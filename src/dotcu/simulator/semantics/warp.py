@@ -206,8 +206,7 @@ def _named(chunk: Chunk, mask: Array) -> Array:
     """For each lane of each warp, the member mask as 32 booleans: rows of warps, lanes, members."""
     present = _rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
     masks = _rows(chunk, mask)
-    result: Array = ((masks[:, :, None] & _BITS) != 0) & present[:, None, :]
-    return result
+    return ((masks[:, :, None] & _BITS) != 0) & present[:, None, :]
 
 
 def bind_vote(placed: FlatInstruction, binding: Binding) -> Rendezvous:

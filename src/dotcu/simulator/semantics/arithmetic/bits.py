@@ -39,8 +39,7 @@ def _position(operand: Array, bits: int) -> Array:
     not cut the others off (measured: H200, CUDA 13.0).
     """
     value = operand & _U8 if bits == 32 else operand
-    position: Array = np.minimum(value, np.uint32(bits)).astype(np.int64)
-    return position
+    return np.minimum(value, np.uint32(bits)).astype(np.int64)
 
 
 def bit_length(a: Array) -> Array:
@@ -49,8 +48,7 @@ def bit_length(a: Array) -> Array:
         return np.frexp(a.astype(np.float64))[1].astype(np.int64)
     high = np.frexp((a >> np.uint64(32)).astype(np.float64))[1]
     low = np.frexp((a & np.uint64(0xFFFFFFFF)).astype(np.float64))[1]
-    result: Array = np.where(high > 0, high + 32, low).astype(np.int64)
-    return result
+    return np.where(high > 0, high + 32, low).astype(np.int64)
 
 
 def population(a: Array) -> Array:
@@ -127,8 +125,7 @@ def _extract(form: InstructionForm) -> Operation:
             filled = np.left_shift(~unsigned.type(0), reach.astype(unsigned))
             filled = np.where(reach >= bits, unsigned.type(0), filled)
             field = np.where(sign & (count > 0), field | filled, field)
-        result: Array = field.view(dtype)
-        return result
+        return field.view(dtype)
 
     return Operation(extract, type_, (type_, "u32", "u32"))
 
@@ -143,8 +140,7 @@ def _insert(form: InstructionForm) -> Operation:
         at, count = _position(start, bits).astype(dtype), _position(length, bits).astype(dtype)
         ones = np.where(count >= bits, ~dtype.type(0), np.left_shift(dtype.type(1), count) - dtype.type(1))
         mask = np.left_shift(ones, at)
-        result: Array = (b & ~mask) | (np.left_shift(a, at) & mask)
-        return result
+        return (b & ~mask) | (np.left_shift(a, at) & mask)
 
     return Operation(insert, type_, (type_, type_, "u32", "u32"))
 
@@ -160,10 +156,8 @@ def _funnel(form: InstructionForm) -> Operation | None:
         amount = (c & np.uint32(31) if wrap else np.minimum(c, np.uint32(32))).astype(np.uint64)
         both = (b.astype(np.uint64) << np.uint64(32)) | a
         if left:
-            value: Array = ((both << amount) >> np.uint64(32)).astype(np.uint32)
-            return value
-        result: Array = (both >> amount).astype(np.uint32)
-        return result
+            return ((both << amount) >> np.uint64(32)).astype(np.uint32)
+        return (both >> amount).astype(np.uint32)
 
     return Operation(funnel, "b32", ("b32", "b32", "u32"))
 
@@ -219,10 +213,8 @@ _MODES = {
 
 def _choice(selector: Array, place: int, mode: str) -> Array:
     if not mode:
-        result: Array = (selector >> np.uint32(4 * place)) & np.uint32(15)
-        return result
-    choice: Array = _MODES[mode](selector & np.uint32(3), place)
-    return choice
+        return (selector >> np.uint32(4 * place)) & np.uint32(15)
+    return _MODES[mode](selector & np.uint32(3), place)
 
 
 def _dot(parts: int) -> Callable[[InstructionForm], Operation | None]:
@@ -253,8 +245,7 @@ def _field(a: Array, start: int, length: int, signed: bool) -> Array:
     value = ((a >> np.uint32(start)) & np.uint32((1 << length) - 1)).astype(np.int64)
     if signed:
         value = np.where(value >= 1 << (length - 1), value - (1 << length), value)
-    result: Array = value
-    return result
+    return value
 
 
 _BITS = frozenset({"b32", "b64"})
@@ -291,8 +282,7 @@ _FIVE = np.uint32(31)
 
 def _below(count: Array) -> Array:
     """Masks of the bits below a position from 0 to 32."""
-    result: Array = ((np.uint64(1) << count.astype(np.uint64)) - np.uint64(1)).astype(np.uint32)
-    return result
+    return ((np.uint64(1) << count.astype(np.uint64)) - np.uint64(1)).astype(np.uint32)
 
 
 def _mask(form: InstructionForm) -> Operation:
@@ -305,8 +295,7 @@ def _mask(form: InstructionForm) -> Operation:
         else:
             start, width = start & _FIVE, width & _FIVE
         end = np.minimum(start + width, np.uint32(32))
-        result: Array = _below(end) & ~_below(start)
-        return result
+        return _below(end) & ~_below(start)
 
     return Operation(mask, "b32", ("u32", "u32"))
 
@@ -321,8 +310,7 @@ def _extend(form: InstructionForm) -> Operation:
         if not signed:
             return low
         top = (low >> ((width - np.uint32(1)) & _FIVE)) & np.uint32(1)
-        result: Array = low | np.where((top == 1) & (width > 0), ~_below(width), np.uint32(0))
-        return result
+        return low | np.where((top == 1) & (width > 0), ~_below(width), np.uint32(0))
 
     return Operation(extend, "b32", ("b32", "u32"))
 

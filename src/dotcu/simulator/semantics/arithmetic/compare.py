@@ -165,13 +165,11 @@ def _refuse_others(form: InstructionForm, known: set[str]) -> None:
 
 
 def _one(holds: Array) -> Array:
-    ones: Array = holds.astype(np.float32)
-    return ones
+    return holds.astype(np.float32)
 
 
 def _ones(holds: Array) -> Array:
-    ones: Array = np.where(holds, np.uint32(0xFFFFFFFF), np.uint32(0))
-    return ones
+    return np.where(holds, np.uint32(0xFFFFFFFF), np.uint32(0))
 
 
 def _set_half(form: InstructionForm) -> Operation | None:
@@ -214,8 +212,7 @@ def _set_pair(holds: Compare, to: str, type_: str, combine: str | None) -> Opera
         mask = np.where(low, np.uint32(0xFFFF), np.uint32(0)) | np.where(
             high, np.uint32(0xFFFF0000), np.uint32(0)
         )
-        result: Array = mask & both
-        return result
+        return mask & both
 
     return Operation(run, "b32", (type_, type_, "pred"))
 

@@ -126,8 +126,7 @@ def _left_over(a: Array, near: Array) -> Array:
         return np.zeros(a.shape)
     high = (a >> a.dtype.type(32)).astype(np.float64) * 2.0**32
     low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
-    result: Array = (high - near) + low
-    return result
+    return (high - near) + low
 
 
 def _odd_double(a: Array) -> Array:
@@ -263,8 +262,7 @@ def _tf32_bias(bits: Array, form: InstructionForm) -> Array:
     if "rna" in form.flags or "rz" in form.flags:
         return np.full(1, 0x1000 if "rna" in form.flags else 0, np.uint32)
     odd: Array = (bits >> np.uint32(13)) & np.uint32(1)
-    result: Array = np.uint32(0xFFF) + odd
-    return result
+    return np.uint32(0xFFF) + odd
 
 
 # Packed
@@ -284,8 +282,7 @@ def _step_of_pack(instruction: Instruction, form: InstructionForm, binding: Bind
 
     def both(a: Array, b: Array) -> Array:
         upper = np.clip(a, low, high).view(np.uint32) & mask
-        packed: Array = (upper << by) | (np.clip(b, low, high).view(np.uint32) & mask)
-        return packed
+        return (upper << by) | (np.clip(b, low, high).view(np.uint32) & mask)
 
     if bits == 16:
         return bind_elementwise(Operation(both, "b32", ("s32", "s32")), instruction, binding)
@@ -305,8 +302,7 @@ def _to_pair(form: InstructionForm) -> Operation:
     def convert(high: Array, low: Array) -> Array:
         upper = _finish(half.round_half(high, scalar, mode), form, scalar, False, False)
         lower = _finish(half.round_half(low, scalar, mode), form, scalar, False, False)
-        result: Array = (upper.astype(np.uint32) << np.uint32(16)) | lower
-        return result
+        return (upper.astype(np.uint32) << np.uint32(16)) | lower
 
     return Operation(convert, to, ("f32", "f32"))
 
@@ -318,8 +314,7 @@ def _to_fp8(form: InstructionForm) -> Operation:
 
     def both(high: Array, low: Array) -> Array:
         upper = _fp8_bits(high, to, form).astype(np.uint16) << np.uint16(8)
-        packed: Array = np.bitwise_or(upper, _fp8_bits(low, to, form))
-        return packed
+        return np.bitwise_or(upper, _fp8_bits(low, to, form))
 
     if source == "f32":
         return Operation(both, "b16", ("f32", "f32"))

@@ -29,8 +29,7 @@ def widen(bits: Array, type_: str) -> Array:
     """f16 or bf16 bits to float32, exactly."""
     if type_ == "f16":
         return bits.view(np.float16).astype(np.float32)
-    result: Array = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return result
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def round_half(values: Array, type_: str, mode: str = "rn") -> Array:
@@ -83,16 +82,14 @@ def _whole(scaled: Array, mode: str, negative: Array) -> Array:
         return np.floor(scaled + 0.5)
     upward: Mapping[str, Array] = {"rm": negative, "rp": ~negative}
     up = upward.get(mode, np.zeros(1, bool))
-    result: Array = np.where(up, np.ceil(scaled), np.floor(scaled))
-    return result
+    return np.where(up, np.ceil(scaled), np.floor(scaled))
 
 
 def _encode(exact: Array, type_: str) -> Array:
     """Values that the type holds exactly, to its bits."""
     if type_ == "f16":
         return exact.astype(np.float16).view(np.uint16)
-    result: Array = (exact.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return result
+    return (exact.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 
 
 def flush_half(bits: Array, type_: str) -> Array:
@@ -102,16 +99,14 @@ def flush_half(bits: Array, type_: str) -> Array:
 
 
 def _is_nan(bits: Array, type_: str) -> Array:
-    result: Array = (bits & np.uint16(0x7FFF)) > INFINITY[type_]
-    return result
+    return (bits & np.uint16(0x7FFF)) > INFINITY[type_]
 
 
 def saturate(bits: Array, type_: str) -> Array:
     """Clamped to [0, 1]; NaN to +0."""
     negative = (bits & np.uint16(0x8000)) != 0
     clamped = np.where(negative | _is_nan(bits, type_), np.uint16(0), bits)
-    result: Array = np.minimum(clamped, ONE[type_])
-    return result
+    return np.minimum(clamped, ONE[type_])
 
 
 def clip_below(bits: Array, type_: str) -> Array:

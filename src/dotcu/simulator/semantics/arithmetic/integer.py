@@ -95,8 +95,7 @@ def high64(a: Array, b: Array) -> Array:
     a0, a1, b0, b1 = a & low, a >> shift, b & low, b >> shift
     middle = a1 * b0 + (a0 * b0 >> shift)
     other = a0 * b1 + (middle & low)
-    result: Array = a1 * b1 + (middle >> shift) + (other >> shift)
-    return result
+    return a1 * b1 + (middle >> shift) + (other >> shift)
 
 
 def high64_signed(a: Array, b: Array) -> Array:
@@ -163,12 +162,10 @@ def _mul24(form: InstructionForm) -> Operation | None:
 
     def cut(a: Array) -> Array:
         low = (a.view(np.uint32) << np.uint32(8)).view(narrow) >> narrow.type(8)
-        result: Array = low.astype(wide)
-        return result
+        return low.astype(wide)
 
     def product(a: Array, b: Array) -> Array:
-        result: Array = (cut(a) * cut(b) >> wide(shift)).astype(narrow)
-        return result
+        return (cut(a) * cut(b) >> wide(shift)).astype(narrow)
 
     if form.opcode == "mul24":
         return Operation(product, type_, (type_, type_))
@@ -212,8 +209,7 @@ def _bitwise(ufunc: np.ufunc) -> Callable[[InstructionForm], Operation]:
 
 def _logical_not(a: Array) -> Array:
     """cnot: 1 where a is 0."""
-    result: Array = (a == 0).astype(a.dtype)
-    return result
+    return (a == 0).astype(a.dtype)
 
 
 def _shift(left: bool) -> Callable[[InstructionForm], Operation]:
@@ -226,8 +222,7 @@ def _shift(left: bool) -> Callable[[InstructionForm], Operation]:
         ufunc = np.left_shift if left else np.right_shift
 
         def shift(a: Array, amount: Array) -> Array:
-            result: Array = ufunc(a, np.minimum(amount, limit).astype(dtype))
-            return result
+            return ufunc(a, np.minimum(amount, limit).astype(dtype))
 
         return Operation(shift, type_, (type_, "u32"))
 
@@ -361,8 +356,7 @@ def _pack_parts(parts: Array, count: int) -> Array:
 
 
 def _accumulate(parts: Array, c: Array) -> Array:
-    total: Array = (parts.sum(axis=1) + c.astype(np.int64)).astype(np.uint32)
-    return total
+    return (parts.sum(axis=1) + c.astype(np.int64)).astype(np.uint32)
 
 
 def _pack_result(parts: Array, c: Array, form: InstructionForm, count: int) -> Array:

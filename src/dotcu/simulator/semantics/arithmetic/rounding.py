@@ -68,8 +68,7 @@ def flush(a: Array) -> Array:
 def saturate(a: Array) -> Array:
     """Clamped to [0, 1]; NaN to +0, and no -0."""
     zero = a.dtype.type(0)
-    result: Array = np.fmin(np.fmax(a, zero), a.dtype.type(1)) + zero
-    return result
+    return np.fmin(np.fmax(a, zero), a.dtype.type(1)) + zero
 
 
 # Error-free transformations
@@ -141,8 +140,7 @@ def _moved(value: Array, inward: Array, outward: Array | None = None) -> Array:
     moved = value.view(bits) - inward.astype(bits)
     if outward is not None:
         moved = moved + outward.astype(bits)
-    result: Array = moved.view(value.dtype)
-    return result
+    return moved.view(value.dtype)
 
 
 def narrow(wide: Array, mode: str) -> Array:
@@ -317,8 +315,7 @@ def square_root(a: Array, mode: str) -> Array:
 def _in_range(a: Array, exponent: int) -> Array:
     """Zero, or so far from the ends of the range that no step over- or underflows."""
     magnitude = np.abs(a)
-    result: Array = (magnitude == 0) | ((magnitude > 2.0**-exponent) & (magnitude < 2.0**exponent))
-    return result
+    return (magnitude == 0) | ((magnitude > 2.0**-exponent) & (magnitude < 2.0**exponent))
 
 
 def _exactly(

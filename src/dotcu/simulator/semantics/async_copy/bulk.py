@@ -311,8 +311,7 @@ def read_rows(chunk: Chunk, access: Access, part: AccessPart, size: int) -> Arra
                 check_atomic(chunk, access, whole, indices, None)
             else:
                 check_read(chunk, access, whole, indices)
-    result: Array = part.view[index]
-    return result
+    return part.view[index]
 
 
 @contextmanager

@@ -395,8 +395,7 @@ def pack(state: PhaseState) -> Array:
     """States as words."""
     tx = state.tx & ((1 << _TX_BITS) - 1)
     low: Array = state.pending | state.expected << 20 | tx << 40 | state.parity << 61
-    word: Array = low.astype(np.uint64) | np.uint64(_OBJECT << 62)
-    return word
+    return low.astype(np.uint64) | np.uint64(_OBJECT << 62)
 
 
 def unpack(words: Array) -> PhaseState:
@@ -417,8 +416,7 @@ def unpack(words: Array) -> PhaseState:
 
 def are_objects(words: Array) -> Array:
     """Return the mask of the words that are mbarrier objects."""
-    result: Array = words >> np.uint64(62) == _OBJECT
-    return result
+    return words >> np.uint64(62) == _OBJECT
 
 
 def fresh(count: Array) -> Array:
@@ -488,8 +486,7 @@ def _reach(state: PhaseState, at: Array, ends: Array, sums: Array) -> Array:
     taken: Array = np.searchsorted(sums[0, 1:], sums[0, at] + state.pending, side="right")
     following = np.minimum(at + 1, ends)
     arrives = sums[0, following] > sums[0, at]
-    reached: Array = np.where(arrives, np.minimum(taken, ends), following)
-    return reached
+    return np.where(arrives, np.minimum(taken, ends), following)
 
 
 def _moved(state: PhaseState, at: Array, reach: Array, sums: Array) -> PhaseState:

@@ -166,13 +166,11 @@ def _f16(words: Array) -> Array:
 def _bf16(words: Array) -> Array:
     wide = words.view(np.uint16).astype(np.uint32)
     wide <<= np.uint32(16)
-    numbers: Array = wide.view(np.float32).astype(np.float64)
-    return numbers
+    return wide.view(np.float32).astype(np.float64)
 
 
 def _tf32(words: Array) -> Array:
-    numbers: Array = (words & _TF32).view(np.float32).astype(np.float64)
-    return numbers
+    return (words & _TF32).view(np.float32).astype(np.float64)
 
 
 def _fp8(type_: type) -> Callable[[Array], Array]:

@@ -101,8 +101,7 @@ def integer_product(flags: frozenset[str], result: str) -> Product:
     def clamp(a: Array, b: Array, c: Array) -> Array:
         total = np.matmul(a, b).astype(np.int64)
         total += c
-        clamped: Array = total.clip(_INT32.min, _INT32.max).astype(np.int32)
-        return clamped
+        return total.clip(_INT32.min, _INT32.max).astype(np.int32)
 
     return clamp if flags else wrap
 

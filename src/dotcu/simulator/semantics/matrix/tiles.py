@@ -195,8 +195,7 @@ def _whole_only(chunk: Chunk, placed: FlatInstruction, lanes: Lanes) -> Lanes:
         f"{WARP} threads."
     )
     chunk.report("barrier", placed, alone, message)
-    left: Lanes = lanes[whole]
-    return left
+    return lanes[whole]
 
 
 def sources_of(operand: Operand, count: int, type_: str, binding: Binding) -> list[SourceOperand]:

@@ -245,8 +245,7 @@ def _prefix_sums(view: Array, index: Array, values: Array, starts: Array, sizes:
     seen = before + np.repeat(base, sizes)
     last = starts + sizes - 1
     view[index[starts]] = seen[last] + values[last]
-    result: Array = seen
-    return result
+    return seen
 
 
 def _compare_and_swap(
