@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dotcu.ptx.instructions import NOWHERE, Instruction
 from dotcu.simulator.semantics import dispatch, warp
 from dotcu.simulator.semantics.arithmetic import compare, convert
 from dotcu.simulator.semantics.memory import atomic
-from dotcu.simulator.semantics.table import InstructionForm, NotExecuted, SemanticsRow
+from dotcu.simulator.semantics.table import NotExecuted, SemanticsRow
 
 _SCALARS = (*(f"{kind}{bits}" for kind in "us" for bits in (8, 16, 32, 64)), "f16", "bf16", "f32", "f64")
 _PACKED = ("f16x2", "bf16x2", *convert._FP8)
@@ -33,26 +34,25 @@ def elementwise() -> Iterator[Elementwise]:
     """The rows of all elementwise tables, in the order in which they are asked."""
     seen: dict[str, int] = {}
     for table in dispatch._ELEMENTWISE:
-        for opcode, rows in table.items():
-            for row in rows:
-                yield Elementwise(opcode, seen.get(opcode, 0), row)
-                seen[opcode] = seen.get(opcode, 0) + 1
+        for opcode, row in table.items():
+            yield Elementwise(opcode, seen.get(opcode, 0), row)
+            seen[opcode] = seen.get(opcode, 0) + 1
 
 
-def row_of(form: InstructionForm) -> Elementwise | None:
-    """The row that executes a form; None where it is not elementwise."""
+def row_of(instruction: Instruction) -> Elementwise | None:
+    """The row that executes an instruction; None where it is not elementwise."""
     for entry in elementwise():
         row = entry.row
-        fits = entry.opcode == form.opcode and form.types and form.types[-1] in row.types
-        if fits and form.flags <= row.flags and _makes(row, form):
+        fits = entry.opcode == instruction.opcode and instruction.types and instruction.type in row.types
+        if fits and row.flags.issuperset(instruction.flags) and _makes(row, instruction):
             return entry
     return None
 
 
-def _makes(row: SemanticsRow, form: InstructionForm) -> bool:
+def _makes(row: SemanticsRow, instruction: Instruction) -> bool:
     try:
-        return row.make(form) is not None
-    except NotExecuted:
+        return row.make(instruction) is not None
+    except (NotExecuted, ValueError):
         return False
 
 
@@ -69,7 +69,7 @@ def conversions() -> frozenset[tuple[str, str]]:
 def _converts(to: str, source: str) -> bool:
     for modifiers in _CVT_MODIFIERS:
         try:
-            convert.conversion(InstructionForm("cvt", frozenset(modifiers), (to, source), modifiers))
+            convert.conversion(Instruction("cvt", modifiers, (to, source), (), None, NOWHERE, "cvt"))
         except (NotExecuted, KeyError, ValueError):
             continue
         return True

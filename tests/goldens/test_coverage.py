@@ -11,7 +11,6 @@ import pytest
 import golden_rows
 from dotcu.compile.target import Target
 from dotcu.ptx.instructions import Instruction
-from dotcu.simulator.semantics.table import form_of
 from golden_cases import CASES
 from golden_launch import kernel
 from golden_rows import Elementwise
@@ -55,7 +54,7 @@ def held() -> Mapping[tuple[str, int], tuple[Instruction, ...]]:
     for instruction in instructions():
         if instruction.opcode in special or "cc" in instruction.flags or not instruction.types:
             continue
-        entry = golden_rows.row_of(form_of(instruction))
+        entry = golden_rows.row_of(instruction)
         if entry is not None:
             rows.setdefault((entry.opcode, entry.number), []).append(instruction)
     return {key: tuple(found) for key, found in rows.items()}

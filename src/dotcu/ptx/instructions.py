@@ -133,6 +133,11 @@ class Instruction(NamedTuple):
     text: str
     target: int = -1
 
+    @property
+    def type(self) -> str:
+        """The type that the instruction is named for: its last."""
+        return self.types[-1]
+
 
 class Variable(NamedTuple):
     """A variable in a state space: global, const, shared, local or param.

@@ -132,13 +132,15 @@ class _BodyParser:
                 self.scope.families[name] = (kind, tokens.integer())
                 tokens.expect(">")
             else:
-                self.scope.names[name] = self._declared(name, kind, lanes)
+                self.scope.names[name] = self._declared(name, kind, self.scope, lanes)
             if not tokens.skip(","):
                 break
         tokens.expect(";")
 
-    def _declared(self, name: str, kind: str, lanes: int) -> Operand:
-        unique = self._unique(name, self.scope)
+    def _declared(self, name: str, kind: str, scope: _Scope, lanes: int = 1) -> Operand:
+        unique = self._unique(name, scope)
+        if kind == "b128":  # its low and its high half
+            lanes, kind = 2 * lanes, "b64"
         if lanes == 1:
             return Register(unique, kind)
         return Vector(tuple(Register(f"{unique}.{i}", kind) for i in range(lanes)))
@@ -332,9 +334,8 @@ class _BodyParser:
                 break
             family = scope.families.get(word[:-digits])
             if family is not None and int(number) < family[1]:
-                register = Register(self._unique(word, scope), family[0])
-                scope.names[word] = register
-                return register
+                operand = scope.names[word] = self._declared(word, family[0], scope)
+                return operand
         return None
 
     def _outside(self, word: str) -> Operand:

@@ -24,7 +24,6 @@ from dotcu.simulator.decoding.inlining import FlatKernel
 from dotcu.simulator.decoding.variables import NONE, Origin, StackFrames
 from dotcu.simulator.semantics.memory.registers import CLOCKS, is_kept
 from dotcu.simulator.semantics.table import (
-    WIDE,
     Array,
     DestinationOperand,
     NotExecuted,
@@ -37,7 +36,6 @@ _REGISTER_DTYPES: Mapping[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "pred": np.dtype(bool),
-    "b128": WIDE,
 }
 
 
@@ -116,7 +114,7 @@ class Binding:
             return SourceOperand(slot, np.logical_not)
         if dtype == wanted:
             return SourceOperand(slot, None)
-        if dtype.itemsize != wanted.itemsize or bool in (dtype.type, wanted.type) or WIDE in (dtype, wanted):
+        if dtype.itemsize != wanted.itemsize or bool in (dtype.type, wanted.type):
             raise NotExecuted
         return SourceOperand(slot, lambda a: a.view(wanted))
 

@@ -9,19 +9,19 @@ import numpy as np
 
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, MASKS, bind_lop3
+from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
 from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
 from dotcu.simulator.semantics.arithmetic.float import FLOAT
 from dotcu.simulator.semantics.arithmetic.half import HALF
-from dotcu.simulator.semantics.arithmetic.integer import INTEGER, PACKED, bind_carry
+from dotcu.simulator.semantics.arithmetic.integer import INTEGER, LOGIC, PAIRS, VIDEO, bind_carry
 from dotcu.simulator.semantics.async_copy.cp_async import bind_cp
 from dotcu.simulator.semantics.async_copy.mbarrier import bind_mbarrier
 from dotcu.simulator.semantics.builtins import bind_call
 from dotcu.simulator.semantics.matrix.mma import bind_mma
 from dotcu.simulator.semantics.matrix.tiles import bind_ldmatrix, bind_movmatrix, bind_stmatrix
 from dotcu.simulator.semantics.matrix.wmma import bind_wmma
-from dotcu.simulator.semantics.memory.atomic import bind_atom
+from dotcu.simulator.semantics.memory.atomic import bind_atom, bind_atom_wide
 from dotcu.simulator.semantics.memory.load_store import (
     bind_cvta,
     bind_getctarank,
@@ -30,16 +30,8 @@ from dotcu.simulator.semantics.memory.load_store import (
     bind_mapa,
     bind_st,
 )
-from dotcu.simulator.semantics.memory.registers import bind_mov
-from dotcu.simulator.semantics.memory.wide import bind_atom_wide, bind_ld_wide, bind_mov_wide, bind_st_wide
-from dotcu.simulator.semantics.table import (
-    NotExecuted,
-    Step,
-    Table,
-    bind_elementwise,
-    find_operation,
-    form_of,
-)
+from dotcu.simulator.semantics.memory.registers import bind_mov, bind_mov_wide
+from dotcu.simulator.semantics.table import NotExecuted, Step, Table, bind_elementwise, find_operation
 from dotcu.simulator.semantics.warp import WARP_INSTRUCTIONS, Rendezvous, bind_activemask
 
 if TYPE_CHECKING:
@@ -66,14 +58,6 @@ def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
         chunk.clocks.fence(chunk.active, scope)
 
     return step
-
-
-def _setp(placed: FlatInstruction, binding: Binding) -> Step:
-    return bind_setp(placed.instruction, binding)
-
-
-def _lop3(placed: FlatInstruction, binding: Binding) -> Step:
-    return bind_lop3(placed.instruction, binding)
 
 
 def _policy(placed: FlatInstruction, binding: Binding) -> Step:
@@ -108,8 +92,8 @@ _MORE: Mapping[str, Bind] = {
     "mov": bind_mov,
     "cvt": bind_cvt,
     "cvta": bind_cvta,
-    "setp": _setp,
-    "lop3": _lop3,
+    "setp": bind_setp,
+    "lop3": bind_lop3,
     "createpolicy": _policy,
     "ld": bind_ld,
     "ldu": bind_ld,
@@ -148,13 +132,9 @@ _MORE: Mapping[str, Bind] = {
         _nothing,
     ),
 }
-_WIDE: Mapping[str, Bind] = {
-    "mov": bind_mov_wide,
-    "ld": bind_ld_wide,
-    "st": bind_st_wide,
-    "atom": bind_atom_wide,
-}
-_ELEMENTWISE: tuple[Table, ...] = (INTEGER, FLOAT, HALF, COMPARE, BIT_FIELDS, MASKS, PACKED)
+# Of .b128, whose registers are pairs of 64 bits.
+_WIDE: Mapping[str, Bind] = {"mov": bind_mov_wide, "ld": bind_ld, "st": bind_st, "atom": bind_atom_wide}
+_ELEMENTWISE: tuple[Table, ...] = (INTEGER, LOGIC, FLOAT, HALF, COMPARE, BIT_FIELDS, BYTES, PAIRS, VIDEO)
 
 
 def bind(placed: FlatInstruction, binding: Binding) -> Step | Rendezvous:
@@ -167,17 +147,12 @@ def bind(placed: FlatInstruction, binding: Binding) -> Step | Rendezvous:
     if "cc" in instruction.flags:
         return bind_carry(placed, binding)
     wide = instruction.types == ("b128",)
+    if wide:
+        placed = placed._replace(instruction=instruction._replace(types=("b64",)))
     more = (_WIDE if wide else _MORE).get(instruction.opcode)
     if more is not None:
         return more(placed, binding)
-    form = form_of(instruction)
-    for table in _ELEMENTWISE:
-        try:
-            operation = find_operation(table, form)
-        except NotExecuted:
-            continue
-        return bind_elementwise(operation, instruction, binding)
-    raise NotExecuted
+    return bind_elementwise(find_operation(_ELEMENTWISE, instruction), instruction, binding)
 
 
 __all__ = ["Rendezvous", "bind", "bind_call", "trap"]

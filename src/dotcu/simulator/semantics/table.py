@@ -7,13 +7,13 @@ lanes hold the same value. A function must return a fresh array, never its argum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dotcu.ptx.instructions import Instruction
+from dotcu.ptx.instructions import TYPE_BYTES, Instruction
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -22,49 +22,25 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Step = Callable[["Chunk"], None]
 
-_UNSIGNED: Mapping[int, np.dtype[Any]] = {n: np.dtype(f"u{n}") for n in (1, 2, 4, 8)}
-_SIGNED: Mapping[int, np.dtype[Any]] = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
-
-# A .b128 value: the low and the high 64 bits.
-WIDE = np.dtype([("low", np.uint64), ("high", np.uint64)])
+_HALF = np.dtype(np.uint16)
 
 INTEGERS = frozenset(f"{kind}{bits}" for kind in "us" for bits in (16, 32, 64))
 BITS = frozenset({"b16", "b32", "b64"})
+FLOATS = frozenset({"f32", "f64"})
+HALVES = frozenset({"f16", "bf16"})
+HALF_PAIRS = frozenset({"f16x2", "bf16x2"})
 
 
 def unsigned(size: int) -> np.dtype[Any]:
     """The unsigned dtype of `size` bytes."""
-    return _UNSIGNED[size]
+    return np.dtype(f"u{size}")
 
 
 def dtype_of(type_: str) -> np.dtype[Any]:
     """The dtype that a PTX type is computed in; types that NumPy lacks stay bits."""
-    if type_ == "pred":
-        return np.dtype(bool)
-    if type_ == "f32":
-        return np.dtype(np.float32)
-    if type_ == "f64":
-        return np.dtype(np.float64)
-    if type_ in ("f16x2", "bf16x2", "tf32", "u16x2", "s16x2"):
-        return _UNSIGNED[4]
-    if type_ in ("f16", "bf16", "e4m3x2", "e5m2x2"):
-        return _UNSIGNED[2]
-    size = int(type_[1:]) // 8
-    return _SIGNED[size] if type_[0] == "s" else _UNSIGNED[size]
-
-
-class InstructionForm(NamedTuple):
-    """The spelling of an instruction."""
-
-    opcode: str
-    flags: frozenset[str]
-    types: tuple[str, ...]
-    order: tuple[str, ...]
-
-    @property
-    def type(self) -> str:
-        """The type that the instruction is named for: its last."""
-        return self.types[-1]
+    kind = {"pred": "?", "f32": "f4", "f64": "f8"}.get(type_)
+    is_signed = type_[0] == "s" and not type_.endswith("x2")
+    return np.dtype(kind or f"{'i' if is_signed else 'u'}{TYPE_BYTES[type_]}")
 
 
 class Operation(NamedTuple):
@@ -81,6 +57,10 @@ class Operation(NamedTuple):
     sources: tuple[str, ...]
 
 
+Maker = Callable[[Instruction], "Operation | None"]
+"""From an instruction to its operation; None if it does not have that form after all."""
+
+
 class SemanticsRow(NamedTuple):
     """One row of a table of elementwise instructions.
 
@@ -88,16 +68,53 @@ class SemanticsRow(NamedTuple):
         types: Types that the row is for.
         flags: Modifiers that it takes; an instruction with another one is not its.
         section: Where the PTX ISA says what it does.
-        make: From a form to the operation; None if it does not have that form after all.
     """
 
     types: frozenset[str]
     flags: frozenset[str]
     section: str
-    make: Callable[[InstructionForm], Operation | None]
+    make: Maker
 
 
-Table = Mapping[str, tuple[SemanticsRow, ...]]
+Table = Mapping[str, SemanticsRow]
+
+
+def rows(section: str, *listed: tuple[str, Iterable[str], Iterable[str], Maker]) -> Table:
+    """Return a table of one section of the PTX ISA, from rows of opcodes, types, modifiers and maker."""
+    return {
+        opcode: SemanticsRow(frozenset(types), frozenset(flags), f"{section}: {opcode}", make)
+        for opcodes, types, flags, make in listed
+        for opcode in opcodes.split()
+    }
+
+
+def computed(function: Callable[..., Array], operands: str, result: str = "t") -> Maker:
+    """Make operations that are one function of arrays.
+
+    Args:
+        function: The function.
+        operands: PTX types of the operands; `t` is the instruction's own, `b` the bits of that.
+        result: PTX type of the result.
+    """
+
+    def make(instruction: Instruction) -> Operation:
+        own = instruction.type
+        known = {"t": own, "b": own if own == "pred" else "b" + own.lstrip("bsu")}
+        sources = tuple(known.get(o, o) for o in operands.split())
+        return Operation(function, known.get(result, result), sources)
+
+    return make
+
+
+def on_halves(function: Callable[..., Array], dtype: np.dtype[Any] = _HALF) -> Callable[..., Array]:
+    """The function on each 16-bit half of packed 32-bit values."""
+
+    def packed(*arrays: Array) -> Array:
+        size = max(a.size for a in arrays)
+        halves = [np.ascontiguousarray(np.broadcast_to(a, size)).view(dtype) for a in arrays]
+        return np.ascontiguousarray(function(*halves)).view(np.uint32)
+
+    return packed
 
 
 class SourceOperand(NamedTuple):
@@ -123,22 +140,24 @@ class NotExecuted(Exception):
     """No table has a row for an instruction."""
 
 
-def form_of(instruction: Instruction) -> InstructionForm:
-    """The spelling of an instruction."""
-    return InstructionForm(
-        instruction.opcode, frozenset(instruction.flags), instruction.types, instruction.flags
-    )
-
-
-def find_operation(table: Table, form: InstructionForm) -> Operation:
-    """The operation of the first row that takes the form.
+def find_operation(tables: Iterable[Table], instruction: Instruction) -> Operation:
+    """The operation of the first row that takes the instruction.
 
     Raises:
         NotExecuted: There is none.
     """
-    for row in table.get(form.opcode, ()):
-        if form.types and form.types[-1] in row.types and form.flags <= row.flags:
-            operation = row.make(form)
+    for table in tables:
+        row = table.get(instruction.opcode)
+        if (
+            row
+            and instruction.types
+            and instruction.type in row.types
+            and row.flags.issuperset(instruction.flags)
+        ):
+            try:
+                operation = row.make(instruction)
+            except NotExecuted:
+                continue
             if operation is not None:
                 return operation
     raise NotExecuted
@@ -186,9 +205,9 @@ def stored(
         return function
     if computed.itemsize == dtype.itemsize:
         return lambda *arrays: function(*arrays).view(dtype)
-    same_size = _SIGNED[dtype.itemsize] if computed.kind == "i" else _UNSIGNED[dtype.itemsize]
     if computed.kind not in "iu":
         raise NotExecuted
+    same_size = np.dtype(f"{computed.kind}{dtype.itemsize}")
     return lambda *arrays: function(*arrays).astype(same_size).view(dtype)
 
 
@@ -198,17 +217,13 @@ def adapted(
     """The function, with each argument adapted first where it must be."""
     if not any(adapts):
         return function
-    first = adapts[0]
-    if len(adapts) == 1 and first is not None:
-        return lambda a: function(first(a))
-    if len(adapts) == 2:
-        second = adapts[1]
-        if first is not None and second is not None:
-            return lambda a, b: function(first(a), second(b))
-        if first is not None:
-            return lambda a, b: function(first(a), b)
+    first, second = (*adapts, None)[:2]
+    if len(adapts) <= 2 and first is not None:
         if second is not None:
-            return lambda a, b: function(a, second(b))
+            return lambda a, b: function(first(a), second(b))
+        return lambda a, *b: function(first(a), *b)
+    if len(adapts) == 2 and second is not None:
+        return lambda a, b: function(a, second(b))
     return lambda *arrays: function(*[a if f is None else f(a) for f, a in zip(adapts, arrays, strict=True)])
 
 
@@ -262,10 +277,4 @@ def _general(function: Callable[..., Array], d: int, *slots: int) -> Step:
     return step
 
 
-_STEPS: Mapping[int, Callable[..., Step]] = {
-    1: _unary,
-    2: _binary,
-    3: _ternary,
-    4: _general,
-    5: _general,
-}
+_STEPS: Mapping[int, Callable[..., Step]] = {1: _unary, 2: _binary, 3: _ternary, 4: _general, 5: _general}

@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.ptx.instructions import Instruction, Pair
+from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.semantics.arithmetic.half import ONE, flush_half, on_pairs, widen
+from dotcu.simulator.semantics.arithmetic.half import ONE, flush_half, widen
+from dotcu.simulator.semantics.arithmetic.integer import COMPARISONS
 from dotcu.simulator.semantics.arithmetic.rounding import flush, select
 from dotcu.simulator.semantics.table import (
     BITS,
+    FLOATS,
+    HALF_PAIRS,
+    HALVES,
     INTEGERS,
     Array,
-    InstructionForm,
     NotExecuted,
     Operation,
-    SemanticsRow,
     Step,
-    Table,
     bind_elementwise,
-    dtype_of,
-    form_of,
+    computed,
+    rows,
 )
 
 if TYPE_CHECKING:
@@ -39,30 +41,17 @@ def _or_unordered(compare: Compare) -> Compare:
     return lambda a, b: compare(a, b) | (a != a) | (b != b)
 
 
-def _not_equal_ordered(a: Array, b: Array) -> Array:
-    return (a < b) | (a > b)
-
-
 # Ordered comparisons are false, unordered ones true, where an operand is NaN.
 _INTEGER: Mapping[str, Compare] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
+    **COMPARISONS,
     "lo": np.less,
     "ls": np.less_equal,
     "hi": np.greater,
     "hs": np.greater_equal,
 }
 _FLOAT: Mapping[str, Compare] = {
-    "eq": np.equal,
-    "ne": _not_equal_ordered,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
+    **COMPARISONS,
+    "ne": lambda a, b: (a < b) | (a > b),
     "equ": _or_unordered(np.equal),
     "neu": np.not_equal,
     "ltu": _or_unordered(np.less),
@@ -77,28 +66,23 @@ _COMBINE: Mapping[str, Callable[[Array, Array], Array]] = {
     "or": np.logical_or,
     "xor": np.logical_xor,
 }
+_FLAGS = frozenset({*_FLOAT, *_INTEGER, *_COMBINE, "ftz"})
 
 
-def comparison(form: InstructionForm, type_: str) -> Compare:
-    """The comparison that a form's flags name, for operands of a type.
-
-    Raises:
-        NotExecuted: There is none.
-    """
-    is_float = type_ in ("f32", "f64", "f16", "bf16")
-    table = _FLOAT if is_float else _INTEGER
-    names = [f for f in form.order if f in table]
+def _comparison(instruction: Instruction) -> Compare:
+    """The comparison that an instruction's flags name; of pairs, the one of each half."""
+    type_ = instruction.type.removesuffix("x2")
+    table = _FLOAT if type_ in FLOATS | HALVES else _INTEGER
+    names = [f for f in instruction.flags if f in table]
     if len(names) != 1:
         raise NotExecuted
-    compare = table[names[0]]
-    if type_ in ("f16", "bf16"):
-        return _of_halves(compare, type_, ftz="ftz" in form.flags)
-    if "ftz" in form.flags:
-        return lambda a, b: compare(flush(a), flush(b))
-    return compare
+    compare, ftz = table[names[0]], "ftz" in instruction.flags
+    if type_ in HALVES:
+        return _of_bits(compare, type_, ftz=ftz)
+    return (lambda a, b: compare(flush(a), flush(b))) if ftz else compare
 
 
-def _of_halves(compare: Compare, type_: str, *, ftz: bool) -> Compare:
+def _of_bits(compare: Compare, type_: str, *, ftz: bool) -> Compare:
     """A comparison of values, as one of f16 or bf16 bits."""
 
     def run(a: Array, b: Array) -> Array:
@@ -109,47 +93,46 @@ def _of_halves(compare: Compare, type_: str, *, ftz: bool) -> Compare:
     return run
 
 
+def _tests(instruction: Instruction) -> list[Operation]:
+    """The comparison and its negation, or the comparisons of the low and of the high halves of pairs.
+
+    Each is combined with a predicate if the instruction names how.
+    """
+    compare, type_ = _comparison(instruction), instruction.type
+    combine = next((_COMBINE[f] for f in instruction.flags if f in _COMBINE), None)
+    both: list[Compare] = [compare, lambda a, b: ~compare(a, b)]
+    if type_.endswith("x2"):
+        both = [_of_half(compare, 0), _of_half(compare, 16)]
+    return [_combined(each, type_, combine) for each in both]
+
+
 def _of_half(compare: Compare, shift: int) -> Compare:
-    """A comparison of halves, as one of the low or the high halves of pairs."""
     by = np.uint32(shift)
     return lambda a, b: compare((a >> by).astype(np.uint16), (b >> by).astype(np.uint16))
 
 
-def bind_setp(instruction: Instruction, binding: Binding) -> Step:
-    """setp, with its second predicate and the boolean that it may be combined with."""
-    form = form_of(instruction)
-    if len(form.types) != 1:
-        raise NotExecuted
-    _refuse_others(form, {*_FLOAT, *_INTEGER, *_COMBINE, "ftz"})
-    compare = comparison(form, form.type.removesuffix("x2"))
-    pair = instruction.operands[0]
-    if form.type.endswith("x2"):
-        first, second = _of_half(compare, 0), _of_half(compare, 16)
-    else:
-        first, second = compare, lambda a, b: ~compare(a, b)
-    if isinstance(pair, Pair):
-        return _both(instruction, pair, _tested(form, first), _tested(form, second), binding)
-    if form.type.endswith("x2"):
-        raise NotExecuted
-    return bind_elementwise(_tested(form, first), instruction, binding)
-
-
-def _tested(form: InstructionForm, compare: Compare) -> Operation:
-    """A comparison as an operation, combined with a predicate if the form says so."""
-    combine = next((f for f in form.order if f in _COMBINE), None)
+def _combined(compare: Compare, type_: str, combine: Compare | None) -> Operation:
     if combine is None:
-        return Operation(compare, "pred", (form.type, form.type))
-    join = _COMBINE[combine]
-    return Operation(lambda a, b, c: join(compare(a, b), c), "pred", (form.type, form.type, "pred"))
+        return Operation(compare, "pred", (type_, type_))
+    return Operation(lambda a, b, c: combine(compare(a, b), c), "pred", (type_, type_, "pred"))
 
 
-def _both(
-    instruction: Instruction, pair: Pair, first: Operation, second: Operation, binding: Binding
-) -> Step:
-    rest = instruction.operands[1:]
-    one = bind_elementwise(first, instruction._replace(operands=(pair.first, *rest)), binding)
-    two = bind_elementwise(second, instruction._replace(operands=(pair.second, *rest)), binding)
-    if pair.first in rest:  # the first write would change what the second reads
+def bind_setp(placed: FlatInstruction, binding: Binding) -> Step:
+    """setp, with its second predicate and the boolean that it may be combined with."""
+    instruction = placed.instruction
+    if len(instruction.types) != 1 or not _FLAGS.issuperset(instruction.flags):
+        raise NotExecuted
+    tests = _tests(instruction)
+    pair, *operands = instruction.operands
+    if not isinstance(pair, Pair):
+        if instruction.type.endswith("x2"):
+            raise NotExecuted
+        return bind_elementwise(tests[0], instruction, binding)
+    one, two = [
+        bind_elementwise(test, instruction._replace(operands=(target, *operands)), binding)
+        for test, target in zip(tests, pair, strict=True)
+    ]
+    if pair.first in operands:  # the first write would change what the second reads
         one, two = two, one
 
     def step(chunk: Chunk) -> None:
@@ -159,98 +142,46 @@ def _both(
     return step
 
 
-def _refuse_others(form: InstructionForm, known: set[str]) -> None:
-    if form.flags - known:
-        raise NotExecuted
+# The result of set where the comparison holds, with its type: 1.0 or all ones.
+_YES: Mapping[str, tuple[str, np.generic]] = {
+    "f32": ("f32", np.float32(1)),
+    **{half: ("b16", one) for half, one in ONE.items()},
+    **{f"{half}x2": ("b16", one) for half, one in ONE.items()},
+    **dict.fromkeys(("u16", "s16"), ("b16", np.uint16(0xFFFF))),
+    **dict.fromkeys(("u32", "s32"), ("u32", np.uint32(0xFFFFFFFF))),
+}
 
 
-def _one(holds: Array) -> Array:
-    return holds.astype(np.float32)
-
-
-def _ones(holds: Array) -> Array:
-    return np.where(holds, np.uint32(0xFFFFFFFF), np.uint32(0))
-
-
-def _set_half(form: InstructionForm) -> Operation | None:
-    """set of halves, alone or in pairs: 1.0, or all ones, in each half or in the whole result."""
-    if len(form.types) != 2:
+def _set(instruction: Instruction) -> Operation | None:
+    """set: `yes` or 0, in each half or in the whole result."""
+    to, type_ = instruction.types
+    others = {type_, "u16", "s16"} if type_ in HALVES else {type_} if type_ in HALF_PAIRS else {"f32"}
+    if to not in others | {"u32", "s32"}:
         return None
-    to, type_ = form.types
-    holds = comparison(form, type_.removesuffix("x2"))
-    combine = next((f for f in form.order if f in _COMBINE), None)
-    if type_.endswith("x2"):
-        if to not in (type_, "u32", "s32"):
-            return None
-        return _set_pair(holds, to, type_, combine)
-    if to not in (type_, "u16", "s16", "u32", "s32"):
-        return None
-    dtype = dtype_of("u32" if to.endswith("32") else "u16")
-    yes = dtype.type(ONE[to] if to in ONE else np.iinfo(dtype).max)
-    return _chosen(holds, f"b{8 * dtype.itemsize}", type_, combine, yes)
-
-
-def _chosen(holds: Compare, result: str, type_: str, combine: str | None, yes: np.generic) -> Operation:
-    """`yes` where a comparison, combined with a predicate or not, holds; else 0."""
+    first, second = _tests(instruction)
+    result, yes = _YES[to]
     no = type(yes)(0)
-    if combine is None:
-        return Operation(lambda a, b: np.where(holds(a, b), yes, no), result, (type_, type_))
-    join = _COMBINE[combine]
-    return Operation(lambda a, b, c: np.where(join(holds(a, b), c), yes, no), result, (type_, type_, "pred"))
+    if type_ not in HALF_PAIRS:
+        return Operation(lambda *arrays: np.where(first.function(*arrays), yes, no), result, first.sources)
+    one, zero = np.uint32(int(yes) & 0xFFFF), np.uint32(0)
+
+    def halves(*arrays: Array) -> Array:
+        low = np.where(first.function(*arrays), one, zero)
+        return low | np.where(second.function(*arrays), one << np.uint32(16), zero)
+
+    return Operation(halves, "b32", first.sources)
 
 
-def _set_pair(holds: Compare, to: str, type_: str, combine: str | None) -> Operation:
-    one = ONE.get(to.removesuffix("x2"), np.uint16(0xFFFF))
-    halves = on_pairs(lambda a, b: np.where(holds(a, b), one, np.uint16(0)))
-    if combine is None:
-        return Operation(halves, "b32", (type_, type_))
-    join, both = _COMBINE[combine], np.uint32(int(one) << 16 | int(one))
-
-    def run(a: Array, b: Array, c: Array) -> Array:
-        low = join(_of_half(holds, 0)(a, b), c)
-        high = join(_of_half(holds, 16)(a, b), c)
-        mask = np.where(low, np.uint32(0xFFFF), np.uint32(0)) | np.where(
-            high, np.uint32(0xFFFF0000), np.uint32(0)
-        )
-        return mask & both
-
-    return Operation(run, "b32", (type_, type_, "pred"))
-
-
-def _set(form: InstructionForm) -> Operation | None:
-    if len(form.types) != 2:
-        return None
-    result, type_ = form.types
-    compare = comparison(form, type_)
-    combine = next((f for f in form.order if f in _COMBINE), None)
-    convert = _one if result == "f32" else _ones
-    result = "f32" if result == "f32" else "u32"
-    if combine is None:
-        return Operation(lambda a, b: convert(compare(a, b)), result, (type_, type_))
-    join = _COMBINE[combine]
-    return Operation(lambda a, b, c: convert(join(compare(a, b), c)), result, (type_, type_, "pred"))
-
-
-def _select(a: Array, b: Array, p: Array) -> Array:
-    return select(p, a, b)
-
-
-def _selp(form: InstructionForm) -> Operation:
-    return Operation(_select, form.type, (form.type, form.type, "pred"))
-
-
-def _slct(form: InstructionForm) -> Operation | None:
-    if len(form.types) != 2 or form.types[1] not in ("s32", "f32"):
-        return None
-    by = form.types[1]
-    ftz = "ftz" in form.flags
+def _slct(instruction: Instruction) -> Operation | None:
+    type_, by = instruction.types
+    ftz = "ftz" in instruction.flags
     if ftz and by != "f32":
         return None
 
     def choose(a: Array, b: Array, c: Array) -> Array:
         return np.where((flush(c) if ftz else c) >= 0, a, b)
 
-    return Operation(choose, form.types[0], (form.types[0], form.types[0], by))
+    return Operation(choose, type_, (type_, type_, by))
 
 
 _TESTS: Mapping[str, Callable[[Array], Array]] = {
@@ -263,31 +194,15 @@ _TESTS: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
-def _testp(form: InstructionForm) -> Operation | None:
-    tests = [f for f in form.order if f in _TESTS]
-    return Operation(_TESTS[tests[0]], "pred", (form.type,)) if len(tests) == 1 else None
+def _testp(instruction: Instruction) -> Operation:
+    (name,) = instruction.flags
+    return Operation(_TESTS[name], "pred", (instruction.type,))
 
 
-_SECTION = "Comparison and Selection Instructions: "
-_FLOATS = frozenset({"f32", "f64"})
-_SELECTABLE = INTEGERS | BITS | _FLOATS
-
-COMPARE: Table = {
-    "set": (
-        SemanticsRow(
-            INTEGERS | BITS | _FLOATS,
-            frozenset({*_FLOAT, *_INTEGER, *_COMBINE, "ftz"}),
-            _SECTION + "set",
-            _set,
-        ),
-        SemanticsRow(
-            frozenset({"f16", "bf16", "f16x2", "bf16x2"}),
-            frozenset({*_FLOAT, *_COMBINE, "ftz"}),
-            _SECTION + "set",
-            _set_half,
-        ),
-    ),
-    "selp": (SemanticsRow(_SELECTABLE, frozenset(), _SECTION + "selp", _selp),),
-    "slct": (SemanticsRow(frozenset({"s32", "f32"}), frozenset({"ftz"}), _SECTION + "slct", _slct),),
-    "testp": (SemanticsRow(_FLOATS, frozenset(_TESTS), "Floating Point Instructions: testp", _testp),),
-}
+COMPARE = rows(
+    "Comparison and Selection Instructions",
+    ("set", INTEGERS | BITS | FLOATS | HALVES | HALF_PAIRS, _FLAGS, _set),
+    ("selp", INTEGERS | BITS | FLOATS, (), computed(select, "t t pred")),
+    ("slct", ("s32", "f32"), ("ftz",), _slct),
+    ("testp", FLOATS, _TESTS, _testp),
+)

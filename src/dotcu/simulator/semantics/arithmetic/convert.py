@@ -14,16 +14,25 @@ import numpy as np
 from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.semantics.arithmetic import half
-from dotcu.simulator.semantics.arithmetic.rounding import canonical, directed, flush, narrow, saturate, to_odd
+from dotcu.simulator.semantics.arithmetic.rounding import (
+    MODES,
+    canonical,
+    directed,
+    flush,
+    narrow,
+    saturate,
+    to_odd,
+)
 from dotcu.simulator.semantics.table import (
+    FLOATS,
+    HALF_PAIRS,
+    HALVES,
     Array,
-    InstructionForm,
     NotExecuted,
     Operation,
     Step,
     bind_elementwise,
     dtype_of,
-    form_of,
     step_of,
     unsigned,
 )
@@ -31,9 +40,7 @@ from dotcu.simulator.semantics.table import (
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
 
-_HALVES = frozenset({"f16", "bf16"})
-_FLOATS = _HALVES | {"f32", "f64"}
-_TO_FLOAT = frozenset({"rn", "rz", "rm", "rp"})
+_FLOATS = FLOATS | HALVES
 _TO_INTEGER: Mapping[str, Callable[[Array], Array]] = {
     "rni": np.rint,
     "rzi": np.trunc,
@@ -43,9 +50,7 @@ _TO_INTEGER: Mapping[str, Callable[[Array], Array]] = {
 _FP8: Mapping[str, type] = {"e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2}
 # The largest finite value: OCP 8-bit Floating Point Specification, table 1.
 _FP8_LARGEST = {"e4m3x2": np.float32(448), "e5m2x2": np.float32(57344)}
-_KNOWN = _TO_FLOAT | set(_TO_INTEGER) | {"sat", "ftz", "relu", "satfinite", "rna"}
-
-_PACKED = frozenset({"u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16"})
+_KNOWN = MODES | set(_TO_INTEGER) | {"sat", "ftz", "relu", "satfinite", "rna"}
 
 Convert = Callable[[Array], Array]
 
@@ -53,69 +58,63 @@ Convert = Callable[[Array], Array]
 def bind_cvt(placed: FlatInstruction, binding: Binding) -> Step:
     """cvt: one operand, or two that are packed into one result, the first one high."""
     instruction = placed.instruction
-    form = form_of(instruction)
-    if "pack" in form.flags:
-        return _step_of_pack(instruction, form, binding)
-    if len(form.types) != 2 or form.flags - _KNOWN:
+    if "pack" in instruction.flags:
+        return bind_elementwise(_pack(instruction), instruction, binding)
+    if len(instruction.types) != 2 or not _KNOWN.issuperset(instruction.flags):
         raise NotExecuted
-    operation = conversion(form)
-    target = binding.destination(instruction.operands[0])
-    sources = [
-        binding.wide_source(o, t) for o, t in zip(instruction.operands[1:], operation.sources, strict=False)
-    ]
-    if len(sources) != len(operation.sources) or len(instruction.operands) != len(sources) + 1:
-        raise NotExecuted
-    return step_of(operation, target, sources)
+    operation = conversion(instruction)
+    target, *operands = instruction.operands
+    sources = [binding.wide_source(o, t) for o, t in zip(operands, operation.sources, strict=True)]
+    return step_of(operation, binding.destination(target), sources)
 
 
-def conversion(form: InstructionForm) -> Operation:
+def conversion(instruction: Instruction) -> Operation:
     """The operation of a cvt.
 
     Raises:
         NotExecuted: The simulator has no such conversion.
     """
-    to, source = form.types
-    if to in ("f16x2", "bf16x2"):
-        return _to_pair(form)
+    to, source = instruction.types
+    if to in HALF_PAIRS:
+        return _to_pair(instruction)
     if to in _FP8:
-        return _to_fp8(form)
+        return _to_fp8(instruction)
     if to == "tf32":
-        return Operation(_to_tf32(form), "b32", ("f32",))
-    if to in _FLOATS and source in _FLOATS:
-        return Operation(_float_to_float(form, to, source), to, (source,))
-    if source in _FLOATS:
-        return Operation(_float_to_integer(form, to, source), to, (source,))
-    if to in _FLOATS:
-        return Operation(_integer_to_float(form, to, source), to, (source,))
-    return Operation(_integer_to_integer(form, to, source), to, (source,))
+        return Operation(_to_tf32(instruction), "b32", ("f32",))
+    convert = _CONVERSIONS[source in _FLOATS, to in _FLOATS]
+    return Operation(convert(instruction, to, source), to, (source,))
+
+
+def _mode(instruction: Instruction) -> str:
+    return next((f for f in instruction.flags if f in MODES), "rn")
 
 
 # Integers
 
 
-def _integer_to_integer(form: InstructionForm, to: str, source: str) -> Convert:
+def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
     target, given = dtype_of(to), dtype_of(source)
-    if "sat" not in form.flags:
+    if "sat" not in instruction.flags:
         return lambda a: a.astype(target)
     low = max(int(np.iinfo(target).min), int(np.iinfo(given).min))
     high = min(int(np.iinfo(target).max), int(np.iinfo(given).max))
     return lambda a: np.clip(a, given.type(low), given.type(high)).astype(target)
 
 
-def _integer_to_float(form: InstructionForm, to: str, source: str) -> Convert:
-    mode = next((f for f in form.order if f in _TO_FLOAT), "rn")
+def _integer_to_float(instruction: Instruction, to: str, source: str) -> Convert:
+    mode = _mode(instruction)
     target = dtype_of(to)
 
     def convert(a: Array) -> Array:
-        if to in _HALVES:
+        if to in HALVES:
             bits = half.round_half(_odd_double(a), to, mode)
-            return half.saturate(bits, to) if "sat" in form.flags else bits
+            return half.saturate_half(bits, to) if "sat" in instruction.flags else bits
         if to == "f32":
             result = a.astype(np.float32) if mode == "rn" else narrow(_odd_double(a), mode)
         else:
             near = a.astype(np.float64)
             result = near if mode == "rn" else directed(near, _left_over(a, near), mode)
-        return saturate(result) if "sat" in form.flags else result.astype(target, copy=False)
+        return saturate(result) if "sat" in instruction.flags else result.astype(target, copy=False)
 
     return convert
 
@@ -138,8 +137,8 @@ def _odd_double(a: Array) -> Array:
 # Floats to integers
 
 
-def _float_to_integer(form: InstructionForm, to: str, source: str) -> Convert:
-    modes = [f for f in form.order if f in _TO_INTEGER]
+def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
+    modes = [f for f in instruction.flags if f in _TO_INTEGER]
     if len(modes) != 1:
         raise NotExecuted
     to_whole = _TO_INTEGER[modes[0]]
@@ -151,8 +150,8 @@ def _float_to_integer(form: InstructionForm, to: str, source: str) -> Convert:
     beyond = 2.0 ** (8 * target.itemsize - (1 if target.kind == "i" else 0))
 
     def convert(a: Array) -> Array:
-        values = half.widen(a, source) if source in _HALVES else a
-        if "ftz" in form.flags and source == "f32":
+        values = half.widen(a, source) if source in HALVES else a
+        if "ftz" in instruction.flags and source == "f32":
             values = flush(values)
         whole = to_whole(values.astype(np.float64))
         inside = (whole >= float(limits.min)) & (whole < beyond)
@@ -169,23 +168,24 @@ def _float_to_integer(form: InstructionForm, to: str, source: str) -> Convert:
 # Floats to floats
 
 
-def _float_to_float(form: InstructionForm, to: str, source: str) -> Convert:
-    whole = next((_TO_INTEGER[f] for f in form.order if f in _TO_INTEGER), None)
-    mode = next((f for f in form.order if f in _TO_FLOAT), "rn")
-    ftz, sat = "ftz" in form.flags, "sat" in form.flags
+def _float_to_float(instruction: Instruction, to: str, source: str) -> Convert:
+    whole = next((_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER), None)
+    mode = _mode(instruction)
+    ftz = "ftz" in instruction.flags
+    is_copy = to == "f32" and source in ("f32", "bf16") and not (ftz or "sat" in instruction.flags)
 
     def convert(a: Array) -> Array:
-        values = half.widen(a, source) if source in _HALVES else a
+        values = half.widen(a, source) if source in HALVES else a
         if ftz and source == "f32" and to != "f16":  # to f16, ptxas drops .ftz (measured: CUDA 13.0)
             values = flush(values)
         if whole is not None:
             values = whole(values)
-        elif to == "f32" and source in ("f32", "bf16") and not (ftz or sat):  # a copy or a shift: NaN stays
+        elif is_copy:  # or a shift: NaN stays
             return np.array(values)
         result = _round_to(values, to, mode)
         if source == "f64" and to in _NAN_OF_F64:
             result = _with_sign_of_nan(values, result, _NAN_OF_F64[to])
-        return _finish(result, form, to, ftz, sat)
+        return _finish(result, instruction, to)
 
     return convert
 
@@ -206,7 +206,7 @@ def _with_sign_of_nan(values: Array, result: Array, nan: int) -> Array:
 
 
 def _round_to(values: Array, to: str, mode: str) -> Array:
-    if to in _HALVES:
+    if to in HALVES:
         return half.round_half(values, to, mode)
     if to == "f64":
         return values.astype(np.float64)
@@ -215,21 +215,27 @@ def _round_to(values: Array, to: str, mode: str) -> Array:
     return canonical(values.copy())
 
 
-def _finish(result: Array, form: InstructionForm, to: str, ftz: bool, sat: bool) -> Array:
-    if to in _HALVES:
-        if "satfinite" in form.flags:
-            result = _finite_half(result, to)
-        result = half.clip_below(result, to) if "relu" in form.flags else result
-        return half.saturate(result, to) if sat else result
-    if ftz and to == "f32":
+def _finish(result: Array, instruction: Instruction, to: str) -> Array:
+    """Apply the modifiers that say what becomes of a rounded value."""
+    flags = instruction.flags
+    if to in HALVES:
+        if "satfinite" in flags:
+            is_infinite = (result & np.uint16(0x7FFF)) == half.INFINITY[to]
+            result = np.where(is_infinite, result - np.uint16(1), result)
+        result = half.clip_below(result, to) if "relu" in flags else result
+        return half.saturate_half(result, to) if "sat" in flags else result
+    if "ftz" in flags and to == "f32":
         result = flush(result)
-    return saturate(result) if sat else result
+    return saturate(result) if "sat" in flags else result
 
 
-def _finite_half(bits: Array, type_: str) -> Array:
-    infinity = half.INFINITY[type_]
-    magnitude = bits & np.uint16(0x7FFF)
-    return np.where(magnitude == infinity, bits - np.uint16(1), bits)
+# By whether the source and the result are floats.
+_CONVERSIONS: Mapping[tuple[bool, bool], Callable[[Instruction, str, str], Convert]] = {
+    (False, False): _integer_to_integer,
+    (False, True): _integer_to_float,
+    (True, False): _float_to_integer,
+    (True, True): _float_to_float,
+}
 
 
 # The bits of a f32 that tf32 drops, the largest finite tf32, and the canonical NaN without those bits.
@@ -238,46 +244,41 @@ _TF32_LARGEST = np.uint32(0x7F7FE000)
 _TF32_NAN = np.uint32(0x7FFFE000)
 
 
-def _to_tf32(form: InstructionForm) -> Convert:
+def _to_tf32(instruction: Instruction) -> Convert:
+    flags = instruction.flags
+
     def convert(a: Array) -> Array:
         bits = a.view(np.uint32)
+        bias = np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+        if "rna" in flags or "rz" in flags:
+            bias = np.uint32(0x1000 if "rna" in flags else 0)
         # Of a NaN, .rna only cuts bits off; all others give the canonical one (measured: H200, CUDA 13.0).
-        result: Array = np.where(np.isfinite(a), bits + _tf32_bias(bits, form), bits) & ~_TF32_DROPPED
-        if "rna" not in form.flags:
-            result = np.where(np.isnan(a), _TF32_NAN, result)
-        if "satfinite" in form.flags:
-            magnitude = result & np.uint32(0x7FFFFFFF)
-            limited = (bits & np.uint32(0x80000000)) | np.minimum(magnitude, _TF32_LARGEST)
-            result = np.where(np.isnan(a), _TF32_NAN, limited)
-        if "relu" in form.flags:
+        result = np.where(np.isfinite(a), bits + bias, bits) & ~_TF32_DROPPED
+        if "satfinite" in flags:
+            magnitude = np.minimum(result & np.uint32(0x7FFFFFFF), _TF32_LARGEST)
+            result = (bits & np.uint32(0x80000000)) | magnitude
+        if "relu" in flags:
             result = np.where(np.signbit(a), np.uint32(0), result)
-            result = np.where(np.isnan(a), _TF32_NAN, result)
-        return result
+        keeps_nan = flags == ("rna",)
+        return result if keeps_nan else np.where(np.isnan(a), _TF32_NAN, result)
 
     return convert
-
-
-def _tf32_bias(bits: Array, form: InstructionForm) -> Array:
-    """Return the addend that rounds before the bits that tf32 drops are cut off."""
-    if "rna" in form.flags or "rz" in form.flags:
-        return np.full(1, 0x1000 if "rna" in form.flags else 0, np.uint32)
-    odd: Array = (bits >> np.uint32(13)) & np.uint32(1)
-    return np.uint32(0xFFF) + odd
 
 
 # Packed
 
 
-def _step_of_pack(instruction: Instruction, form: InstructionForm, binding: Binding) -> Step:
+def _pack(instruction: Instruction) -> Operation:
     """cvt.pack: two integers, clamped, packed below what the third operand has shifted up."""
-    names = [f for f in form.order if f not in ("pack", "sat")]
-    kinds = [*names, *form.types]
-    if len(kinds) < 2 or "sat" not in form.flags or kinds[0] not in _PACKED or kinds[1] != "s32":
+    kind, *others = [f for f in (*instruction.flags, *instruction.types) if f not in ("pack", "sat")]
+    bits = int(kind[1:])
+    if (
+        "sat" not in instruction.flags
+        or kind[0] not in "us"
+        or others != (["s32"] if bits == 16 else ["s32", "b32"])
+    ):
         raise NotExecuted
-    bits = int(kinds[0][1:])
-    if kinds[2:] != ([] if bits == 16 else ["b32"]):
-        raise NotExecuted
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kinds[0][0] == "s" else (0, (1 << bits) - 1)
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
     mask, by, shift = np.uint32((1 << bits) - 1), np.uint32(bits), np.uint32(2 * bits)
 
     def both(a: Array, b: Array) -> Array:
@@ -285,36 +286,35 @@ def _step_of_pack(instruction: Instruction, form: InstructionForm, binding: Bind
         return (upper << by) | (np.clip(b, low, high).view(np.uint32) & mask)
 
     if bits == 16:
-        return bind_elementwise(Operation(both, "b32", ("s32", "s32")), instruction, binding)
-    operation = Operation(lambda a, b, c: (c << shift) | both(a, b), "b32", ("s32", "s32", "b32"))
-    return bind_elementwise(operation, instruction, binding)
+        return Operation(both, "b32", ("s32", "s32"))
+    return Operation(lambda a, b, c: (c << shift) | both(a, b), "b32", ("s32", "s32", "b32"))
 
 
-def _to_pair(form: InstructionForm) -> Operation:
-    to, source = form.types
+def _to_pair(instruction: Instruction) -> Operation:
+    to, source = instruction.types
     scalar = to.removesuffix("x2")
     if source in _FP8 and to == "f16x2":  # to bf16x2 only architectures after sm_90 go
-        return Operation(_from_fp8(source, form), to, ("b16",))
+        return Operation(_from_fp8(source, instruction), to, ("b16",))
     if source != "f32":
         raise NotExecuted
-    mode = next((f for f in form.order if f in _TO_FLOAT), "rn")
+    mode = _mode(instruction)
 
     def convert(high: Array, low: Array) -> Array:
-        upper = _finish(half.round_half(high, scalar, mode), form, scalar, False, False)
-        lower = _finish(half.round_half(low, scalar, mode), form, scalar, False, False)
+        upper = _finish(half.round_half(high, scalar, mode), instruction, scalar)
+        lower = _finish(half.round_half(low, scalar, mode), instruction, scalar)
         return (upper.astype(np.uint32) << np.uint32(16)) | lower
 
     return Operation(convert, to, ("f32", "f32"))
 
 
-def _to_fp8(form: InstructionForm) -> Operation:
-    to, source = form.types
-    if "satfinite" not in form.flags or source not in ("f32", "f16x2"):
+def _to_fp8(instruction: Instruction) -> Operation:
+    to, source = instruction.types
+    if "satfinite" not in instruction.flags or source not in ("f32", "f16x2"):
         raise NotExecuted
 
     def both(high: Array, low: Array) -> Array:
-        upper = _fp8_bits(high, to, form).astype(np.uint16) << np.uint16(8)
-        return np.bitwise_or(upper, _fp8_bits(low, to, form))
+        upper = _fp8_bits(high, to, instruction).astype(np.uint16) << np.uint16(8)
+        return np.bitwise_or(upper, _fp8_bits(low, to, instruction))
 
     if source == "f32":
         return Operation(both, "b16", ("f32", "f32"))
@@ -328,22 +328,22 @@ def _to_fp8(form: InstructionForm) -> Operation:
     return Operation(convert, "b16", (source,))
 
 
-def _fp8_bits(values: Array, to: str, form: InstructionForm) -> Array:
+def _fp8_bits(values: Array, to: str, instruction: Instruction) -> Array:
     kind = _FP8[to]
     largest = _FP8_LARGEST[to]
-    if "relu" in form.flags:
+    if "relu" in instruction.flags:
         values = np.where(np.signbit(values) & (values == values), np.float32(0), values)
     clipped = np.clip(values, -largest, largest)
     bits = clipped.astype(kind).view(np.uint8)
     return np.where(np.isnan(values), np.uint8(0x7F), bits)
 
 
-def _from_fp8(source: str, form: InstructionForm) -> Convert:
+def _from_fp8(source: str, instruction: Instruction) -> Convert:
     kind = _FP8[source]
 
     def convert(pair: Array) -> Array:
         values = np.ascontiguousarray(pair).view(np.uint8).view(kind).astype(np.float32)
         bits = half.round_half(values, "f16")
-        return (half.clip_below(bits, "f16") if "relu" in form.flags else bits).view(np.uint32)
+        return (half.clip_below(bits, "f16") if "relu" in instruction.flags else bits).view(np.uint32)
 
     return convert

@@ -8,29 +8,27 @@ Source: PTX ISA, "Floating Point Instructions".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
-from dotcu.simulator.semantics.arithmetic import rounding
+from dotcu.ptx.instructions import Instruction
 from dotcu.simulator.semantics.arithmetic.half import widen
-from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, flush, saturate
-from dotcu.simulator.semantics.table import Array, InstructionForm, Operation, SemanticsRow, Table, dtype_of
+from dotcu.simulator.semantics.arithmetic.rounding import MODES, ROUNDED, canonical, extreme, flush, saturate
+from dotcu.simulator.semantics.table import FLOATS, HALVES, Array, Maker, Operation, computed, dtype_of, rows
 
-Make = Callable[[InstructionForm], Operation]
-MakeSome = Callable[[InstructionForm], "Operation | None"]
+_divided = ROUNDED["div"][0]
 
 
-def mode_of(form: InstructionForm) -> str:
+def _mode(instruction: Instruction) -> str:
     """The rounding mode; to nearest even where none is named."""
-    return next((f for f in form.order if f in MODES), "rn")
+    return next((f for f in instruction.flags if f in MODES), "rn")
 
 
-def finished(function: Callable[..., Array], form: InstructionForm) -> Callable[..., Array]:
-    """The function with .ftz on operands and result, and .sat on the result."""
-    ftz, sat = "ftz" in form.flags, "sat" in form.flags
-    if not ftz and not sat:
-        return function
+def _finished(function: Callable[..., Array], instruction: Instruction, arity: int) -> Operation:
+    """An operation of one type, with .ftz on operands and result, and .sat on the result."""
+    ftz, sat = "ftz" in instruction.flags, "sat" in instruction.flags
 
     def run(*arrays: Array) -> Array:
         result = function(*[flush(a) for a in arrays] if ftz else arrays)
@@ -38,109 +36,49 @@ def finished(function: Callable[..., Array], form: InstructionForm) -> Callable[
             result = flush(result)
         return saturate(result) if sat else result
 
-    return run
+    return Operation(run if ftz or sat else function, instruction.type, (instruction.type,) * arity)
 
 
-def _rounded(function: Callable[..., Array], arity: int) -> Make:
-    def make(form: InstructionForm) -> Operation:
-        mode = mode_of(form)
-
-        def compute(*arrays: Array) -> Array:
-            return function(*arrays, mode)
-
-        return Operation(finished(compute, form), form.type, (form.type,) * arity)
-
-    return make
+# Rounded to nearest, as NumPy does.
+_NEAREST: Mapping[str, Callable[[Array, Array], Array]] = {
+    "add": lambda a, b: canonical(a + b),
+    "sub": lambda a, b: canonical(a - b),
+    "mul": lambda a, b: canonical(a * b),
+}
 
 
-def _mixed(function: Callable[..., Array], arity: int) -> MakeSome:
-    """add, sub and fma, whose operands, except for the last, may be of a half type (PTX 8.6)."""
-    plain = _rounded(function, arity)
-
-    def make(form: InstructionForm) -> Operation | None:
-        if len(form.types) == 1:
-            return plain(form) if form.type in _BOTH else None
-        if len(form.types) != 2 or form.types[0] != "f32" or form.opcode not in ("add", "sub", "fma"):
-            return None
-        return _widened(plain(form._replace(types=("f32",))), form.type)
-
-    return make
-
-
-def _widened(operation: Operation, type_: str) -> Operation:
-    """An operation on f32 whose operands, except for the last, are given as halves."""
-    function, count = operation.function, len(operation.sources) - 1
+def _rounded(instruction: Instruction) -> Operation | None:
+    """Arithmetic that rounds; operands of add, sub and fma, except for the last, may be halves (PTX 8.6)."""
+    opcode, (type_, *halves) = instruction.opcode, instruction.types
+    if type_ not in FLOATS or (halves and (type_ != "f32" or opcode not in ("add", "sub", "fma"))):
+        return None
+    function, arity = ROUNDED[opcode]
+    mode = _mode(instruction)
+    nearest = _NEAREST.get(opcode) if mode == "rn" else None
+    compute = nearest or partial(function, mode=mode)
+    operation = _finished(compute, instruction._replace(types=(type_,)), arity)
+    if not halves:
+        return operation
+    (half,) = halves
     return Operation(
-        lambda *arrays: function(*[widen(a, type_) for a in arrays[:-1]], arrays[-1]),
+        lambda *arrays: operation.function(*[widen(a, half) for a in arrays[:-1]], arrays[-1]),
         "f32",
-        (*[type_] * count, "f32"),
+        (*[half] * (arity - 1), "f32"),
     )
 
 
-def _add_nearest(a: Array, b: Array) -> Array:
-    return canonical(np.add(a, b))
+# Approximations
 
 
-def _sub_nearest(a: Array, b: Array) -> Array:
-    return canonical(np.subtract(a, b))
-
-
-def _mul_nearest(a: Array, b: Array) -> Array:
-    return canonical(np.multiply(a, b))
-
-
-_NEAREST = {"add": _add_nearest, "sub": _sub_nearest, "mul": _mul_nearest}
-
-
-def _arithmetic(function: Callable[..., Array]) -> MakeSome:
-    general = _mixed(function, 2)
-
-    def make(form: InstructionForm) -> Operation | None:
-        if len(form.types) != 1 or form.type not in _BOTH:
-            return general(form)
-        if mode_of(form) == "rn" and not form.flags & {"ftz", "sat"}:
-            return Operation(_NEAREST[form.opcode], form.type, (form.type, form.type))
-        return general(form)
-
-    return make
-
-
-def _in_double(function: Callable[[Array], Array]) -> Callable[..., Array]:
-    return lambda a: canonical(function(a.astype(np.float64)).astype(a.dtype))
-
-
-def _reciprocal_root(a: Array) -> Array:
-    return 1.0 / np.sqrt(a)
-
-
-def _approximate(function: Callable[[Array], Array]) -> MakeSome:
-    def make(form: InstructionForm) -> Operation | None:
-        if "approx" not in form.flags:
+def _approximate(function: Callable[[Array], Array]) -> Maker:
+    def make(instruction: Instruction) -> Operation | None:
+        if "approx" not in instruction.flags:
             return None
-        if form.type == "f64" and "ftz" in form.flags:
+        if instruction.type == "f64" and "ftz" in instruction.flags:
             return Operation(_upper_words(function), "f64", ("f64",))
-        return Operation(finished(_in_double(function), form), form.type, (form.type,))
+        return _finished(lambda a: canonical(function(a.astype(np.float64)).astype(a.dtype)), instruction, 1)
 
     return make
-
-
-def _divide(form: InstructionForm) -> Operation | None:
-    if form.flags & {"approx", "full"}:
-        if form.type != "f32":
-            return None
-        quotient = _quotient_by_reciprocal if "approx" in form.flags else _quotient
-        return Operation(finished(quotient, form), "f32", ("f32", "f32"))
-    return _rounded(rounding.divide, 2)(form)
-
-
-def _quotient(a: Array, b: Array) -> Array:
-    return rounding.divide(a, b, "rn")
-
-
-def _quotient_by_reciprocal(a: Array, b: Array) -> Array:
-    """a / b; where 2^126 < |b|, 1 / b is zero, and the quotient is a * 0: of infinity, NaN (div, notes)."""
-    large = np.isfinite(b) & (np.abs(b) > np.float32(2.0**126))
-    return canonical(np.where(large, a * np.copysign(np.float32(0), b), rounding.divide(a, b, "rn")))
 
 
 def _upper_words(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -150,8 +88,7 @@ def _upper_words(function: Callable[[Array], Array]) -> Callable[[Array], Array]
     """
 
     def upper(a: Array) -> Array:
-        result: Array = (a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
-        return flush(result)
+        return flush((a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64))
 
     def compute(a: Array) -> Array:
         result = upper(function(upper(a)))
@@ -161,105 +98,63 @@ def _upper_words(function: Callable[[Array], Array]) -> Callable[[Array], Array]
     return compute
 
 
-def _reciprocal(form: InstructionForm) -> Operation | None:
-    mode = mode_of(form)
-    one = dtype_of(form.type).type(1)
-    if form.type == "f64" and "approx" in form.flags:
-        return Operation(_upper_words(lambda a: 1.0 / a), "f64", ("f64",)) if "ftz" in form.flags else None
-
-    def compute(a: Array) -> Array:
-        return rounding.divide(np.full(1, one), a, mode)
-
-    return Operation(finished(compute, form), form.type, (form.type,))
-
-
-def _root(form: InstructionForm) -> Operation:
-    return _rounded(rounding.square_root, 1)(form)
-
-
-def extreme(a: Array, b: Array, largest: bool) -> Array:
-    """min or max: a number wins over a NaN, and -0 is less than +0.
-
-    Args:
-        a: The first operand.
-        b: The second operand.
-        largest: True for max, False for min.
-    """
-    result = np.fmax(a, b) if largest else np.fmin(a, b)
-    tie = (a == b) & (a == 0)
-    if tie.any():
-        bits = np.dtype(f"u{a.itemsize}")
-        x, y = a.view(bits), b.view(bits)
-        result = np.where(tie, ((x & y) if largest else (x | y)).view(a.dtype), result)
-    return canonical(result)
-
-
-def _extreme(form: InstructionForm) -> Operation | None:
-    """min and max; .xorsign.abs: of the magnitudes, with the product's sign."""
-    largest, signs = form.opcode == "max", "xorsign" in form.flags
-    if signs != ("abs" in form.flags):
+def _divide(instruction: Instruction) -> Operation | None:
+    if not {"approx", "full"}.intersection(instruction.flags):
+        return _rounded(instruction)
+    if instruction.type != "f32":
         return None
+    by_reciprocal = "approx" in instruction.flags
 
-    def compute(a: Array, b: Array) -> Array:
-        result = extreme(np.abs(a), np.abs(b), largest) if signs else extreme(a, b, largest)
-        if signs:
-            negative = np.signbit(a) ^ np.signbit(b)
-            result = np.where(negative & (result == result), -result, result)
-        if "NaN" not in form.flags:
+    def quotient(a: Array, b: Array) -> Array:
+        result = _divided(a, b, "rn")
+        if not by_reciprocal:
             return result
-        return canonical(np.where((a != a) | (b != b), a.dtype.type(np.nan), result))
+        # Where 2^126 < |b|, 1 / b is zero, and the quotient is a * 0: of infinity, NaN (div, notes).
+        large = np.isfinite(b) & (np.abs(b) > np.float32(2.0**126))
+        return canonical(np.where(large, a * np.copysign(np.float32(0), b), result))
 
-    return Operation(finished(compute, form), form.type, (form.type, form.type))
-
-
-# What becomes of a NaN, abs and neg leave open; sm_90 gives the canonical one (measured: H200, CUDA 13.0).
-
-
-def _absolute(a: Array) -> Array:
-    return canonical(np.abs(a))
+    return _finished(quotient, instruction, 2)
 
 
-def _negate(a: Array) -> Array:
-    return canonical(np.negative(a))
+def _reciprocal(instruction: Instruction) -> Operation | None:
+    if instruction.type == "f64" and "approx" in instruction.flags:
+        return _approximate(lambda a: 1.0 / a)(instruction) if "ftz" in instruction.flags else None
+    one = np.ones(1, dtype_of(instruction.type))
+    return _finished(partial(_divided, one, mode=_mode(instruction)), instruction, 1)
 
 
-def _copysign(a: Array, b: Array) -> Array:
-    return np.copysign(b, a)
+def _extreme(instruction: Instruction) -> Operation | None:
+    flags, signs = instruction.flags, "xorsign" in instruction.flags
+    if signs != ("abs" in flags):
+        return None
+    largest = instruction.opcode == "max"
+    return _finished(partial(extreme, largest=largest, nan="NaN" in flags, signs=signs), instruction, 2)
 
 
-def _signs(function: Callable[..., Array], arity: int) -> Make:
-    def make(form: InstructionForm) -> Operation:
-        return Operation(finished(function, form), form.type, (form.type,) * arity)
-
-    return make
+def _plain(function: Callable[..., Array], arity: int) -> Maker:
+    return lambda instruction: _finished(function, instruction, arity)
 
 
-_BOTH = frozenset({"f32", "f64"})
-_MIXED = _BOTH | {"f16", "bf16"}
-_F32 = frozenset({"f32"})
-_FLAGS = MODES | {"ftz", "sat"}
-_APPROX = frozenset({"approx", "ftz"})
-_EXTREME = frozenset({"ftz", "NaN", "xorsign", "abs"})
-_SECTION = "Floating Point Instructions: "
+_F32 = ("f32",)
+_FLAGS = (*MODES, "ftz", "sat")
+_APPROX = ("approx", "ftz")
 
-FLOAT: Table = {
-    "add": (SemanticsRow(_MIXED, _FLAGS, _SECTION + "add", _arithmetic(rounding.add)),),
-    "sub": (SemanticsRow(_MIXED, _FLAGS, _SECTION + "sub", _arithmetic(rounding.subtract)),),
-    "mul": (SemanticsRow(_BOTH, _FLAGS, _SECTION + "mul", _arithmetic(rounding.multiply)),),
-    "fma": (SemanticsRow(_MIXED, _FLAGS, _SECTION + "fma", _mixed(rounding.fused, 3)),),
-    "mad": (SemanticsRow(_BOTH, _FLAGS, _SECTION + "mad", _mixed(rounding.fused, 3)),),
-    "div": (SemanticsRow(_BOTH, MODES | {"ftz", "approx", "full"}, _SECTION + "div", _divide),),
-    "rcp": (SemanticsRow(_BOTH, MODES | {"ftz", "approx"}, _SECTION + "rcp", _reciprocal),),
-    "sqrt": (SemanticsRow(_BOTH, MODES | {"ftz", "approx"}, _SECTION + "sqrt", _root),),
-    "rsqrt": (SemanticsRow(_BOTH, _APPROX, _SECTION + "rsqrt", _approximate(_reciprocal_root)),),
-    "ex2": (SemanticsRow(_F32, _APPROX, _SECTION + "ex2", _approximate(np.exp2)),),
-    "lg2": (SemanticsRow(_F32, _APPROX, _SECTION + "lg2", _approximate(np.log2)),),
-    "sin": (SemanticsRow(_F32, _APPROX, _SECTION + "sin", _approximate(np.sin)),),
-    "cos": (SemanticsRow(_F32, _APPROX, _SECTION + "cos", _approximate(np.cos)),),
-    "tanh": (SemanticsRow(_F32, frozenset({"approx"}), _SECTION + "tanh", _approximate(np.tanh)),),
-    "min": (SemanticsRow(_BOTH, _EXTREME, _SECTION + "min", _extreme),),
-    "max": (SemanticsRow(_BOTH, _EXTREME, _SECTION + "max", _extreme),),
-    "abs": (SemanticsRow(_BOTH, frozenset({"ftz"}), _SECTION + "abs", _signs(_absolute, 1)),),
-    "neg": (SemanticsRow(_BOTH, frozenset({"ftz"}), _SECTION + "neg", _signs(_negate, 1)),),
-    "copysign": (SemanticsRow(_BOTH, frozenset(), _SECTION + "copysign", _signs(_copysign, 2)),),
-}
+FLOAT = rows(
+    "Floating Point Instructions",
+    ("add sub fma", FLOATS | HALVES, _FLAGS, _rounded),
+    ("mul mad", FLOATS, _FLAGS, _rounded),
+    ("div", FLOATS, (*MODES, "ftz", "approx", "full"), _divide),
+    ("rcp", FLOATS, (*MODES, *_APPROX), _reciprocal),
+    ("sqrt", FLOATS, (*MODES, *_APPROX), _rounded),
+    ("rsqrt", FLOATS, _APPROX, _approximate(lambda a: 1.0 / np.sqrt(a))),
+    ("ex2", _F32, _APPROX, _approximate(np.exp2)),
+    ("lg2", _F32, _APPROX, _approximate(np.log2)),
+    ("sin", _F32, _APPROX, _approximate(np.sin)),
+    ("cos", _F32, _APPROX, _approximate(np.cos)),
+    ("tanh", _F32, ("approx",), _approximate(np.tanh)),
+    ("min max", FLOATS, ("ftz", "NaN", "xorsign", "abs"), _extreme),
+    # PTX leaves open the NaN that abs and neg give: the canonical one on sm_90 (measured: H200, CUDA 13.0).
+    ("abs", FLOATS, ("ftz",), _plain(lambda a: canonical(np.abs(a)), 1)),
+    ("neg", FLOATS, ("ftz",), _plain(lambda a: canonical(-a), 1)),
+    ("copysign", FLOATS, (), computed(lambda a, b: np.copysign(b, a), "t t")),
+)

@@ -9,15 +9,18 @@ Source: PTX ISA, "Half Precision Floating Point Instructions"; for the canonical
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from dotcu.simulator.semantics.arithmetic.rounding import to_odd, two_sum
-from dotcu.simulator.semantics.table import Array, InstructionForm, Operation, SemanticsRow, Table
+from dotcu.ptx.instructions import Instruction
+from dotcu.simulator.semantics.arithmetic.rounding import extreme, narrow, to_odd, two_sum
+from dotcu.simulator.semantics.table import HALF_PAIRS, HALVES, Array, Maker, Operation, on_halves, rows
 
 _NAN = np.uint16(0x7FFF)
 _MAGNITUDE = np.uint16(0x7FFF)
+_SIGN = np.uint16(0x8000)
 ONE = {"f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80)}
 _TINY = {"f16": np.uint16(0x0400), "bf16": np.uint16(0x0080)}
 INFINITY = {"f16": np.uint16(0x7C00), "bf16": np.uint16(0x7F80)}
@@ -40,78 +43,47 @@ def round_half(values: Array, type_: str, mode: str = "rn") -> Array:
         type_: "f16" or "bf16".
         mode: The rounding mode: "rn", "rz", "rm" or "rp".
     """
-    if type_ == "f16" and mode == "rn":
-        bits = values.astype(np.float16).view(np.uint16)
-    elif mode == "rn" and values.dtype == np.float32:
-        bits = _upper_half(values.view(np.uint32))
+    if type_ == "f16":
+        bits = narrow(values, mode, np.float16).view(np.uint16)
     else:
-        bits = _round(values, type_, mode)
+        bits = _upper_half(values, mode)
     return np.where(np.isnan(values), _NAN, bits)
 
 
-def _upper_half(bits: Array) -> Array:
-    """float32 bits to the nearest bf16: add half a last place, less one where that is even, and cut."""
-    odd = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded: Array = (bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)
-    return rounded.astype(np.uint16)
-
-
-def _round(values: Array, type_: str, mode: str) -> Array:
-    """Rounding on the bits of the float64 value: the target's last place, then the mode."""
-    mantissa, smallest, largest = (10, -24, 15) if type_ == "f16" else (7, -133, 127)
-    wide = np.where(np.isfinite(values), values, 0).astype(np.float64)
-    magnitude = np.abs(wide)
-    exponent = np.frexp(magnitude)[1] - 1
-    unit = np.maximum(exponent - mantissa, smallest)
-    scaled = np.ldexp(magnitude, -unit)
-    negative = np.signbit(values)
-    whole = _whole(scaled, mode, negative)
-    result = np.ldexp(whole, unit)
-    limit = np.ldexp(2.0 - 2.0**-mantissa, largest)
-    outward: Mapping[str, Array] = {"rn": np.ones(1, bool), "rp": ~negative, "rm": negative}
-    to_infinity = outward.get(mode, np.zeros(1, bool))
-    result = np.where(result > limit, np.where(to_infinity, np.inf, limit), result)
-    result = np.where(np.isinf(values), np.inf, result)
-    return _encode(np.where(negative, -result, result), type_)
-
-
-def _whole(scaled: Array, mode: str, negative: Array) -> Array:
-    if mode == "rn":
-        return np.rint(scaled)
-    if mode == "rna":
-        return np.floor(scaled + 0.5)
-    upward: Mapping[str, Array] = {"rm": negative, "rp": ~negative}
-    up = upward.get(mode, np.zeros(1, bool))
-    return np.where(up, np.ceil(scaled), np.floor(scaled))
-
-
-def _encode(exact: Array, type_: str) -> Array:
-    """Values that the type holds exactly, to its bits."""
-    if type_ == "f16":
-        return exact.astype(np.float16).view(np.uint16)
-    return (exact.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+def _upper_half(values: Array, mode: str) -> Array:
+    """Floats to bf16: add what carries into the upper half of float32 bits where it rounds up, and cut."""
+    if values.dtype == np.float64:  # to float32 first, cut, with the last bit set where it is inexact
+        cut = narrow(values, "rz")
+        bits = cut.view(np.uint32) | (values != cut)
+    else:
+        bits = values.view(np.uint32)
+    if mode == "rn":  # half a last place, less one where that is even
+        carry = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    else:
+        negative = bits >> np.uint32(31)
+        outward = {"rz": np.uint32(0), "rm": negative, "rp": negative ^ np.uint32(1)}[mode]
+        carry = outward * np.uint32(0xFFFF)
+    return ((bits + carry) >> np.uint32(16)).astype(np.uint16)
 
 
 def flush_half(bits: Array, type_: str) -> Array:
     """Subnormals to zero of their sign."""
-    small = (bits & np.uint16(0x7FFF)) < _TINY[type_]
-    return np.where(small, bits & np.uint16(0x8000), bits)
+    return np.where((bits & _MAGNITUDE) < _TINY[type_], bits & _SIGN, bits)
 
 
 def _is_nan(bits: Array, type_: str) -> Array:
-    return (bits & np.uint16(0x7FFF)) > INFINITY[type_]
+    return (bits & _MAGNITUDE) > INFINITY[type_]
 
 
-def saturate(bits: Array, type_: str) -> Array:
+def saturate_half(bits: Array, type_: str) -> Array:
     """Clamped to [0, 1]; NaN to +0."""
-    negative = (bits & np.uint16(0x8000)) != 0
-    clamped = np.where(negative | _is_nan(bits, type_), np.uint16(0), bits)
-    return np.minimum(clamped, ONE[type_])
+    negative = (bits & _SIGN) != 0
+    return np.minimum(np.where(negative | _is_nan(bits, type_), np.uint16(0), bits), ONE[type_])
 
 
 def clip_below(bits: Array, type_: str) -> Array:
     """Negative numbers to +0 (.relu)."""
-    negative = ((bits & np.uint16(0x8000)) != 0) & ~_is_nan(bits, type_)
+    negative = ((bits & _SIGN) != 0) & ~_is_nan(bits, type_)
     return np.where(negative, np.uint16(0), bits)
 
 
@@ -124,53 +96,24 @@ def _sum(a: Array, b: Array, type_: str) -> Array:
     return round_half(to_odd(total, error), type_)
 
 
-def _difference(a: Array, b: Array, type_: str) -> Array:
-    return _sum(a, b ^ np.uint16(0x8000), type_)
-
-
 def _product(a: Array, b: Array, type_: str) -> Array:
     return round_half(np.multiply(widen(a, type_), widen(b, type_), dtype=np.float64), type_)
 
 
-def _fused_half(a: Array, b: Array, c: Array, type_: str) -> Array:
-    """a * b + c with one rounding."""
+def _fused(a: Array, b: Array, c: Array, type_: str) -> Array:
     product = np.multiply(widen(a, type_), widen(b, type_), dtype=np.float64)
     total, error = two_sum(product, widen(c, type_).astype(np.float64))
     return round_half(to_odd(total, np.where(np.isfinite(total), error, 0.0)), type_)
 
 
-def extreme(a: Array, b: Array, type_: str, largest: bool, nan: bool) -> Array:
-    """min or max: a NaN loses to a number unless `nan`; -0 is less than +0.
-
-    Args:
-        a: The first operand.
-        b: The second operand.
-        type_: The PTX type.
-        largest: True for max, False for min.
-        nan: True if a NaN operand makes the result NaN.
-    """
-    x, y = widen(a, type_), widen(b, type_)
-    first = (x > y) if largest else (x < y)
-    same = x == y
-    tie = (a & b) if largest else (a | b)
-    result = np.where(same, tie, np.where(first, a, b))
-    x_nan, y_nan = np.isnan(x), np.isnan(y)
-    if nan:
-        return np.where(x_nan | y_nan, _NAN, result)
-    result = np.where(x_nan, b, np.where(y_nan, a, result))
-    return np.where(x_nan & y_nan, _NAN, result)
-
-
-def negate_half(a: Array, type_: str) -> Array:
+def _negate(a: Array, type_: str) -> Array:
     """-a; a NaN becomes the canonical one (measured: H200, CUDA 13.0)."""
-    negated: Array = a ^ np.uint16(0x8000)
-    return np.where(_is_nan(a, type_), _NAN, negated)
+    return np.where(_is_nan(a, type_), _NAN, a ^ _SIGN)
 
 
-def absolute_half(a: Array, type_: str) -> Array:
+def _absolute(a: Array, type_: str) -> Array:
     """|a|; a NaN becomes the canonical one (measured: H200, CUDA 13.0)."""
-    magnitude: Array = a & np.uint16(0x7FFF)
-    return np.where(_is_nan(a, type_), _NAN, magnitude)
+    return np.where(_is_nan(a, type_), _NAN, a & _MAGNITUDE)
 
 
 def _exp2(a: Array, type_: str) -> Array:
@@ -183,76 +126,49 @@ def _tanh(a: Array, type_: str) -> Array:
     return round_half(np.tanh(widen(a, type_).astype(np.float64)), type_)
 
 
-Half = Callable[..., Array]
+def _bitwise(function: Callable[..., Array], arity: int) -> Maker:
+    """Make operations on a half type, or on pairs of it, of a function of bits."""
 
+    def make(instruction: Instruction) -> Operation:
+        scalar = instruction.type.removesuffix("x2")
+        flags = instruction.flags
 
-def on_pairs(function: Half) -> Half:
-    """The function on each half of packed 32-bit values."""
+        def run(*arrays: Array) -> Array:
+            if "ftz" in flags:
+                arrays = tuple(flush_half(a, scalar) for a in arrays)
+            result = function(*arrays, scalar)
+            if "ftz" in flags:
+                result = flush_half(result, scalar)
+            if "sat" in flags:
+                result = saturate_half(result, scalar)
+            return clip_below(result, scalar) if "relu" in flags else result
 
-    def packed(*arrays: Array) -> Array:
-        size = max(a.size for a in arrays)
-        split = [np.ascontiguousarray(np.broadcast_to(a, size)).view(np.uint16) for a in arrays]
-        return np.ascontiguousarray(function(*split)).view(np.uint32)
-
-    return packed
-
-
-def _made(function: Half, arity: int) -> Callable[[InstructionForm], Operation]:
-    def make(form: InstructionForm) -> Operation:
-        return _operation_of(function, arity, form)
+        packed = on_halves(run) if instruction.type.endswith("x2") else run
+        return Operation(packed, instruction.type, (instruction.type,) * arity)
 
     return make
 
 
-def _operation_of(function: Half, arity: int, form: InstructionForm) -> Operation:
-    """A function of bits as an operation on a half type or on pairs of it."""
-    scalar = form.type.removesuffix("x2")
-    flags = form.flags
-
-    def run(*arrays: Array) -> Array:
-        if "ftz" in flags:
-            arrays = tuple(flush_half(a, scalar) for a in arrays)
-        result = function(*arrays, scalar)
-        if "ftz" in flags:
-            result = flush_half(result, scalar)
-        if "sat" in flags:
-            result = saturate(result, scalar)
-        return clip_below(result, scalar) if "relu" in flags else result
-
-    packed = on_pairs(run) if form.type.endswith("x2") else run
-    return Operation(packed, form.type, (form.type,) * arity)
-
-
-def _extreme(form: InstructionForm) -> Operation | None:
-    """min and max; .xorsign.abs: of the magnitudes, with the product's sign."""
-    largest, nan = form.opcode == "max", "NaN" in form.flags
-    signs = "xorsign" in form.flags
-    if signs != ("abs" in form.flags):
+def _extreme(instruction: Instruction) -> Operation | None:
+    flags, signs = instruction.flags, "xorsign" in instruction.flags
+    if signs != ("abs" in flags):
         return None
-
-    def run(a: Array, b: Array, type_: str) -> Array:
-        if not signs:
-            return extreme(a, b, type_, largest, nan)
-        result = extreme(a & _MAGNITUDE, b & _MAGNITUDE, type_, largest, nan)
-        return np.where(_is_nan(result, type_), result, result | ((a ^ b) & ~_MAGNITUDE))
-
-    return _operation_of(run, 2, form)
+    choose = partial(extreme, largest=instruction.opcode == "max", nan="NaN" in flags, signs=signs)
+    return _bitwise(lambda a, b, t: round_half(choose(widen(a, t), widen(b, t)), t), 2)(instruction)
 
 
-_TYPES = frozenset({"f16", "f16x2", "bf16", "bf16x2"})
-_ROUND = frozenset({"rn", "ftz", "sat"})
-_EXTREME = frozenset({"ftz", "NaN", "xorsign", "abs"})
-_SECTION = "Half Precision Floating Point Instructions: "
+_TYPES = HALVES | HALF_PAIRS
+_FLAGS = ("rn", "ftz", "sat")
 
-HALF: Table = {
-    "add": (SemanticsRow(_TYPES, _ROUND, _SECTION + "add", _made(_sum, 2)),),
-    "sub": (SemanticsRow(_TYPES, _ROUND, _SECTION + "sub", _made(_difference, 2)),),
-    "mul": (SemanticsRow(_TYPES, _ROUND, _SECTION + "mul", _made(_product, 2)),),
-    "fma": (SemanticsRow(_TYPES, _ROUND | {"relu"}, _SECTION + "fma", _made(_fused_half, 3)),),
-    "neg": (SemanticsRow(_TYPES, frozenset({"ftz"}), _SECTION + "neg", _made(negate_half, 1)),),
-    "abs": (SemanticsRow(_TYPES, frozenset({"ftz"}), _SECTION + "abs", _made(absolute_half, 1)),),
-    "min": (SemanticsRow(_TYPES, _EXTREME, _SECTION + "min", _extreme),),
-    "max": (SemanticsRow(_TYPES, _EXTREME, _SECTION + "max", _extreme),),
-    "ex2": (SemanticsRow(_TYPES, frozenset({"approx", "ftz"}), _SECTION + "ex2", _made(_exp2, 1)),),
-    "tanh": (SemanticsRow(_TYPES, frozenset({"approx"}), _SECTION + "tanh", _made(_tanh, 1)),),
-}
+HALF = rows(
+    "Half Precision Floating Point Instructions",
+    ("add", _TYPES, _FLAGS, _bitwise(_sum, 2)),
+    ("sub", _TYPES, _FLAGS, _bitwise(lambda a, b, t: _sum(a, b ^ _SIGN, t), 2)),
+    ("mul", _TYPES, _FLAGS, _bitwise(_product, 2)),
+    ("fma", _TYPES, (*_FLAGS, "relu"), _bitwise(_fused, 3)),
+    ("neg", _TYPES, ("ftz",), _bitwise(_negate, 1)),
+    ("abs", _TYPES, ("ftz",), _bitwise(_absolute, 1)),
+    ("min max", _TYPES, ("ftz", "NaN", "xorsign", "abs"), _extreme),
+    ("ex2", _TYPES, ("approx", "ftz"), _bitwise(_exp2, 1)),
+    ("tanh", _TYPES, ("approx",), _bitwise(_tanh, 1)),
+)

@@ -11,7 +11,7 @@ PTX ISA, "Floating Point Instructions" for modes, .ftz, .sat and the canonical N
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -40,13 +40,13 @@ def canonical(a: Array) -> Array:
     return a
 
 
-def select(holds: Array, a: Array, b: Array) -> Array:
+def select(a: Array, b: Array, holds: Array) -> Array:
     """a where it holds, else b: np.where, which takes long where a mask has no pattern, without branches.
 
     Args:
-        holds: The mask.
         a: Values where the mask holds.
         b: Values elsewhere.
+        holds: The mask.
     """
     if holds.size < LARGE:
         return np.where(holds, a, b)
@@ -62,13 +62,38 @@ def flush(a: Array) -> Array:
     small = np.abs(a) < np.finfo(a.dtype).tiny
     if not small.any():
         return a
-    return select(small, np.copysign(a.dtype.type(0), a), a)
+    return select(np.copysign(a.dtype.type(0), a), a, small)
 
 
 def saturate(a: Array) -> Array:
     """Clamped to [0, 1]; NaN to +0, and no -0."""
     zero = a.dtype.type(0)
     return np.fmin(np.fmax(a, zero), a.dtype.type(1)) + zero
+
+
+def extreme(a: Array, b: Array, *, largest: bool, nan: bool, signs: bool) -> Array:
+    """min or max; -0 is less than +0.
+
+    Args:
+        a: The first operand.
+        b: The second operand.
+        largest: True for max, False for min.
+        nan: True if a NaN wins over a number.
+        signs: True for .xorsign.abs: of the magnitudes, with the product's sign.
+    """
+    x, y = (np.abs(a), np.abs(b)) if signs else (a, b)
+    result = np.fmax(x, y) if largest else np.fmin(x, y)
+    tie = (x == y) & (x == 0)
+    if tie.any():
+        bits = np.dtype(f"u{x.itemsize}")
+        p, q = x.view(bits), y.view(bits)
+        result = np.where(tie, ((p & q) if largest else (p | q)).view(x.dtype), result)
+    if signs:
+        negative = np.signbit(a) ^ np.signbit(b)
+        result = np.where(negative & (result == result), -result, result)
+    if nan:
+        result = np.where((a != a) | (b != b), a.dtype.type(np.nan), result)
+    return canonical(result)
 
 
 # Error-free transformations
@@ -99,14 +124,12 @@ def _halves(a: Array) -> tuple[Array, Array]:
 def to_odd(value: Array, error: Array) -> Array:
     """value + error, rounded to odd: the neighbour with an odd last bit where it is inexact."""
     bits = value.view(np.int64)
-    even = (bits & 1) == 0
-    inexact = (error != 0) & even & np.isfinite(value)
+    inexact = (error != 0) & ((bits & 1) == 0) & np.isfinite(value)
     if not inexact.any():
         return value
     away = (error > 0) == (value > 0)
-    toward_zero_at_zero = value == 0
     moved = np.where(away, bits + 1, bits - 1).view(np.float64)
-    moved = np.where(toward_zero_at_zero, np.copysign(5e-324, error), moved)
+    moved = np.where(value == 0, np.copysign(5e-324, error), moved)
     return np.where(inexact, moved, value)
 
 
@@ -143,9 +166,15 @@ def _moved(value: Array, inward: Array, outward: Array | None = None) -> Array:
     return moved.view(value.dtype)
 
 
-def narrow(wide: Array, mode: str) -> Array:
-    """float64 to float32 in a mode."""
-    near = wide.astype(np.float32)
+def narrow(wide: Array, mode: str, dtype: type[np.floating] = np.float32) -> Array:
+    """Round a float to float32 or float16.
+
+    Args:
+        wide: The wider values.
+        mode: The rounding mode: "rn", "rz", "rm" or "rp".
+        dtype: The narrower dtype.
+    """
+    near = wide.astype(dtype)
     if mode == "rn":
         return near
     # Of an infinity the difference is not a number, which moves nothing.
@@ -160,17 +189,10 @@ def _signed_zero(result: Array, a: Array, b: Array, mode: str) -> Array:
     return np.where(zero, result.dtype.type(-0.0), result)
 
 
-# Operations
+# Operations, by rounding mode
 
 
-def add(a: Array, b: Array, mode: str) -> Array:
-    """a + b.
-
-    Args:
-        a: The first operand.
-        b: The second operand.
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
-    """
+def _add(a: Array, b: Array, mode: str) -> Array:
     if mode == "rn":
         return canonical(a + b)
     if a.dtype == np.float32:
@@ -187,27 +209,13 @@ def add(a: Array, b: Array, mode: str) -> Array:
     return _signed_zero(result, a, b, mode)
 
 
-def subtract(a: Array, b: Array, mode: str) -> Array:
-    """a - b.
-
-    Args:
-        a: The first operand.
-        b: The second operand.
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
-    """
+def _subtract(a: Array, b: Array, mode: str) -> Array:
     if mode == "rn":
         return canonical(a - b)
-    return add(a, -b, mode)
+    return _add(a, -b, mode)
 
 
-def multiply(a: Array, b: Array, mode: str) -> Array:
-    """a * b.
-
-    Args:
-        a: The first operand.
-        b: The second operand.
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
-    """
+def _multiply(a: Array, b: Array, mode: str) -> Array:
     if mode == "rn":
         return canonical(a * b)
     if a.dtype == np.float32:
@@ -227,12 +235,8 @@ def fused(a: Array, b: Array, c: Array, mode: str) -> Array:
         c: The third operand.
         mode: The rounding mode: "rn", "rz", "rm" or "rp".
     """
-    if a.dtype == np.float32:
-        return _fused32(a, b, c, mode)
-    return _fused64(a, b, c, mode)
-
-
-def _fused32(a: Array, b: Array, c: Array, mode: str) -> Array:
+    if a.dtype == np.float64:
+        return _fused64(a, b, c, mode)
     product = np.multiply(a, b, dtype=np.float64)  # exact: 24 + 24 bits
     wide_c = c.astype(np.float64)
     if mode == "rn":
@@ -277,14 +281,7 @@ def _fused64(a: Array, b: Array, c: Array, mode: str) -> Array:
     return _exactly(lambda x, y, z: x * y + z, mode, (a, b, c), finite, result)
 
 
-def divide(a: Array, b: Array, mode: str) -> Array:
-    """a / b.
-
-    Args:
-        a: The first operand.
-        b: The second operand.
-        mode: The rounding mode: "rn", "rz", "rm" or "rp".
-    """
+def _divide(a: Array, b: Array, mode: str) -> Array:
     if mode == "rn":
         return canonical(a / b)
     if a.dtype == np.float32:
@@ -294,8 +291,7 @@ def divide(a: Array, b: Array, mode: str) -> Array:
     return _exactly(lambda x, y: x / y, mode, (a, b), np.isfinite(a) & np.isfinite(b) & (b != 0), result)
 
 
-def square_root(a: Array, mode: str) -> Array:
-    """The square root."""
+def _square_root(a: Array, mode: str) -> Array:
     if mode == "rn":
         return canonical(np.sqrt(a))
     if a.dtype == np.float32:
@@ -310,6 +306,18 @@ def square_root(a: Array, mode: str) -> Array:
     error = (scaled - square) - low
     result = np.ldexp(directed(near, error, mode), (exponent - odd) // 2)
     return np.where(inside, result, root)
+
+
+# By the opcode: the function of operands and mode, and how many operands it takes.
+ROUNDED: Mapping[str, tuple[Callable[..., Array], int]] = {
+    "add": (_add, 2),
+    "sub": (_subtract, 2),
+    "mul": (_multiply, 2),
+    "fma": (fused, 3),
+    "mad": (fused, 3),
+    "div": (_divide, 2),
+    "sqrt": (_square_root, 1),
+}
 
 
 def _in_range(a: Array, exponent: int) -> Array:

@@ -9,7 +9,7 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ from dotcu.simulator.sanitizers.shadow import ShadowMemory
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
+_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+_SPACE_OF_WINDOW = {window >> 40: space for space, window in _WINDOWS.items()}
 
 
 class MemoryOrder(NamedTuple):
@@ -112,6 +114,9 @@ class AccessPart(NamedTuple):
     skew: int = 0
 
 
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
+
+
 def order_of(flags: Sequence[str]) -> MemoryOrder:
     """The promise that an instruction's modifiers make."""
     both = "acq_rel" in flags
@@ -121,9 +126,6 @@ def order_of(flags: Sequence[str]) -> MemoryOrder:
         release=both or "release" in flags,
         scope=next((f for f in flags if f in ("cta", "gpu", "sys")), "sys"),
     )
-
-
-_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 
 
 def resolve(chunk: Chunk, access: Access) -> list[AccessPart]:
@@ -188,91 +190,66 @@ def _whole_region(
     return AccessPart(view, region.shadow(width), indices, None, region, races, skew)
 
 
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
-_SPACE_OF_WINDOW = {window >> 40: space for space, window in _WINDOWS.items()}
-
-
 def _checked(chunk: Chunk, access: Access) -> list[AccessPart]:
-    """The access lane by lane, each checked on its own."""
+    """The access lane by lane, each checked on its own; perhaps in several spaces."""
     address = chunk.read(access.slot)
     if address.itemsize != 8:
         # A 32-bit address; its sum with the offset wraps as the hardware's adder does.
         address = (address + np.uint32(access.offset & 0xFFFFFFFF)).astype(np.uint64)
     elif access.offset:
         address = address + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
-    space = access.space
-    if space in GLOBAL_SPACES:
-        return _global(chunk, access, address, None)
-    if space == "shared":
-        return _private(chunk, access, chunk.shared, address, None)
-    if space == "local":
-        return _private(chunk, access, chunk.local, address, None)
-    if space == "param":
-        return _private(chunk, access, chunk.params, address, None)
-    return _generic(chunk, access, address)
-
-
-def _generic(chunk: Chunk, access: Access, address: Array) -> list[AccessPart]:
-    """Lanes of one access, perhaps in several spaces."""
-    address = _spread(address, chunk.count())
+    if address.size == 1:
+        address = np.repeat(address, chunk.count())
+    if access.space != "generic":
+        return _in_space(chunk, access, access.space, address, np.arange(len(address)))
     window = np.where(address < _LAST_WINDOW, address >> np.uint64(40), np.uint64(0))
     parts: list[AccessPart] = []
-    for space in np.unique(window).tolist():
-        positions = np.flatnonzero(window == space)
-        here = address[positions]
-        base = np.uint64(space << 40)
-        if space == SHARED_WINDOW >> 40:
-            parts += _private(chunk, access, chunk.shared, here - base, positions)
-        elif space == LOCAL_WINDOW >> 40:
-            parts += _private(chunk, access, chunk.local, here - base, positions)
-        elif space == PARAM_WINDOW >> 40:
-            parts += _private(chunk, access, chunk.params, here - base, positions)
-        else:
-            parts += _global(chunk, access, here, positions)
+    for number in np.unique(window).tolist():
+        positions = np.flatnonzero(window == number)
+        space = _SPACE_OF_WINDOW.get(number, "global")
+        base = np.uint64(_WINDOWS.get(space, 0))
+        parts += _in_space(chunk, access, space, address[positions] - base, positions)
     return parts
 
 
-def _spread(address: Array, count: int) -> Array:
-    return np.repeat(address, count) if address.size == 1 else address
+def _in_space(chunk: Chunk, access: Access, space: str, address: Array, positions: Array) -> list[AccessPart]:
+    """Lanes of one access to one space; those that are not aligned are reported."""
+    if space == "param" and access.action != "read":
+        bounds.report_parameter_write(chunk, access, positions)
+        return []
+    aligned = bounds.refuse_misaligned(chunk, access, address, positions)
+    address, positions = address[aligned], positions[aligned]
+    if space in GLOBAL_SPACES:
+        return _global(chunk, access, address, positions)
+    private = {"shared": chunk.shared, "local": chunk.local, "param": chunk.params}[space]
+    return _private(chunk, access, private, address, positions)
 
 
-# Global and constant memory
+def mapped(address: Array, regions: Iterable[Region]) -> Array:
+    """Return the mask of addresses that are in one of some regions."""
+    inside = np.zeros(address.shape, bool)
+    for region in regions:
+        inside |= address - np.uint64(region.base) < region.size
+    return inside
 
 
-def _global(chunk: Chunk, access: Access, address: Array, positions: Array | None) -> list[AccessPart]:
+def _global(chunk: Chunk, access: Access, address: Array, positions: Array) -> list[AccessPart]:
     """Find each lane's region; report those that have none."""
-    address = _spread(address, chunk.count())
-    if positions is None:
-        positions = np.arange(len(address))
-    parts: list[AccessPart] = []
-    left = bounds.refuse_misaligned(chunk, access, address, positions)
-    address, positions = address[left], positions[left]
     span = chunk.grid.span(access)
     if span is not None and span.region is not None and len(address):
         return _in_region(chunk, access, span.region, address, positions)
+    memory = chunk.grid.memory
+    parts: list[AccessPart] = []
     while len(address):
-        region = chunk.grid.memory.find(int(address[0]))
+        region = memory.find(int(address[0]))
         if region is None:
-            inside = _unmapped(chunk, address)
-            bounds.report_unmapped(chunk, access, address[inside], positions[inside])
+            here = ~mapped(address, memory.regions)
+            bounds.report_unmapped(chunk, access, address[here], positions[here])
         else:
-            relative = address - np.uint64(region.base)
-            inside = relative < region.size
-            parts += _in_region(chunk, access, region, address[inside], positions[inside])
-        address, positions = address[~inside], positions[~inside]
+            here = mapped(address, [region])
+            parts += _in_region(chunk, access, region, address[here], positions[here])
+        address, positions = address[~here], positions[~here]
     return parts
-
-
-def _region_part(
-    chunk: Chunk, region: Region, access: Access, address: Array, positions: Array
-) -> AccessPart:
-    width = access.width
-    view, first = region.view(width)
-    index = (address - np.uint64(first)).view(np.int64)
-    if width != 1:
-        index >>= width.bit_length() - 1
-    races, skew = chunk.grid.races(region, first, width)
-    return AccessPart(view, region.shadow(width), index, positions, region, races, skew)
 
 
 def _in_region(
@@ -285,52 +262,44 @@ def _in_region(
         address, positions = address[fits], positions[fits]
     if not len(address):
         return []
-    if access.action != "read" and region.read_only:
-        writable = [a for a in region.aliases if not a.read_only]
-        if not writable:
-            bounds.report_read_only(chunk, access, region, address, positions)
-            return []
-    return [_region_part(chunk, region, access, address, positions)]
+    if access.action != "read" and region.read_only and all(a.read_only for a in region.aliases):
+        bounds.report_read_only(chunk, access, region, address, positions)
+        return []
+    return [region_part(chunk, region, access.width, address, positions)]
 
 
-def _unmapped(chunk: Chunk, address: Array) -> Array:
-    """Return the mask of addresses that no region holds; the first is one of them."""
-    none = np.zeros(len(address), bool)
-    bases = np.array([r.base for r in chunk.grid.memory.regions], np.uint64)
-    ends = np.array([r.base + r.size for r in chunk.grid.memory.regions], np.uint64)
-    for base, end in zip(bases, ends, strict=True):
-        none |= (address >= base) & (address < end)
-    return ~none
+def region_part(
+    chunk: Chunk, region: Region, width: int, address: Array, positions: Array | None
+) -> AccessPart:
+    """The part of an access that is in a region of global memory.
 
-
-# Shared and local memory
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        region: The region.
+        width: Bytes of one element.
+        address: The addresses of the elements.
+        positions: Which of the active lanes these are; None for all of them.
+    """
+    view, first = region.view(width)
+    index = (address - np.uint64(first)).view(np.int64) >> (width.bit_length() - 1)
+    races, skew = chunk.grid.races(region, first, width)
+    return AccessPart(view, region.shadow(width), index, positions, region, races, skew)
 
 
 def _private(
-    chunk: Chunk, access: Access, private: PrivateMemory, address: Array, positions: Array | None
+    chunk: Chunk, access: Access, private: PrivateMemory, address: Array, positions: Array
 ) -> list[AccessPart]:
-    size = access.bytes
-    address = _spread(address, chunk.count())
-    if positions is None:
-        positions = np.arange(len(address))
-    if private is chunk.params and access.action != "read":
-        bounds.report_parameter_write(chunk, access, positions)
-        return []
-    left = bounds.refuse_misaligned(chunk, access, address, positions)
-    address, positions = address[left], positions[left]
+    """The lanes that stay in the shared memory of their block, or in their own, or in one variable."""
     span = chunk.grid.span(access)
     first, last = (0, private.size) if span is None else span[:2]
-    fits = (address >= first) & (address < last) & (address + np.uint64(size) <= last)
+    fits = (address >= first) & (address < last) & (address + np.uint64(access.bytes) <= last)
     if not fits.all():
         bounds.report_private(chunk, access, private, address[~fits], positions[~fits])
         address, positions = address[fits], positions[fits]
     if not len(address):
         return []
-    bases = private.bases
+    bases, width = private.bases, access.width
     if bases.size != 1:
         bases = bases[chunk.numbers()[positions]]
-    index = (address + bases).view(np.int64)
-    if access.width != 1:
-        index >>= access.width.bit_length() - 1
-    view, shadow = private.views[access.width], private.shadows[access.width]
-    return [AccessPart(view, shadow, index, positions, None, private.races)]
+    index = (address + bases).view(np.int64) >> (width.bit_length() - 1)
+    return [AccessPart(private.views[width], private.shadows[width], index, positions, None, private.races)]

@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.ptx.instructions import Operand, Sink, Vector
+from dotcu.ptx.instructions import Instruction, Operand, Sink, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.races import check_atomic
-from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
+from dotcu.simulator.sanitizers.unwritten import check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.half import HALF
 from dotcu.simulator.semantics.arithmetic.rounding import canonical
 from dotcu.simulator.semantics.memory.access import Access, AccessPart, order_of, resolve
-from dotcu.simulator.semantics.memory.load_store import access_of, elements_of
+from dotcu.simulator.semantics.memory.load_store import access_of, check_there, elements_of
 from dotcu.simulator.semantics.table import (
     DestinationOperand,
-    InstructionForm,
     NotExecuted,
     SourceOperand,
     Step,
@@ -75,7 +74,7 @@ _AT: Mapping[str, np.ufunc] = {
 def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
     """atom and red, of one element or a vector; a result that nothing reads is not computed."""
     instruction = placed.instruction
-    space, operation = spelled(instruction.flags)
+    space, operation = _spelled(instruction.flags)
     type_ = instruction.types[-1]
     operands = list(instruction.operands)
     if "L2::cache_hint" in instruction.flags:
@@ -92,7 +91,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
         raise NotExecuted
     wanted = target is not None and any(binding.is_read(e) for e in elements_of(target))
     targets = _destinations(target, binding) if wanted and target is not None else []
-    update = None if operation == "cas" else _update(operation, type_)
+    update = None if operation == "cas" else _update(operation, instruction)
     at = None if wanted or (dtype.kind == "f" and operation != "add") else _AT.get(operation)
     if type_ in _HALVES:
         at = None
@@ -110,6 +109,51 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
                 _give(chunk, destination, old)
 
     return step
+
+
+def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
+    """atom.exch.b128 and atom.cas.b128, one lane after the other, of pairs of 64-bit registers."""
+    target, address, *given = placed.instruction.operands
+    space, operation = _spelled(placed.instruction.flags)
+    if (operation, len(given)) not in (("exch", 1), ("cas", 2)):
+        raise NotExecuted
+    targets = [binding.destination(e) for e in elements_of(target)]
+    sources = [[binding.source(e, "b64") for e in elements_of(operand)] for operand in given]
+    if any(len(pair) != 2 for pair in sources):
+        raise NotExecuted
+    order = order_of(("relaxed", *placed.instruction.flags))
+    access = access_of(placed, address, space, 2, "atomic", binding, order)
+
+    def step(chunk: Chunk) -> None:
+        values = [np.stack([_spread(chunk, half) for half in pair], axis=1) for pair in sources]
+        old = np.zeros((chunk.count(), 2), np.uint64)
+        for part in resolve(chunk, access):
+            _exchange(chunk, access, part, values, old)
+        for half, destination in enumerate(targets):
+            chunk.write(destination.slot, old[:, half].copy())
+
+    return step
+
+
+def _exchange(chunk: Chunk, access: Access, part: AccessPart, values: list[Array], old: Array) -> None:
+    """Each lane takes what is there, and puts its last value if what is there equals its first."""
+    count = chunk.count() if part.positions is None else len(part.positions)
+    index = np.broadcast_to(part.indices, count)
+    for half in range(2) if part.shadow is not None else ():
+        check_written(chunk, access, part, index + half)
+    order, _ = _grouped(chunk, index)
+    for half in range(2) if part.races is not None else ():
+        check_atomic(chunk, access, part, index + half, order)
+    chunk.watch(access.placed)
+    for at in order.tolist():
+        lane = at if part.positions is None else int(part.positions[at])
+        there = part.view[index[at] : index[at] + 2]
+        old[lane] = there
+        if len(values) == 1 or (values[0][lane] == there).all():
+            there[:] = values[-1][lane]
+            chunk.grid.progress += int((there != old[lane]).any())
+    for half in range(2):
+        mark_written(access, part, index + half)
 
 
 def _elements(flags: tuple[str, ...], value: Operand) -> int:
@@ -135,7 +179,7 @@ def _give(chunk: Chunk, destination: DestinationOperand, old: Array) -> None:
     chunk.write(destination.slot, old.view(destination.dtype) if same else old.astype(destination.dtype))
 
 
-def spelled(flags: tuple[str, ...]) -> tuple[str, str]:
+def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
     """The space and the operation that the flags name."""
     space, operation = "generic", ""
     for flag in flags:
@@ -148,10 +192,10 @@ def spelled(flags: tuple[str, ...]) -> tuple[str, str]:
     return space, operation
 
 
-def _update(operation: str, type_: str) -> Update:
+def _update(operation: str, instruction: Instruction) -> Update:
+    type_ = instruction.type
     if type_ in _HALVES:
-        form = InstructionForm(operation, frozenset(), (type_,), ())
-        return find_operation(HALF, form).function
+        return find_operation([HALF], instruction._replace(opcode=operation, flags=())).function
     table = _FLOAT if type_ in ("f32", "f64") else _INTEGER
     if operation not in table or (operation in ("inc", "dec") and type_ != "u32"):
         raise NotExecuted
@@ -172,11 +216,8 @@ def _apply(
     index = np.broadcast_to(part.indices, count)
     if part.positions is not None:
         values = [v[part.positions] for v in values]
-    if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
-        pass  # what was said of the copy says why the bytes may not be written yet
-    elif part.shadow is not None:
-        check_written(chunk, access, part, index)
-    order, starts = (None, None) if at is not None else grouped(chunk, index)
+    check_there(chunk, access, part, index)
+    order, starts = (None, None) if at is not None else _grouped(chunk, index)
     if part.races is not None:
         check_atomic(chunk, access, part, index, None if old is None else order)
     view = part.view.view(dtype) if part.view.dtype != dtype else part.view
@@ -206,7 +247,7 @@ def _make_canonical(view: Array, index: Array) -> None:
             view[index] = canonical(now)
 
 
-def grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
+def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
     """An order in which equal indices stand together, and where each group begins."""
     seed = chunk.grid.run.seed
     if seed is None:

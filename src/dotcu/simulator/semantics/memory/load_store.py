@@ -17,8 +17,15 @@ from dotcu.simulator.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WI
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
-from dotcu.simulator.semantics.memory.access import Access, AccessPart, MemoryOrder, order_of, resolve
-from dotcu.simulator.semantics.table import NotExecuted, Step, dtype_of, unsigned
+from dotcu.simulator.semantics.memory.access import Access, AccessPart, MemoryOrder, mapped, order_of, resolve
+from dotcu.simulator.semantics.table import (
+    DestinationOperand,
+    NotExecuted,
+    SourceOperand,
+    Step,
+    dtype_of,
+    unsigned,
+)
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -107,21 +114,19 @@ def bind_ld(placed: FlatInstruction, binding: Binding) -> Step:
     type_ = instruction.types[0]
     finish = [(t.slot, _extend(type_, t.dtype)) for t in targets]
     if len(finish) == 1:
-        return _scalar_load(access, *finish[0])
+        slot, extend = finish[0]
+
+        def scalar(chunk: Chunk) -> None:
+            value = load(chunk, access)[0]
+            chunk.write(slot, value if extend is None else extend(value))
+
+        return scalar
     access = access._replace(unused=frozenset(i for i, e in enumerate(elements) if not binding.is_read(e)))
 
     def step(chunk: Chunk) -> None:
         values = load(chunk, access)
         for (slot, extend), value in zip(finish, values, strict=True):
             chunk.write(slot, value if extend is None else extend(value))
-
-    return step
-
-
-def _scalar_load(access: Access, slot: int, extend: Callable[[Array], Array] | None) -> Step:
-    def step(chunk: Chunk) -> None:
-        value = load(chunk, access)[0]
-        chunk.write(slot, value if extend is None else extend(value))
 
     return step
 
@@ -160,18 +165,26 @@ def _load_part(chunk: Chunk, access: Access, part: AccessPart) -> list[Array]:
     for element in range(access.elements):
         index = part.indices + element if element else part.indices
         if element not in access.unused:
-            _check_load(chunk, access, part, index)
+            check_there(chunk, access, part, index)
+            if part.races is not None:
+                check_read(chunk, access, part, index)
         values.append(part.view.take(index))
     return values
 
 
-def _check_load(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
+def check_there(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
+    """Report lanes that read what nothing wrote, or what an asynchronous copy holds.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access of the instruction.
+        part: The lanes whose access is in one array.
+        index: The elements that are read.
+    """
     if chunk.in_flight is not None and check_in_flight(chunk, access, part, index):
-        pass  # what was said of the copy says why the bytes may not be written yet
-    elif part.shadow is not None:
+        return  # what was reported of the copy says why the bytes may not be written yet
+    if part.shadow is not None:
         check_written(chunk, access, part, index)
-    if part.races is not None:
-        check_read(chunk, access, part, index)
 
 
 def _bind_parameter(instruction: Instruction, offset: int, binding: Binding) -> Step:
@@ -268,8 +281,7 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
         raise NotExecuted
 
     def step(chunk: Chunk) -> None:
-        value = chunk.read(source.slot)
-        value = value.astype(np.uint64)
+        value = chunk.read(source.slot).astype(np.uint64)
         chunk.write(target.slot, value - window if to_space else value + window)
 
     return step
@@ -290,19 +302,12 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
         value = chunk.read(source.slot)
         inside = (value >= low) & (value < high)
         if not _WINDOWS[space]:
-            inside &= _is_constant(chunk, value) == (space == "const")
+            # Generic addresses of __constant__ variables have no window of their own.
+            constants = [region for region in chunk.grid.memory.regions if region.constant]
+            inside &= mapped(value, constants) == (space == "const")
         chunk.write(target.slot, inside)
 
     return step
-
-
-def _is_constant(chunk: Chunk, address: Array) -> Array:
-    """Return the mask of generic addresses in a __constant__ variable; these have no window of their own."""
-    inside = np.zeros(address.shape, bool)
-    for region in chunk.grid.memory.regions:
-        if region.constant:
-            inside |= address - np.uint64(region.base) < region.size
-    return inside
 
 
 # Addresses in a cluster. The simulator launches clusters of one block only.
@@ -310,14 +315,19 @@ def _is_constant(chunk: Chunk, address: Array) -> Array:
 # Source: PTX ISA, "Data Movement and Conversion Instructions: mapa, getctarank".
 
 
-def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
-    """mapa: the address of a shared variable in another block of the cluster."""
+def _cluster_operands(placed: FlatInstruction, binding: Binding) -> tuple[DestinationOperand, SourceOperand]:
+    """The result and the address of mapa and getctarank."""
     instruction = placed.instruction
     if instruction.flags not in ((), ("shared::cluster",)) or instruction.types not in (("u32",), ("u64",)):
         raise NotExecuted
-    target = binding.destination(instruction.operands[0])
-    address = binding.source(instruction.operands[1], instruction.types[0])
-    rank = binding.source(instruction.operands[2], "u32")
+    target, address, *_ = instruction.operands
+    return binding.destination(target), binding.source(address, instruction.type)
+
+
+def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
+    """mapa: the address of a shared variable in another block of the cluster."""
+    target, address = _cluster_operands(placed, binding)
+    rank = binding.source(placed.instruction.operands[2], "u32")
 
     def step(chunk: Chunk) -> None:
         others = np.broadcast_to(chunk.read(rank.slot) != 0, chunk.count())
@@ -334,12 +344,5 @@ def bind_mapa(placed: FlatInstruction, binding: Binding) -> Step:
 
 def bind_getctarank(placed: FlatInstruction, binding: Binding) -> Step:
     """getctarank: the block of the cluster that an address is in."""
-    instruction = placed.instruction
-    if instruction.flags not in ((), ("shared::cluster",)) or instruction.types not in (("u32",), ("u64",)):
-        raise NotExecuted
-    target = binding.destination(instruction.operands[0])
-
-    def step(chunk: Chunk) -> None:
-        chunk.write(target.slot, np.zeros(1, target.dtype))
-
-    return step
+    target, _ = _cluster_operands(placed, binding)
+    return lambda chunk: chunk.write(target.slot, np.zeros(1, target.dtype))

@@ -117,6 +117,22 @@ def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Step:
     return step
 
 
+def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> Step:
+    """mov.b128: a copy, or two 64-bit registers packed or unpacked; the first one is low."""
+    to, given = [operand.elements for operand in placed.instruction.operands if isinstance(operand, Vector)]
+    targets = [binding.destination(element) for element in to]
+    sources = [binding.source(element, "b64") for element in given]
+    if len(sources) != 2 or any(target.dtype.itemsize != 8 for target in targets):
+        raise NotExecuted
+
+    def step(chunk: Chunk) -> None:
+        values = [copied(source.read(chunk)) for source in sources]
+        for target, value in zip(targets, values, strict=True):
+            chunk.write(target.slot, value.view(target.dtype))
+
+    return step
+
+
 # Special registers as arrays.
 #
 # Source: PTX ISA, "Special Registers" (chapter 10).
