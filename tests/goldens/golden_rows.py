@@ -83,7 +83,7 @@ def comparisons() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
 
 def atomic_operations() -> tuple[frozenset[str], frozenset[str]]:
     """Names of the atomic operations on integers, cas among them, and on floats."""
-    return frozenset(atomic._INTEGER) | {"cas"}, frozenset(atomic._FLOAT)
+    return frozenset(atomic.UPDATES) | {"cas"}, frozenset(atomic._FLOAT)
 
 
 def warp_modes() -> dict[str, frozenset[str]]:

@@ -135,6 +135,11 @@ class DestinationOperand(NamedTuple):
     slot: int
     dtype: np.dtype[Any]
 
+    def write(self, chunk: Chunk, value: Array) -> None:
+        """Set the register in the active lanes to a fresh array, cut or extended to its size."""
+        same = self.dtype.itemsize == value.dtype.itemsize
+        chunk.write(self.slot, value.view(self.dtype) if same else value.astype(self.dtype))
+
 
 class NotExecuted(Exception):
     """No table has a row for an instruction."""

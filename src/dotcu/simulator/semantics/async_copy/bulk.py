@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.ptx.instructions import Immediate
 from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight
+from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.shape import Array, Lanes
+from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.races import check_atomic, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.rounding import flush
-from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, find_objects, object_access
+from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, order_of, resolve
+from dotcu.simulator.semantics.memory.atomic import UPDATES
 from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step, dtype_of
 
 if TYPE_CHECKING:
@@ -40,16 +40,12 @@ _TARGETS = ("shared::cluster", "shared::cta")
 
 
 def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
-    """Bind cp.async.bulk without a tensor map, and its groups."""
+    """Bind cp.async.bulk without a tensor map."""
     flags = placed.instruction.flags[2:]
-    if flags == ("commit_group",):
-        return _commit
-    if flags[0] == "wait_group":
-        return _bind_wait(placed, flags[1:])
-    if flags[0] == "prefetch":
-        return _bind_prefetch(flags[1:])
     hinted = flags[-1:] == ("L2::cache_hint",)
     flags = flags[:-1] if hinted else flags
+    if flags == ("prefetch", "L2", "global"):
+        return lambda chunk: None  # a hint
     if flags[:2] in [(to, "global") for to in _TARGETS] and flags[2:] == ("mbarrier::complete_tx::bytes",):
         return _bind_in(placed, binding, hinted)
     if flags == ("global", "shared::cta", "bulk_group"):
@@ -59,22 +55,28 @@ def bind_bulk(placed: FlatInstruction, binding: Binding) -> Step:
 
 def _bulk_access(placed: FlatInstruction, number: int, space: str, action: str, binding: Binding) -> Access:
     """The access to the first 16 bytes, by which alignment is checked."""
-    access = object_access(placed, placed.instruction.operands[number], space, binding, WEAK, action)
-    return access._replace(width=WIDTH, elements=16 // WIDTH)
+    return object_access(placed, placed.instruction.operands[number], space, binding, action=action, size=16)
 
 
-def _by_size(chunk: Chunk, placed: FlatInstruction, source: SourceOperand) -> list[tuple[int, Lanes]]:
-    """The active lanes, apart by the bytes that they copy; sizes that are not allowed are reported."""
-    sizes = np.broadcast_to(chunk.read(source.slot), chunk.count())
-    lanes = chunk.numbers()
-    odd: Array = sizes % 16 != 0
-    if odd.any():
-        message = (
-            f"misaligned size of {sizes[odd][0]} bytes: a bulk copy takes a multiple of 16. "
-            "Copy the rest by ordinary loads and stores."
-        )
-        chunk.report("misaligned", placed, lanes[odd], message)
-    return [(size, lanes[sizes == size]) for size in np.unique(sizes[~odd]).tolist() if size]
+def _by_size(placed: FlatInstruction, source: SourceOperand, move: Callable[[Chunk, int], None]) -> Step:
+    """A step that moves bytes for the lanes of each size at once; sizes that are not allowed are reported."""
+
+    def step(chunk: Chunk) -> None:
+        sizes = np.broadcast_to(chunk.read(source.slot), chunk.count())
+        lanes = chunk.numbers()
+        odd: Array = sizes % 16 != 0
+        if odd.any():
+            message = (
+                f"misaligned size of {sizes[odd][0]} bytes: a bulk copy takes a multiple of 16. "
+                "Copy the rest by ordinary loads and stores."
+            )
+            chunk.report("misaligned", placed, lanes[odd], message)
+        for size in np.unique(sizes[~odd]).tolist():
+            if size:
+                with active_lanes(chunk, lanes[sizes == size]):
+                    move(chunk, size)
+
+    return step
 
 
 # Global to shared memory
@@ -86,38 +88,22 @@ def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
     target = _bulk_access(placed, 0, "shared", "write", binding)
     source = _bulk_access(placed, 1, "global", "read", binding)
     count = binding.source(placed.instruction.operands[2], "u32")
-    barrier = object_access(placed, placed.instruction.operands[3], "shared", binding, ARRIVES)
+    barrier = object_access(placed, placed.instruction.operands[3], "shared", binding, order=ARRIVES)
 
-    def step(chunk: Chunk) -> None:
-        for size, lanes in _by_size(chunk, placed, count):
-            with active_lanes(chunk, lanes):
-                _issue(chunk, target, source, barrier, size)
+    def issue(chunk: Chunk, size: int) -> None:
+        lanes = chunk.numbers()
+        values = np.zeros((len(lanes), size // WIDTH), np.uint64)
+        for part, positions in spans(chunk, source, size):
+            values[positions] = read_rows(chunk, source, part, size)
+        serial = 0
+        for part, positions in spans(chunk, target, size):
+            check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(size // WIDTH))
+            serial = in_flight(chunk).issue(
+                target, lanes[positions], part.indices, values[positions], size, "mbarrier"
+            )
+        signal(chunk, barrier, copy=serial, tx_bytes=size)
 
-    return step
-
-
-def _issue(chunk: Chunk, target: Access, source: Access, barrier: Access, size: int) -> None:
-    """The active lanes begin copies of one size into shared memory."""
-    lanes = chunk.numbers()
-    flight = in_flight(chunk)
-    values = np.zeros((len(lanes), size // WIDTH), np.uint64)
-    for part, positions in spans(chunk, source, size):
-        values[positions] = read_rows(chunk, source, part, size)
-    serial = 0
-    for part, positions in spans(chunk, target, size):
-        check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(size // WIDTH))
-        serial = flight.issue(target, lanes[positions], part.indices, values[positions], size, "mbarrier")
-    positions, objects = find_objects(chunk, barrier)
-    flight.signals.append(
-        CopySignal(
-            access=barrier,
-            lanes=lanes[positions],
-            objects=objects,
-            serial=flight.serial,
-            copy=serial,
-            tx_bytes=size,
-        )
-    )
+    return _by_size(placed, count, issue)
 
 
 # Shared to global memory
@@ -133,24 +119,18 @@ def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: R
     source = _bulk_access(placed, 1, "shared", "read", binding)
     count = binding.source(placed.instruction.operands[2], "u32")
 
-    def step(chunk: Chunk) -> None:
-        for size, lanes in _by_size(chunk, placed, count):
-            with active_lanes(chunk, lanes):
-                _send(chunk, target, source, size, reduce)
+    def send(chunk: Chunk, size: int) -> None:
+        lanes = chunk.numbers()
+        values = np.zeros((len(lanes), size // WIDTH), np.uint64)
+        for part, positions in spans(chunk, source, size):
+            values[positions] = read_rows(chunk, source, part, size)
+            in_flight(chunk).issue(source, lanes[positions], part.indices, None, size, "bulk")
+        for part, positions in spans(chunk, target, size):
+            if not is_copy:
+                read_rows(chunk, target, part, size)
+            _write_rows(chunk, target, part, values[positions], reduce)
 
-    return step
-
-
-def _send(chunk: Chunk, target: Access, source: Access, size: int, reduce: Reduce) -> None:
-    lanes = chunk.numbers()
-    values = np.zeros((len(lanes), size // WIDTH), np.uint64)
-    for part, positions in spans(chunk, source, size):
-        values[positions] = read_rows(chunk, source, part, size)
-        in_flight(chunk).issue(source, lanes[positions], part.indices, None, size, "bulk")
-    for part, positions in spans(chunk, target, size):
-        if reduce is not _copied:
-            read_rows(chunk, target, part, size)
-        _write_rows(chunk, target, part, values[positions], reduce)
+    return _by_size(placed, count, send)
 
 
 def _write_rows(chunk: Chunk, target: Access, part: AccessPart, values: Array, reduce: Reduce) -> None:
@@ -170,71 +150,38 @@ def _copied(old: Array, new: Array) -> Array:
     return new
 
 
-def _commit(chunk: Chunk) -> None:
-    in_flight(chunk).commit("bulk")
-
-
-def _bind_wait(placed: FlatInstruction, flags: tuple[str, ...]) -> Step:
-    operand = placed.instruction.operands[0]
-    if flags not in ((), ("read",)) or not isinstance(operand, Immediate):
-        raise NotExecuted
-    pending = operand.value
-
-    def wait(chunk: Chunk) -> None:
-        if chunk.in_flight is not None:
-            chunk.in_flight.wait("bulk", pending)
-
-    return wait
-
-
-def _bind_prefetch(flags: tuple[str, ...]) -> Step:
-    if flags not in (("L2", "global"), ("L2", "global", "L2::cache_hint")):
-        raise NotExecuted
-
-    def step(chunk: Chunk) -> None:
-        """A hint."""
-
-    return step
-
-
 # Reductions
 
 
-def _flushed_sum(old: Array, new: Array) -> Array:
-    return flush(flush(old) + flush(new))
-
-
-_WRAP: Mapping[str, Reduce] = {
-    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
-    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
-}
-_REDUCTIONS: Mapping[tuple[str, str], Reduce] = {
-    **{("add", t): np.add for t in ("u32", "s32", "u64", "f64")},
-    ("add", "f32"): _flushed_sum,
-    **{("min", t): np.minimum for t in ("u32", "s32", "u64", "s64")},
-    **{("max", t): np.maximum for t in ("u32", "s32", "u64", "s64")},
-    **{(name, "u32"): function for name, function in _WRAP.items()},
-    **{("and", t): np.bitwise_and for t in ("b32", "b64")},
-    **{("or", t): np.bitwise_or for t in ("b32", "b64")},
-    **{("xor", t): np.bitwise_xor for t in ("b32", "b64")},
+_INTEGERS = ("u32", "s32", "u64", "s64")
+_REDUCTIONS: Mapping[str, tuple[str, ...]] = {
+    "add": ("u32", "s32", "u64", "f32", "f64"),
+    **dict.fromkeys(("min", "max"), _INTEGERS),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("and", "or", "xor"), ("b32", "b64")),
 }
 
 
 def bind_reduce(placed: FlatInstruction, binding: Binding) -> Step:
     """cp.reduce.async.bulk from shared to global memory."""
     flags = placed.instruction.flags[2:]
-    hinted = "L2::cache_hint" in flags
-    where = [f for f in flags if f != "L2::cache_hint"]
-    types = placed.instruction.types
-    if where[:-1] != ["bulk", "global", "shared::cta", "bulk_group"] or len(types) != 1:
+    *where, name = [f for f in flags if f != "L2::cache_hint"]
+    (type_,) = placed.instruction.types
+    if where != ["bulk", "global", "shared::cta", "bulk_group"] or type_ not in _REDUCTIONS[name]:
         raise NotExecuted
-    function = _REDUCTIONS[where[-1], types[0]]
-    dtype = dtype_of(types[0])
+    function: Reduce = UPDATES[name]
+    if type_ == "f32":
+        function = _flushed_sum
+    dtype = dtype_of(type_)
 
     def reduce(old: Array, new: Array) -> Array:
         return np.ascontiguousarray(function(old.view(dtype), new.view(dtype))).view(np.uint64)
 
-    return _bind_out(placed, binding, hinted, reduce)
+    return _bind_out(placed, binding, "L2::cache_hint" in flags, reduce)
+
+
+def _flushed_sum(old: Array, new: Array) -> Array:
+    return flush(flush(old) + flush(new))
 
 
 # Rows of bytes: what one lane's bulk copy reads or writes, as elements of one array.
@@ -256,36 +203,23 @@ def spans(chunk: Chunk, access: Access, size: int) -> list[tuple[AccessPart, Arr
     for part in resolve(chunk, access):
         positions = np.arange(chunk.count()) if part.positions is None else part.positions
         indices = np.broadcast_to(part.indices, len(positions))
-        address, start, room = _extent(chunk, part, indices, positions)
-        fits = start + size <= room
+        if part.region is not None:
+            address = indices * WIDTH + part.region.view(WIDTH)[1]
+            fits = address - part.region.base + size <= part.region.size
+        else:
+            bases = chunk.shared.bases.view(np.int64)
+            address = indices * WIDTH - (bases if bases.size == 1 else bases[chunk.numbers()[positions]])
+            fits = address + size <= chunk.shared.size
         if not fits.all():
-            _report(chunk, access, part, address[~fits], positions[~fits], size)
+            whole, missed = access._replace(elements=size // WIDTH), positions[~fits]
+            if part.region is not None:
+                bounds.report_unmapped(chunk, whole, address[~fits], missed)
+            else:
+                bounds.report_private(chunk, whole, chunk.shared, address[~fits], missed)
             indices, positions = indices[fits], positions[fits]
         if len(positions):
             found.append((part._replace(indices=indices, positions=positions), positions))
     return found
-
-
-def _extent(chunk: Chunk, part: AccessPart, indices: Array, positions: Array) -> tuple[Array, Array, int]:
-    """Each row's address, its first byte within its memory, and the size of that."""
-    region = part.region
-    if region is not None:
-        address = indices * WIDTH + region.view(WIDTH)[1]
-        return address, address - region.base, region.size
-    private = chunk.shared
-    bases = private.bases if private.bases.size == 1 else private.bases[chunk.numbers()[positions]]
-    start = indices * WIDTH - bases.view(np.int64)
-    return start, start, private.size
-
-
-def _report(
-    chunk: Chunk, access: Access, part: AccessPart, address: Array, positions: Array, size: int
-) -> None:
-    whole = access._replace(elements=size // WIDTH)
-    if part.region is not None:
-        bounds.report_unmapped(chunk, whole, address, positions)
-    else:
-        bounds.report_private(chunk, whole, chunk.shared, address, positions)
 
 
 def read_rows(chunk: Chunk, access: Access, part: AccessPart, size: int) -> Array:

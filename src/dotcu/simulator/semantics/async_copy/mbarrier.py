@@ -15,10 +15,10 @@ import numpy as np
 
 from dotcu.ptx.instructions import Address, Operand, Sink
 from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.async_copies import active_lanes
+from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
-from dotcu.simulator.machine.shape import Array
+from dotcu.simulator.machine.shape import Array, Lanes
 from dotcu.simulator.sanitizers.races import check_atomic, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
 from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, MemoryOrder, resolve
@@ -55,7 +55,7 @@ def _access(
     if order != WEAK and "relaxed" in flags:
         order = RELAXED
     space = "generic" if _SPACES.isdisjoint(flags) else "shared"
-    return object_access(placed, operand, space, binding, order, action)
+    return object_access(placed, operand, space, binding, order=order, action=action)
 
 
 # Operands
@@ -91,15 +91,15 @@ def _bind_init(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
     source = binding.source(count, "u32")
 
     def step(chunk: Chunk) -> None:
-        positions, objects = find(chunk, access)
+        positions, objects = _find(chunk, access)
+        lanes = chunk.numbers()[positions]
         counts = operand_values(chunk, source, positions)
         good = (counts >= 1) & (counts <= MAX_COUNT)
         if not good.all():
             wrong = f"is to wait for {counts[~good][0]} arrivals. It takes 1 to {MAX_COUNT}"
-            report_misuse(chunk, access, positions[~good], wrong)
-            positions, objects, counts = positions[good], objects[good], counts[good]
-        with active_lanes(chunk, chunk.numbers()[positions]):
-            touch(chunk, access, objects)
+            _report_misuse(chunk, access, lanes[~good], wrong)
+            lanes, objects, counts = lanes[good], objects[good], counts[good]
+        touch(chunk, access, lanes, objects)
         chunk.shared.views[8][objects] = fresh(counts)
         chunk.shared.shadows[8][objects] = WRITTEN[8]
 
@@ -111,8 +111,7 @@ def _bind_inval(placed: FlatInstruction, flags: list[str], binding: Binding) -> 
 
     def step(chunk: Chunk) -> None:
         positions, objects = find_objects(chunk, access)
-        with active_lanes(chunk, chunk.numbers()[positions]):
-            touch(chunk, access, objects)
+        touch(chunk, access, chunk.numbers()[positions], objects)
         chunk.shared.views[8][objects] = 0
         chunk.shared.shadows[8][objects] = 0
 
@@ -137,24 +136,19 @@ def _bind_arrive(placed: FlatInstruction, flags: list[str], binding: Binding) ->
 
     def step(chunk: Chunk) -> None:
         positions, objects = find_objects(chunk, access)
+        lanes = chunk.numbers()[positions]
         number = 1 if source is None else operand_values(chunk, source, positions)
         arrivals = 1 if form == "expect_tx" else number
-        by = PhaseChange(arrivals, arrivals if drops else 0, number if form == "expect_tx" else 0)
-        with active_lanes(chunk, chunk.numbers()[positions]):
-            seen = _change(chunk, access, objects, by)
-            if form == "noComplete":
-                _check_incomplete(chunk, access, seen, arrivals)
+        tx = number if form == "expect_tx" else 0
+        seen = _change(chunk, access, lanes, objects, arrivals, arrivals if drops else 0, tx)
+        last = unpack(seen).pending <= arrivals
+        if form == "noComplete" and last.any():
+            what = "must not complete its phase by an arrival with .noComplete. Use arrive without it"
+            _report_misuse(chunk, access, lanes[last], what)
         if target is not None:
             chunk.write(target.slot, _spread(chunk, positions, seen, 0))
 
     return step
-
-
-def _check_incomplete(chunk: Chunk, access: Access, seen: Array, arrivals: Array | int) -> None:
-    last = unpack(seen).pending <= arrivals
-    if last.any():
-        what = "must not complete its phase by an arrival with .noComplete. Use arrive without it"
-        report_misuse(chunk, access, np.flatnonzero(last), what)
 
 
 def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Binding) -> Step:
@@ -165,9 +159,8 @@ def _bind_transactions(placed: FlatInstruction, flags: list[str], binding: Bindi
 
     def step(chunk: Chunk) -> None:
         positions, objects = find_objects(chunk, access)
-        by = PhaseChange(tx=sign * operand_values(chunk, source, positions))
-        with active_lanes(chunk, chunk.numbers()[positions]):
-            _change(chunk, access, objects, by)
+        tx = sign * operand_values(chunk, source, positions)
+        _change(chunk, access, chunk.numbers()[positions], objects, tx=tx)
 
     return step
 
@@ -186,12 +179,11 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
     def step(chunk: Chunk) -> None:
         chunk.watch(placed)
         positions, objects = find_objects(chunk, access)
-        settle(chunk, objects)
+        _settle(chunk, objects)
         value = operand_values(chunk, source, positions)
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
         over = unpack(chunk.shared.views[8][objects]).parity != waited
-        with active_lanes(chunk, chunk.numbers()[positions[over]]):
-            touch(chunk, access, objects[over])
+        touch(chunk, access, chunk.numbers()[positions[over]], objects[over])
         chunk.write(target.slot, _spread(chunk, positions, over, True).astype(target.dtype))
 
     return step
@@ -237,10 +229,12 @@ def object_access(
     operand: Operand,
     space: str,
     binding: Binding,
-    order: MemoryOrder,
+    *,
+    order: MemoryOrder = WEAK,
     action: str = "atomic",
+    size: int = 8,
 ) -> Access:
-    """The access that an instruction makes to an mbarrier.
+    """The access that an instruction makes to an mbarrier, or to other bytes that copies move.
 
     Args:
         placed: The instruction.
@@ -249,91 +243,123 @@ def object_access(
         binding: Finds the registers of operands.
         order: The memory ordering.
         action: "read", "write" or "atomic".
+        size: Bytes of each lane.
     """
     if not isinstance(operand, Address):
         raise NotExecuted
     slot, offset, space = binding.address(operand, space)
-    return Access(binding.next_access(), placed, space, slot, offset, 8, 1, action, order)
+    width = min(size, 8)
+    return Access(binding.next_access(), placed, space, slot, offset, width, size // width, action, order)
 
 
-def find(chunk: Chunk, access: Access) -> tuple[Array, Array]:
+def _find(chunk: Chunk, access: Access) -> tuple[Array, Array]:
     """Return which of the active lanes reach shared memory, and the element that each names."""
-    positions: list[Array] = []
-    objects: list[Array] = []
+    positions = objects = np.zeros(0, np.int64)
     for part in resolve(chunk, access):
         where = np.arange(chunk.count()) if part.positions is None else part.positions
         if part.view is chunk.shared.views[8]:
-            positions.append(where)
-            objects.append(np.broadcast_to(part.indices, len(where)))
+            positions = np.append(positions, where)
+            objects = np.append(objects, np.broadcast_to(part.indices, len(where)))
         else:
-            report_misuse(chunk, access, where, "is not in shared memory. An mbarrier has to lie there")
-    if not positions:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    return np.concatenate(positions), np.concatenate(objects)
+            what = "is not in shared memory. An mbarrier has to lie there"
+            _report_misuse(chunk, access, chunk.numbers()[where], what)
+    return positions, objects
 
 
 def find_objects(chunk: Chunk, access: Access) -> tuple[Array, Array]:
-    """The same, of those that name an mbarrier; the others are reported."""
-    positions, objects = find(chunk, access)
-    shared = chunk.shared
-    good = (shared.shadows[8][objects] == WRITTEN[8]) & are_objects(shared.views[8][objects])
+    """Return which of the active lanes name an mbarrier, and the element of each; the others are reported."""
+    positions, objects = _find(chunk, access)
+    words = chunk.shared.views[8][objects]
+    good = (chunk.shared.shadows[8][objects] == WRITTEN[8]) & (words >> np.uint64(62) == _OBJECT)
     if not good.all():
         _report_uninitialised(chunk, access, positions[~good], int(objects[~good][0]))
         positions, objects = positions[good], objects[good]
     return positions, objects
 
 
-def touch(chunk: Chunk, access: Access, objects: Array) -> None:
-    """Every access to mbarriers goes through here, with the lanes that make it active.
+def touch(chunk: Chunk, access: Access, lanes: Lanes, objects: Array) -> None:
+    """Check an access to mbarriers; every one goes through here.
 
     Args:
-        objects: For each active lane, the 8-byte element of shared memory.
+        chunk: The blocks that run together.
+        access: The access of the instruction.
+        lanes: The lanes that make it.
+        objects: For each of these, the 8-byte element of shared memory.
     """
     if not len(objects):
         return
     shared = chunk.shared
     part = AccessPart(shared.views[8], shared.shadows[8], objects, None, None, shared.races)
-    check_in_flight(chunk, access, part, objects)
-    if shared.races is None:
-        return
-    if access.order.strong:
-        check_atomic(chunk, access, part, objects, np.arange(len(objects)))
-    else:
-        check_write(chunk, access, part, objects, np.zeros(1, np.uint64))
+    with active_lanes(chunk, lanes):
+        check_in_flight(chunk, access, part, objects)
+        if shared.races is None:
+            return
+        if access.order.strong:
+            check_atomic(chunk, access, part, objects, np.arange(len(objects)))
+        else:
+            check_write(chunk, access, part, objects, np.zeros(1, np.uint64))
 
 
-def _change(chunk: Chunk, access: Access, objects: Array, by: PhaseChange) -> Array:
-    """Arrive, expect or complete: each active lane at its object; the words that they found."""
-    touch(chunk, access, objects)
+def _change(
+    chunk: Chunk,
+    access: Access,
+    lanes: Lanes,
+    objects: Array,
+    arrive: Array | int = 0,
+    drop: Array | int = 0,
+    tx: Array | int = 0,
+) -> Array:
+    """Arrive, expect or complete: each lane at its object; the words that they found."""
+    touch(chunk, access, lanes, objects)
     chunk.grid.progress += 1
-    seen, refused = advance(chunk.shared.views[8], objects, by)
+    seen, refused = advance(chunk.shared.views[8], objects, arrive=arrive, drop=drop, tx=tx)
     if refused.any():
         limit = f"the phase waits for {int(unpack(seen[refused][:1]).pending[0])}"
-        report_misuse(
-            chunk,
-            access,
-            np.flatnonzero(refused),
+        what = (
             f"gets more arrivals, or bytes of transactions, than it can count: {limit}. Initialise it with "
-            "the number of arrivals of one phase, and let each thread wait before it arrives again",
+            "the number of arrivals of one phase, and let each thread wait before it arrives again"
         )
+        _report_misuse(chunk, access, lanes[refused], what)
     return seen
 
 
-def settle(chunk: Chunk, objects: Array) -> None:
+def signal(chunk: Chunk, access: Access, *, copy: int | None = None, tx_bytes: int = 0) -> CopySignal:
+    """Note that the active lanes' mbarriers are updated once copies have landed.
+
+    Args:
+        chunk: The blocks that run together; its active lanes take part.
+        access: The access to the mbarriers.
+        copy: The serial number of the one copy that is tracked; None: all of the lanes' copies so far.
+        tx_bytes: Completed transactions; 0: an arrival.
+    """
+    positions, objects = find_objects(chunk, access)
+    flight = in_flight(chunk)
+    noted = CopySignal(
+        access=access,
+        lanes=chunk.numbers()[positions],
+        objects=objects,
+        serial=flight.serial,
+        copy=copy,
+        tx_bytes=tx_bytes,
+    )
+    flight.signals.append(noted)
+    return noted
+
+
+def _settle(chunk: Chunk, objects: Array) -> None:
     """Land the copies that some mbarriers track, and update the mbarriers."""
     flight = chunk.in_flight
     if flight is None or not flight.signals:
         return
-    for signal in flight.due(objects):
-        flight.complete(signal)
-        with active_lanes(chunk, signal.lanes):
-            by = PhaseChange(tx=-signal.tx_bytes) if signal.tx_bytes else PhaseChange(arrive=1)
-            _change(chunk, signal.access, signal.objects, by)
+    for due in flight.due(objects):
+        flight.complete(due)
+        arrive = 0 if due.tx_bytes else 1
+        _change(chunk, due.access, due.lanes, due.objects, arrive, tx=-due.tx_bytes)
 
 
-def report_misuse(chunk: Chunk, access: Access, positions: Array, what: str) -> None:
+def _report_misuse(chunk: Chunk, access: Access, lanes: Lanes, what: str) -> None:
     message = f"an mbarrier in `{access.placed.instruction.text}` {what}."
-    chunk.report("barrier", access.placed, chunk.numbers()[positions], message)
+    chunk.report("barrier", access.placed, lanes, message)
 
 
 def _report_uninitialised(chunk: Chunk, access: Access, positions: Array, element: int) -> None:
@@ -377,21 +403,7 @@ class PhaseState(NamedTuple):
     tx: Array
 
 
-class PhaseChange(NamedTuple):
-    """The changes that lanes make to an object, each one value for all lanes or one a lane.
-
-    Attributes:
-        arrive: Arrivals.
-        drop: Arrivals that later phases no longer expect.
-        tx: Bytes of transactions: expected above 0, completed below.
-    """
-
-    arrive: Array | int = 0
-    drop: Array | int = 0
-    tx: Array | int = 0
-
-
-def pack(state: PhaseState) -> Array:
+def _pack(state: PhaseState) -> Array:
     """States as words."""
     tx = state.tx & ((1 << _TX_BITS) - 1)
     low: Array = state.pending | state.expected << 20 | tx << 40 | state.parity << 61
@@ -414,23 +426,23 @@ def unpack(words: Array) -> PhaseState:
     )
 
 
-def are_objects(words: Array) -> Array:
-    """Return the mask of the words that are mbarrier objects."""
-    return words >> np.uint64(62) == _OBJECT
-
-
 def fresh(count: Array) -> Array:
     """Objects in their first phase, which expects `count` arrivals."""
     count = count.astype(np.int64)
-    return pack(PhaseState(np.zeros_like(count), count, count, np.zeros_like(count)))
+    return _pack(PhaseState(np.zeros_like(count), count, count, np.zeros_like(count)))
 
 
-def advance(view: Array, index: Array, change: PhaseChange) -> tuple[Array, Array]:
-    """Apply a change of many lanes, one after the other where they share an object.
+def advance(
+    view: Array, index: Array, *, arrive: Array | int = 0, drop: Array | int = 0, tx: Array | int = 0
+) -> tuple[Array, Array]:
+    """Apply changes of many lanes, one after the other where they share an object.
 
     Args:
         view: Words; updated.
         index: For each lane, its word.
+        arrive: Arrivals; one value for all lanes, or one a lane.
+        drop: Arrivals that later phases no longer expect.
+        tx: Bytes of transactions: expected above 0, completed below.
 
     Returns:
         For each lane the word that it found, and whether it was refused because the phase does
@@ -440,23 +452,20 @@ def advance(view: Array, index: Array, change: PhaseChange) -> tuple[Array, Arra
     order = np.argsort(index, kind="stable")
     cells, starts = np.unique(index[order], return_index=True)
     owner = np.repeat(np.arange(len(cells)), np.diff(np.append(starts, count)))
-    sums = np.stack([_running(np.broadcast_to(np.asarray(c, np.int64), count)[order]) for c in change])
+    changes = [np.broadcast_to(np.asarray(c, np.int64), count)[order] for c in (arrive, drop, tx)]
+    sums = np.stack([np.append(0, np.cumsum(change)) for change in changes])
     state, found, refused = _in_turn(unpack(view[cells]), starts, owner, sums)
-    view[cells] = pack(state)
+    view[cells] = _pack(state)
     seen, bad = np.empty(count, np.uint64), np.empty(count, bool)
     seen[order], bad[order] = found, refused
     return seen, bad
-
-
-def _running(values: Array) -> Array:
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
 
 
 def _in_turn(state: PhaseState, starts: Array, owner: Array, sums: Array) -> tuple[PhaseState, Array, Array]:
     """Apply changes by phases: in each round, all lanes that the present phase takes in.
 
     Args:
-        sums: Running sums of each field of the change over the lanes in their order, beginning with 0.
+        sums: Running sums of arrivals, drops and transactions over the lanes in their order, from 0.
     """
     count = len(owner)
     indices, at = np.arange(count), starts
@@ -465,18 +474,21 @@ def _in_turn(state: PhaseState, starts: Array, owner: Array, sums: Array) -> tup
     while (at < ends).any():
         reach = _reach(state, at, ends, sums)
         stuck = (reach == at) & (at < ends)
-        after = _moved(state, at, reach, sums)
+        arrived, dropped, tx = sums[:, reach] - sums[:, at]
+        after = PhaseState(state.parity, state.expected - dropped, state.pending - arrived, state.tx + tx)
         stuck |= np.abs(after.tx) > MAX_COUNT
         reach = np.where(stuck, at + 1, reach)
         here = indices[(indices >= at[owner]) & (indices < reach[owner])]
         mine = owner[here]
         before = state.pending[mine] - (sums[0, here] - sums[0, at[mine]])
-        found[here] = pack(PhaseState(state.parity[mine], state.expected[mine], before, state.tx[mine]))
+        found[here] = _pack(PhaseState(state.parity[mine], state.expected[mine], before, state.tx[mine]))
         refused[here] = stuck[mine]
+        # The next phase begins where nothing is pending any more.
+        done = (after.pending == 0) & (after.tx == 0)
+        pending = np.where(done, after.expected, after.pending)
+        after = after._replace(parity=after.parity ^ done, pending=pending)
         unchanged = stuck | (at == ends)
-        state = PhaseState(
-            *[np.where(unchanged, old, new) for old, new in zip(state, _ended(after), strict=True)]
-        )
+        state = PhaseState(*[np.where(unchanged, old, new) for old, new in zip(state, after, strict=True)])
         at = reach
     return state, found, refused
 
@@ -487,18 +499,3 @@ def _reach(state: PhaseState, at: Array, ends: Array, sums: Array) -> Array:
     following = np.minimum(at + 1, ends)
     arrives = sums[0, following] > sums[0, at]
     return np.where(arrives, np.minimum(taken, ends), following)
-
-
-def _moved(state: PhaseState, at: Array, reach: Array, sums: Array) -> PhaseState:
-    return PhaseState(
-        parity=state.parity,
-        expected=state.expected - (sums[1, reach] - sums[1, at]),
-        pending=state.pending - (sums[0, reach] - sums[0, at]),
-        tx=state.tx + sums[2, reach] - sums[2, at],
-    )
-
-
-def _ended(state: PhaseState) -> PhaseState:
-    """Begin the next phase where nothing is pending any more."""
-    done = (state.pending == 0) & (state.tx == 0)
-    return state._replace(parity=state.parity ^ done, pending=np.where(done, state.expected, state.pending))

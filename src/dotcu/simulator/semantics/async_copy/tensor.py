@@ -13,6 +13,7 @@ hardware.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,39 +21,40 @@ import numpy as np
 
 from dotcu.ptx.instructions import Operand, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.async_copies import CopySignal, active_lanes, in_flight
+from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import Region
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.races import check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.async_copy.bulk import WIDTH, read_rows, spans
-from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, find_objects, object_access, operand_values
-from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart
+from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, operand_values, signal
+from dotcu.simulator.semantics.memory.access import Access, AccessPart, region_part
 from dotcu.simulator.semantics.memory.load_store import load
-from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step
+from dotcu.simulator.semantics.table import NotExecuted, Step
 from dotcu.simulator.tensor_map import BYTES, Map, decode
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
 
 
-_IN = ("mbarrier::complete_tx::bytes",)
-_OUT = ("bulk_group",)
 _ALIGNMENT = 128
 """Of a box in shared memory."""
+
+BoxRequest = Callable[[Chunk], "tuple[Map, CopyBox] | None"]
+"""Gives the map and the box that the one active lane asks for; None if that is reported."""
 
 
 def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
     """cp.async.bulk.tensor in tiled mode, without multicast."""
-    rank, *flags = [f for f in placed.instruction.flags[3:] if f != "tile"]
-    hinted = flags[-1:] == ["L2::cache_hint"]
-    way = tuple(flags[:-1] if hinted else flags)
-    operands = placed.instruction.operands[: -1 if hinted else None]
-    if way in [(to, "global", *_IN) for to in ("shared::cluster", "shared::cta")] and len(operands) == 3:
+    rank, *way = [f for f in placed.instruction.flags[3:] if f != "tile"]
+    operands = list(placed.instruction.operands)
+    if way[-1:] == ["L2::cache_hint"]:
+        way.pop()
+        operands.pop()
+    if way[1:] == ["global", "mbarrier::complete_tx::bytes"] and way[0] in ("shared::cluster", "shared::cta"):
         return _bind_in(placed, operands, int(rank[0]), binding)
-    if way == ("global", "shared::cta", *_OUT) and len(operands) == 2:
+    if way == ["global", "shared::cta", "bulk_group"]:
         return _bind_out(placed, operands, int(rank[0]), binding)
     raise NotExecuted
 
@@ -60,159 +62,147 @@ def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
 # Maps and coordinates
 
 
-class _BoxRequest:
-    """The map and the coordinates of an instruction, which PTX writes as [map, {x, y}]."""
+def _box_request(
+    placed: FlatInstruction, operand: Operand, rank: int, binding: Binding, *, stores: bool
+) -> BoxRequest:
+    """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}]."""
+    if not isinstance(operand, Vector):
+        raise NotExecuted
+    address, coordinates = operand.elements
+    if not isinstance(coordinates, Vector) or len(coordinates.elements) != rank:
+        raise NotExecuted
+    half = object_access(placed, address, "generic", binding, action="read")._replace(elements=8)
+    halves = (half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2))
+    sources = [binding.source(c, "s32") for c in coordinates.elements]
 
-    def __init__(
-        self, placed: FlatInstruction, operand: Operand, rank: int, binding: Binding, *, stores: bool
-    ) -> None:
-        if not isinstance(operand, Vector) or len(operand.elements) != 2:
-            raise NotExecuted
-        address, coordinates = operand.elements
-        if not isinstance(coordinates, Vector) or len(coordinates.elements) != rank:
-            raise NotExecuted
-        self.placed, self.rank, self.stores = placed, rank, stores
-        half = object_access(placed, address, "generic", binding, WEAK, "read")._replace(elements=8)
-        self._halves = (half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2))
-        self._coordinates: list[SourceOperand] = [binding.source(c, "s32") for c in coordinates.elements]
-
-    def read(self, chunk: Chunk) -> tuple[Map, CopyBox] | None:
-        """The map of the one active lane and the box that it asks for; None if that is reported."""
-        words = [int(word[0]) for half in self._halves for word in load(chunk, half)]
+    def request(chunk: Chunk) -> tuple[Map, CopyBox] | None:
+        words = [int(word[0]) for each in halves for word in load(chunk, each)]
         data = b"".join(word.to_bytes(8, "little") for word in words)
         tensor = decode(data)
-        if tensor is None or tensor.rank != self.rank:
-            self._report(chunk, tensor, any(data))
+        if tensor is None or tensor.rank != rank:
+            _report_map(chunk, placed, tensor, rank, is_empty=not any(data))
             return None
-        at = tuple(int(operand_values(chunk, c, np.zeros(1, np.int64))[0]) for c in self._coordinates)
-        if at[0] * tensor.itemsize % CHUNK:
-            self._report_misaligned(chunk, tensor, at[0])
-            return None
-        if self.stores and min(at) < 0:
-            self._report_before(chunk, tensor, at[::-1])
+        at = tuple(int(operand_values(chunk, c, np.zeros(1, np.int64))[0]) for c in sources)
+        fault = _fault(tensor, at, stores)
+        if fault is not None:
+            kind, message = fault
+            region = chunk.grid.memory.find(tensor.address)
+            name = region.name if region else ""
+            chunk.report(kind, placed, chunk.numbers(), message, address_of=name)
             return None
         return tensor, box_at(tensor, at)
 
-    def _report_before(self, chunk: Chunk, tensor: Map, at: tuple[int, ...]) -> None:
-        dim, first = next((dim, first) for dim, first in enumerate(at) if first < 0)
-        message = (
-            f"out-of-bounds store of a box at {at}: its coordinate in dimension {dim} is {first}, "
-            "and TMA stores no box that begins before the tensor. Begin at 0 or later, and write what is "
-            "left of such a tile by plain stores."
-        )
-        chunk.report("out-of-bounds", self.placed, chunk.numbers(), message, address_of=_name(chunk, tensor))
+    return request
 
-    def _report_misaligned(self, chunk: Chunk, tensor: Map, first: int) -> None:
-        message = (
-            f"misaligned box: its innermost coordinate is {first}, {first * tensor.itemsize} bytes "
+
+def _report_map(
+    chunk: Chunk, placed: FlatInstruction, tensor: Map | None, rank: int, *, is_empty: bool
+) -> None:
+    kind, what = "trap", "reads 128 bytes that are not a tensor map. Pass dotcu.tensor_map(t, box=...)"
+    if tensor is not None:
+        what = f"has {rank} coordinates, and the tensor of its map {tensor.rank} dimensions"
+    elif is_empty:
+        kind, what = "null-pointer", "reads a map of zeros: its tensor is empty. Launch no block for it"
+    chunk.report(kind, placed, chunk.numbers(), f"`{placed.instruction.text}` {what}.")
+
+
+def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | None:
+    """The kind of finding and the message for coordinates that TMA does not take."""
+    if at[0] * tensor.itemsize % CHUNK:
+        return "misaligned", (
+            f"misaligned box: its innermost coordinate is {at[0]}, {at[0] * tensor.itemsize} bytes "
             f"into a row, and TMA needs a multiple of {CHUNK}. Begin at a multiple of "
             f"{CHUNK // tensor.itemsize} elements, with a box that is wide enough."
         )
-        chunk.report("misaligned", self.placed, chunk.numbers(), message, address_of=_name(chunk, tensor))
+    if not stores or min(at) >= 0:
+        return None
+    outermost_first = at[::-1]
+    dim, first = next((dim, first) for dim, first in enumerate(outermost_first) if first < 0)
+    return "out-of-bounds", (
+        f"out-of-bounds store of a box at {outermost_first}: its coordinate in dimension {dim} is {first}, "
+        "and TMA stores no box that begins before the tensor. Begin at 0 or later, and write what is "
+        "left of such a tile by plain stores."
+    )
 
-    def _report(self, chunk: Chunk, tensor: Map | None, is_something: bool) -> None:
-        kind, what = "trap", "reads 128 bytes that are not a tensor map. Pass dotcu.tensor_map(t, box=...)"
-        if tensor is not None:
-            what = f"has {self.rank} coordinates, and the tensor of its map {tensor.rank} dimensions"
-        elif not is_something:
-            kind, what = "null-pointer", "reads a map of zeros: its tensor is empty. Launch no block for it"
-        message = f"`{self.placed.instruction.text}` {what}."
-        chunk.report(kind, self.placed, chunk.numbers(), message)
 
+def _lane_by_lane(request: BoxRequest, move: Callable[[Chunk, Map, CopyBox], None]) -> Step:
+    """A step that moves the boxes that the active lanes ask for, with these lanes active one by one."""
 
-def _name(chunk: Chunk, tensor: Map) -> str:
-    region = chunk.grid.memory.find(tensor.address)
-    return region.name if region else ""
+    def step(chunk: Chunk) -> None:
+        for lane in chunk.numbers().tolist():
+            with active_lanes(chunk, np.array([lane])):
+                asked = request(chunk)
+                if asked is not None:
+                    move(chunk, *asked)
+
+    return step
 
 
 # Global to shared memory
 
 
-def _bind_in(placed: FlatInstruction, operands: tuple[Operand, ...], rank: int, binding: Binding) -> Step:
-    target = _shared_access(placed, operands[0], "write", binding)
-    asked = _BoxRequest(placed, operands[1], rank, binding, stores=False)
-    source = _global_access(placed, "read", binding)
-    barrier = object_access(placed, operands[2], "shared", binding, ARRIVES)
+def _bind_in(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
+    to, box_operand, barrier_operand = operands
+    target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
+    request = _box_request(placed, box_operand, rank, binding, stores=False)
+    source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
+    barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
 
-    def move(chunk: Chunk) -> None:
-        found = asked.read(chunk)
-        if found is not None:
-            _load_box(chunk, target, source, barrier, *found)
+    def move(chunk: Chunk, tensor: Map, box: CopyBox) -> None:
+        data = box.fill(_read_elements(chunk, source, tensor, box))
+        part = _chunks(chunk, target, tensor, box)
+        if part is None:
+            return
+        each = np.repeat(chunk.numbers(), len(part.indices))
+        with active_lanes(chunk, each):
+            check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(CHUNK // WIDTH))
+            values = data.view(np.uint64).reshape(-1, CHUNK // WIDTH)
+            copy = in_flight(chunk).issue(target, each, part.indices, values, CHUNK, "mbarrier")
+        signal(chunk, barrier, copy=copy, tx_bytes=box.size)
 
-    return _lane_by_lane(move)
-
-
-def _load_box(
-    chunk: Chunk, target: Access, source: Access, barrier: Access, tensor: Map, box: CopyBox
-) -> None:
-    """The one active lane begins to copy a box into shared memory."""
-    data = box.fill(_read_elements(chunk, source, tensor, box))
-    part = _chunks(chunk, target, tensor, box)
-    if part is None:
-        return
-    lanes, flight = chunk.numbers(), in_flight(chunk)
-    each = np.repeat(lanes, len(part.indices))
-    with active_lanes(chunk, each):
-        check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(CHUNK // WIDTH))
-        values = data.view(np.uint64).reshape(-1, CHUNK // WIDTH)
-        copy = flight.issue(target, each, part.indices, values, CHUNK, "mbarrier")
-    positions, objects = find_objects(chunk, barrier)
-    flight.signals.append(
-        CopySignal(
-            access=barrier,
-            lanes=lanes[positions],
-            objects=objects,
-            serial=flight.serial,
-            copy=copy,
-            tx_bytes=box.size,
-        )
-    )
+    return _lane_by_lane(request, move)
 
 
 def _read_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> Array:
-    found = _elements(chunk, access, tensor, box)
-    if found is None:
+    part = _elements(chunk, access, tensor, box)
+    if part is None:
         return np.zeros((len(box.rows), box.length), np.uint8)
-    access, part = found
+    access = access._replace(width=box.unit)
     with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
         if part.shadow is not None:
             check_written(chunk, access, part, part.indices)
         if part.races is not None:
             check_read(chunk, access, part, part.indices)
-    return np.asarray(part.view[part.indices])
+    return part.view[part.indices]
 
 
 # Shared to global memory
 
 
-def _bind_out(placed: FlatInstruction, operands: tuple[Operand, ...], rank: int, binding: Binding) -> Step:
-    asked = _BoxRequest(placed, operands[0], rank, binding, stores=True)
-    source = _shared_access(placed, operands[1], "read", binding)
-    target = _global_access(placed, "write", binding)
+def _bind_out(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
+    box_operand, given = operands
+    request = _box_request(placed, box_operand, rank, binding, stores=True)
+    source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
+    target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
 
-    def move(chunk: Chunk) -> None:
-        found = asked.read(chunk)
-        if found is not None:
-            _store_box(chunk, target, source, *found)
+    def move(chunk: Chunk, tensor: Map, box: CopyBox) -> None:
+        part = _chunks(chunk, source, tensor, box)
+        if part is None:
+            return
+        each = np.repeat(chunk.numbers(), len(part.indices))
+        with active_lanes(chunk, each):
+            data = np.ascontiguousarray(read_rows(chunk, source, part, CHUNK)).view(np.uint8)
+            in_flight(chunk).issue(source, each, part.indices, None, CHUNK, "bulk")
+        _write_elements(chunk, target, tensor, box, box.cut(data).reshape(-1))
 
-    return _lane_by_lane(move)
+    return _lane_by_lane(request, move)
 
 
-def _store_box(chunk: Chunk, target: Access, source: Access, tensor: Map, box: CopyBox) -> None:
-    """The one active lane copies a box out of shared memory."""
-    part = _chunks(chunk, source, tensor, box)
+def _write_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox, values: Array) -> None:
+    part = _elements(chunk, access, tensor, box)
     if part is None:
         return
-    each = np.repeat(chunk.numbers(), len(part.indices))
-    with active_lanes(chunk, each):
-        data = np.ascontiguousarray(read_rows(chunk, source, part, CHUNK)).view(np.uint8)
-        in_flight(chunk).issue(source, each, part.indices, None, CHUNK, "bulk")
-    found = _elements(chunk, target, tensor, box)
-    if found is not None:
-        _write_elements(chunk, *found, box.cut(data).reshape(-1))
-
-
-def _write_elements(chunk: Chunk, access: Access, part: AccessPart, values: Array) -> None:
+    access = access._replace(width=box.unit)
     if part.races is not None:
         with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
             check_write(chunk, access, part, part.indices, values)
@@ -224,31 +214,17 @@ def _write_elements(chunk: Chunk, access: Access, part: AccessPart, values: Arra
 # Places
 
 
-def _lane_by_lane(move: Step) -> Step:
-    """A step that has the active lanes active one by one."""
-
-    def step(chunk: Chunk) -> None:
-        for lane in chunk.numbers().tolist():
-            with active_lanes(chunk, np.array([lane])):
-                move(chunk)
-
-    return step
-
-
-def _shared_access(placed: FlatInstruction, operand: Operand, action: str, binding: Binding) -> Access:
-    access = object_access(placed, operand, "shared", binding, WEAK, action)
-    return access._replace(width=WIDTH, elements=CHUNK // WIDTH)
-
-
-def _global_access(placed: FlatInstruction, action: str, binding: Binding) -> Access:
-    return Access(binding.next_access(), placed, "global", -1, 0, 1, 1, action, WEAK)
-
-
 def _chunks(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPart | None:
     """Shared memory with the places of a box's chunks; None if it does not lie there."""
     start = (int(chunk.read(access.slot)[0]) + access.offset) & 0xFFFFFFFF
     if start % _ALIGNMENT:
-        _report_misaligned(chunk, access, start)
+        name = chunk.grid.decoded.variable_before("shared", start)
+        message = (
+            f"misaligned {access.action} of a box at byte {start} of shared memory"
+            f"{f', in `{name}`' if name else ''}: TMA needs a multiple of {_ALIGNMENT}. "
+            f"Declare the array alignas({_ALIGNMENT}), and begin at such a place."
+        )
+        chunk.report("misaligned", access.placed, chunk.numbers(), message, address_of=name)
         return None
     offsets = chunk_offsets(start, box.count, box.row_bytes, tensor.swizzle)
     for part, _ in spans(chunk, access, int(offsets.max()) + CHUNK):
@@ -256,47 +232,28 @@ def _chunks(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPa
     return None
 
 
-def _report_misaligned(chunk: Chunk, access: Access, start: int) -> None:
-    name = chunk.grid.decoded.variable_before("shared", start)
-    message = (
-        f"misaligned {access.action} of a box at byte {start} of shared memory"
-        f"{f', in `{name}`' if name else ''}: TMA needs a multiple of {_ALIGNMENT}. "
-        f"Declare the array alignas({_ALIGNMENT}), and begin at such a place."
-    )
-    chunk.report("misaligned", access.placed, chunk.numbers(), message, address_of=name)
-
-
-def _elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> tuple[Access, AccessPart] | None:
+def _elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPart | None:
     """The tensor's memory with the places of a box's elements; None if there are none."""
     if not len(box.rows):
         return None
-    access = access._replace(width=box.unit)
     addresses = box.elements().reshape(-1)
     low, end = int(addresses.min()), int(addresses.max()) + box.unit
-    found = chunk.grid.memory.find(low)
-    regions = (
-        [r for r in (found, *found.aliases) if r.base <= low and end <= r.base + r.size] if found else []
+    region = chunk.grid.memory.find(low)
+    near = (region, *region.aliases) if region else ()
+    regions = [r for r in near if r.base <= low and end <= r.base + r.size]
+    allowed = [r for r in regions if access.action == "read" or not r.read_only]
+    if allowed:
+        return region_part(chunk, allowed[0], box.unit, addresses.view(np.uint64), None)
+    access, first, lane = (
+        access._replace(width=box.unit),
+        addresses[:1].view(np.uint64),
+        np.zeros(1, np.int64),
     )
-    writable = [r for r in regions if not r.read_only]
-    if not regions:
-        bounds.report_unmapped(chunk, access, _unsigned(addresses), np.zeros(1, np.int64))
-    elif access.action != "read" and not writable:
-        bounds.report_read_only(chunk, access, regions[0], _unsigned(addresses), np.zeros(1, np.int64))
+    if regions:
+        bounds.report_read_only(chunk, access, regions[0], first, lane)
     else:
-        region = regions[0] if access.action == "read" else writable[0]
-        return access, _region_part(chunk, region, addresses, box.unit)
+        bounds.report_unmapped(chunk, access, first, lane)
     return None
-
-
-def _unsigned(addresses: Array) -> Array:
-    return addresses[:1].astype(np.uint64)
-
-
-def _region_part(chunk: Chunk, region: Region, addresses: Array, width: int) -> AccessPart:
-    view, first = region.view(width)
-    races, skew = chunk.grid.races(region, first, width)
-    indices = (addresses - first) // width
-    return AccessPart(view, region.shadow(width), indices, None, region, races, skew)
 
 
 # Boxes of a tensor: the bytes that a copy by a tensor map moves, and their places in shared memory.

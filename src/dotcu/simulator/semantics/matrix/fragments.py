@@ -24,6 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from dotcu.simulator.machine.shape import WARP, Array
+from dotcu.simulator.semantics.arithmetic.half import widen
 
 
 class FragmentLayout(NamedTuple):
@@ -87,32 +88,23 @@ def layout(text: str, *, transposed: bool = False, **sizes: int) -> FragmentLayo
     )
 
 
-def multiplicand_a(m: int, k: int, bits: int) -> FragmentLayout:
-    """A of an mma, its rows along k.
+def fragments_of(sizes: Sequence[int], bits: int, sum_bits: int) -> tuple[FragmentLayout, ...]:
+    """The fragments of D, A, B and C of an mma with eight columns, A by rows and B by columns.
 
     Args:
-        m: Rows of A.
-        k: Columns of A.
-        bits: Bits of an element.
+        sizes: M, N and K.
+        bits: Bits of an element of A and B.
+        sum_bits: Bits of an element of C and D.
     """
-    return layout("k m | g t | m g | k t", m=m // 8, k=k * bits // (4 * word_bits(bits)))
-
-
-def multiplicand_b(k: int, bits: int) -> FragmentLayout:
-    """B of an mma with eight columns, its columns along k."""
-    return layout("k | g t | g | k t", transposed=True, k=k * bits // (4 * word_bits(bits)))
-
-
-def accumulator(m: int, bits: int) -> FragmentLayout:
-    """C or D of an mma with eight columns: each lane has two neighbours of a row."""
-    if bits == 16:
-        return layout("m | g t | m g | t", m=m // 8)
-    return layout("m c | g t | m g | t c", m=m // 8, c=2)
-
-
-def word_bits(bits: int) -> int:
-    """Bits of the registers that hold elements."""
-    return max(32, bits)
+    m, k = sizes[0] // 8, sizes[2] * bits // (4 * max(32, bits))
+    a = layout("k m | g t | m g | k t", m=m, k=k)
+    b = layout("k | g t | g | k t", transposed=True, k=k)
+    # Of C and D, each lane has two neighbours of a row, of 16 bits in one register.
+    if sum_bits == 16:
+        sums = layout("m | g t | m g | t", m=m)
+    else:
+        sums = layout("m c | g t | m g | t c", m=m, c=2)
+    return sums, a, b, sums
 
 
 # mma.m8n8k4 of f16: four products a warp, each of eight lanes, q of 0..3: h is the high group,
@@ -159,20 +151,6 @@ ELEMENT_BITS: Mapping[str, int] = {
 }
 
 
-def _f16(words: Array) -> Array:
-    return words.view(np.float16).astype(np.float64)
-
-
-def _bf16(words: Array) -> Array:
-    wide = words.view(np.uint16).astype(np.uint32)
-    wide <<= np.uint32(16)
-    return wide.view(np.float32).astype(np.float64)
-
-
-def _tf32(words: Array) -> Array:
-    return (words & _TF32).view(np.float32).astype(np.float64)
-
-
 def _fp8(type_: type) -> Callable[[Array], Array]:
     table = _BYTES.view(type_).astype(np.float64)
     return lambda words: table.take(words.view(np.uint8))
@@ -190,9 +168,9 @@ def _nibbles(signed: bool) -> Callable[[Array], Array]:
 
 # From words to elements, those of a word side by side, the lowest first.
 MULTIPLICANDS: Mapping[str, Callable[[Array], Array]] = {
-    "f16": _f16,
-    "bf16": _bf16,
-    "tf32": _tf32,
+    "f16": lambda words: words.view(np.float16).astype(np.float64),
+    "bf16": lambda words: widen(words.view(np.uint16), "bf16").astype(np.float64),
+    "tf32": lambda words: (words & _TF32).view(np.float32).astype(np.float64),
     "f64": lambda words: words.view(np.float64),
     "e4m3": _fp8(ml_dtypes.float8_e4m3fn),
     "e5m2": _fp8(ml_dtypes.float8_e5m2),

@@ -23,9 +23,7 @@ from dotcu.simulator.semantics.matrix.fragments import (
     ELEMENT_BITS,
     MULTIPLICANDS,
     FragmentLayout,
-    accumulator,
-    multiplicand_a,
-    multiplicand_b,
+    fragments_of,
     quad_accumulator,
     quad_multiplicand,
 )
@@ -53,10 +51,9 @@ if TYPE_CHECKING:
 
 
 Product = Callable[[Array, Array, Array], Array]
-_INT32 = np.iinfo(np.int32)
 
 
-def float_product(flags: frozenset[str], result: str) -> Product:
+def _float_product(flags: frozenset[str], result: str) -> Product:
     """The product of f16, bf16, tf32 and fp8."""
     if flags or result not in ("f16", "f32"):
         raise NotExecuted
@@ -71,7 +68,7 @@ def float_product(flags: frozenset[str], result: str) -> Product:
     return multiply
 
 
-def double_product(flags: frozenset[str], result: str) -> Product:
+def _double_product(flags: frozenset[str], result: str) -> Product:
     """The product of f64, in a rounding mode."""
     if result != "f64" or len(flags) > 1 or not flags <= MODES:
         raise NotExecuted
@@ -88,22 +85,20 @@ def double_product(flags: frozenset[str], result: str) -> Product:
     return multiply
 
 
-def integer_product(flags: frozenset[str], result: str) -> Product:
+def _integer_product(flags: frozenset[str], result: str) -> Product:
     """The product of integers of 8 and 4 bits."""
     if result != "s32" or not flags <= {"satfinite"}:
         raise NotExecuted
 
-    def wrap(a: Array, b: Array, c: Array) -> Array:
-        total: Array = np.matmul(a, b).astype(np.int32)
-        total += c
-        return total
+    limits = np.iinfo(np.int32)
 
-    def clamp(a: Array, b: Array, c: Array) -> Array:
-        total = np.matmul(a, b).astype(np.int64)
-        total += c
-        return total.clip(_INT32.min, _INT32.max).astype(np.int32)
+    def multiply(a: Array, b: Array, c: Array) -> Array:
+        if not flags:
+            return np.matmul(a, b).astype(np.int32) + c
+        total = np.matmul(a, b).astype(np.int64) + c
+        return total.clip(limits.min, limits.max).astype(np.int32)
 
-    return clamp if flags else wrap
+    return multiply
 
 
 _BITWISE: Mapping[frozenset[str], np.ufunc] = {
@@ -112,7 +107,7 @@ _BITWISE: Mapping[frozenset[str], np.ufunc] = {
 }
 
 
-def bit_product(flags: frozenset[str], result: str) -> Product:
+def _bit_product(flags: frozenset[str], result: str) -> Product:
     """Return the function that counts the bits that differ (.xor.popc) or are both set (.and.popc)."""
     combine = _BITWISE.get(flags)
     if result != "s32" or combine is None:
@@ -127,7 +122,6 @@ def bit_product(flags: frozenset[str], result: str) -> Product:
     return multiply
 
 
-_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _LAYOUTS = ("row", "col")
 _PLAIN = frozenset({"sync", "aligned", *_LAYOUTS})
 
@@ -136,37 +130,35 @@ class MmaFamily(NamedTuple):
     """Types of multiplicands that are multiplied with each other.
 
     Attributes:
-        sums: Types of C and D.
         product: From further modifiers and the type of D to the computation.
+        types: Types of A and B.
+        sums: Types of C and D.
         mma: Shapes of mma.
         wmma: Shapes of wmma.
     """
 
+    product: Callable[[frozenset[str], str], Product]
     types: frozenset[str]
     sums: frozenset[str]
-    product: Callable[[frozenset[str], str], Product]
     mma: frozenset[str]
     wmma: frozenset[str]
 
 
-def _row(
-    types: str, sums: str, product: Callable[[frozenset[str], str], Product], mma: str, wmma: str
-) -> MmaFamily:
-    columns = [frozenset(text.split()) for text in (types, sums, mma, wmma)]
-    return MmaFamily(columns[0], columns[1], product, columns[2], columns[3])
+def _family(product: Callable[[frozenset[str], str], Product], *columns: str) -> MmaFamily:
+    return MmaFamily(product, *[frozenset(text.split()) for text in columns])
 
 
 _TILES = "m16n16k16 m32n8k16 m8n32k16"
 # PTX ISA, "Matrix Shape": the dense shapes that sm_80, sm_89 and sm_90 have.
 FAMILIES: tuple[MmaFamily, ...] = (
-    _row("f16", "f16 f32", float_product, "m8n8k4 m16n8k8 m16n8k16", _TILES),
-    _row("bf16", "f32", float_product, "m16n8k8 m16n8k16", _TILES),
-    _row("tf32", "f32", float_product, "m16n8k4 m16n8k8", "m16n16k8"),
-    _row("e4m3 e5m2", "f16 f32", float_product, "m16n8k16 m16n8k32", ""),
-    _row("f64", "f64", double_product, "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4"),
-    _row("s8 u8", "s32", integer_product, "m8n8k16 m16n8k16 m16n8k32", _TILES),
-    _row("s4 u4", "s32", integer_product, "m8n8k32 m16n8k32 m16n8k64", "m8n8k32"),
-    _row("b1", "s32", bit_product, "m8n8k128 m16n8k128 m16n8k256", "m8n8k128"),
+    _family(_float_product, "f16", "f16 f32", "m8n8k4 m16n8k8 m16n8k16", _TILES),
+    _family(_float_product, "bf16", "f32", "m16n8k8 m16n8k16", _TILES),
+    _family(_float_product, "tf32", "f32", "m16n8k4 m16n8k8", "m16n16k8"),
+    _family(_float_product, "e4m3 e5m2", "f16 f32", "m16n8k16 m16n8k32", ""),
+    _family(_double_product, "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4"),
+    _family(_integer_product, "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", _TILES),
+    _family(_integer_product, "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "m8n8k32"),
+    _family(_bit_product, "b1", "s32", "m8n8k128 m16n8k128 m16n8k256", "m8n8k128"),
 )
 _OF_TYPE: Mapping[str, MmaFamily] = {type_: family for family in FAMILIES for type_ in family.types}
 
@@ -182,26 +174,10 @@ class MmaForm(NamedTuple):
     layouts: tuple[str, str]
     product: Product
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """M, N and K."""
-        return sizes_of(self.shape)
 
-
-def sizes_of(shape: str) -> tuple[int, int, int]:
+def sizes_of(shape: str) -> list[int]:
     """M, N and K of a shape such as m16n8k16."""
-    match = _SHAPE.fullmatch(shape)
-    if match is None:
-        raise NotExecuted
-    m, n, k = match.groups()
-    return int(m), int(n), int(k)
-
-
-def family_of(type_: str) -> MmaFamily:
-    """The family of a multiplicand type."""
-    if type_ not in _OF_TYPE:
-        raise NotExecuted
-    return _OF_TYPE[type_]
+    return [int(number) for number in re.findall(r"\d+", shape)]
 
 
 def form_of(flags: tuple[str, ...], types: tuple[str, ...], *, wmma: bool = False) -> MmaForm:
@@ -215,10 +191,8 @@ def form_of(flags: tuple[str, ...], types: tuple[str, ...], *, wmma: bool = Fals
     Raises:
         NotExecuted: There is no such form.
     """
-    if len(types) != 4:
-        raise NotExecuted
     d, a, b, c = types
-    family = family_of(a)
+    family = _OF_TYPE[a]
     shapes = [f for f in flags if f in (family.wmma if wmma else family.mma)]
     layouts = [f for f in flags if f in _LAYOUTS]
     if len(shapes) != 1 or len(layouts) != 2 or not {"sync", "aligned"} <= set(flags):
@@ -238,25 +212,19 @@ def bind_mma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 
 
 def _fragments(form: MmaForm) -> Sequence[FragmentLayout]:
+    c_bits, d_bits = [8 * ACCUMULATORS[type_].itemsize for type_ in (form.c, form.d)]
     if form.a == "f16" and form.shape == "m8n8k4":
-        return _quad_fragments(form)
+        if d_bits < c_bits:
+            raise NotExecuted
+        return (
+            quad_accumulator(d_bits),
+            quad_multiplicand(along_k=form.layouts[0] == "row", is_b=False),
+            quad_multiplicand(along_k=form.layouts[1] == "col", is_b=True),
+            quad_accumulator(c_bits),
+        )
     if form.layouts != ("row", "col") or form.c != form.d:
         raise NotExecuted
-    m, _, k = form.sizes
-    bits = ELEMENT_BITS[form.a]
-    sums = accumulator(m, 8 * ACCUMULATORS[form.c].itemsize)
-    return sums, multiplicand_a(m, k, bits), multiplicand_b(k, bits), sums
-
-
-def _quad_fragments(form: MmaForm) -> Sequence[FragmentLayout]:
-    if (form.d, form.c) == ("f16", "f32"):
-        raise NotExecuted
-    return (
-        quad_accumulator(8 * ACCUMULATORS[form.d].itemsize),
-        quad_multiplicand(along_k=form.layouts[0] == "row", is_b=False),
-        quad_multiplicand(along_k=form.layouts[1] == "col", is_b=True),
-        quad_accumulator(8 * ACCUMULATORS[form.c].itemsize),
-    )
+    return fragments_of(sizes_of(form.shape), ELEMENT_BITS[form.a], c_bits)
 
 
 def multiply_step(
@@ -273,14 +241,13 @@ def multiply_step(
         operands: Of D, A, B and C.
         binding: Finds the operands' registers.
     """
-    if len(operands) != 4:
-        raise NotExecuted
     word, d_bytes = "b64" if form.a == "f64" else "b32", 8 if form.d == "f64" else 4
     d_fragment, a_fragment, b_fragment, c_fragment = fragments
-    targets = targets_of(operands[0], d_fragment.registers, d_bytes, binding)
+    target, *given = operands
+    targets = targets_of(target, d_fragment.registers, d_bytes, binding)
     a, b, c = [
         sources_of(operand, fragment.registers, word, binding)
-        for operand, fragment in zip(operands[1:], fragments[1:], strict=True)
+        for operand, fragment in zip(given, fragments[1:], strict=True)
     ]
     a_numbers, b_numbers = MULTIPLICANDS[form.a], MULTIPLICANDS[form.b]
     c_dtype = ACCUMULATORS[form.c]

@@ -9,13 +9,15 @@ stmatrix", "... transpose instruction: movmatrix". The shapes of 8 and fewer bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotcu.ptx.instructions import Address, Instruction, Operand, Sink
 from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.machine.async_copies import active_lanes
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
@@ -60,13 +62,11 @@ def _rows_access(
     return Access(binding.next_access(), placed, "shared", place, offset, 8, 2, action), prepare
 
 
-def _with_row_lanes(chunk: Chunk, count: int, work: Callable[[], None]) -> None:
-    """Do something with those lanes active that give the addresses of `count` tiles."""
-    whole = chunk.active
-    if 8 * count != WARP:
-        chunk.active = chunk.numbers().reshape(-1, WARP)[:, : 8 * count].reshape(-1)
-    work()
-    chunk.active = whole
+def _row_lanes(chunk: Chunk, count: int) -> AbstractContextManager[None]:
+    """Have those lanes active that give the addresses of `count` tiles."""
+    if 8 * count == WARP:
+        return nullcontext()
+    return active_lanes(chunk, chunk.numbers().reshape(-1, WARP)[:, : 8 * count].reshape(-1))
 
 
 def _transposed(words: Array) -> Array:
@@ -84,18 +84,14 @@ def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     transpose = "trans" in instruction.flags
 
     def step(chunk: Chunk) -> None:
-        warps = chunk.count() // WARP
-        rows = np.empty((warps * count * 8, 2), np.uint64)
-
-        def fill() -> None:
-            prepare(chunk)
-            rows[:, 0], rows[:, 1] = load(chunk, access)
-
-        _with_row_lanes(chunk, count, fill)
-        words = rows.view(np.uint32).reshape(warps, count, 8, 4)
+        prepare(chunk)
+        with _row_lanes(chunk, count):
+            halves = [np.broadcast_to(half, chunk.count()) for half in load(chunk, access)]
+        rows = np.stack(halves, axis=1)
+        words = rows.view(np.uint32).reshape(-1, count, 8, 4)
         if transpose:
             words = _transposed(words)
-        tiles = words.reshape(warps, count, WARP)
+        tiles = words.reshape(-1, count, WARP)
         write(chunk, targets, [tiles[:, tile].reshape(-1) for tile in range(count)])
 
     return of_whole_warps(step, placed, binding)
@@ -110,17 +106,13 @@ def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     transpose = "trans" in instruction.flags
 
     def step(chunk: Chunk) -> None:
-        tiles = [value.reshape(-1, 8, 4) for value in read(chunk, sources)]
-        words = np.stack(tiles, axis=1)
+        prepare(chunk)
+        words = np.stack([value.reshape(-1, 8, 4) for value in read(chunk, sources)], axis=1)
         if transpose:
             words = _transposed(words)
         rows = words.view(np.uint64).reshape(-1, 2)
-
-        def empty() -> None:
-            prepare(chunk)
+        with _row_lanes(chunk, count):
             store_elements(chunk, access, [rows[:, 0], rows[:, 1]])
-
-        _with_row_lanes(chunk, count, empty)
 
     return of_whole_warps(step, placed, binding)
 
@@ -128,11 +120,11 @@ def bind_stmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """movmatrix: a tile in registers, transposed."""
     instruction = placed.instruction
-    flags = ("sync", "aligned", "m8n8", "trans")
-    if instruction.flags != flags or instruction.types != ("b16",) or len(instruction.operands) != 2:
+    target, source = instruction.operands
+    if instruction.flags != ("sync", "aligned", "m8n8", "trans") or instruction.types != ("b16",):
         raise NotExecuted
-    targets = targets_of(instruction.operands[0], 1, 4, binding)
-    sources = sources_of(instruction.operands[1], 1, "b32", binding)
+    targets = targets_of(target, 1, 4, binding)
+    sources = sources_of(source, 1, "b32", binding)
 
     def step(chunk: Chunk) -> None:
         (value,) = read(chunk, sources)
@@ -236,11 +228,8 @@ def targets_of(operand: Operand, count: int, word_bytes: int, binding: Binding) 
 def read(chunk: Chunk, sources: Sequence[SourceOperand]) -> list[Array]:
     """The active lanes' values, one element a lane."""
     count = chunk.count()
-    values = []
-    for source in sources:
-        value = source.read(chunk)
-        values.append(value if value.size == count else np.repeat(value, count))
-    return values
+    values = [source.read(chunk) for source in sources]
+    return [value if value.size == count else np.repeat(value, count) for value in values]
 
 
 def write(chunk: Chunk, targets: Sequence[DestinationOperand], values: Sequence[Array]) -> None:
@@ -251,6 +240,5 @@ def write(chunk: Chunk, targets: Sequence[DestinationOperand], values: Sequence[
         targets: The registers of the results.
         values: Arrays of words, one for each target.
     """
-    for (slot, dtype), value in zip(targets, values, strict=True):
-        same_size = dtype.itemsize == value.itemsize
-        chunk.write(slot, value.view(dtype) if same_size else value.astype(dtype))
+    for target, value in zip(targets, values, strict=True):
+        target.write(chunk, value)

@@ -6,7 +6,7 @@ wmma.store", "... Multiply-and-Accumulate Instruction: wmma.mma".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,11 +18,11 @@ from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.semantics.matrix.fragments import ELEMENT_BITS
-from dotcu.simulator.semantics.matrix.mma import form_of, multiply_step, sizes_of
+from dotcu.simulator.semantics.matrix.mma import FAMILIES, form_of, multiply_step, sizes_of
 from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of, write
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import load, store_elements
-from dotcu.simulator.semantics.table import NotExecuted, unsigned
+from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
 if TYPE_CHECKING:
@@ -35,28 +35,17 @@ _MATRICES = {"load": frozenset("abc"), "store": frozenset("d")}
 
 def bind_wmma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """wmma.load, wmma.mma or wmma.store."""
-    flags = placed.instruction.flags
-    if flags[:1] == ("load",):
-        return _bind_load(placed, binding)
-    if flags[:1] == ("store",):
-        return _bind_store(placed, binding)
-    if flags[:1] == ("mma",):
-        return _bind_mma(placed, binding)
-    raise NotExecuted
+    return of_whole_warps(_KINDS[placed.instruction.flags[0]](placed, binding), placed, binding)
 
 
-def _bind_mma(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
     types = placed.instruction.types
     if len(types) == 2:  # those of D and C; A and B are f16
         types = (types[0], "f16", "f16", types[1])
     form = form_of(placed.instruction.flags, types, wmma=True)
-    parts = (("d", form.d, "row"), ("a", form.a, form.layouts[0]))
-    more = (("b", form.b, form.layouts[1]), ("c", form.c, "row"))
-    fragments = [
-        fragment_of(matrix, type_, form.shape, form.sizes, order) for matrix, type_, order in parts + more
-    ]
-    step = multiply_step(form, fragments, placed.instruction.operands, binding)
-    return of_whole_warps(step, placed, binding)
+    spelled = zip("dabc", (form.d, form.a, form.b, form.c), ("row", *form.layouts, "row"), strict=True)
+    fragments = [fragment_of(matrix, type_, form.shape, order) for matrix, type_, order in spelled]
+    return multiply_step(form, fragments, placed.instruction.operands, binding)
 
 
 # Memory
@@ -80,60 +69,66 @@ class _MatrixInMemory(NamedTuple):
     address: int
     stride: int
     whole: Access
-    moves: list[tuple[PieceAccess, Access]]
+    moves: list[PieceAccess]
+
+
+PieceAccess = tuple[Access, Array, Array, slice]
+"""An access of up to 16 bytes that each lane with a piece of its own makes: for each of these lanes the line
+and the byte in it, and which words of the piece these are."""
 
 
 def _matrix_in_memory(
     placed: FlatInstruction, operands: Sequence[Operand], binding: Binding
 ) -> _MatrixInMemory:
     """Read the modifiers of a load or store, and its address and stride operands."""
-    if len(placed.instruction.flags) < 2 or len(placed.instruction.operands) not in (2, 3):
-        raise NotExecuted
     action, matrix, *flags = placed.instruction.flags
     order = [f for f in flags if f in ("row", "col")]
     spaces = [f for f in flags if f in _SPACES]
     shapes = [f for f in flags if f not in ("sync", "aligned", *order, *spaces)]
-    types = placed.instruction.types
-    if matrix not in _MATRICES[action] or len(types) != 1 or "sync" not in flags or "aligned" not in flags:
+    (type_,) = placed.instruction.types
+    (layout,), (shape,) = order, shapes
+    if matrix not in _MATRICES[action] or not {"sync", "aligned"}.issubset(flags) or len(spaces) > 1:
         raise NotExecuted
-    if len(order) != 1 or len(shapes) != 1 or len(spaces) > 1 or not isinstance(operands[0], Address):
+    pointer, *strides = operands
+    if not isinstance(pointer, Address):
         raise NotExecuted
-    fragment = fragment_of(matrix, types[0], shapes[0], sizes_of(shapes[0]), order[0])
-    base, offset, space = binding.address(operands[0], spaces[0].split("::")[0] if spaces else "generic")
-    if len(operands) > 1:
-        stride = binding.source(operands[1], "u32").slot
+    fragment = fragment_of(matrix, type_, shape, layout)
+    base, offset, space = binding.address(pointer, spaces[0].split("::")[0] if spaces else "generic")
+    if strides:
+        (elements,) = strides
+        stride = binding.source(elements, "u32").slot
     else:
         stride = binding.constant(np.array([fragment.length], np.uint32))
     address = binding.constant(np.zeros(1, np.uint64))
-    moves = []
-    for move in accesses_of(fragment):
-        number = binding.next_access()
-        kind = "write" if matrix == "d" else "read"
-        access = Access(number, placed, space, address, offset, move.width, move.elements, kind)
-        moves.append((move, access))
-    whole = moves[0][1]._replace(width=fragment.word_bytes, elements=fragment.registers)
+    kind = "write" if matrix == "d" else "read"
+    size = min(_CHUNK_BYTES, fragment.piece_bytes, fragment.line_bytes)
+    width, word = min(8, size), fragment.word_bytes
+    moves: list[PieceAccess] = []
+    for start in range(0, fragment.piece_bytes, size):
+        access = Access(binding.next_access(), placed, space, address, offset, width, size // width, kind)
+        byte = np.arange(fragment.pieces) * fragment.piece_bytes + start
+        line, rest = np.divmod(byte.astype(np.uint64), np.uint64(fragment.line_bytes))
+        moves.append((access, line, rest, slice(start // word, (start + size) // word)))
+    whole = moves[0][0]._replace(width=word, elements=fragment.registers)
     in_registers = fragment
-    if matrix in "cd" and order[0] == "col":
+    if matrix in "cd" and layout == "col":
         in_registers = fragment._replace(lines=fragment.length, length=fragment.lines, transposed=False)
     return _MatrixInMemory(fragment, in_registers, base, address, stride, whole, moves)
 
 
 def _check_alignment(chunk: Chunk, matrix: _MatrixInMemory) -> None:
     """Report matrices that do not begin at a multiple of their fragment's size."""
-    address = chunk.read(matrix.base) + np.uint64(matrix.whole.offset & 0xFFFFFFFFFFFFFFFF)
-    if not int(np.bitwise_or.reduce(address)) & (matrix.whole.bytes - 1):
-        return
-    address = address.astype(np.uint64)
     access = matrix.whole
-    first = int(address[0])
-    if access.space == "generic" and SHARED_WINDOW <= first < SHARED_WINDOW + WINDOW_BYTES:
+    address = chunk.read(matrix.base) + np.uint64(access.offset & 0xFFFFFFFFFFFFFFFF)
+    if not int(np.bitwise_or.reduce(address)) & (access.bytes - 1):
+        return
+    address = np.broadcast_to(address.astype(np.uint64), chunk.count())
+    if access.space == "generic" and SHARED_WINDOW <= int(address[0]) < SHARED_WINDOW + WINDOW_BYTES:
         access, address = access._replace(space="shared"), address - np.uint64(SHARED_WINDOW)
-    lanes = chunk.count()
-    spread = np.repeat(address, lanes) if address.size == 1 else address
-    bounds.refuse_misaligned(chunk, access, spread, np.arange(lanes))
+    bounds.refuse_misaligned(chunk, access, address, np.arange(len(address)))
 
 
-def _visited(chunk: Chunk, matrix: _MatrixInMemory) -> Iterator[tuple[PieceAccess, Access]]:
+def _visited(chunk: Chunk, matrix: _MatrixInMemory) -> Iterator[tuple[Access, slice]]:
     """Yield each part of the pieces, with the lanes active that move it, and its addresses ready."""
     whole = chunk.active
     pieces = matrix.fragment.pieces
@@ -142,16 +137,16 @@ def _visited(chunk: Chunk, matrix: _MatrixInMemory) -> Iterator[tuple[PieceAcces
         chunk.active = chunk.numbers().reshape(-1, WARP)[:, :pieces].reshape(-1)
     base = chunk.read(matrix.base)
     stride = chunk.read(matrix.stride).astype(np.uint64)
-    for move, access in matrix.moves:
-        line, byte = (np.tile(part, warps) for part in (move.line, move.byte))
+    for access, *places, words in matrix.moves:
+        line, byte = (np.tile(part, warps) for part in places)
         address = base + (line * stride * np.uint64(matrix.fragment.bits) // np.uint64(8) + byte)
         # A 32-bit address wraps as the hardware's adder does.
         chunk.write(matrix.address, address & np.uint64(0xFFFFFFFF) if base.itemsize == 4 else address)
-        yield move, access
+        yield access, words
     chunk.active = whole
 
 
-def _bind_load(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
     target, *operands = placed.instruction.operands
     matrix = _matrix_in_memory(placed, operands, binding)
     fragment, in_registers = matrix.fragment, matrix.in_registers
@@ -162,16 +157,17 @@ def _bind_load(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         _check_alignment(chunk, matrix)
         lanes = chunk.count() // WARP * fragment.pieces
         words = np.empty((lanes, fragment.registers), word)
-        for move, access in _visited(chunk, matrix):
-            words[:, move.words] = _words(load(chunk, access), lanes, word)
+        for access, part in _visited(chunk, matrix):
+            elements = [np.broadcast_to(value, lanes) for value in load(chunk, access)]
+            words[:, part] = np.stack(elements, axis=1).view(word)
         if in_registers is not fragment:
             words = fragment.transpose(words.reshape(-1, fragment.line_bytes // word.itemsize))
         write(chunk, targets, in_registers.scatter(words))
 
-    return of_whole_warps(step, placed, binding)
+    return step
 
 
-def _bind_store(placed: FlatInstruction, binding: Binding) -> Rendezvous:
+def _bind_store(placed: FlatInstruction, binding: Binding) -> Step:
     address, source, *stride = placed.instruction.operands
     matrix = _matrix_in_memory(placed, (address, *stride), binding)
     fragment, in_registers = matrix.fragment, matrix.in_registers
@@ -183,19 +179,18 @@ def _bind_store(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         if in_registers is not fragment:
             words = in_registers.transpose(words)
         pieces = words.reshape(-1, fragment.registers)
-        for move, access in _visited(chunk, matrix):
-            part = np.ascontiguousarray(pieces[:, move.words]).view(unsigned(access.width))
-            store_elements(chunk, access, list(part.T))
+        for access, part in _visited(chunk, matrix):
+            moved = np.ascontiguousarray(pieces[:, part]).view(unsigned(access.width))
+            store_elements(chunk, access, list(moved.T))
 
-    return of_whole_warps(step, placed, binding)
+    return step
 
 
-def _words(values: list[Array], lanes: int, word: np.dtype[np.unsignedinteger]) -> Array:
-    """Loaded elements, side by side for each lane, as words."""
-    both = np.empty((lanes, len(values)), values[0].dtype)
-    for element, value in enumerate(values):
-        both[:, element] = value
-    return both.view(word)
+_KINDS: Mapping[str, Callable[[FlatInstruction, Binding], Step]] = {
+    "load": _bind_load,
+    "store": _bind_store,
+    "mma": _bind_mma,
+}
 
 
 # Fragments of wmma: the elements of the matrix that each lane holds.
@@ -269,72 +264,23 @@ class WmmaFragment(NamedTuple):
         return np.ascontiguousarray(elements.swapaxes(1, 2)).view(words.dtype)
 
 
-class PieceAccess(NamedTuple):
-    """One access of up to 16 bytes that each lane with a piece of its own makes.
-
-    Attributes:
-        line: For each of these lanes the line.
-        byte: And the byte in it.
-        width: Bytes of one element of the access.
-        elements: How many.
-        words: Which words of the piece these are.
-    """
-
-    line: Array
-    byte: Array
-    width: int
-    elements: int
-    words: slice
-
-
-def accesses_of(fragment: WmmaFragment) -> list[PieceAccess]:
-    """The accesses that move a fragment."""
-    size = min(_CHUNK_BYTES, fragment.piece_bytes, fragment.line_bytes)
-    per_word = fragment.word_bytes
-    moves = []
-    for start in range(0, fragment.piece_bytes, size):
-        byte = np.arange(fragment.pieces) * fragment.piece_bytes + start
-        line, rest = np.divmod(byte.astype(np.uint64), np.uint64(fragment.line_bytes))
-        words = slice(start // per_word, (start + size) // per_word)
-        width = min(8, size)
-        moves.append(PieceAccess(line, rest, width, size // width, words))
-    return moves
-
-
-# Registers of each fragment: matrix and type to a number, or to one for each shape.
-_COUNTS: Mapping[tuple[str, str], Mapping[str, int]] = {
-    ("ab", "f16"): {"m16n16k16": 8, "m32n8k16": 8, "m8n32k16": 8},
-    ("a", "bf16"): {"m16n16k16": 4, "m32n8k16": 8, "m8n32k16": 2},
-    ("b", "bf16"): {"m16n16k16": 4, "m32n8k16": 2, "m8n32k16": 8},
-    ("a", "8"): {"m16n16k16": 2, "m32n8k16": 4, "m8n32k16": 1},
-    ("b", "8"): {"m16n16k16": 2, "m32n8k16": 1, "m8n32k16": 4},
-    ("ab", "tf32"): {"m16n16k8": 4},
-    ("ab", "f64"): {"m8n8k4": 1},
-    ("ab", "4"): {"m8n8k32": 1},
-    ("ab", "1"): {"m8n8k128": 1},
-    ("cd", "f16"): {"m16n16k16": 4, "m32n8k16": 4, "m8n32k16": 4},
-    ("cd", "f32"): {"m16n16k16": 8, "m32n8k16": 8, "m8n32k16": 8, "m16n16k8": 8},
-    ("cd", "s32"): {"m16n16k16": 8, "m32n8k16": 8, "m8n32k16": 8, "m8n8k32": 2, "m8n8k128": 2},
-    ("cd", "f64"): {"m8n8k4": 2},
-}
-
-
-def fragment_of(matrix: str, type_: str, shape: str, sizes: tuple[int, int, int], order: str) -> WmmaFragment:
+def fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragment:
     """The fragment of a matrix.
 
     Args:
         matrix: "a", "b", "c" or "d".
-        sizes: M, N and K of the shape.
+        type_: The type of its elements.
+        shape: The shape of the product, such as m16n16k16.
         order: "row" or "col": how the matrix lies.
     """
-    m, n, k = sizes
-    rows, columns = {"a": (m, k), "b": (k, n)}.get(matrix, (m, n))
-    if ELEMENT_BITS[type_] < 8 and (matrix, order) not in (("a", "row"), ("b", "col")):
+    multiplies, bits = matrix in "ab", ELEMENT_BITS[type_]
+    known = [f for f in FAMILIES if shape in f.wmma and type_ in (f.types if multiplies else f.sums)]
+    if not known or (bits < 8 and (matrix, order) not in (("a", "row"), ("b", "col"))):
         raise NotExecuted
-    kind = type_ if type_ not in ("s8", "u8", "s4", "u4", "b1") else type_[1:]
-    for (matrices, types), counts in _COUNTS.items():
-        if matrix in matrices and kind == types and shape in counts:
-            by_rows = order == "row"
-            lines, length = (rows, columns) if by_rows else (columns, rows)
-            return WmmaFragment(lines, length, ELEMENT_BITS[type_], counts[shape], not by_rows)
-    raise NotExecuted
+    m, n, k = sizes_of(shape)
+    rows, columns = {"a": (m, k), "b": (k, n)}.get(matrix, (m, n))
+    lines, length = (rows, columns) if order == "row" else (columns, rows)
+    registers = rows * columns * bits // (WARP * max(32, bits))
+    if multiplies and type_ == "f16":  # every element is there twice
+        registers *= 2
+    return WmmaFragment(lines, length, bits, registers, order != "row")

@@ -25,7 +25,6 @@ from dotcu.simulator.semantics.arithmetic.rounding import canonical
 from dotcu.simulator.semantics.memory.access import Access, AccessPart, order_of, resolve
 from dotcu.simulator.semantics.memory.load_store import access_of, check_there, elements_of
 from dotcu.simulator.semantics.table import (
-    DestinationOperand,
     NotExecuted,
     SourceOperand,
     Step,
@@ -46,7 +45,8 @@ _IGNORED = frozenset(
 )
 _HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})
 _VECTORS = frozenset({"v2", "v4", "v8"})
-_INTEGER: Mapping[str, Update] = {
+# Updates of what is there by a value, for integers.
+UPDATES: Mapping[str, Update] = {
     "add": np.add,
     "min": np.minimum,
     "max": np.maximum,
@@ -90,7 +90,8 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
     if len(sources) != count or len(sources[0]) != (2 if operation == "cas" else 1):
         raise NotExecuted
     wanted = target is not None and any(binding.is_read(e) for e in elements_of(target))
-    targets = _destinations(target, binding) if wanted and target is not None else []
+    results = elements_of(target) if wanted and target is not None else ()
+    targets = [None if isinstance(e, Sink) else binding.destination(e) for e in results]
     update = None if operation == "cas" else _update(operation, instruction)
     at = None if wanted or (dtype.kind == "f" and operation != "add") else _AT.get(operation)
     if type_ in _HALVES:
@@ -106,7 +107,7 @@ def bind_atom(placed: FlatInstruction, binding: Binding) -> Step:
                 _apply(chunk, access, here, some, old, dtype, update, at)
         for destination, old in zip(targets, olds, strict=False):
             if destination is not None and old is not None:
-                _give(chunk, destination, old)
+                destination.write(chunk, old)
 
     return step
 
@@ -130,7 +131,7 @@ def bind_atom_wide(placed: FlatInstruction, binding: Binding) -> Step:
         for part in resolve(chunk, access):
             _exchange(chunk, access, part, values, old)
         for half, destination in enumerate(targets):
-            chunk.write(destination.slot, old[:, half].copy())
+            destination.write(chunk, old[:, half].copy())
 
     return step
 
@@ -165,18 +166,9 @@ def _elements(flags: tuple[str, ...], value: Operand) -> int:
     return count
 
 
-def _destinations(target: Operand, binding: Binding) -> list[DestinationOperand | None]:
-    return [None if isinstance(e, Sink) else binding.destination(e) for e in elements_of(target)]
-
-
 def _spread(chunk: Chunk, source: SourceOperand) -> Array:
     """A source's value, one element for each active lane."""
     return np.broadcast_to(source.read(chunk), chunk.count())
-
-
-def _give(chunk: Chunk, destination: DestinationOperand, old: Array) -> None:
-    same = destination.dtype.itemsize == old.dtype.itemsize
-    chunk.write(destination.slot, old.view(destination.dtype) if same else old.astype(destination.dtype))
 
 
 def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
@@ -185,7 +177,7 @@ def _spelled(flags: tuple[str, ...]) -> tuple[str, str]:
     for flag in flags:
         if flag.split("::")[0] in _SPACES and flag != "shared::cluster":
             space = flag.split("::")[0]
-        elif flag in _INTEGER or flag == "cas":
+        elif flag in UPDATES or flag == "cas":
             operation = flag
         elif flag not in _IGNORED and flag not in _VECTORS and not flag.startswith("L2::"):
             raise NotExecuted
@@ -196,7 +188,7 @@ def _update(operation: str, instruction: Instruction) -> Update:
     type_ = instruction.type
     if type_ in _HALVES:
         return find_operation([HALF], instruction._replace(opcode=operation, flags=())).function
-    table = _FLOAT if type_ in ("f32", "f64") else _INTEGER
+    table = _FLOAT if type_ in ("f32", "f64") else UPDATES
     if operation not in table or (operation in ("inc", "dec") and type_ != "u32"):
         raise NotExecuted
     return table[operation]

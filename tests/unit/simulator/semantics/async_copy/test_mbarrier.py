@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dotcu.errors import FindingError
-from dotcu.simulator.semantics.async_copy.mbarrier import PhaseChange, advance, fresh, unpack
+from dotcu.simulator.semantics.async_copy.mbarrier import advance, fresh, unpack
 
 i32 = np.int32
 
@@ -71,8 +71,8 @@ def test_arrivals_in_one_step_are_as_one_after_the_other(
     words = fresh(np.array(counts))
     index = np.array([lane[0] for lane in lanes], np.int64)
     drops = [arrive if drop else 0 for _, arrive, drop in lanes]
-    by = PhaseChange(np.array([a for _, a, _ in lanes], np.int64), np.array(drops, np.int64))
-    seen, _ = advance(words, index, by)
+    arrivals = np.array([a for _, a, _ in lanes], np.int64)
+    seen, _ = advance(words, index, arrive=arrivals, drop=np.array(drops, np.int64))
     for cell, count in enumerate(counts):
         here = [i for i, lane in enumerate(lanes) if lane[0] == cell]
         found, after = model(count, [(lanes[i][1], drops[i], 0) for i in here])
@@ -84,11 +84,11 @@ def test_arrivals_in_one_step_are_as_one_after_the_other(
 def test_transactions_hold_the_phase_open(amounts: list[int]) -> None:
     words = fresh(np.array([1]))
     zero = np.zeros(len(amounts), np.int64)
-    advance(words, zero, PhaseChange(tx=np.array(amounts)))
-    advance(words, zero[:1], PhaseChange(arrive=1))
+    advance(words, zero, tx=np.array(amounts))
+    advance(words, zero[:1], arrive=1)
     total = sum(amounts)
     assert [int(f[0]) for f in unpack(words)] == ([1, 1, 1, 0] if total == 0 else [0, 1, 0, total])
-    advance(words, zero[:1], PhaseChange(tx=-total))
+    advance(words, zero[:1], tx=-total)
     assert int(unpack(words).parity[0]) == 1
 
 
