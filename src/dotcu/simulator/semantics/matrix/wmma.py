@@ -280,7 +280,6 @@ def fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragment
     m, n, k = sizes_of(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(matrix, (m, n))
     lines, length = (rows, columns) if order == "row" else (columns, rows)
-    registers = rows * columns * bits // (WARP * max(32, bits))
-    if multiplies and type_ == "f16":  # every element is there twice
-        registers *= 2
+    # As many as the elements need; A and B of f16 have 8 in every shape, in which elements may repeat.
+    registers = 8 if multiplies and type_ == "f16" else rows * columns * bits // (WARP * max(32, bits))
     return WmmaFragment(lines, length, bits, registers, order != "row")
