@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from dotcu.ptx.instructions import (
@@ -18,19 +18,26 @@ from dotcu.ptx.instructions import (
 from dotcu.ptx.module import PtxModule
 
 
+def _leaves(operand: Operand) -> Iterator[Operand]:
+    """Yield the parts of an operand that have no parts."""
+    parts: Iterable[Operand] = ()
+    if isinstance(operand, (Predicate, Address)):
+        parts = operand[:1]
+    elif isinstance(operand, Pair):
+        parts = operand
+    elif isinstance(operand, Vector):
+        parts = operand.elements
+    else:
+        yield operand
+    for part in parts:
+        yield from _leaves(part)
+
+
 def registers_of(operand: Operand) -> list[Register]:
     """Return the registers that an operand names."""
-    if isinstance(operand, Register):
+    if isinstance(operand, Register):  # which most are
         return [operand]
-    if isinstance(operand, Predicate):
-        return [operand.register]
-    if isinstance(operand, Address):
-        return [operand.base] if isinstance(operand.base, Register) else []
-    if isinstance(operand, Pair):
-        return [*registers_of(operand.first), *registers_of(operand.second)]
-    if not isinstance(operand, Vector):
-        return []
-    return [register for e in operand.elements for register in registers_of(e)]
+    return [leaf for leaf in _leaves(operand) if isinstance(leaf, Register)]
 
 
 def symbols_of(operands: Iterable[Operand]) -> list[Symbol]:
@@ -44,20 +51,14 @@ def symbols_of(operands: Iterable[Operand]) -> list[Symbol]:
     return found
 
 
-def names_of(operands: Iterable[Operand]) -> set[str]:
+def _names_of(operands: Iterable[Operand]) -> set[str]:
     """Return the names of all registers, variables and functions in operands."""
     found: set[str] = set()
-    for operand in operands:
-        if isinstance(operand, Arguments):
-            found.update(operand.names)
-        elif isinstance(operand, Vector):
-            found |= names_of(operand.elements)
-        elif isinstance(operand, Address) and isinstance(operand.base, Symbol):
-            found.add(operand.base.name)
-        elif isinstance(operand, Symbol):
-            found.add(operand.name)
-        else:
-            found.update(register.name for register in registers_of(operand))
+    for leaf in (leaf for operand in operands for leaf in _leaves(operand)):
+        if isinstance(leaf, Arguments):
+            found.update(leaf.names)
+        elif isinstance(leaf, (Symbol, Register)):
+            found.add(leaf.name)
     return found
 
 
@@ -88,7 +89,7 @@ def reached_functions(module: PtxModule, entry: str) -> dict[str, list[Instructi
         if function not in found:
             found[function] = rows = [
                 InstructionNames(
-                    ".".join((i.opcode, *i.flags)), names_of(i.operands), names_of(i.operands[:1])
+                    ".".join((i.opcode, *i.flags)), _names_of(i.operands), _names_of(i.operands[:1])
                 )
                 for i in module.body(function).instructions
             ]

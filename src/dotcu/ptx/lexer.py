@@ -27,7 +27,6 @@ _TOKEN = re.compile(
 
 _BRACE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"\n]*"|([{}])', re.DOTALL)
 
-_END = ""
 # Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" for local
 # memory, shared memory and parameters of sm_90, rounded up; for the others, what a host can hold.
 MAX_BYTES = {"local": 1 << 19, "shared": 1 << 18, "param": 1 << 16, "const": 1 << 20, "global": 1 << 34}
@@ -106,7 +105,7 @@ class Tokens:
     def peek(self, ahead: int = 0) -> str:
         """The next token, without taking it; empty at the end."""
         at = self.index + ahead
-        return self.words[at] if at < len(self.words) else _END
+        return self.words[at] if at < len(self.words) else ""
 
     def take(self) -> str:
         """Take the next token."""
@@ -140,9 +139,7 @@ class Tokens:
 
     def place(self) -> int:
         """Return the cursor's position in the text."""
-        if not self.places:
-            return 0
-        return self.places[min(self.index, len(self.places) - 1)]
+        return self.places[min(self.index, len(self.places) - 1)] if self.places else 0
 
     def error(self, what: str) -> SimulationError:
         """The error for a token that does not belong here."""
@@ -247,15 +244,12 @@ class Tokens:
         word = self.peek()
         if word == "-" or word[:1].isdigit():
             value = self.literal().value
-            return value if self.peek() != "(" else self._part_of_address(value)
+            if not self.skip("("):
+                return value
+            symbol = self._address()  # 0xFF00(name): the bytes of an address that a mask covers
+            self.expect(")")
+            return symbol._replace(mask=value)
         return self._address()
-
-    def _part_of_address(self, mask: int) -> Symbol:
-        """0xFF00(name): the bytes of an address that a mask covers."""
-        self.expect("(")
-        symbol = self._address()
-        self.expect(")")
-        return symbol._replace(mask=mask)
 
     def _address(self) -> Symbol:
         word, offset = self.take(), 0

@@ -73,12 +73,11 @@ class PtxModule:
         """
         from dotcu.ptx.parser import parse_body
 
-        found = self._parsed.get(name)
-        if found is None:
+        if name not in self._parsed:
             header = self.headers[name]
             params = (*header.params, *header.returns)
-            found = self._parsed[name] = parse_body(self.text, self.bodies[name], params)
-        return found
+            self._parsed[name] = parse_body(self.text, self.bodies[name], params)
+        return self._parsed[name]
 
     def static_smem_bytes(self, name: str) -> int:
         """Return the bytes of shared memory that the body of a function declares."""
@@ -99,22 +98,19 @@ def parse_module(text: str) -> PtxModule:
     position = 0
     words: list[str] = []
     places: list[int] = []
-
-    def read(start: int, end: int) -> None:
-        more, spots = tokenize(text, start, end)
-        words.extend(more)
-        places.extend(spots)
-
-    for opened, closed in braces(text):
-        read(position, opened)
-        if words and words[-1] == "=":  # an initialiser: not a body, but part of a directive
-            read(opened, closed + 1)
-        else:
-            _statements(Tokens(text, words, places), module, (opened + 1, closed))
-            words, places = [], []
+    for opened, closed in (*braces(text), (len(text), len(text))):
+        more, spots = tokenize(text, position, opened)
+        words += more
+        places += spots
         position = closed + 1
-    read(position, len(text))
-    _statements(Tokens(text, words, places), module, None)
+        if words and words[-1] == "=":  # an initialiser: not a body, but part of a directive
+            more, spots = tokenize(text, opened, position)
+            words += more
+            places += spots
+        else:
+            body = (opened + 1, closed) if closed < len(text) else None
+            _statements(Tokens(text, words, places), module, body)
+            words, places = [], []
     if not module.version:
         raise malformed(text, 0, "no .version directive")
     return module
@@ -179,19 +175,24 @@ def _declaration(word: str, tokens: Tokens, module: PtxModule, body: tuple[int, 
 
 
 def _header(is_entry: bool, tokens: Tokens) -> FunctionHeader:
-    returns: tuple[Variable, ...] = ()
     while tokens.peek().startswith(".") and tokens.peek() != ".param":
         tokens.take()  # .noreturn
-    if tokens.peek() == "(":
-        returns = _parameters(tokens)
+    returns = _parameters(tokens)
     name = tokens.take()
-    params = _parameters(tokens) if tokens.peek() == "(" else ()
+    params = _parameters(tokens)
     limits: dict[str, tuple[int, ...]] = {}
     while tokens.more() and tokens.peek() != ";":
         directive = tokens.take()
         if not directive.startswith("."):
             raise tokens.error(f"{directive!r} after the parameters of {name}")
-        limits[directive] = tuple(_numbers(tokens))
+        numbers: list[int] = []
+        while tokens.more() and (tokens.peek()[0].isdigit() or tokens.peek()[0] == '"'):
+            if tokens.peek()[0] == '"':
+                tokens.take()
+            else:
+                numbers.append(tokens.integer())
+            tokens.skip(",")
+        limits[directive] = tuple(numbers)
     return FunctionHeader(
         name=name,
         is_entry=is_entry,
@@ -203,24 +204,14 @@ def _header(is_entry: bool, tokens: Tokens) -> FunctionHeader:
     )
 
 
-def _numbers(tokens: Tokens) -> list[int]:
-    found: list[int] = []
-    while tokens.more() and (tokens.peek()[0].isdigit() or tokens.peek()[0] == '"'):
-        if tokens.peek()[0] == '"':
-            tokens.take()
-        else:
-            found.append(tokens.integer())
-        tokens.skip(",")
-    return found
-
-
 def _parameters(tokens: Tokens) -> tuple[Variable, ...]:
-    tokens.expect("(")
-    found: list[Variable] = []
+    parameters: list[Variable] = []
+    if not tokens.skip("("):
+        return ()
     while not tokens.skip(")"):
         space = tokens.take()
         if space not in (".param", ".reg"):
             raise tokens.error(f"{space!r} where a .param is expected")
-        found.append(tokens.variable("param"))
+        parameters.append(tokens.variable("param"))
         tokens.skip(",")
-    return tuple(found)
+    return tuple(parameters)

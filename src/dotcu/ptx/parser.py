@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from dotcu.ptx.instructions import (
     NOWHERE,
@@ -34,6 +35,7 @@ from dotcu.ptx.lexer import Tokens, tokenize
 
 _MAX_DEPTH = 256  # of nested scopes
 _MAX_DIGITS = 9  # of a register's number in its family
+_SPACES = ("local", "shared", "param", "global", "const")
 _PART = re.compile(r"[bh]\d+")  # of a register, in video instructions
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 
@@ -69,6 +71,7 @@ class _Scope:
 
     number: int
     parent: _Scope | None
+    depth: int = 0
     names: dict[str, Operand] = field(default_factory=dict)
     families: dict[str, tuple[str, int]] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
@@ -80,7 +83,6 @@ class _BodyParser:
         self.tokens = Tokens(text, *tokenize(text, *span))
         self.scope = _Scope(0, None)
         self.scopes = 1
-        self.depth = 0
         self.locations = Locations()
         self.variables: dict[str, Variable] = {}
         self.instructions: list[Instruction] = []
@@ -108,24 +110,20 @@ class _BodyParser:
     # Statements
 
     def _open(self) -> None:
-        self.scope = _Scope(self.scopes, self.scope)
+        self.scope = _Scope(self.scopes, self.scope, self.scope.depth + 1)
         self.scopes += 1
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
+        if self.scope.depth > _MAX_DEPTH:
             raise self.tokens.error(f"more than {_MAX_DEPTH} nested {{ blocks")
 
     def _close(self) -> None:
         if self.scope.parent is None:
             raise self.tokens.error("a } without its {")
         self.scope = self.scope.parent
-        self.depth -= 1
 
     def _registers(self) -> None:
         tokens = self.tokens
-        kind = tokens.type() if tokens.peek() not in (".v2", ".v4") else tokens.take()
-        lanes = 1
-        if kind in (".v2", ".v4"):
-            lanes, kind = int(kind[2:]), tokens.type()
+        lanes = int(tokens.take()[2:]) if tokens.peek() in (".v2", ".v4") else 1
+        kind = tokens.type()
         while True:
             name = tokens.take()
             if tokens.skip("<"):
@@ -172,12 +170,6 @@ class _BodyParser:
 
     def _at(self) -> At:
         return self.tokens.integer(), self.tokens.integer(), self.tokens.integer()
-
-    def _nothing(self) -> None:
-        """An empty statement."""
-
-    def _pragma(self) -> None:
-        self.tokens.until(";")
 
     def _label(self, name: str) -> None:
         tokens = self.tokens
@@ -237,14 +229,9 @@ class _BodyParser:
 
     def _operand(self) -> Operand:
         tokens = self.tokens
-        word = tokens.peek()
-        first = word[:1]
-        if first == "[":
-            return self._address()
-        if first == "{":
-            return self._vector()
-        if first == "(":
-            return self._arguments()
+        first = tokens.peek()[:1]
+        if first in _BRACKETED:
+            return _BRACKETED[first](self)
         if first == "!":
             tokens.take()
             register = self._name(tokens.take())
@@ -273,11 +260,8 @@ class _BodyParser:
         tokens = self.tokens
         tokens.expect("[")
         word = tokens.peek()
-        base: Operand
-        if word == "-" or word[:1].isdigit():
-            base = Immediate(tokens.integer(), "int")
-        else:
-            base = self._name(tokens.take())
+        is_number = word == "-" or word[:1].isdigit()
+        base = Immediate(tokens.integer(), "int") if is_number else self._name(tokens.take())
         if not isinstance(base, (Register, Symbol, Immediate)):
             raise tokens.error("an address that is neither a register nor a variable")
         address = Address(base, self._offset())
@@ -317,13 +301,11 @@ class _BodyParser:
     def _name(self, word: str) -> Operand:
         scope: _Scope | None = self.scope
         while scope is not None:
-            found = scope.names.get(word)
-            if found is not None:
-                return found
-            if scope.families:
-                found = self._member(word, scope)
-                if found is not None:
-                    return found
+            operand = scope.names.get(word)
+            if operand is None and scope.families:
+                operand = self._member(word, scope)
+            if operand is not None:
+                return operand
             scope = scope.parent
         return self._outside(word)
 
@@ -379,18 +361,19 @@ class _BodyParser:
         raise self.tokens.error(f"a branch to {label!r}, which is not there,")
 
 
+_BRACKETED: Mapping[str, Callable[[_BodyParser], Operand]] = {
+    "[": _BodyParser._address,
+    "{": _BodyParser._vector,
+    "(": _BodyParser._arguments,
+}
 _STATEMENTS: Mapping[str, Callable[[_BodyParser], None]] = {
     "{": _BodyParser._open,
     "}": _BodyParser._close,
-    ";": _BodyParser._nothing,
+    ";": lambda parser: None,
     ".reg": _BodyParser._registers,
     ".loc": _BodyParser._loc,
-    ".pragma": _BodyParser._pragma,
-    ".local": lambda parser: parser._space("local"),
-    ".shared": lambda parser: parser._space("shared"),
-    ".param": lambda parser: parser._space("param"),
-    ".global": lambda parser: parser._space("global"),
-    ".const": lambda parser: parser._space("const"),
+    ".pragma": lambda parser: parser.tokens.until(";"),
+    **{f".{space}": partial(_BodyParser._space, space=space) for space in _SPACES},
 }
 
 
