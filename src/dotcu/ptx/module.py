@@ -103,13 +103,13 @@ def parse_module(text: str) -> PtxModule:
         words += more
         places += spots
         position = closed + 1
-        if words and words[-1] == "=":  # an initialiser: not a body, but part of a directive
+        is_end = opened == len(text)
+        if words[-1:] == ["="] and not is_end:  # an initialiser: not a body, but part of a directive
             more, spots = tokenize(text, opened, position)
             words += more
             places += spots
         else:
-            body = (opened + 1, closed) if closed < len(text) else None
-            _statements(Tokens(text, words, places), module, body)
+            _statements(Tokens(text, words, places), module, None if is_end else (opened + 1, closed))
             words, places = [], []
     if not module.version:
         raise malformed(text, 0, "no .version directive")

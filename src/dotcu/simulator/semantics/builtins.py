@@ -16,13 +16,13 @@ import numpy as np
 from dotcu.ptx.instructions import Arguments, Symbol
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import LOCAL_WINDOW
+from dotcu.simulator.machine.memory import LOCAL_WINDOW, WRITTEN
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.semantics.function_calls import byte_offsets
 from dotcu.simulator.semantics.table import NotExecuted, Step
 
 if TYPE_CHECKING:
-    from dotcu.simulator.decoding.binding import Binding, VariableSpot
+    from dotcu.simulator.decoding.binding import Binding
 
 
 Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
@@ -31,35 +31,27 @@ Answer = Callable[[Chunk, FlatInstruction, "list[Array]"], "Array | int"]
 def bind_call(placed: FlatInstruction, binding: Binding) -> Step:
     """A call of a function that only the simulator has."""
     operands = list(placed.instruction.operands)
-    returns: tuple[str, ...] = ()
-    if isinstance(operands[0], Arguments):
-        returns = operands.pop(0).names  # type: ignore[union-attr]
+    returns = operands.pop(0).names if isinstance(operands[0], Arguments) else ()  # type: ignore[union-attr]
     target = operands[0]
-    arguments = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()
+    given = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()
     if not isinstance(target, Symbol) or target.name not in BUILTINS:
         raise NotExecuted
     answer = BUILTINS[target.name]
-    spots = [binding.spot(name) for name in arguments]
-    sizes = [binding.linked.local[name].size for name in arguments]
+    arguments = [(binding.spot(name), binding.linked.local[name].size) for name in given]
     result = binding.spot(returns[0]) if returns else None
 
     def step(chunk: Chunk) -> None:
-        values = [_argument(chunk, spot, size) for spot, size in zip(spots, sizes, strict=True)]
+        lanes = chunk.numbers()
+        values = [
+            chunk.local.views[size].take(byte_offsets(chunk, spot, lanes) // size) for spot, size in arguments
+        ]
         value = answer(chunk, placed, values)
         if result is not None:
-            _give_back(chunk, result, value)
+            index = byte_offsets(chunk, result, lanes) // 4
+            chunk.local.views[4][index] = value
+            chunk.local.shadows[4][index] = WRITTEN[4]
 
     return step
-
-
-def _argument(chunk: Chunk, spot: VariableSpot, size: int) -> Array:
-    return chunk.local.views[size].take(byte_offsets(chunk, spot, chunk.numbers()) // size)
-
-
-def _give_back(chunk: Chunk, spot: VariableSpot, value: Array | int) -> None:
-    index = byte_offsets(chunk, spot, chunk.numbers()) // 4
-    chunk.local.views[4][index] = value
-    chunk.local.shadows[4][index] = 0x01010101
 
 
 def _text(chunk: Chunk, address: int) -> str:
@@ -200,10 +192,7 @@ def _one(kind: str, length: str, spec: str, take: Take, string: Callable[[int], 
 
 
 def _padded(spec: str, text: str) -> str:
-    width = re.search(r"[1-9]\d*", spec.split(".")[0])
-    if width is None:
-        return text
-    return text.ljust(int(width.group())) if "-" in spec else text.rjust(int(width.group()))
+    return f"%{spec.partition('.')[0]}s" % text
 
 
 def _hexadecimal(value: float, *, upper: bool) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.decoding.inlining import FlatInstruction
-from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.semantics.arithmetic.bits import BIT_FIELDS, BYTES, bind_lop3
 from dotcu.simulator.semantics.arithmetic.compare import COMPARE, bind_setp
 from dotcu.simulator.semantics.arithmetic.convert import bind_cvt
@@ -42,22 +41,13 @@ Bind = Callable[[FlatInstruction, "Binding"], Step | Rendezvous]
 
 def _nothing(placed: FlatInstruction, binding: Binding) -> Step:
     """Bind an instruction that orders memory, waits, or hints: steps are in order already."""
-
-    def step(chunk: Chunk) -> None:
-        pass
-
-    return step
+    return lambda chunk: None
 
 
 def bind_fence(placed: FlatInstruction, binding: Binding) -> Step:
     """membar and fence: what was seen holds from here on, what was done can be published."""
-    flags = placed.instruction.flags
-    scope = "cta" if "cta" in flags else "gpu"
-
-    def step(chunk: Chunk) -> None:
-        chunk.clocks.fence(chunk.active, scope)
-
-    return step
+    scope = "cta" if "cta" in placed.instruction.flags else "gpu"
+    return lambda chunk: chunk.clocks.fence(chunk.active, scope)
 
 
 def _policy(placed: FlatInstruction, binding: Binding) -> Step:
@@ -65,11 +55,7 @@ def _policy(placed: FlatInstruction, binding: Binding) -> Step:
     target = binding.destination(placed.instruction.operands[0])
     if target.dtype != np.uint64:
         raise NotExecuted
-
-    def step(chunk: Chunk) -> None:
-        chunk.write(target.slot, np.zeros(1, np.uint64))
-
-    return step
+    return lambda chunk: target.write(chunk, np.zeros(1, np.uint64))
 
 
 _STOPS = {
@@ -81,11 +67,7 @@ _STOPS = {
 def trap(placed: FlatInstruction) -> Step:
     """trap and brkpt: the kernel stops itself."""
     message = _STOPS[placed.instruction.opcode]
-
-    def step(chunk: Chunk) -> None:
-        chunk.report("trap", placed, chunk.numbers(), message)
-
-    return step
+    return lambda chunk: chunk.report("trap", placed, chunk.numbers(), message)
 
 
 _MORE: Mapping[str, Bind] = {
@@ -95,11 +77,9 @@ _MORE: Mapping[str, Bind] = {
     "setp": bind_setp,
     "lop3": bind_lop3,
     "createpolicy": _policy,
-    "ld": bind_ld,
-    "ldu": bind_ld,
+    **dict.fromkeys(("ld", "ldu"), bind_ld),
     "st": bind_st,
-    "atom": bind_atom,
-    "red": bind_atom,
+    **dict.fromkeys(("atom", "red"), bind_atom),
     "cp": bind_cp,
     "mbarrier": bind_mbarrier,
     "mapa": bind_mapa,
@@ -107,30 +87,16 @@ _MORE: Mapping[str, Bind] = {
     "call": bind_call,
     "isspacep": bind_isspacep,
     "activemask": bind_activemask,
-    "membar": bind_fence,
-    "fence": bind_fence,
-    "addc": bind_carry,
-    "subc": bind_carry,
-    "madc": bind_carry,
+    **dict.fromkeys(("membar", "fence"), bind_fence),
+    **dict.fromkeys(("addc", "subc", "madc"), bind_carry),
     **WARP_INSTRUCTIONS,
     "mma": bind_mma,
     "wmma": bind_wmma,
     "ldmatrix": bind_ldmatrix,
     "stmatrix": bind_stmatrix,
     "movmatrix": bind_movmatrix,
-    **dict.fromkeys(
-        (
-            "nanosleep",
-            "prefetch",
-            "prefetchu",
-            "applypriority",
-            "discard",
-            "griddepcontrol",
-            "setmaxnreg",
-            "pmevent",
-        ),
-        _nothing,
-    ),
+    **dict.fromkeys(("nanosleep", "prefetch", "prefetchu", "applypriority"), _nothing),
+    **dict.fromkeys(("discard", "griddepcontrol", "setmaxnreg", "pmevent"), _nothing),
 }
 # Of .b128, whose registers are pairs of 64 bits.
 _WIDE: Mapping[str, Bind] = {"mov": bind_mov_wide, "ld": bind_ld, "st": bind_st, "atom": bind_atom_wide}

@@ -110,7 +110,13 @@ def _through_pointer(site: CallSite, number: int, binding: Binding) -> Step:
             called = lanes if value.size == 1 else lanes[value == address]
             target = by_address.get(address)
             if target is None:
-                _report_wild(chunk, site, called, address)
+                kind, what = "bad-call", f"{address:#x}, which is not a function that fits this call"
+                if address == 0:
+                    kind, what = "null-pointer", "a null pointer"
+                message = (
+                    f"a call through {what}. Set the function pointer, in device code, before it is called."
+                )
+                chunk.report(kind, site.placed, called, message)
                 send_lanes(chunk, EXIT, called)
             else:
                 _enter_function(chunk, site, number, target, called)
@@ -118,43 +124,31 @@ def _through_pointer(site: CallSite, number: int, binding: Binding) -> Step:
     return step
 
 
-def _report_wild(chunk: Chunk, site: CallSite, lanes: Lanes, address: int) -> None:
-    what = "a null pointer" if address == 0 else f"{address:#x}, which is not a function that fits this call"
-    message = f"a call through {what}. Set the function pointer, in device code, before it is called."
-    chunk.report("null-pointer" if address == 0 else "bad-call", site.placed, lanes, message)
-
-
 def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) -> CallTarget:
     call = placed.call
     assert call is not None
     function = binding.linked.functions[name]
-    results = _copies(function.returns, call.returns, binding)
     saved = _saved(function, call.caller, binding)
-    frame = binding.frame(name) if function.recursive else None
     taken = binding.frames.sizes.get(name, 0) + _BYTES_PER_REGISTER * len(saved)
+    rounded = max(STACK_ALIGNMENT, -(-taken // STACK_ALIGNMENT) * STACK_ALIGNMENT)
     return CallTarget(
         block=block,
         arguments=_copies(call.arguments, function.params, binding),
-        results=results,
+        results=_copies(function.returns, call.returns, binding),
         saved=saved,
-        frame=frame,
-        bytes=_rounded_up(taken) if function.recursive else 0,
+        frame=binding.frame(name) if function.recursive else None,
+        bytes=rounded if function.recursive else 0,
     )
-
-
-def _rounded_up(size: int) -> int:
-    return max(STACK_ALIGNMENT, -(-size // STACK_ALIGNMENT) * STACK_ALIGNMENT)
 
 
 def _copies(sources: tuple[str, ...], targets: tuple[str, ...], binding: Binding) -> tuple[VariableCopy, ...]:
     local = binding.linked.local
-    found = []
-    for source, target in zip(sources, targets, strict=True):
-        size = local[source].size
-        if size != local[target].size:
-            raise NotExecuted
-        found.append((binding.spot(source), binding.spot(target), size))
-    return tuple(found)
+    if [local[name].size for name in sources] != [local[name].size for name in targets]:
+        raise NotExecuted
+    return tuple(
+        (binding.spot(source), binding.spot(target), local[source].size)
+        for source, target in zip(sources, targets, strict=True)
+    )
 
 
 def _saved(function: EnteredFunction, caller: str, binding: Binding) -> tuple[int, ...]:
@@ -169,7 +163,12 @@ def _enter_function(chunk: Chunk, site: CallSite, number: int, target: CallTarge
     stack = stack_of(chunk)
     full = stack.tops[lanes] + np.uint64(target.bytes) > chunk.grid.decoded.stack_base + STACK_BYTES
     if target.bytes and full.any():
-        _report_overflow(chunk, site, lanes[full])
+        message = (
+            f"a recursion that is too deep: its calls fill the {STACK_BYTES} bytes of stack that the "
+            "simulator gives a thread, and a GPU gives 1024 unless asked for more. "
+            "Look at the condition that ends it, or use a loop."
+        )
+        chunk.report("stack-overflow", site.placed, lanes[full], message)
         send_lanes(chunk, EXIT, lanes[full])
         lanes = lanes[~full]
     if not len(lanes):
@@ -183,15 +182,6 @@ def _enter_function(chunk: Chunk, site: CallSite, number: int, target: CallTarge
     for (_, spot, size), data in zip(target.arguments, passed, strict=True):
         _write_variable(chunk, spot, size, lanes, data)
     send_lanes(chunk, target.block, lanes)
-
-
-def _report_overflow(chunk: Chunk, site: CallSite, lanes: Lanes) -> None:
-    message = (
-        f"a recursion that is too deep: its calls fill the {STACK_BYTES} bytes of stack that the "
-        "simulator gives a thread, and a GPU gives 1024 unless asked for more. "
-        "Look at the condition that ends it, or use a loop."
-    )
-    chunk.report("stack-overflow", site.placed, lanes, message)
 
 
 # Returning
@@ -219,18 +209,15 @@ def leave(placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int],
             lanes = lanes[holds]
         numbers = stack_of(chunk).sites(lanes)
         for number in np.unique(numbers).tolist():
-            _return_from(chunk, sites[number], name, lanes[numbers == number])
+            site, returning = sites[number], lanes[numbers == number]
+            target = site.targets[name]
+            results = [_read_variable(chunk, source, size, returning) for source, _, size in target.results]
+            stack_of(chunk).pop(returning, chunk.registers, target.saved)
+            for (_, spot, size), data in zip(target.results, results, strict=True):
+                _write_variable(chunk, spot, size, returning, data)
+            send_lanes(chunk, site.resume, returning)
 
     return step
-
-
-def _return_from(chunk: Chunk, site: CallSite, name: str, lanes: Lanes) -> None:
-    target = site.targets[name]
-    results = [_read_variable(chunk, source, size, lanes) for source, _, size in target.results]
-    stack_of(chunk).pop(lanes, chunk.registers, target.saved)
-    for (_, spot, size), data in zip(target.results, results, strict=True):
-        _write_variable(chunk, spot, size, lanes, data)
-    send_lanes(chunk, site.resume, lanes)
 
 
 # Bytes of a lane's variables, and which of them are written

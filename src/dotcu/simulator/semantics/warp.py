@@ -10,12 +10,12 @@ elect.sync, bar.warp.sync".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dotcu.ptx.instructions import Operand, Pair, Sink
+from dotcu.ptx.instructions import Instruction, Operand, Pair, Sink
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk, pack_bits
 from dotcu.simulator.machine.shape import WARP, Array
@@ -94,10 +94,10 @@ def _rows(chunk: Chunk, value: Array, fill: int = 0) -> Array:
     return spread.reshape(-1, WARP)
 
 
-def _given_back(chunk: Chunk, slot: int, values: Array) -> None:
+def _give_back(chunk: Chunk, target: DestinationOperand, values: Array) -> None:
     """Write rows of warps to the active lanes."""
     flat = values.reshape(-1)
-    chunk.write(slot, flat if chunk.active is None else flat[chunk.active])
+    target.write(chunk, flat if chunk.active is None else flat[chunk.active])
 
 
 def _members(placed: FlatInstruction, binding: Binding) -> int:
@@ -107,11 +107,20 @@ def _members(placed: FlatInstruction, binding: Binding) -> int:
     return source.slot
 
 
-def _word(destination: DestinationOperand) -> DestinationOperand:
-    """A destination of 32 bits."""
-    if destination.dtype.itemsize != 4:
+def _mode(instruction: Instruction, modes: Container[str]) -> str:
+    """The one of some modes that an instruction names."""
+    (mode,) = [flag for flag in instruction.flags if flag in modes]
+    if "sync" not in instruction.flags:
         raise NotExecuted
-    return destination
+    return mode
+
+
+def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, DestinationOperand | None]:
+    """The one or the two results of an instruction."""
+    if not isinstance(operand, Pair):
+        return binding.destination(operand), None
+    second = None if isinstance(operand.second, Sink) else binding.destination(operand.second)
+    return binding.destination(operand.first), second
 
 
 # shfl
@@ -119,123 +128,84 @@ def _word(destination: DestinationOperand) -> DestinationOperand:
 
 def bind_shfl(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """shfl.sync: each lane reads a register of another lane of its segment."""
-    instruction = placed.instruction
-    mode = next((f for f in instruction.flags if f in _SHUFFLES), "")
-    if "sync" not in instruction.flags or not mode or len(instruction.operands) != 5:
+    mode = _mode(placed.instruction, _SHUFFLES)
+    results, *operands, _ = placed.instruction.operands
+    target, inside = _both(results, binding)
+    if target.dtype.itemsize != 4:
         raise NotExecuted
-    target, inside = _both(instruction.operands[0], binding)
-    _word(target)
-    a, b, c = [binding.source(o, "u32") for o in instruction.operands[1:4]]
-    move = _SHUFFLES[mode]
+    a, b, c = [binding.source(o, "u32") for o in operands]
 
     def step(chunk: Chunk) -> None:
         value = _rows(chunk, a.read(chunk))
         offset, control = b.read(chunk), c.read(chunk)
         if offset.size == control.size == 1:  # every warp does the same
-            source, holds = _sources(move, offset, control)
+            source, holds = _sources(mode, offset, control)
             result = value[:, source]
         else:
-            source, holds = _sources(move, _rows(chunk, offset), _rows(chunk, control))
+            source, holds = _sources(mode, _rows(chunk, offset), _rows(chunk, control))
             result = np.take_along_axis(value, source, axis=1)
-        _given_back(chunk, target.slot, result.view(target.dtype))
+        _give_back(chunk, target, result)
         if inside is not None:
-            _given_back(chunk, inside.slot, np.broadcast_to(holds, result.shape))
+            _give_back(chunk, inside, np.broadcast_to(holds, result.shape))
 
     return Rendezvous(step, placed, _members(placed, binding))
 
 
-def _sources(
-    move: Callable[[Array, Array], tuple[Array, Array]], offset: Array, control: Array
-) -> tuple[Array, Array]:
+def _sources(mode: str, offset: Array, control: Array) -> tuple[Array, Array]:
     """The lane that each lane reads: itself where it would read outside its segment; and where not."""
-    source, holds = move(offset & np.uint32(31), control)
+    clamp, segments = control & np.uint32(31), (control >> np.uint32(8)) & np.uint32(31)
+    lowest = _LANES & segments
+    limit = lowest | (clamp & ~segments)
+    source = _SHUFFLES[mode](offset & np.uint32(31), lowest, segments)
+    holds = source >= limit if mode == "up" else source <= limit
     return np.where(holds, source, _LANES).astype(np.int64), holds
 
 
-def _both(operand: Operand, binding: Binding) -> tuple[DestinationOperand, DestinationOperand | None]:
-    if not isinstance(operand, Pair):
-        return binding.destination(operand), None
-    second = None if isinstance(operand.second, Sink) else binding.destination(operand.second)
-    return binding.destination(operand.first), second
-
-
-def _segment(control: Array) -> tuple[Array, Array]:
-    """The lowest and highest lane that a lane's segment and clamp allow."""
-    clamp, segments = control & np.uint32(31), (control >> np.uint32(8)) & np.uint32(31)
-    lowest = _LANES & segments
-    return lowest, lowest | (clamp & ~segments)
-
-
-def _up(offset: Array, control: Array) -> tuple[Array, Array]:
-    _, highest = _segment(control)
-    source = _LANES.astype(np.int64) - offset
-    return source, source >= highest
-
-
-def _down(offset: Array, control: Array) -> tuple[Array, Array]:
-    _, highest = _segment(control)
-    source = _LANES + offset
-    return source, source <= highest
-
-
-def _butterfly(offset: Array, control: Array) -> tuple[Array, Array]:
-    _, highest = _segment(control)
-    source = _LANES ^ offset
-    return source, source <= highest
-
-
-def _indexed(offset: Array, control: Array) -> tuple[Array, Array]:
-    lowest, highest = _segment(control)
-    segments = (control >> np.uint32(8)) & np.uint32(31)
-    source = lowest | (offset & ~segments)
-    return source, source <= highest
-
-
-_SHUFFLES: Mapping[str, Callable[[Array, Array], tuple[Array, Array]]] = {
-    "up": _up,
-    "down": _down,
-    "bfly": _butterfly,
-    "idx": _indexed,
+# From the offset, the lowest lane of the segment, and the bits that name the segment.
+_SHUFFLES: Mapping[str, Callable[[Array, Array, Array], Array]] = {
+    "up": lambda offset, lowest, segments: _LANES.astype(np.int64) - offset,
+    "down": lambda offset, lowest, segments: _LANES + offset,
+    "bfly": lambda offset, lowest, segments: _LANES ^ offset,
+    "idx": lambda offset, lowest, segments: lowest | (offset & ~segments),
 }
 
 
 # vote, match, redux
 
 
+def _present(chunk: Chunk) -> Array:
+    """The active lanes as rows of warps."""
+    return _rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
+
+
 def _named(chunk: Chunk, mask: Array) -> Array:
     """For each lane of each warp, the member mask as 32 booleans: rows of warps, lanes, members."""
-    present = _rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
-    masks = _rows(chunk, mask)
-    return ((masks[:, :, None] & _BITS) != 0) & present[:, None, :]
+    return ((_rows(chunk, mask)[:, :, None] & _BITS) != 0) & _present(chunk)[:, None, :]
+
+
+# From the members who say yes, and the members, both as bits.
+_VOTES: Mapping[str, Callable[[Array, Array], Array]] = {
+    "ballot": lambda votes, voters: votes,
+    "all": lambda votes, voters: votes == voters,
+    "any": lambda votes, voters: votes != 0,
+    "uni": lambda votes, voters: (votes == voters) | (votes == 0),
+}
 
 
 def bind_vote(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """vote.sync: all, any, uni or ballot of a predicate."""
-    instruction = placed.instruction
-    mode = next((f for f in instruction.flags if f in ("all", "any", "uni", "ballot")), "")
-    if "sync" not in instruction.flags or not mode or len(instruction.operands) != 3:
-        raise NotExecuted
-    target = binding.destination(instruction.operands[0])
-    source = binding.source(instruction.operands[1], "pred")
+    result = _VOTES[_mode(placed.instruction, _VOTES)]
+    to, predicate, _ = placed.instruction.operands
+    target, source = binding.destination(to), binding.source(predicate, "pred")
     members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
-        mask = chunk.read(members)
-        present = _rows(chunk, np.ones(1 if chunk.active is None else len(chunk.active), bool))
+        present = _present(chunk)
         yes = _rows(chunk, source.read(chunk)) & present
         ballot = pack_bits(np.ascontiguousarray(yes))[:, None]
         here = pack_bits(np.ascontiguousarray(present))[:, None]
-        named = _rows(chunk, mask)
-        votes, voters = ballot & named, here & named
-        if mode == "ballot":
-            result: Array = votes
-        elif mode == "all":
-            result = votes == voters
-        elif mode == "any":
-            result = votes != 0
-        else:
-            result = (votes == voters) | (votes == 0)
-        _given_back(chunk, target.slot, result)
+        named = _rows(chunk, chunk.read(members))
+        _give_back(chunk, target, result(ballot & named, here & named))
 
     return Rendezvous(step, placed, members)
 
@@ -243,9 +213,7 @@ def bind_vote(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 def bind_match(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """match.sync: which members hold the same value."""
     instruction = placed.instruction
-    everyone = "all" in instruction.flags
-    if "sync" not in instruction.flags or everyone == ("any" in instruction.flags):
-        raise NotExecuted
+    everyone = _mode(instruction, ("all", "any")) == "all"
     target, same = _both(instruction.operands[0], binding)
     source = binding.source(instruction.operands[1], instruction.types[0].replace("b", "u"))
     members = _members(placed, binding)
@@ -259,8 +227,8 @@ def bind_match(placed: FlatInstruction, binding: Binding) -> Rendezvous:
             agreed = (equal == named).all(axis=-1)
             bits = np.where(agreed, bits, np.uint32(0))
             if same is not None:
-                _given_back(chunk, same.slot, agreed)
-        _given_back(chunk, target.slot, bits)
+                _give_back(chunk, same, agreed)
+        _give_back(chunk, target, bits)
 
     return Rendezvous(step, placed, members)
 
@@ -278,13 +246,14 @@ _REDUCE: Mapping[str, tuple[np.ufunc, Callable[[np.dtype[np.int32]], int]]] = {
 def bind_redux(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """redux.sync: a reduction over the members."""
     instruction = placed.instruction
-    mode = next((f for f in instruction.flags if f in _REDUCE), "")
-    type_ = instruction.types[0]
-    if not mode or type_ not in ("u32", "s32", "b32") or len(instruction.flags) != 2:
+    mode, type_ = _mode(instruction, _REDUCE), instruction.types[0]
+    if type_ not in ("u32", "s32", "b32") or len(instruction.flags) != 2:
         raise NotExecuted
     dtype = dtype_of(type_)
     ufunc, neutral = _REDUCE[mode][0], dtype.type(_REDUCE[mode][1](dtype))
-    target = _word(binding.destination(instruction.operands[0]))
+    target = binding.destination(instruction.operands[0])
+    if target.dtype.itemsize != 4:
+        raise NotExecuted
     source = binding.source(instruction.operands[1], type_)
     members = _members(placed, binding)
 
@@ -292,8 +261,7 @@ def bind_redux(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         value = _rows(chunk, source.read(chunk))
         named = _named(chunk, chunk.read(members))
         filled = np.where(named, value[:, None, :], neutral)
-        result = ufunc.reduce(filled, axis=-1, dtype=dtype)
-        _given_back(chunk, target.slot, result.view(target.dtype))
+        _give_back(chunk, target, ufunc.reduce(filled, axis=-1, dtype=dtype))
 
     return Rendezvous(step, placed, members)
 
@@ -304,15 +272,10 @@ def bind_elect(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     members = _members(placed, binding)
 
     def step(chunk: Chunk) -> None:
-        named = _named(chunk, chunk.read(members))
-        leader = named.argmax(axis=-1).astype(np.uint32)
-        _given_back(
-            chunk,
-            target.slot,
-            leader.view(target.dtype) if target.dtype.itemsize == 4 else leader.astype(target.dtype),
-        )
+        leader = _named(chunk, chunk.read(members)).argmax(axis=-1).astype(np.uint32)
+        _give_back(chunk, target, leader)
         if elected is not None:
-            _given_back(chunk, elected.slot, leader == _LANES)
+            _give_back(chunk, elected, leader == _LANES)
 
     return Rendezvous(step, placed, members)
 
@@ -320,22 +283,14 @@ def bind_elect(placed: FlatInstruction, binding: Binding) -> Rendezvous:
 def bind_warp_barrier(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     """bar.warp.sync: the rendezvous, and order between what its members did and will do."""
     members = _members(placed, binding)
-
-    def step(chunk: Chunk) -> None:
-        chunk.clocks.warp(chunk.active, chunk.read(members))
-
-    return Rendezvous(step, placed, members)
+    return Rendezvous(lambda chunk: chunk.clocks.warp(chunk.active, chunk.read(members)), placed, members)
 
 
 def bind_activemask(placed: FlatInstruction, binding: Binding) -> Step:
     """activemask: which lanes of the warp run this instruction together."""
     target = binding.destination(placed.instruction.operands[0])
 
-    def step(chunk: Chunk) -> None:
-        bits = np.repeat(chunk.warp_bits(chunk.active), WARP)
-        _given_back(chunk, target.slot, bits)
-
-    return step
+    return lambda chunk: _give_back(chunk, target, np.repeat(chunk.warp_bits(chunk.active), WARP))
 
 
 WARP_INSTRUCTIONS: Mapping[str, Callable[[FlatInstruction, Binding], Rendezvous]] = {

@@ -343,8 +343,6 @@ def _exactly(
         exact = operation(*(Fraction(float(o[index])) for o in spread))
         if exact:
             result[index] = round_fraction(exact, mode)
-        elif mode == "rm" and len(operands) != 2:
-            result[index] = -0.0 if result[index] == 0 and np.signbit(result[index]) else result[index]
     return result
 
 

@@ -1,4 +1,4 @@
-"""cp.async.bulk: copies of many bytes between global and shared memory, as one lane asks.
+"""cp.async.bulk: copies of many bytes between global and shared memory, or of boxes, as one lane asks.
 
 Into shared memory, the copy lands when a lane reads the mbarrier that it completes. Out
 of it, the bytes are taken at once, which is as early as they may be; until the lane waits for
@@ -11,12 +11,15 @@ cp.async.bulk.wait_group".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.ptx.instructions import Operand, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
@@ -26,10 +29,12 @@ from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.sanitizers.races import check_atomic, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
 from dotcu.simulator.semantics.arithmetic.rounding import flush
-from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal
-from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, order_of, resolve
+from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, operand_values, signal
+from dotcu.simulator.semantics.memory.access import WEAK, Access, AccessPart, order_of, region_part, resolve
 from dotcu.simulator.semantics.memory.atomic import UPDATES
+from dotcu.simulator.semantics.memory.load_store import load
 from dotcu.simulator.semantics.table import NotExecuted, SourceOperand, Step, dtype_of
+from dotcu.simulator.tensor_map import BYTES, Map, decode
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.binding import Binding
@@ -92,12 +97,12 @@ def _bind_in(placed: FlatInstruction, binding: Binding, hinted: bool) -> Step:
 
     def issue(chunk: Chunk, size: int) -> None:
         lanes = chunk.numbers()
-        values = np.zeros((len(lanes), size // WIDTH), np.uint64)
-        for part, positions in spans(chunk, source, size):
-            values[positions] = read_rows(chunk, source, part, size)
+        values = np.zeros((len(lanes), size // _WIDTH), np.uint64)
+        for part, positions in _spans(chunk, source, size):
+            values[positions] = _read_rows(chunk, source, part, size)
         serial = 0
-        for part, positions in spans(chunk, target, size):
-            check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(size // WIDTH))
+        for part, positions in _spans(chunk, target, size):
+            check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(size // _WIDTH))
             serial = in_flight(chunk).issue(
                 target, lanes[positions], part.indices, values[positions], size, "mbarrier"
             )
@@ -121,13 +126,13 @@ def _bind_out(placed: FlatInstruction, binding: Binding, hinted: bool, reduce: R
 
     def send(chunk: Chunk, size: int) -> None:
         lanes = chunk.numbers()
-        values = np.zeros((len(lanes), size // WIDTH), np.uint64)
-        for part, positions in spans(chunk, source, size):
-            values[positions] = read_rows(chunk, source, part, size)
+        values = np.zeros((len(lanes), size // _WIDTH), np.uint64)
+        for part, positions in _spans(chunk, source, size):
+            values[positions] = _read_rows(chunk, source, part, size)
             in_flight(chunk).issue(source, lanes[positions], part.indices, None, size, "bulk")
-        for part, positions in spans(chunk, target, size):
+        for part, positions in _spans(chunk, target, size):
             if not is_copy:
-                read_rows(chunk, target, part, size)
+                _read_rows(chunk, target, part, size)
             _write_rows(chunk, target, part, values[positions], reduce)
 
     return _by_size(placed, count, send)
@@ -187,53 +192,43 @@ def _flushed_sum(old: Array, new: Array) -> Array:
 # Rows of bytes: what one lane's bulk copy reads or writes, as elements of one array.
 
 
-WIDTH = 8
+_WIDTH = 8
 
 
-def spans(chunk: Chunk, access: Access, size: int) -> list[tuple[AccessPart, Array]]:
+def _spans(chunk: Chunk, access: Access, size: int) -> list[tuple[AccessPart, Array]]:
     """Return where the active lanes' rows begin, for those whose `size` bytes are in bounds and aligned.
 
-    Args:
-        access: To the first 16 bytes of each row.
-
-    Returns:
-        Parts with one place for each lane, and which of the active lanes these are.
+    The access is to the first 16 bytes of each row. The parts have one place for each lane; beside each is
+    which of the active lanes these are.
     """
-    found = []
+    rows = []
     for part in resolve(chunk, access):
         positions = np.arange(chunk.count()) if part.positions is None else part.positions
         indices = np.broadcast_to(part.indices, len(positions))
         if part.region is not None:
-            address = indices * WIDTH + part.region.view(WIDTH)[1]
+            address = indices * _WIDTH + part.region.view(_WIDTH)[1]
             fits = address - part.region.base + size <= part.region.size
         else:
             bases = chunk.shared.bases.view(np.int64)
-            address = indices * WIDTH - (bases if bases.size == 1 else bases[chunk.numbers()[positions]])
+            address = indices * _WIDTH - (bases if bases.size == 1 else bases[chunk.numbers()[positions]])
             fits = address + size <= chunk.shared.size
         if not fits.all():
-            whole, missed = access._replace(elements=size // WIDTH), positions[~fits]
+            whole, missed = access._replace(elements=size // _WIDTH), positions[~fits]
             if part.region is not None:
                 bounds.report_unmapped(chunk, whole, address[~fits], missed)
             else:
                 bounds.report_private(chunk, whole, chunk.shared, address[~fits], missed)
             indices, positions = indices[fits], positions[fits]
         if len(positions):
-            found.append((part._replace(indices=indices, positions=positions), positions))
-    return found
+            rows.append((part._replace(indices=indices, positions=positions), positions))
+    return rows
 
 
-def read_rows(chunk: Chunk, access: Access, part: AccessPart, size: int) -> Array:
-    """The elements of each row; those that nothing wrote, or that are on their way, are reported.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        part: The lanes whose access is in one array.
-        size: Bytes of each row.
-    """
-    index = part.indices[:, None] + np.arange(size // WIDTH)
+def _read_rows(chunk: Chunk, access: Access, part: AccessPart, size: int) -> Array:
+    """The elements of each row; those that nothing wrote, or that are on their way, are reported."""
+    index = part.indices[:, None] + np.arange(size // _WIDTH)
     if not check_in_flight(chunk, access, part, index) and part.shadow is not None:
-        bad = part.shadow[index] != WRITTEN[WIDTH]
+        bad = part.shadow[index] != WRITTEN[_WIDTH]
         rows = bad.any(axis=1)
         if rows.any():
             first = index[rows, bad[rows].argmax(axis=1)]
@@ -257,3 +252,334 @@ def _each_element(chunk: Chunk, part: AccessPart, index: Array) -> Iterator[tupl
     indices = index.reshape(-1)
     with active_lanes(chunk, np.repeat(lanes, index.shape[1])):
         yield part._replace(indices=indices, positions=None), indices
+
+
+# Copies of boxes of a tensor, by a tensor map in the kernel's parameters.
+#
+# Each lane's box is moved on its own, as 16-byte chunks of shared memory and elements of the tensor.
+# They land, and are waited for, as other bulk copies.
+#
+# Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async.bulk.tensor". That the innermost
+# coordinate is at a multiple of 16 bytes: triton-lang/triton issue 7385. That no coordinate of a store is
+# negative: CUDA Programming Guide, "Using TMA to transfer multi-dimensional arrays". Both are an illegal
+# instruction (seen: H200, driver 580, CUDA 13.0, 2026-11); tests/gpu/test_tensor_map_rules.py asks the
+# hardware.
+
+
+_ALIGNMENT = 128
+"""Of a box in shared memory."""
+
+BoxRequest = Callable[[Chunk], "tuple[Map, CopyBox] | None"]
+"""Gives the map and the box that the one active lane asks for; None if that is reported."""
+
+
+def bind_tensor(placed: FlatInstruction, binding: Binding) -> Step:
+    """cp.async.bulk.tensor in tiled mode, without multicast."""
+    rank, *way = [f for f in placed.instruction.flags[3:] if f != "tile"]
+    operands = list(placed.instruction.operands)
+    if way[-1:] == ["L2::cache_hint"]:
+        way.pop()
+        operands.pop()
+    if way[1:] == ["global", "mbarrier::complete_tx::bytes"] and way[0] in ("shared::cluster", "shared::cta"):
+        return _bind_box_in(placed, operands, int(rank[0]), binding)
+    if way == ["global", "shared::cta", "bulk_group"]:
+        return _bind_box_out(placed, operands, int(rank[0]), binding)
+    raise NotExecuted
+
+
+# Maps and coordinates
+
+
+def _box_request(
+    placed: FlatInstruction, operand: Operand, rank: int, binding: Binding, *, stores: bool
+) -> BoxRequest:
+    """Bind the map and the coordinates of an instruction, which PTX writes as [map, {x, y}]."""
+    if not isinstance(operand, Vector):
+        raise NotExecuted
+    address, coordinates = operand.elements
+    if not isinstance(coordinates, Vector) or len(coordinates.elements) != rank:
+        raise NotExecuted
+    half = object_access(placed, address, "generic", binding, action="read")._replace(elements=8)
+    halves = (half, half._replace(number=binding.next_access(), offset=half.offset + BYTES // 2))
+    sources = [binding.source(c, "s32") for c in coordinates.elements]
+
+    def request(chunk: Chunk) -> tuple[Map, CopyBox] | None:
+        words = [int(word[0]) for each in halves for word in load(chunk, each)]
+        data = b"".join(word.to_bytes(8, "little") for word in words)
+        tensor = decode(data)
+        if tensor is None or tensor.rank != rank:
+            _report_map(chunk, placed, tensor, rank, is_empty=not any(data))
+            return None
+        at = tuple(int(operand_values(chunk, c, np.zeros(1, np.int64))[0]) for c in sources)
+        fault = _fault(tensor, at, stores)
+        if fault is not None:
+            kind, message = fault
+            region = chunk.grid.memory.find(tensor.address)
+            name = region.name if region else ""
+            chunk.report(kind, placed, chunk.numbers(), message, address_of=name)
+            return None
+        return tensor, box_at(tensor, at)
+
+    return request
+
+
+def _report_map(
+    chunk: Chunk, placed: FlatInstruction, tensor: Map | None, rank: int, *, is_empty: bool
+) -> None:
+    kind, what = "trap", "reads 128 bytes that are not a tensor map. Pass dotcu.tensor_map(t, box=...)"
+    if tensor is not None:
+        what = f"has {rank} coordinates, and the tensor of its map {tensor.rank} dimensions"
+    elif is_empty:
+        kind, what = "null-pointer", "reads a map of zeros: its tensor is empty. Launch no block for it"
+    chunk.report(kind, placed, chunk.numbers(), f"`{placed.instruction.text}` {what}.")
+
+
+def _fault(tensor: Map, at: tuple[int, ...], stores: bool) -> tuple[str, str] | None:
+    """The kind of finding and the message for coordinates that TMA does not take."""
+    if at[0] * tensor.itemsize % CHUNK:
+        return "misaligned", (
+            f"misaligned box: its innermost coordinate is {at[0]}, {at[0] * tensor.itemsize} bytes "
+            f"into a row, and TMA needs a multiple of {CHUNK}. Begin at a multiple of "
+            f"{CHUNK // tensor.itemsize} elements, with a box that is wide enough."
+        )
+    if not stores or min(at) >= 0:
+        return None
+    outermost_first = at[::-1]
+    dim, first = next((dim, first) for dim, first in enumerate(outermost_first) if first < 0)
+    return "out-of-bounds", (
+        f"out-of-bounds store of a box at {outermost_first}: its coordinate in dimension {dim} is {first}, "
+        "and TMA stores no box that begins before the tensor. Begin at 0 or later, and write what is "
+        "left of such a tile by plain stores."
+    )
+
+
+def _lane_by_lane(request: BoxRequest, move: Callable[[Chunk, Map, CopyBox], None]) -> Step:
+    """A step that moves the boxes that the active lanes ask for, with these lanes active one by one."""
+
+    def step(chunk: Chunk) -> None:
+        for lane in chunk.numbers().tolist():
+            with active_lanes(chunk, np.array([lane])):
+                asked = request(chunk)
+                if asked is not None:
+                    move(chunk, *asked)
+
+    return step
+
+
+# Global to shared memory
+
+
+def _bind_box_in(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
+    to, box_operand, barrier_operand = operands
+    target = object_access(placed, to, "shared", binding, action="write", size=CHUNK)
+    request = _box_request(placed, box_operand, rank, binding, stores=False)
+    source = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "read")
+    barrier = object_access(placed, barrier_operand, "shared", binding, order=ARRIVES)
+
+    def move(chunk: Chunk, tensor: Map, box: CopyBox) -> None:
+        data = box.fill(_read_elements(chunk, source, tensor, box))
+        part = _chunks(chunk, target, tensor, box)
+        if part is None:
+            return
+        each = np.repeat(chunk.numbers(), len(part.indices))
+        with active_lanes(chunk, each):
+            check_in_flight(chunk, target, part, part.indices[:, None] + np.arange(CHUNK // _WIDTH))
+            values = data.view(np.uint64).reshape(-1, CHUNK // _WIDTH)
+            copy = in_flight(chunk).issue(target, each, part.indices, values, CHUNK, "mbarrier")
+        signal(chunk, barrier, copy=copy, tx_bytes=box.size)
+
+    return _lane_by_lane(request, move)
+
+
+def _read_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> Array:
+    part = _elements(chunk, access, tensor, box)
+    if part is None:
+        return np.zeros((len(box.rows), box.length), np.uint8)
+    access = access._replace(width=box.unit)
+    with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+        if part.shadow is not None:
+            check_written(chunk, access, part, part.indices)
+        if part.races is not None:
+            check_read(chunk, access, part, part.indices)
+    return part.view[part.indices]
+
+
+# Shared to global memory
+
+
+def _bind_box_out(placed: FlatInstruction, operands: list[Operand], rank: int, binding: Binding) -> Step:
+    box_operand, given = operands
+    request = _box_request(placed, box_operand, rank, binding, stores=True)
+    source = object_access(placed, given, "shared", binding, action="read", size=CHUNK)
+    target = Access(binding.next_access(), placed, "global", -1, 0, 1, 1, "write")
+
+    def move(chunk: Chunk, tensor: Map, box: CopyBox) -> None:
+        part = _chunks(chunk, source, tensor, box)
+        if part is None:
+            return
+        each = np.repeat(chunk.numbers(), len(part.indices))
+        with active_lanes(chunk, each):
+            data = np.ascontiguousarray(_read_rows(chunk, source, part, CHUNK)).view(np.uint8)
+            in_flight(chunk).issue(source, each, part.indices, None, CHUNK, "bulk")
+        _write_elements(chunk, target, tensor, box, box.cut(data).reshape(-1))
+
+    return _lane_by_lane(request, move)
+
+
+def _write_elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox, values: Array) -> None:
+    part = _elements(chunk, access, tensor, box)
+    if part is None:
+        return
+    access = access._replace(width=box.unit)
+    if part.races is not None:
+        with active_lanes(chunk, np.repeat(chunk.numbers(), len(part.indices))):
+            check_write(chunk, access, part, part.indices, values)
+    chunk.grid.progress += 1
+    part.view[part.indices] = values
+    mark_written(access, part, part.indices)
+
+
+# Places
+
+
+def _chunks(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPart | None:
+    """Shared memory with the places of a box's chunks; None if it does not lie there."""
+    start = (int(chunk.read(access.slot)[0]) + access.offset) & 0xFFFFFFFF
+    if start % _ALIGNMENT:
+        name = chunk.grid.decoded.variable_before("shared", start)
+        message = (
+            f"misaligned {access.action} of a box at byte {start} of shared memory"
+            f"{f', in `{name}`' if name else ''}: TMA needs a multiple of {_ALIGNMENT}. "
+            f"Declare the array alignas({_ALIGNMENT}), and begin at such a place."
+        )
+        chunk.report("misaligned", access.placed, chunk.numbers(), message, address_of=name)
+        return None
+    offsets = chunk_offsets(start, box.count, box.row_bytes, tensor.swizzle)
+    for part, _ in _spans(chunk, access, int(offsets.max()) + CHUNK):
+        return part._replace(indices=part.indices[0] + offsets // _WIDTH, positions=None)
+    return None
+
+
+def _elements(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPart | None:
+    """The tensor's memory with the places of a box's elements; None if there are none."""
+    if not len(box.rows):
+        return None
+    addresses = box.elements().reshape(-1)
+    low, end = int(addresses.min()), int(addresses.max()) + box.unit
+    region = chunk.grid.memory.find(low)
+    near = (region, *region.aliases) if region else ()
+    regions = [r for r in near if r.base <= low and end <= r.base + r.size]
+    allowed = [r for r in regions if access.action == "read" or not r.read_only]
+    if allowed:
+        return region_part(chunk, allowed[0], box.unit, addresses.view(np.uint64), None)
+    access, first, lane = (
+        access._replace(width=box.unit),
+        addresses[:1].view(np.uint64),
+        np.zeros(1, np.int64),
+    )
+    if regions:
+        bounds.report_read_only(chunk, access, regions[0], first, lane)
+    else:
+        bounds.report_unmapped(chunk, access, first, lane)
+    return None
+
+
+# Boxes of a tensor: the bytes that a copy by a tensor map moves, and their places in shared memory.
+#
+# In shared memory the rows of a box lie one after the other, the innermost dimension first. With a
+# swizzle each row has that many bytes, 32, 64 or 128, however short it is: its 16-byte chunks are
+# permuted within them, by bits of the address itself, and the others stay as they are.
+#
+# Source: PTX ISA, "Tensors: Tiled Mode, Out of Boundary Access, Swizzling Modes" (chapter 5). Rows shorter
+# than the swizzle: CUDA Programming Guide, "TMA Swizzle"; measured: H200, driver 580, CUDA 13.0, 2026-11,
+# for 128 (tests/gpu/test_tensor_map_rules.py).
+
+
+CHUNK = 16
+_LINE_BITS = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyBox:
+    """The elements that one copy moves.
+
+    Attributes:
+        rows: The rows that are in the tensor at all.
+        addresses: For each of these, the address of its first byte that is in the tensor.
+        skip: How many bytes of each row come before that.
+        length: How many bytes of each row lie in the tensor.
+        row_bytes: Bytes of a row of the box.
+        count: Rows of the box.
+    """
+
+    rows: Array
+    addresses: Array
+    skip: int
+    length: int
+    row_bytes: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the copy, which its mbarrier counts."""
+        return self.count * self.row_bytes
+
+    @property
+    def unit(self) -> int:
+        """The widest elements, up to 8 bytes, that all of the tensor's part is made of."""
+        return math.gcd(8, self.length, *(int(address) & 7 for address in self.addresses[:1]))
+
+    def elements(self) -> Array:
+        """For each row, the addresses of its elements that are in the tensor."""
+        steps = np.arange(0, self.length, self.unit, dtype=np.int64)
+        return np.asarray(self.addresses[:, None] + steps)
+
+    def fill(self, values: Array) -> Array:
+        """The bytes of the whole box, with zeros outside the tensor."""
+        box = np.zeros((self.count, self.row_bytes), np.uint8)
+        inside = np.ascontiguousarray(values).view(np.uint8).reshape(len(self.rows), self.length)
+        box[self.rows, self.skip : self.skip + self.length] = inside
+        return box.reshape(-1)
+
+    def cut(self, data: Array) -> Array:
+        """Of the bytes of the whole box, the elements that are in the tensor."""
+        box = data.reshape(self.count, self.row_bytes)[self.rows, self.skip : self.skip + self.length]
+        return np.ascontiguousarray(box).view(f"u{self.unit}")
+
+
+def box_at(tensor: Map, at: tuple[int, ...]) -> CopyBox:
+    """The box whose first element has some coordinates, the innermost first; they may lie outside."""
+    starts, inside = np.zeros(1, np.int64), np.ones(1, bool)
+    outer = zip(
+        at[1:], tensor.sizes[1:], tensor.strides_bytes, tensor.copied[1:], tensor.steps[1:], strict=True
+    )
+    for first, size, stride, count, step in outer:
+        index = first + step * np.arange(count, dtype=np.int64)
+        within = (index >= 0) & (index < size)
+        starts = (np.where(within, index, 0)[:, None] * stride + starts).reshape(-1)
+        inside = (within[:, None] & inside).reshape(-1)
+    low, high = max(0, -at[0]), min(tensor.box[0], tensor.sizes[0] - at[0])
+    rows = np.flatnonzero(inside) if high > low else np.zeros(0, np.int64)
+    return CopyBox(
+        rows=rows,
+        addresses=tensor.address + starts[rows] + (at[0] + low) * tensor.itemsize,
+        skip=low * tensor.itemsize,
+        length=max(0, high - low) * tensor.itemsize,
+        row_bytes=tensor.box[0] * tensor.itemsize,
+        count=len(starts),
+    )
+
+
+def chunk_offsets(start: int, rows: int, row_bytes: int, swizzle: int) -> Array:
+    """Return the offset of each 16-byte chunk of a box, in bytes from the box's address in shared memory.
+
+    Args:
+        start: The box's address in shared memory.
+        rows: How many rows the box has.
+        row_bytes: Bytes of a row.
+        swizzle: Bytes within which chunks are permuted; 0: none.
+    """
+    begins = start + max(row_bytes, swizzle) * np.arange(rows, dtype=np.int64)
+    address = (begins[:, None] + np.arange(0, row_bytes, CHUNK, dtype=np.int64)).reshape(-1)
+    chunks = max(1, swizzle // CHUNK)
+    return np.asarray((address ^ ((address >> _LINE_BITS) % chunks * CHUNK)) - start)

@@ -20,9 +20,8 @@ from dotcu.simulator.machine.async_copies import active_lanes, in_flight
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.unwritten import check_in_flight
-from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce
+from dotcu.simulator.semantics.async_copy.bulk import bind_bulk, bind_reduce, bind_tensor
 from dotcu.simulator.semantics.async_copy.mbarrier import ARRIVES, object_access, signal, touch
-from dotcu.simulator.semantics.async_copy.tensor import bind_tensor
 from dotcu.simulator.semantics.memory.access import Access, resolve
 from dotcu.simulator.semantics.memory.load_store import load
 from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned

@@ -17,8 +17,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.sanitizers import bounds
-from dotcu.simulator.semantics.matrix.fragments import ELEMENT_BITS
-from dotcu.simulator.semantics.matrix.mma import FAMILIES, form_of, multiply_step, sizes_of
+from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, FAMILIES, form_of, multiply_step, sizes_of
 from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of, write
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import load, store_elements
@@ -44,7 +43,7 @@ def _bind_mma(placed: FlatInstruction, binding: Binding) -> Step:
         types = (types[0], "f16", "f16", types[1])
     form = form_of(placed.instruction.flags, types, wmma=True)
     spelled = zip("dabc", (form.d, form.a, form.b, form.c), ("row", *form.layouts, "row"), strict=True)
-    fragments = [fragment_of(matrix, type_, form.shape, order) for matrix, type_, order in spelled]
+    fragments = [_fragment_of(matrix, type_, form.shape, order) for matrix, type_, order in spelled]
     return multiply_step(form, fragments, placed.instruction.operands, binding)
 
 
@@ -92,7 +91,7 @@ def _matrix_in_memory(
     pointer, *strides = operands
     if not isinstance(pointer, Address):
         raise NotExecuted
-    fragment = fragment_of(matrix, type_, shape, layout)
+    fragment = _fragment_of(matrix, type_, shape, layout)
     base, offset, space = binding.address(pointer, spaces[0].split("::")[0] if spaces else "generic")
     if strides:
         (elements,) = strides
@@ -264,15 +263,8 @@ class WmmaFragment(NamedTuple):
         return np.ascontiguousarray(elements.swapaxes(1, 2)).view(words.dtype)
 
 
-def fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragment:
-    """The fragment of a matrix.
-
-    Args:
-        matrix: "a", "b", "c" or "d".
-        type_: The type of its elements.
-        shape: The shape of the product, such as m16n16k16.
-        order: "row" or "col": how the matrix lies.
-    """
+def _fragment_of(matrix: str, type_: str, shape: str, order: str) -> WmmaFragment:
+    """The fragment of a matrix, "a" to "d", of a product of some shape; `order` says how it lies."""
     multiplies, bits = matrix in "ab", ELEMENT_BITS[type_]
     known = [f for f in FAMILIES if shape in f.wmma and type_ in (f.types if multiplies else f.sums)]
     if not known or (bits < 8 and (matrix, order) not in (("a", "row"), ("b", "col"))):

@@ -219,7 +219,9 @@ def _apply(
     if order is None or starts is None:
         assert at is not None
         at.at(view, index, values[0])
-        _make_canonical(view, index)
+        sums = view[index] if view.dtype == np.float32 else None
+        if sums is not None and np.isnan(sums.max()):
+            view[index] = canonical(sums)
     else:
         seen = _in_order(view, index[order], [v[order] for v in values], starts, update)
         if old is not None:
@@ -229,14 +231,6 @@ def _apply(
         chunk.grid.progress += 1
     if part.shadow is not None or (part.region is not None and part.region.aliases):
         mark_written(access, part, index)
-
-
-def _make_canonical(view: Array, index: Array) -> None:
-    """Every NaN of float32 that an addition left, to the canonical one."""
-    if view.dtype == np.float32:
-        now = view[index]
-        if np.isnan(now.max()):
-            view[index] = canonical(now)
 
 
 def _grouped(chunk: Chunk, index: Array) -> tuple[Array, Array]:
@@ -288,7 +282,6 @@ def _compare_and_swap(
     seen = np.empty(len(index), view.dtype)
     current = view[index[starts]]
     ends = starts + sizes
-    begin = starts.copy()
     group = np.repeat(np.arange(len(starts)), sizes)
     indices = np.arange(len(index))
     pending = np.ones(len(index), bool)
@@ -303,7 +296,6 @@ def _compare_and_swap(
         pending[lanes[reached]] = False
         swapped = np.flatnonzero(first < ends)
         current[swapped] = new[first[swapped]]
-        begin[swapped] = first[swapped] + 1
         if not len(swapped):
             break
     view[index[starts]] = current

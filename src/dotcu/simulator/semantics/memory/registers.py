@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.table import (
+    DestinationOperand,
     NotExecuted,
     Operation,
     Step,
@@ -45,31 +47,20 @@ def bind_mov(placed: FlatInstruction, binding: Binding) -> Step:
         return _pack(instruction, source, binding)
     if isinstance(target, Vector):
         return _unpack(instruction, target, binding)
+    type_ = instruction.types[0]
+    to = binding.destination(target)
     if isinstance(source, Special) and source.name in CLOCKS:
-        return _clock(instruction, source.name, binding)
-    type_ = instruction.types[0]
-    if isinstance(source, Special) and type_[0] in "bus":
-        return _special(instruction, source, binding)
-    return bind_elementwise(Operation(copied, type_, (type_,)), instruction, binding)
+        return _clock(source.name, type_, to)
+    operation = Operation(copied, type_, (type_,))
+    if isinstance(source, Special) and type_[0] in "bus":  # a mov that is narrower than it takes its low bits
+        return step_of(operation, to, [binding.wide_source(source, type_)])
+    return bind_elementwise(operation, instruction, binding)
 
 
-def _special(instruction: Instruction, source: Special, binding: Binding) -> Step:
-    """A special register; a mov that is narrower than it takes its low bits."""
-    type_ = instruction.types[0]
-    target = binding.destination(instruction.operands[0])
-    return step_of(Operation(copied, type_, (type_,)), target, [binding.wide_source(source, type_)])
-
-
-def _clock(instruction: Instruction, name: str, binding: Binding) -> Step:
-    read = CLOCKS[name]
-    dtype = unsigned(TYPE_BYTES[instruction.types[0]])
-    target = binding.destination(instruction.operands[0])
+def _clock(name: str, type_: str, target: DestinationOperand) -> Step:
+    read, dtype = CLOCKS[name], unsigned(TYPE_BYTES[type_])
     finish = stored(copied, dtype, target.dtype)
-
-    def step(chunk: Chunk) -> None:
-        chunk.write(target.slot, finish(np.full(1, read(chunk), np.uint64).astype(dtype)))
-
-    return step
+    return lambda chunk: chunk.write(target.slot, finish(np.full(1, read(chunk), np.uint64).astype(dtype)))
 
 
 def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
@@ -140,38 +131,33 @@ def bind_mov_wide(placed: FlatInstruction, binding: Binding) -> Step:
 
 # What a device is said to have; kernels ask only in order to size or place work.
 MULTIPROCESSORS = 132
-_AXES = "xyz"
 
 Maker = Callable[[Chunk], "Array | int"]
 
 
-def _thread(axis: int) -> Maker:
-    def make(chunk: Chunk) -> Array | int:
-        x, y, _ = block = chunk.shape.block
-        if block[axis] == 1:
-            return 0
-        linear = np.arange(chunk.shape.pitch, dtype=np.uint32)
-        by_axis = (linear % x, linear // x % y, linear // (x * y))
-        return np.tile(by_axis[axis].astype(np.uint32), chunk.shape.blocks)
-
-    return make
+def _coordinate(linear: Array, extent: Sequence[int], axis: int) -> Array:
+    x, y, _ = extent
+    return (linear % x, linear // x % y, linear // (x * y))[axis].astype(np.uint32)
 
 
-def _block(axis: int) -> Maker:
-    def make(chunk: Chunk) -> Array | int:
-        shape = chunk.shape
-        x, y, _ = grid = shape.grid
-        if grid[axis] == 1:
-            return 0
-        linear = np.arange(shape.first, shape.first + shape.blocks)
-        by_axis = (linear % x, linear // x % y, linear // (x * y))[axis].astype(np.uint32)
-        return by_axis if shape.blocks == 1 else np.repeat(by_axis, shape.pitch)
-
-    return make
+def _thread(chunk: Chunk, axis: int) -> Array | int:
+    shape = chunk.shape
+    if shape.block[axis] == 1:
+        return 0
+    return np.tile(_coordinate(np.arange(shape.pitch), shape.block, axis), shape.blocks)
 
 
-def _lane(chunk: Chunk) -> Array:
-    return np.tile(np.arange(WARP, dtype=np.uint32), chunk.lanes // WARP)
+def _block(chunk: Chunk, axis: int) -> Array | int:
+    shape = chunk.shape
+    if shape.grid[axis] == 1:
+        return 0
+    coordinates = _coordinate(np.arange(shape.first, shape.first + shape.blocks), shape.grid, axis)
+    return coordinates if shape.blocks == 1 else np.repeat(coordinates, shape.pitch)
+
+
+def _of_warps(row: Array) -> Maker:
+    """Make the same 32 values for every warp."""
+    return lambda chunk: np.tile(row.astype(np.uint32), chunk.lanes // WARP)
 
 
 def _warp(chunk: Chunk) -> Array | int:
@@ -181,49 +167,39 @@ def _warp(chunk: Chunk) -> Array | int:
     return np.tile(np.repeat(np.arange(warps, dtype=np.uint32), WARP), chunk.shape.blocks)
 
 
-def _lane_mask(mask: Callable[[int], int]) -> Maker:
-    def make(chunk: Chunk) -> Array:
-        masks = np.array([mask(lane) & 0xFFFFFFFF for lane in range(WARP)], np.uint32)
-        return np.tile(masks, chunk.lanes // WARP)
-
-    return make
-
-
 def _multiprocessor(chunk: Chunk) -> Array:
     shape = chunk.shape
     linear = np.arange(shape.first, shape.first + shape.blocks) % MULTIPROCESSORS
     return np.repeat(linear.astype(np.uint32), shape.pitch)
 
 
+_AXES = tuple(enumerate("xyz"))
+_BIT = np.int64(1) << np.arange(WARP)
 _MAKERS: Mapping[str, Maker] = {
-    **{f"tid.{a}": _thread(i) for i, a in enumerate(_AXES)},
-    **{f"ctaid.{a}": _block(i) for i, a in enumerate(_AXES)},
-    **{f"clusterid.{a}": _block(i) for i, a in enumerate(_AXES)},
-    "ntid.x": lambda chunk: chunk.shape.block[0],
-    "ntid.y": lambda chunk: chunk.shape.block[1],
-    "ntid.z": lambda chunk: chunk.shape.block[2],
-    "nctaid.x": lambda chunk: chunk.shape.grid[0],
-    "nctaid.y": lambda chunk: chunk.shape.grid[1],
-    "nctaid.z": lambda chunk: chunk.shape.grid[2],
-    "nclusterid.x": lambda chunk: chunk.shape.grid[0],
-    "nclusterid.y": lambda chunk: chunk.shape.grid[1],
-    "nclusterid.z": lambda chunk: chunk.shape.grid[2],
-    **{f"cluster_ctaid.{a}": lambda chunk: 0 for a in _AXES},
-    **{f"cluster_nctaid.{a}": lambda chunk: 1 for a in _AXES},
+    **{f"tid.{a}": partial(_thread, axis=i) for i, a in _AXES},
+    **{f"{name}.{a}": partial(_block, axis=i) for name in ("ctaid", "clusterid") for i, a in _AXES},
+    **{f"ntid.{a}": partial(lambda chunk, axis: chunk.shape.block[axis], axis=i) for i, a in _AXES},
+    **{
+        f"{name}.{a}": partial(lambda chunk, axis: chunk.shape.grid[axis], axis=i)
+        for name in ("nctaid", "nclusterid")
+        for i, a in _AXES
+    },
+    **{f"cluster_ctaid.{a}": lambda chunk: 0 for _, a in _AXES},
+    **{f"cluster_nctaid.{a}": lambda chunk: 1 for _, a in _AXES},
     "cluster_ctarank": lambda chunk: 0,
     "cluster_nctarank": lambda chunk: 1,
     "is_explicit_cluster": lambda chunk: 0,
-    "laneid": _lane,
+    "laneid": _of_warps(np.arange(WARP)),
     "warpid": _warp,
     "nwarpid": lambda chunk: chunk.shape.pitch // WARP,
     "smid": _multiprocessor,
     "nsmid": lambda chunk: MULTIPROCESSORS,
     "gridid": lambda chunk: 1,
-    "lanemask_eq": _lane_mask(lambda lane: 1 << lane),
-    "lanemask_le": _lane_mask(lambda lane: (2 << lane) - 1),
-    "lanemask_lt": _lane_mask(lambda lane: (1 << lane) - 1),
-    "lanemask_ge": _lane_mask(lambda lane: -(1 << lane)),
-    "lanemask_gt": _lane_mask(lambda lane: -(2 << lane)),
+    "lanemask_eq": _of_warps(_BIT),
+    "lanemask_le": _of_warps(2 * _BIT - 1),
+    "lanemask_lt": _of_warps(_BIT - 1),
+    "lanemask_ge": _of_warps(-_BIT),
+    "lanemask_gt": _of_warps(-2 * _BIT),
     "dynamic_smem_size": lambda chunk: chunk.grid.smem_bytes,
     "total_smem_size": lambda chunk: chunk.grid.shared_bytes,
     "aggr_smem_size": lambda chunk: chunk.grid.shared_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dotcu.simulator.semantics.async_copy.tensor import CopyBox, box_at, chunk_offsets
+from dotcu.simulator.semantics.async_copy.bulk import CopyBox, box_at, chunk_offsets
 from dotcu.simulator.tensor_map import Map
 
 
