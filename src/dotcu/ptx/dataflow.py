@@ -42,13 +42,8 @@ def registers_of(operand: Operand) -> list[Register]:
 
 def symbols_of(operands: Iterable[Operand]) -> list[Symbol]:
     """Return the symbols whose addresses operands take, as values or in vectors."""
-    found: list[Symbol] = []
-    for operand in operands:
-        if isinstance(operand, Symbol):
-            found.append(operand)
-        elif isinstance(operand, Vector):
-            found += symbols_of(operand.elements)
-    return found
+    values = (operand for operand in operands if not isinstance(operand, Address))
+    return [leaf for value in values for leaf in _leaves(value) if isinstance(leaf, Symbol)]
 
 
 def _names_of(operands: Iterable[Operand]) -> set[str]:

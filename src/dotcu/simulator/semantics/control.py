@@ -151,18 +151,14 @@ def barrier(placed: FlatInstruction, resume: int, binding: Binding, guard: int, 
     kind = [f for f in instruction.flags if f not in ("cta", "aligned")]
     if kind[:1] == ["red"] and guard < 0:
         return _reduction(placed, kind[1:], resume, binding)
-    if kind not in (["sync"], ["arrive"]) or not 1 <= len(instruction.operands) <= 2:
-        raise NotExecuted
-    number = binding.source(instruction.operands[0], "u32").slot
-    counted = len(instruction.operands) == 2
-    count = binding.source(instruction.operands[1], "u32").slot if counted else -1
-    if kind == ["arrive"] and not counted:
+    number, *counts = [binding.source(operand, "u32").slot for operand in instruction.operands]
+    if kind not in (["sync"], ["arrive"]) or len(counts) not in ((0, 1) if kind == ["sync"] else (1,)):
         raise NotExecuted
 
     def wait(chunk: Chunk) -> None:
         barriers = chunk.barriers
         if kind == ["sync"]:
-            expected = chunk.read(count).astype(np.int64) if counted else None
+            expected = chunk.read(counts[0]).astype(np.int64) if counts else None
             barriers.wait(placed, resume, chunk.read(number), expected)
         else:
             send_lanes(chunk, resume, chunk.active)
@@ -172,9 +168,8 @@ def barrier(placed: FlatInstruction, resume: int, binding: Binding, guard: int, 
         return wait
 
     def end(chunk: Chunk) -> None:
-        holds = chunk.read(guard) ^ negated
         lanes = chunk.numbers()
-        holds = np.broadcast_to(holds, lanes.shape)
+        holds = np.broadcast_to(chunk.read(guard) ^ negated, lanes.shape)
         send_lanes(chunk, resume, lanes[~holds])
         chunk.active = lanes[holds]
         if len(chunk.active):
@@ -193,21 +188,20 @@ _REDUCTIONS: Mapping[str, Callable[[Array, Array], Array]] = {
 
 def _reduction(placed: FlatInstruction, kind: list[str], resume: int, binding: Binding) -> Step:
     """Bind bar.red: a barrier after which all threads know how many of them, or whether all or any, agree."""
-    operands = placed.instruction.operands
-    if len(kind) != 1 or kind[0] not in _REDUCTIONS or not 3 <= len(operands) <= 4:
+    (name,) = kind
+    reduce = _REDUCTIONS[name]
+    to, *given, predicate = placed.instruction.operands
+    target, vote = binding.destination(to), binding.source(predicate, "pred")
+    number, *counts = [binding.source(operand, "u32").slot for operand in given]
+    if len(counts) > 1:
         raise NotExecuted
-    reduce = _REDUCTIONS[kind[0]]
-    target = binding.destination(operands[0])
-    number = binding.source(operands[1], "u32").slot
-    count = binding.source(operands[2], "u32").slot if len(operands) == 4 else -1
-    vote = binding.source(operands[-1], "pred")
 
     def end(chunk: Chunk) -> None:
         def finish(lanes: Lanes, yes: Array, everyone: Array) -> None:
             chunk.active = lanes
-            chunk.write(target.slot, reduce(yes, everyone).astype(target.dtype))
+            target.write(chunk, reduce(yes, everyone))
 
-        expected = chunk.read(count).astype(np.int64) if count >= 0 else None
+        expected = chunk.read(counts[0]).astype(np.int64) if counts else None
         chunk.barriers.wait(placed, resume, chunk.read(number), expected, vote.read(chunk), finish)
 
     return end

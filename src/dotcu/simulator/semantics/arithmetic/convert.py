@@ -103,7 +103,6 @@ def _integer_to_integer(instruction: Instruction, to: str, source: str) -> Conve
 
 def _integer_to_float(instruction: Instruction, to: str, source: str) -> Convert:
     mode = _mode(instruction)
-    target = dtype_of(to)
 
     def convert(a: Array) -> Array:
         if to in HALVES:
@@ -114,7 +113,7 @@ def _integer_to_float(instruction: Instruction, to: str, source: str) -> Convert
         else:
             near = a.astype(np.float64)
             result = near if mode == "rn" else directed(near, _left_over(a, near), mode)
-        return saturate(result) if "sat" in instruction.flags else result.astype(target, copy=False)
+        return saturate(result) if "sat" in instruction.flags else result
 
     return convert
 
@@ -138,10 +137,7 @@ def _odd_double(a: Array) -> Array:
 
 
 def _float_to_integer(instruction: Instruction, to: str, source: str) -> Convert:
-    modes = [f for f in instruction.flags if f in _TO_INTEGER]
-    if len(modes) != 1:
-        raise NotExecuted
-    to_whole = _TO_INTEGER[modes[0]]
+    (to_whole,) = [_TO_INTEGER[f] for f in instruction.flags if f in _TO_INTEGER]
     target = dtype_of(to)
     limits = np.iinfo(target)
     # PTX ISA, cvt: NaN gives 0 from a narrower float to a narrower integer, else 1 << (n - 1).

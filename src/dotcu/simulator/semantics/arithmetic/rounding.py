@@ -203,9 +203,7 @@ def _add(a: Array, b: Array, mode: str) -> Array:
     overflowed = np.isinf(total) & np.isfinite(a) & np.isfinite(b)
     error = np.where(overflowed, -total, np.where(np.isfinite(total), error, 0.0))
     exact = np.isfinite(total) & ~np.isfinite(error)
-    result = directed(total, error, mode)
-    if exact.any():
-        result = _exactly(lambda x, y: x + y, mode, (a, b), exact, result)
+    result = _exactly(lambda x, y: x + y, mode, (a, b), exact, directed(total, error, mode))
     return _signed_zero(result, a, b, mode)
 
 

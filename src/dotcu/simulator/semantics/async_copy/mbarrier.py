@@ -184,7 +184,7 @@ def _bind_wait(placed: FlatInstruction, flags: list[str], binding: Binding) -> S
         waited = value & 1 if by_parity else unpack(value.astype(np.uint64)).parity
         over = unpack(chunk.shared.views[8][objects]).parity != waited
         touch(chunk, access, chunk.numbers()[positions[over]], objects[over])
-        chunk.write(target.slot, _spread(chunk, positions, over, True).astype(target.dtype))
+        target.write(chunk, _spread(chunk, positions, over, True))
 
     return step
 
@@ -196,10 +196,7 @@ def _bind_pending_count(placed: FlatInstruction, flags: list[str], binding: Bind
     target = binding.destination(count)
     source = binding.source(state, "b64")
 
-    def step(chunk: Chunk) -> None:
-        chunk.write(target.slot, unpack(chunk.read(source.slot)).pending.astype(target.dtype))
-
-    return step
+    return lambda chunk: target.write(chunk, unpack(chunk.read(source.slot)).pending)
 
 
 # By the first modifier: how many operands there may be, and what binds them.
@@ -272,7 +269,15 @@ def find_objects(chunk: Chunk, access: Access) -> tuple[Array, Array]:
     words = chunk.shared.views[8][objects]
     good = (chunk.shared.shadows[8][objects] == WRITTEN[8]) & (words >> np.uint64(62) == _OBJECT)
     if not good.all():
-        _report_uninitialised(chunk, access, positions[~good], int(objects[~good][0]))
+        byte = int(objects[~good][0]) * 8 % chunk.shared.pitch
+        name = chunk.grid.decoded.variable_before("shared", byte)
+        shown = f"`{name}`" if name else f"byte {byte} of shared memory"
+        message = (
+            f"{shown} is used as an mbarrier, but no mbarrier.init made it one, or it was overwritten or "
+            "invalidated since. Let one thread init() it, then __syncthreads(), before any thread uses it."
+        )
+        lanes = chunk.numbers()[positions[~good]]
+        chunk.report("uninitialized-read", access.placed, lanes, message, address_of=name)
         positions, objects = positions[good], objects[good]
     return positions, objects
 
@@ -360,17 +365,6 @@ def _settle(chunk: Chunk, objects: Array) -> None:
 def _report_misuse(chunk: Chunk, access: Access, lanes: Lanes, what: str) -> None:
     message = f"an mbarrier in `{access.placed.instruction.text}` {what}."
     chunk.report("barrier", access.placed, lanes, message)
-
-
-def _report_uninitialised(chunk: Chunk, access: Access, positions: Array, element: int) -> None:
-    byte = element * 8 % chunk.shared.pitch
-    name = chunk.grid.decoded.variable_before("shared", byte)
-    shown = f"`{name}`" if name else f"byte {byte} of shared memory"
-    message = (
-        f"{shown} is used as an mbarrier, but no mbarrier.init made it one, or it was overwritten or "
-        "invalidated since. Let one thread init() it, then __syncthreads(), before any thread uses it."
-    )
-    chunk.report("uninitialized-read", access.placed, chunk.numbers()[positions], message, address_of=name)
 
 
 # The arithmetic of mbarrier objects: phases, arrivals and transactions in one 64-bit word.

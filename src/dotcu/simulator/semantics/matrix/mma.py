@@ -20,7 +20,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.semantics.arithmetic.half import round_half, widen
 from dotcu.simulator.semantics.arithmetic.rounding import MODES, canonical, fused
-from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of, write
+from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of
 from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
 from dotcu.simulator.semantics.warp import Rendezvous
 
@@ -236,8 +236,8 @@ def multiply_step(
     """
     word, d_bytes = "b64" if form.a == "f64" else "b32", 8 if form.d == "f64" else 4
     d_fragment, a_fragment, b_fragment, c_fragment = fragments
-    target, *given = operands
-    targets = targets_of(target, d_fragment.registers, d_bytes, binding)
+    to, *given = operands
+    targets = targets_of(to, d_fragment.registers, d_bytes, binding)
     a, b, c = [
         sources_of(operand, fragment.registers, word, binding)
         for operand, fragment in zip(given, fragments[1:], strict=True)
@@ -256,7 +256,8 @@ def multiply_step(
             right.swapaxes(1, 2) if b_fragment.transposed else right,
             sums,
         )
-        write(chunk, targets, d_fragment.scatter(result.view(d_word)))
+        for target, words in zip(targets, d_fragment.scatter(result.view(d_word)), strict=True):
+            target.write(chunk, words)
 
     return step
 

@@ -92,7 +92,8 @@ def bind_ldmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
         if transpose:
             words = _transposed(words)
         tiles = words.reshape(-1, count, WARP)
-        write(chunk, targets, [tiles[:, tile].reshape(-1) for tile in range(count)])
+        for tile, target in enumerate(targets):
+            target.write(chunk, tiles[:, tile].reshape(-1))
 
     return of_whole_warps(step, placed, binding)
 
@@ -123,12 +124,12 @@ def bind_movmatrix(placed: FlatInstruction, binding: Binding) -> Rendezvous:
     target, source = instruction.operands
     if instruction.flags != ("sync", "aligned", "m8n8", "trans") or instruction.types != ("b16",):
         raise NotExecuted
-    targets = targets_of(target, 1, 4, binding)
+    (to,) = targets_of(target, 1, 4, binding)
     sources = sources_of(source, 1, "b32", binding)
 
     def step(chunk: Chunk) -> None:
         (value,) = read(chunk, sources)
-        write(chunk, targets, [_transposed(value.reshape(-1, 8, 4)).reshape(-1)])
+        to.write(chunk, _transposed(value.reshape(-1, 8, 4)).reshape(-1))
 
     return of_whole_warps(step, placed, binding)
 
@@ -230,15 +231,3 @@ def read(chunk: Chunk, sources: Sequence[SourceOperand]) -> list[Array]:
     count = chunk.count()
     values = [source.read(chunk) for source in sources]
     return [value if value.size == count else np.repeat(value, count) for value in values]
-
-
-def write(chunk: Chunk, targets: Sequence[DestinationOperand], values: Sequence[Array]) -> None:
-    """Set registers of the active lanes to fresh arrays of words.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        targets: The registers of the results.
-        values: Arrays of words, one for each target.
-    """
-    for target, value in zip(targets, values, strict=True):
-        target.write(chunk, value)

@@ -18,7 +18,7 @@ from dotcu.simulator.machine.memory import SHARED_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import WARP, Array
 from dotcu.simulator.sanitizers import bounds
 from dotcu.simulator.semantics.matrix.mma import ELEMENT_BITS, FAMILIES, form_of, multiply_step, sizes_of
-from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of, write
+from dotcu.simulator.semantics.matrix.tiles import of_whole_warps, read, sources_of, targets_of
 from dotcu.simulator.semantics.memory.access import Access
 from dotcu.simulator.semantics.memory.load_store import load, store_elements
 from dotcu.simulator.semantics.table import NotExecuted, Step, unsigned
@@ -161,7 +161,8 @@ def _bind_load(placed: FlatInstruction, binding: Binding) -> Step:
             words[:, part] = np.stack(elements, axis=1).view(word)
         if in_registers is not fragment:
             words = fragment.transpose(words.reshape(-1, fragment.line_bytes // word.itemsize))
-        write(chunk, targets, in_registers.scatter(words))
+        for to, value in zip(targets, in_registers.scatter(words), strict=True):
+            to.write(chunk, value)
 
     return step
 

@@ -33,8 +33,8 @@ from dotcu.simulator.sanitizers.shadow import ShadowMemory
 
 GLOBAL_SPACES = frozenset({"global", "const"})
 _LAST_WINDOW = PARAM_WINDOW + WINDOW_BYTES
-_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
-_SPACE_OF_WINDOW = {window >> 40: space for space, window in _WINDOWS.items()}
+WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+_SPACE_OF_WINDOW = {window >> 40: space for space, window in WINDOWS.items()}
 
 
 class MemoryOrder(NamedTuple):
@@ -155,7 +155,7 @@ def _whole(chunk: Chunk, access: Access) -> AccessPart | None:
     private = {"shared": chunk.shared, "local": chunk.local, "param": chunk.params}[space]
     if space == "param" and access.action != "read":
         return None
-    window = _WINDOWS[space] if access.space == "generic" else 0
+    window = WINDOWS[space] if access.space == "generic" else 0
     span = chunk.grid.span(access)
     first, last = (0, private.size) if span is None else span[:2]
     if low < window + first or end > window + last:
@@ -207,7 +207,7 @@ def _checked(chunk: Chunk, access: Access) -> list[AccessPart]:
     for number in np.unique(window).tolist():
         positions = np.flatnonzero(window == number)
         space = _SPACE_OF_WINDOW.get(number, "global")
-        base = np.uint64(_WINDOWS.get(space, 0))
+        base = np.uint64(WINDOWS.get(space, 0))
         parts += _in_space(chunk, access, space, address[positions] - base, positions)
     return parts
 

@@ -266,8 +266,7 @@ def _in_order(view: Array, index: Array, values: list[Array], starts: Array, upd
 
 def _prefix_sums(view: Array, index: Array, values: Array, starts: Array, sizes: Array) -> Array:
     """Additions modulo 2^n: what each lane finds is a sum of those before it."""
-    running = np.add.accumulate(values, dtype=values.dtype)
-    before = running - values
+    before = np.add.accumulate(values, dtype=values.dtype) - values
     base = view[index[starts]] - before[starts]
     seen = before + np.repeat(base, sizes)
     last = starts + sizes - 1

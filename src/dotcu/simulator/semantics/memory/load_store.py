@@ -13,11 +13,19 @@ import numpy as np
 from dotcu.ptx.instructions import TYPE_BYTES, Address, Instruction, Operand, Vector
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from dotcu.simulator.machine.memory import PARAM_WINDOW, WINDOW_BYTES
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers.races import check_overlap, check_read, check_write
 from dotcu.simulator.sanitizers.unwritten import check_in_flight, check_written, mark_written
-from dotcu.simulator.semantics.memory.access import Access, AccessPart, MemoryOrder, mapped, order_of, resolve
+from dotcu.simulator.semantics.memory.access import (
+    WINDOWS,
+    Access,
+    AccessPart,
+    MemoryOrder,
+    mapped,
+    order_of,
+    resolve,
+)
 from dotcu.simulator.semantics.table import (
     DestinationOperand,
     NotExecuted,
@@ -258,13 +266,7 @@ def _store_element(chunk: Chunk, access: Access, part: AccessPart, element: int,
 
 # Addresses
 
-_WINDOWS: Mapping[str, int] = {
-    "global": 0,
-    "const": 0,
-    "shared": SHARED_WINDOW,
-    "local": LOCAL_WINDOW,
-    "param": PARAM_WINDOW,
-}
+_STARTS: Mapping[str, int] = {"global": 0, "const": 0, **WINDOWS}
 
 
 def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
@@ -272,9 +274,9 @@ def bind_cvta(placed: FlatInstruction, binding: Binding) -> Step:
     instruction = placed.instruction
     to_space = "to" in instruction.flags
     spaces = [f.split("::")[0] for f in instruction.flags if f != "to"]
-    if len(spaces) != 1 or spaces[0] not in _WINDOWS or instruction.types not in (("u64",), ("u32",)):
+    if len(spaces) != 1 or spaces[0] not in _STARTS or instruction.types not in (("u64",), ("u32",)):
         raise NotExecuted
-    window = np.uint64(_WINDOWS[spaces[0]])
+    window = np.uint64(_STARTS[spaces[0]])
     target = binding.destination(instruction.operands[0])
     source = binding.source(instruction.operands[1], instruction.types[0])
     if target.dtype.itemsize != 8:
@@ -291,17 +293,17 @@ def bind_isspacep(placed: FlatInstruction, binding: Binding) -> Step:
     """isspacep: whether a generic address is in a space's window."""
     instruction = placed.instruction
     space = instruction.flags[0].split("::")[0] if instruction.flags else ""
-    if space not in _WINDOWS:
+    if space not in _STARTS:
         raise NotExecuted
     target = binding.destination(instruction.operands[0])
     source = binding.source(instruction.operands[1], "u64")
-    low = np.uint64(_WINDOWS[space] or PARAM_WINDOW + WINDOW_BYTES)
-    high = np.uint64(low + WINDOW_BYTES if _WINDOWS[space] else (1 << 64) - 1)
+    low = np.uint64(_STARTS[space] or PARAM_WINDOW + WINDOW_BYTES)
+    high = np.uint64(low + WINDOW_BYTES if _STARTS[space] else (1 << 64) - 1)
 
     def step(chunk: Chunk) -> None:
         value = chunk.read(source.slot)
         inside = (value >= low) & (value < high)
-        if not _WINDOWS[space]:
+        if not _STARTS[space]:
             # Generic addresses of __constant__ variables have no window of their own.
             constants = [region for region in chunk.grid.memory.regions if region.constant]
             inside &= mapped(value, constants) == (space == "const")

@@ -24,7 +24,6 @@ from dotcu.simulator.semantics.table import (
     bind_elementwise,
     dtype_of,
     step_of,
-    stored,
     unsigned,
 )
 
@@ -59,8 +58,7 @@ def bind_mov(placed: FlatInstruction, binding: Binding) -> Step:
 
 def _clock(name: str, type_: str, target: DestinationOperand) -> Step:
     read, dtype = CLOCKS[name], unsigned(TYPE_BYTES[type_])
-    finish = stored(copied, dtype, target.dtype)
-    return lambda chunk: chunk.write(target.slot, finish(np.full(1, read(chunk), np.uint64).astype(dtype)))
+    return lambda chunk: target.write(chunk, np.full(1, read(chunk), np.uint64).astype(dtype))
 
 
 def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
@@ -73,14 +71,13 @@ def _pack(instruction: Instruction, vector: Vector, binding: Binding) -> Step:
     whole = unsigned(size)
     sources = [binding.narrow_source(e, f"b{width}") for e in vector.elements]
     target = binding.destination(instruction.operands[0])
-    finish = stored(copied, whole, target.dtype)
 
     def step(chunk: Chunk) -> None:
         result: Array = np.zeros(1, whole)
         for place, source in enumerate(sources):
             value = source.read(chunk).astype(whole)
             result = result | (value << whole.type(width * place))
-        chunk.write(target.slot, finish(result))
+        target.write(chunk, result)
 
     return step
 
@@ -94,16 +91,16 @@ def _unpack(instruction: Instruction, target: Vector, binding: Binding) -> Step:
         raise NotExecuted
     part = unsigned(size // count)
     source = binding.narrow_source(instruction.operands[1], f"b{8 * size}")
-    moves = []
-    for place, element in enumerate(target.elements):
-        if not isinstance(element, Sink):
-            to = binding.destination(element)
-            moves.append((to.slot, place, stored(copied, part, to.dtype)))
+    moves = [
+        (place, binding.destination(element))
+        for place, element in enumerate(target.elements)
+        if not isinstance(element, Sink)
+    ]
 
     def step(chunk: Chunk) -> None:
         parts = np.ascontiguousarray(source.read(chunk)).view(part).reshape(-1, count)
-        for slot, place, finish in moves:
-            chunk.write(slot, finish(parts[:, place].copy()))
+        for place, to in moves:
+            to.write(chunk, parts[:, place].copy())
 
     return step
 
