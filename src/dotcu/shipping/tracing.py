@@ -128,7 +128,7 @@ def _lock(
     for (path, options, include), of_source in by_source.items():
         source = LockedSource(
             path=path, include=include, options=options, digest="",
-            variables=next(iter(of_source.values())).variables, units=tuple(sorted(of_source)),
+            variables=next(iter(of_source.values())).variables.names, units=tuple(sorted(of_source)),
         )  # fmt: skip
         digest = reached_by(source.read(project.root), options).digest
         sources.append(dataclasses.replace(source, digest=digest))
