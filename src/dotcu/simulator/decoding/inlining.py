@@ -10,9 +10,9 @@ Source: PTX ISA, "Control Flow Instructions: call".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dotcu.errors import SimulationError, UnsupportedInstruction
 from dotcu.ptx.dataflow import registers_of, symbols_of
@@ -21,10 +21,8 @@ from dotcu.ptx.instructions import (
     Address,
     Arguments,
     FunctionBody,
-    FunctionHeader,
     Instruction,
     Location,
-    Operand,
     Pair,
     Predicate,
     Register,
@@ -142,27 +140,15 @@ def inline_calls(
 # Call graph
 
 
-class CallOperands(NamedTuple):
-    """The operands of a call.
-
-    Attributes:
-        target: The function, or the register that points to it; None if it is neither.
-    """
-
-    returns: tuple[str, ...]
-    target: Symbol | Register | None
-    arguments: tuple[str, ...]
-
-
-def call_operands(call: Instruction) -> CallOperands:
-    """Return the operands of a call by their purpose."""
+def call_operands(call: Instruction) -> tuple[tuple[str, ...], Symbol | Register | None, tuple[str, ...]]:
+    """Return the results, the function or pointer (None if it is neither), and the arguments of a call."""
     operands = [o for o in call.operands if not isinstance(o, Sink)]
     returns: tuple[str, ...] = ()
     if operands and isinstance(operands[0], Arguments):
         returns, operands = operands[0].names, operands[1:]
-    target = operands[0] if operands else None
+    target = operands[0] if operands and isinstance(operands[0], Symbol | Register) else None
     arguments = operands[1].names if len(operands) > 1 and isinstance(operands[1], Arguments) else ()
-    return CallOperands(returns, target if isinstance(target, (Symbol, Register)) else None, arguments)
+    return returns, target, arguments
 
 
 class CallGraph:
@@ -170,129 +156,99 @@ class CallGraph:
 
     Attributes:
         reaches: For each function, those that it calls, and those that these call, and so on.
-        address_taken: Functions whose address is taken, so that a pointer may call them.
     """
 
     def __init__(self, module: PtxModule, entry: str) -> None:
         self.module = module
-        self.address_taken: set[str] = set()
-        self._calls: dict[str, set[str]] = {}
-        self._pointer_calls: dict[str, list[tuple[FunctionBody, CallOperands]]] = {}
+        self._address_taken: set[str] = set()
         for variable in module.variables.values():
-            self.address_taken |= self._functions(e for e in variable.initial if isinstance(e, Symbol))
-        pending = {entry}
-        while pending:
-            for name in sorted(pending):
-                self._read(name)
-            pending = set().union(*self._calls.values())
-            if any(self._pointer_calls.values()):
-                pending |= self.address_taken
-            pending -= self._calls.keys()
-        for name, calls in self._pointer_calls.items():
-            for body, called in calls:
-                self._calls[name].update(self.candidates(body, called))
-        self.reaches = {name: frozenset(self._reached(name)) for name in self._calls}
+            self._take_addresses(e for e in variable.initial if isinstance(e, Symbol))
+        calls: dict[str, list[tuple[FunctionBody, Instruction]]] = {}
+        callees: dict[str, set[str]] = {}
+        unread = {entry}
+        while unread:
+            calls |= {name: self._read(module.body(name)) for name in sorted(unread)}
+            callees = {n: {c for call in some for c in self.callees(*call)} for n, some in calls.items()}
+            unread = set().union(*callees.values()) - calls.keys()
+        self.reaches = {name: _closure(callees, name) for name in callees}
 
-    def is_recursive(self, name: str) -> bool:
-        """Return whether a function may be called while it runs."""
-        return name in self.reaches[name]
+    def callees(self, body: FunctionBody, call: Instruction) -> list[str]:
+        """Return the functions that a call may mean: through a pointer, all that take what it passes."""
+        returns, target, arguments = call_operands(call)
+        if not isinstance(target, Register):
+            return [target.name] if target is not None and target.name in self.module.bodies else []
+        variables, headers = body.variables, self.module.headers
+        passed = [[variables[n].size for n in names if n in variables] for names in (returns, arguments)]
+        return [
+            name
+            for name in sorted(self._address_taken)
+            if [[v.size for v in part] for part in (headers[name].returns, headers[name].params)] == passed
+        ]
 
-    def candidates(self, body: FunctionBody, called: CallOperands) -> list[str]:
-        """Return the functions that a call through a pointer may mean: by the sizes that they take."""
-        variables = body.variables
-        passed = (
-            [variables[n].size for n in called.returns if n in variables],
-            [variables[n].size for n in called.arguments if n in variables],
-        )
-        return [name for name in sorted(self.address_taken) if _sizes(self.module.headers[name]) == passed]
-
-    def _read(self, name: str) -> None:
-        body = self.module.body(name)
-        self._calls[name], self._pointer_calls[name] = set(), []
+    def _read(self, body: FunctionBody) -> list[tuple[FunctionBody, Instruction]]:
+        """Return the calls of a function, and note the functions whose address it takes."""
         for instruction in body.instructions:
             if instruction.opcode != "call":
-                self.address_taken |= self._functions(symbols_of(instruction.operands))
-                continue
-            called = call_operands(instruction)
-            if isinstance(called.target, Register):
-                self._pointer_calls[name].append((body, called))
-            elif called.target is not None:
-                self._calls[name] |= self._functions([called.target])
+                self._take_addresses(symbols_of(instruction.operands))
+        return [(body, instruction) for instruction in body.instructions if instruction.opcode == "call"]
 
-    def _functions(self, symbols: Iterable[Symbol]) -> set[str]:
-        return {s.name for s in symbols if s.name in self.module.bodies}
-
-    def _reached(self, name: str) -> set[str]:
-        seen: set[str] = set()
-        pending = list(self._calls[name])
-        while pending:
-            found = pending.pop()
-            if found not in seen:
-                seen.add(found)
-                pending.extend(self._calls[found])
-        return seen
+    def _take_addresses(self, symbols: Iterable[Symbol]) -> None:
+        self._address_taken.update(s.name for s in symbols if s.name in self.module.bodies)
 
 
-def _sizes(header: FunctionHeader) -> tuple[list[int], list[int]]:
-    return [v.size for v in header.returns], [v.size for v in header.params]
+def _closure(callees: Mapping[str, set[str]], name: str) -> frozenset[str]:
+    seen: set[str] = set()
+    pending = {name}
+    while pending:
+        pending = set().union(*(callees[each] for each in pending)) - seen
+        seen |= pending
+    return frozenset(seen)
 
 
 # Inlining
 
 
+@dataclass(kw_only=True)
 class _Instance:
     """One copy of a function, with names of its own for registers and variables.
 
     Attributes:
-        prefix: Stands before the names of its registers.
+        prefix: Stands before the names of its registers; empty for the kernel, whose names stay.
         names: Its variables' names in the flat kernel.
         calls: The source locations of the calls around it, innermost first.
         owner: The entered function that it belongs to; empty for the kernel.
+        ending: The opcode that replaces ret: "ret", "return", or "bra" to behind the body.
     """
 
-    def __init__(
-        self,
-        body: FunctionBody,
-        prefix: str,
-        names: Mapping[str, str],
-        calls: tuple[Location, ...],
-        owner: str,
-    ) -> None:
-        self.body, self.prefix, self.names, self.calls, self.owner = body, prefix, names, calls, owner
-        self._unchanged = not prefix and all(old == new for old, new in names.items())
+    function: str
+    prefix: str
+    names: dict[str, str]
+    calls: tuple[Location, ...]
+    owner: str
+    ending: str
 
     def name(self, name: str) -> str:
         return self.names.get(name, name)
 
-    def register(self, register: Register) -> Register:
-        return Register(self.prefix + register.name, register.type)
-
     def rename(self, instruction: Instruction) -> Instruction:
-        if self._unchanged:
+        if not self.prefix:
             return instruction
-        guard = instruction.guard
-        if guard is not None:
-            guard = guard._replace(register=self.register(guard.register))
-        operands = tuple([self._operand(o) for o in instruction.operands])
-        return instruction._replace(operands=operands, guard=guard)
+        operands = tuple([self.renamed(o) for o in instruction.operands])
+        return instruction._replace(operands=operands, guard=self.renamed(instruction.guard))
 
-    def _operand(self, operand: Operand) -> Operand:
-        if isinstance(operand, Register):
-            return self.register(operand)
-        if isinstance(operand, Symbol):
-            return operand._replace(name=self.name(operand.name))
-        if isinstance(operand, Address):
-            base = self._operand(operand.base)
-            return operand._replace(base=base)  # type: ignore[arg-type]
-        if isinstance(operand, Vector):
-            return Vector(tuple([self._operand(o) for o in operand.elements]))
-        if isinstance(operand, Pair):
-            return Pair(self._operand(operand.first), self._operand(operand.second))
-        if isinstance(operand, Predicate):
-            return operand._replace(register=self.register(operand.register))
-        if isinstance(operand, Arguments):
-            return Arguments(tuple([self.name(name) for name in operand.names]))
-        return operand
+    def renamed(self, part: Any) -> Any:
+        """Return an operand, or a part of one, with the names of this copy."""
+        if isinstance(part, Register):
+            return Register(self.prefix + part.name, part.type)
+        if isinstance(part, Symbol):
+            return part._replace(name=self.name(part.name))
+        if isinstance(part, Vector):
+            return Vector(tuple([self.renamed(element) for element in part.elements]))
+        if isinstance(part, Arguments):
+            return Arguments(tuple([self.name(name) for name in part.names]))
+        if isinstance(part, (Address, Pair, Predicate)):
+            return type(part)(*[self.renamed(each) for each in part])
+        return part
 
 
 _END = Instruction("ret", (), (), (), None, NOWHERE, "ret")
@@ -313,7 +269,7 @@ class _Inliner:
     instances: int = 0
 
     def inline(self, entry: str) -> FlatKernel:
-        self._append(entry, "", {}, (), "", "ret")
+        self._append(_Instance(function=entry, prefix="", names={}, calls=(), owner="", ending="ret"))
         if self.pending:
             self.code.append(FlatInstruction(_END))
         while self.pending:
@@ -332,19 +288,22 @@ class _Inliner:
         """Append a function that is entered."""
         header, first, declared = self.module.headers[name], len(self.code), len(self.local)
         prefix = self._prefix(name)
-        formal = {v.name: prefix + v.name for v in (*header.returns, *header.params)}
+        names: dict[str, str] = {}
         for variable in (*header.returns, *header.params):
-            unique = formal[variable.name]
+            names[variable.name] = unique = prefix + variable.name
             self.local[unique] = variable._replace(name=unique)
-        self._append(name, prefix, formal, (), name, "return")
+        returns, params = (tuple(names[v.name] for v in some) for some in (header.returns, header.params))
+        self._append(
+            _Instance(function=name, prefix=prefix, names=names, calls=(), owner=name, ending="return")
+        )
         self.code.append(FlatInstruction(_END._replace(opcode="return"), function=name))
         self.functions[name] = EnteredFunction(
             first=first,
-            returns=tuple(formal[v.name] for v in header.returns),
-            params=tuple(formal[v.name] for v in header.params),
+            returns=returns,
+            params=params,
             variables=tuple(self.local)[declared:],
-            registers=tuple(_registers(self.code[first:])),
-            recursive=self.graph.is_recursive(name),
+            registers=tuple(dict.fromkeys(_registers(self.code[first:]))),
+            recursive=name in self.graph.reaches[name],
             reaches=self.graph.reaches[name],
         )
 
@@ -352,153 +311,118 @@ class _Inliner:
         self.instances += 1
         return f"{name}#{self.instances}:"
 
-    def _append(
-        self,
-        function: str,
-        prefix: str,
-        formal: Mapping[str, str],
-        calls: tuple[Location, ...],
-        owner: str,
-        ending: str,
-    ) -> None:
-        """Append a copy of a function's body.
-
-        Args:
-            formal: Names of its parameters and return values in the flat kernel.
-            ending: The opcode that replaces ret: "ret", "return", or "bra" to behind the body.
-        """
-        body = self.module.body(function)
-        names = {**formal, **self._declare(body, prefix, function)}
-        instance = _Instance(body, prefix, names, calls, owner)
+    def _append(self, instance: _Instance) -> None:
+        """Append a copy of a function's body."""
+        body, calls = self.module.body(instance.function), instance.calls
+        self._declare(body, instance)
         starts: list[int] = []
-        first = len(self.code)
         for instruction in body.instructions:
             starts.append(len(self.code))
             if len(self.code) > MAX_INSTRUCTIONS or self.instances > MAX_INSTANCES:
-                raise self._refusal(instruction, f"{function} grows without bound when its calls are inlined")
-            if instruction.opcode == "call":
-                self._call(instruction, instance)
-            else:
+                reason = f"{instance.function} grows without bound when its calls are inlined"
+                raise self._refusal(instruction, reason)
+            if instruction.opcode != "call":
                 self.code.append(FlatInstruction(instance.rename(instruction), calls))
+            elif instruction.guard is None:
+                self._call(instruction, instance, body)
+            else:  # the other lanes branch over the call
+                over = Predicate(instruction.guard.register, not instruction.guard.negated)
+                skip = instance.rename(instruction._replace(opcode="bra", flags=(), operands=(), guard=over))
+                self.code.append(FlatInstruction(skip, calls))
+                self._call(instruction._replace(guard=None), instance, body)
+                self.code[starts[-1]] = FlatInstruction(skip._replace(target=len(self.code)), calls)
         starts.append(len(self.code))
-        self._retarget(first, starts, instance, ending)
+        self._retarget(body, starts, instance)
 
-    def _declare(self, body: FunctionBody, prefix: str, function: str) -> dict[str, str]:
-        """Add a body's variables; return their names in the flat kernel."""
-        renamed: dict[str, str] = {}
+    def _declare(self, body: FunctionBody, instance: _Instance) -> None:
+        """Add a body's variables, and note their names in the flat kernel."""
         for variable in body.variables.values():
             if variable.space in ("local", "param"):
-                unique = prefix + variable.name
+                unique = instance.prefix + variable.name
                 self.local[unique] = variable._replace(name=unique)
             else:
                 unique = variable.name
                 table = self.shared if variable.space == "shared" else self.module_variables
                 while unique in table and table[unique] is not variable:
-                    unique += f"@{function}"
+                    unique += f"@{instance.function}"
                 table[unique] = variable
-            renamed[variable.name] = unique
-        return renamed
+            instance.names[variable.name] = unique
 
-    def _call(self, call: Instruction, instance: _Instance) -> None:
-        if call.guard is not None:
-            self._guarded_call(call, instance)
-            return
-        called = call_operands(call)
-        target = called.target
+    def _call(self, call: Instruction, instance: _Instance, body: FunctionBody) -> None:
+        """Append a call without a predicate: the function's body, or an instruction that enters it."""
+        _, target, _ = call_operands(call)
         if target is None:
             raise self._refusal(call, "a call of what is neither a function nor a register")
-        if isinstance(target, Register):
-            functions = self.graph.candidates(instance.body, called)
-            self._enter(call, called, tuple(functions), instance)
-        elif target.name in self.builtins:
+        if isinstance(target, Symbol) and target.name in self.builtins:
             builtin = instance.rename(call)
             if target.name == "__assertfail":  # no lane comes back from it
                 builtin = builtin._replace(opcode="assertfail")
             self.code.append(FlatInstruction(builtin, instance.calls))
-        elif target.name not in self.module.bodies:
+            return
+        if isinstance(target, Symbol) and target.name not in self.module.bodies:
             raise self._unresolved(call, target.name)
-        elif self.graph.is_recursive(target.name):
-            self._enter(call, called, (target.name,), instance)
-        else:
-            self._inline(call, called, target.name, instance)
-
-    def _guarded_call(self, call: Instruction, instance: _Instance) -> None:
-        """Add a call under a predicate: the other lanes branch over it."""
-        assert call.guard is not None
-        over = Predicate(call.guard.register, not call.guard.negated)
-        skip = instance.rename(call._replace(opcode="bra", flags=(), operands=(), guard=over))
-        at = len(self.code)
-        self.code.append(FlatInstruction(skip, instance.calls))
-        self._call(call._replace(guard=None), instance)
-        self.code[at] = FlatInstruction(skip._replace(target=len(self.code)), instance.calls)
-
-    def _inline(self, call: Instruction, called: CallOperands, target: str, instance: _Instance) -> None:
-        header, calls = self.module.headers[target], instance.calls
-        formal = [v.name for v in (*header.returns, *header.params)]
-        actual = self._passed(call, (*called.returns, *called.arguments), instance)
-        if len(formal) != len(actual):
-            raise self._refusal(call, f"a call that does not pass what {target} takes")
-        if len(calls) > MAX_NESTED:
-            raise self._refusal(call, f"a call of {target} that is nested {MAX_NESTED} calls deep")
-        names = dict(zip(formal, actual, strict=True))
-        self._append(target, self._prefix(target), names, (call.location, *calls), instance.owner, "bra")
-
-    def _enter(
-        self, call: Instruction, called: CallOperands, functions: tuple[str, ...], instance: _Instance
-    ) -> None:
-        pointer = called.target if isinstance(called.target, Register) else None
-        entered = EnteredCall(
-            functions=functions,
-            pointer=None if pointer is None else instance.register(pointer),
-            returns=self._passed(call, called.returns, instance),
-            arguments=self._passed(call, called.arguments, instance),
-            caller=instance.owner,
-        )
-        for name in functions:
-            header = self.module.headers[name]
-            if len(header.params) != len(called.arguments) or len(header.returns) != len(called.returns):
-                raise self._refusal(call, f"a call that does not pass what {name} takes")
+        functions = self.graph.callees(body, call)
+        entered = self._passed(call, functions, instance)
+        if entered.pointer is None and functions[0] not in self.graph.reaches[functions[0]]:
+            self._inline(call, functions[0], entered, instance)
+            return
         self.pending.extend(functions)
         enter = instance.rename(call)._replace(opcode="enter")
         self.code.append(FlatInstruction(enter, instance.calls, call=entered))
 
-    def _passed(self, call: Instruction, passed: Sequence[str], instance: _Instance) -> tuple[str, ...]:
-        actual = tuple(instance.name(name) for name in passed)
-        if not all(name in self.local for name in actual):
+    def _passed(self, call: Instruction, functions: Sequence[str], instance: _Instance) -> EnteredCall:
+        """Return the operands of a call, which have to be what each of the functions takes."""
+        returns, target, arguments = call_operands(call)
+        entered = EnteredCall(
+            functions=tuple(functions),
+            pointer=instance.renamed(target) if isinstance(target, Register) else None,
+            returns=tuple(instance.name(name) for name in returns),
+            arguments=tuple(instance.name(name) for name in arguments),
+            caller=instance.owner,
+        )
+        if not all(name in self.local for name in (*entered.returns, *entered.arguments)):
             raise self._refusal(call, "a call that does not pass its arguments in .param variables")
-        return actual
+        for name in functions:
+            header = self.module.headers[name]
+            if len(header.params) != len(arguments) or len(header.returns) != len(returns):
+                raise self._refusal(call, f"a call that does not pass what {name} takes")
+        return entered
 
-    def _retarget(self, first: int, starts: list[int], instance: _Instance, ending: str) -> None:
+    def _inline(self, call: Instruction, target: str, passed: EnteredCall, instance: _Instance) -> None:
+        header, calls = self.module.headers[target], instance.calls
+        if len(calls) > MAX_NESTED:
+            raise self._refusal(call, f"a call of {target} that is nested {MAX_NESTED} calls deep")
+        formal = [v.name for v in (*header.returns, *header.params)]
+        copy = _Instance(
+            function=target,
+            prefix=self._prefix(target),
+            names=dict(zip(formal, (*passed.returns, *passed.arguments), strict=True)),
+            calls=(call.location, *calls),
+            owner=instance.owner,
+            ending="bra",
+        )
+        self._append(copy)
+
+    def _retarget(self, body: FunctionBody, starts: Sequence[int], instance: _Instance) -> None:
         """Turn targets within the body into targets within the flat list."""
-        end, body = starts[-1], instance.body
-        own = {start: index for index, start in enumerate(starts[:-1])}
-        for at in range(first, end):
-            index = own.get(at)
-            if index is None or body.instructions[index].opcode == "call":
-                continue
-            flat = self.code[at]
-            instruction = flat.instruction
-            if instruction.opcode == "bra":
-                instruction = instruction._replace(target=starts[instruction.target])
-            elif instruction.opcode == "ret" and ending != "ret":
-                instruction = instruction._replace(opcode=ending, target=end)
-                flat = flat._replace(function=instance.owner)
-            elif instruction.opcode == "brx":
-                flat = flat._replace(targets=self._branch_targets(instruction, body, starts))
-            self.code[at] = flat._replace(instruction=instruction)
+        for original, start in zip(body.instructions, starts, strict=False):
+            if original.opcode == "bra":
+                branch = self.code[start].instruction._replace(target=starts[original.target])
+                self.code[start] = self.code[start]._replace(instruction=branch)
+            elif original.opcode == "ret" and instance.ending != "ret":
+                leave = self.code[start].instruction._replace(opcode=instance.ending, target=starts[-1])
+                self.code[start] = self.code[start]._replace(instruction=leave, function=instance.owner)
+            elif original.opcode == "brx":
+                table = original.operands[1] if len(original.operands) > 1 else None
+                labels = body.tables.get(table.name) if isinstance(table, Symbol) else None
+                if labels is None:
+                    raise self._refusal(original, "a brx.idx without its table of targets")
+                targets = tuple(starts[label] for label in labels)
+                self.code[start] = self.code[start]._replace(targets=targets)
 
-    def _branch_targets(
-        self, branch: Instruction, body: FunctionBody, starts: Sequence[int]
-    ) -> tuple[int, ...]:
-        table = branch.operands[1] if len(branch.operands) > 1 else None
-        labels = body.tables.get(table.name) if isinstance(table, Symbol) else None
-        if labels is None:
-            raise self._refusal(branch, "a brx.idx without its table of targets")
-        return tuple(starts[label] for label in labels)
-
-    def _refusal(self, instruction: Instruction, what: str) -> UnsupportedInstruction:
+    def _refusal(self, instruction: Instruction, reason: str) -> UnsupportedInstruction:
         file, line = self.location_of(FlatInstruction(instruction))
-        return unsupported(f"{file}:{line}: {what} ({instruction.text})")
+        return unsupported(f"{file}:{line}: {reason} ({instruction.text})")
 
     def _unresolved(self, call: Instruction, name: str) -> SimulationError:
         file, line = self.location_of(FlatInstruction(call))
@@ -524,29 +448,24 @@ def unsupported(what: str) -> UnsupportedInstruction:
 
 def _with_targets(
     code: Sequence[FlatInstruction], functions: Mapping[str, EnteredFunction]
-) -> list[FlatInstruction]:
-    """Return the code with the targets of each enter and return."""
+) -> Iterator[FlatInstruction]:
+    """Yield the code with the targets of each enter and return."""
     behind: dict[str, list[int]] = {name: [] for name in functions}
     for index, flat in enumerate(code):
         for name in flat.call.functions if flat.call is not None else ():
             behind[name].append(index + 1)
-    result = []
     for flat in code:
         if flat.call is not None:
-            flat = flat._replace(targets=tuple(functions[n].first for n in flat.call.functions))
+            yield flat._replace(targets=tuple(functions[n].first for n in flat.call.functions))
         elif flat.instruction.opcode == "return":
-            flat = flat._replace(targets=tuple(behind[flat.function]))
-        result.append(flat)
-    return result
+            yield flat._replace(targets=tuple(behind[flat.function]))
+        else:
+            yield flat
 
 
-def _registers(code: Sequence[FlatInstruction]) -> dict[Register, None]:
-    """Return the registers that instructions name, in order."""
-    found: dict[Register, None] = {}
+def _registers(code: Sequence[FlatInstruction]) -> Iterator[Register]:
+    """Yield the registers that instructions name."""
     for flat in code:
-        instruction = flat.instruction
-        if instruction.guard is not None:
-            found[instruction.guard.register] = None
-        for operand in instruction.operands:
-            found.update(dict.fromkeys(registers_of(operand)))
-    return found
+        guard = flat.instruction.guard
+        for operand in (*flat.instruction.operands, *(() if guard is None else (guard,))):
+            yield from registers_of(operand)
