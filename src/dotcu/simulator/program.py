@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import linecache
-import re
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 
 from dotcu import stopwatch
 from dotcu.errors import SimulationError
-from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Location, Symbol, Variable
+from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.simulator.decoding.decode import DecodedKernel, decode
-from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, inline_calls, unsupported
+from dotcu.simulator.decoding.inlining import SourceLocations, inline_calls, unsupported
 from dotcu.simulator.machine.grid import LaunchState
 from dotcu.simulator.machine.memory import Buffer, Memory, Region, allocate
 from dotcu.simulator.run import Coordinates, Run
@@ -104,71 +103,18 @@ class Program:
         if any(blocks > 1 for blocks in header.cluster):
             raise unsupported(f"{name}: a kernel with __cluster_dims__{header.cluster}")
         kernel = inline_calls(self.module, name, frozenset(BUILTINS), location_of)
-        location_of.find_home(kernel)
         for variable in kernel.module.values():
             if variable.name not in self.addresses:
                 self.addresses[variable.name] = allocate(variable.size)
                 self.variables[variable.name] = initial_bytes(variable, self.addresses)
                 self._declared[variable.name] = variable
-        shared = {n: v for n, v in self.module.variables.items() if v.space == "shared"}
         return decode(
             kernel,
             parameters=parameter_offsets(header),
             addresses=self.addresses,
-            shared=shared,
+            shared={n: v for n, v in self.module.variables.items() if v.space == "shared"},
             location_of=location_of,
-            is_library=location_of.is_library,
         )
-
-
-_LIBRARY = re.compile(r"/include/(cccl|cub|thrust|cuda/std|cooperative_groups)\b")
-
-
-class SourceLocations:
-    """Finds the line of the user's source that an instruction belongs to.
-
-    The kernel's own file is the home. Of the chain of locations that an instruction was inlined
-    into, or called from, the innermost one at home is the user's line.
-    """
-
-    def __init__(self, files: Mapping[int, str]) -> None:
-        self.files = files
-        self.home = 0
-        self._known: dict[tuple[Location, tuple[Location, ...]], tuple[str, int]] = {}
-
-    def find_home(self, kernel: FlatKernel) -> None:
-        """Find the home: the outermost file of the kernel's first instruction that has a line."""
-        for flat in kernel.code:
-            chain = self._chain(flat.instruction.location, flat.calls)
-            if chain[-1].line:
-                self.home = chain[-1].file
-                return
-
-    def __call__(self, flat: FlatInstruction) -> tuple[str, int]:
-        key = (flat.instruction.location, flat.calls)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._find(*key)
-        return found
-
-    def is_library(self, flat: FlatInstruction) -> bool:
-        """Return whether an instruction was written in a header of CUDA's own libraries."""
-        return _LIBRARY.search(self.files.get(flat.instruction.location.file, "")) is not None
-
-    def _find(self, location: Location, calls: tuple[Location, ...]) -> tuple[str, int]:
-        chain = self._chain(location, calls)
-        best = next((at for at in chain if at.file == self.home and at.line), chain[-1])
-        return self.files.get(best.file, ""), best.line
-
-    @staticmethod
-    def _chain(location: Location, calls: tuple[Location, ...]) -> list[Location]:
-        chain: list[Location] = []
-        for start in (location, *calls):
-            at: Location | None = start
-            while at is not None:
-                chain.append(at)
-                at = at.inlined_at
-        return chain
 
 
 def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> NDArray[np.uint8]:

@@ -16,7 +16,6 @@ from dotcu.ptx.instructions import Instruction
 
 if TYPE_CHECKING:
     from dotcu.simulator.counting.traffic import AccessCost
-    from dotcu.simulator.decoding.decode import LineTally
     from dotcu.simulator.semantics.memory.access import Access
 
 
@@ -99,29 +98,13 @@ class LineCounters:
         """Operations on floats of all types."""
         return sum(count for type_, count in self.operations.items() if type_ not in _INTEGERS)
 
-    def add_visits(self, tally: LineTally, lanes: int, warps: int) -> None:
-        """Count a basic block's instructions of this line, all visits together.
-
-        Args:
-            tally: The counts of one visit.
-            lanes: Lanes of all visits together.
-            warps: Warps of all visits together.
-        """
-        self.lane_instructions += lanes * tally.instructions
-        self.warp_instructions += warps * tally.instructions
-        self.branches += warps * tally.branches
-        for kind, times in tally.classes:
-            self.classes[kind] += lanes * times
-        for type_, count in tally.operations:
-            self.operations[type_] += lanes * count
-
-    def subtract_lanes(self, instruction: Instruction, lanes: int) -> None:
-        """Discount an instruction for lanes that its guard kept out."""
-        kind, type_, operations = work_of(instruction)
-        self.lane_instructions -= lanes
-        self.classes[kind] -= lanes
+    def add_work(self, work: tuple[str, str, int], lanes: int) -> None:
+        """Count an instruction for some lanes; for a negative number of them, discount it."""
+        kind, type_, operations = work
+        self.lane_instructions += lanes
+        self.classes[kind] += lanes
         if operations:
-            self.operations[type_] -= lanes * operations
+            self.operations[type_] += lanes * operations
 
     def add_accesses(self, access: Access, costs: Mapping[str, AccessCost]) -> None:
         """Count an instruction's accesses; `costs` are by space."""

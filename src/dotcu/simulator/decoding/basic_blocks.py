@@ -10,7 +10,7 @@ Source: F. Bourdoncle, "Efficient chaotic iteration strategies with widenings" (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from dotcu.ptx.instructions import Instruction
@@ -76,121 +76,83 @@ def basic_blocks(code: Sequence[FlatInstruction]) -> tuple[list[BasicBlock], dic
 
 
 def _leaders(code: Sequence[FlatInstruction]) -> list[int]:
-    found = {0}
+    leaders = {0}
     for index, placed in enumerate(code):
         opcode = placed.instruction.opcode
         if begins_block(placed.instruction):
-            found.add(index)
+            leaders.add(index)
         if ends_block(placed.instruction):
-            found.add(index + 1)
-            found.update(placed.targets)
+            leaders.add(index + 1)
+            leaders.update(placed.targets)
             if opcode == "bra":
-                found.add(placed.instruction.target)
-    return sorted(leader for leader in found if leader < len(code))
+                leaders.add(placed.instruction.target)
+    return sorted(leader for leader in leaders if leader < len(code))
 
 
 def _following(code: Sequence[FlatInstruction], last: int, position: Mapping[int, int]) -> tuple[int, ...]:
     placed = code[last - 1]
     instruction = placed.instruction
     through = position.get(last, EXIT)
+    if instruction.opcode not in _ENDS:
+        return (through,)
+    ways = [EXIT]
     if instruction.opcode == "bra":
-        target = position.get(instruction.target, EXIT)
-        return (target,) if instruction.guard is None else (target, through)
-    if instruction.opcode in ("brx", "enter", "return"):
-        ways = tuple(position.get(t, EXIT) for t in placed.targets)
-        return ways if instruction.guard is None else (*ways, through)
-    if instruction.opcode in _ENDS and not is_barrier(instruction):
-        return (EXIT,) if instruction.guard is None else (EXIT, through)
-    return (through,)
+        ways = [position.get(instruction.target, EXIT)]
+    elif instruction.opcode in ("brx", "enter", "return"):
+        ways = [position.get(target, EXIT) for target in placed.targets]
+    return tuple(ways) if instruction.guard is None else (*ways, through)
 
 
 def weak_topological_order(edges: Sequence[Sequence[int]]) -> list[int]:
     """Nodes reachable from node 0, loops kept together, each loop's head first."""
-    reached = _reachable(edges)
-    return _order(sorted(reached), edges, 0)
-
-
-def _reachable(edges: Sequence[Sequence[int]]) -> set[int]:
-    seen = {0}
-    pending = [0]
-    while pending:
-        for node in edges[pending.pop()]:
-            if node != EXIT and node not in seen:
-                seen.add(node)
-                pending.append(node)
-    return seen
-
-
-def _order(nodes: Sequence[int], edges: Sequence[Sequence[int]], root: int) -> list[int]:
-    """Order of a subgraph; work is kept on a list, since nesting may be deep."""
     result: list[int] = []
-    work: list[tuple[Sequence[int], int, int | None]] = [(nodes, root, None)]
+    reached = set(_postorder([0], edges, range(len(edges))))
+    # Subgraphs to order, with their roots, and heads to add before: a list, since nesting may be deep.
+    work: list[tuple[set[int], int, int | None]] = [(reached, 0, None)]
     while work:
-        members, start, head = work.pop()
+        members, root, head = work.pop()
         if head is not None:
             result.append(head)
-        inside = set(members)
-        if not inside:
-            continue
-        components = _components(inside, edges, start)
-        for component in reversed(components):
-            if len(component) == 1:
-                node = component[0]
-                work.append(((), node, node))
-                continue
-            entry = component[-1]  # the first node of it that the search met
-            rest = [n for n in component if n != entry]
-            nearest = next((n for n in edges[entry] if n in set(rest)), rest[0])
-            work.append((rest, nearest, entry))
+        for entry, *rest in reversed(_components(members, edges, root) if members else []):
+            inner = set(rest)
+            work.append((inner, next((n for n in edges[entry] if n in inner), entry), entry))
     return result
 
 
-def _components(inside: set[int], edges: Sequence[Sequence[int]], start: int) -> list[list[int]]:
-    """Strongly connected components in topological order (Tarjan, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    found: list[list[int]] = []
-    for seed in [start, *sorted(inside - {start})]:
-        if seed in index:
-            continue
-        path: list[tuple[int, int]] = [(seed, 0)]
+def _components(members: set[int], edges: Sequence[Sequence[int]], root: int) -> list[list[int]]:
+    """Strongly connected components in topological order, each from the node that a search meets first."""
+    into: dict[int, list[int]] = {node: [] for node in members}
+    for node in members:
+        for way in edges[node]:
+            if way in members:
+                into[way].append(node)
+    components: list[list[int]] = []
+    seen: set[int] = set()
+    for first in reversed(_postorder([root, *sorted(members)], edges, members)):
+        if first not in seen:
+            seen.add(first)
+            components.append([first])
+            for node in components[-1]:  # it grows meanwhile
+                fresh = set(into[node]) - seen
+                components[-1] += fresh
+                seen |= fresh
+    return components
+
+
+def _postorder(roots: Sequence[int], edges: Sequence[Sequence[int]], members: Container[int]) -> list[int]:
+    """Return the nodes that a depth-first search reaches, in the order in which it leaves them."""
+    order: list[int] = []
+    seen: set[int] = set()
+    for root in roots:
+        path = [] if root in seen else [(root, iter(edges[root]))]
+        seen.add(root)
         while path:
-            node, child = path.pop()
-            if child == 0:
-                index[node] = low[node] = len(index)
-                stack.append(node)
-                on_stack.add(node)
-            ways = [n for n in edges[node] if n in inside]
-            for at in range(child, len(ways)):
-                if ways[at] not in index:
-                    path.append((node, at + 1))
-                    path.append((ways[at], 0))
-                    break
-                if ways[at] in on_stack:
-                    low[node] = min(low[node], index[ways[at]])
+            node, ways = path[-1]
+            way = next((n for n in ways if n in members and n not in seen), None)
+            if way is None:
+                order.append(node)
+                path.pop()
             else:
-                _close(node, path, index, low, stack, on_stack, found)
-    found.reverse()
-    return found
-
-
-def _close(
-    node: int,
-    path: list[tuple[int, int]],
-    index: dict[int, int],
-    low: dict[int, int],
-    stack: list[int],
-    on_stack: set[int],
-    found: list[list[int]],
-) -> None:
-    if low[node] == index[node]:
-        component: list[int] = []
-        while not component or component[-1] != node:
-            component.append(stack.pop())
-            on_stack.discard(component[-1])
-        found.append(component)
-    if path:
-        parent = path[-1][0]
-        low[parent] = min(low[parent], low[node])
+                seen.add(way)
+                path.append((way, iter(edges[way])))
+    return order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from dotcu.ptx.instructions import (
     Symbol,
 )
 from dotcu.simulator.decoding.inlining import FlatKernel
-from dotcu.simulator.decoding.variables import NONE, Origin, StackFrames
+from dotcu.simulator.decoding.variables import NONE, Origin, VariableLayout, parameter_offset
 from dotcu.simulator.semantics.memory.registers import CLOCKS, is_kept
 from dotcu.simulator.semantics.table import (
     Array,
@@ -38,21 +38,8 @@ _REGISTER_DTYPES: Mapping[str, np.dtype[Any]] = {
     "pred": np.dtype(bool),
 }
 
-
-_ADDRESS = (1 << 64) - 1
-
-
-class VariableSpot(NamedTuple):
-    """The place of a lane's variable in local memory.
-
-    Attributes:
-        start: Its offset, from the frame if it has one.
-        frame: The register that holds where the frame begins; None for a fixed place.
-    """
-
-    start: int
-    frame: int | None
-
+VariableSpot = tuple[int, int | None]
+"""The start of a lane's variable in local memory, and the register that it is counted from; None: from 0."""
 
 LaunchConstant = tuple[int, np.dtype[Any]]
 """Offset and dtype of a value in the launch's parameters."""
@@ -65,7 +52,7 @@ class Binding:
     linked: FlatKernel
     parameters: Mapping[str, int]
     addresses: Mapping[str, int]
-    layout: Mapping[str, int]
+    layout: VariableLayout
     constants: list[Array] = field(default_factory=list)
     slots: dict[Any, int] = field(default_factory=dict)
     specials: dict[str, int] = field(default_factory=dict)
@@ -74,7 +61,6 @@ class Binding:
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
     origins: Mapping[str, Origin] = field(default_factory=dict)
-    frames: StackFrames = field(default_factory=StackFrames)
     entered: list[Any] = field(default_factory=list)
 
     # Slots
@@ -86,11 +72,15 @@ class Binding:
 
     def register(self, register: Register) -> DestinationOperand:
         """The slot of a register, and the dtype that it keeps."""
-        slot = self.slots.get(register.name)
-        dtype = _REGISTER_DTYPES.get(register.type) or unsigned(_size(register.type))
-        if slot is None:
-            slot = self.slots[register.name] = self.constant(np.zeros(1, dtype))
-        return DestinationOperand(slot, dtype)
+        dtype = _REGISTER_DTYPES.get(register.type)
+        if dtype is None:
+            size = TYPE_BYTES[register.type]
+            if size > 8:
+                raise NotExecuted
+            dtype = unsigned(size)
+        if register.name not in self.slots:
+            self.slots[register.name] = self.constant(np.zeros(1, dtype))
+        return DestinationOperand(self.slots[register.name], dtype)
 
     def destination(self, operand: Operand) -> DestinationOperand:
         """Return the register of a result; a sink takes anything."""
@@ -105,8 +95,11 @@ class Binding:
         wanted = dtype_of(type_)
         if isinstance(operand, Immediate):
             return SourceOperand(self.immediate(operand, type_), None)
-        if isinstance(operand, Symbol) and operand.name in self.frames.offsets:
-            return self._framed_address(operand, wanted)
+        if isinstance(operand, Symbol) and operand.name in self.layout.framed:
+            offset, frame = self.spot(operand.name)
+            assert frame is not None
+            start = np.uint64(offset + operand.offset)
+            return SourceOperand(frame, lambda a: (a + start).astype(wanted))
         slot, dtype = self.register_of(operand, wanted)
         if isinstance(operand, Predicate):
             if not dtype == wanted == np.dtype(bool):
@@ -118,20 +111,12 @@ class Binding:
             raise NotExecuted
         return SourceOperand(slot, lambda a: a.view(wanted))
 
-    def _framed_address(self, symbol: Symbol, wanted: np.dtype[Any]) -> SourceOperand:
-        spot = self.spot(symbol.name)
-        assert spot.frame is not None
-        start = np.uint64(spot.start + symbol.offset)
-        return SourceOperand(spot.frame, lambda a: (a + start).astype(wanted))
-
     def narrow_source(self, operand: Operand, type_: str) -> SourceOperand:
         """The same for an operand that may be wider than the type, as bits of the type's size."""
         wanted = unsigned(TYPE_BYTES[type_])
         if isinstance(operand, Immediate):
-            return SourceOperand(
-                self.immediate(operand, type_ if type_[0] == "f" else f"b{wanted.itemsize * 8}", bits=True),
-                None,
-            )
+            bits_of = type_ if type_[0] == "f" else f"b{wanted.itemsize * 8}"
+            return SourceOperand(self.immediate(operand, bits_of, bits=True), None)
         slot, dtype = self.register_of(operand, wanted)
         if dtype.itemsize == wanted.itemsize:
             return SourceOperand(slot, None if dtype == wanted else lambda a: a.view(wanted))
@@ -163,10 +148,9 @@ class Binding:
             return self.special(operand.name)
         if isinstance(operand, Symbol):
             size = wanted.itemsize if wanted.itemsize in (4, 8) else 8
+            dtype = unsigned(size)
             value = self.symbol(operand) & ((1 << (8 * size)) - 1)
-            return self._interned(("symbol", operand, size), np.array([value], unsigned(size))), unsigned(
-                size
-            )
+            return self._interned(("symbol", operand, size), np.array([value], dtype)), dtype
         raise NotExecuted
 
     def special(self, name: str) -> tuple[int, np.dtype[Any]]:
@@ -204,7 +188,9 @@ class Binding:
 
     def symbol(self, symbol: Symbol) -> int:
         """The address of a variable in its space."""
-        for table in (self.layout, self.addresses, self.parameters):
+        if symbol.name in self.layout.extents:
+            return self.layout.extents[symbol.name][1] + symbol.offset
+        for table in (self.addresses, self.parameters):
             if symbol.name in table:
                 return table[symbol.name] + symbol.offset
         raise NotExecuted
@@ -215,42 +201,35 @@ class Binding:
 
     def spot(self, name: str) -> VariableSpot:
         """Return the place of a lane's variable."""
-        if name in self.frames.offsets:
-            function, start = self.frames.offsets[name]
-            return VariableSpot(start, self.frame(function))
-        return VariableSpot(self.layout[name], None)
+        if name in self.layout.framed:
+            function, start = self.layout.framed[name]
+            return start, self.frame(function)
+        return self.layout.extents[name][1], None
 
     def address(self, address: Address, space: str) -> tuple[int, int, str]:
         """The slot and offset of an address operand, and the space that it means."""
-        base = address.base
+        base, offset = address.base, address.offset
         if space == "param":
-            if isinstance(base, Symbol) and (base.name in self.layout or base.name in self.frames.offsets):
+            layout = self.layout
+            if isinstance(base, Symbol) and (base.name in layout.extents or base.name in layout.framed):
                 space = "local"  # a .param variable of a call lies with the lane's variables
             elif not isinstance(base, Register):
                 raise NotExecuted
-        if isinstance(base, Symbol) and base.name in self.frames.offsets:
-            spot = self.spot(base.name)
-            assert spot.frame is not None
-            return spot.frame, spot.start + base.offset + address.offset, space
-        if isinstance(base, Symbol):
-            value = self.symbol(base) & _ADDRESS
-            if space == "generic" and base.name not in self.addresses:
-                raise NotExecuted  # its address in its space is not a generic one
-            return self._interned(("address", value), np.array([value], np.uint64)), address.offset, space
-        if isinstance(base, Immediate):
-            return (
-                self._interned(("address", base.value), np.array([base.value & _ADDRESS], np.uint64)),
-                address.offset,
-                space,
-            )
-        slot, dtype = self.register(base)
-        if (
-            dtype.kind != "u"
-            or dtype.itemsize < 4
-            or (dtype.itemsize == 4 and space not in ("shared", "local"))
-        ):
-            raise NotExecuted
-        return slot, address.offset, space
+        if isinstance(base, Symbol) and base.name in self.layout.framed:
+            start, frame = self.spot(base.name)
+            assert frame is not None
+            return frame, start + base.offset + offset, space
+        if isinstance(base, Register):
+            slot, dtype = self.register(base)
+            sizes = (4, 8) if space in ("shared", "local") else (8,)
+            if dtype.kind != "u" or dtype.itemsize not in sizes:
+                raise NotExecuted
+            return slot, offset, space
+        if isinstance(base, Symbol) and space == "generic" and base.name not in self.addresses:
+            raise NotExecuted  # its address in its space is not a generic one
+        value = self.symbol(base) if isinstance(base, Symbol) else base.value
+        value &= (1 << 64) - 1
+        return self._interned(("address", value), np.array([value], np.uint64)), offset, space
 
     def origin(self, address: Address) -> Origin:
         """Return the variables and parameters that an address was computed from."""
@@ -260,10 +239,7 @@ class Binding:
 
     def parameter(self, operand: Operand) -> int | None:
         """The offset in the launch's parameters that a static address means; None if it is another."""
-        if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
-            return None
-        start = self.parameters.get(operand.base.name)
-        return None if start is None else start + operand.base.offset + operand.offset
+        return parameter_offset(operand, self.parameters)
 
     def launch_constant(self, offset: int, dtype: np.dtype[Any]) -> int:
         """The slot that holds a launch parameter."""
@@ -286,25 +262,14 @@ class Binding:
         return isinstance(operand, Register) and operand.name in self.read_names
 
 
-def _size(type_: str) -> int:
-    size = TYPE_BYTES[type_]
-    if size > 8:
-        raise NotExecuted
-    return size
-
-
 def _literal_array(literal: Immediate, type_: str, dtype: np.dtype[Any]) -> Array:
     """A literal as one element of a dtype, converted as PTX ISA, "Constants", says."""
     value, kind = literal
-    if kind != "int":
-        if type_ in ("f32", "f64") and kind != type_:
-            wide = np.array([value], f"u{8 if kind == 'f64' else 4}").view(f"f{8 if kind == 'f64' else 4}")
-            narrow = wide.astype(np.float32 if type_ == "f32" else np.float64)
-            return narrow.view(unsigned(narrow.itemsize)).view(dtype)
-        value &= (1 << (8 * dtype.itemsize)) - 1
-        return np.array([value], unsigned(dtype.itemsize)).view(dtype)
-    if dtype.kind == "b":
+    if kind != "int" and type_ in ("f32", "f64") and kind != type_:
+        wide = np.array([value], unsigned(TYPE_BYTES[kind])).view(dtype_of(kind))
+        return wide.astype(dtype_of(type_)).view(dtype)
+    if kind == "int" and dtype.kind == "b":
         return np.array([value != 0])
-    if dtype.kind == "f":
+    if kind == "int" and dtype.kind == "f":
         return np.array([value], dtype)
     return np.array([value & ((1 << (8 * dtype.itemsize)) - 1)], unsigned(dtype.itemsize)).view(dtype)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from dotcu.errors import SimulationError, UnsupportedInstruction
-from dotcu.ptx.instructions import Instruction, Variable
-from dotcu.ptx.lexer import MAX_BYTES
+from dotcu.ptx.instructions import Variable
 from dotcu.simulator.counting.counters import work_of
 from dotcu.simulator.decoding.basic_blocks import EXIT, BasicBlock, basic_blocks, ends_block
 from dotcu.simulator.decoding.binding import Binding, LaunchConstant
-from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, LocationOf, unsupported
+from dotcu.simulator.decoding.inlining import FlatInstruction, FlatKernel, SourceLocations, unsupported
 from dotcu.simulator.decoding.variables import (
-    STACK_BYTES,
-    Extent,
-    display_name,
-    extents,
-    layout_frames,
+    VariableLayout,
     layout_variables,
     read_names,
     swapped_addresses,
@@ -30,15 +24,8 @@ from dotcu.simulator.semantics.control import barrier, branch, guarded, jump, ta
 from dotcu.simulator.semantics.function_calls import enter, leave
 from dotcu.simulator.semantics.table import Array, NotExecuted, Step
 
-
-class LineTally(NamedTuple):
-    """The counts of one visit of a basic block at one source line, for each lane."""
-
-    place: tuple[str, int]
-    instructions: int
-    branches: int
-    classes: tuple[tuple[str, int], ...]
-    operations: tuple[tuple[str, int], ...]
+BlockWork = Counter[tuple[tuple[str, int], bool, tuple[str, str, int]]]
+"""How often a block has an instruction of a source line, which is or is not a branch, and does some work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +36,14 @@ class DecodedBlock:
         admit: For a rendezvous: keeps back the lanes whose warp is not there; whether any go on.
         end: Sends the lanes where they go next.
         placed: Its first instruction.
+        work: What its instructions are counted as.
     """
 
     steps: tuple[Step, ...]
     end: Step
     admit: Callable[[Any], bool] | None
     placed: FlatInstruction
-    tallies: tuple[LineTally, ...]
+    work: BlockWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,38 +54,16 @@ class DecodedKernel:
         constants: What each register holds at the start.
         specials: Special registers and the registers that keep them.
         params: Registers that hold launch parameters.
-        dynamic_offset: Where dynamic shared memory begins; static shared memory is before it.
-        local_bytes: Local memory of each lane.
-        layout: By space, where each variable begins.
-        extents: Where each variable of shared and local memory lies.
-        stack_base: Where the frames of recursive functions begin in local memory.
-        location_of: The source file and line of an instruction, as the user knows them.
-        is_library: Whether an instruction was written in a header of CUDA's own libraries.
+        layout: The places of its variables.
+        location_of: Finds the source file and line of an instruction, as the user knows them.
     """
 
     blocks: tuple[DecodedBlock, ...]
     constants: tuple[Array, ...]
     specials: tuple[tuple[str, int], ...]
     params: tuple[tuple[int, LaunchConstant], ...]
-    dynamic_offset: int
-    local_bytes: int
-    layout: Mapping[str, Sequence[tuple[int, str]]]
-    extents: Mapping[str, Extent]
-    location_of: LocationOf
-    is_library: Callable[[FlatInstruction], bool]
-    stack_base: int = 0
-
-    def variable_before(self, space: str, address: int) -> str:
-        """The variable that an address of a space is in or behind; empty if none."""
-        best = ""
-        for start, name in self.layout.get(space, ()):
-            if start <= address:
-                best = name
-        return display_name(best)
-
-    def variable_start(self, space: str, shown: str) -> int:
-        """Return the start of the variable that has a display name."""
-        return next((s for s, n in self.layout.get(space, ()) if display_name(n) == shown), 0)
+    layout: VariableLayout
+    location_of: SourceLocations
 
 
 def decode(
@@ -106,8 +72,7 @@ def decode(
     parameters: Mapping[str, int],
     addresses: Mapping[str, int],
     shared: Mapping[str, Variable],
-    location_of: LocationOf,
-    is_library: Callable[[FlatInstruction], bool],
+    location_of: SourceLocations,
 ) -> DecodedKernel:
     """Turn a kernel into steps.
 
@@ -115,48 +80,34 @@ def decode(
         parameters: Offset of each kernel parameter.
         addresses: Address of each module variable.
         shared: Module-scope shared variables.
-        location_of: The source file and line of an instruction.
-        is_library: Whether an instruction was written in a header of CUDA's own libraries.
+        location_of: Finds the source file and line of an instruction.
 
     Raises:
         UnsupportedInstruction: Names every kind of instruction that is not executed, with its line.
+        SimulationError: The kernel's variables do not fit local memory.
     """
-    layout, dynamic_offset, local_bytes = layout_variables(linked, shared)
-    positions = {name: start for table in layout.values() for start, name in table}
-    if local_bytes > MAX_BYTES["local"]:
-        raise SimulationError(
-            f"The kernel's variables take {local_bytes} bytes of local memory in each thread.\n"
-            f"A GPU gives a thread at most {MAX_BYTES['local']}.\n"
-            "Make the arrays inside functions smaller, or keep them in global memory."
-        )
-    frames = layout_frames(linked, local_bytes)
+    layout = layout_variables(linked, shared)
     binding = Binding(
         linked,
         parameters,
         addresses,
-        positions,
+        layout,
         read_names=read_names(linked),
         swapped=swapped_addresses(linked),
         origins=trace_origins(linked, parameters),
-        frames=frames,
     )
     plan, leaders = basic_blocks(linked.code)
-    refused: list[FlatInstruction] = []
+    refused: dict[str, str] = {}
     blocks = [_block(b, linked, leaders, binding, location_of, refused) for b in plan]
     if refused:
-        raise _refused_instructions(refused, location_of)
+        raise unsupported("\n    ".join(refused.values()))
     return DecodedKernel(
         blocks=tuple(blocks),
         constants=tuple(binding.constants),
         specials=tuple(binding.specials.items()),
         params=tuple(binding.params.items()),
-        dynamic_offset=dynamic_offset,
-        local_bytes=frames.base + STACK_BYTES if frames.sizes else local_bytes,
         layout=layout,
-        extents=extents(linked, shared, positions),
         location_of=location_of,
-        is_library=is_library,
-        stack_base=frames.base,
     )
 
 
@@ -170,47 +121,59 @@ def _block(
     linked: FlatKernel,
     leaders: Mapping[int, int],
     binding: Binding,
-    location_of: LocationOf,
-    refused: list[FlatInstruction],
+    location_of: SourceLocations,
+    refused: dict[str, str],
 ) -> DecodedBlock:
+    """Bind a block's instructions; note the first of each opcode that is not executed in `refused`."""
     code = linked.code[plan.first : plan.last]
-    last = code[-1]
     steps: list[Step] = []
-    end: Step | None = None
+    end = jump(plan.following[0] if plan.following else EXIT)
     admit = None
     for placed in code:
         try:
-            if placed is last and ends_block(last.instruction):
-                end = _ENDINGS[last.instruction.opcode](last, plan, leaders, binding)
+            if placed is code[-1] and ends_block(placed.instruction):
+                end = _ENDINGS[placed.instruction.opcode](placed, plan, leaders, binding)
                 continue
             step = dispatch.bind(placed, binding)
             if isinstance(step, dispatch.Rendezvous):
                 admit, step = step.admit(leaders[plan.first]), step.step
-            guard = placed.instruction.guard
-            if guard is not None:
-                slot = binding.register(guard.register).slot
-                step = guarded(step, slot, guard.negated, placed, binding.next_access())
-            steps.append(step)
+            steps.append(_if_guarded(step, placed, binding))
         except _UNFIT:
-            refused.append(placed)
+            file, line = location_of(placed)
+            at = f"{file}:{line}" if line else "no source line"
+            refused.setdefault(placed.instruction.opcode, f"{at}: {placed.instruction.text}")
     return DecodedBlock(
         steps=tuple(steps),
-        end=end or jump(plan.following[0] if plan.following else EXIT),
+        end=end,
         admit=admit,
         placed=code[0],
-        tallies=_tallies(code, location_of),
+        work=Counter(
+            (location_of(p), p.instruction.opcode in _BRANCHES, work_of(p.instruction)) for p in code
+        ),
     )
+
+
+_BRANCHES = frozenset({"bra", "brx", "ret", "exit"})
+
+
+def _guard(placed: FlatInstruction, binding: Binding) -> tuple[int, bool]:
+    """Return the slot of an instruction's predicate, -1 without one, and whether it is negated."""
+    guard = placed.instruction.guard
+    return (-1, False) if guard is None else (binding.register(guard.register).slot, guard.negated)
+
+
+def _if_guarded(step: Step, placed: FlatInstruction, binding: Binding) -> Step:
+    slot, negated = _guard(placed, binding)
+    return step if slot < 0 else guarded(step, slot, negated, placed, binding.next_access())
 
 
 def _end_branch(
     placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
 ) -> Step:
-    guard = placed.instruction.guard
-    if guard is None:
+    slot, negated = _guard(placed, binding)
+    if slot < 0:
         return jump(plan.following[0])
-    slot = binding.register(guard.register).slot
-    ways = plan.following[0], plan.following[-1]
-    return branch(slot, guard.negated, ways, placed, binding.next_access())
+    return branch(slot, negated, (plan.following[0], plan.following[-1]), placed, binding.next_access())
 
 
 def _end_table(
@@ -222,31 +185,17 @@ def _end_table(
     return table_branch(index.slot, plan.following, placed, binding.next_access())
 
 
-def _end_trap(
+def _end_stop(
     placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
 ) -> Step:
+    """Bind a trap, a breakpoint or a failed assertion: it is reported, and its lanes leave."""
     leave = _end_branch(placed, plan, leaders, binding)
-    guard = placed.instruction.guard
-    trap = dispatch.trap(placed)
-    if guard is not None:
-        slot = binding.register(guard.register).slot
-        trap = guarded(trap, slot, guard.negated, placed, binding.next_access())
+    is_assert = placed.instruction.opcode == "assertfail"
+    stop = dispatch.bind_call(placed, binding) if is_assert else dispatch.trap(placed)
+    report = _if_guarded(stop, placed, binding)
 
     def end(chunk: Any) -> None:
-        trap(chunk)
-        leave(chunk)
-
-    return end
-
-
-def _end_assert(
-    placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
-) -> Step:
-    fail = dispatch.bind_call(placed, binding)
-    leave = jump(plan.following[0])
-
-    def end(chunk: Any) -> None:
-        fail(chunk)
+        report(chunk)
         leave(chunk)
 
     return end
@@ -255,10 +204,7 @@ def _end_assert(
 def _end_barrier(
     placed: FlatInstruction, plan: BasicBlock, leaders: Mapping[int, int], binding: Binding
 ) -> Step:
-    guard = placed.instruction.guard
-    slot = -1 if guard is None else binding.register(guard.register).slot
-    negated = guard is not None and guard.negated
-    return barrier(placed, plan.following[0], binding, slot, negated)
+    return barrier(placed, plan.following[0], binding, *_guard(placed, binding))
 
 
 _ENDINGS = {
@@ -268,43 +214,9 @@ _ENDINGS = {
     "exit": _end_branch,
     "enter": enter,
     "return": leave,
-    "trap": _end_trap,
-    "brkpt": _end_trap,
-    "assertfail": _end_assert,
+    "trap": _end_stop,
+    "brkpt": _end_stop,
+    "assertfail": _end_stop,
     "bar": _end_barrier,
     "barrier": _end_barrier,
 }
-
-
-_BRANCHES = frozenset({"bra", "brx", "ret", "exit"})
-
-
-def _tallies(code: Sequence[FlatInstruction], location_of: LocationOf) -> tuple[LineTally, ...]:
-    lines: dict[tuple[str, int], list[Instruction]] = {}
-    for placed in code:
-        lines.setdefault(location_of(placed), []).append(placed.instruction)
-    return tuple(_tally(at, instructions) for at, instructions in lines.items())
-
-
-def _tally(place: tuple[str, int], instructions: Sequence[Instruction]) -> LineTally:
-    classes: Counter[str] = Counter()
-    operations: Counter[str] = Counter()
-    for instruction in instructions:
-        kind, type_, count = work_of(instruction)
-        classes[kind] += 1
-        if count:
-            operations[type_] += count
-    branches = sum(i.opcode in _BRANCHES for i in instructions)
-    return LineTally(place, len(instructions), branches, (*classes.items(),), (*operations.items(),))
-
-
-def _refused_instructions(
-    refused: Sequence[FlatInstruction], location_of: LocationOf
-) -> UnsupportedInstruction:
-    """Return the error that names every kind of instruction that is not executed."""
-    shown: dict[str, str] = {}
-    for placed in refused:
-        file, line = location_of(placed)
-        at = f"{file}:{line}" if line else "no source line"
-        shown.setdefault(placed.instruction.opcode, f"{at}: {placed.instruction.text}")
-    return unsupported("\n    ".join(shown.values()))

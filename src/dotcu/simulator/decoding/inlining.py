@@ -10,7 +10,8 @@ Source: PTX ISA, "Control Flow Instructions: call".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -116,12 +117,52 @@ class FlatKernel:
     functions: Mapping[str, EnteredFunction] = field(default_factory=dict)
 
 
-LocationOf = Callable[[FlatInstruction], tuple[str, int]]
-"""Gives the file and line of an instruction."""
+_LIBRARY = re.compile(r"/include/(cccl|cub|thrust|cuda/std|cooperative_groups)\b")
+
+
+class SourceLocations:
+    """Finds the file and line of the user's source that an instruction belongs to.
+
+    The kernel's own file is the home. Of the chain of locations that an instruction was inlined
+    into, or called from, the innermost one at home is the user's line.
+    """
+
+    def __init__(self, files: Mapping[int, str]) -> None:
+        self.files = files
+        self.home = 0
+        self._known: dict[tuple[Location, tuple[Location, ...]], tuple[str, int]] = {}
+
+    def find_home(self, code: Sequence[FlatInstruction]) -> None:
+        """Find the home: the outermost file of the first instruction that has a line."""
+        outermost = (_chain(flat.instruction.location, flat.calls)[-1] for flat in code)
+        self.home = next((at.file for at in outermost if at.line), self.home)
+
+    def __call__(self, flat: FlatInstruction) -> tuple[str, int]:
+        key = (flat.instruction.location, flat.calls)
+        if key not in self._known:
+            chain = _chain(*key)
+            best = next((at for at in chain if at.file == self.home and at.line), chain[-1])
+            self._known[key] = (self.files.get(best.file, ""), best.line)
+        return self._known[key]
+
+    def is_library(self, flat: FlatInstruction) -> bool:
+        """Return whether an instruction was written in a header of CUDA's own libraries."""
+        return _LIBRARY.search(self.files.get(flat.instruction.location.file, "")) is not None
+
+
+def _chain(location: Location, calls: tuple[Location, ...]) -> list[Location]:
+    """Return the locations that an instruction was inlined into, or called from, innermost first."""
+    chain: list[Location] = []
+    for start in (location, *calls):
+        at: Location | None = start
+        while at is not None:
+            chain.append(at)
+            at = at.inlined_at
+    return chain
 
 
 def inline_calls(
-    module: PtxModule, entry: str, builtins: frozenset[str], location_of: LocationOf
+    module: PtxModule, entry: str, builtins: frozenset[str], location_of: SourceLocations
 ) -> FlatKernel:
     """Flatten a kernel.
 
@@ -258,7 +299,7 @@ _END = Instruction("ret", (), (), (), None, NOWHERE, "ret")
 class _Inliner:
     module: PtxModule
     builtins: frozenset[str]
-    location_of: LocationOf
+    location_of: SourceLocations
     graph: CallGraph
     code: list[FlatInstruction] = field(default_factory=list)
     local: dict[str, Variable] = field(default_factory=dict)
@@ -276,6 +317,7 @@ class _Inliner:
             name = self.pending.pop()
             if name not in self.functions:
                 self._append_entered(name)
+        self.location_of.find_home(self.code)
         return FlatKernel(
             code=tuple(_with_targets(self.code, self.functions)),
             local=self.local,

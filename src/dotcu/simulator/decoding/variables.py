@@ -10,23 +10,22 @@ memory of the lane's own, nothing is known, and nothing is checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from dotcu.ptx.dataflow import registers_of
+from dotcu.errors import SimulationError
+from dotcu.ptx.dataflow import names_of, registers_of
 from dotcu.ptx.instructions import (
     TYPE_BYTES,
     Address,
     Instruction,
     Operand,
-    Pair,
-    Predicate,
     Register,
     Symbol,
     Variable,
-    Vector,
 )
+from dotcu.ptx.lexer import MAX_BYTES
 from dotcu.simulator.decoding.inlining import FlatKernel
 from dotcu.simulator.machine.memory import Region
 
@@ -57,131 +56,125 @@ def is_local_frame(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackFrames:
-    """The stack frames of recursive functions, one for each call.
+class VariableLayout:
+    """The places of a kernel's variables in shared and local memory.
 
     Attributes:
-        offsets: For each variable its function, and its offset in the function's frame.
-        sizes: Bytes of each function's frame.
-        base: Where the stack begins in a lane's local memory.
+        extents: Space, start and end of each variable by its name in PTX, in their order; the end is None
+            if it runs to the end of its space, as dynamic shared memory does.
+        dynamic_offset: Where dynamic shared memory begins; static shared memory is before it.
+        local_bytes: Local memory of each lane.
+        framed: The function and the offset in its frame of each variable of a recursive function.
+        frame_bytes: Bytes of each recursive function's frame, of which there is one for each call.
+        stack_base: Where these frames begin in local memory.
     """
 
-    offsets: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    base: int = 0
+    extents: Mapping[str, tuple[str, int, int | None]]
+    dynamic_offset: int
+    local_bytes: int
+    framed: Mapping[str, tuple[str, int]]
+    frame_bytes: Mapping[str, int]
+    stack_base: int
+
+    def variable_before(self, space: str, address: int) -> str:
+        """Return the display name of the variable that an address is in or behind; empty if none."""
+        names = [n for n, (where, start, _) in self.extents.items() if where == space and start <= address]
+        return display_name(names[-1]) if names else ""
+
+    def variable_start(self, space: str, shown: str) -> int:
+        """Return the start of the variable that has a display name."""
+        places = self.extents.items()
+        return next((at for n, (where, at, _) in places if where == space and display_name(n) == shown), 0)
 
 
-def layout_frames(linked: FlatKernel, local_bytes: int) -> StackFrames:
-    """The frames of a kernel's recursive functions, behind its other local memory."""
-    offsets: dict[str, tuple[str, int]] = {}
-    sizes: dict[str, int] = {}
-    for name, function in linked.functions.items():
-        if function.recursive:
-            placed, end = _place_all([(v, linked.local[v]) for v in function.variables])
-            offsets.update({variable: (name, start) for start, variable in placed})
-            sizes[name] = _align(end, STACK_ALIGNMENT)
-    return StackFrames(offsets=offsets, sizes=sizes, base=_align(local_bytes, STACK_ALIGNMENT))
+def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) -> VariableLayout:
+    """Place the variables of a kernel: those of blocks, those of lanes, those of calls in frames.
 
-
-def layout_variables(
-    linked: FlatKernel, shared: Mapping[str, Variable]
-) -> tuple[dict[str, list[tuple[int, str]]], int, int]:
-    """Return each variable's start by space, that of dynamic shared memory, and the bytes of local memory."""
-    used = _symbols(linked)
-    everything = {**linked.shared, **{n: v for n, v in shared.items() if n in used}}
-    static = [(n, v) for n, v in everything.items() if not v.extern]
-    dynamic = [(n, v) for n, v in everything.items() if v.extern]
-    blocks, end = _place_all(static)
-    end = _align(end, max([16, *(v.align for _, v in dynamic)])) if dynamic else end
-    blocks += [(end, name) for name, _ in dynamic]
-    framed = {v for f in linked.functions.values() if f.recursive for v in f.variables}
-    lanes, local_bytes = _place_all([(n, v) for n, v in linked.local.items() if n not in framed])
-    return {"shared": blocks, "local": lanes}, end, local_bytes
-
-
-def extents(
-    linked: FlatKernel, shared: Mapping[str, Variable], positions: Mapping[str, int]
-) -> dict[str, Extent]:
-    """Return the extent of each variable of shared and local memory, by its name in PTX.
-
-    Args:
-        linked: The flat kernel.
-        shared: Module-scope shared variables.
-        positions: Offsets of the variables.
+    Raises:
+        SimulationError: They need more local memory than a GPU gives a thread.
     """
-    variables = {**linked.local, **shared, **linked.shared}
-    return {
-        name: (start, None if variables[name].extern else start + variables[name].size)
-        for name, start in positions.items()
-    }
+    used = names_of(operand for placed in linked.code for operand in placed.instruction.operands)
+    shared = {**linked.shared, **{n: v for n, v in module_shared.items() if n in used}}
+    dynamic = {name: variable for name, variable in shared.items() if variable.extern}
+    framed: dict[str, tuple[str, int]] = {}
+    frame_bytes: dict[str, int] = {}
+    for function, entered in linked.functions.items():
+        if entered.recursive:
+            starts, end = _place({name: linked.local[name] for name in entered.variables})
+            framed |= {name: (function, start) for name, start in starts.items()}
+            frame_bytes[function] = _align(end, STACK_ALIGNMENT)
+    blocks, shared_end = _place({n: v for n, v in shared.items() if n not in dynamic})
+    lanes, local_end = _place({n: v for n, v in linked.local.items() if n not in framed})
+    if dynamic:
+        shared_end = _align(shared_end, max(16, *(v.align for v in dynamic.values())))
+    if local_end > MAX_BYTES["local"]:
+        raise SimulationError(
+            f"The kernel's variables take {local_end} bytes of local memory in each thread.\n"
+            f"A GPU gives a thread at most {MAX_BYTES['local']}.\n"
+            "Make the arrays inside functions smaller, or keep them in global memory."
+        )
+    stack_base = _align(local_end, STACK_ALIGNMENT)
+    return VariableLayout(
+        extents={
+            **{name: ("shared", start, start + shared[name].size) for name, start in blocks.items()},
+            **dict.fromkeys(dynamic, ("shared", shared_end, None)),
+            **{name: ("local", start, start + linked.local[name].size) for name, start in lanes.items()},
+        },
+        dynamic_offset=shared_end,
+        local_bytes=stack_base + STACK_BYTES if frame_bytes else local_end,
+        framed=framed,
+        frame_bytes=frame_bytes,
+        stack_base=stack_base,
+    )
 
 
-def _place_all(variables: Sequence[tuple[str, Variable]]) -> tuple[list[tuple[int, str]], int]:
-    placed, end = [], 0
-    for name, variable in variables:
-        start = _align(end, max(1, variable.align))
-        placed.append((start, name))
-        end = start + variable.size
-    return placed, end
+def _place(variables: Mapping[str, Variable]) -> tuple[dict[str, int], int]:
+    """Return the starts of variables that are one after the other, aligned, and the end."""
+    starts, end = {}, 0
+    for name, variable in variables.items():
+        starts[name] = _align(end, max(1, variable.align))
+        end = starts[name] + variable.size
+    return starts, end
 
 
 def _align(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment
 
 
-def _symbols(linked: FlatKernel) -> set[str]:
-    found = set()
-    for placed in linked.code:
-        for operand in placed.instruction.operands:
-            if isinstance(operand, Symbol):
-                found.add(operand.name)
-            elif isinstance(operand, Address) and isinstance(operand.base, Symbol):
-                found.add(operand.base.name)
-    return found
-
-
 _READS_ALL = frozenset({"st", "red", "bar", "barrier", "bra", "brx", "call", "enter", "assertfail"})
 
 
 def read_names(linked: FlatKernel) -> frozenset[str]:
-    found: set[str] = set()
+    """Return the names of the registers that any instruction reads."""
+    names: set[str] = set()
     for placed in linked.code:
         instruction = placed.instruction
         if instruction.guard is not None:
-            found.add(instruction.guard.register.name)
-        stores = instruction.opcode in _READS_ALL
-        for operand in instruction.operands if stores else instruction.operands[1:]:
-            found.update(r.name for r in registers_of(operand))
-        if instruction.operands and isinstance(instruction.operands[0], Address):
-            found.update(r.name for r in registers_of(instruction.operands[0]))
-    return frozenset(found)
+            names.add(instruction.guard.register.name)
+        for number, operand in enumerate(instruction.operands):
+            if number > 0 or instruction.opcode in _READS_ALL or isinstance(operand, Address):
+                names.update(register.name for register in registers_of(operand))
+    return frozenset(names)
 
 
 def swapped_addresses(linked: FlatKernel) -> frozenset[tuple[str, int]]:
     """Addresses (register, offset) of compare-and-swap: a read of one only guesses what is there."""
-    copies = _copies(linked)
-    found = set()
-    for placed in linked.code:
-        instruction = placed.instruction
-        if instruction.opcode == "atom" and "cas" in instruction.flags and len(instruction.operands) > 1:
-            address = instruction.operands[1]
-            if isinstance(address, Address) and isinstance(address.base, Register):
-                root = copies.get(address.base.name, address.base.name)
-                names = {root, *(name for name, origin in copies.items() if origin == root)}
-                found |= {(name, address.offset) for name in names}
-    return frozenset(found)
-
-
-def _copies(linked: FlatKernel) -> dict[str, str]:
-    """Registers that hold another's address, as mov and cvta leave it: name to the first one's name."""
-    origin: dict[str, str] = {}
-    for placed in linked.code:
-        instruction = placed.instruction
-        if instruction.opcode in ("mov", "cvta") and len(instruction.operands) == 2:
-            target, source = instruction.operands
+    roots: dict[str, str] = {}  # of registers that hold another's address, as mov and cvta leave it
+    swapped: list[tuple[str, int]] = []
+    for opcode, flags, _, operands, *_ in (placed.instruction for placed in linked.code):
+        if opcode in ("mov", "cvta") and len(operands) == 2:
+            target, source = operands
             if isinstance(target, Register) and isinstance(source, Register):
-                origin[target.name] = origin.get(source.name, source.name)
-    return origin
+                roots[target.name] = roots.get(source.name, source.name)
+        elif opcode == "atom" and "cas" in flags and len(operands) > 1:
+            address = operands[1]
+            if isinstance(address, Address) and isinstance(address.base, Register):
+                swapped.append((address.base.name, address.offset))
+    addresses = set()
+    for base, offset in swapped:
+        root = roots.get(base, base)
+        addresses |= {(root, offset), *((name, offset) for name, of in roots.items() if of == root)}
+    return frozenset(addresses)
 
 
 # Which variable or tensor an address is meant to be in: what its register was computed from.
@@ -193,13 +186,6 @@ NONE: Origin = frozenset()
 UNKNOWN = ""
 # They have no result: what stands first is read.
 _NO_RESULT = frozenset({"st", "red", "bra", "brx", "ret", "exit", "bar", "barrier", "cp", "membar", "fence"})
-
-
-Extent = tuple[int, int | None]
-"""The start and end of a variable of shared or local memory.
-
-The end is None if it runs to the end of its space, as dynamic shared memory does.
-"""
 
 
 class AccessSpan(NamedTuple):
@@ -227,8 +213,11 @@ def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[
     Args:
         parameters: Offset of each kernel parameter.
     """
-    rows = [(_targets(i), *_sources(i, parameters)) for i in (p.instruction for p in linked.code)]
-    rows = [row for row in rows if row[0]]
+    rows: list[tuple[list[str], Origin, list[str]]] = []
+    for instruction in (placed.instruction for placed in linked.code):
+        targets = _registers(instruction.operands[:1]) if instruction.opcode not in _NO_RESULT else []
+        if targets:
+            rows.append((targets, *_sources(instruction, parameters)))
     origins: dict[str, Origin] = {}
     changed = True
     while changed:
@@ -243,12 +232,6 @@ def trace_origins(linked: FlatKernel, parameters: Mapping[str, int]) -> Mapping[
     return origins
 
 
-def _targets(instruction: Instruction) -> list[str]:
-    if instruction.opcode in _NO_RESULT or not instruction.operands:
-        return []
-    return list(_registers(instruction.operands[0]))
-
-
 def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[Origin, list[str]]:
     """Return the origins that an instruction adds, and the registers whose origins it passes on."""
     if instruction.opcode in ("ld", "ldu"):
@@ -256,40 +239,35 @@ def _sources(instruction: Instruction, parameters: Mapping[str, int]) -> tuple[O
     if instruction.opcode == "atom":
         return NONE, []
     sources = instruction.operands[1:]
-    symbols = frozenset(o.name for o in sources if isinstance(o, Symbol))
-    return symbols, [name for o in sources for name in _registers(o)]
+    return frozenset(o.name for o in sources if isinstance(o, Symbol)), _registers(sources)
 
 
 def _loaded(instruction: Instruction, parameters: Mapping[str, int]) -> Origin:
     """Return the origins of a loaded value: a parameter, or unknown from the lane's own memory."""
     if len(instruction.operands) < 2 or not instruction.types:  # it is refused when it is bound
         return frozenset({UNKNOWN})
-    address = instruction.operands[1]
-    if "param" not in instruction.flags:
-        return NONE if {"global", "shared", "const"} & set(instruction.flags) else frozenset({UNKNOWN})
-    if not isinstance(address, Address) or not isinstance(address.base, Symbol):
-        return frozenset({UNKNOWN})
-    start = parameters.get(address.base.name)
-    if start is None:  # a parameter of a call
+    if {"global", "shared", "const"} & set(instruction.flags):
+        return NONE
+    offset = parameter_offset(instruction.operands[1], parameters)
+    if "param" not in instruction.flags or offset is None:
         return frozenset({UNKNOWN})
     size = TYPE_BYTES[instruction.types[-1]]
-    count = len(list(_registers(instruction.operands[0])))
-    first = start + address.base.offset + address.offset
-    return frozenset(first + k * size for k in range(count)) if size == 8 else NONE
+    count = len(_registers(instruction.operands[:1]))
+    return frozenset(offset + k * size for k in range(count)) if size == 8 else NONE
 
 
-def _registers(operand: Operand) -> Iterator[str]:
-    if isinstance(operand, Register):
-        if operand.type != "pred":
-            yield operand.name
-    elif isinstance(operand, Predicate):
-        return
-    elif isinstance(operand, Vector):
-        for element in operand.elements:
-            yield from _registers(element)
-    elif isinstance(operand, Pair):
-        yield from _registers(operand.first)
-        yield from _registers(operand.second)
+def parameter_offset(operand: Operand, parameters: Mapping[str, int]) -> int | None:
+    """Return the offset in the launch's parameters of a static address; None if it is another's."""
+    if not isinstance(operand, Address) or not isinstance(operand.base, Symbol):
+        return None
+    start = parameters.get(operand.base.name)
+    return None if start is None else start + operand.base.offset + operand.offset
+
+
+def _registers(operands: tuple[Operand, ...]) -> list[str]:
+    """Return the registers that operands name as values, without predicates."""
+    values = [operand for operand in operands if not isinstance(operand, Address)]
+    return [register.name for o in values for register in registers_of(o) if register.type != "pred"]
 
 
 # At a launch: the one array among what an address was computed from
@@ -299,30 +277,19 @@ def span_of(grid: LaunchState, origin: Origin) -> AccessSpan | None:
     """Return the bytes that an access has to stay in; None if that is not known."""
     if not origin or UNKNOWN in origin:
         return None
-    found: set[str | Region | None] = set()
+    arrays: set[str | Region | None] = set()
     for source in origin:
         if isinstance(source, str):
-            found.add(source)
-        else:
-            value = int.from_bytes(grid.params[source : source + 8], "little")
-            if grid.memory.find(value) is not None:  # else it is a number
-                found.add(_largest(grid, value))
-    if len(found) != 1:
-        return None
-    (only,) = found
+            arrays.add(source)
+            continue
+        value = int.from_bytes(grid.params[source : source + 8], "little")
+        if grid.memory.find(value) is not None:  # else it is a number
+            tensors = [region for region in grid.memory.regions if region.base == value]
+            arrays.add(max(tensors, key=lambda region: region.size, default=None))
+    only = arrays.pop() if len(arrays) == 1 else None
     if isinstance(only, Region):
         return AccessSpan(only.base, only.base + only.size, "", only)
-    return None if only is None else _variable(grid, only)
-
-
-def _largest(grid: LaunchState, base: int) -> Region | None:
-    """The largest region that begins at an address."""
-    return max((r for r in grid.memory.regions if r.base == base), key=lambda r: r.size, default=None)
-
-
-def _variable(grid: LaunchState, name: str) -> AccessSpan | None:
-    extent = grid.decoded.extents.get(name)
-    if extent is None:
+    if only is None or only not in grid.decoded.layout.extents:
         return None
-    start, end = extent
-    return AccessSpan(start, grid.shared_bytes if end is None else end, name, None)
+    _, start, end = grid.decoded.layout.extents[only]
+    return AccessSpan(start, grid.shared_bytes if end is None else end, only, None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dotcu.simulator.counting.counters import work_of
 from dotcu.simulator.counting.traffic import TrafficCounters
 from dotcu.simulator.decoding.variables import AccessSpan, span_of
 from dotcu.simulator.machine.barriers import BlockBarriers
@@ -75,7 +76,7 @@ class LaunchState:
     @property
     def shared_bytes(self) -> int:
         """Shared memory that one block has."""
-        return self.decoded.dynamic_offset + self.smem_bytes
+        return self.decoded.layout.dynamic_offset + self.smem_bytes
 
     @property
     def reserved_offset(self) -> int:
@@ -92,7 +93,7 @@ class LaunchState:
         """The launch cut into chunks."""
         total = self.extent[0] * self.extent[1] * self.extent[2]
         one = ChunkShape(grid=self.extent, block=self.block, first=0, blocks=1)
-        bytes_each = 2 * (self.allotted_bytes + one.pitch * self.decoded.local_bytes) + 1
+        bytes_each = 2 * (self.allotted_bytes + one.pitch * self.decoded.layout.local_bytes) + 1
         each = max(1, min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each))
         for at in range(0, total, each):
             yield ChunkShape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
@@ -132,7 +133,7 @@ class LaunchState:
         chunk.shared.written.reshape(shape.blocks, -1)[:, self.reserved_offset :] = 1
         if "race" in self.run.checks:
             chunk.shared.races = ShadowMemory(0, chunk.shared.data.size, self.events)
-        chunk.local = PrivateMemory(shape.lanes, shape.lanes, self.decoded.local_bytes)
+        chunk.local = PrivateMemory(shape.lanes, shape.lanes, self.decoded.layout.local_bytes)
         chunk.barriers = BlockBarriers(chunk)
         chunk.scheduler = Scheduler(self, chunk)
         chunk.ready[0] = None if chunk.living == chunk.lanes else chunk.everyone()
@@ -155,12 +156,14 @@ class LaunchState:
         counters.launches += 1
         counters.steps += self.steps
         for lanes, warps, block in zip(self.visits, self.issues, self.decoded.blocks, strict=True):
-            for tally in block.tallies if lanes else ():
-                for line in counters.both(tally.place):
-                    line.add_visits(tally, lanes, warps)
+            for (at, is_branch, work), times in block.work.items() if lanes else ():
+                for line in counters.both(at):
+                    line.add_work(work, times * lanes)
+                    line.warp_instructions += times * warps
+                    line.branches += times * warps * is_branch
         for placed, lanes in self.traffic.skipped.values():
             for line in counters.both(place(placed)):
-                line.subtract_lanes(placed.instruction, lanes)
+                line.add_work(work_of(placed.instruction), -lanes)
         for placed, warps in self.traffic.splits.values():
             for line in counters.both(place(placed)):
                 line.divergent_branches += warps

@@ -151,7 +151,11 @@ def report_private(
     owner = {"shared": "block", "local": "thread", "parameter": "kernel"}[space]
     first = _signed(int(address[0]))
     span = chunk.grid.span(access)
-    name = display_name(span.name) if span is not None else chunk.grid.decoded.variable_before(space, first)
+    name = (
+        display_name(span.name)
+        if span is not None
+        else chunk.grid.decoded.layout.variable_before(space, first)
+    )
     name = "" if is_local_frame(name) else name
     at = f"at byte {first} of {space} memory" + (f" near `{name}`" if name else "")
     size = f"the {owner} has {private.size} bytes"
@@ -159,7 +163,7 @@ def report_private(
         at = f"at byte {first - span.start} of `{name}`{_neighbour(chunk, space, span, first)}"
         size = f"`{name}` has {span.end - span.start} bytes of {space} memory"
     advice = "Guard the index by the array's size"
-    if is_shared and (span is None or chunk.grid.decoded.extents[span.name][1] is None):
+    if is_shared and (span is None or chunk.grid.decoded.layout.extents[span.name][2] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
     message = f"out-of-bounds {_describe_access(access)} {at}; {size}. {advice}."
     chunk.report("out-of-bounds", access.placed, chunk.numbers()[positions], message, address_of=name)
@@ -173,10 +177,8 @@ def _signed(address: int) -> int:
 
 def _neighbour(chunk: Chunk, space: str, span: AccessSpan, address: int) -> str:
     """The words for another variable that an address is in."""
-    decoded = chunk.grid.decoded
-    for start, name in decoded.layout.get(space, ()):
-        _, end = decoded.extents[name]
-        if name != span.name and start <= address and (end is None or address < end):
+    for name, (where, start, end) in chunk.grid.decoded.layout.extents.items():
+        if where == space and name != span.name and start <= address and (end is None or address < end):
             return f", which is in `{display_name(name)}`"
     return ""
 
@@ -202,7 +204,7 @@ def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:
     if region is not None:
         return region.name, f"at byte {address - region.base} of `{region.name}`"
     space = access.space
-    name = chunk.grid.decoded.variable_before(space, address)
+    name = chunk.grid.decoded.layout.variable_before(space, address)
     return name, f"at byte {address} of {space} memory" + (f", in `{name}`" if name else "")
 
 
@@ -226,8 +228,8 @@ def describe_element(chunk: Chunk, access: Access, part: AccessPart, index: int)
     is_shared = np.may_share_memory(part.view, chunk.shared.data)
     private, space = (chunk.shared, "shared") if is_shared else (chunk.local, "local")
     byte = int(index) * access.width % private.pitch
-    name = chunk.grid.decoded.variable_before(space, byte)
+    name = chunk.grid.decoded.layout.variable_before(space, byte)
     if not name or is_local_frame(name):
         return "", f"byte {byte} of {space} memory"
-    start = chunk.grid.decoded.variable_start(space, name)
+    start = chunk.grid.decoded.layout.variable_start(space, name)
     return name, f"`{name}` + {byte - start} bytes in {space} memory"

@@ -35,7 +35,7 @@ def check_written(chunk: Chunk, access: Access, part: AccessPart, index: Array) 
     full = WRITTEN[access.width]
     if int(state.min()) == full:
         return
-    if part.region is None and chunk.grid.decoded.is_library(access.placed):
+    if part.region is None and chunk.grid.decoded.location_of.is_library(access.placed):
         return  # CUB reads a key past its tile, and drops it
     bad = np.flatnonzero(state != full)
     lanes = chunk.numbers()

@@ -67,7 +67,7 @@ class CallSite:
 def stack_of(chunk: Chunk) -> CallStack:
     """The calls that the chunk's lanes are in."""
     if chunk.stack is None:
-        chunk.stack = CallStack(chunk.lanes, chunk.grid.decoded.stack_base)
+        chunk.stack = CallStack(chunk.lanes, chunk.grid.decoded.layout.stack_base)
     return chunk.stack
 
 
@@ -129,7 +129,7 @@ def _target(placed: FlatInstruction, name: str, block: int, binding: Binding) ->
     assert call is not None
     function = binding.linked.functions[name]
     saved = _saved(function, call.caller, binding)
-    taken = binding.frames.sizes.get(name, 0) + _BYTES_PER_REGISTER * len(saved)
+    taken = binding.layout.frame_bytes.get(name, 0) + _BYTES_PER_REGISTER * len(saved)
     rounded = max(STACK_ALIGNMENT, -(-taken // STACK_ALIGNMENT) * STACK_ALIGNMENT)
     return CallTarget(
         block=block,
@@ -161,7 +161,7 @@ def _saved(function: EnteredFunction, caller: str, binding: Binding) -> tuple[in
 
 def _enter_function(chunk: Chunk, site: CallSite, number: int, target: CallTarget, lanes: Lanes) -> None:
     stack = stack_of(chunk)
-    full = stack.tops[lanes] + np.uint64(target.bytes) > chunk.grid.decoded.stack_base + STACK_BYTES
+    full = stack.tops[lanes] + np.uint64(target.bytes) > chunk.grid.decoded.layout.stack_base + STACK_BYTES
     if target.bytes and full.any():
         message = (
             f"a recursion that is too deep: its calls fill the {STACK_BYTES} bytes of stack that the "
@@ -231,9 +231,10 @@ def byte_offsets(chunk: Chunk, spot: VariableSpot, lanes: Lanes) -> Array:
         spot: The place of the variable.
         lanes: The lanes.
     """
-    start = chunk.local.bases[lanes] + np.uint64(spot.start)
-    if spot.frame is not None:
-        frame = chunk.registers[spot.frame]
+    offset, slot = spot
+    start = chunk.local.bases[lanes] + np.uint64(offset)
+    if slot is not None:
+        frame = chunk.registers[slot]
         start = start + (frame if frame.size == 1 else frame[lanes])
     return start.astype(np.int64)
 

@@ -446,7 +446,7 @@ def _chunks(chunk: Chunk, access: Access, tensor: Map, box: CopyBox) -> AccessPa
     """Shared memory with the places of a box's chunks; None if it does not lie there."""
     start = (int(chunk.read(access.slot)[0]) + access.offset) & 0xFFFFFFFF
     if start % _ALIGNMENT:
-        name = chunk.grid.decoded.variable_before("shared", start)
+        name = chunk.grid.decoded.layout.variable_before("shared", start)
         message = (
             f"misaligned {access.action} of a box at byte {start} of shared memory"
             f"{f', in `{name}`' if name else ''}: TMA needs a multiple of {_ALIGNMENT}. "

@@ -270,7 +270,7 @@ def find_objects(chunk: Chunk, access: Access) -> tuple[Array, Array]:
     good = (chunk.shared.shadows[8][objects] == WRITTEN[8]) & (words >> np.uint64(62) == _OBJECT)
     if not good.all():
         byte = int(objects[~good][0]) * 8 % chunk.shared.pitch
-        name = chunk.grid.decoded.variable_before("shared", byte)
+        name = chunk.grid.decoded.layout.variable_before("shared", byte)
         shown = f"`{name}`" if name else f"byte {byte} of shared memory"
         message = (
             f"{shown} is used as an mbarrier, but no mbarrier.init made it one, or it was overwritten or "
