@@ -117,11 +117,12 @@ class Finding:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else ""
         count = "1 lane in all" if self.lanes == 1 else f"{self.lanes} lanes in all"
-        who = f"by thread {_tuple(self.thread)} of block {_tuple(self.block)}, {count}"
+        who = f"by thread {shown_coordinates(self.thread)} of block {shown_coordinates(self.block)}, {count}"
         shown = f"\n    {self.line} | {self.source.strip()}" if self.source.strip() else ""
         said = self.message if self.message.startswith(self.kind) else f"{self.kind}: {self.message}"
         return f"{place}{said}\n    in {self.kernel}, {who}{shown}"
 
 
-def _tuple(coordinates: Coordinates) -> str:
+def shown_coordinates(coordinates: Coordinates) -> str:
+    """Return coordinates as findings show them: `(0,0,0)`."""
     return "({},{},{})".format(*coordinates)

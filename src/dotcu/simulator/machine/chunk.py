@@ -15,7 +15,6 @@ from dotcu.simulator.machine.memory import LocatedAddresses, PrivateMemory, Regi
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
 from dotcu.simulator.run import Finding
 from dotcu.simulator.sanitizers.clocks import ClockTimes, VectorClocks
-from dotcu.simulator.sanitizers.shadow import MemoryEvent
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.inlining import FlatInstruction
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from dotcu.simulator.machine.grid import LaunchState
     from dotcu.simulator.machine.schedule import Scheduler
     from dotcu.simulator.semantics.function_calls import CallStack
-    from dotcu.simulator.semantics.memory.access import Access
 
 
 # Registers whose addresses a chunk remembers, and sets of lanes for each.
@@ -62,7 +60,8 @@ class Chunk:
         self.waits_on: FlatInstruction | None = None
         self._numbers: Lanes | None = None
         self._stamps: Array | None = None
-        self._events: dict[int, tuple[tuple[ClockTimes, Lanes | None, int], int]] = {}
+        # For each access its last event: the times, the lanes, how often events were forgotten, its number.
+        self.events: dict[int, tuple[ClockTimes, Lanes | None, int, int]] = {}
 
     # Registers
 
@@ -87,13 +86,14 @@ class Chunk:
             self.located.pop(id(register), None)
         register[active] = value
 
-    def numbers(self) -> Lanes:
-        """The active lanes' numbers."""
-        if self.active is not None:
-            return self.active
-        if self._numbers is None:
-            self._numbers = np.arange(self.lanes)
-        return self._numbers
+    def numbers(self, positions: Array | None = None) -> Lanes:
+        """The active lanes' numbers, or those at some positions among them."""
+        lanes = self.active
+        if lanes is None:
+            if self._numbers is None:
+                self._numbers = np.arange(self.lanes)
+            lanes = self._numbers
+        return lanes if positions is None else lanes[positions]
 
     def everyone(self) -> Lanes:
         """The lanes that live."""
@@ -109,32 +109,6 @@ class Chunk:
             first = self.shape.first * self.shape.pitch
             self._stamps = (np.arange(first, first + self.lanes) & 0xFFFFFFFF).astype(np.uint64)
         return self._stamps
-
-    def event(self, access: Access, times: ClockTimes, lanes: Lanes | None) -> int:
-        """The number of the event that an access by some lanes is, at their times.
-
-        Args:
-            access: The access of the instruction.
-            times: The clocks of the lanes.
-            lanes: The lanes; None for all of the chunk.
-        """
-        events, known = self.grid.events, self._events.get(access.number)
-        key = (times, lanes, events.forgotten)
-        if known is not None and all(old is new for old, new in zip(known[0], key, strict=True)):
-            return known[1]
-        is_uniform = all(values.size == 1 for values in times)
-        number = events.number(
-            MemoryEvent(
-                access.placed,
-                access.action,
-                access.order,
-                self.shape,
-                None if is_uniform else lanes,
-                times if is_uniform else times.of(lanes),
-            )
-        )
-        self._events[access.number] = ((times, lanes, events.forgotten), number)
-        return number
 
     def locate(self, slot: int) -> LocatedAddresses:
         """Return the addresses in a register, located; remembered until the register changes."""

@@ -41,13 +41,21 @@ class ClockTimes(NamedTuple):
         return ClockTimes(*(picked(values, lanes) for values in self))
 
 
-def _single(value: int) -> Array:
-    return np.full(1, value, np.int64)
-
-
 def picked(values: Array, lanes: Lanes | None) -> Array:
     """The elements of some lanes; a single one if all lanes share it."""
     return values if lanes is None or len(values) == 1 else values[lanes]
+
+
+def known_of(known: Array, second: Lanes, columns: Array) -> Array:
+    """Return up to which time lanes know others, which are in some columns where each lane has a row.
+
+    Args:
+        known: Their knowledge, at one distance.
+        second: The lanes.
+        columns: The other lane's column for each.
+    """
+    times: Array = picked(known, second) if known.ndim == 1 else known[second, columns]
+    return times
 
 
 def _at_least(known: Array, times: Array) -> Array:
@@ -63,33 +71,16 @@ class VectorClocks:
         known: Up to which time they know others. Once only some warps of a block have met, `block` has
             a row for each lane: a time for each warp of its block. `warp` has one for each lane of its
             warp once only some of those have met.
-        released: The times (grid, block) that a strong write publishes; NEVER without a fence.
-        seen: Knowledge (grid, block) from strong reads that no fence has taken over yet.
+        released: The times towards the grid and the block that a strong write publishes; NEVER without a
+            fence.
+        seen: Knowledge of both from strong reads that no fence has taken over yet.
     """
 
     def __init__(self, shape: ChunkShape) -> None:
         self.shape = shape
-        self.times = ClockTimes(_single(0), _single(0), _single(0))
-        self.known = ClockTimes(_single(0), _single(0), _single(0))
-        self.released = (_single(NEVER), _single(NEVER))
-        self.seen = (_single(0), _single(0))
+        self.times = self.known = self.seen = ClockTimes(*np.zeros((3, 1), np.int64))
+        self.released = ClockTimes(*np.full((3, 1), NEVER, np.int64))
         self._posted: dict[int, tuple[Array, Array]] = {}
-
-    def knows_block(self, second: Lanes, first: Array) -> Array:
-        """Up to which time lanes know other lanes of their block."""
-        known = self.known.block
-        if known.ndim == 1:
-            return picked(known, second)
-        found: Array = known[second, first % self.shape.pitch // WARP]
-        return found
-
-    def knows_warp(self, second: Lanes, first: Array) -> Array:
-        """Up to which time lanes know other lanes of their warp."""
-        known = self.known.warp
-        if known.ndim == 1:
-            return picked(known, second)
-        found: Array = known[second, first % WARP]
-        return found
 
     # What lanes publish and see
 
@@ -106,8 +97,8 @@ class VectorClocks:
         self._take_over(lanes, wide=wide)
         grid, block = self.published(lanes)
         if wide:
-            self.released = (self._put(self.released[0], lanes, grid), self.released[1])
-        self.released = (self.released[0], self._put(self.released[1], lanes, block))
+            self._set("released", lanes, grid=grid)
+        self._set("released", lanes, block=block)
         self.tick(lanes)
 
     def see(self, lanes: Lanes | None, grid: Array, block: Array, *, at_once: bool) -> None:
@@ -117,23 +108,20 @@ class VectorClocks:
             grid: The times up to which they know other blocks now.
             block: The same for their own block.
         """
-        self.seen = (
-            self._put(self.seen[0], lanes, np.maximum(picked(self.seen[0], lanes), grid)),
-            self._put(self.seen[1], lanes, np.maximum(picked(self.seen[1], lanes), block)),
-        )
+        self._raise("seen", lanes, grid=grid, block=block)
         if at_once:
             self._take_over(lanes, wide=True)
 
     def tick(self, lanes: Lanes | None) -> None:
         """Advance the lanes' times: later accesses are after those that they have just published."""
         grid, block, _ = self.times.of(lanes)
-        self._set_times(lanes, grid=grid + 1, block=block + 1)
+        self._set("times", lanes, grid=grid + 1, block=block + 1)
 
     def _take_over(self, lanes: Lanes | None, *, wide: bool) -> None:
-        known, seen = self.known, self.seen
-        self._set_known(lanes, block=_at_least(picked(known.block, lanes), picked(seen[1], lanes)))
+        seen = self.seen.of(lanes)
+        self._set("known", lanes, block=_at_least(picked(self.known.block, lanes), seen.block))
         if wide:
-            self._set_known(lanes, grid=np.maximum(picked(known.grid, lanes), picked(seen[0], lanes)))
+            self._raise("known", lanes, grid=seen.grid)
 
     # Where lanes meet
 
@@ -153,54 +141,48 @@ class VectorClocks:
             self._meet(lanes, group, len(unique))
             return
         self._share(lanes, group, len(unique))
-        warps = lanes % self.shape.pitch // WARP
-        known = self._met(self.known.block, self.times.block, lanes, group, warps, self.shape.pitch // WARP)
-        self._set_times(lanes, block=picked(self.times.block, lanes) + 1)
-        self._set_known(lanes, block=known)
+        known = self._met_warps(lanes, group)
+        self._set("times", lanes, block=picked(self.times.block, lanes) + 1)
+        self._set("known", lanes, block=known)
         for number, post in enumerate(posted):
             if post is not None:
-                self._take_posted(lanes[group == number], *post)
+                own, (grid, _, released_grid, released_block) = lanes[group == number], post[0]
+                self._raise("known", own, grid=grid + 1, block=post[1])
+                self._raise("released", own, grid=released_grid, block=released_block)
 
     def post(self, lanes: Lanes, keys: Array) -> None:
         """Lanes arrive at a barrier without waiting; those who leave it know what these did."""
-        values = (*self.published(lanes), *(picked(r, lanes) for r in self.released))
+        values = (*self.published(lanes), *self.released.of(lanes)[:2])
         rows = np.stack([np.broadcast_to(v, len(lanes)) for v in values], axis=1)
-        warps = lanes % self.shape.pitch // WARP
         for key in np.unique(keys).tolist():
-            here = keys == key
-            own, row = lanes[here], rows[here].max(axis=0)
-            group = np.zeros(len(own), np.int64)
-            known = self._met(
-                self.known.block, self.times.block, own, group, warps[here], self.shape.pitch // WARP
-            )[0]
+            own, row = lanes[keys == key], rows[keys == key].max(axis=0)
+            known = self._met_warps(own, np.zeros(len(own), np.int64))[0]
             if key in self._posted:
                 row, known = np.maximum(row, self._posted[key][0]), np.maximum(known, self._posted[key][1])
             self._posted[key] = (row, known)
         self.tick(lanes)
-
-    def _take_posted(self, lanes: Lanes, row: Array, known: Array) -> None:
-        grid, _, released_grid, released_block = row
-        self._set_known(lanes, grid=np.maximum(picked(self.known.grid, lanes), grid + 1))
-        self._set_known(lanes, block=np.maximum(self.known.block[lanes], known))
-        self.released = (
-            self._put(self.released[0], lanes, np.maximum(picked(self.released[0], lanes), released_grid)),
-            self._put(self.released[1], lanes, np.maximum(picked(self.released[1], lanes), released_block)),
-        )
 
     def hand_on(self, lanes: Lanes | None, mask: Array) -> None:
         """Lanes of a warp exchange values: each knows what any of them has acquired, not what it did.
 
         PTX does not say so; cooperative groups rely on it, as does one lane that waits for all.
         """
-        grid, block, _ = self.known
-        if len(grid) == 1 and len(block) == 1:
-            return
+        if len(self.known.grid) > 1 or len(self.known.block) > 1:
+            self._share_knowledge(lanes, *self._warps(lanes, mask))
+
+    def warp(self, lanes: Lanes | None, mask: Array) -> None:
+        """Lanes of a warp meet, each with those of the same mask."""
         group, count = self._warps(lanes, mask)
-        self._set_known(
-            lanes,
-            grid=self._latest(grid, lanes, group, count),
-            block=self._latest(block, lanes, group, count),
-        )
+        self._share(lanes, group, count)
+        if self.known.warp.ndim == 1 and (mask == 0xFFFFFFFF).all():
+            now = _latest(self.times.warp, lanes, group, count) + 1
+            self._set("times", lanes, warp=now)
+            self._set("known", lanes, warp=now)
+            return
+        lanes = np.arange(self.shape.lanes) if lanes is None else lanes
+        known = self._met(self.known.warp, self.times.warp, lanes, group, lanes % WARP, WARP)
+        self._set("times", lanes, warp=picked(self.times.warp, lanes) + 1)
+        self._set("known", lanes, warp=known)
 
     def _warps(self, lanes: Lanes | None, mask: Array) -> tuple[Array, int]:
         """Return for each lane the number of its group: the lanes of its warp with its mask; and how many."""
@@ -211,42 +193,29 @@ class VectorClocks:
         unique, group = np.unique(keys, return_inverse=True)
         return group, len(unique)
 
-    def warp(self, lanes: Lanes | None, mask: Array) -> None:
-        """Lanes of a warp meet, each with those of the same mask."""
-        group, count = self._warps(lanes, mask)
-        self._share(lanes, group, count)
-        if self.known.warp.ndim == 1 and (mask == 0xFFFFFFFF).all():
-            now = self._latest(self.times.warp, lanes, group, count) + 1
-            self._set_times(lanes, warp=now)
-            self._set_known(lanes, warp=now)
-            return
-        lanes = np.arange(self.shape.lanes) if lanes is None else lanes
-        known = self._met(self.known.warp, self.times.warp, lanes, group, lanes % WARP, WARP)
-        self._set_times(lanes, warp=picked(self.times.warp, lanes) + 1)
-        self._set_known(lanes, warp=known)
-
     def _meet(self, lanes: Lanes | None, group: Array, count: int) -> None:
         """All lanes of a block meet: each knows all that any of them did."""
         self._share(lanes, group, count)
-        now = self._latest(self.times.block, lanes, group, count) + 1
-        self._set_times(lanes, block=now)
-        self._set_known(lanes, block=_at_least(picked(self.known.block, lanes), now))
+        now = _latest(self.times.block, lanes, group, count) + 1
+        self._set("times", lanes, block=now)
+        self._set("known", lanes, block=_at_least(picked(self.known.block, lanes), now))
 
     def _share(self, lanes: Lanes | None, group: Array, count: int) -> None:
         """Lanes have the latest knowledge and fences of their group, and its time towards other blocks."""
         self._take_over(lanes, wide=True)
-        grid, block, _ = self.known
-        self._set_times(lanes, grid=self._latest(self.times.grid, lanes, group, count))
-        self._set_known(
-            lanes,
-            grid=self._latest(grid, lanes, group, count),
-            block=self._latest(block, lanes, group, count),
-        )
-        released = [self._latest(values, lanes, group, count) for values in self.released]
-        self.released = (
-            self._put(self.released[0], lanes, released[0]),
-            self._put(self.released[1], lanes, released[1]),
-        )
+        self._set("times", lanes, grid=_latest(self.times.grid, lanes, group, count))
+        self._share_knowledge(lanes, group, count)
+        grid, block = (_latest(values, lanes, group, count) for values in self.released[:2])
+        self._set("released", lanes, grid=grid, block=block)
+
+    def _share_knowledge(self, lanes: Lanes | None, group: Array, count: int) -> None:
+        grid, block = (_latest(values, lanes, group, count) for values in self.known[:2])
+        self._set("known", lanes, grid=grid, block=block)
+
+    def _met_warps(self, lanes: Lanes, group: Array) -> Array:
+        """Return what lanes know of their block's warps, after those of a group have met without others."""
+        warps = lanes % self.shape.pitch // WARP
+        return self._met(self.known.block, self.times.block, lanes, group, warps, self.shape.pitch // WARP)
 
     def _met(
         self, known: Array, times: Array, lanes: Lanes, group: Array, columns: Array, width: int
@@ -262,25 +231,18 @@ class VectorClocks:
         rows: Array = best[group]
         return rows
 
-    @staticmethod
-    def _latest(values: Array, lanes: Lanes | None, group: Array, count: int) -> Array:
-        """Return for each lane the highest value of its group."""
-        if len(values) == 1:
-            return values
-        best = np.full((count, *values.shape[1:]), NEVER, np.int64)
-        np.maximum.at(best, group, picked(values, lanes))
-        found: Array = best[group]
-        return found
-
     # Storage
 
-    def _set_times(self, lanes: Lanes | None, **new: Array) -> None:
-        old = self.times
-        self.times = old._replace(**{n: self._put(getattr(old, n), lanes, v) for n, v in new.items()})
+    def _raise(self, clock: str, lanes: Lanes | None, **least: Array) -> None:
+        """Set some of a clock's times to at least those given."""
+        old = getattr(self, clock)
+        new = {name: np.maximum(picked(getattr(old, name), lanes), value) for name, value in least.items()}
+        self._set(clock, lanes, **new)
 
-    def _set_known(self, lanes: Lanes | None, **new: Array) -> None:
-        old = self.known
-        self.known = old._replace(**{n: self._put(getattr(old, n), lanes, v) for n, v in new.items()})
+    def _set(self, clock: str, lanes: Lanes | None, **new: Array) -> None:
+        old = getattr(self, clock)
+        put = {name: self._put(getattr(old, name), lanes, value) for name, value in new.items()}
+        setattr(self, clock, old._replace(**put))
 
     def _put(self, values: Array, lanes: Lanes | None, new: Array) -> Array:
         """The values with new ones in some lanes; a single one where all are the same."""
@@ -288,14 +250,17 @@ class VectorClocks:
             return new[:1] if len(new) > 1 and bool((new == new[0]).all()) and new.ndim == 1 else new
         if len(values) == 1 and bool((new == values[0]).all()):
             return values
-        spread = self._rows(values, new.ndim)
+        values = values if values.ndim == new.ndim else values[:, None]
+        spread: Array = np.broadcast_to(values, (self.shape.lanes, *new.shape[1:])).copy()
         spread[lanes] = new
         return spread
 
-    def _rows(self, values: Array, ndim: int) -> Array:
-        """A copy with an element, or a row, for each lane."""
-        if values.ndim < ndim:
-            width = WARP if values is self.known.warp else self.shape.pitch // WARP
-            return np.repeat(np.broadcast_to(values, self.shape.lanes)[:, None], width, axis=1)
-        rows: Array = np.broadcast_to(values, (self.shape.lanes, *values.shape[1:])).copy()
-        return rows
+
+def _latest(values: Array, lanes: Lanes | None, group: Array, count: int) -> Array:
+    """Return for each lane the highest value of its group."""
+    if len(values) == 1:
+        return values
+    best = np.full((count, *values.shape[1:]), NEVER, np.int64)
+    np.maximum.at(best, group, picked(values, lanes))
+    latest: Array = best[group]
+    return latest

@@ -18,9 +18,18 @@ import numpy as np
 
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
+from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import describe_element
-from dotcu.simulator.sanitizers.clocks import NEVER, picked
-from dotcu.simulator.sanitizers.shadow import LANE, STRONG, MemoryEvent, ShadowMemory, StampedAccess, event_of
+from dotcu.simulator.sanitizers.clocks import NEVER, known_of, picked
+from dotcu.simulator.sanitizers.shadow import (
+    LANE,
+    STRONG,
+    LaneAccess,
+    MemoryEvent,
+    ShadowMemory,
+    StampedAccess,
+    event_of,
+)
 
 if TYPE_CHECKING:
     from dotcu.simulator.semantics.memory.access import Access, AccessPart
@@ -28,11 +37,9 @@ if TYPE_CHECKING:
 _VERB = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 
 
-def lanes_of(chunk: Chunk, part: AccessPart) -> Lanes | None:
-    """The lanes of a part; None for all of the chunk's."""
-    if part.positions is None:
-        return chunk.active
-    return chunk.numbers()[part.positions]
+def _lane_access(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> LaneAccess:
+    lanes = chunk.active if part.positions is None else chunk.numbers(part.positions)
+    return LaneAccess(chunk, access, chunk.clocks.times, lanes, index, part.skew)
 
 
 def check_read(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> None:
@@ -44,21 +51,17 @@ def check_read(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> 
         part: The lanes whose access is in one array.
         index: The elements of the view that the lanes touch.
     """
-    shadow = part.races
+    shadow, at = part.races, _lane_access(chunk, access, part, index)
     assert shadow is not None
-    lanes = lanes_of(chunk, part)
-    if not access.order.strong and (shadow.writes is None or not shadow.dirty):
-        shadow.note(chunk, access, lanes, index, part.skew)
-        return
-    for touch in shadow.touches(chunk, access, chunk.clocks.times, lanes, index, part.skew):
-        _compare_with(chunk, access, part, shadow, touch, shadow.writes, "write")
-        if access.order.strong:
-            shadow.stamp_readers(touch)
-            if shadow.published is not None:
-                grid, block = (published.take(touch.indices) for published in shadow.published)
-                _see(chunk, access, touch, grid, block)
+    if access.order.strong or (shadow.writes is not None and shadow.dirty):
+        for touch in shadow.touches(at):
+            _compare_with(at, part, touch, shadow.writes, "write")
+            if access.order.strong:
+                shadow.stamp_readers(touch)
+                if shadow.published is not None:
+                    _see(at, *(published.take(touch.indices) for published in shadow.published))
     if not access.order.strong:
-        shadow.note(chunk, access, lanes, index, part.skew)
+        shadow.note(at)
 
 
 def check_write(chunk: Chunk, access: Access, part: AccessPart, index: Array, value: Array) -> None:
@@ -71,18 +74,17 @@ def check_write(chunk: Chunk, access: Access, part: AccessPart, index: Array, va
         index: The elements of the view that the lanes touch.
         value: The stored bits, one a lane, or one for all.
     """
-    shadow = part.races
+    shadow, at = part.races, _lane_access(chunk, access, part, index)
     assert shadow is not None
-    lanes = lanes_of(chunk, part)
-    own = shadow.settle(but=(lanes, index, part.skew))
-    for touch in shadow.touches(chunk, access, chunk.clocks.times, lanes, index, part.skew):
-        _compare_with(chunk, access, part, shadow, touch, shadow.writes, "write", (index, value))
+    own = shadow.settle(but=at)
+    for touch in shadow.touches(at):
+        _compare_with(at, part, touch, shadow.writes, "write", value)
         is_shared = shadow.stamp_write(touch)
         while is_shared and own:
             shadow.stamp_read(own.pop())
         for readers in shadow.readers or ():
-            _compare_with(chunk, access, part, shadow, touch, readers, "read")
-        _publish(chunk, access, shadow, touch)
+            _compare_with(at, part, touch, readers, "read")
+        _publish(at, shadow, touch)
 
 
 def check_overlap(chunk: Chunk, access: Access, part: AccessPart, index: Array, value: Array) -> None:
@@ -100,7 +102,7 @@ def check_overlap(chunk: Chunk, access: Access, part: AccessPart, index: Array, 
     beaten = np.flatnonzero(part.view.take(index) != value)
     if not len(beaten):
         return
-    lanes = (chunk.numbers() if part.positions is None else chunk.numbers()[part.positions])[beaten]
+    lanes = chunk.numbers(part.positions)[beaten]
     name, shown = describe_element(chunk, access, part, int(index[beaten[0]] if index.size > 1 else index[0]))
     message = (
         f"race: several threads store different values to {shown} "
@@ -116,32 +118,26 @@ def check_atomic(chunk: Chunk, access: Access, part: AccessPart, index: Array, o
         index: One element for each lane.
         order: The order in which the lanes take effect; None if none learns what it found.
     """
-    shadow = part.races
+    shadow, at = part.races, _lane_access(chunk, access, part, index)
     assert shadow is not None
-    lanes = lanes_of(chunk, part)
     shadow.settle()
-    for touch in shadow.touches(chunk, access, chunk.clocks.times, lanes, index, part.skew):
-        _compare_with(chunk, access, part, shadow, touch, shadow.writes, "write")
+    for touch in shadow.touches(at):
+        _compare_with(at, part, touch, shadow.writes, "write")
         for readers in shadow.readers or ():
-            _compare_with(chunk, access, part, shadow, touch, readers, "read")
+            _compare_with(at, part, touch, readers, "read")
         before = shadow.published
         before = before and (before[0].take(touch.indices), before[1].take(touch.indices))
-        own = _publish(chunk, access, shadow, touch)
+        own = _publish(at, shadow, touch)
         if order is not None and (before or own):
-            grid, block = (
-                _found(b, o, touch.indices, order)
-                for b, o in zip(before or _NOTHING, own or _NOTHING, strict=True)
-            )
-            _see(chunk, access, touch, grid, block)
+            both = zip(before or _NOTHING, own or _NOTHING, strict=True)
+            _see(at, *(_found(b, o, touch.indices, order) for b, o in both))
         # Who came last owns the place: it may well reset a counter that it alone has filled.
-        last = (
-            touch
-            if order is None
-            else touch._replace(indices=touch.indices[order], stamps=touch.stamps[order])
-        )
+        last = touch
+        if order is not None:
+            last = touch._replace(indices=touch.indices[order], stamps=touch.stamps[order])
         shadow.stamp_write(last)
         if access.order.scope == "cta":
-            _compare_with(chunk, access, part, shadow, touch, shadow.writes, "write")
+            _compare_with(at, part, touch, shadow.writes, "write")
 
 
 _NOTHING = (np.full(1, NEVER), np.full(1, NEVER))
@@ -161,24 +157,22 @@ def _found(before: Array, own: Array, indices: Array, order: Array) -> Array:
 # Clocks at locations
 
 
-def _see(chunk: Chunk, access: Access, touch: StampedAccess, grid: Array, block: Array) -> None:
+def _see(at: LaneAccess, grid: Array, block: Array) -> None:
     """Take what was published at the places: at once for an acquire, else when a fence follows."""
     if int(block.max()) != NEVER:
-        chunk.clocks.see(touch.lanes, grid + 1, block + 1, at_once=access.order.acquire)
+        at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire)
 
 
-def _publish(
-    chunk: Chunk, access: Access, shadow: ShadowMemory, touch: StampedAccess
-) -> tuple[Array, Array] | None:
+def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedAccess) -> tuple[Array, Array] | None:
     """Publish what a release, or a strong write after a fence, makes known."""
-    order, clocks = access.order, chunk.clocks
+    order, clocks = at.access.order, at.chunk.clocks
     if not order.strong:
         return None
-    grid, block = (picked(values, touch.lanes) for values in clocks.released)
+    grid, block, _ = clocks.released.of(at.lanes)
     if order.release:
-        own_grid, block = clocks.published(touch.lanes)
+        own_grid, block = clocks.published(at.lanes)
         grid = grid if order.scope == "cta" else own_grid
-        clocks.tick(touch.lanes)
+        clocks.tick(at.lanes)
     elif all(values.size == 1 and values[0] == NEVER for values in (grid, block)):
         return None
     shadow.publish(touch, grid, block)
@@ -189,138 +183,101 @@ def _publish(
 
 
 def _compare_with(
-    chunk: Chunk,
-    access: Access,
+    at: LaneAccess,
     part: AccessPart,
-    shadow: ShadowMemory,
     touch: StampedAccess,
     stamps: Array | None,
     action: str,
-    stored: tuple[Array, Array] | None = None,
+    value: Array | None = None,
 ) -> None:
-    """Report the lanes that an earlier access of the same bytes is not ordered before."""
-    if stamps is None:
+    """Report the lanes that an earlier access of the same bytes is not ordered before.
+
+    A store of a `value` is none where the value is there already.
+    """
+    shadow, order = part.races, at.access.order
+    if stamps is None or shadow is None:
         return
     old = stamps.take(touch.indices)
-    floor = picked(shadow.floor, touch.lanes)
-    suspect = ((old ^ touch.stamps) & LANE != 0) & (old >= floor) & (old != 0)
-    order = access.order
+    suspect = ((old ^ touch.stamps) & LANE != 0) & (old >= picked(shadow.floor, at.lanes)) & (old != 0)
     if order.strong and order.scope != "cta":
         suspect &= (old & STRONG) == 0
-    at = np.flatnonzero(suspect)
-    if len(at) and stored is not None:
-        at = at[_changes(part, at, *stored)]
-    if not len(at):
+    if value is not None and suspect.any():
+        suspect &= part.view.take(at.indices) != value
+    (places,) = np.nonzero(suspect)
+    if not len(places):
         return
-    old = np.broadcast_to(old, suspect.shape)[at]
-    lanes = (np.arange(chunk.lanes) if touch.lanes is None else touch.lanes)[at]
-    indices = np.broadcast_to(touch.indices, suspect.shape)[at]
+    old = np.broadcast_to(old, suspect.shape)[places]
+    lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[places]
+    indices = np.broadcast_to(touch.indices, suspect.shape)[places]
     numbers = event_of(old)
     for number in np.unique(numbers).tolist():
         here = numbers == number
         event = shadow.events[number]
-        first = (old[here] & LANE).astype(np.int64)
-        bad = _unordered(chunk, access, event, first, lanes[here])
+        first = (old[here] & LANE).astype(np.int64) - event.shape.first * event.shape.pitch
+        bad = _unordered(at, event, first, lanes[here])
         if bad.any():
-            _report(
-                chunk,
-                access,
-                part,
-                shadow,
-                event,
-                action,
-                first[bad],
-                lanes[here][bad],
-                int(indices[here][bad][0]),
-            )
+            index = int(indices[here][bad][0]) * shadow.granule // at.access.width - part.skew
+            _report(at, part, event, action, int(first[bad][0]), lanes[here][bad], index)
 
 
-def _changes(part: AccessPart, at: Array, index: Array, value: Array) -> Array:
-    """Return the mask of the stores that change the stored value."""
-    old = part.view.take(index)
-    old = old if old.size == 1 else old[at]
-    result: Array = old != (value if value.size == 1 else value[at])
-    return result
-
-
-def _unordered(chunk: Chunk, access: Access, event: MemoryEvent, first: Array, second: Lanes) -> Array:
+def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes) -> Array:
     """Return the mask of pairs, of an earlier event's lane and a lane of this access, without an order."""
-    shape = event.shape
-    first = first - shape.first * shape.pitch
-    clocks, then = chunk.clocks, event.times_of(first)
-    late_grid = then.grid >= picked(clocks.known.grid, second)
-    if shape is not chunk.shape:
-        if event.order.strong and access.order.strong and _wide(event) and access.order.scope != "cta":
-            return np.zeros(len(second), bool)
-        return np.broadcast_to(late_grid, second.shape)
-    late_block = then.block >= clocks.knows_block(second, first)
-    late_warp = late_block & (then.warp >= clocks.knows_warp(second, first))
-    same_block = first // shape.pitch == second // shape.pitch
-    same_warp = first // WARP == second // WARP
+    shape, order, known = event.shape, at.access.order, at.chunk.clocks.known
+    then = event.times_of(first)
+    both_strong = event.access.order.strong and order.strong
+    is_wide = event.access.order.scope != "cta" and order.scope != "cta"
+    late_grid = then.grid >= picked(known.grid, second)
+    if shape is not at.chunk.shape:
+        return np.broadcast_to(late_grid & ~np.bool_(both_strong and is_wide), second.shape)
+    same_block, same_warp = first // shape.pitch == second // shape.pitch, first // WARP == second // WARP
+    late_block = then.block >= known_of(known.block, second, first % shape.pitch // WARP)
+    late_warp = late_block & (then.warp >= known_of(known.warp, second, first % WARP))
     result: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
-    if event.order.strong and access.order.strong:
-        covered = same_block if access.order.scope == "cta" or not _wide(event) else np.ones(1, bool)
-        result = result & ~covered
+    if both_strong:
+        result = result & ~(same_block | np.bool_(is_wide))
     return result
-
-
-def _wide(event: MemoryEvent) -> bool:
-    return event.order.scope != "cta"
-
-
-# Words
 
 
 def _report(
-    chunk: Chunk,
-    access: Access,
+    at: LaneAccess,
     part: AccessPart,
-    shadow: ShadowMemory,
     event: MemoryEvent,
     action: str,
-    first: Array,
+    first: int,
     second: Lanes,
-    place: int,
+    index: int,
 ) -> None:
-    shape = event.shape
-    other = int(first[0]) - shape.first * shape.pitch
-    block, thread = shape.coordinates(other)
-    file, line = chunk.grid.decoded.location_of(event.placed)
-    own_file, own_line = chunk.grid.decoded.location_of(access.placed)
-    where = "the same line" if (file, line) == (own_file, own_line) else f"line {line}" + _of(file, own_file)
-    index = (place * shadow.granule) // access.width - part.skew
-    name, shown = describe_element(chunk, access, part, index)
-    done = event.action if event.action == "atomic" else action
+    access, location_of = at.access, at.chunk.grid.decoded.location_of
+    block, thread = event.shape.coordinates(first)
+    file, line = location_of(event.access.placed)
+    own_file, own_line = location_of(access.placed)
+    where = f"line {line}" if file == own_file else f"line {line} of {file}"
+    if (file, line) == (own_file, own_line):
+        where = "the same line"
+    name, shown = describe_element(at.chunk, access, part, index)
+    done = event.access.action if event.access.action == "atomic" else action
     message = (
         f"race: it {_VERB[access.action]} {shown}, which thread "
-        f"{_tuple(thread)} of block {_tuple(block)} {_VERB[done]} at {where}, and nothing orders the two. "
-        f"{_remedy(chunk, event, access, other, int(second[0]))}"
+        f"{shown_coordinates(thread)} of block {shown_coordinates(block)} {_VERB[done]} at {where}, and "
+        f"nothing orders the two. {_remedy(at, event, first, int(second[0]))}"
     )
-    chunk.report("race", access.placed, second, message, address_of=name)
+    at.chunk.report("race", access.placed, second, message, address_of=name)
 
 
-def _of(file: str, own: str) -> str:
-    return "" if file == own else f" of {file}"
-
-
-def _remedy(chunk: Chunk, event: MemoryEvent, access: Access, other: int, own: int) -> str:
-    is_same_line = event.placed.instruction.location == access.placed.instruction.location
-    is_same_block = event.shape is chunk.shape and other // event.shape.pitch == own // event.shape.pitch
-    if not is_same_block:
-        if event.order.strong and access.order.strong:
+def _remedy(at: LaneAccess, event: MemoryEvent, other: int, own: int) -> str:
+    earlier, later, pitch = event.access.placed.instruction, at.access.placed.instruction, event.shape.pitch
+    if event.shape is not at.chunk.shape or other // pitch != own // pitch:
+        if event.access.order.strong and at.access.order.strong:
             return "Both are atomic only within a block: use the plain atomics, not those that end in _block."
         return (
             "Blocks run in any order: use an atomic, write to another tensor than is read, publish by a flag "
             "with __threadfence() before it is set and after it is seen, or split the kernel in two."
         )
-    if is_same_line and access.action == "write" and event.action != "atomic":
+    is_write = at.access.action == "write" and event.access.action != "atomic"
+    if earlier.location == later.location and is_write:
         return "Use an atomic where several threads change the same place, or put __syncthreads() between."
-    if "volatile" in (*event.placed.instruction.flags, *access.placed.instruction.flags):
+    if "volatile" in (*earlier.flags, *later.flags):
         return "Make both sides volatile or atomic, with __threadfence_block() before and after."
-    if other // WARP == own // WARP and chunk.shape.pitch == WARP:
+    if other // WARP == own // WARP and pitch == WARP:
         return "Put __syncwarp() between them (or __syncthreads())."
     return "Put __syncthreads() between them (or __syncwarp(), if all is within one warp)."
-
-
-def _tuple(coordinates: tuple[int, int, int]) -> str:
-    return "({},{},{})".format(*coordinates)

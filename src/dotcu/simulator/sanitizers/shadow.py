@@ -13,19 +13,45 @@ from weakref import WeakSet
 
 import numpy as np
 
-from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.machine.shape import Array, ChunkShape, Lanes
 from dotcu.simulator.sanitizers.clocks import NEVER, ClockTimes
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.chunk import Chunk
-    from dotcu.simulator.semantics.memory.access import Access, MemoryOrder
+    from dotcu.simulator.semantics.memory.access import Access
 
 STRONG = np.uint64(1 << 32)
 LANE = np.uint64((1 << 32) - 1)
 _EVENT_BITS = 33
 # Reads that are written down, in bytes, before they become stamps after all.
 _LOG_BYTES = 1 << 27
+
+
+class LaneAccess(NamedTuple):
+    """An access of some lanes, which are at some times, to one element each.
+
+    Attributes:
+        lanes: None for all of the chunk.
+        indices: Where each lane's element begins, in units of the access's width.
+        skew: Added to the indices to count from a shadow's base.
+    """
+
+    chunk: Chunk
+    access: Access
+    times: ClockTimes
+    lanes: Lanes | None
+    indices: Array
+    skew: int
+
+    def is_like(self, other: LaneAccess) -> bool:
+        """Return whether the same lanes access the same places."""
+        if self.indices is other.indices and self.lanes is other.lanes:
+            return self.skew == other.skew
+        if self.indices.shape != other.indices.shape or (self.lanes is None) != (other.lanes is None):
+            return False
+        if self.lanes is not other.lanes and not np.array_equal(self.lanes, other.lanes):  # type: ignore[arg-type]
+            return False
+        return bool((self.indices == (other.indices + (other.skew - self.skew))).all())
 
 
 class MemoryEvent(NamedTuple):
@@ -35,9 +61,7 @@ class MemoryEvent(NamedTuple):
         lanes: Whose times they are; None where all lanes have the same.
     """
 
-    placed: FlatInstruction
-    action: str
-    order: MemoryOrder
+    access: Access
     shape: ChunkShape
     lanes: Lanes | None
     times: ClockTimes
@@ -62,14 +86,21 @@ class EventLog:
         self.shadows: WeakSet[ShadowMemory] = WeakSet()
         self.forgotten = 0
 
-    def number(self, event: MemoryEvent) -> int:
-        """Take an event in."""
+    def number(self, at: LaneAccess) -> int:
+        """Return the number of the event that an access is."""
+        chunk, times, lanes, key = at.chunk, at.times, at.lanes, at.access.number
+        last = chunk.events.get(key)
+        if last is not None and last[0] is times and last[1] is lanes and last[2] == self.forgotten:
+            return last[3]
         if len(self.known) > self.LIMIT:
             self.forgotten += 1
             self.known = [None]
             for shadow in self.shadows:
                 shadow.forget()
-        self.known.append(event)
+        is_uniform = all(values.size == 1 for values in times)
+        own = (None, times) if is_uniform else (lanes, times.of(lanes))
+        self.known.append(MemoryEvent(at.access, chunk.shape, *own))
+        chunk.events[key] = (times, lanes, self.forgotten, len(self.known) - 1)
         return len(self.known) - 1
 
     def __getitem__(self, number: int) -> MemoryEvent:
@@ -96,17 +127,6 @@ class StampedAccess(NamedTuple):
     stamps: Array
 
 
-class PendingRead(NamedTuple):
-    """A read that was written down."""
-
-    access: Access
-    chunk: Chunk
-    times: ClockTimes
-    lanes: Lanes | None
-    indices: Array
-    skew: int
-
-
 class ShadowMemory:
     """Stamps for one range of addresses.
 
@@ -131,7 +151,7 @@ class ShadowMemory:
         self.published: tuple[Array, Array] | None = None
         self.floor: Array = np.zeros(1, np.uint64)
         self.dirty = False
-        self._log: list[PendingRead] = []
+        self._log: list[LaneAccess] = []
         self._log_bytes = 0
         events.shadows.add(self)
 
@@ -142,85 +162,63 @@ class ShadowMemory:
 
     # Places
 
-    def touches(
-        self, chunk: Chunk, access: Access, times: ClockTimes, lanes: Lanes | None, index: Array, skew: int
-    ) -> list[StampedAccess]:
-        """The granules of an access, and the stamps that it leaves: one for each granule of an element.
-
-        Args:
-            index: Where each lane's element begins, in units of the access's width.
-            skew: Added to the index to count from the shadow's base.
-        """
-        width = access.width
+    def touches(self, at: LaneAccess) -> list[StampedAccess]:
+        """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
+        width, order, stamps = at.access.width, at.access.order, at.chunk.stamps()
         self._refine(width)
-        stamps = self._stamps(chunk, access, times, lanes)
+        strong = int(order.strong and order.scope != "cta")
+        head = np.uint64(self.events.number(at) << _EVENT_BITS | strong << 32)
+        marked = (stamps if at.lanes is None else stamps[at.lanes]) | head
         each = width // self.granule
-        first = (index + skew) * each if each > 1 or skew else index
-        return [StampedAccess(lanes, first + k if k else first, stamps) for k in range(each)]
+        first = (at.indices + at.skew) * each if each > 1 or at.skew else at.indices
+        return [StampedAccess(at.lanes, first + k if k else first, marked) for k in range(each)]
 
     def _refine(self, width: int) -> None:
         if self.granule and self.granule <= width:
             return
         parts = self.granule // width
         self.granule = width
-        if not parts:
-            return
-        if self.writes is not None:
+        if parts and self.writes is not None:
             self.writes = np.repeat(self.writes, parts)
-        if self.readers is not None:
+        if parts and self.readers is not None:
             self.readers = (np.repeat(self.readers[0], parts), np.repeat(self.readers[1], parts))
-        if self.published is not None:
+        if parts and self.published is not None:
             self.published = (np.repeat(self.published[0], parts), np.repeat(self.published[1], parts))
-
-    def _stamps(self, chunk: Chunk, access: Access, times: ClockTimes, lanes: Lanes | None) -> Array:
-        number = chunk.event(access, times, lanes)
-        strong = int(access.order.strong and access.order.scope != "cta")
-        head = np.uint64(number << _EVENT_BITS | strong << 32)
-        stamps = chunk.stamps()
-        marked: Array = (stamps if lanes is None else stamps[lanes]) | head
-        return marked
 
     def _blank(self) -> Array:
         return np.zeros(self.size // self.granule + 1, np.uint64)
 
     # Reads
 
-    def note(self, chunk: Chunk, access: Access, lanes: Lanes | None, index: Array, skew: int) -> None:
-        """Write a read down.
-
-        Args:
-            chunk: The blocks that run together; its active lanes take part.
-            access: The access of the instruction.
-            lanes: The lanes; None for all of the chunk.
-            index: The elements of the view that the lanes touch.
-            skew: Added to the index to count from the first stamp.
-        """
-        self._log.append(PendingRead(access, chunk, chunk.clocks.times, lanes, index, skew))
-        self._log_bytes += index.nbytes
+    def note(self, read: LaneAccess) -> None:
+        """Write a read down."""
+        self._log.append(read)
+        self._log_bytes += read.indices.nbytes
         if self._log_bytes > _LOG_BYTES:
             self.settle()
 
-    def settle(self, *, but: tuple[Lanes | None, Array, int] | None = None) -> list[PendingRead]:
+    def settle(self, *, but: LaneAccess | None = None) -> list[LaneAccess]:
         """Turn recorded reads into stamps.
 
         Args:
-            but: Lanes, indices and skew of a write that follows. Reads of just these are left out:
+            but: A write that follows. Reads of the same lanes at the same places are left out:
                 where no two lanes share a place, each of them comes before its own lane's write.
 
         Returns:
             The reads that were left out.
         """
         log, self._log, self._log_bytes = self._log, [], 0
-        left = [read for read in log if but is not None and _is_same(read, *but)]
+        left: list[LaneAccess] = []
         for read in log:
-            if all(read is not other for other in left):
+            if but is not None and read.is_like(but):
+                left.append(read)
+            else:
                 self.stamp_read(read)
         return left
 
-    def stamp_read(self, read: PendingRead) -> None:
+    def stamp_read(self, read: LaneAccess) -> None:
         """Keep the stamps of a read that was written down."""
-        touches = self.touches(read.chunk, read.access, read.times, read.lanes, read.indices, read.skew)
-        for touch in touches:
+        for touch in self.touches(read):
             self.stamp_readers(touch)
 
     def stamp_readers(self, touch: StampedAccess) -> None:
@@ -276,13 +274,3 @@ class ShadowMemory:
         floor = np.broadcast_to(self.floor, total).copy()
         floor[lanes] = now
         self.floor = floor
-
-
-def _is_same(read: PendingRead, lanes: Lanes | None, index: Array, skew: int) -> bool:
-    if read.indices is index and read.lanes is lanes:
-        return read.skew == skew
-    if read.indices.shape != index.shape or (read.lanes is None) != (lanes is None):
-        return False
-    if read.lanes is not lanes and not np.array_equal(read.lanes, lanes):  # type: ignore[arg-type]
-        return False
-    return bool((read.indices == (index + (skew - read.skew))).all())
