@@ -67,7 +67,7 @@ class BlockBarriers:
         if vote is not None and finish is not None:
             self.votes[lanes] = vote
             self.finish[resume] = finish
-        self.key[lanes] = lanes // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
+        self.key[lanes] = self._keys(number)
         self.wanted[lanes] = 0 if count is None else count
         self.resume[lanes] = resume
         self.waiting += len(lanes)
@@ -78,11 +78,16 @@ class BlockBarriers:
         chunk = self.chunk
         if self.arrived is None:
             self.arrived = np.zeros(chunk.shape.blocks * BARRIERS, np.int64)
-        keys = chunk.numbers() // chunk.shape.pitch * BARRIERS + number.astype(np.int64) % BARRIERS
+        keys = self._keys(number)
         chunk.clocks.post(chunk.numbers(), keys)
         chunk.grid.progress += 1
         np.add.at(self.arrived, keys, 1)
         self.recheck()
+
+    def _keys(self, number: Array) -> Array:
+        """Return the barrier of each active lane, counted over all blocks."""
+        block: Array = self.chunk.numbers() // self.chunk.shape.pitch
+        return block * BARRIERS + number.astype(np.int64) % BARRIERS
 
     def recheck(self) -> None:
         """Release every barrier that has gathered all the threads that it waits for."""
@@ -130,7 +135,8 @@ class BlockBarriers:
 
     def _release(self, lanes: Lanes, default: Array) -> None:
         self._judge(lanes, default)
-        self._reduce(lanes)
+        if self.finish:
+            self._reduce(lanes)
         whole = lanes[default[self.key[lanes]]]
         self.chunk.clocks.barrier(lanes, self.key[lanes], whole=len(whole) == len(lanes))
         self._passed(None if len(whole) == self.chunk.living else whole)
@@ -141,8 +147,6 @@ class BlockBarriers:
 
     def _reduce(self, lanes: Lanes) -> None:
         """Give lanes that wait for a reduction what their barrier gathered."""
-        if not self.finish:
-            return
         keys = self.key[lanes]
         everyone = np.bincount(keys)
         yes = np.bincount(keys, weights=self.votes[lanes]).astype(np.int64)
@@ -157,40 +161,31 @@ class BlockBarriers:
         lanes = lanes[default[self.key[lanes]]]
         if not len(lanes):
             return
-        gone = chunk.existing & ~chunk.live
-        if gone.any():
-            blocks = np.unique(lanes // chunk.shape.pitch)
-            missing = np.flatnonzero(gone)
+        blocks, resumes = lanes // chunk.shape.pitch, self.resume[lanes]
+        missing = np.flatnonzero(chunk.existing & ~chunk.live)
+        if len(missing):
             missing = missing[np.isin(missing // chunk.shape.pitch, blocks)]
-            if len(missing):
-                self._report_missing(lanes, missing)
-        resumes = self.resume[lanes]
-        if (resumes != resumes[0]).any():
-            self._report_divergent(lanes, resumes)
-
-    def _report_missing(self, lanes: Lanes, missing: Lanes) -> None:
-        message = (
-            f"a barrier that {len(missing)} threads never reach, since they exited before it, by an "
-            "early return or fewer loop iterations. Every thread of the block has to reach it: move the "
-            "`return` after it, or give all threads the same number of iterations."
-        )
-        self.chunk.report("barrier", self.place[int(self.resume[lanes[0]])], missing, message)
-
-    def _report_divergent(self, lanes: Lanes, resumes: Array) -> None:
-        blocks = lanes // self.chunk.shape.pitch
-        for resume in np.unique(resumes)[1:].tolist():
+        if len(missing):
+            message = (
+                f"a barrier that {len(missing)} threads never reach, since they exited before it: they did "
+                "not take the branch that it is in, returned early, or made fewer loop iterations. Every "
+                "thread of the block has to reach it: take it out of the condition, move the `return` after "
+                "it, or give all threads the same number of iterations."
+            )
+            chunk.report("barrier", self.place[int(resumes[0])], missing, message)
+        divergent = (resumes != resumes[0]).any()
+        for resume in np.unique(resumes)[1:].tolist() if divergent else ():
             here = resumes == resume
-            mixed = np.intersect1d(blocks[here], blocks[~here])
-            bad = lanes[here & np.isin(blocks, mixed)]
-            other = resumes[~here & np.isin(blocks, mixed)]
-            if len(bad):
-                line = self.chunk.grid.decoded.location_of(self.place[int(other[0])])[1]
+            mixed = np.isin(blocks, np.intersect1d(blocks[here], blocks[~here]))
+            if mixed.any():
+                other = self.place[int(resumes[~here & mixed][0])]
                 message = (
-                    f"threads of one block wait here and others at line {line}, at the same time. "
+                    f"threads of one block wait here and others at line "
+                    f"{chunk.grid.decoded.location_of(other)[1]}, at the same time. "
                     "All threads of a block have to reach the same __syncthreads(): "
                     "take it out of the condition."
                 )
-                self.chunk.report("barrier", self.place[resume], bad, message)
+                chunk.report("barrier", self.place[resume], lanes[here & mixed], message)
 
     def state(self) -> tuple[Array, ...]:
         """Return which lanes wait at which barrier, and what has arrived."""
@@ -204,7 +199,5 @@ class BlockBarriers:
     def waiters(self) -> list[tuple[Lanes, FlatInstruction]]:
         """Return the lanes that wait, by instruction."""
         lanes = self.lanes()
-        found = []
-        for resume in np.unique(self.resume[lanes]).tolist():
-            found.append((lanes[self.resume[lanes] == resume], self.place[resume]))
-        return found
+        resumes = self.resume[lanes]
+        return [(lanes[resumes == resume], self.place[resume]) for resume in np.unique(resumes).tolist()]

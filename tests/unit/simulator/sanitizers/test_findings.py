@@ -209,6 +209,19 @@ def test_threads_that_return_before_a_barrier(run_kernel: Any) -> None:
     assert arguments["out"].tolist() == [2] * 50 + [0] * 14
 
 
+def test_a_barrier_in_a_branch_that_some_threads_do_not_take(run_kernel: Any) -> None:
+    source = """extern "C" __global__ void k(int* out) {
+      out[threadIdx.x] = 1;
+      if (threadIdx.x < 16)
+        __syncthreads();
+    }"""
+    finding = only(run_kernel(source, {"out": np.zeros(64, "i4")}, block=64, collect=True))
+    assert (finding.kind, finding.line, finding.thread, finding.lanes) == ("barrier", 4, (16, 0, 0), 48)
+    assert "48 threads never reach" in str(finding)
+    assert "they did not take the branch that it is in" in str(finding)
+    assert "take it out of the condition" in str(finding)
+
+
 def test_mask_that_does_not_name_the_caller(run_kernel: Any) -> None:
     source = (
         'extern "C" __global__ void k(int* out) {\n out[threadIdx.x] = __shfl_sync(0xffu, threadIdx.x, 0);\n}'
