@@ -77,7 +77,7 @@ def details(found: OperatorProfile) -> dict[str, dict[tuple[str, str], float]]:
     """What another reading of the report says, by the launch's number, section and label."""
     tool = ncu.find()
     assert tool is not None
-    words = [tool.path, "--import", found.report, "--csv", "--page", "details", "--print-units", "base"]
+    words = [tool, "--import", found.report, "--csv", "--page", "details", "--print-units", "base"]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     lines = [line for line in said.splitlines() if not line.startswith("==")]
     values: dict[str, dict[tuple[str, str], float]] = {}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 SECTIONS = (
     "SpeedOfLight",
@@ -26,11 +26,9 @@ SECTIONS = (
 """The sections to collect. Their contents depend on the GPU: a report may lack some of the figures below."""
 
 FigureKind = Literal["percent", "time", "bytes", "rate", "frequency", "number"]
-FigureGroup = Literal["speed of light", "memory", "occupancy"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportedFigure:
+class ReportedFigure(NamedTuple):
     """A figure of a profile.
 
     Attributes:
@@ -39,59 +37,55 @@ class ReportedFigure:
         minor: Left out of the text where a report lacks it, or where it is zero.
     """
 
+    group: Literal["speed of light", "memory", "occupancy"]
     key: str
     label: str
-    group: FigureGroup
     kind: FigureKind
     metrics: tuple[str, ...]
     minor: bool = False
 
 
-def _figure(
-    group: FigureGroup, key: str, label: str, kind: FigureKind, *metrics: str, minor: bool = False
-) -> ReportedFigure:
-    return ReportedFigure(key=key, label=label, group=group, kind=kind, metrics=metrics, minor=minor)
-
-
 COMPUTE, MEMORY = "compute_percent", "memory_percent"
 
 FIGURES = (
-    _figure("speed of light", "duration_us", "duration", "time", "gpu__time_duration.sum"),
-    _figure("speed of light", COMPUTE, "compute (SM)", "percent",
-            "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
-    _figure("speed of light", MEMORY, "memory", "percent",
-            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
-    _figure("speed of light", "dram_percent", "DRAM", "percent",
-            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-            "dram__throughput.avg.pct_of_peak_sustained_elapsed"),
-    _figure("speed of light", "l2_percent", "L2", "percent",
-            "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
-    _figure("speed of light", "l1_percent", "L1", "percent",
-            "l1tex__throughput.avg.pct_of_peak_sustained_active"),
-    _figure("speed of light", "sm_hz", "SM clock", "frequency",
-            "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second"),
-    _figure("speed of light", "dram_hz", "DRAM clock", "frequency", "dram__cycles_elapsed.avg.per_second"),
-    _figure("memory", "dram_rate", "DRAM rate", "rate", "dram__bytes.sum.per_second"),
-    _figure("memory", "dram_read_bytes", "DRAM read", "bytes", "dram__bytes_read.sum"),
-    _figure("memory", "dram_written_bytes", "DRAM written", "bytes", "dram__bytes_write.sum"),
-    _figure("memory", "l2_hit_percent", "L2 hits", "percent", "lts__t_sector_hit_rate.pct"),
-    _figure("memory", "l1_hit_percent", "L1 hits", "percent", "l1tex__t_sector_hit_rate.pct"),
-    _figure("memory", "sectors_per_load", "sectors a load", "number",
-            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio", minor=True),
-    _figure("memory", "sectors_per_store", "sectors a store", "number",
-            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", minor=True),
-    _figure("memory", "bank_conflicts", "bank conflicts", "number",
-            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", minor=True),
-    _figure("occupancy", "theoretical_percent", "theoretical", "percent",
-            "sm__maximum_warps_per_active_cycle_pct"),
-    _figure("occupancy", "achieved_percent", "achieved", "percent",
-            "sm__warps_active.avg.pct_of_peak_sustained_active"),
-    _figure("occupancy", "registers", "registers a thread", "number", "launch__registers_per_thread"),
-    _figure("occupancy", "static_smem_bytes", "static shared memory", "bytes",
-            "launch__shared_mem_per_block_static", minor=True),
-    _figure("occupancy", "dynamic_smem_bytes", "dynamic shared memory", "bytes",
-            "launch__shared_mem_per_block_dynamic", minor=True),
-    _figure("occupancy", "waves", "waves", "number", "launch__waves_per_multiprocessor"),
+    ReportedFigure("speed of light", "duration_us", "duration", "time", ("gpu__time_duration.sum",)),
+    ReportedFigure("speed of light", COMPUTE, "compute (SM)", "percent",
+                   ("sm__throughput.avg.pct_of_peak_sustained_elapsed",)),
+    ReportedFigure("speed of light", MEMORY, "memory", "percent",
+                   ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",)),
+    ReportedFigure("speed of light", "dram_percent", "DRAM", "percent",
+                   ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+                    "dram__throughput.avg.pct_of_peak_sustained_elapsed")),
+    ReportedFigure("speed of light", "l2_percent", "L2", "percent",
+                   ("lts__throughput.avg.pct_of_peak_sustained_elapsed",)),
+    ReportedFigure("speed of light", "l1_percent", "L1", "percent",
+                   ("l1tex__throughput.avg.pct_of_peak_sustained_active",)),
+    ReportedFigure("speed of light", "sm_hz", "SM clock", "frequency",
+                   ("gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second")),
+    ReportedFigure("speed of light", "dram_hz", "DRAM clock", "frequency",
+                   ("dram__cycles_elapsed.avg.per_second",)),
+    ReportedFigure("memory", "dram_rate", "DRAM rate", "rate", ("dram__bytes.sum.per_second",)),
+    ReportedFigure("memory", "dram_read_bytes", "DRAM read", "bytes", ("dram__bytes_read.sum",)),
+    ReportedFigure("memory", "dram_written_bytes", "DRAM written", "bytes", ("dram__bytes_write.sum",)),
+    ReportedFigure("memory", "l2_hit_percent", "L2 hits", "percent", ("lts__t_sector_hit_rate.pct",)),
+    ReportedFigure("memory", "l1_hit_percent", "L1 hits", "percent", ("l1tex__t_sector_hit_rate.pct",)),
+    ReportedFigure("memory", "sectors_per_load", "sectors a load", "number",
+                   ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",), True),
+    ReportedFigure("memory", "sectors_per_store", "sectors a store", "number",
+                   ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",), True),
+    ReportedFigure("memory", "bank_conflicts", "bank conflicts", "number",
+                   ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",), True),
+    ReportedFigure("occupancy", "theoretical_percent", "theoretical", "percent",
+                   ("sm__maximum_warps_per_active_cycle_pct",)),
+    ReportedFigure("occupancy", "achieved_percent", "achieved", "percent",
+                   ("sm__warps_active.avg.pct_of_peak_sustained_active",)),
+    ReportedFigure("occupancy", "registers", "registers a thread", "number",
+                   ("launch__registers_per_thread",)),
+    ReportedFigure("occupancy", "static_smem_bytes", "static shared memory", "bytes",
+                   ("launch__shared_mem_per_block_static",), True),
+    ReportedFigure("occupancy", "dynamic_smem_bytes", "dynamic shared memory", "bytes",
+                   ("launch__shared_mem_per_block_dynamic",), True),
+    ReportedFigure("occupancy", "waves", "waves", "number", ("launch__waves_per_multiprocessor",)),
 )  # fmt: skip
 
 LIMITS = {
@@ -187,6 +181,8 @@ class SampledInstruction:
 
 
 Instructions = tuple[SampledInstruction, ...]
+Listing = tuple[str, Instructions]
+"""The name of a launched kernel, and its instructions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +251,7 @@ class KernelProfile:
 
 def kernel_profiles(
     launches: Sequence[KernelLaunch],
-    listings: Sequence[tuple[str, Instructions]],
+    listings: Sequence[Listing],
     *,
     kernels: Sequence[str],
     files: Mapping[str, str],
@@ -273,14 +269,24 @@ def kernel_profiles(
         native: Whether a library launched them: then all are its own but those with a name of torch's.
     """
     names = {kernel.partition("<")[0] for kernel in kernels}
-
-    def own(name: str) -> bool:
-        return not _OF_TORCH.match(name) if native else is_of(name, names)
-
-    return tuple(
-        _profile(launch, instructions, own=own(launch.name), files=files, text_of=text_of)
-        for launch, instructions in _joined(launches, listings)
-    )
+    profiles = []
+    for launch, instructions in _joined(launches, listings):
+        limits = {words: launch.metrics.get(name, (None, ""))[0] for name, words in LIMITS.items()}
+        profiles.append(
+            KernelProfile(
+                name=launch.name,
+                own=not _OF_TORCH.match(launch.name) if native else is_of(launch.name, names),
+                grid=launch.grid,
+                block=launch.block,
+                figures={figure.key: value_of(figure, launch) for figure in FIGURES},
+                limits={words: int(value) for words, value in limits.items() if value is not None},
+                samples=sum(instruction.samples for instruction in instructions),
+                stalls=_stalls(instructions),
+                lines=_lines(instructions, files, text_of),
+                listed=bool(instructions),
+            )
+        )
+    return tuple(profiles)
 
 
 _OF_TORCH = re.compile(r"(?:void )?at::")
@@ -298,53 +304,24 @@ def is_of(name: str, kernels: set[str]) -> bool:
 
 
 def _joined(
-    launches: Sequence[KernelLaunch], listings: Sequence[tuple[str, Instructions]]
-) -> list[tuple[KernelLaunch, Instructions]]:
-    """Return each launch with its instructions: in order where there are as many, else by name."""
-    if len(launches) == len(listings):
-        return [(launch, some) for launch, (_, some) in zip(launches, listings, strict=True)]
+    launches: Sequence[KernelLaunch], listings: Sequence[Listing]
+) -> Iterator[tuple[KernelLaunch, Instructions]]:
+    """Yield each launch with its instructions: in order where there are as many, else by name."""
     left = list(listings)
-    found: list[tuple[KernelLaunch, Instructions]] = []
     for launch in launches:
-        match = next((listing for listing in left if listing[0] == launch.name), None)
+        is_next = len(launches) == len(listings)
+        match = next((listing for listing in left if is_next or listing[0] == launch.name), None)
         if match is not None:
             left.remove(match)
-        found.append((launch, match[1] if match is not None else ()))
-    return found
-
-
-def _profile(
-    launch: KernelLaunch,
-    instructions: Instructions,
-    *,
-    own: bool,
-    files: Mapping[str, str],
-    text_of: SourceText,
-) -> KernelProfile:
-    limits = {words: launch.metrics.get(name, (None, ""))[0] for name, words in LIMITS.items()}
-    return KernelProfile(
-        name=launch.name,
-        own=own,
-        grid=launch.grid,
-        block=launch.block,
-        figures={figure.key: value_of(figure, launch) for figure in FIGURES},
-        limits={words: int(value) for words, value in limits.items() if value is not None},
-        samples=sum(instruction.samples for instruction in instructions),
-        stalls=_stalls(instructions),
-        lines=_lines(instructions, files, text_of),
-        listed=bool(instructions),
-    )
+        yield launch, match[1] if match is not None else ()
 
 
 def value_of(figure: ReportedFigure, launch: KernelLaunch) -> float | None:
     """Return a figure in microseconds, bytes, bytes a second, hertz or percent; None if it is missing."""
     for name in figure.metrics:
         value, unit = launch.metrics.get(name, (None, ""))
-        if value is None:
-            continue
-        scales = UNITS.get(figure.kind)
-        scale = 1.0 if scales is None else scales.get(unit.lower())
-        if scale is not None:
+        scale = UNITS[figure.kind].get(unit.lower()) if figure.kind in UNITS else 1.0
+        if value is not None and scale is not None:
             return value * scale
     return None
 
@@ -359,18 +336,17 @@ def _stalls(instructions: Sequence[SampledInstruction]) -> dict[str, int]:
 def _lines(instructions: Instructions, files: Mapping[str, str], text_of: SourceText) -> tuple[HotLine, ...]:
     groups: dict[tuple[str, int], list[SampledInstruction]] = {}
     for instruction in instructions:
-        groups.setdefault(instruction.location or ("", 0), []).append(instruction)
-    lines = []
-    for (file, line), group in groups.items():
-        path = files.get(file, file)
-        lines.append(
-            HotLine(
-                file=path,
-                line=line,
-                text=text_of(path, line) if line else "",
-                samples=sum(each.samples for each in group),
-                stalls=_stalls(group),
-                executed=sum(each.executed for each in group),
-            )
+        file, line = instruction.location or ("", 0)
+        groups.setdefault((files.get(file, file), line), []).append(instruction)
+    lines = [
+        HotLine(
+            file=file,
+            line=line,
+            text=text_of(file, line) if line else "",
+            samples=sum(each.samples for each in group),
+            stalls=_stalls(group),
+            executed=sum(each.executed for each in group),
         )
+        for (file, line), group in groups.items()
+    ]
     return tuple(sorted((line for line in lines if line.samples), key=lambda line: -line.samples))

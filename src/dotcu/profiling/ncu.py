@@ -42,7 +42,7 @@ from dotcu import errors, process, serialize
 from dotcu.compile.toolchain import find_tool
 from dotcu.errors import DotcuError, OperatorError, ToolchainError
 from dotcu.profiling import report_reader
-from dotcu.profiling.kernel import SECTIONS, Instructions, KernelLaunch, SampledInstruction
+from dotcu.profiling.kernel import SECTIONS, Instructions, KernelLaunch, Listing, SampledInstruction
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest, command
 from dotcu.workers import relevant_output
 
@@ -99,20 +99,6 @@ LinesByAddress = Mapping[int, tuple[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NsightCompute:
-    """An installed Nsight Compute.
-
-    Attributes:
-        module: The folder of its Python module, which reads reports; None if it has none.
-        version: Empty where it does not print one.
-    """
-
-    path: Path
-    module: Path | None
-    version: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class MissingCounters:
     """A reason for which there are no counters.
 
@@ -130,16 +116,17 @@ class MissingCounters:
 # ------------------------------------------------------------------ the program
 
 
-def find() -> NsightCompute | None:
+def find() -> Path | None:
     """Return the one that is used: CUDA_HOME's or PATH's, else the newest that is installed."""
-    path = find_tool("ncu") or process.find("ncu", _folders())
-    if path is None:
-        return None
-    try:
-        version = _VERSION.search(process.run([path, "--version"], timeout_s=60).stdout)
-    except ToolchainError:
-        version = None
-    return NsightCompute(path=path, module=module_of(path), version=version[1] if version else "")
+    return find_tool("ncu") or process.find("ncu", _folders())
+
+
+def version_of(ncu: Path) -> str:
+    """Return the version of a program; empty where it does not print one."""
+    with suppress(ToolchainError):
+        version = _VERSION.search(process.run([ncu, "--version"], timeout_s=60).stdout)
+        return version[1] if version else ""
+    return ""
 
 
 def _folders() -> list[Path]:
@@ -149,29 +136,19 @@ def _folders() -> list[Path]:
 
 def _newest_first(folders: Iterator[Path]) -> list[Path]:
     """Sort folders with versions for names."""
-
-    def version(folder: Path) -> list[int]:
-        return [int(number) for number in re.findall(r"\d+", folder.name)]
-
-    return sorted(folders, key=version, reverse=True)
+    return sorted(folders, key=lambda folder: [int(n) for n in re.findall(r"\d+", folder.name)], reverse=True)
 
 
-def module_of(path: Path) -> Path | None:
+def module_of(ncu: Path) -> Path | None:
     """Return the folder of the Python module of a program; else that of the newest that is installed.
 
     The program may be a script next to `extras/`, one in the `bin` of a toolkit, whose root has a folder
     `nsight-compute-VERSION`, or deep in `target/`.
     """
-    real = path.resolve()
-    near = [real.parent, *real.parents[1:4]]
-    siblings = [
-        folder for parent in real.parents[:2] for folder in _newest_first(parent.glob("nsight-compute-*"))
-    ]
-    for folder in (*near, *siblings, *_folders()):
-        inside = folder / "extras" / "python"
-        if (inside / MODULE).is_file():
-            return inside
-    return None
+    real = ncu.resolve()
+    siblings = [f for parent in real.parents[:2] for f in _newest_first(parent.glob("nsight-compute-*"))]
+    inside = (folder / "extras" / "python" for folder in (*real.parents[:4], *siblings, *_folders()))
+    return next((folder for folder in inside if (folder / MODULE).is_file()), None)
 
 
 # ------------------------------------------------------------------ the permission to read counters
@@ -180,54 +157,48 @@ def module_of(path: Path) -> Path | None:
 # https://developer.nvidia.com/ERR_NVGPUCTRPERM
 
 
-def expected_refusal(target: str, ncu: Path) -> MissingCounters | None:
+def expected_refusal(target: str, ncu: Path | None) -> MissingCounters | None:
     """Return why there will be no counters, where that is certain before ncu runs.
 
     As root it is tried: a sandbox may misreport itself.
     """
-    admin_only, capable, root = permission(_text(PARAMS), _text(STATUS))
-    return refused(target, ncu) if admin_only is True and capable is False and not root else None
+    if ncu is None:
+        reason = "Nsight Compute is not installed: there is no `ncu` on PATH, in CUDA_HOME or /opt/nvidia"
+        return MissingCounters(kind="missing", reason=reason, remedies=HOW_TO_GET)
+    return refused(target, ncu) if permission() == (True, False, False) else None
 
 
 def refused(target: str, ncu: Path) -> MissingCounters:
-    """Return why the system does not permit counters, and what to do."""
-    reason = permission_reason(_text(PARAMS), _text(STATUS))
-    return MissingCounters(kind="refused", reason=reason, remedies=permission_remedies(target, ncu))
+    """Return why the system does not permit counters to a process that ncu refused, and what to do."""
+    admin_only, _, root = permission()
+    who = "root without CAP_SYS_ADMIN, as in a container" if root else "no administrator"
+    reasons = {
+        None: f"the driver refuses it ({PERMISSION_ERROR})",
+        False: f"the driver refuses it ({PERMISSION_ERROR}), though {PARAMS} has RmProfilingAdminOnly: 0",
+        True: f"{PARAMS} has RmProfilingAdminOnly: 1, and this process is {who}",
+    }
+    return MissingCounters(
+        kind="refused", reason=reasons[admin_only], remedies=permission_remedies(target, ncu)
+    )
 
 
-def permission(params: str, status: str) -> tuple[bool | None, bool | None, bool]:
-    """Return what two files of /proc say of the permission; either may be empty.
-
-    Args:
-        params: The parameters of the driver's module.
-        status: The status of this process.
+def permission() -> tuple[bool | None, bool | None, bool]:
+    """Return what the parameters of the driver's module and the status of this process say.
 
     Returns:
         Whether the driver lets only administrators read the counters, and whether this process has a
         capability that makes it one; each None if that is not known. Whether it runs as root, which in a
         container need not have it.
     """
-    admin_only, capabilities, user = (
-        pattern.search(text)
-        for pattern, text in ((_ADMIN_ONLY, params), (_CAPABILITIES, status), (_USERS, status))
-    )
+    params, status = _text(PARAMS), _text(STATUS)
+    admin_only, user = _ADMIN_ONLY.search(params), _USERS.search(status)
+    capabilities = _CAPABILITIES.search(status)
     bits = int(capabilities[1], 16) if capabilities else 0
     return (
         int(admin_only[1]) != 0 if admin_only else None,
         bool(bits >> _SYS_ADMIN & 1 or bits >> _PERFMON & 1) if capabilities else None,
         user is not None and user[1] == "0",
     )
-
-
-def permission_reason(params: str, status: str) -> str:
-    """Return why counters cannot be read by a process that ncu refused; `permission` has the arguments."""
-    admin_only, _, root = permission(params, status)
-    if admin_only is None:
-        return f"the driver refuses it ({PERMISSION_ERROR})"
-    if not admin_only:
-        return f"the driver refuses it ({PERMISSION_ERROR}), though {PARAMS} has RmProfilingAdminOnly: 0"
-    who = "root without CAP_SYS_ADMIN, as in a container" if root else "no administrator"
-    return f"{PARAMS} has RmProfilingAdminOnly: 1, and this process is {who}"
 
 
 def permission_remedies(target: str, ncu: Path) -> tuple[str, ...]:
@@ -243,16 +214,13 @@ def permission_remedies(target: str, ncu: Path) -> tuple[str, ...]:
     )
 
 
-def _rebuilds() -> Iterator[str]:
-    """Yield the line that rebuilds the boot image here; all of them where no program is found."""
+def _rebuilds() -> list[str]:
+    """Return the line that rebuilds the boot image here; all of them where no program is found."""
     lines = [(name, f"sudo {name} {option} && sudo reboot", who) for name, option, who in _REBUILDS]
-    here = next((line for name, line, _ in lines if process.find(name, SYSTEM)), None)
-    if here is not None:
-        yield here
-        return
+    here = [line for name, line, _ in lines if process.find(name, SYSTEM)]
     width = max(len(line) for _, line, _ in lines)
-    yield "# then one of these, as the system has it"
-    yield from (f"{line:{width}}  # {who}" for _, line, who in lines)
+    every = (f"{line:{width}}  # {who}" for _, line, who in lines)
+    return here[:1] or ["# then one of these, as the system has it", *every]
 
 
 def _text(path: Path) -> str:
@@ -264,27 +232,11 @@ def _text(path: Path) -> str:
 # ------------------------------------------------------------------ the process that makes the call
 
 
-def under_ncu(ncu: Path, report: Path, words: Sequence[str]) -> list[str]:
-    """Return the command that profiles another one.
+def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | MissingCounters:
+    """Have ncu write a report on a call.
 
     Clocks are left alone, so that times are those of a run without ncu, and so are the caches: a call finds
     what the warm-up left there.
-
-    Args:
-        ncu: The program.
-        report: The file for its report.
-        words: The command to profile.
-    """
-    sections = [word for section in SECTIONS for word in ("--section", section)]
-    return [
-        str(ncu), "--target-processes", "all", "--profile-from-start", "off", "--clock-control", "none",
-        "--cache-control", "none", "--launch-count", str(MOST_KERNELS), *sections,
-        "--force-overwrite", "--export", str(report), *words,
-    ]  # fmt: skip
-
-
-def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | MissingCounters:
-    """Have ncu write a report on a call.
 
     Args:
         ncu: The program.
@@ -298,12 +250,17 @@ def collect(ncu: Path, report: Path, request: ProfileRequest) -> ProfiledCall | 
         OperatorError: The call ended its process, or launches no kernel.
         DotcuError: The call raised it.
     """
-    output, reply = _run(under_ncu(ncu, report, command(request)), request)
-    if report.is_file():
-        return _required(reply, request, output)
-    if _ERROR in output:
+    options = [
+        "--target-processes", "all", "--profile-from-start", "off", "--clock-control", "none",
+        "--cache-control", "none", "--launch-count", str(MOST_KERNELS), "--force-overwrite",
+        *(word for section in SECTIONS for word in ("--section", section)), "--export", str(report),
+    ]  # fmt: skip
+    output, reply = _run([str(ncu), *options, *command(request)], request)
+    if not report.is_file() and _ERROR in output:
         return failure_of(output)
     call = _required(reply, request, output)
+    if report.is_file():
+        return call
     if _NOTHING in output:
         raise OperatorError(
             f"{call.operator} launches no kernel on {call.sample}, so there is nothing to profile.\n"
@@ -334,8 +291,8 @@ def failure_of(output: str) -> MissingCounters:
     return MissingCounters(kind="failed", reason=f"ncu wrote no report{': ' if last else ''}{last}")
 
 
-def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, ProfiledCall | DotcuError | None]:
-    """Return what was printed, and the reply, or the error in it; None if none was written."""
+def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, Any]:
+    """Return what was printed, and the reply; None if none was written."""
     path, until = Path(request.reply), time.monotonic() + LIMIT_S
     path.unlink(missing_ok=True)
     output: list[str] = []
@@ -352,26 +309,20 @@ def _run(words: Sequence[str], request: ProfileRequest) -> tuple[str, ProfiledCa
             ) from None
         child.status()
         output.append(relevant_output(child.stderr_tail()))
-    return "\n".join(output), _reply(path)
-
-
-def _reply(path: Path) -> ProfiledCall | DotcuError | None:
     try:
-        values: Any = json.loads(path.read_text())
+        return "\n".join(output), json.loads(path.read_text())
     except (OSError, ValueError):
-        return None
-    if "raise" in values:
-        name, message = values["raise"]
+        return "\n".join(output), None
+
+
+def _required(reply: Any, request: ProfileRequest, output: str) -> ProfiledCall:
+    """Return the call that a reply has, or raise its error, or that there is none."""
+    if reply is not None and "raise" in reply:
+        name, message = reply["raise"]
         kind: type[DotcuError] = getattr(errors, name, DotcuError)
-        return kind(message)
-    return serialize.from_plain(ProfiledCall, values)
-
-
-def _required(reply: ProfiledCall | DotcuError | None, request: ProfileRequest, output: str) -> ProfiledCall:
-    if isinstance(reply, DotcuError):
-        raise reply
+        raise kind(message)
     if reply is not None:
-        return reply
+        return serialize.from_plain(ProfiledCall, reply)
     own = [line for line in output.splitlines() if line and not line.startswith(_LOG)]
     words = "".join(f"\n    {line}" for line in own[-_MOST_LINES:])
     raise OperatorError(
@@ -392,20 +343,15 @@ def launches(ncu: Path, report: Path) -> list[KernelLaunch]:
     return parse_launches(_page(ncu, report, "raw", "--print-units", "base"))
 
 
-def instructions(
-    ncu: Path, report: Path, view: Literal["sass", "cuda,sass"] = "sass"
-) -> list[tuple[str, Instructions]]:
-    """Return the kernel name and the instructions of each launch of a report; none where ncu prints none.
+def instructions(ncu: Path, report: Path) -> list[Listing]:
+    """Return the kernel name and the instructions of each launch of a report; none where ncu prints none."""
+    return _instructions(ncu, report, "sass")
 
-    Args:
-        ncu: The program.
-        report: Its report.
-        view: Instructions only, or after the source line that each comes from.
-    """
-    try:
+
+def _instructions(ncu: Path, report: Path, view: str) -> list[Listing]:
+    with suppress(ToolchainError):
         return parse_instructions(_page(ncu, report, "source", "--print-source", view))
-    except ToolchainError:
-        return []
+    return []
 
 
 def _page(ncu: Path, report: Path, page: str, *options: str) -> str:
@@ -422,74 +368,63 @@ def _page(ncu: Path, report: Path, page: str, *options: str) -> str:
 
 def parse_launches(text: str) -> list[KernelLaunch]:
     """Read the raw page."""
-    rows = list(_rows(text))
-    start = next((i for i, row in enumerate(rows) if "Kernel Name" in row and len(row) > 2), None)
-    if start is None:
-        return []
-    heads, below = rows[start], rows[start + 1 :]
-    name = heads.index("Kernel Name")
-    has_units = bool(below) and len(below[0]) > name and not below[0][name]
-    units = dict(zip(heads, below[0], strict=False)) if has_units else {}
+    rows = _rows(text)
+    heads = next((row for row in rows if "Kernel Name" in row and len(row) > 2), [])
+    below = [dict(zip(heads, row, strict=False)) for row in rows]
+    units = below[0] if below and not below[0].get("Kernel Name") else {}
     return [
-        _launch(dict(zip(heads, row, strict=False)), units)
-        for row in below[1 if has_units else 0 :]
-        if len(row) > name and row[name]
+        KernelLaunch(
+            name=cells["Kernel Name"],
+            grid=cells.get("Grid Size", ""),
+            block=cells.get("Block Size", ""),
+            metrics={
+                head: (_number(cell), units.get(head, "")) for head, cell in cells.items() if "__" in head
+            },
+        )
+        for cells in below
+        if cells.get("Kernel Name")
     ]
 
 
-def _launch(cells: Mapping[str, str], units: Mapping[str, str]) -> KernelLaunch:
-    return KernelLaunch(
-        name=cells["Kernel Name"],
-        grid=cells.get("Grid Size", ""),
-        block=cells.get("Block Size", ""),
-        metrics={head: (_number(cell), units.get(head, "")) for head, cell in cells.items() if "__" in head},
-    )
-
-
-def parse_instructions(text: str) -> list[tuple[str, Instructions]]:
+def parse_instructions(text: str) -> list[Listing]:
     """Read the source page, of either view: kernel name and instructions of each launch."""
-    found: list[tuple[str, list[SampledInstruction]]] = []
+    listings: list[tuple[str, list[SampledInstruction]]] = []
     heads: list[str] = []
     file, line = "", 0
     for row in _rows(text):
         if row[0] == "Kernel Name" and len(row) > 1:
-            found.append((row[1], []))
+            listings.append((row[1], []))
             file, line = "", 0
         elif row[0] == "File Path" and len(row) > 1:
             file, line = row[1], 0
-            found += [] if found else [("", [])]
         elif "Address" in row and "Source" in row:
             heads = row
-            found += [] if found else [("", [])]
+            listings += [] if listings else [("", [])]
         elif heads and heads[0] == "Line No" and row[0].isdecimal():
             line = int(row[0])
         elif heads and (instruction := _instruction(heads, row, (file, line) if line else None)):
-            found[-1][1].append(instruction)
-    return [(name, tuple(some)) for name, some in found]
+            listings[-1][1].append(instruction)
+    return [(name, tuple(some)) for name, some in listings]
 
 
 def _instruction(
     heads: Sequence[str], row: Sequence[str], location: tuple[str, int] | None
 ) -> SampledInstruction | None:
     at = heads.index("Address")
-    try:
-        address = int(row[at], 16) if len(row) > at + 1 else None
-    except ValueError:
-        address = None
-    if address is None:
+    if len(row) <= at + 1 or not re.fullmatch(r"(0x)?[0-9a-fA-F]+", row[at]):
         return None
     cells = dict(reversed(list(zip(heads, row, strict=False))))  # of two columns of a name, the first
     stalls = {
-        head.removeprefix(_STALL): count
+        head.removeprefix(_STALL): int(_number(cell) or 0)
         for head, cell in cells.items()
-        if head.startswith(_STALL) and not head.endswith(_NOT_ISSUED) and (count := int(_number(cell) or 0))
+        if head.startswith(_STALL) and not head.endswith(_NOT_ISSUED)
     }
     samples = next((cells[head] for head in _SAMPLES if head in cells), "")
     return SampledInstruction(
-        address=address,
+        address=int(row[at], 16),
         text=row[at + 1].strip(),
         samples=int(_number(samples) or 0),
-        stalls=stalls,
+        stalls={why: count for why, count in stalls.items() if count},
         executed=int(_number(cells.get(_EXECUTED, "")) or 0),
         location=location,
     )
@@ -515,9 +450,7 @@ def _rows(text: str) -> Iterator[list[str]]:
 # several lines there, of which the first counts.
 
 
-def located(
-    ncu: NsightCompute, report: Path, listings: Sequence[tuple[str, Instructions]]
-) -> list[tuple[str, Instructions]]:
+def located(ncu: Path, report: Path, listings: Sequence[Listing]) -> list[Listing]:
     """Return instructions with file and line, as far as the report has them.
 
     Args:
@@ -536,19 +469,20 @@ def _with_lines(instructions: Instructions, lines: LinesByAddress) -> Instructio
 
     Where no address is in both, but both have as many, each counts from another base.
     """
-    found = [instruction.address for instruction in instructions]
+    addresses = {instruction.address for instruction in instructions}
     shift = 0
-    if found and len(lines) == len(found) and not lines.keys() & set(found):
-        shift = min(lines) - min(found)
+    if addresses and len(lines) == len(instructions) and not lines.keys() & addresses:
+        shift = min(lines) - min(addresses)
     return tuple(replace(i, location=lines.get(i.address + shift, i.location)) for i in instructions)
 
 
-def _lines_by_module(ncu: NsightCompute, report: Path) -> list[LinesByAddress]:
-    if ncu.module is None:
+def _lines_by_module(ncu: Path, report: Path) -> list[LinesByAddress]:
+    module = module_of(ncu)
+    if module is None:
         return []
     with tempfile.TemporaryDirectory(prefix="dotcu-lines-") as folder:
         file = Path(folder, "lines.json")
-        words = [sys.executable, "-I", report_reader.__file__, str(ncu.module), str(report), str(file)]
+        words = [sys.executable, "-I", report_reader.__file__, str(module), str(report), str(file)]
         with suppress(ToolchainError):
             process.run(words, timeout_s=PAGE_S)
         return parse_lines(file.read_text() if file.is_file() else "")
@@ -557,17 +491,16 @@ def _lines_by_module(ncu: NsightCompute, report: Path) -> list[LinesByAddress]:
 def parse_lines(text: str) -> list[LinesByAddress]:
     """Read the output of `report_reader`, launch by launch; nothing where it is something else."""
     try:
-        found = [
-            {int(address): (str(file), int(line)) for address, file, line in each["lines"]}
+        return [
+            {int(address): (str(file), int(line)) for address, file, line in each["lines"] if file and line}
             for each in json.loads(text)
         ]
     except (ValueError, TypeError, KeyError):
         return []
-    return [{address: at for address, at in each.items() if at[0] and at[1]} for each in found]
 
 
-def _lines_by_page(ncu: NsightCompute, report: Path) -> list[LinesByAddress]:
+def _lines_by_page(ncu: Path, report: Path) -> list[LinesByAddress]:
     return [
         {each.address: each.location for each in reversed(some) if each.location is not None}
-        for _, some in instructions(ncu.path, report, "cuda,sass")
+        for _, some in _instructions(ncu, report, "cuda,sass")
     ]

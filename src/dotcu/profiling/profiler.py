@@ -17,7 +17,6 @@ from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Operator
 from dotcu.profiling import ncu
 from dotcu.profiling.kernel import KernelProfile, kernel_profiles
-from dotcu.profiling.ncu import MissingCounters, NsightCompute
 from dotcu.profiling.report import OperatorProfile, ProfileReport
 from dotcu.profiling.worker import ProfiledCall, ProfileRequest
 
@@ -49,7 +48,7 @@ def profile(
     Note:
         Overwrites reports of the same operator and case in the folder.
     """
-    found = resolve(target, verb="profile")
+    operators = resolve(target, verb="profile")
     gpu, folder = _gpu(device, target), folder or Path()
     if not folder.is_dir():
         raise UsageError(
@@ -57,7 +56,7 @@ def profile(
         )
     file, tool = target.partition(":")[0], ncu.find()
     profiles = []
-    for name, operator in found:
+    for name, operator in operators:
         for overload in sampled(operator):
             request = ProfileRequest(
                 target=f"{file}:{name}", shapes=shapes, dtype=dtype, device=str(gpu), seed=seed,
@@ -75,46 +74,41 @@ def sampled(operator: Operator) -> list[str]:
 
 def _gpu(device: str | None, target: str) -> torch.device:
     missing = (device or "cuda").startswith("cuda") and not torch.cuda.is_available()
-    found = torch.device("cpu") if missing else resolve_device(device)
-    if found.type != "cuda":
+    gpu = torch.device("cpu") if missing else resolve_device(device)
+    if gpu.type != "cuda":
         why = "torch sees none here" if missing else f"{device} is none"
         raise EnvironmentFault(
             f"profiling needs a GPU, and {why}.\n"
             "Without one, see bounds on the time of a call, and the code of its kernels:\n"
             f"    dotcu bench {target} --device simulator\n    dotcu inspect {target}"
         )
-    index: int | None = found.index
+    index: int | None = gpu.index
     return torch.device("cuda", torch.cuda.current_device() if index is None else index)
 
 
-def _profile(request: ProfileRequest, folder: Path, tool: NsightCompute | None) -> OperatorProfile:
+def _profile(request: ProfileRequest, folder: Path, tool: Path | None) -> OperatorProfile:
     with tempfile.TemporaryDirectory(prefix="dotcu-profile-") as temporary:
         request = replace(request, reply=str(Path(temporary, "reply.json")))
-        refusal = _expected(request.target, tool)
+        refusal = ncu.expected_refusal(request.target, tool)
         if tool is not None and refusal is None:
             draft = Path(temporary, "draft.ncu-rep")
-            found = ncu.collect(tool.path, draft, request)
-            if isinstance(found, ProfiledCall):
-                return _counted(found, draft, request, folder, tool)
-            refusal = ncu.refused(request.target, tool.path) if found.kind == "refused" else found
-        return _timed(request, folder, refusal, Path(temporary, "trace.json"))
+            call = ncu.collect(tool, draft, request)
+            if isinstance(call, ProfiledCall):
+                return _counted(call, _keep(draft, folder / f"{_name(call)}.ncu-rep"), request, tool)
+            refusal = ncu.refused(request.target, tool) if call.kind == "refused" else call
+        trace = Path(temporary, "trace.json")
+        call = ncu.run_alone(replace(request, mode="timings", trace=str(trace)))
+        kept = _keep(trace, folder / f"{_name(call)}.trace.json") if trace.is_file() else ""
+        return OperatorProfile(
+            operator=call.operator, case=call.case, sample=call.sample, gpu=call.gpu, device=request.device,
+            timings=call.timings, trace=str(kept), missing_counters=refusal,
+        )  # fmt: skip
 
 
-def _expected(target: str, tool: NsightCompute | None) -> MissingCounters | None:
-    """Return why there will be no counters, where that is certain beforehand."""
-    if tool is None:
-        reason = "Nsight Compute is not installed: there is no `ncu` on PATH, in CUDA_HOME or /opt/nvidia"
-        return MissingCounters(kind="missing", reason=reason, remedies=ncu.HOW_TO_GET)
-    return ncu.expected_refusal(target, tool.path)
-
-
-def _counted(
-    call: ProfiledCall, draft: Path, request: ProfileRequest, folder: Path, tool: NsightCompute
-) -> OperatorProfile:
-    report = _keep(draft, folder / f"{_name(call)}.ncu-rep")
+def _counted(call: ProfiledCall, report: Path, request: ProfileRequest, tool: Path) -> OperatorProfile:
     kernels = kernel_profiles(
-        ncu.launches(tool.path, report),
-        ncu.located(tool, report, ncu.instructions(tool.path, report)),
+        ncu.launches(tool, report),
+        ncu.located(tool, report, ncu.instructions(tool, report)),
         kernels=call.kernels,
         native=call.native,
         files=call.files,
@@ -122,7 +116,7 @@ def _counted(
     )
     return OperatorProfile(
         operator=call.operator, case=call.case, sample=call.sample, gpu=call.gpu, device=request.device,
-        ncu=tool.version, kernels=kernels, report=str(report), notes=tuple(_notes(kernels)),
+        ncu=ncu.version_of(tool), kernels=kernels, report=str(report), notes=tuple(_notes(kernels)),
     )  # fmt: skip
 
 
@@ -131,17 +125,6 @@ def _notes(kernels: tuple[KernelProfile, ...]) -> Iterator[str]:
         yield f"the call may have launched more: ncu saw the first {len(kernels)} kernels"
     if any(one.samples and not any(line.line for line in one.lines) for one in kernels if one.own):
         yield "which line an instruction comes from could not be read from the report; ncu-ui shows it"
-
-
-def _timed(
-    request: ProfileRequest, folder: Path, missing: MissingCounters | None, trace: Path
-) -> OperatorProfile:
-    call = ncu.run_alone(replace(request, mode="timings", trace=str(trace)))
-    kept = _keep(trace, folder / f"{_name(call)}.trace.json") if trace.is_file() else ""
-    return OperatorProfile(
-        operator=call.operator, case=call.case, sample=call.sample, gpu=call.gpu, device=request.device,
-        timings=call.timings, trace=str(kept), missing_counters=missing,
-    )  # fmt: skip
 
 
 def _name(call: ProfiledCall) -> str:

@@ -15,7 +15,7 @@ dotcu::square on NVIDIA H200 (cuda:0), float32-16777216
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from dotcu.profiling.kernel import (
     FigureKind,
     HotLine,
     KernelProfile,
-    ReportedFigure,
 )
 from dotcu.profiling.ncu import MissingCounters
 from dotcu.profiling.worker import KernelTiming
@@ -103,7 +102,13 @@ class ProfileReport(report_base.Report):
             "version": VERSION,
             "counted": self.counted,
             "profiles": [
-                serialize.plain(one) | {"kernels": [_kernel_json(kernel) for kernel in one.kernels]}
+                serialize.plain(one)
+                | {
+                    "kernels": [
+                        serialize.plain(kernel) | {"bound": kernel.bound, "limiters": list(kernel.limiters)}
+                        for kernel in one.kernels
+                    ]
+                }
                 for one in self.profiles
             ],
         }
@@ -115,31 +120,27 @@ class ProfileReport(report_base.Report):
         return Group(*parts)
 
 
-def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
-    values: dict[str, Any] = serialize.plain(kernel)
-    return values | {"bound": kernel.bound, "limiters": list(kernel.limiters)}
-
-
 def _operator(profile: OperatorProfile) -> Iterator[RenderableType]:
     yield Text.assemble((profile.operator, "bold"), f" on {profile.gpu} ({profile.device}), {profile.case}")
+    missing = profile.missing_counters
     how = f"Nsight Compute {profile.ncu}".strip() + ", clocks untouched, caches warm"
-    yield _in(Text(f"{profile.sample}; {how if profile.missing_counters is None else 'timed by CUPTI'}"), 4)
+    yield _in(Text(f"{profile.sample}; {how if missing is None else 'timed by CUPTI'}"), 4)
     for kernel in profile.kernels:
         yield Text()
         yield _in(Group(*_kernel(kernel)), 2)
-    if profile.missing_counters is not None:
+    if missing is not None:
         yield Text()
-        yield _in(Group(*_missing_counters(profile.missing_counters)), 2)
+        yield _in(Text(f"no counters: {missing.reason}", style="bold yellow"), 2)
+        yield from (_in(Text(remedy), 4) for remedy in missing.remedies)
     if profile.timings:
         yield Text()
         yield _in(_timings(profile.timings), 2)
     yield Text()
-    for note in profile.notes:
-        yield _in(Text(note), 2)
-    kept = {"report": (profile.report, "ncu-ui"), "trace": (profile.trace, "https://ui.perfetto.dev")}
-    for what, (path, viewer) in kept.items():
-        if path:
-            yield _in(Text(f"{what}: {path}; open it in {viewer}"), 2)
+    yield from (_in(Text(note), 2) for note in profile.notes)
+    if profile.report:
+        yield _in(Text(f"report: {profile.report}; open it in ncu-ui"), 2)
+    if profile.trace:
+        yield _in(Text(f"trace: {profile.trace}; open it in https://ui.perfetto.dev"), 2)
 
 
 def _kernel(kernel: KernelProfile) -> Iterator[RenderableType]:
@@ -148,8 +149,8 @@ def _kernel(kernel: KernelProfile) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(min_width=_LABEL)
     grid.add_column(overflow="fold")
-    for label, words in _rows(kernel):
-        grid.add_row(Text(label), Text(words))
+    for label, text in _rows(kernel):
+        grid.add_row(Text(label), Text(text))
     yield _in(grid, 2)
     if kernel.lines:
         yield _in(_lines(kernel), 2)
@@ -166,27 +167,24 @@ def short(name: str) -> str:
 
 
 def _rows(kernel: KernelProfile) -> Iterator[tuple[str, str]]:
-    of = {figure.key: figure for figure in FIGURES}
-    first = [_figure(of[key], kernel.figures.get(key)) for key in (MEMORY, COMPUTE)]
     bound = _BOUNDS[kernel.bound]
-    yield "speed of light", ", ".join(first) + (f": {bound}" if bound else "")
-    yield "", _group(kernel, "speed of light", but=(MEMORY, COMPUTE))
-    yield "memory", _group(kernel, "memory")
-    yield "occupancy", _group(kernel, "occupancy") + _limited(kernel)
+    yield "speed of light", _figures(kernel, only=(MEMORY, COMPUTE)) + (f": {bound}" if bound else "")
+    yield "", _figures(kernel, "speed of light")
+    yield "memory", _figures(kernel, "memory")
+    yield "occupancy", _figures(kernel, "occupancy") + _limited(kernel)
     yield "stalls", _stalled(kernel)
 
 
-def _group(kernel: KernelProfile, group: str, but: tuple[str, ...] = ()) -> str:
-    values = [
-        (figure, kernel.figures.get(figure.key))
-        for figure in FIGURES
-        if figure.group == group and figure.key not in but
-    ]
-    return ", ".join(_figure(figure, value) for figure, value in values if value or not figure.minor)
-
-
-def _figure(figure: ReportedFigure, value: float | None) -> str:
-    return f"{figure.label} {'not in the report' if value is None else quantity(value, figure.kind)}"
+def _figures(kernel: KernelProfile, group: str = "", only: tuple[str, ...] = ()) -> str:
+    """Return the figures of a group but for those that have a row of their own, or these in their order."""
+    of = {figure.key: figure for figure in FIGURES}
+    keys = only or [f.key for f in FIGURES if f.group == group and f.key not in (MEMORY, COMPUTE)]
+    values = [(of[key], kernel.figures.get(key)) for key in keys]
+    return ", ".join(
+        f"{figure.label} {'not in the report' if value is None else quantity(value, figure.kind)}"
+        for figure, value in values
+        if value or not figure.minor
+    )
 
 
 def quantity(value: float, kind: FigureKind) -> str:
@@ -213,31 +211,26 @@ def _stalled(kernel: KernelProfile) -> str:
         return "the report has no instructions"
     if not kernel.samples:
         return "no samples: the kernel is too short; use larger --shapes"
-    reasons = list(kernel.stalls.items())[:REASONS]
-    shown = [f"{_percent(n, kernel.samples)} {why}{_meaning(why)}" for why, n in reasons]
-    return f"{kernel.samples} samples: {'; '.join(shown) or 'none of them stalled'}"
-
-
-def _meaning(why: str) -> str:
-    return f", {STALLS[why]}" if why in STALLS else ""
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %"
+    reasons = [
+        f"{100 * n / kernel.samples:.0f} % {why}{f', {STALLS[why]}' if why in STALLS else ''}"
+        for why, n in list(kernel.stalls.items())[:REASONS]
+    ]
+    return f"{kernel.samples} samples: {'; '.join(reasons) or 'none of them stalled'}"
 
 
 def _lines(kernel: KernelProfile) -> Table:
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    grid.add_column("% of samples", justify="right", no_wrap=True)
+    table = _table("% of samples")
     for name in ("line", "why", "source"):
-        grid.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold")
     for line in kernel.lines[:LINES]:
         share = f"{100 * line.samples / kernel.samples:.1f}"
-        grid.add_row(Text(share), Text(where(line)), Text(_why(line.stalls, line.samples)), Text(line.text))
+        reasons = list(line.stalls.items())[:REASONS]
+        why = ", ".join(f"{reason} {100 * n / line.samples:.0f} %" for reason, n in reasons)
+        table.add_row(Text(share), Text(where(line)), Text(why), Text(line.text))
     rest = len(kernel.lines) - LINES
     if rest > 0:
-        grid.add_row("", Text(f"and {rest} more lines"))
-    return grid
+        table.add_row("", Text(f"and {rest} more lines"))
+    return table
 
 
 def where(line: HotLine) -> str:
@@ -245,25 +238,21 @@ def where(line: HotLine) -> str:
     return f"{Path(line.file).name}:{line.line}" if line.line else "of no line"
 
 
-def _why(stalls: Mapping[str, int], samples: int) -> str:
-    return ", ".join(f"{why} {_percent(n, samples)}" for why, n in list(stalls.items())[:REASONS])
-
-
-def _missing_counters(missing: MissingCounters) -> Iterator[RenderableType]:
-    yield Text(f"no counters: {missing.reason}", style="bold yellow")
-    for remedy in missing.remedies:
-        yield _in(Text(remedy), 2)
-
-
 def _timings(timings: tuple[KernelTiming, ...]) -> Table:
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("µs", "min", "max", "per call"):
-        grid.add_column(name, justify="right", no_wrap=True)
-    grid.add_column("kernel", overflow="fold")
+    table = _table("µs", "min", "max", "per call")
+    table.add_column("kernel", overflow="fold")
     for each in timings:
-        spans = (each.median_us, each.min_us, each.max_us)
-        grid.add_row(*(f"{us:.2f}" for us in spans), f"{each.per_call:g}", Text(short(each.name)))
-    return grid
+        spans = (f"{us:.2f}" for us in (each.median_us, each.min_us, each.max_us))
+        table.add_row(*spans, f"{each.per_call:g}", Text(short(each.name)))
+    return table
+
+
+def _table(*numbers: str) -> Table:
+    """A table that begins with columns of numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def _in(renderable: RenderableType, indent: int) -> Padding:

@@ -11,10 +11,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -111,13 +111,12 @@ def command(request: ProfileRequest) -> list[str]:
 def main(text: str) -> None:
     """Make the call of a request, and write the reply."""
     request = serialize.from_json(ProfileRequest, text)
-    reply: Any
     try:
-        reply = make_call(request)
+        reply = serialize.to_json(make_call(request))
     except DotcuError as error:
-        reply = {"raise": [type(error).__name__, str(error)]}
+        reply = serialize.to_json({"raise": [type(error).__name__, str(error)]})
     draft = Path(f"{request.reply}.part")
-    draft.write_text(serialize.to_json(reply))
+    draft.write_text(reply)
     draft.replace(request.reply)
 
 
@@ -141,43 +140,28 @@ def make_call(request: ProfileRequest) -> ProfiledCall:
         if subject.on_gpu:
             torch.cuda.synchronize(device)
 
-    with _user_errors(subject, sample, request.target):
-        made = ProfiledCall(
+    happened = f"a call of {subject.name} failed, on {sample!r}"
+    remedy = f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {request.target}"
+    on_device = torch.cuda.device(device) if subject.on_gpu else nullcontext()
+    with as_user_error(OperatorError, happened, remedy), on_device:
+        with watching_launches() as launches:
+            call()
+        for _ in range(WARM_UP - 1):
+            call()
+        profiled = ProfiledCall(
             operator=subject.name,
             case=case.name,
             sample=repr(sample),
             gpu=torch.cuda.get_device_name(device) if subject.on_gpu else subject.where,
+            kernels=tuple(dict.fromkeys(launch.kernel for launch in launches)),
+            files={name: path for launch in launches for name, path in launch.files.items()},
             native=not subject.has_body,
-            **warm_up(call),
         )
         if request.mode == "counters":
             with visible_to_ncu(device):
                 call()
-            return made
-        return replace(made, timings=timed(call, device, Path(request.trace)))
-
-
-def warm_up(call: Callable[[], None]) -> dict[str, Any]:
-    """Call until all is compiled, loaded and cached; return the kernels and files of the first call."""
-    with watching_launches() as launches:
-        call()
-    for _ in range(WARM_UP - 1):
-        call()
-    files = {name: path for launch in launches for name, path in launch.files.items()}
-    return {"kernels": tuple(dict.fromkeys(launch.kernel for launch in launches)), "files": files}
-
-
-@contextmanager
-def _user_errors(subject: Subject, sample: object, target: str) -> Iterator[None]:
-    """Turn what a call raises into an error that shows the way there."""
-    happened = f"a call of {subject.name} failed, on {sample!r}"
-    remedy = f"Only a call that succeeds can be profiled.\nSee what is wrong: dotcu check {target}"
-    with as_user_error(OperatorError, happened, remedy):
-        if not subject.on_gpu:
-            yield
-            return
-        with torch.cuda.device(subject.device):
-            yield
+            return profiled
+        return replace(profiled, timings=timed(call, device, Path(request.trace)))
 
 
 def choose(subject: Subject, request: ProfileRequest) -> Workload:
@@ -192,9 +176,8 @@ def choose(subject: Subject, request: ProfileRequest) -> Workload:
     cases = workloads(subject, shapes=shapes, dtypes=dtypes)
     fitting = [case for case in cases if isinstance(case, Workload)]
     if not fitting:
-        reasons = "".join(
-            f"\n    {case.name}: {case.reason}" for case in cases if isinstance(case, UntimedCase)
-        )
+        untimed = (case for case in cases if isinstance(case, UntimedCase))
+        reasons = "".join(f"\n    {case.name}: {case.reason}" for case in untimed)
         raise OperatorError(
             f"{subject.name} accepts none of the requested shapes and dtypes:{reasons}\n"
             "Use a shape that it accepts and that fits: --shapes 4096x4096"
@@ -241,7 +224,7 @@ def timings(found: Iterable[Activity], calls: int) -> tuple[KernelTiming, ...]:
     spans: dict[str, list[float]] = {}
     for activity in found:
         spans.setdefault(activity.name, []).append((activity.end_ns - activity.start_ns) / 1e3)
-    rows = [
+    rows = (
         KernelTiming(
             name=name,
             per_call=len(us) / calls,
@@ -250,5 +233,5 @@ def timings(found: Iterable[Activity], calls: int) -> tuple[KernelTiming, ...]:
             max_us=max(us),
         )
         for name, us in spans.items()
-    ]
+    )
     return tuple(sorted(rows, key=lambda row: -row.median_us * row.per_call))

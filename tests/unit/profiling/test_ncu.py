@@ -9,7 +9,7 @@ import pytest
 import ncu_pages
 from dotcu import process
 from dotcu.profiling import ncu
-from dotcu.profiling.ncu import permission_reason, permission_remedies
+from dotcu.profiling.ncu import permission_remedies
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,8 @@ def test_where_there_is_none_there_is_none() -> None:
 def test_the_one_on_path_is_taken_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = program(tmp_path / "bin")
     monkeypatch.setattr(ncu, "find_tool", lambda name: path)
-    assert ncu.find() == ncu.NsightCompute(path=path, module=None, version="2025.3.1.0")
+    assert ncu.find() == path
+    assert ncu.version_of(path) == "2025.3.1.0"
 
 
 def test_of_those_that_are_installed_the_newest_is_taken(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_of_those_that_are_installed_the_newest_is_taken(tmp_path: Path) -> None
         program(tmp_path / "opt" / version)
     found = ncu.find()
     assert found is not None
-    assert found.path.parent.name == "2025.3.1"
+    assert found.parent.name == "2025.3.1"
 
 
 def test_the_module_lies_beside_the_program(tmp_path: Path) -> None:
@@ -106,8 +107,9 @@ def test_only_what_cannot_work_is_not_tried(
         ("", USER, "ERR_NVGPUCTRPERM"),
     ],
 )
-def test_the_reason_is_given(params: str, status: str, words: str) -> None:
-    assert words in permission_reason(params, status)
+def test_the_reason_is_given(params: str, status: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ncu, "_text", lambda path: params if path == ncu.PARAMS else status)
+    assert words in ncu.refused("ops.py", Path("/opt/ncu")).reason
 
 
 def test_files_that_are_not_there_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 import ncu_pages
 from dotcu.profiling import ncu
-from dotcu.profiling.ncu import NsightCompute
 
 
 def test_the_raw_page_gives_launches_with_their_metrics_and_units() -> None:
@@ -134,15 +133,16 @@ BASE = ncu_pages.INSTRUCTIONS[0][0]
 AT = {BASE: 11, BASE + 0x10: 15, BASE + 0x20: None, BASE + 0x30: 17}
 
 
-def tool_with(folder: Path, module: str | None, view: str = "") -> NsightCompute:
+def tool_with(folder: Path, module: str | None, view: str = "") -> Path:
     path, _ = ncu_pages.program(folder, None, pages={"sourcecuda,sass": view})
-    if module is None:
-        return NsightCompute(path=path, module=None, version="")
-    (folder / "ncu_report.py").write_text(module)
-    return NsightCompute(path=path, module=folder, version="")
+    if module is not None:
+        inside = folder / "extras" / "python"
+        inside.mkdir(parents=True)
+        (inside / ncu.MODULE).write_text(module)
+    return path
 
 
-def locations(tool: NsightCompute) -> list[tuple[str, int] | None]:
+def locations(tool: Path) -> list[tuple[str, int] | None]:
     ((_, listing),) = ncu.located(tool, Path("x.ncu-rep"), ncu.parse_instructions(ncu_pages.sass()))
     return [each.location for each in listing]
 

@@ -15,7 +15,6 @@ import trying
 from dotcu import serialize
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.profiling import ProfileReport, ncu, profile, profiler
-from dotcu.profiling.ncu import NsightCompute
 from dotcu.profiling.worker import KernelTiming, ProfiledCall, ProfileRequest
 
 TIMING = KernelTiming(name=ncu_pages.SQUARE, per_call=1.0, median_us=31.25, min_us=30.5, max_us=33.0)
@@ -48,11 +47,10 @@ def profiled(tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
     def run(*, installed: bool = True, **options: object) -> ProfileReport:
         path, _ = ncu_pages.program(tmp_path, serialize.plain(call_of(kernel)), **options)  # type: ignore[arg-type]
-        found = NsightCompute(path=path, module=None, version="2025.3.1.0") if installed else None
-        monkeypatch.setattr(ncu, "find", lambda: found)
+        monkeypatch.setattr(ncu, "find", lambda: path if installed else None)
         return profile("dotcu.gallery:square", folder=tmp_path / "kept")
 
-    monkeypatch.setattr(ncu, "permission", lambda params, status: (None, None, False))
+    monkeypatch.setattr(ncu, "permission", lambda: (None, None, False))
     monkeypatch.setattr(profiler, "_gpu", lambda device, target: torch.device("cuda:0"))
     monkeypatch.setattr(ncu, "run_alone", alone)
     return run
@@ -142,7 +140,7 @@ def test_a_kernel_of_torchs_differs_from_dotcus(profiled: Profiled) -> None:
 def test_where_counters_are_refused_it_says_why_and_what_to_do_and_times(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ncu, "permission", lambda params, status: (True, False, True))
+    monkeypatch.setattr(ncu, "permission", lambda: (True, False, True))
     report = profiled(said=ncu_pages.REFUSED)
     assert not report.counted
     shown = str(report)
@@ -156,7 +154,7 @@ def test_where_counters_are_refused_it_says_why_and_what_to_do_and_times(
 def test_what_cannot_work_is_not_tried(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ncu, "permission", lambda params, status: (True, False, False))
+    monkeypatch.setattr(ncu, "permission", lambda: (True, False, False))
     (found,) = profiled().profiles
     assert found.missing_counters is not None
     assert found.missing_counters.kind == "refused"
