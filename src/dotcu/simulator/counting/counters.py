@@ -117,19 +117,16 @@ class LineCounters:
         if action == "atomic":
             self.atomics += lanes
         for space, cost in costs.items():
-            self._add_cost(space, cost, nbytes)
-
-    def _add_cost(self, space: str, cost: AccessCost, nbytes: int) -> None:
-        if space == "global":
-            self.global_requests += cost.requests
-            self.global_sectors += cost.served
-            self.ideal_sectors += cost.ideal
-            self.global_bytes += cost.lanes * nbytes
-        elif space == "shared":
-            self.shared_requests += cost.requests
-            self.shared_wavefronts += cost.served
-            self.ideal_wavefronts += cost.ideal
-            self.shared_bytes += cost.lanes * nbytes
+            if space == "global":
+                self.global_requests += cost.requests
+                self.global_sectors += cost.served
+                self.ideal_sectors += cost.ideal
+                self.global_bytes += cost.lanes * nbytes
+            elif space == "shared":
+                self.shared_requests += cost.requests
+                self.shared_wavefronts += cost.served
+                self.ideal_wavefronts += cost.ideal
+                self.shared_bytes += cost.lanes * nbytes
 
 
 def _ratio(part: int, whole: int, otherwise: float = 0.0) -> float:
@@ -172,25 +169,22 @@ _FLOATS = frozenset({"f32", "f64", "f32x2"})
 _HALVES = frozenset({"f16", "f16x2", "bf16", "bf16x2"})
 _PACKED = frozenset({"f16x2", "bf16x2", "f32x2"})
 
-# Opcodes that are of one class whatever their type; all others are arithmetic of their type.
-CLASSES: Mapping[str, str] = {
-    **dict.fromkeys(("mov", "selp", "slct", "cvta", "isspacep", "mapa", "getctarank", "prmt"), "move"),
-    "createpolicy": "move",
-    **dict.fromkeys(("cvt", "szext"), "convert"),
-    **dict.fromkeys(("ld", "ldu", "st", "prefetch", "prefetchu", "applypriority", "discard"), "memory"),
-    **dict.fromkeys(("atom", "red", "multimem"), "atomic"),
-    **dict.fromkeys(("cp", "mbarrier", "tensormap"), "async"),
-    **dict.fromkeys(
-        ("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "wgmma", "tcgen05"),
-        "matrix",
-    ),
-    **dict.fromkeys(("shfl", "vote", "match", "redux", "activemask", "elect"), "warp"),
-    **dict.fromkeys(("bar", "barrier", "membar", "fence", "griddepcontrol", "nanosleep"), "barrier"),
-    **dict.fromkeys(
-        ("bra", "brx", "ret", "exit", "call", "trap", "brkpt", "assertfail", "setmaxnreg", "pmevent"),
-        "control",
-    ),
+_OPCODES_BY_CLASS = {
+    "move": "mov selp slct cvta isspacep mapa getctarank prmt createpolicy",
+    "convert": "cvt szext",
+    "memory": "ld ldu st prefetch prefetchu applypriority discard",
+    "atomic": "atom red multimem",
+    "async": "cp mbarrier tensormap",
+    "matrix": "mma wmma ldmatrix stmatrix movmatrix wgmma tcgen05",
+    "warp": "shfl vote match redux activemask elect",
+    "barrier": "bar barrier membar fence griddepcontrol nanosleep",
+    "control": "bra brx ret exit call trap brkpt assertfail setmaxnreg pmevent",
 }
+CLASSES: Mapping[str, str] = {
+    opcode: kind for kind, opcodes in _OPCODES_BY_CLASS.items() for opcode in opcodes.split()
+}
+"""Opcodes that are of one class whatever their type; all others are arithmetic of their type."""
+
 # Functions of the special-function units where they are approximate.
 _SPECIAL = frozenset({"rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"})
 # Arithmetic operations of one element.
@@ -204,36 +198,26 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
 def work_of(instruction: Instruction) -> tuple[str, str, int]:
     """Return the class of an instruction, the type of its operations, and how many a lane executes.
 
-    The type is without the x2 of a pair, and empty if there are no operations. Those of a matrix
-    instruction are divided among the lanes of its warp.
+    The class is that of its opcode, or of the type that it computes in. The type is without the x2 of a
+    pair, and empty if there are no operations. Those of a matrix instruction are divided among the lanes
+    of its warp.
     """
-    kind = class_of(instruction)
+    opcode, type_ = instruction.opcode, instruction.types[-1] if instruction.types else ""
+    is_half, is_float = type_ in _HALVES, type_ in _FLOATS
+    kind = CLASSES.get(opcode, "half" if is_half else "float" if is_float else "integer")
+    if opcode in _SPECIAL and "approx" in instruction.flags:
+        kind = "special"
     if kind == "matrix":
         return _matrix(instruction)
-    type_ = instruction.types[-1] if instruction.types else ""
-    adds = kind != "atomic" or "add" in instruction.flags
-    if not adds or type_ not in _FLOATS | _HALVES:
+    count = OPERATIONS.get(opcode, 0) * (2 if type_ in _PACKED else 1)
+    if not count or not (is_half or is_float) or (kind == "atomic" and "add" not in instruction.flags):
         return kind, "", 0
-    count = OPERATIONS.get(instruction.opcode, 0) * (2 if type_ in _PACKED else 1)
-    return (kind, type_.removesuffix("x2"), count) if count else (kind, "", 0)
-
-
-def class_of(instruction: Instruction) -> str:
-    """The class of an instruction: that of its opcode, or of the type that it computes in."""
-    fixed = CLASSES.get(instruction.opcode)
-    if fixed is not None:
-        return fixed
-    if instruction.opcode in _SPECIAL and "approx" in instruction.flags:
-        return "special"
-    type_ = instruction.types[-1] if instruction.types else ""
-    if type_ in _HALVES:
-        return "half"
-    return "float" if type_ in _FLOATS else "integer"
+    return kind, type_.removesuffix("x2"), count
 
 
 def _matrix(instruction: Instruction) -> tuple[str, str, int]:
-    shape = next((found for f in instruction.flags if (found := _SHAPE.match(f))), None)
-    if shape is None or not {instruction.opcode, *instruction.flags} & {"mma"}:
+    shape = next(filter(None, map(_SHAPE.match, instruction.flags)), None)
+    if shape is None or "mma" not in (instruction.opcode, *instruction.flags):
         return "matrix", "", 0
     m, n, k = map(int, shape.groups())
     # d, a, b and c; wmma of halves names d and c only.

@@ -73,18 +73,15 @@ def common_warps(*groups: Lanes) -> int:
     return int(np.count_nonzero(seen > 1))
 
 
-def served_together(nbytes: int) -> int:
+def _served_together(nbytes: int) -> int:
     """Return how many lanes of a warp shared memory serves at once, if each of them wants `nbytes`."""
     return min(WARP, max(1, BANKS * WORD_BYTES // nbytes))
 
 
-def sectors(rows: Array, width: int, nbytes: int) -> tuple[int, int]:
-    """Sectors that warps touch, and how many would hold the same bytes side by side.
+def _sectors(rows: Array, width: int, nbytes: int) -> tuple[int, int]:
+    """Return the sectors that warps touch, and how many would hold the same bytes side by side.
 
-    Args:
-        rows: For each warp the first element of each lane, counted from the beginning of a sector.
-        width: Bytes of one element.
-        nbytes: Bytes that each lane wants from its first element on.
+    A row has for each lane the first of its elements, counted from the beginning of a sector.
     """
     ordered = np.sort(rows, axis=1)
     distinct = 1 + np.count_nonzero(_changes(ordered), axis=1)
@@ -94,12 +91,10 @@ def sectors(rows: Array, width: int, nbytes: int) -> tuple[int, int]:
     return (len(ordered) + int(np.count_nonzero(touched))) * each, int(ideal.sum())
 
 
-def wavefronts(rows: Array, nbytes: int) -> tuple[int, int]:
-    """Wavefronts that groups of lanes take, and how many they would take without bank conflicts.
+def _wavefronts(rows: Array, nbytes: int) -> tuple[int, int]:
+    """Return the wavefronts that groups of lanes take, and how many they would without bank conflicts.
 
-    Args:
-        rows: For each group the first word of each lane.
-        nbytes: Bytes that each lane wants from there on.
+    A row has for each lane the first of its words.
     """
     if nbytes > WORD_BYTES:
         words = np.arange(nbytes // WORD_BYTES)
@@ -107,16 +102,10 @@ def wavefronts(rows: Array, nbytes: int) -> tuple[int, int]:
     ordered = np.sort(rows, axis=1)
     ideal = len(ordered)
     ordered = ordered[ordered[:, -1] - ordered[:, 0] >= BANKS]  # fewer words than banks never meet
-    return ideal - len(ordered) + int(_busiest(ordered).sum()), ideal
-
-
-def _busiest(ordered: Array) -> Array:
-    """Return, for each sorted row of words, how many of them are in the bank that has the most."""
     fresh = np.concatenate((np.ones((len(ordered), 1), bool), _changes(ordered)), axis=1)
     bank = ordered % BANKS + BANKS * np.arange(len(ordered))[:, None]
     counts = np.bincount(bank[fresh], minlength=BANKS * len(ordered))
-    most: Array = counts.reshape(-1, BANKS).max(axis=1)
-    return most
+    return ideal - len(ordered) + int(counts.reshape(-1, BANKS).max(axis=1).sum()), ideal
 
 
 def _changes(ordered: Array) -> Array:
@@ -169,121 +158,81 @@ class TrafficCounters:
         self._groups: dict[int, LaneGroups] = {}
         self._patterns: dict[tuple[AccessPattern, int, int, int], tuple[Array, Lanes | None, AccessCost]] = {}
 
-    def add(self, access: Access, space: str, cost: AccessCost) -> None:
-        """Add the cost of an access to that of its instruction.
-
-        Args:
-            access: The access of the instruction.
-            space: The state space.
-            cost: The cost.
-        """
-        _, costs = self.accesses.setdefault(access.number, (access, {}))
-        known = costs.get(space)
-        costs[space] = cost if known is None else AccessCost(*map(int.__add__, known, cost))
-
     def split(self, number: int, placed: FlatInstruction, warps: int) -> None:
-        """Count warps whose lanes parted at a branch.
-
-        Args:
-            number: The number of the instruction in counts.
-            placed: The instruction.
-            warps: How many warps.
-        """
         self.splits[number] = (placed, self.splits.get(number, (placed, 0))[1] + warps)
 
     def skip(self, number: int, placed: FlatInstruction, lanes: int) -> None:
-        """Count lanes that a guard kept from an instruction.
-
-        Args:
-            number: The number of the instruction in counts.
-            placed: The instruction.
-            lanes: How many lanes.
-        """
         self.skipped[number] = (placed, self.skipped.get(number, (placed, 0))[1] + lanes)
 
     def groups(self, lanes: Lanes, size: int = WARP) -> LaneGroups:
         """Lanes, in ascending order, as groups of neighbours; remembered for the same lanes."""
         if lanes is not self._lanes:
             self._lanes, self._groups = lanes, {}
-        found = self._groups.get(size)
-        if found is None:
-            found = self._groups[size] = LaneGroups(lanes, size)
-        return found
+        if size not in self._groups:
+            self._groups[size] = LaneGroups(lanes, size)
+        return self._groups[size]
 
-    def count_groups(self, lanes: Lanes | None, count: int, size: int = WARP) -> int:
-        """Return how many groups the lanes belong to; None stands for the first `count` lanes.
-
-        Args:
-            lanes: The lanes; None for the first `count` ones.
-            count: How many lanes there are.
-            size: Lanes of a group.
-        """
-        return count // size if lanes is None else self.groups(lanes, size).count
-
-    def cost(self, indices: Array, lanes: Lanes | None, pattern: AccessPattern) -> AccessCost:
-        """The cost of places that may differ from lane to lane.
+    def count(self, chunk: Chunk, access: Access, parts: Sequence[AccessPart]) -> None:
+        """Count what an access of the active lanes cost; `parts` is what was resolved of it.
 
         Args:
-            indices: The elements that the lanes touch.
-            lanes: The lanes; None for all.
-            pattern: The properties of the access.
+            chunk: The blocks that run together; its active lanes take part.
+            access: The access of the instruction.
+            parts: The parts of the access that are in bounds and aligned.
+
+        Note:
+            Atomics are counted as reads are: what it costs when several lanes hit one address is not
+            documented.
         """
+        _, sums = self.accesses.setdefault(access.number, (access, {}))
+        for part in parts:
+            space, is_whole = _space(chunk, access, part), part.positions is None
+            # A common offset changes nothing but where the addresses lie in their sectors.
+            key = (space, access.width, access.elements, access.offset % SECTOR_BYTES)
+            costs = chunk.locate(access.slot).costs if is_whole else {}
+            cost = costs.get(key)
+            if cost is None:
+                lanes = chunk.active if is_whole else chunk.numbers(part.positions)
+                if part.indices.size == 1 or space == "local":
+                    cost = self._cost_of_one(space, lanes, chunk.lanes, access.bytes)
+                else:
+                    pattern = (space, _phase(access, part), access.width, access.elements)
+                    cost = self._cost(part.indices, lanes, pattern)
+                costs[key] = cost
+            known = sums.get(space)
+            sums[space] = cost if known is None else AccessCost(*map(int.__add__, known, cost))
+
+    def _cost(self, indices: Array, lanes: Lanes | None, pattern: AccessPattern) -> AccessCost:
+        """Return the cost of places that may differ from lane to lane; remembered by their distances."""
         relative = indices - indices[0]
         key = (pattern, len(indices), int(relative[1]), int(relative[-1]))
         known = self._patterns.get(key)
         if known is not None and known[1] is lanes and np.array_equal(known[0], relative):
             return known[2]
-        cost = self._compute(relative, lanes, pattern)
+        space, phase, width, elements = pattern
+        nbytes, places, size = width * elements, relative + phase, WARP
+        if space == "shared":
+            size, places = _served_together(nbytes), places * width // WORD_BYTES
+        rows = places.reshape(-1, size) if lanes is None else self.groups(lanes, size).rows(places)
+        served = _wavefronts(rows, nbytes) if space == "shared" else _sectors(rows, width, nbytes)
+        cost = AccessCost(len(relative), self._count_groups(lanes, len(relative)), *served)
         if len(self._patterns) >= REMEMBERED:
             self._patterns.clear()
         self._patterns[key] = (relative, lanes, cost)
         return cost
 
-    def _compute(self, relative: Array, lanes: Lanes | None, pattern: AccessPattern) -> AccessCost:
-        space, phase, width, elements = pattern
-        count, nbytes, indices, size = len(relative), width * elements, relative + phase, WARP
-        if space == "shared":
-            size, indices = served_together(nbytes), indices * width // WORD_BYTES
-        rows = indices.reshape(-1, size) if lanes is None else self.groups(lanes, size).rows(indices)
-        served = wavefronts(rows, nbytes) if space == "shared" else sectors(rows, width, nbytes)
-        return AccessCost(count, self.count_groups(lanes, count), *served)
+    def _cost_of_one(self, space: str, lanes: Lanes | None, everyone: int, nbytes: int) -> AccessCost:
+        """Return the cost where all lanes want the same; of local memory, which each has, the lanes alone."""
+        count = everyone if lanes is None else len(lanes)
+        if space == "local":
+            return AccessCost(count)
+        size = _served_together(nbytes) if space == "shared" else WARP
+        served = self._count_groups(lanes, count, size)
+        return AccessCost(count, self._count_groups(lanes, count), served, served)
 
-
-def count_access(chunk: Chunk, access: Access, parts: Sequence[AccessPart]) -> None:
-    """Count what an access of the active lanes cost; `parts` is what was resolved of it.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        parts: The parts of the access that are in bounds and aligned.
-
-    Note:
-        Atomics are counted as reads are: what it costs when several lanes hit one address is not
-        documented.
-    """
-    traffic: TrafficCounters = chunk.grid.traffic
-    if len(parts) != 1 or parts[0].positions is not None:
-        for part in parts:
-            lanes = chunk.active if part.positions is None else chunk.numbers()[part.positions]
-            space = _space(chunk, access, part)
-            traffic.add(access, space, _part_cost(traffic, chunk, access, part, space, lanes))
-        return
-    space, costs = _space(chunk, access, parts[0]), chunk.locate(access.slot).costs
-    # A common offset changes nothing but where the addresses lie in their sectors.
-    key = (space, access.width, access.elements, access.offset % SECTOR_BYTES)
-    cost = costs.get(key)
-    if cost is None:
-        cost = costs[key] = _part_cost(traffic, chunk, access, parts[0], space, chunk.active)
-    traffic.add(access, space, cost)
-
-
-def _part_cost(
-    traffic: TrafficCounters, chunk: Chunk, access: Access, part: AccessPart, space: str, lanes: Lanes | None
-) -> AccessCost:
-    if part.indices.size == 1 or space == "local":
-        return _cost_of_one(traffic, space, lanes, chunk.lanes, access.bytes)
-    pattern = (space, _phase(access, part), access.width, access.elements)
-    return traffic.cost(part.indices, lanes, pattern)
+    def _count_groups(self, lanes: Lanes | None, count: int, size: int = WARP) -> int:
+        """Return how many groups the lanes belong to; None stands for the first `count` lanes."""
+        return count // size if lanes is None else self.groups(lanes, size).count
 
 
 def _space(chunk: Chunk, access: Access, part: AccessPart) -> str:
@@ -299,16 +248,3 @@ def _phase(access: Access, part: AccessPart) -> int:
         return first % max(1, WORD_BYTES // access.width)
     address = part.region.view(access.width)[1] + first * access.width
     return address % SECTOR_BYTES // access.width
-
-
-def _cost_of_one(
-    traffic: TrafficCounters, space: str, lanes: Lanes | None, everyone: int, nbytes: int
-) -> AccessCost:
-    """The cost where all lanes want the same; of local memory, which each has for itself, the lanes alone."""
-    count = everyone if lanes is None else len(lanes)
-    if space == "local":
-        return AccessCost(count)
-    warps = traffic.count_groups(lanes, count)
-    size = served_together(nbytes) if space == "shared" else WARP
-    served = warps if size == WARP else traffic.count_groups(lanes, count, size)
-    return AccessCost(count, warps, served, served)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotcu.simulator.counting.traffic import count_access
 from dotcu.simulator.decoding.inlining import FlatInstruction
 from dotcu.simulator.decoding.variables import NONE, Origin
 from dotcu.simulator.machine.chunk import Chunk
@@ -136,7 +135,7 @@ def resolve(chunk: Chunk, access: Access) -> list[AccessPart]:
     """
     part = _whole(chunk, access)
     parts = [part] if part is not None else _checked(chunk, access)
-    count_access(chunk, access, parts)
+    chunk.grid.traffic.count(chunk, access, parts)
     return parts
 
 
