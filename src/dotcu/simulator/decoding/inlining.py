@@ -134,13 +134,13 @@ class SourceLocations:
 
     def find_home(self, code: Sequence[FlatInstruction]) -> None:
         """Find the home: the outermost file of the first instruction that has a line."""
-        outermost = (_chain(flat.instruction.location, flat.calls)[-1] for flat in code)
+        outermost = (chain_of(flat.instruction.location, flat.calls)[-1] for flat in code)
         self.home = next((at.file for at in outermost if at.line), self.home)
 
     def __call__(self, flat: FlatInstruction) -> tuple[str, int]:
         key = (flat.instruction.location, flat.calls)
         if key not in self._known:
-            chain = _chain(*key)
+            chain = chain_of(*key)
             best = next((at for at in chain if at.file == self.home and at.line), chain[-1])
             self._known[key] = (self.files.get(best.file, ""), best.line)
         return self._known[key]
@@ -150,7 +150,7 @@ class SourceLocations:
         return _LIBRARY.search(self.files.get(flat.instruction.location.file, "")) is not None
 
 
-def _chain(location: Location, calls: tuple[Location, ...]) -> list[Location]:
+def chain_of(location: Location, calls: tuple[Location, ...]) -> list[Location]:
     """Return the locations that an instruction was inlined into, or called from, innermost first."""
     chain: list[Location] = []
     for start in (location, *calls):

@@ -1,6 +1,7 @@
 """Bounds and alignment: reports of accesses that miss their memory.
 
-The hardware traps on such an access, or reads and writes other memory.
+The hardware traps on such an access, or reads and writes other memory. A report takes the addresses at fault,
+and their positions among the chunk's active lanes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from dotcu.simulator.machine.memory import NULL_PAGE, PrivateMemory, Region
 from dotcu.simulator.machine.shape import Array
 
 if TYPE_CHECKING:
-    from dotcu.simulator.decoding.variables import AccessSpan
     from dotcu.simulator.semantics.memory.access import Access, AccessPart
 
 
@@ -26,7 +26,8 @@ _FOREIGN = (
 _PREPOSITION = {"read": "of", "write": "of", "atomic": "on"}
 
 
-def _describe_access(access: Access) -> str:
+def describe_access(access: Access) -> str:
+    """Return the words for an access: `read of 4 bytes`."""
     return f"{access.action} {_PREPOSITION[access.action]} {access.bytes} bytes"
 
 
@@ -42,13 +43,18 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
     bad = (address & np.uint64(access.bytes - 1)) != 0
     if bad.any():
         first = int(address[bad][0])
-        name, where = _place(chunk, access, first)
+        region = chunk.grid.memory.find(first)
+        if region is not None:
+            name, where = region.name, f"at byte {first - region.base} of `{region.name}`"
+        else:
+            name = chunk.grid.decoded.layout.variable_before(access.space, first)
+            where = f"at byte {first} of {access.space} memory" + (f", in `{name}`" if name else "")
         message = (
-            f"misaligned {_describe_access(access)} {where}: the address is a multiple of "
+            f"misaligned {describe_access(access)} {where}: the address is a multiple of "
             f"{first & -first}, and a {access.bytes}-byte access needs a multiple of {access.bytes}. "
             "Begin at an aligned element, or use narrower accesses."
         )
-        chunk.report("misaligned", access.placed, chunk.numbers()[positions[bad]], message, address_of=name)
+        chunk.report("misaligned", access.placed, chunk.numbers(positions[bad]), message, address_of=name)
     result: Array = ~bad
     return result
 
@@ -67,7 +73,12 @@ def report_unmapped(
     """
     null = address < NULL_PAGE
     if null.any():
-        _report_null(chunk, access, address[null], positions[null])
+        offset = int(address[null][0])
+        at = f"null + {offset} bytes" if offset else "a null pointer"
+        message = (
+            f"{describe_access(access)} through {at}. Pass a tensor, or test the pointer before its use."
+        )
+        chunk.report("null-pointer", access.placed, chunk.numbers(positions[null]), message)
         address, positions = address[~null], positions[~null]
     if not len(address):
         return
@@ -75,17 +86,12 @@ def report_unmapped(
     memory = chunk.grid.memory
     region = meant or (None if memory.is_foreign(first) else memory.nearest(first))
     message = (
-        f"out-of-bounds {_describe_access(access)} at {first:#x}, where nothing is mapped. {_FOREIGN}"
+        f"out-of-bounds {describe_access(access)} at {first:#x}, where nothing is mapped. {_FOREIGN}"
         if region is None
         else _missed(access, region, first, memory.find(first))
     )
-    chunk.report(
-        "out-of-bounds",
-        access.placed,
-        chunk.numbers()[positions],
-        message,
-        address_of=region.name if region else "",
-    )
+    name = region.name if region else ""
+    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
 
 
 def _missed(access: Access, region: Region, address: int, hit: Region | None) -> str:
@@ -93,45 +99,36 @@ def _missed(access: Access, region: Region, address: int, hit: Region | None) ->
     offset = address - region.base
     index, rest = divmod(offset, size)
     at = f"`{region.name}`[{index}]" + (f" + {rest} bytes" if rest else "")
+    past = offset - region.size
     if offset < 0:
         how = f"{-offset} bytes before its first byte"
-    elif offset >= region.size:
-        past = offset - region.size
+    elif past >= 0:
         how = f"{past} bytes past its end" if past else "just past its end"
     else:
-        how = f"{offset + access.bytes - region.size} of the bytes past its end"
+        how = f"{past + access.bytes} of the bytes past its end"
     if hit is not None and hit is not region:
         how += f", in `{hit.name}`"
     return (
-        f"out-of-bounds {_describe_access(access)} at {at} ({how}); `{region.name}` holds "
+        f"out-of-bounds {describe_access(access)} at {at} ({how}); `{region.name}` holds "
         f"{region.size // size} elements of {size} bytes. Guard the access by the size."
     )
 
 
-def _report_null(chunk: Chunk, access: Access, address: Array, positions: Array) -> None:
-    offset = int(address[0])
-    at = f"null + {offset} bytes" if offset else "a null pointer"
-    message = f"{_describe_access(access)} through {at}. Pass a tensor, or test the pointer before its use."
-    chunk.report("null-pointer", access.placed, chunk.numbers()[positions], message)
-
-
 def report_read_only(chunk: Chunk, access: Access, region: Region, address: Array, positions: Array) -> None:
-    """Report writes to what the kernel promised not to write.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        region: The region of global memory.
-        address: Their addresses.
-        positions: Which of the active lanes these are.
-    """
-    size = region.buffer.itemsize or access.width
-    index = (int(address[0]) - region.base) // size
+    index = (int(address[0]) - region.base) // (region.buffer.itemsize or access.width)
     message = (
-        f"{_describe_access(access)} at `{region.name}`[{index}], which is read-only: it was passed for a "
+        f"{describe_access(access)} at `{region.name}`[{index}], which is read-only: it was passed for a "
         "pointer to const. Take the parameter as a pointer to non-const."
     )
-    chunk.report("read-only", access.placed, chunk.numbers()[positions], message, address_of=region.name)
+    chunk.report("read-only", access.placed, chunk.numbers(positions), message, address_of=region.name)
+
+
+def report_parameter_write(chunk: Chunk, access: Access, positions: Array) -> None:
+    message = (
+        f"{describe_access(access)} at a parameter of the kernel, which a kernel only reads. "
+        "Copy the parameter to a variable, and write that."
+    )
+    chunk.report("read-only", access.placed, chunk.numbers(positions), message)
 
 
 def report_private(
@@ -146,69 +143,33 @@ def report_private(
         address: Their addresses.
         positions: Which of the active lanes these are.
     """
-    is_shared = private is chunk.shared
+    is_shared, layout = private is chunk.shared, chunk.grid.decoded.layout
     space = "shared" if is_shared else "parameter" if private is chunk.params else "local"
     owner = {"shared": "block", "local": "thread", "parameter": "kernel"}[space]
-    first = _signed(int(address[0]))
+    first = int(address[0])
+    if first >= 1 << 31:  # a negative number, of 32 or of 64 bits
+        first -= 1 << (32 if first < 1 << 32 else 64)
     span = chunk.grid.span(access)
-    name = (
-        display_name(span.name)
-        if span is not None
-        else chunk.grid.decoded.layout.variable_before(space, first)
-    )
+    name = display_name(span.name) if span is not None else layout.variable_before(space, first)
     name = "" if is_local_frame(name) else name
     at = f"at byte {first} of {space} memory" + (f" near `{name}`" if name else "")
     size = f"the {owner} has {private.size} bytes"
     if span is not None and name:
-        at = f"at byte {first - span.start} of `{name}`{_neighbour(chunk, space, span, first)}"
+        hit = next(
+            (
+                f", which is in `{display_name(other)}`"
+                for other, (where, start, end) in layout.extents.items()
+                if where == space and other != span.name and start <= first and (end is None or first < end)
+            ),
+            "",
+        )
+        at = f"at byte {first - span.start} of `{name}`{hit}"
         size = f"`{name}` has {span.end - span.start} bytes of {space} memory"
     advice = "Guard the index by the array's size"
-    if is_shared and (span is None or chunk.grid.decoded.layout.extents[span.name][2] is None):
+    if is_shared and (span is None or layout.extents[span.name][2] is None):
         advice += ", or ask for more by smem_bytes if the array is dynamic"
-    message = f"out-of-bounds {_describe_access(access)} {at}; {size}. {advice}."
-    chunk.report("out-of-bounds", access.placed, chunk.numbers()[positions], message, address_of=name)
-
-
-def _signed(address: int) -> int:
-    if address < 1 << 31:
-        return address
-    return address - (1 << (32 if address < 1 << 32 else 64))
-
-
-def _neighbour(chunk: Chunk, space: str, span: AccessSpan, address: int) -> str:
-    """The words for another variable that an address is in."""
-    for name, (where, start, end) in chunk.grid.decoded.layout.extents.items():
-        if where == space and name != span.name and start <= address and (end is None or address < end):
-            return f", which is in `{display_name(name)}`"
-    return ""
-
-
-def report_parameter_write(chunk: Chunk, access: Access, positions: Array) -> None:
-    """Report writes to the kernel's own parameters.
-
-    Args:
-        chunk: The blocks that run together; its active lanes take part.
-        access: The access of the instruction.
-        positions: Which of the active lanes these are.
-    """
-    message = (
-        f"{_describe_access(access)} at a parameter of the kernel, which a kernel only reads. "
-        "Copy the parameter to a variable, and write that."
-    )
-    chunk.report("read-only", access.placed, chunk.numbers()[positions], message)
-
-
-def _place(chunk: Chunk, access: Access, address: int) -> tuple[str, str]:
-    """The name of the variable that an address is in, and the words for the place."""
-    region = chunk.grid.memory.find(address)
-    if region is not None:
-        return region.name, f"at byte {address - region.base} of `{region.name}`"
-    space = access.space
-    name = chunk.grid.decoded.layout.variable_before(space, address)
-    return name, f"at byte {address} of {space} memory" + (f", in `{name}`" if name else "")
-
-
-# Names of elements in findings
+    message = f"out-of-bounds {describe_access(access)} {at}; {size}. {advice}."
+    chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
 
 
 def describe_element(chunk: Chunk, access: Access, part: AccessPart, index: int) -> tuple[str, str]:
@@ -222,14 +183,12 @@ def describe_element(chunk: Chunk, access: Access, part: AccessPart, index: int)
     """
     region = part.region
     if region is not None:
-        size = region.buffer.itemsize or access.width
         byte = region.view(access.width)[1] + index * access.width - region.base
-        return region.name, f"`{region.name}`[{byte // size}]"
-    is_shared = np.may_share_memory(part.view, chunk.shared.data)
+        return region.name, f"`{region.name}`[{byte // (region.buffer.itemsize or access.width)}]"
+    is_shared, layout = np.may_share_memory(part.view, chunk.shared.data), chunk.grid.decoded.layout
     private, space = (chunk.shared, "shared") if is_shared else (chunk.local, "local")
     byte = int(index) * access.width % private.pitch
-    name = chunk.grid.decoded.layout.variable_before(space, byte)
+    name = layout.variable_before(space, byte)
     if not name or is_local_frame(name):
         return "", f"byte {byte} of {space} memory"
-    start = chunk.grid.decoded.layout.variable_start(space, name)
-    return name, f"`{name}` + {byte - start} bytes in {space} memory"
+    return name, f"`{name}` + {byte - layout.variable_start(space, name)} bytes in {space} memory"

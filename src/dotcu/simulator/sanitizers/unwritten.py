@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.ptx.instructions import Location
-from dotcu.simulator.decoding.inlining import FlatInstruction
+from dotcu.simulator.decoding.inlining import chain_of
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import WRITTEN
 from dotcu.simulator.machine.shape import Array
-from dotcu.simulator.sanitizers.bounds import describe_element
+from dotcu.simulator.sanitizers.bounds import describe_access, describe_element
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.async_copies import AsyncCopy
@@ -38,9 +37,7 @@ def check_written(chunk: Chunk, access: Access, part: AccessPart, index: Array) 
     if part.region is None and chunk.grid.decoded.location_of.is_library(access.placed):
         return  # CUB reads a key past its tile, and drops it
     bad = np.flatnonzero(state != full)
-    lanes = chunk.numbers()
-    if part.positions is not None:
-        lanes = lanes[part.positions]
+    lanes = chunk.numbers(part.positions)
     if index.size > 1:
         lanes = lanes[bad]
     name, shown = describe_element(chunk, access, part, int(index[bad[0]]))
@@ -78,7 +75,6 @@ _REMEDIES = {
     "bulk": "wait for it first by cp.async.bulk.wait_group (.read will do), then __syncthreads()",
     "mbarrier": "wait first for the mbarrier that it completes (mbarrier.try_wait)",
 }
-_PREPOSITION = {"read": "of", "write": "of", "atomic": "on"}
 
 
 def check_in_flight(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> bool:
@@ -93,13 +89,11 @@ def check_in_flight(chunk: Chunk, access: Access, part: AccessPart, index: Array
     mask, copy = flight.conflicts(index, access.width, writes=access.action != "read")
     if copy is None:
         return False
-    lanes = chunk.numbers()
-    if part.positions is not None:
-        lanes = lanes[part.positions]
+    lanes = chunk.numbers(part.positions)
     rows = np.any(mask.reshape(mask.shape[0], -1), axis=1)
     name, shown = describe_element(chunk, access, part, int(index[mask][0]))
     message = (
-        f"{access.action} {_PREPOSITION[access.action]} {access.width} bytes at {shown} while "
+        f"{describe_access(access._replace(elements=1))} at {shown} while "
         f"{_describe_copy(chunk, access, copy)}. The copy may come before or after it: "
         f"{_REMEDIES[copy.kind]}."
     )
@@ -108,21 +102,12 @@ def check_in_flight(chunk: Chunk, access: Access, part: AccessPart, index: Array
 
 
 def _describe_copy(chunk: Chunk, access: Access, copy: AsyncCopy) -> str:
-    decoded = chunk.grid.decoded
-    placed = copy.access.placed
-    file, line = decoded.location_of(placed)
-    own_file, _ = decoded.location_of(access.placed)
-    where = f"line {line}" if file == own_file else f"{file}:{line}"
-    caller = _caller(placed)
-    if caller.line not in (0, line) and caller.file == placed.instruction.location.file:
+    location_of, placed = chunk.grid.decoded.location_of, copy.access.placed
+    file, line = location_of(placed)
+    where = f"line {line}" if file == location_of(access.placed)[0] else f"{file}:{line}"
+    location = placed.instruction.location
+    caller = chain_of(location, placed.calls)[-1]  # the outermost place
+    if caller.line not in (0, line) and caller.file == location.file:
         where += f", called from line {caller.line}"
     does = "is still on its way there" if copy.values is not None else "may still read them"
     return f"the copy at {where} (`{placed.instruction.text}`) {does}"
-
-
-def _caller(placed: FlatInstruction) -> Location:
-    """The outermost place that an instruction was inlined into, or called from."""
-    at = placed.calls[-1] if placed.calls else placed.instruction.location
-    while at.inlined_at is not None:
-        at = at.inlined_at
-    return at
