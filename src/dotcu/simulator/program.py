@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import math
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,7 @@ from dotcu.simulator.decoding.decode import DecodedKernel, decode
 from dotcu.simulator.decoding.inlining import SourceLocations, inline_calls, unsupported
 from dotcu.simulator.machine.grid import LaunchState
 from dotcu.simulator.machine.memory import Buffer, Memory, Region, allocate
+from dotcu.simulator.machine.schedule import execute
 from dotcu.simulator.run import Coordinates, Run
 from dotcu.simulator.semantics.builtins import BUILTINS
 
@@ -41,8 +43,8 @@ class Program:
         self.module = module
         self.files = {n: files.get(path, path) for n, path in module.files.items()}
         self._declared = dict(module.module_variables)
-        self.addresses = {v.name: allocate(v.size) for v in self._declared.values()}
-        self.addresses |= {n: allocate(1) for n in module.bodies if not module.headers[n].is_entry}
+        functions = (name for name in module.bodies if not module.headers[name].is_entry)
+        self.addresses = {name: allocate() for name in (*self._declared, *functions)}
         self.variables = {n: initial_bytes(v, self.addresses) for n, v in self._declared.items()}
         self._texts = texts
         self._decoded: dict[str, DecodedKernel] = {}
@@ -80,10 +82,9 @@ class Program:
         regions = []
         for name, data in list(self.variables.items()):
             const = self._declared[name].space == "const"
-            if data.size:
-                buffer = Buffer(name=name, data=data, read_only=const, constant=const)
-                regions.append(Region(self.addresses[name], buffer))
-        return regions
+            buffer = Buffer(name=name, data=data, read_only=const, constant=const)
+            regions.append(Region(self.addresses[name], buffer))
+        return [region for region in regions if region.size]
 
     def decoded(self, name: str) -> DecodedKernel:
         """Return a kernel, ready to run.
@@ -105,7 +106,7 @@ class Program:
         kernel = inline_calls(self.module, name, frozenset(BUILTINS), location_of)
         for variable in kernel.module.values():
             if variable.name not in self.addresses:
-                self.addresses[variable.name] = allocate(variable.size)
+                self.addresses[variable.name] = allocate()
                 self.variables[variable.name] = initial_bytes(variable, self.addresses)
                 self._declared[variable.name] = variable
         return decode(
@@ -124,9 +125,7 @@ def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> NDArray[n
     for element in variable.initial[: variable.size // size]:
         value = element if isinstance(element, int) else _initial_address(element, addresses)
         initial += (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-    data = np.zeros(variable.size, np.uint8)
-    data[: len(initial)] = initial
-    return data
+    return np.frombuffer(initial.ljust(variable.size, b"\0"), np.uint8)
 
 
 def _initial_address(symbol: Symbol, addresses: Mapping[str, int]) -> int:
@@ -137,10 +136,8 @@ def _initial_address(symbol: Symbol, addresses: Mapping[str, int]) -> int:
             "Define it in the source that is compiled, or include the file that does."
         )
     address = addresses[symbol.name] + symbol.offset
-    if not symbol.mask:
-        return address
-    shift = (symbol.mask & -symbol.mask).bit_length() - 1
-    return (address & symbol.mask) >> shift
+    lowest = symbol.mask & -symbol.mask
+    return (address & symbol.mask) // lowest if symbol.mask else address
 
 
 def parameter_offsets(header: FunctionHeader) -> dict[str, int]:
@@ -213,15 +210,21 @@ def launch(
     with stopwatch.during("decode"):
         decoded = program.decoded(entry)
     header = program.module.headers[entry]
-    _check_shape(header.name, grid, block)
-    device_memory = Memory()
+    if not 1 <= math.prod(block) <= MAX_BLOCK_THREADS or min(block) < 1 or min(grid) < 0:
+        raise SimulationError(
+            f"The kernel {header.name} cannot be launched with grid {grid} and block {block}.\n"
+            f"A block has 1 to {MAX_BLOCK_THREADS} threads, and no grid is negative.\n"
+            "For example: a block of 256."
+        )
+    _name_buffers(memory, params, parameter_names)
+    device_memory, workspace = Memory(), 0
     for region in (*memory.regions, *program.regions()):
         device_memory.insert(region)
-    _name_buffers(memory, params, parameter_names)
-    workspace = Region(allocate(_WORKSPACE_BYTES), _workspace()) if cooperative else None
-    if workspace is not None:
-        device_memory.insert(workspace)
-    machine = LaunchState(
+    if cooperative:
+        workspace = allocate()
+        barrier = Buffer(name="the grid's barrier", data=np.zeros(_WORKSPACE_BYTES, np.uint8))
+        device_memory.insert(Region(workspace, barrier))
+    state = LaunchState(
         decoded=decoded,
         source_line=program.source_line,
         memory=device_memory,
@@ -231,29 +234,15 @@ def launch(
         block=block,
         smem_bytes=smem_bytes,
         params=pack_params(header, params),
-        workspace=0 if workspace is None else workspace.base,
+        workspace=workspace,
     )
     if 0 in grid:
         return
-    with stopwatch.during("simulate"):
+    with stopwatch.during("simulate"), np.errstate(all="ignore"):
         try:
-            machine.execute()
+            execute(state)
         finally:
-            machine.count()
-
-
-def _workspace() -> Buffer:
-    return Buffer(name="the grid's barrier", data=np.zeros(_WORKSPACE_BYTES, np.uint8))
-
-
-def _check_shape(name: str, grid: Coordinates, block: Coordinates) -> None:
-    threads = block[0] * block[1] * block[2]
-    if not 1 <= threads <= MAX_BLOCK_THREADS or min(block) < 1 or min(grid) < 0:
-        raise SimulationError(
-            f"The kernel {name} cannot be launched with grid {grid} and block {block}.\n"
-            f"A block has 1 to {MAX_BLOCK_THREADS} threads, and no grid is negative.\n"
-            "For example: a block of 256."
-        )
+            state.count()
 
 
 def _name_buffers(memory: Memory, params: Sequence[bytes], names: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -38,7 +39,7 @@ class Run:
     findings: list[Finding] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
-    _lanes: dict[tuple[str, str, str, int], dict[str, int]] = field(default_factory=dict, repr=False)
+    _lanes: dict[tuple[str, str, str, int], Counter[str]] = field(default_factory=dict, repr=False)
 
     def report(self, finding: Finding, instruction: str = "") -> None:
         """Take a finding in, merged with an earlier one of the same kind and line.
@@ -53,20 +54,16 @@ class Run:
         """
         if _CHECK_OF.get(finding.kind, finding.kind) in CHECKS - self.checks:
             return
-        if not self._merge(finding, instruction):
-            self._lanes[_key(finding)] = {instruction: finding.lanes}
+        key = _key(finding)
+        at = next((at for at, known in enumerate(self.findings) if _key(known) == key), None)
+        if at is None:
+            self._lanes[key] = Counter({instruction: finding.lanes})
             self.findings.append(finding)
+        else:
+            self._lanes[key][instruction] += finding.lanes
+            self.findings[at] = replace(self.findings[at], lanes=max(self._lanes[key].values()))
         if self.on_finding == "raise":
             raise FindingError(finding)
-
-    def _merge(self, finding: Finding, instruction: str) -> bool:
-        for index, known in enumerate(self.findings):
-            if _key(known) == _key(finding):
-                counts = self._lanes[_key(known)]
-                counts[instruction] = counts.get(instruction, 0) + finding.lanes
-                self.findings[index] = replace(known, lanes=max(counts.values()))
-                return True
-        return False
 
 
 _CHECK_OF = {
@@ -77,9 +74,6 @@ _CHECK_OF = {
 
 def _key(finding: Finding) -> tuple[str, str, str, int]:
     return finding.kind, finding.kernel, finding.file, finding.line
-
-
-# Findings
 
 
 Coordinates = tuple[int, int, int]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dotcu.simulator.machine.memory import LocatedAddresses, PrivateMemory, Region
-from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes
+from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes, merged
 from dotcu.simulator.run import Finding
 from dotcu.simulator.sanitizers.clocks import ClockTimes, VectorClocks
 
@@ -49,11 +49,8 @@ class Chunk:
         self.ready: dict[int, Lanes | None] = {}
         self.stalled: dict[int, Lanes] = {}
         self.stack: CallStack | None = None
-        self.live = np.ones(self.lanes, bool)
-        self.existing = self.live.copy()
-        if shape.pitch != shape.threads:
-            self.live = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
-            self.existing = self.live.copy()
+        self.existing = np.tile(np.arange(shape.pitch) < shape.threads, shape.blocks)
+        self.live = self.existing.copy()
         self.living = shape.threads * shape.blocks
         self.clocks = VectorClocks(shape)
         self.located: dict[int, dict[int, LocatedAddresses]] = {}
@@ -68,10 +65,7 @@ class Chunk:
     def read(self, slot: int) -> Array:
         """A register's value in the active lanes; one element if all have the same."""
         value = self.registers[slot]
-        if self.active is None or value.size == 1:
-            return value
-        found: Array = value[self.active]
-        return found
+        return value if self.active is None or value.size == 1 else value[self.active]
 
     def write(self, slot: int, value: Array) -> None:
         """Set a register in the active lanes."""
@@ -118,12 +112,12 @@ class Chunk:
             if len(self.located) >= REMEMBERED:
                 self.located.clear()
             by_lanes = self.located[id(register)] = {}
-        found = by_lanes.get(id(active))
-        if found is None:
+        addresses = by_lanes.get(id(active))
+        if addresses is None:
             if len(by_lanes) >= REMEMBERED:
                 by_lanes.clear()
-            found = by_lanes[id(active)] = LocatedAddresses(register, active)
-        return found
+            addresses = by_lanes[id(active)] = LocatedAddresses(register, active)
+        return addresses
 
     def watch(self, placed: FlatInstruction) -> None:
         """Lanes read what others may change meanwhile: perhaps they wait for that."""
@@ -177,8 +171,7 @@ class Chunk:
             if block in self.ready:
                 there = self.ready[block]
                 assert there is not None
-                lanes = np.concatenate((there, lanes))
-                lanes.sort()
+                lanes = merged(there, lanes)
             if len(lanes) == self.lanes:
                 lanes = None
         self.ready[block] = lanes
@@ -206,11 +199,7 @@ class Chunk:
 
     def stall(self, block: int, lanes: Lanes) -> None:
         """Lanes wait at a rendezvous for others of their warp."""
-        there = self.stalled.get(block)
-        if there is not None:
-            lanes = np.concatenate((there, lanes))
-            lanes.sort()
-        self.stalled[block] = lanes
+        self.stalled[block] = merged(self.stalled[block], lanes) if block in self.stalled else lanes
 
     # Warps
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from dotcu.simulator.decoding.variables import AccessSpan, span_of
 from dotcu.simulator.machine.barriers import BlockBarriers
 from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import Memory, PrivateMemory, Region
-from dotcu.simulator.machine.schedule import Scheduler, execute
+from dotcu.simulator.machine.schedule import Scheduler
 from dotcu.simulator.machine.shape import WARP, ChunkShape
 from dotcu.simulator.run import Run
 from dotcu.simulator.sanitizers.shadow import EventLog, ShadowMemory
@@ -71,7 +72,7 @@ class LaunchState:
         self.strong_reads = 0
         self.events = EventLog()
         self._spans: dict[int, AccessSpan | None] = {}
-        self._shadows = shadows_of(memory, self.events) if "race" in run.checks else {}
+        self._shadows = _shadows_of(memory, self.events) if "race" in run.checks else {}
 
     @property
     def shared_bytes(self) -> int:
@@ -91,17 +92,12 @@ class LaunchState:
 
     def shapes(self) -> Iterator[ChunkShape]:
         """The launch cut into chunks."""
-        total = self.extent[0] * self.extent[1] * self.extent[2]
+        total = math.prod(self.extent)
         one = ChunkShape(grid=self.extent, block=self.block, first=0, blocks=1)
         bytes_each = 2 * (self.allotted_bytes + one.pitch * self.decoded.layout.local_bytes) + 1
         each = max(1, min(CHUNK_LANES // one.pitch, CHUNK_BYTES // bytes_each))
         for at in range(0, total, each):
             yield ChunkShape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
-
-    def execute(self) -> None:
-        """Run every block."""
-        with np.errstate(all="ignore"):
-            execute(self)
 
     def races(self, region: Region, first: int, width: int) -> tuple[ShadowMemory | None, int]:
         """The stamps of a region, and how far its elements from `first` are from the first stamp.
@@ -116,11 +112,9 @@ class LaunchState:
 
     def span(self, access: Access) -> AccessSpan | None:
         """The variable or tensor that an access has to stay in; None if that is not known."""
-        try:
-            return self._spans[access.number]
-        except KeyError:
-            span = self._spans[access.number] = span_of(self, access.origin)
-            return span
+        if access.number not in self._spans:
+            self._spans[access.number] = span_of(self, access.origin)
+        return self._spans[access.number]
 
     def chunk(self, shape: ChunkShape) -> Chunk:
         """Blocks, ready to run."""
@@ -172,16 +166,15 @@ class LaunchState:
                 line.add_accesses(access, costs)
 
 
-def shadows_of(memory: Memory, events: EventLog) -> dict[int, ShadowMemory]:
+def _shadows_of(memory: Memory, events: EventLog) -> dict[int, ShadowMemory]:
     """Stamps for each region that anything can write; regions of the same bytes share them."""
     shadows: dict[int, ShadowMemory] = {}
     for region in memory.regions:
         group = [region, *region.aliases]
-        known = next((shadows[id(r)] for r in group if id(r) in shadows), None)
-        if known is None and all(r.read_only for r in group):
-            continue
-        if known is None:
+        shadow = next((shadows[id(r)] for r in group if id(r) in shadows), None)
+        if shadow is None and not all(r.read_only for r in group):
             low = min(r.base for r in group) & ~255
-            known = ShadowMemory(low, max(r.base + r.size for r in group) - low, events)
-        shadows[id(region)] = known
+            shadow = ShadowMemory(low, max(r.base + r.size for r in group) - low, events)
+        if shadow is not None:
+            shadows[id(region)] = shadow
     return shadows

@@ -49,7 +49,6 @@ class Buffer:
         data: The bytes, one-dimensional and contiguous, shared with their owner.
         written: For each byte whether anything wrote it, updated by stores; None: all of it.
         read_only: A store to it is a finding, unless another buffer of the same bytes allows it.
-        alignment_offset: Its address modulo 256; None: what the bytes' own address gives modulo 16.
         storage: Address and size of the allocation that the bytes are in; buffers of one
             storage get addresses that alias as the bytes do. None: the bytes themselves.
         itemsize: Bytes of one element, for messages; None: those of the access.
@@ -60,7 +59,6 @@ class Buffer:
     data: Bytes
     written: NDArray[Any] | None = None
     read_only: bool = False
-    alignment_offset: int | None = None
     storage: tuple[int, int] | None = None
     itemsize: int | None = None
     constant: bool = False
@@ -84,22 +82,15 @@ class Region:
 
     def view(self, width: int) -> tuple[NDArray[Any], int]:
         """The bytes as unsigned integers of `width`, and the address of the first of them."""
-        found = self._views.get(width)
-        if found is None:
-            found = self._views[width] = (self._elements(self.data, width), self._aligned(width))
-        return found
+        if width not in self._views:
+            self._views[width] = (self._elements(self.data, width), self.base + -self.base % width)
+        return self._views[width]
 
     def shadow(self, width: int) -> NDArray[Any] | None:
         """The written bytes as integers of `width`, in step with `view`."""
-        if self.written is None:
-            return None
-        found = self._shadows.get(width)
-        if found is None:
-            found = self._shadows[width] = self._elements(self.written, width)
-        return found
-
-    def _aligned(self, width: int) -> int:
-        return self.base + -self.base % width
+        if self.written is not None and width not in self._shadows:
+            self._shadows[width] = self._elements(self.written, width)
+        return self._shadows.get(width)
 
     def _elements(self, data: Bytes, width: int) -> NDArray[Any]:
         skew = -self.base % width
@@ -124,10 +115,10 @@ class Memory:
         """
         own = int(buffer.data.__array_interface__["data"][0])
         start, size = buffer.storage or (own, int(buffer.data.size))
-        base = self._base(start, max(size, own - start + int(buffer.data.size)), buffer, own)
+        base = self._base(start, max(size, own - start + int(buffer.data.size)), own)
         region = Region(base + own - start, buffer)
         for other in self.regions:
-            if _overlap(region, other):
+            if region.base < other.base + other.size and other.base < region.base + region.size:
                 other.aliases.append(region)
                 region.aliases.append(other)
         self.insert(region)
@@ -163,30 +154,21 @@ class Memory:
 
     def of_data(self, address: int) -> Region | None:
         """The region that begins at, or else holds, an address."""
-        exact = [r for r in self.regions if r.base == address]
-        return exact[0] if exact else self.find(address)
+        return next((region for region in self.regions if region.base == address), self.find(address))
 
-    def _base(self, start: int, size: int, buffer: Buffer, own: int) -> int:
-        if size:
-            for known, known_size, base in self._storages:
-                if start < known + known_size and known < start + size:
-                    return base + start - known
-        offset = buffer.alignment_offset
-        if offset is None:
-            offset = own % 16
-        base = allocate(size) + (offset - (own - start)) % _ALIGNMENT
+    def _base(self, start: int, size: int, own: int) -> int:
+        """Return the address of a storage, by which the bytes at `own` are aligned to 16 as they are here."""
+        for known, known_size, base in self._storages if size else ():
+            if start < known + known_size and known < start + size:
+                return base + start - known
+        base = allocate() + (own % 16 - (own - start)) % _ALIGNMENT
         self._storages.append((start, size, base))
         return base
 
 
-def allocate(size: int) -> int:
-    """A fresh address, aligned to 256 bytes, with red zones on both sides."""
-    del size  # a red zone is larger than any allocation, so the count alone spaces them
+def allocate() -> int:
+    """A fresh address, aligned to 256 bytes, with red zones on both sides that exceed any allocation."""
     return _FIRST_GLOBAL + 2 * _RED_ZONE * next(_next_address)
-
-
-def _overlap(one: Region, other: Region) -> bool:
-    return one.base < other.base + other.size and other.base < one.base + one.size
 
 
 def _distance(region: Region, address: int) -> int:
@@ -206,6 +188,7 @@ class PrivateMemory:
         pitch: Bytes from one owner's to the next one's.
         bases: For each lane, where its owner's bytes begin in `data`; one value if all share them.
         written: One byte for each byte of data: 1 where something wrote it.
+        is_written: True once every byte was written, as of the last `look`.
     """
 
     def __init__(self, owners: int, lanes: int, size: int) -> None:
@@ -218,16 +201,11 @@ class PrivateMemory:
         starts = np.arange(owners if size else 1, dtype=np.uint64) * np.uint64(pitch)
         self.bases = starts if len(starts) == 1 else np.repeat(starts, lanes // owners)
         self.races: ShadowMemory | None = None
-        self._complete = False
-
-    @property
-    def is_written(self) -> bool:
-        """True once every byte was written, as of the last `look`."""
-        return self._complete
+        self.is_written = False
 
     def look(self) -> None:
         """Check whether every byte is written by now; once so, reads need no check."""
-        self._complete = self._complete or bool(self.written.all())
+        self.is_written = self.is_written or bool(self.written.all())
 
     @classmethod
     def holding(cls, content: bytes) -> PrivateMemory:
@@ -238,14 +216,11 @@ class PrivateMemory:
         return private
 
 
-# The addresses in a register: their range, alignment and place, computed once.
-#
-# Unrolled code reads one register at many offsets. Values that do not depend on the offset are computed at
-# the first access and stored until the register changes.
-
-
 class LocatedAddresses:
-    """The addresses that the active lanes have in a register.
+    """The addresses that the active lanes have in a register: their range, alignment and place.
+
+    Unrolled code reads one register at many offsets. What does not depend on the offset is computed at the
+    first access and stored until the register changes.
 
     Attributes:
         address: The addresses, as u64; a single one if all lanes have the same.
@@ -272,12 +247,11 @@ class LocatedAddresses:
     def in_region(self, region: Region, width: int) -> Array:
         """Return for each lane the element of a region, as its view of that width counts them."""
         key = (id(region), width)
-        index = self._indices.get(key)
-        if index is None:
+        if key not in self._indices:
             first = region.view(width)[1]
-            index = _elements(self.address - np.uint64(first), width)
-            self._keep(key, region, index)
-        return index
+            self._indices[key] = _elements(self.address - np.uint64(first), width)
+            self._owners.append(region)
+        return self._indices[key]
 
     def in_private(self, private: PrivateMemory, window: int, width: int) -> Array:
         """Return for each lane the element of shared or local memory, counted over all owners.
@@ -288,18 +262,13 @@ class LocatedAddresses:
             width: Bytes of one element.
         """
         key = (id(private), width)
-        index = self._indices.get(key)
-        if index is None:
+        if key not in self._indices:
             bases = private.bases
             if bases.size > 1 and self.active is not None:
                 bases = bases[self.active]
-            index = _elements(self.address + (bases - np.uint64(window)), width)
-            self._keep(key, private, index)
-        return index
-
-    def _keep(self, key: tuple[int, int], owner: Region | PrivateMemory, index: Array) -> None:
-        self._indices[key] = index
-        self._owners.append(owner)
+            self._indices[key] = _elements(self.address + (bases - np.uint64(window)), width)
+            self._owners.append(private)
+        return self._indices[key]
 
 
 def _elements(offset: Array, width: int) -> Array:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.shape import WARP, Lanes
+from dotcu.simulator.machine.shape import WARP, Lanes, merged
 
 if TYPE_CHECKING:
     from dotcu.simulator.decoding.decode import DecodedBlock
@@ -52,12 +52,12 @@ def execute(grid: LaunchState) -> None:
             return
         if outcome == "done":
             chunk.retire()
-        else:
-            chunk.scheduler.park()
-            parked.append(chunk)
-            if shape is None and all(c.scheduler.stuck_since == grid.progress for c in parked):
-                report_deadlock(grid, list(parked))
-                return
+            continue
+        chunk.scheduler.park()
+        parked.append(chunk)
+        if shape is None and all(c.scheduler.stuck_since == grid.progress for c in parked):
+            report_deadlock(grid, list(parked))
+            return
 
 
 class Scheduler:
@@ -113,10 +113,25 @@ class Scheduler:
         """Record the state of a chunk that spins, and whether it repeats since anything changed."""
         if self._digests_since != self.grid.progress:
             self._digests_since, self._digests = self.grid.progress, set()
-        digest = _digest(self.chunk)
+        digest = self._digest()
         if digest in self._digests:
             self.stuck_since = self.grid.progress
         self._digests.add(digest)
+
+    def _digest(self) -> int:
+        """Return a digest of where lanes stand or wait, and of their registers and local memory."""
+        chunk = self.chunk
+        digest = zlib.crc32(chunk.local.data.tobytes())
+        for state in chunk.barriers.state():
+            digest = zlib.crc32(state.tobytes(), digest)
+        places = [(n, at[n]) for at in (chunk.ready, chunk.stalled) for n in sorted(at)]
+        for number, lanes in (*places, (-1, chunk.barriers.lanes())):
+            digest = zlib.crc32(b"%d" % number, digest)
+            for register in chunk.registers:
+                own = register if lanes is None or register.size == 1 else register[lanes]
+                digest = zlib.crc32(own.tobytes(), digest)
+            digest = digest if lanes is None else zlib.crc32(lanes.tobytes(), digest)
+        return digest
 
     def _next(self) -> int:
         """Return the block to run: the lowest that does not spin, else the one that waited longest."""
@@ -192,10 +207,7 @@ class Scheduler:
         if awake.all():
             return lanes
         paused = lanes[~awake]
-        if number in self.paused:
-            paused = np.concatenate((self.paused[number], paused))
-            paused.sort()
-        self.paused[number] = paused
+        self.paused[number] = merged(self.paused[number], paused) if number in self.paused else paused
         running: Lanes = lanes[awake]
         return running
 
@@ -210,31 +222,12 @@ class Scheduler:
             self.chunk.send(number, lanes)
 
 
-def _digest(chunk: Chunk) -> int:
-    """Return a digest of where lanes stand or wait, and of their registers and local memory."""
-    digest = zlib.crc32(chunk.local.data.tobytes())
-    for state in chunk.barriers.state():
-        digest = zlib.crc32(state.tobytes(), digest)
-    for lanes_at in (chunk.ready, chunk.stalled):
-        for number in sorted(lanes_at):
-            digest = _digest_of(chunk, lanes_at[number], zlib.crc32(b"%d" % number, digest))
-    return _digest_of(chunk, chunk.barriers.lanes(), digest)
-
-
-def _digest_of(chunk: Chunk, lanes: Lanes | None, digest: int) -> int:
-    """Continue a digest over the registers of some lanes."""
-    for register in chunk.registers:
-        own = register if lanes is None or register.size == 1 else register[lanes]
-        digest = zlib.crc32(own.tobytes(), digest)
-    return digest if lanes is None else zlib.crc32(lanes.tobytes(), digest)
-
-
 # Reports of launches that do not end
 
 
 def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
     """Report that no thread of these chunks can go on."""
-    waits = [wait for chunk in chunks for wait in _waits(grid, chunk)]
+    waits = [(chunk, *wait) for chunk in chunks for wait in _waits(chunk)]
     counts: Counter[str] = Counter()
     for _, lanes, placed, verb in waits:
         line = grid.decoded.location_of(placed)[1]
@@ -250,17 +243,16 @@ def report_deadlock(grid: LaunchState, chunks: Sequence[Chunk]) -> None:
     chunk.report("deadlock", placed, lanes, message, count=counts.total())
 
 
-def _waits(grid: LaunchState, chunk: Chunk) -> list[tuple[Chunk, Lanes, FlatInstruction, str]]:
-    """Return the lanes that wait, where, and the verb that says how."""
-    found: list[tuple[Chunk, Lanes, FlatInstruction, str]] = []
+def _waits(chunk: Chunk) -> Iterator[tuple[Lanes, FlatInstruction, str]]:
+    """Yield the lanes that wait, where, and the verb that says how."""
+    blocks = chunk.grid.decoded.blocks
     for number, lanes in chunk.ready.items():
-        placed = chunk.waits_on or grid.decoded.blocks[number].placed
-        found.append((chunk, chunk.everyone() if lanes is None else lanes, placed, "spin"))
-    for number, lanes in chunk.stalled.items():
-        found.append((chunk, lanes, grid.decoded.blocks[number].placed, "wait for their warp"))
-    for lanes, placed in chunk.barriers.waiters():
-        found.append((chunk, lanes, placed, "wait"))
-    return found
+        placed = chunk.waits_on or blocks[number].placed
+        yield chunk.everyone() if lanes is None else lanes, placed, "spin"
+    for number, stalled in chunk.stalled.items():
+        yield stalled, blocks[number].placed, "wait for their warp"
+    for waiting, placed in chunk.barriers.waiters():
+        yield waiting, placed, "wait"
 
 
 def _report_over_limit(grid: LaunchState, chunk: Chunk, placed: FlatInstruction) -> None:

@@ -15,6 +15,13 @@ Lanes = NDArray[np.int64]
 WARP = 32
 
 
+def merged(one: Lanes, other: Lanes) -> Lanes:
+    """Return the lanes of both, ascending."""
+    lanes: Lanes = np.concatenate((one, other))
+    lanes.sort()
+    return lanes
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChunkShape:
     """The mapping of the threads of some blocks to lanes.
