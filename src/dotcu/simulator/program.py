@@ -17,6 +17,7 @@ from dotcu.ptx.instructions import TYPE_BYTES, FunctionHeader, Symbol, Variable
 from dotcu.ptx.module import PtxModule, parse_module
 from dotcu.simulator.decoding.decode import DecodedKernel, decode
 from dotcu.simulator.decoding.inlining import SourceLocations, inline_calls, unsupported
+from dotcu.simulator.decoding.variables import place
 from dotcu.simulator.machine.grid import LaunchState
 from dotcu.simulator.machine.memory import Buffer, Memory, Region, allocate
 from dotcu.simulator.machine.schedule import execute
@@ -125,7 +126,9 @@ def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> NDArray[n
     for element in variable.initial[: variable.size // size]:
         value = element if isinstance(element, int) else _initial_address(element, addresses)
         initial += (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-    return np.frombuffer(initial.ljust(variable.size, b"\0"), np.uint8)
+    data = np.zeros(variable.size, np.uint8)
+    data[: len(initial)] = initial
+    return data
 
 
 def _initial_address(symbol: Symbol, addresses: Mapping[str, int]) -> int:
@@ -142,12 +145,7 @@ def _initial_address(symbol: Symbol, addresses: Mapping[str, int]) -> int:
 
 def parameter_offsets(header: FunctionHeader) -> dict[str, int]:
     """Return the offset of each parameter when all are laid out one after the other, aligned."""
-    offsets, end = {}, 0
-    for param in header.params:
-        start = -(-end // param.align) * param.align
-        offsets[param.name] = start
-        end = start + param.size
-    return offsets
+    return place({param.name: param for param in header.params})[0]
 
 
 def pack_params(header: FunctionHeader, params: Sequence[bytes]) -> bytes:

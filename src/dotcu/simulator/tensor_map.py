@@ -45,17 +45,9 @@ class Map:
     def encode(self) -> bytes:
         """The bytes that stand for it."""
         address, sizes, strides, box, steps, *rest = astuple(self)
-        fields = [
-            *_padded(sizes, _RANK),
-            *_padded(strides, _RANK - 1),
-            *_padded(box, _RANK),
-            *_padded(steps, _RANK),
-        ]
+        counts = ((sizes, _RANK), (strides, _RANK - 1), (box, _RANK), (steps, _RANK))
+        fields = [field for values, count in counts for field in (*values, *[0] * (count - len(values)))]
         return _LAYOUT.pack(_MAGIC, address, *fields, self.rank, *rest).ljust(BYTES, b"\0")
-
-
-def _padded(values: tuple[int, ...], count: int) -> list[int]:
-    return [*values, *[0] * (count - len(values))]
 
 
 def decode(data: bytes) -> Map | None:

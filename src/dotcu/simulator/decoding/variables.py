@@ -100,11 +100,11 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
     frame_bytes: dict[str, int] = {}
     for function, entered in linked.functions.items():
         if entered.recursive:
-            starts, end = _place({name: linked.local[name] for name in entered.variables})
+            starts, end = place({name: linked.local[name] for name in entered.variables})
             framed |= {name: (function, start) for name, start in starts.items()}
             frame_bytes[function] = _align(end, STACK_ALIGNMENT)
-    blocks, shared_end = _place({n: v for n, v in shared.items() if n not in dynamic})
-    lanes, local_end = _place({n: v for n, v in linked.local.items() if n not in framed})
+    blocks, shared_end = place({n: v for n, v in shared.items() if n not in dynamic})
+    lanes, local_end = place({n: v for n, v in linked.local.items() if n not in framed})
     if dynamic:
         shared_end = _align(shared_end, max(16, *(v.align for v in dynamic.values())))
     if local_end > MAX_BYTES["local"]:
@@ -128,7 +128,7 @@ def layout_variables(linked: FlatKernel, module_shared: Mapping[str, Variable]) 
     )
 
 
-def _place(variables: Mapping[str, Variable]) -> tuple[dict[str, int], int]:
+def place(variables: Mapping[str, Variable]) -> tuple[dict[str, int], int]:
     """Return the starts of variables that are one after the other, aligned, and the end."""
     starts, end = {}, 0
     for name, variable in variables.items():

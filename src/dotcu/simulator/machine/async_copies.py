@@ -99,21 +99,12 @@ def _no_marks(size: int) -> _Marks:
     return {4: words, 8: words.view(np.uint32), 16: words.view(np.uint64)}
 
 
-def _put_mark(marks: _Marks, start: Array, size: int, mark: int) -> None:
-    """Mark `size` bytes from each start."""
-    unit = min(16, size)
-    repeated = int.from_bytes(mark.to_bytes(2, "little") * (unit // 4), "little")
-    index = (start // unit)[:, None] + np.arange(size // unit)
-    marks[unit][index] = repeated
-
-
 def _marks_of(marks: _Marks, index: Array, width: int) -> Array:
     """Return the marks of elements of a width."""
     if width == 8:
         both = marks[8][index]
         return np.where(both & 0xFFFF, both & 0xFFFF, both >> 16)
-    found: Array = marks[4][index if width == 4 else index // (4 // width)]
-    return found
+    return marks[4].take(index if width == 4 else index // (4 // width))
 
 
 class CopiesInFlight:
@@ -148,25 +139,26 @@ class CopiesInFlight:
             size: Bytes of each lane.
             kind: The kind of the copy.
         """
-        groups = self.committed[kind][lanes] if kind in self.committed else np.zeros(len(lanes), np.int64)
         self.serial += 1
-        copy = AsyncCopy(
+        copy = self.copies[self.serial] = AsyncCopy(
             access=access,
             lanes=lanes,
             indices=indices,
             values=values,
             size=size,
             kind=kind,
-            groups=groups,
+            groups=self.committed[kind][lanes] if kind in GROUPS else np.zeros(len(lanes), np.int64),
             serial=self.serial,
         )
-        self.copies[copy.serial] = copy
         self._mark(copy, copy.mark)
         return copy.serial
 
     def _mark(self, copy: AsyncCopy, mark: int) -> None:
+        """Mark the bytes of a copy; with 0, as free."""
         marks = self.sources if copy.values is None else self.targets
-        _put_mark(marks, copy.indices * copy.access.width, copy.size, mark)
+        unit = min(16, copy.size)
+        index = (copy.indices * copy.access.width // unit)[:, None] + np.arange(copy.size // unit)
+        marks[unit][index] = int.from_bytes(mark.to_bytes(2, "little") * (unit // 4), "little")
 
     # Wait
 
@@ -186,23 +178,22 @@ class CopiesInFlight:
 
     def complete(self, signal: CopySignal) -> None:
         """Land the copies that a signal tracks."""
-        for copy in [c for c in self.copies.values() if _tracks(signal, c)]:
-            self._land(copy, np.isin(copy.lanes, signal.lanes))
+        for copy in list(self.copies.values()):
+            tracked = copy.kind == "async" and copy.serial <= signal.serial
+            if signal.copy is not None:
+                tracked = copy.serial == signal.copy
+            if tracked:
+                self._land(copy, np.isin(copy.lanes, signal.lanes))
 
     def due(self, objects: Array) -> list[CopySignal]:
         """Remove and return the signals of some mbarriers."""
-        found: list[CopySignal] = []
-        remaining: list[CopySignal] = []
-        for signal in self.signals:
-            mask = np.isin(signal.objects, objects)
-            if mask.any():
-                found.append(signal.only(mask))
-            if not mask.all():
-                remaining.append(signal.only(~mask))
-        self.signals = remaining
-        return found
+        masks = [np.isin(signal.objects, objects) for signal in self.signals]
+        pairs = list(zip(self.signals, masks, strict=True))
+        self.signals = [signal.only(~mask) for signal, mask in pairs if not mask.all()]
+        return [signal.only(mask) for signal, mask in pairs if mask.any()]
 
     def _land(self, copy: AsyncCopy, mask: Array) -> None:
+        """Write what some lanes of a copy copied into shared memory, a row of elements for each lane."""
         if not mask.any():
             return
         if mask.all():
@@ -211,9 +202,16 @@ class CopiesInFlight:
             self.copies[copy.serial] = copy.only(~mask)
             copy = copy.only(mask)
         self._mark(copy, 0)
-        if copy.values is not None:
-            with active_lanes(self.chunk, copy.lanes):
-                _land(self.chunk, copy.access, copy.indices, copy.values)
+        if copy.values is None:
+            return
+        shared, width, columns = self.chunk.shared, copy.access.width, np.arange(copy.values.shape[1])
+        part = AccessPart(shared.views[width], None, copy.indices, None, None, shared.races)
+        with active_lanes(self.chunk, copy.lanes):
+            for column in columns if shared.races is not None else ():
+                check_write(self.chunk, copy.access, part, copy.indices + column, copy.values[:, column])
+        index = copy.indices[:, None] + columns
+        shared.views[width][index] = copy.values
+        shared.shadows[width][index] = WRITTEN[width]
 
     # Look
 
@@ -233,24 +231,6 @@ class CopiesInFlight:
             return mask, None
         first = int(marks[mask][0])
         return mask, next((c for c in self.copies.values() if c.mark == first), None)
-
-
-def _tracks(signal: CopySignal, copy: AsyncCopy) -> bool:
-    if signal.copy is not None:
-        return copy.serial == signal.copy
-    return copy.kind == "async" and copy.serial <= signal.serial
-
-
-def _land(chunk: Chunk, access: Access, indices: Array, values: Array) -> None:
-    """Write what the active lanes copied into shared memory, a row of elements for each lane."""
-    shared = chunk.shared
-    part = AccessPart(shared.views[access.width], None, indices, None, None, shared.races)
-    if shared.races is not None:
-        for column in range(values.shape[1]):
-            check_write(chunk, access, part, indices + column, values[:, column])
-    index = indices[:, None] + np.arange(values.shape[1])
-    chunk.shared.views[access.width][index] = values
-    chunk.shared.shadows[access.width][index] = WRITTEN[access.width]
 
 
 def in_flight(chunk: Chunk) -> CopiesInFlight:
