@@ -19,7 +19,7 @@ from dotcu.simulator.decoding.decode import DecodedKernel, decode
 from dotcu.simulator.decoding.inlining import SourceLocations, inline_calls, unsupported
 from dotcu.simulator.decoding.variables import place
 from dotcu.simulator.machine.grid import LaunchState
-from dotcu.simulator.machine.memory import Buffer, Memory, Region, allocate
+from dotcu.simulator.machine.memory import Buffer, Memory, allocate
 from dotcu.simulator.machine.schedule import execute
 from dotcu.simulator.run import Coordinates, Run
 from dotcu.simulator.semantics.builtins import BUILTINS
@@ -78,14 +78,14 @@ class Program:
         """Write the first bytes of a variable."""
         self.variables[name][: len(data)] = memoryview(data)
 
-    def regions(self) -> list[Region]:
+    def regions(self) -> list[Buffer]:
         """Return the variables as regions of global memory."""
         regions = []
         for name, data in list(self.variables.items()):
-            const = self._declared[name].space == "const"
-            buffer = Buffer(name=name, data=data, read_only=const, constant=const)
-            regions.append(Region(self.addresses[name], buffer))
-        return [region for region in regions if region.size]
+            const, base = self._declared[name].space == "const", self.addresses[name]
+            if data.size:
+                regions.append(Buffer(name=name, data=data, read_only=const, constant=const, base=base))
+        return regions
 
     def decoded(self, name: str) -> DecodedKernel:
         """Return a kernel, ready to run.
@@ -220,8 +220,8 @@ def launch(
         device_memory.insert(region)
     if cooperative:
         workspace = allocate()
-        barrier = Buffer(name="the grid's barrier", data=np.zeros(_WORKSPACE_BYTES, np.uint8))
-        device_memory.insert(Region(workspace, barrier))
+        data = np.zeros(_WORKSPACE_BYTES, np.uint8)
+        device_memory.insert(Buffer(name="the grid's barrier", data=data, base=workspace))
     state = LaunchState(
         decoded=decoded,
         source_line=program.source_line,

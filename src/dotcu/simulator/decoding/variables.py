@@ -27,7 +27,7 @@ from dotcu.ptx.instructions import (
 )
 from dotcu.ptx.lexer import MAX_BYTES
 from dotcu.simulator.decoding.inlining import FlatKernel
-from dotcu.simulator.machine.memory import Region
+from dotcu.simulator.machine.memory import Buffer
 
 if TYPE_CHECKING:
     from dotcu.simulator.machine.grid import LaunchState
@@ -201,7 +201,7 @@ class AccessSpan(NamedTuple):
     start: int
     end: int
     name: str
-    region: Region | None
+    region: Buffer | None
 
 
 # Before a launch: what each register was computed from
@@ -277,7 +277,7 @@ def span_of(grid: LaunchState, origin: Origin) -> AccessSpan | None:
     """Return the bytes that an access has to stay in; None if that is not known."""
     if not origin or UNKNOWN in origin:
         return None
-    arrays: set[str | Region | None] = set()
+    arrays: set[str | Buffer | None] = set()
     for source in origin:
         if isinstance(source, str):
             arrays.add(source)
@@ -287,7 +287,7 @@ def span_of(grid: LaunchState, origin: Origin) -> AccessSpan | None:
             tensors = [region for region in grid.memory.regions if region.base == value]
             arrays.add(max(tensors, key=lambda region: region.size, default=None))
     only = arrays.pop() if len(arrays) == 1 else None
-    if isinstance(only, Region):
+    if isinstance(only, Buffer):
         return AccessSpan(only.base, only.base + only.size, "", only)
     if only is None or only not in grid.decoded.layout.extents:
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotcu.simulator.machine.memory import LocatedAddresses, PrivateMemory, Region
+from dotcu.simulator.machine.memory import Buffer, LocatedAddresses, PrivateMemory
 from dotcu.simulator.machine.shape import WARP, Array, ChunkShape, Lanes, merged
 from dotcu.simulator.run import Finding
 from dotcu.simulator.sanitizers.clocks import ClockTimes, VectorClocks
@@ -38,7 +38,7 @@ class Chunk:
         self.lanes = shape.lanes
         self.registers: list[Array] = []
         self.active: Lanes | None = None
-        self.hints: dict[int, Region] = {}
+        self.hints: dict[int, Buffer] = {}
         self.shared: PrivateMemory
         self.local: PrivateMemory
         self.barriers: BlockBarriers

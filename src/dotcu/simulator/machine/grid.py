@@ -13,7 +13,7 @@ from dotcu.simulator.counting.traffic import TrafficCounters
 from dotcu.simulator.decoding.variables import AccessSpan, span_of
 from dotcu.simulator.machine.barriers import BlockBarriers
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import Memory, PrivateMemory, Region
+from dotcu.simulator.machine.memory import Buffer, Memory, PrivateMemory
 from dotcu.simulator.machine.schedule import Scheduler
 from dotcu.simulator.machine.shape import WARP, ChunkShape
 from dotcu.simulator.run import Run
@@ -99,7 +99,7 @@ class LaunchState:
         for at in range(0, total, each):
             yield ChunkShape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
 
-    def races(self, region: Region, first: int, width: int) -> tuple[ShadowMemory | None, int]:
+    def races(self, region: Buffer, first: int, width: int) -> tuple[ShadowMemory | None, int]:
         """The stamps of a region, and how far its elements from `first` are from the first stamp.
 
         Args:

@@ -42,7 +42,7 @@ _next_address = itertools.count()
 
 @dataclass(eq=False)
 class Buffer:
-    """Bytes that a kernel may reach through a pointer.
+    """Bytes that a kernel may reach through a pointer, as elements of each width.
 
     Attributes:
         name: What findings call it: the kernel's argument.
@@ -53,6 +53,8 @@ class Buffer:
             storage get addresses that alias as the bytes do. None: the bytes themselves.
         itemsize: Bytes of one element, for messages; None: those of the access.
         constant: It is a __constant__ variable.
+        base: The address of the first byte, once it is mapped.
+        aliases: Buffers that are mapped to some of the same addresses.
     """
 
     name: str
@@ -62,21 +64,12 @@ class Buffer:
     storage: tuple[int, int] | None = None
     itemsize: int | None = None
     constant: bool = False
+    base: int = 0
+    aliases: list[Buffer] = field(default_factory=list, repr=False)
 
-
-class Region:
-    """A mapped buffer: a range of addresses, and its bytes as elements of each width."""
-
-    def __init__(self, base: int, buffer: Buffer) -> None:
-        self.base = base
-        self.size = int(buffer.data.size)
-        self.buffer = buffer
-        self.name = buffer.name
-        self.data = buffer.data
-        self.written = None if buffer.written is None else buffer.written.view(np.uint8)
-        self.read_only = buffer.read_only
-        self.constant = buffer.constant
-        self.aliases: list[Region] = []
+    def __post_init__(self) -> None:
+        self.size = int(self.data.size)
+        self.written = None if self.written is None else self.written.view(np.uint8)
         self._views: dict[int, tuple[NDArray[Any], int]] = {}
         self._shadows: dict[int, NDArray[Any]] = {}
 
@@ -102,7 +95,7 @@ class Region:
 class Memory:
     """The global memory of launches: what is mapped, and where."""
 
-    regions: list[Region] = field(default_factory=list)
+    regions: list[Buffer] = field(default_factory=list)
     _bases: list[int] = field(default_factory=list)
     _storages: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -114,23 +107,23 @@ class Memory:
             a third that spans two unrelated earlier ones aliases the first of them only.
         """
         own = int(buffer.data.__array_interface__["data"][0])
-        start, size = buffer.storage or (own, int(buffer.data.size))
-        base = self._base(start, max(size, own - start + int(buffer.data.size)), own)
-        region = Region(base + own - start, buffer)
+        start, size = buffer.storage or (own, buffer.size)
+        base = self._base(start, max(size, own - start + buffer.size), own)
+        buffer.base = base + own - start
         for other in self.regions:
-            if region.base < other.base + other.size and other.base < region.base + region.size:
-                other.aliases.append(region)
-                region.aliases.append(other)
-        self.insert(region)
-        return region.base
+            if buffer.base < other.base + other.size and other.base < buffer.base + buffer.size:
+                other.aliases.append(buffer)
+                buffer.aliases.append(other)
+        self.insert(buffer)
+        return buffer.base
 
-    def insert(self, region: Region) -> None:
+    def insert(self, region: Buffer) -> None:
         """Add a region that has its address already, such as a module's variable."""
         at = bisect.bisect_right(self._bases, region.base)
         self._bases.insert(at, region.base)
         self.regions.insert(at, region)
 
-    def find(self, address: int) -> Region | None:
+    def find(self, address: int) -> Buffer | None:
         """The region that holds an address, or None."""
         at = bisect.bisect_right(self._bases, address)
         while at > 0:
@@ -148,11 +141,11 @@ class Memory:
             return True
         return all(_distance(region, address) > _RED_ZONE for region in self.regions)
 
-    def nearest(self, address: int) -> Region | None:
+    def nearest(self, address: int) -> Buffer | None:
         """The region that an address misses by the least, or None if nothing is mapped."""
         return min(self.regions, key=lambda r: _distance(r, address), default=None)
 
-    def of_data(self, address: int) -> Region | None:
+    def of_data(self, address: int) -> Buffer | None:
         """The region that begins at, or else holds, an address."""
         return next((region for region in self.regions if region.base == address), self.find(address))
 
@@ -171,7 +164,7 @@ def allocate() -> int:
     return _FIRST_GLOBAL + 2 * _RED_ZONE * next(_next_address)
 
 
-def _distance(region: Region, address: int) -> int:
+def _distance(region: Buffer, address: int) -> int:
     if address < region.base:
         return region.base - address
     return max(0, address - (region.base + region.size) + 1)
@@ -242,9 +235,9 @@ class LocatedAddresses:
             self.bits = int(np.bitwise_or.reduce(own))
         self.costs: dict[tuple[str, int, int, int], AccessCost] = {}
         self._indices: dict[tuple[int, int], Array] = {}
-        self._owners: list[Region | PrivateMemory] = []
+        self._owners: list[Buffer | PrivateMemory] = []
 
-    def in_region(self, region: Region, width: int) -> Array:
+    def in_region(self, region: Buffer, width: int) -> Array:
         """Return for each lane the element of a region, as its view of that width counts them."""
         key = (id(region), width)
         if key not in self._indices:

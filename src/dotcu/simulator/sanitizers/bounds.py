@@ -12,7 +12,7 @@ import numpy as np
 
 from dotcu.simulator.decoding.variables import display_name, is_local_frame
 from dotcu.simulator.machine.chunk import Chunk
-from dotcu.simulator.machine.memory import NULL_PAGE, PrivateMemory, Region
+from dotcu.simulator.machine.memory import NULL_PAGE, Buffer, PrivateMemory
 from dotcu.simulator.machine.shape import Array
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def refuse_misaligned(chunk: Chunk, access: Access, address: Array, positions: A
 
 
 def report_unmapped(
-    chunk: Chunk, access: Access, address: Array, positions: Array, meant: Region | None = None
+    chunk: Chunk, access: Access, address: Array, positions: Array, meant: Buffer | None = None
 ) -> None:
     """Report accesses outside every tensor, or the one that is meant, null pointers apart from the others.
 
@@ -94,8 +94,8 @@ def report_unmapped(
     chunk.report("out-of-bounds", access.placed, chunk.numbers(positions), message, address_of=name)
 
 
-def _missed(access: Access, region: Region, address: int, hit: Region | None) -> str:
-    size = region.buffer.itemsize or access.width
+def _missed(access: Access, region: Buffer, address: int, hit: Buffer | None) -> str:
+    size = region.itemsize or access.width
     offset = address - region.base
     index, rest = divmod(offset, size)
     at = f"`{region.name}`[{index}]" + (f" + {rest} bytes" if rest else "")
@@ -114,8 +114,8 @@ def _missed(access: Access, region: Region, address: int, hit: Region | None) ->
     )
 
 
-def report_read_only(chunk: Chunk, access: Access, region: Region, address: Array, positions: Array) -> None:
-    index = (int(address[0]) - region.base) // (region.buffer.itemsize or access.width)
+def report_read_only(chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array) -> None:
+    index = (int(address[0]) - region.base) // (region.itemsize or access.width)
     message = (
         f"{describe_access(access)} at `{region.name}`[{index}], which is read-only: it was passed for a "
         "pointer to const. Take the parameter as a pointer to non-const."
@@ -184,7 +184,7 @@ def describe_element(chunk: Chunk, access: Access, part: AccessPart, index: int)
     region = part.region
     if region is not None:
         byte = region.view(access.width)[1] + index * access.width - region.base
-        return region.name, f"`{region.name}`[{byte // (region.buffer.itemsize or access.width)}]"
+        return region.name, f"`{region.name}`[{byte // (region.itemsize or access.width)}]"
     is_shared, layout = np.may_share_memory(part.view, chunk.shared.data), chunk.grid.decoded.layout
     private, space = (chunk.shared, "shared") if is_shared else (chunk.local, "local")
     byte = int(index) * access.width % private.pitch

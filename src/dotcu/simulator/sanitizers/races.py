@@ -27,7 +27,7 @@ from dotcu.simulator.sanitizers.shadow import (
     LaneAccess,
     MemoryEvent,
     ShadowMemory,
-    StampedAccess,
+    StampedPlaces,
     event_of,
 )
 
@@ -59,7 +59,7 @@ def check_read(chunk: Chunk, access: Access, part: AccessPart, index: Array) -> 
             if access.order.strong:
                 shadow.stamp_readers(touch)
                 if shadow.published is not None:
-                    _see(at, *(published.take(touch.indices) for published in shadow.published))
+                    _see(at, *(published.take(touch[0]) for published in shadow.published))
     if not access.order.strong:
         shadow.note(at)
 
@@ -126,15 +126,15 @@ def check_atomic(chunk: Chunk, access: Access, part: AccessPart, index: Array, o
         for readers in shadow.readers or ():
             _compare_with(at, part, touch, readers, "read")
         before = shadow.published
-        before = before and (before[0].take(touch.indices), before[1].take(touch.indices))
+        before = before and (before[0].take(touch[0]), before[1].take(touch[0]))
         own = _publish(at, shadow, touch)
         if order is not None and (before or own):
             both = zip(before or _NOTHING, own or _NOTHING, strict=True)
-            _see(at, *(_found(b, o, touch.indices, order) for b, o in both))
+            _see(at, *(_found(b, o, touch[0], order) for b, o in both))
         # Who came last owns the place: it may well reset a counter that it alone has filled.
         last = touch
         if order is not None:
-            last = touch._replace(indices=touch.indices[order], stamps=touch.stamps[order])
+            last = (touch[0][order], touch[1][order])
         shadow.stamp_write(last)
         if access.order.scope == "cta":
             _compare_with(at, part, touch, shadow.writes, "write")
@@ -163,7 +163,7 @@ def _see(at: LaneAccess, grid: Array, block: Array) -> None:
         at.chunk.clocks.see(at.lanes, grid + 1, block + 1, at_once=at.access.order.acquire)
 
 
-def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedAccess) -> tuple[Array, Array] | None:
+def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tuple[Array, Array] | None:
     """Publish what a release, or a strong write after a fence, makes known."""
     order, clocks = at.access.order, at.chunk.clocks
     if not order.strong:
@@ -185,7 +185,7 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedAccess) -> tupl
 def _compare_with(
     at: LaneAccess,
     part: AccessPart,
-    touch: StampedAccess,
+    touch: StampedPlaces,
     stamps: Array | None,
     action: str,
     value: Array | None = None,
@@ -197,18 +197,17 @@ def _compare_with(
     shadow, order = part.races, at.access.order
     if stamps is None or shadow is None:
         return
-    old = stamps.take(touch.indices)
-    suspect = ((old ^ touch.stamps) & LANE != 0) & (old >= picked(shadow.floor, at.lanes)) & (old != 0)
+    places, own = touch
+    old = stamps.take(places)
+    suspect = ((old ^ own) & LANE != 0) & (old >= picked(shadow.floor, at.lanes)) & (old != 0)
     if order.strong and order.scope != "cta":
         suspect &= (old & STRONG) == 0
     if value is not None and suspect.any():
         suspect &= part.view.take(at.indices) != value
-    (places,) = np.nonzero(suspect)
-    if not len(places):
+    if not suspect.any():
         return
-    old = np.broadcast_to(old, suspect.shape)[places]
-    lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[places]
-    indices = np.broadcast_to(touch.indices, suspect.shape)[places]
+    old, indices = (np.broadcast_to(values, suspect.shape)[suspect] for values in (old, places))
+    lanes = (np.arange(at.chunk.lanes) if at.lanes is None else at.lanes)[suspect]
     numbers = event_of(old)
     for number in np.unique(numbers).tolist():
         here = numbers == number

@@ -119,12 +119,8 @@ def event_of(stamps: Array) -> Array:
     return numbers
 
 
-class StampedAccess(NamedTuple):
-    """Lanes at places of a shadow: granules, with their stamps."""
-
-    lanes: Lanes | None
-    indices: Array
-    stamps: Array
+StampedPlaces = tuple[Array, Array]
+"""Granules of a shadow, one for each lane of an access or one for all, and the lanes' stamps."""
 
 
 class ShadowMemory:
@@ -162,7 +158,7 @@ class ShadowMemory:
 
     # Places
 
-    def touches(self, at: LaneAccess) -> list[StampedAccess]:
+    def touches(self, at: LaneAccess) -> list[StampedPlaces]:
         """The granules of an access, and the stamps that it leaves: one for each granule of an element."""
         width, order, stamps = at.access.width, at.access.order, at.chunk.stamps()
         self._refine(width)
@@ -171,7 +167,7 @@ class ShadowMemory:
         marked = (stamps if at.lanes is None else stamps[at.lanes]) | head
         each = width // self.granule
         first = (at.indices + at.skew) * each if each > 1 or at.skew else at.indices
-        return [StampedAccess(at.lanes, first + k if k else first, marked) for k in range(each)]
+        return [(first + k if k else first, marked) for k in range(each)]
 
     def _refine(self, width: int) -> None:
         if self.granule and self.granule <= width:
@@ -221,44 +217,45 @@ class ShadowMemory:
         for touch in self.touches(read):
             self.stamp_readers(touch)
 
-    def stamp_readers(self, touch: StampedAccess) -> None:
+    def stamp_readers(self, touch: StampedPlaces) -> None:
         """Keep the stamps of readers: the first and the last lane of each granule."""
         if self.readers is None:
             self.readers = (self._blank(), self._blank())
         last, other = self.readers
-        indices = np.broadcast_to(touch.indices, touch.stamps.shape)
+        places, stamps = touch
+        indices = np.broadcast_to(places, stamps.shape)
         before = last.take(indices)
-        apart = np.flatnonzero(((before ^ touch.stamps) & LANE) != 0)
+        apart = np.flatnonzero(((before ^ stamps) & LANE) != 0)
         other[indices[apart]] = before[apart]
-        last[indices] = touch.stamps
-        beaten = np.flatnonzero(last.take(indices) != touch.stamps)
-        other[indices[beaten]] = touch.stamps[beaten]
+        last[indices] = stamps
+        beaten = np.flatnonzero(last.take(indices) != stamps)
+        other[indices[beaten]] = stamps[beaten]
 
     # Writes
 
-    def stamp_write(self, touch: StampedAccess) -> bool:
+    def stamp_write(self, touch: StampedPlaces) -> bool:
         """Keep the stamps of a write; whether several lanes share a place."""
         if self.writes is None:
             self.writes = self._blank()
         self.dirty = True
-        if touch.indices.size == 1:
-            self.writes[touch.indices] = touch.stamps[-1:]
-            return touch.stamps.size > 1
-        self.writes[touch.indices] = touch.stamps
-        return bool((self.writes.take(touch.indices) != touch.stamps).any())
+        indices, stamps = touch
+        self.writes[indices] = stamps[-1:] if indices.size == 1 else stamps
+        if indices.size == 1:
+            return stamps.size > 1
+        return bool((self.writes.take(indices) != stamps).any())
 
-    def publish(self, touch: StampedAccess, grid: Array, block: Array) -> None:
+    def publish(self, touch: StampedPlaces, grid: Array, block: Array) -> None:
         """Note the clocks that lanes publish at places, where they are later than what is there.
 
         Args:
-            touch: The stamped access.
+            touch: The places, and the lanes' stamps.
             grid: Times that are published to other blocks.
             block: Times that are published within the block.
         """
         if self.published is None:
             count = self.size // self.granule + 1
             self.published = (np.full(count, NEVER, np.int64), np.full(count, NEVER, np.int64))
-        indices = np.broadcast_to(touch.indices, touch.stamps.shape)
+        indices = np.broadcast_to(touch[0], touch[1].shape)
         np.maximum.at(self.published[0], indices, grid)
         np.maximum.at(self.published[1], indices, block)
 

@@ -22,9 +22,9 @@ from dotcu.simulator.machine.memory import (
     PARAM_WINDOW,
     SHARED_WINDOW,
     WINDOW_BYTES,
+    Buffer,
     LocatedAddresses,
     PrivateMemory,
-    Region,
 )
 from dotcu.simulator.machine.shape import Array
 from dotcu.simulator.sanitizers import bounds
@@ -108,7 +108,7 @@ class AccessPart(NamedTuple):
     shadow: Array | None
     indices: Array
     positions: Array | None
-    region: Region | None
+    region: Buffer | None
     races: ShadowMemory | None = None
     skew: int = 0
 
@@ -224,7 +224,7 @@ def _in_space(chunk: Chunk, access: Access, space: str, address: Array, position
     return _private(chunk, access, private, address, positions)
 
 
-def mapped(address: Array, regions: Iterable[Region]) -> Array:
+def mapped(address: Array, regions: Iterable[Buffer]) -> Array:
     """Return the mask of addresses that are in one of some regions."""
     inside = np.zeros(address.shape, bool)
     for region in regions:
@@ -252,7 +252,7 @@ def _global(chunk: Chunk, access: Access, address: Array, positions: Array) -> l
 
 
 def _in_region(
-    chunk: Chunk, access: Access, region: Region, address: Array, positions: Array
+    chunk: Chunk, access: Access, region: Buffer, address: Array, positions: Array
 ) -> list[AccessPart]:
     relative = address - np.uint64(region.base)
     fits = (relative < region.size) & (relative + np.uint64(access.bytes) <= region.size)
@@ -268,7 +268,7 @@ def _in_region(
 
 
 def region_part(
-    chunk: Chunk, region: Region, width: int, address: Array, positions: Array | None
+    chunk: Chunk, region: Buffer, width: int, address: Array, positions: Array | None
 ) -> AccessPart:
     """The part of an access that is in a region of global memory.
 
