@@ -314,10 +314,9 @@ class CallStack:
             _, tops, stored = self._levels[depth]
             self.tops[here] = tops[here]
             for slot in saved:
-                value = registers[slot]
-                if value.size == 1:
-                    value = registers[slot] = np.full(self.lanes, value[0], value.dtype)
-                value[here] = stored[slot][here]
+                # A new array: what was located by the old one no longer holds.
+                registers[slot] = np.broadcast_to(registers[slot], self.lanes).copy()
+                registers[slot][here] = stored[slot][here]
 
     def _by_depth(self, lanes: Lanes) -> list[tuple[int, Lanes]]:
         depths = self._depths[lanes]

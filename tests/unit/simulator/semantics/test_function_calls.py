@@ -72,6 +72,17 @@ def test_recursion_to_a_depth_of_each_lane(run_kernel: Any) -> None:
     assert out.tolist() == [known[i % 14] for i in range(70)]
 
 
+HALVED = r"""
+__device__ __noinline__ float halved(float x, int times) { return times ? halved(x * 0.5f, times - 1) + 1 : x; }
+extern "C" __global__ void k(float* out) { out[threadIdx.x] = halved(threadIdx.x, 3); }"""
+
+
+def test_recursion_to_one_depth_of_all_lanes(run_kernel: Any) -> None:
+    out = np.zeros(32, "f4")
+    run_kernel(HALVED, {"out": out}, block=32)
+    assert out.tolist() == [i / 8 + 3 for i in range(32)]
+
+
 MUTUAL = r"""
 __device__ int odd(int n);
 __device__ __noinline__ int even(int n) { return n == 0 ? 1 : odd(n - 1); }
