@@ -20,21 +20,15 @@ BY_ADDRESS = ("inst_executed", "smsp__pcsamp_sample_count")
 """Metrics that have a value for each instruction's address; the first that a report has will do."""
 
 
-def main(folder: str, report: str, file: str) -> None:
-    """Write the source line of each instruction of a report to a file.
-
-    Args:
-        folder: Of the module `ncu_report`.
-        report: The report.
-        file: The file to write.
-    """
+def _main(folder: str, report: str, file: str) -> None:
+    """Write the source line of each instruction of a report to a file."""
     sys.path.insert(0, folder)
     module = importlib.import_module("ncu_report")
     context = module.load_report(report)
     ranges = (context.range_by_idx(i) for i in range(context.num_ranges()))
     actions = [each.action_by_idx(i) for each in ranges for i in range(each.num_actions())]
-    found = [{"name": action.name(), "lines": list(_lines(action))} for action in actions]
-    Path(file).write_text(json.dumps(found))
+    listings = [{"name": action.name(), "lines": list(_lines(action))} for action in actions]
+    Path(file).write_text(json.dumps(listings))
 
 
 def _lines(action: Any) -> Iterator[tuple[int, str, int]]:
@@ -54,4 +48,4 @@ def _addresses(action: Any) -> list[int]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3])
+    _main(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -228,7 +228,7 @@ def launch(
         memory=device_memory,
         run=run,
         kernel=kernel,
-        grid=grid,
+        extent=grid,
         block=block,
         smem_bytes=smem_bytes,
         params=pack_params(header, params),

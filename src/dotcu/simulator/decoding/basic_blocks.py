@@ -39,11 +39,6 @@ class BasicBlock:
     following: tuple[int, ...]
 
 
-def is_barrier(instruction: Instruction) -> bool:
-    """Return whether it is a barrier of the block, not of a warp."""
-    return instruction.opcode in ("bar", "barrier") and "warp" not in instruction.flags
-
-
 def begins_block(instruction: Instruction) -> bool:
     """Return whether lanes may have to wait in front of it for others of their warp."""
     if instruction.opcode == "bar":
@@ -52,8 +47,9 @@ def begins_block(instruction: Instruction) -> bool:
 
 
 def ends_block(instruction: Instruction) -> bool:
-    """Return whether it decides where its lanes go next, or when."""
-    return instruction.opcode in _ENDS or is_barrier(instruction)
+    """Return whether it decides where its lanes go next, or when: also a barrier of the block."""
+    is_barrier = instruction.opcode in ("bar", "barrier") and "warp" not in instruction.flags
+    return instruction.opcode in _ENDS or is_barrier
 
 
 def basic_blocks(code: Sequence[FlatInstruction]) -> tuple[list[BasicBlock], dict[int, int]]:

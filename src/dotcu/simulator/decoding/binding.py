@@ -56,7 +56,7 @@ class Binding:
     constants: list[Array] = field(default_factory=list)
     slots: dict[Any, int] = field(default_factory=dict)
     specials: dict[str, int] = field(default_factory=dict)
-    params: dict[int, LaunchConstant] = field(default_factory=dict)
+    params: dict[LaunchConstant, int] = field(default_factory=dict)
     accesses: int = 0
     read_names: frozenset[str] = frozenset()
     swapped: frozenset[tuple[str, int]] = frozenset()
@@ -243,13 +243,9 @@ class Binding:
 
     def launch_constant(self, offset: int, dtype: np.dtype[Any]) -> int:
         """The slot that holds a launch parameter."""
-        constant = (offset, dtype)
-        for slot, known in self.params.items():
-            if known == constant:
-                return slot
-        slot = self.constant(np.zeros(1, dtype))
-        self.params[slot] = constant
-        return slot
+        if (offset, dtype) not in self.params:
+            self.params[offset, dtype] = self.constant(np.zeros(1, dtype))
+        return self.params[offset, dtype]
 
     def is_swapped(self, operand: Operand) -> bool:
         """Return whether a compare-and-swap of the kernel has this address."""

@@ -61,7 +61,7 @@ class DecodedKernel:
     blocks: tuple[DecodedBlock, ...]
     constants: tuple[Array, ...]
     specials: tuple[tuple[str, int], ...]
-    params: tuple[tuple[int, LaunchConstant], ...]
+    params: tuple[tuple[LaunchConstant, int], ...]
     layout: VariableLayout
     location_of: SourceLocations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.memory import Buffer, Memory, PrivateMemory
 from dotcu.simulator.machine.schedule import Scheduler
 from dotcu.simulator.machine.shape import WARP, ChunkShape
-from dotcu.simulator.run import Run
+from dotcu.simulator.run import Coordinates, Run
 from dotcu.simulator.sanitizers.shadow import EventLog, ShadowMemory
 from dotcu.simulator.semantics.memory.registers import special_arrays
 
@@ -31,48 +32,40 @@ CHUNK_BYTES = 1 << 28
 RESERVED_BYTES = 1 << 10
 
 
+@dataclass(eq=False, kw_only=True)
 class LaunchState:
     """One launch: what all its chunks share.
 
     Attributes:
+        extent: Blocks in x, y, z.
+        block: Threads in x, y, z.
+        workspace: Address of the memory of a cooperative launch's barrier; 0 for another launch.
         progress: Goes up whenever something changes that another lane may wait for.
         strong_reads: Reads so far of what other lanes may change meanwhile.
         steps: Instructions issued so far, in all chunks.
     """
 
-    def __init__(
-        self,
-        *,
-        decoded: DecodedKernel,
-        source_line: Callable[[str, int], str],
-        memory: Memory,
-        run: Run,
-        kernel: str,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        smem_bytes: int,
-        params: bytes,
-        workspace: int = 0,
-    ) -> None:
-        self.decoded = decoded
-        self.source_line = source_line
-        self.memory = memory
-        self.run = run
-        self.kernel = kernel
-        self.extent = grid
-        self.block = block
-        self.smem_bytes: int = smem_bytes
-        self.params = params
-        self.workspace: int = workspace
-        self.visits = [0] * len(decoded.blocks)
-        self.issues = [0] * len(decoded.blocks)
-        self.traffic = TrafficCounters()
-        self.steps: int = 0
-        self.progress = 0
-        self.strong_reads = 0
-        self.events = EventLog()
-        self._spans: dict[int, AccessSpan | None] = {}
-        self._shadows = _shadows_of(memory, self.events) if "race" in run.checks else {}
+    decoded: DecodedKernel
+    source_line: Callable[[str, int], str]
+    memory: Memory
+    run: Run
+    kernel: str
+    extent: Coordinates
+    block: Coordinates
+    smem_bytes: int
+    params: bytes
+    workspace: int = 0
+    progress: int = 0
+    strong_reads: int = 0
+    steps: int = 0
+    traffic: TrafficCounters = field(default_factory=TrafficCounters)
+    events: EventLog = field(default_factory=EventLog)
+    _spans: dict[int, AccessSpan | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.visits = [0] * len(self.decoded.blocks)
+        self.issues = [0] * len(self.decoded.blocks)
+        self._shadows = _shadows_of(self.memory, self.events) if "race" in self.run.checks else {}
 
     @property
     def shared_bytes(self) -> int:
@@ -99,16 +92,10 @@ class LaunchState:
         for at in range(0, total, each):
             yield ChunkShape(grid=self.extent, block=self.block, first=at, blocks=min(each, total - at))
 
-    def races(self, region: Buffer, first: int, width: int) -> tuple[ShadowMemory | None, int]:
-        """The stamps of a region, and how far its elements from `first` are from the first stamp.
-
-        Args:
-            region: The region of global memory.
-            first: The address of the first element of the view.
-            width: Bytes of one element.
-        """
+    def races(self, region: Buffer, width: int) -> tuple[ShadowMemory | None, int]:
+        """The stamps of a region, and how far its elements of a width are from the first stamp."""
         shadow = self._shadows.get(id(region))
-        return (None, 0) if shadow is None else (shadow, (first - shadow.base) // width)
+        return (None, 0) if shadow is None else (shadow, (region.view(width)[1] - shadow.base) // width)
 
     def span(self, access: Access) -> AccessSpan | None:
         """The variable or tensor that an access has to stay in; None if that is not known."""
@@ -120,7 +107,7 @@ class LaunchState:
         """Blocks, ready to run."""
         chunk = Chunk(self, shape)
         chunk.registers = list(self.decoded.constants)
-        for slot, (offset, dtype) in self.decoded.params:
+        for (offset, dtype), slot in self.decoded.params:
             chunk.registers[slot] = np.frombuffer(self.params, dtype, 1, offset)
         special_arrays(chunk, self.decoded.specials)
         chunk.shared = PrivateMemory(shape.blocks, shape.lanes, self.allotted_bytes)

@@ -46,18 +46,6 @@ def picked(values: Array, lanes: Lanes | None) -> Array:
     return values if lanes is None or len(values) == 1 else values[lanes]
 
 
-def known_of(known: Array, second: Lanes, columns: Array) -> Array:
-    """Return up to which time lanes know others, which are in some columns where each lane has a row.
-
-    Args:
-        known: Their knowledge, at one distance.
-        second: The lanes.
-        columns: The other lane's column for each.
-    """
-    times: Array = picked(known, second) if known.ndim == 1 else known[second, columns]
-    return times
-
-
 def _at_least(known: Array, times: Array) -> Array:
     """Return knowledge that reaches at least some times."""
     return np.maximum(known, times if known.ndim == 1 else times[:, None])

@@ -20,7 +20,7 @@ from dotcu.simulator.machine.chunk import Chunk
 from dotcu.simulator.machine.shape import WARP, Array, Lanes
 from dotcu.simulator.run import shown_coordinates
 from dotcu.simulator.sanitizers.bounds import describe_element
-from dotcu.simulator.sanitizers.clocks import NEVER, known_of, picked
+from dotcu.simulator.sanitizers.clocks import NEVER, picked
 from dotcu.simulator.sanitizers.shadow import (
     LANE,
     STRONG,
@@ -175,7 +175,7 @@ def _publish(at: LaneAccess, shadow: ShadowMemory, touch: StampedPlaces) -> tupl
         clocks.tick(at.lanes)
     elif all(values.size == 1 and values[0] == NEVER for values in (grid, block)):
         return None
-    shadow.publish(touch, grid, block)
+    shadow.publish(touch, (grid, block))
     return grid, block
 
 
@@ -229,12 +229,18 @@ def _unordered(at: LaneAccess, event: MemoryEvent, first: Array, second: Lanes) 
     if shape is not at.chunk.shape:
         return np.broadcast_to(late_grid & ~np.bool_(both_strong and is_wide), second.shape)
     same_block, same_warp = first // shape.pitch == second // shape.pitch, first // WARP == second // WARP
-    late_block = then.block >= known_of(known.block, second, first % shape.pitch // WARP)
-    late_warp = late_block & (then.warp >= known_of(known.warp, second, first % WARP))
+    late_block = then.block >= _known_of(known.block, second, first % shape.pitch // WARP)
+    late_warp = late_block & (then.warp >= _known_of(known.warp, second, first % WARP))
     result: Array = np.where(same_warp, late_warp, np.where(same_block, late_block, late_grid))
     if both_strong:
         result = result & ~(same_block | np.bool_(is_wide))
     return result
+
+
+def _known_of(known: Array, second: Lanes, columns: Array) -> Array:
+    """Return up to which time lanes know others, which are in some columns where each lane has a row."""
+    times: Array = picked(known, second) if known.ndim == 1 else known[second, columns]
+    return times
 
 
 def _report(

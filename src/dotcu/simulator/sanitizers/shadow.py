@@ -174,12 +174,12 @@ class ShadowMemory:
             return
         parts = self.granule // width
         self.granule = width
-        if parts and self.writes is not None:
-            self.writes = np.repeat(self.writes, parts)
-        if parts and self.readers is not None:
-            self.readers = (np.repeat(self.readers[0], parts), np.repeat(self.readers[1], parts))
-        if parts and self.published is not None:
-            self.published = (np.repeat(self.published[0], parts), np.repeat(self.published[1], parts))
+        if parts:
+            self.writes = None if self.writes is None else np.repeat(self.writes, parts)
+            self.readers, self.published = (
+                (np.repeat(pair[0], parts), np.repeat(pair[1], parts)) if pair is not None else None
+                for pair in (self.readers, self.published)
+            )
 
     def _blank(self) -> Array:
         return np.zeros(self.size // self.granule + 1, np.uint64)
@@ -244,20 +244,14 @@ class ShadowMemory:
             return stamps.size > 1
         return bool((self.writes.take(indices) != stamps).any())
 
-    def publish(self, touch: StampedPlaces, grid: Array, block: Array) -> None:
-        """Note the clocks that lanes publish at places, where they are later than what is there.
-
-        Args:
-            touch: The places, and the lanes' stamps.
-            grid: Times that are published to other blocks.
-            block: Times that are published within the block.
-        """
+    def publish(self, touch: StampedPlaces, clocks: tuple[Array, Array]) -> None:
+        """Note the clocks (grid, block) that lanes publish at places, where they are later than before."""
         if self.published is None:
             count = self.size // self.granule + 1
             self.published = (np.full(count, NEVER, np.int64), np.full(count, NEVER, np.int64))
         indices = np.broadcast_to(touch[0], touch[1].shape)
-        np.maximum.at(self.published[0], indices, grid)
-        np.maximum.at(self.published[1], indices, block)
+        for published, times in zip(self.published, clocks, strict=True):
+            np.maximum.at(published, indices, times)
 
     # Barriers
 

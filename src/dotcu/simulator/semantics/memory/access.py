@@ -183,8 +183,8 @@ def _whole_region(
     width = access.width
     index = located.in_region(region, width)
     shift = access.offset >> (width.bit_length() - 1)
-    view, first = region.view(width)
-    races, skew = chunk.grid.races(region, first, width)
+    view, _ = region.view(width)
+    races, skew = chunk.grid.races(region, width)
     indices = index + shift if shift else index
     return AccessPart(view, region.shadow(width), indices, None, region, races, skew)
 
@@ -281,7 +281,7 @@ def region_part(
     """
     view, first = region.view(width)
     index = (address - np.uint64(first)).view(np.int64) >> (width.bit_length() - 1)
-    races, skew = chunk.grid.races(region, first, width)
+    races, skew = chunk.grid.races(region, width)
     return AccessPart(view, region.shadow(width), index, positions, region, races, skew)
 
 
