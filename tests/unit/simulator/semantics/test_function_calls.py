@@ -73,7 +73,9 @@ def test_recursion_to_a_depth_of_each_lane(run_kernel: Any) -> None:
 
 
 HALVED = r"""
-__device__ __noinline__ float halved(float x, int times) { return times ? halved(x * 0.5f, times - 1) + 1 : x; }
+__device__ __noinline__ float halved(float x, int times) {
+    return times ? halved(x * 0.5f, times - 1) + 1 : x;
+}
 extern "C" __global__ void k(float* out) { out[threadIdx.x] = halved(threadIdx.x, 3); }"""
 
 
