@@ -52,7 +52,9 @@ _TABLE = (
     Check(name="second-gradients", finds="has a wrong second gradient", level=Level.STANDARD),
     Check(name="vmap", finds="has a wrong batching rule", level=Level.STANDARD),
     Check(name="compile", finds="breaks or changes under torch.compile", level=Level.STANDARD),
-    Check(name="replay", finds="gives other values from the call cache than its body", level=Level.STANDARD),
+    Check(
+        name="call_cache", finds="gives other values from the call cache than its body", level=Level.STANDARD
+    ),
     Check(name="stream", finds="runs on another stream than torch's current one", level=Level.STANDARD),
     Check(name="graph", finds="cannot be captured in a CUDA graph, or not be replayed", level=Level.STANDARD),
     Check(name="devices", finds="runs on another GPU than its tensors", level=Level.STANDARD),

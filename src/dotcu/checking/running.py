@@ -26,6 +26,7 @@ from dotcu.checking.target import WORKER, TrialRequest, request_for, resolve
 from dotcu.checking.trial import START_S, Failed, Outcome, Result, Skipped, Trial, Verdict, limit_s
 from dotcu.checking.trials import (
     call,
+    call_cache,
     compiled,
     errors,
     fake,
@@ -35,7 +36,6 @@ from dotcu.checking.trials import (
     large,
     reference,
     registration,
-    replay,
     vmap,
 )
 from dotcu.errors import CompileError, EnvironmentFault, UsageError
@@ -56,7 +56,7 @@ _PLANS = (
     gradients.plan,
     vmap.plan,
     compiled.plan,
-    replay.plan,
+    call_cache.plan,
     gpu.plan_streams,
     gpu.plan_graph,
     gpu.plan_devices,

@@ -26,13 +26,13 @@ CALLS = 3
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for the given cases of each dtype, one after the other."""
     if subject.overload.uncacheable:
-        yield skipped(subject, "replay", subject.overload.uncacheable)
+        yield skipped(subject, "call_cache", subject.overload.uncacheable)
         return
     for dtype in subject.overload.dtypes:
         cases = subject.given(dtype)
         if cases:
             name, run = short(dtype), partial(look, subject, cases)
-            yield Trial(overload=subject.name, kind="replay", case=name, checks=("replay",), run=run)
+            yield Trial(overload=subject.name, kind="call_cache", case=name, checks=("call_cache",), run=run)
 
 
 def look(subject: Subject, cases: Sequence[Case]) -> Iterator[Verdict]:
@@ -47,7 +47,7 @@ def look(subject: Subject, cases: Sequence[Case]) -> Iterator[Verdict]:
         raise
     except Exception as error:  # which the trials of `call` report
         outcome = Skipped(reason=f"a call fails: {str(error).strip().splitlines()[0]}")
-    yield "replay", outcome
+    yield "call_cache", outcome
 
 
 def _repeated(subject: Subject, cases: Sequence[Case]) -> Outcome:

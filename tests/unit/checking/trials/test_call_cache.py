@@ -1,4 +1,4 @@
-"""The replay trial in the simulator: it tells a body that is no function of its arguments."""
+"""The trial of the call cache in the simulator: it tells a body that is no function of its arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import dotcu
 from dotcu import settings
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
-from dotcu.checking.trials import replay
+from dotcu.checking.trials import call_cache
 from dotcu.operator import Operator
 from fake_launch import fake_launch
 
@@ -22,7 +22,7 @@ __global__ void twice(const float* x, float* out, long long n) {
 }
 """)
 calls: list[int] = []
-_names = (f"trials_replay_test::op{i}" for i in itertools.count())
+_names = (f"trials_call_cache_test::op{i}" for i in itertools.count())
 
 
 def make(*, drifting: bool = False, wanted: bool = True) -> Operator:
@@ -45,9 +45,9 @@ def make(*, drifting: bool = False, wanted: bool = True) -> Operator:
 
 def outcome_of(operator: Operator) -> Outcome:
     subject = Subject(overload=operator, device=torch.device("cpu"))
-    (trial,) = replay.plan(subject)
+    (trial,) = call_cache.plan(subject)
     ((check, outcome),) = trial.run()
-    assert check == "replay"
+    assert check == "call_cache"
     return outcome
 
 
@@ -96,5 +96,5 @@ def test_what_is_compared_with_the_body_are_calls_by_plan() -> None:
     with fake_launch() as driver, settings.override(simulate=True):
         doubled.install_entries(torch.device("cpu"))
         cases = subject.given(torch.float32)
-        assert replay._repeated(subject, cases) == Passed()
-    assert driver.launches >= (replay.CALLS - 1) * len(cases)
+        assert call_cache._repeated(subject, cases) == Passed()
+    assert driver.launches >= (call_cache.CALLS - 1) * len(cases)
