@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +41,7 @@ from dotcu.checking.trials import (
     registration,
     vmap,
 )
-from dotcu.errors import CompileError, EnvironmentFault, UsageError
+from dotcu.errors import CompileError, EnvironmentFault, FindingError, UsageError
 from dotcu.kernel.driver.cuda import fault_story
 from dotcu.operator import Overload
 from dotcu.serialize import from_plain
@@ -85,19 +88,25 @@ def run_here(trials: Iterable[Trial]) -> Iterator[Result]:
     Raises:
         UsageError, EnvironmentFault: No trial can make sense: it was raised, or caused what was.
     """
-    runner = Runner()
+    runner = Runner(limited=True)
     for trial in trials:
         yield from runner.run(trial)
 
 
 class Runner:
-    """Runs trials; skips those whose kernel did not compile in an earlier one, which has failed for it.
+    """Runs trials, and skips those that an earlier one has shown to be useless.
 
-    A kernel is compiled for each dtype: one that is wrong for float16 may be tried in float32.
+    These are the trials of a dtype for which a kernel does not compile (it may for another one), and those of
+    an overload of which several did not end.
+
+    Args:
+        limited: End a trial at its limit of time. In a worker the process that asks does so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, limited: bool = False) -> None:
+        self._limited = limited
         self._broken: set[tuple[str, str]] = set()
+        self._endless: Counter[str] = Counter()
 
     def run(self, trial: Trial) -> list[Result]:
         """Return the results of one trial.
@@ -108,44 +117,101 @@ class Runner:
         dtype = trial.case.partition("-")[0]  # float32, of float32-s0-n33
         if (trial.overload, dtype) in self._broken:
             return _all_skipped(trial, "its kernel does not compile")
-        results = run_one(trial)
+        if self._endless[trial.overload] >= MOST_CRASHES:
+            return _all_skipped(trial, f"other trials of it did not end, {MOST_CRASHES} times")
+        try:
+            with _time_limit(limit_s(trial.kind)) if self._limited else nullcontext():
+                results = run_one(trial)
+        except TrialTimeout as error:
+            self._endless[trial.overload] += 1
+            outcome = Failed(reason=str(error), evidence=describe(error))
+            return [_result(trial, trial.checks[0], outcome, limit_s(trial.kind))]
         if any(isinstance(r.outcome, Failed) and r.outcome.reason == _NO_CODE for r in results):
             self._broken.add((trial.overload, dtype))
         return results
+
+
+class TrialTimeout(BaseException):
+    """A trial in this process reached its limit of time. Trials and bodies do not catch it: no Exception."""
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TrialTimeout in the block after some seconds; only the main thread can be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise TrialTimeout(f"it did not end within {seconds:g} s")
+
+    handler = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:  # a timeout of pytest's, for example, goes on
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 _NO_CODE = "a kernel does not compile"
 
 
 def run_one(trial: Trial) -> list[Result]:
-    """Return the results of one trial; an error that it raises is one."""
+    """Return the results of one trial; an error that it raises is one.
+
+    Raises:
+        UsageError, EnvironmentFault: No trial can make sense.
+    """
     start = time.perf_counter()
-    verdicts = _verdicts(trial)
+    verdicts: list[Verdict] = []
+    try:
+        verdicts.extend(trial.run())
+    except (Exception, SystemExit) as error:  # whatever a user's body or reference raises
+        verdicts += _raised(trial, error)
     seconds = time.perf_counter() - start
     return [_result(trial, check, outcome, seconds) for check, outcome in verdicts]
 
 
-def _verdicts(trial: Trial) -> list[Verdict]:
-    found: list[Verdict] = []
-    try:
-        found.extend(trial.run())
-    except (Exception, SystemExit) as error:  # whatever a user's body or reference raises
-        for cause in _causes(error):
-            if isinstance(cause, (UsageError, EnvironmentFault)):
-                raise cause from None
-        found.append(_raised(trial, error))
-    return found
-
-
-def _raised(trial: Trial, error: BaseException) -> Verdict:
+def _raised(trial: Trial, error: BaseException) -> Iterator[Verdict]:
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, (UsageError, EnvironmentFault)):
+            raise cause from None
+        if isinstance(cause, FindingError):
+            yield from _finding(trial, cause)
+            return
     story = fault_story(error)
     evidence = f"{describe(error)}\n{story}" if story else describe(error)
-    causes = list(_causes(error))
     if any(isinstance(cause, ReferenceCalls) for cause in causes):
-        return "reference", Failed(reason="the reference calls an operator of dotcu", evidence=evidence)
+        yield "reference", Failed(reason="the reference calls an operator of dotcu", evidence=evidence)
+        return
     compiles = not any(isinstance(cause, CompileError) for cause in causes)
     reason = f"it raises {type(error).__name__}" if compiles else _NO_CODE
-    return trial.checks[0], Failed(reason=reason, evidence=evidence)
+    yield trial.checks[0], Failed(reason=reason, evidence=evidence)
+
+
+_FINDINGS = {
+    "out-of-bounds": "sanitizer-bounds",
+    "misaligned": "sanitizer-bounds",
+    "null-pointer": "sanitizer-bounds",
+    "read-only": "inputs",
+    "uninitialized-read": "sanitizer-init",
+    "race": "sanitizer-race",
+    "barrier": "sanitizer-barrier",
+    "deadlock": "sanitizer-barrier",
+    "step-limit": "sanitizer-barrier",
+}
+"""The check of each kind of finding of simulator/run.py; a trap and its like are not a sanitizer's."""
+
+
+def _finding(trial: Trial, error: FindingError) -> Iterator[Verdict]:
+    """Yield the failure of the check that a finding is of, whichever trial made the call that has it."""
+    kind = error.finding.kind
+    check = _FINDINGS.get(kind, "numerics")
+    yield check, Failed(reason=f"{kind} in the simulator", evidence=str(error))
+    if check not in trial.checks:
+        yield trial.checks[0], Skipped(reason=f"its call has a fault in the simulator: see {check}")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -178,7 +244,7 @@ TASKS_PER_WORKER = 4
 """Keeps the last batches small, so that the workers finish at about the same time."""
 
 MOST_CRASHES = 3
-"""The workers that an overload may crash before the remainder of its trials is skipped."""
+"""The trials of an overload that may crash a worker, or not end, before the remainder is skipped."""
 
 ALONE = {"large"}
 """Kinds of trials that take most of a GPU: they come after the others, one by one."""
@@ -276,7 +342,7 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
 def _begin_here(queued: deque[Task], pool: Sequence[Worker]) -> Iterator[Result]:
     for worker in pool:
         worker.start()
-    runner = Runner()
+    runner = Runner(limited=True)
     while queued and not any(worker.is_ready() for worker in pool):
         request, trials = queued.popleft()
         yield from runner.run(trials[0])
@@ -337,7 +403,7 @@ class TrialWorker:
     """Runs trials one at a time, for pytest: in a worker, but in this process in the simulator."""
 
     def __init__(self) -> None:
-        self._worker = Worker(WORKER)
+        self._runner, self._worker = Runner(limited=True), Worker(WORKER)
         self._crashes: Counter[str] = Counter()
 
     def run(self, subject: Subject, trial: Trial) -> list[Result]:
@@ -348,7 +414,7 @@ class TrialWorker:
         """
         request = None if subject.simulated else request_for(subject)
         if request is None:
-            return run_one(trial)
+            return self._runner.run(trial)
         return list(_run_task(self._worker, (request, [trial]), self._crashes))
 
     def close(self) -> None:

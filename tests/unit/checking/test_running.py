@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from dotcu.checking.running import run_here, run_one, split
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import TrialRequest, resolve
 from dotcu.checking.trial import Failed, Passed, Result, Skipped, Trial, Verdict
+from dotcu.simulator.run import Finding
 from dotcu.workers import Unusable, Worker
 
 
@@ -100,6 +103,72 @@ def test_a_reference_that_has_an_operator_compute_is_found_as_that() -> None:
 def test_an_interrupt_is_no_finding() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_one(raising(KeyboardInterrupt()))
+
+
+def endless(case: str) -> Trial:
+    def work() -> Iterator[Verdict]:
+        while True:
+            try:
+                time.sleep(0.01)
+            except Exception:  # as trials and bodies do
+                yield "numerics", Passed()
+
+    return trial(work, case)
+
+
+def test_a_trial_that_does_not_end_in_this_process_is_ended_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "limit_s", lambda kind: 0.1)
+    good = trial(lambda: iter([("numerics", Passed())]))
+    hanging, passed = run_here([endless("hangs"), good])
+    assert isinstance(hanging.outcome, Failed)
+    assert (hanging.check, hanging.outcome.reason) == ("numerics", "it did not end within 0.1 s")
+    assert "test_running.py:" in hanging.outcome.evidence
+    assert passed.outcome == Passed()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_after_three_trials_that_do_not_end_the_rest_of_an_overload_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "limit_s", lambda kind: 0.05)
+    other = replace(trial(lambda: iter([("numerics", Passed())])), overload="a::c")
+    results = list(run_here([*(endless(str(i)) for i in range(4)), other]))
+    assert outcomes(results) == [
+        *[("call", "numerics", "Failed")] * 3,
+        ("call", "numerics", "Skipped"),
+        ("call", "written", "Skipped"),
+        ("call", "numerics", "Passed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"),
+    [
+        ("out-of-bounds", "sanitizer-bounds"),
+        ("misaligned", "sanitizer-bounds"),
+        ("null-pointer", "sanitizer-bounds"),
+        ("read-only", "inputs"),
+        ("uninitialized-read", "sanitizer-init"),
+        ("race", "sanitizer-race"),
+        ("barrier", "sanitizer-barrier"),
+        ("deadlock", "sanitizer-barrier"),
+        ("step-limit", "sanitizer-barrier"),
+        ("trap", "numerics"),
+    ],
+)
+def test_each_kind_of_finding_is_of_one_check_whichever_trial_has_it(kind: str, check: str) -> None:
+    finding = Finding(
+        kind=kind, kernel="k", file="k.cu", line=3, block=(0, 0, 0), thread=(0, 0, 0), lanes=1,
+        address_of="x", message="so and so",
+    )  # fmt: skip
+    wrapped = RuntimeError("from torch")
+    wrapped.__cause__ = errors.FindingError(finding)
+    _, failed, *others = run_one(replace(raising(wrapped), kind="fake", checks=("fake",)))
+    assert failed.check == check
+    assert isinstance(failed.outcome, Failed)
+    assert failed.outcome.evidence.startswith("k.cu:3: ")
+    why = Skipped(reason=f"its call has a fault in the simulator: see {check}")
+    assert [(r.check, r.outcome) for r in others] == [("fake", why)]
 
 
 # ---------------------------------------------------------------- in workers: fakes, which need no torch

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,3 +214,53 @@ class TestProgress:
         self.shown(monkeypatch, terminal=True)
         with progress.following([]):
             pass
+
+
+STARTING = """
+import sys
+
+import torch
+from torch import Tensor
+
+import dotcu
+
+
+@dotcu.op("check_starting::plus")
+def plus(a: Tensor) -> Tensor:
+    return a + 1
+
+
+@plus.reference
+def _(a: Tensor) -> Tensor:
+    print("first case:", *sys.modules, file=sys.stderr)
+    return a + 1
+
+
+plus.samples(lambda device, dtype: [dotcu.Sample(torch.zeros(3, device=device, dtype=dtype))])
+"""
+
+
+def test_until_its_first_case_a_check_loads_nothing_that_takes_seconds(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(STARTING)
+    command = [sys.executable, "-m", "dotcu", "check", "ops.py", "--device", "simulator"]
+    command += ["--only", "check_starting::plus/reference"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    first = next(line for line in done.stderr.splitlines() if line.startswith("first case:"))
+    loaded = set(first.split())
+    assert {"torch", "dotcu.checking.trials.compiled"} <= loaded
+    compilers = {
+        "torch._dynamo",
+        "torch._inductor",
+        "torch.fx.experimental.symbolic_shapes",
+        "sympy",
+        "triton",
+    }
+    others = {
+        "matplotlib",
+        "pytest",
+        "dotcu.benchmark",
+        "dotcu.inspection",
+        "dotcu.shipping",
+        "dotcu.profiling",
+    }
+    assert loaded.isdisjoint(compilers | others)

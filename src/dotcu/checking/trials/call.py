@@ -110,9 +110,8 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     try:
         made.append(call(subject, case, NAN_BYTE))
         made.append(call(subject, case, OTHER_BYTE, seed=1))
-    except FindingError as error:
-        yield finding(error)
-        return
+    except FindingError:
+        raise
     except Exception as error:
         yield _again(error) if made else _raised(subject, case, error)
         return
@@ -128,26 +127,6 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
 
 
 # ------------------------------------------------------------------ a call that fails
-
-
-def finding(error: FindingError) -> Verdict:
-    """Return a finding of the simulator as the verdict of its check."""
-    kind = error.finding.kind
-    return _FINDINGS.get(kind, "numerics"), Failed(reason=f"{kind} in the simulator", evidence=str(error))
-
-
-# The kinds of simulator/run.py; a trap and its like are not a sanitizer's.
-_FINDINGS = {
-    "out-of-bounds": "sanitizer-bounds",
-    "misaligned": "sanitizer-bounds",
-    "null-pointer": "sanitizer-bounds",
-    "read-only": "inputs",
-    "uninitialized-read": "sanitizer-init",
-    "race": "sanitizer-race",
-    "barrier": "sanitizer-barrier",
-    "deadlock": "sanitizer-barrier",
-    "step-limit": "sanitizer-barrier",
-}
 
 
 def _again(error: Exception) -> Verdict:
@@ -358,9 +337,7 @@ def look_in_simulator(twin: Subject, case: Case) -> Iterator[Verdict]:
     """Call in the simulator, and pass on what it finds. Values are the GPU's to be judged by."""
     try:
         call(twin, case, NAN_BYTE)
-    except FindingError as error:
-        yield finding(error)
-    except (UsageError, EnvironmentFault):
+    except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:  # for example clusters, or code that is only for newer GPUs
         why = f"the simulator cannot run it: {str(error).strip().splitlines()[0]}"

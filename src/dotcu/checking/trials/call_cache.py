@@ -17,7 +17,7 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.checking.trials.gpu import judged
-from dotcu.errors import CallCacheMismatch, EnvironmentFault, UsageError
+from dotcu.errors import CallCacheMismatch, EnvironmentFault, FindingError, UsageError
 
 CALLS = 3
 """Calls of each case: the first may be the one that is recorded."""
@@ -43,7 +43,7 @@ def look(subject: Subject, cases: Sequence[Case]) -> Iterator[Verdict]:
             _compare(subject, cases)
     except CallCacheMismatch as error:
         outcome = Failed(reason="a recorded call differs from the body", evidence=str(error))
-    except (UsageError, EnvironmentFault):
+    except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:  # which the trials of `call` report
         outcome = Skipped(reason=f"a call fails: {str(error).strip().splitlines()[0]}")

@@ -21,7 +21,7 @@ from dotcu.checking.cases.wrong import WrongCall, wrong
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import REFUSED, Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.call import SANITIZERS, finding
+from dotcu.checking.trials.call import SANITIZERS
 from dotcu.errors import FindingError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe
@@ -52,11 +52,7 @@ def look(subject: Subject, case: WrongCall) -> Iterator[Verdict]:
     """Make a wrong call, and say whether the operator took it as it must."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of casts and of sizes
-        made = _call(subject, case)
-        if isinstance(made.error, FindingError):
-            yield finding(made.error)
-        else:
-            yield "errors", _outcome(subject, case, made)
+        yield "errors", _outcome(subject, case, _call(subject, case))
 
 
 def _call(subject: Subject, case: WrongCall) -> CallResult:
@@ -69,6 +65,8 @@ def _call(subject: Subject, case: WrongCall) -> CallResult:
                 results = subject.call(sample)
             if subject.on_gpu:
                 torch.cuda.synchronize(subject.device)
+        except FindingError:
+            raise
         except Exception as error:
             return CallResult(error=error)
     return CallResult(results=tuple(results))

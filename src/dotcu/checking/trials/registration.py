@@ -15,6 +15,7 @@ from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Passed, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.checking.trials.fresh_values import COMPUTED, first_integer, floating, smallest
+from dotcu.errors import FindingError
 from dotcu.tracebacks import brief
 
 CHECK = "registration"
@@ -64,6 +65,9 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     if not failed:
         yield CHECK, Passed()
         return
+    for error in failed.values():
+        if isinstance(error, FindingError):
+            raise error
     reason = "; ".join(f"{_PARTS[part]} (opcheck's {part})" for part in failed)
     yield CHECK, Failed(reason=reason, evidence="\n".join(brief(error) for error in failed.values()))
 

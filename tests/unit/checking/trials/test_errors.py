@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking.running import run_one
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped
 from dotcu.checking.trials import errors
 from subjects import operator, subject
@@ -34,9 +35,9 @@ def outcomes(made: dotcu.operator.Overload) -> dict[str, tuple[str, Outcome]]:
     """By the name of the wrong call: the check that speaks of it, and what it says."""
     found = {}
     for trial in errors.plan(subject(made)):
-        (verdict,) = trial.run()
-        assert verdict[0] in trial.checks
-        found[trial.case.removeprefix("float32-s0-")] = verdict
+        (result,) = run_one(trial)
+        assert result.check in trial.checks
+        found[trial.case.removeprefix("float32-s0-")] = result.check, result.outcome
     return found
 
 
