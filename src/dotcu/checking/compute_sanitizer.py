@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for
 from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
-from dotcu.checking.trials.gpu import NEEDS_GPU, memory
+from dotcu.checking.trials.gpu import NEEDS_GPU, packed
 from dotcu.compile import toolchain
 from dotcu.errors import DotcuError
 from dotcu.kernel.driver.errors import recent_launches
@@ -105,7 +104,8 @@ def bare(subject: Subject) -> Iterator[Trial]:
     found = (subject.smallest(dtype) for dtype in subject.overload.dtypes)
     case = next((case for case in found if case is not None), None)
     if case is not None:
-        run = partial(_call, subject, case.sample.map_tensors(exact))
+        sample = case.sample.map_tensors(lambda tensor: packed(tensor, subject.device))
+        run = partial(_call, subject, sample)
         yield Trial(overload=subject.name, kind="bare", case=case.name, checks=("memcheck",), run=run)
 
 
@@ -117,11 +117,6 @@ def _call(subject: Subject, sample: Sample) -> list[Verdict]:
     torch.cuda.synchronize(subject.device)
     ran = [launch.kernel for launch in recent_launches() if launch.operator == subject.name]
     return [("memcheck", Passed(note=" ".join({kernel.partition("<")[0] for kernel in ran})))]
-
-
-def exact(tensor: Tensor) -> Tensor:
-    """The same tensor in memory that begins with its first element and ends with its last."""
-    return memory(tensor).clone().as_strided(tensor.shape, tensor.stride(), 0)
 
 
 # --------- a worker under one of compute-sanitizer's tools, and what the tool prints while it makes each call

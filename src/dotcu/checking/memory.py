@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,11 +39,17 @@ _BAND_BYTE = 0xC3
 
 @dataclass(frozen=True, kw_only=True)
 class GuardedTensor:
-    """A tensor between two bands."""
+    """A tensor between two bands.
+
+    Attributes:
+        before: The bytes of the buffer when it was made.
+        version: How often torch had counted a write of the tensor then.
+    """
 
     tensor: Tensor
     buffer: Tensor
     before: Tensor
+    version: int
 
     def changed(self) -> tuple[bool, bool]:
         """Return whether a byte of the tensor's elements has changed, and whether one around them."""
@@ -55,17 +61,21 @@ class GuardedTensor:
         return bool((differs & inside).any()), bool((differs & ~inside).any())
 
 
+def mapped(sample: Sample, change: Callable[[Tensor], Tensor]) -> Sample:
+    """The same call with every tensor changed, where a tensor that is given twice stays one."""
+    changed: dict[int, Tensor] = {}
+
+    def once(tensor: Tensor) -> Tensor:
+        if id(tensor) not in changed:
+            changed[id(tensor)] = change(tensor).detach()
+        return changed[id(tensor)]
+
+    return sample.map_tensors(once)
+
+
 def fresh(sample: Sample) -> Sample:
     """The same call in new memory: same values, strides and misalignment. One tensor stays one tensor."""
-    made: dict[int, Tensor] = {}
-
-    def replace(tensor: Tensor) -> Tensor:
-        if id(tensor) not in made:
-            made[id(tensor)] = _placed(tensor)[0]
-            without_repeats(made[id(tensor)]).copy_(without_repeats(_plain(tensor)))
-        return made[id(tensor)]
-
-    return sample.map_tensors(replace)
+    return mapped(sample, lambda tensor: _copied(tensor)[0])
 
 
 def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Sample, list[GuardedTensor]]:
@@ -75,27 +85,31 @@ def guard(sample: Sample, poison: Mapping[str, int] | None = None) -> tuple[Samp
         poison: The arguments by keyword whose elements are to be a byte's pattern instead, unless the
             call has the same tensor in another place too, and so may read it.
     """
-    made: dict[int, GuardedTensor] = {}
     uses = Counter(map(id, sample.tensors))
     named = {id(sample.kwargs.get(name)): byte for name, byte in (poison or {}).items()}
-    bytes_of = {key: byte for key, byte in named.items() if uses[key] == 1}
+    buffers: list[Tensor] = []
 
-    def replace(tensor: Tensor) -> Tensor:
-        if id(tensor) not in made:
-            made[id(tensor)] = _guarded(tensor, bytes_of.get(id(tensor)))
-        return made[id(tensor)].tensor
+    def place(tensor: Tensor) -> Tensor:
+        byte = named.get(id(tensor)) if uses[id(tensor)] == 1 else None
+        copy, buffer = _copied(tensor) if byte is None else _placed(tensor)
+        if byte is not None and copy.numel():
+            _elements(buffer, copy).fill_(byte)
+        buffers.append(buffer)
+        return copy
 
-    replaced = sample.map_tensors(replace)
-    return replaced, list(made.values())
+    placed = mapped(sample, place)
+    unique = {id(tensor): tensor for tensor in placed.tensors}.values()
+    return placed, [
+        GuardedTensor(tensor=tensor, buffer=buffer, before=buffer.clone(), version=tensor._version)
+        for tensor, buffer in zip(unique, buffers, strict=True)
+    ]
 
 
-def _guarded(tensor: Tensor, byte: int | None) -> GuardedTensor:
+def _copied(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """The same elements in memory as `_placed` gives it."""
     copy, buffer = _placed(tensor)
-    if byte is None:
-        without_repeats(copy).copy_(without_repeats(_plain(tensor)))
-    elif copy.numel():
-        _elements(buffer, copy).fill_(byte)
-    return GuardedTensor(tensor=copy, buffer=buffer, before=buffer.clone())
+    without_repeats(copy).copy_(without_repeats(_plain(tensor)))
+    return copy, buffer
 
 
 def _placed(like: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,25 +147,19 @@ def _elements(of_bytes: Tensor, like: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------ what a body allocates
 
-
-@dataclass
-class PoisonedBuffers:
-    """The memory that bodies allocated under `poisoning`, with the bands around it."""
-
-    buffers: list[tuple[Tensor, int]] = field(default_factory=list)
-
-    def writes_outside(self) -> list[str]:
-        """Say where bands were written to."""
-        return [words for buffer, size in self.buffers for words in _band_damage(buffer, size)]
+PoisonedBuffers = list[tuple[Tensor, int]]
+"""The memory that bodies allocated under `poisoning`, with its bands, and its size without them."""
 
 
-def _band_damage(buffer: Tensor, size: int) -> Iterator[str]:
-    bands = {"before": buffer[:BAND_BYTES].flip(0), "after": buffer[BAND_BYTES + size :]}
-    for side, band in bands.items():
-        (damaged,) = (band != _BAND_BYTE).nonzero(as_tuple=True)
-        if damaged.numel():
-            nearest = int(damaged[0]) + 1
-            yield f"{damaged.numel()} bytes {side} {size} allocated ones, the nearest {nearest} off"
+def writes_outside(allocated: PoisonedBuffers) -> Iterator[str]:
+    """Say where bands were written to."""
+    for buffer, size in allocated:
+        bands = {"before": buffer[:BAND_BYTES].flip(0), "after": buffer[BAND_BYTES + size :]}
+        for side, band in bands.items():
+            (damaged,) = (band != _BAND_BYTE).nonzero(as_tuple=True)
+            if damaged.numel():
+                nearest = int(damaged[0]) + 1
+                yield f"{damaged.numel()} bytes {side} {size} allocated ones, the nearest {nearest} off"
 
 
 @contextmanager
@@ -161,7 +169,7 @@ def poisoning(byte: int, native: Any = None) -> Iterator[PoisonedBuffers]:
     Args:
         native: An OpOverload that a library computes. What that allocates of torch is filled as well.
     """
-    allocated = PoisonedBuffers()
+    allocated: PoisonedBuffers = []
     with around_bodies(lambda: _Poison(byte, allocated)), ExitStack() as stack:
         if native is not None:
             stack.enter_context(_PoisonNative(native, _Poison(byte, allocated, banded=("cpu", "cuda"))))
@@ -178,21 +186,17 @@ class _PoisonNative(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        key = _backend(tree_leaves((args, kwargs))) if func is self._operator else None
-        if key is None:
+        values = tree_leaves((args, kwargs)) if func is self._operator else []
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        places = {tensor.device.type if type(tensor) is Tensor else "" for tensor in tensors}
+        key = _BACKENDS.get(places.pop()) if len(places) == 1 else None
+        if key is None:  # another operator, or tensors that are not plain ones of one device
             return func(*args, **(kwargs or {}))
         with self._poison:  # called through the dispatcher again, it would come back here
             return func.redispatch(torch._C.DispatchKeySet(key), *args, **(kwargs or {}))
 
 
 _BACKENDS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
-
-
-def _backend(values: Sequence[Any]) -> Any:
-    """The dispatch key of plain tensors of one device; None if there are others."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    found = {tensor.device.type if type(tensor) is Tensor else "" for tensor in tensors}
-    return _BACKENDS.get(found.pop()) if len(found) == 1 else None
 
 
 class _Poison(TorchDispatchMode):
@@ -214,22 +218,19 @@ class _Poison(TorchDispatchMode):
             return result
         if type(result) is not Tensor or "out" in (kwargs or {}):
             return result
+        size = result.untyped_storage().nbytes()
         if result.device.type in self._with_bands:
-            return self._banded(result)
+            buffer = torch.full(
+                (-(-size // 16) * 16 + 2 * BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=result.device
+            )
+            buffer[BAND_BYTES : BAND_BYTES + size].fill_(self._byte)
+            self._allocated.append((buffer, size))
+            return torch.empty(0, dtype=result.dtype, device=result.device).set_(
+                buffer.untyped_storage(), BAND_BYTES // result.itemsize, result.shape, result.stride()
+            )
         if result.device.type == "cpu":  # past the dispatcher: for the simulator it stays unwritten
-            storage = result.untyped_storage()
-            ctypes.memset(storage.data_ptr(), self._byte, storage.nbytes())
+            ctypes.memset(result.untyped_storage().data_ptr(), self._byte, size)
         return result
-
-    def _banded(self, tensor: Tensor) -> Tensor:
-        size = tensor.untyped_storage().nbytes()
-        padded = -(-size // 16) * 16
-        buffer = torch.full((padded + 2 * BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=tensor.device)
-        buffer[BAND_BYTES : BAND_BYTES + size].fill_(self._byte)
-        self._allocated.buffers.append((buffer, size))
-        return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-            buffer.untyped_storage(), BAND_BYTES // tensor.itemsize, tensor.shape, tensor.stride()
-        )
 
 
 # ------------------------------------------------------------------ bits and places
@@ -276,16 +277,15 @@ def meet(a: range, b: range) -> bool:
 
 def opaque(tensors: Sequence[Tensor], device: torch.device) -> list[str]:
     """Name the outputs that are not plain tensors on the device, with the reason."""
-    found = ((i, _why(tensor, device)) for i, tensor in enumerate(tensors))
-    return [f"output {i} {why}" for i, why in found if why]
-
-
-def _why(tensor: Tensor, device: torch.device) -> str:
-    if type(tensor) is not Tensor:
-        return f"is a {type(tensor).__name__}, not a torch.Tensor"
-    if tensor.device.type != device.type:
-        return f"is on {tensor.device}, its inputs on {device}"
-    return "" if tensor.layout is torch.strided else f"has the layout {tensor.layout}, not torch.strided"
+    reasons = []
+    for i, tensor in enumerate(tensors):
+        if type(tensor) is not Tensor:
+            reasons.append(f"output {i} is a {type(tensor).__name__}, not a torch.Tensor")
+        elif tensor.device.type != device.type:
+            reasons.append(f"output {i} is on {tensor.device}, its inputs on {device}")
+        elif tensor.layout is not torch.strided:
+            reasons.append(f"output {i} has the layout {tensor.layout}, not torch.strided")
+    return reasons
 
 
 def require_memory(tensors: Sequence[Tensor]) -> None:
@@ -314,15 +314,9 @@ def shared(tensors: Sequence[Tensor], taken: Sequence[tuple[range, str]]) -> Ite
     """
     owned = list(taken)
     for i, tensor in enumerate(tensors):
-        if _repeats(tensor):
+        still = any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        if tensor.numel() > 0 and (still or extent(tensor) < tensor.numel()):
             yield f"output {i} has elements that share memory: its strides are {list(tensor.stride())}"
         others = (owner for area, owner in owned if meet(area, span(tensor)))
         yield from (f"output {i} is memory of {owner}" for owner in others)
         owned.append((span(tensor), f"output {i}"))
-
-
-def _repeats(tensor: Tensor) -> bool:
-    """Return whether some of a tensor's elements are known to be in the same memory."""
-    spread = zip(tensor.shape, tensor.stride(), strict=True)
-    still = any(size > 1 and stride == 0 for size, stride in spread)
-    return tensor.numel() > 0 and (still or extent(tensor) < tensor.numel())

@@ -51,11 +51,11 @@ class Oracle:
         zeros: Where a zero must have the sign of the reference's.
     """
 
-    values: tuple[torch.Tensor, ...]
-    bounds: tuple[torch.Tensor, ...]
+    values: tuple[Tensor, ...]
+    bounds: tuple[Tensor, ...]
     norms: tuple[float, ...]
-    plain: tuple[torch.Tensor, ...]
-    zeros: tuple[torch.Tensor, ...]
+    plain: tuple[Tensor, ...]
+    zeros: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +80,15 @@ class NumericError:
         """Return whether the result is right; false for NaN."""
         return self.ratio <= 1.0
 
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.where}".strip()
 
-def outputs(result: Any) -> tuple[torch.Tensor, ...]:
+
+def outputs(result: Any) -> tuple[Tensor, ...]:
     """The tensors of an operator's result, in order."""
     if result is None:
         return ()
-    if isinstance(result, torch.Tensor):
+    if isinstance(result, Tensor):
         return (result,)
     return tuple(tensor for item in result for tensor in outputs(item))
 
@@ -124,9 +127,7 @@ def oracle(
     return Oracle(values=values, bounds=bounds, norms=norms, plain=plain, zeros=zeros)
 
 
-def _errors_in_single(
-    reference: Reference, sample: Sample, plain: Sequence[torch.Tensor]
-) -> list[torch.Tensor | None]:
+def _errors_in_single(reference: Reference, sample: Sample, plain: Sequence[Tensor]) -> list[Tensor | None]:
     """Return torch's error in float32 for each float64 output, on the same inputs rounded to float32.
 
     In float64 the reference is its own oracle, and shows no error; how many last places an algorithm of
@@ -143,20 +144,18 @@ def _errors_in_single(
         return [None] * len(plain)
     if len(got) != len(plain):
         return [None] * len(plain)
+    # no error where float32 overflows or loses places at its lower end
     return [
-        _within_single(value) * (real(own).double() - value).abs() if double else None
+        (real(own).double() - value).abs().where((value.abs() > 1e-30) & (value.abs() < 1e30), 0.0)
+        if double
+        else None
         for own, value, double in zip(got, exact, doubles, strict=True)
     ]
 
 
-def _within_single(values: torch.Tensor) -> torch.Tensor:
-    """1 where float32 neither overflows nor loses places at its lower end, 0 elsewhere."""
-    return ((values.abs() > 1e-30) & (values.abs() < 1e30)).double()
-
-
 def _signed_zeros(
-    reference: Reference, sample: Sample, plain: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
-) -> tuple[torch.Tensor, ...]:
+    reference: Reference, sample: Sample, plain: Sequence[Tensor], exact: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
     """Return where the sign of a zero means something: where the result comes to it from that side.
 
     -x is such a case, and x + 0 is; max(x, 0) is none, nor is a sum that begins with 0 in torch itself.
@@ -164,30 +163,26 @@ def _signed_zeros(
     near_zero = exact
     if any(not is_whole(tensor) and bool((tensor == 0).any()) for tensor in sample.tensors):
         near_zero = _compute(reference, sample.map_tensors(next_to_zero), plain)
-    return tuple(
-        torch.zeros_like(value, dtype=torch.bool)
-        if is_whole(own)
-        else _zero_from_a_side(real(own).double(), value, near)
-        for own, value, near in zip(plain, exact, near_zero, strict=True)
-    )
-
-
-def _zero_from_a_side(own: torch.Tensor, value: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
-    side = near.signbit()
-    return (own == 0) & (value == 0) & (near != 0) & (own.signbit() == side) & (value.signbit() == side)
+    zeros = []
+    for own, value, near in zip(plain, exact, near_zero, strict=True):
+        side, as_given = near.signbit(), real(own).double()
+        same = (as_given.signbit() == side) & (value.signbit() == side)
+        zero = (as_given == 0) & (value == 0) & (near != 0) & same
+        zeros.append(torch.zeros_like(zero) if is_whole(own) else zero)
+    return tuple(zeros)
 
 
 class _OutputSpread:
     """The spread of one output under moved inputs so far: one tensor is kept of all results, or two."""
 
-    def __init__(self, own: torch.Tensor, exact: torch.Tensor) -> None:
+    def __init__(self, own: Tensor, exact: Tensor) -> None:
         self._exact = exact
-        self.most: torch.Tensor | None = None
-        self.span: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.most: Tensor | None = None
+        self.span: tuple[Tensor, Tensor] | None = None
         if is_whole(own):
             self.span = own.double().minimum(exact), own.double().maximum(exact)
 
-    def include(self, other: torch.Tensor) -> None:
+    def include(self, other: Tensor) -> None:
         """Widen what there is by one more result."""
         if self.span is not None:
             low, high = self.span
@@ -197,32 +192,30 @@ class _OutputSpread:
         self.most = change if self.most is None else self.most.maximum(change)
 
 
-Limits = tuple[torch.Tensor, torch.Tensor, float]
-"""The expected result, how far each element may be from it, and the whole."""
-
-
 def _limits(
-    own: torch.Tensor,
-    exact: torch.Tensor,
+    own: Tensor,
+    exact: Tensor,
     change: _OutputSpread,
     tolerance: float | None,
     floor: float,
-    in_single: torch.Tensor | None,
-) -> Limits:
+    in_single: Tensor | None,
+) -> tuple[Tensor, Tensor, float]:
+    """Return the expected result, how far each element may be from it, and the whole."""
     if change.span is not None:  # another integer or bool only where the inputs' last places decide it
         low, high = change.span
         return (low + high) / 2, (high - low) / 2, 0.0
     if tolerance is not None:
         least = torch.finfo(real(own).dtype).smallest_normal  # it may flush what is smaller
         least = max(least, floor) if real(own).dtype == torch.float64 else least
-        bound = tolerance * (_finite(exact).abs() + _rms(exact)) + least
+        rms = norm(exact) / math.sqrt(max(exact.numel(), 1))
+        bound = tolerance * (_finite(exact).abs() + rms) + least
         return exact, bound, 2 * (tolerance * norm(exact) + least * math.sqrt(exact.numel()))
     return exact, *_limits_of_floating(real(own), exact, change.most, in_single)
 
 
 def _limits_of_floating(
-    own: torch.Tensor, exact: torch.Tensor, change: torch.Tensor | None, in_single: torch.Tensor | None
-) -> tuple[torch.Tensor, float]:
+    own: Tensor, exact: Tensor, change: Tensor | None, in_single: Tensor | None
+) -> tuple[Tensor, float]:
     """Return how far each element may be, and the whole: a multiple of the error that it cannot avoid.
 
     That error is a unit in its last place, and what the last places of the inputs do to it. The
@@ -248,19 +241,15 @@ def _limits_of_floating(
     return margin * error.maximum(at_least), whole * max(lost, norm(unit))
 
 
-def _finite(values: torch.Tensor) -> torch.Tensor:
+def _finite(values: Tensor) -> Tensor:
     return values.nan_to_num(0, 0, 0)
 
 
-def norm(values: torch.Tensor) -> float:
+def norm(values: Tensor) -> float:
     """The 2-norm of what is finite, whose squares may be too large or too small for a float64."""
     values = _finite(values)
     largest = float(values.abs().max()) if values.numel() else 0.0
     return largest * float(torch.linalg.vector_norm(values / largest)) if largest else 0.0
-
-
-def _rms(values: torch.Tensor) -> float:
-    return norm(values) / math.sqrt(max(values.numel(), 1))
 
 
 def judge(result: Any, expected: Oracle) -> NumericError:
@@ -276,7 +265,10 @@ def judge(result: Any, expected: Oracle) -> NumericError:
         return NumericError(absolute=math.nan, ratio=math.nan, what=what)
     worst = NumericError(absolute=0.0, ratio=0.0)
     for position, got in enumerate(actual):
-        error = _judge_one(got, expected, position)
+        if not got.numel():
+            continue
+        look = _judge_whole if is_whole(got) else _judge_floating
+        error = look(real(got), expected, position)
         if math.isnan(error.ratio):
             return error
         if error.ratio > worst.ratio:
@@ -284,7 +276,7 @@ def judge(result: Any, expected: Oracle) -> NumericError:
     return worst
 
 
-def mismatch(actual: Sequence[torch.Tensor], plain: Sequence[torch.Tensor]) -> str:
+def mismatch(actual: Sequence[Tensor], plain: Sequence[Tensor]) -> str:
     """Return the difference in number, dtype or shape from the reference's results, as text."""
     if not actual or len(actual) != len(plain):
         return f"it gives {len(actual)} tensors, its reference {len(plain)}"
@@ -294,19 +286,12 @@ def mismatch(actual: Sequence[torch.Tensor], plain: Sequence[torch.Tensor]) -> s
     return ""
 
 
-def describe(tensor: torch.Tensor) -> str:
+def describe(tensor: Tensor) -> str:
     """A tensor's dtype and shape: `float32[3, 4]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def _judge_one(got: torch.Tensor, expected: Oracle, position: int) -> NumericError:
-    if not got.numel():
-        return NumericError(absolute=0.0, ratio=0.0)
-    look = _judge_whole if is_whole(got) else _judge_floating
-    return look(real(got), expected, position)
-
-
-def _judge_whole(got: torch.Tensor, expected: Oracle, position: int) -> NumericError:
+def _judge_whole(got: Tensor, expected: Oracle, position: int) -> NumericError:
     plain, bound = expected.plain[position], expected.bounds[position]
     distance = (got.double() - expected.values[position]).abs()
     wrong = (got != plain) & ~((bound > 0) & (distance <= bound))
@@ -318,7 +303,7 @@ def _judge_whole(got: torch.Tensor, expected: Oracle, position: int) -> NumericE
     return NumericError(absolute=float(distance.flatten()[flat]), ratio=math.inf, what=what, where=where)
 
 
-def _judge_floating(got: torch.Tensor, expected: Oracle, position: int) -> NumericError:
+def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericError:
     dtype, bound, value = torch.finfo(got.dtype), expected.bounds[position], expected.values[position]
     got, plain = got.double(), real(expected.plain[position]).double()
     wrong = _not_finite_alike(got, plain, value, bound, dtype.max)
@@ -356,9 +341,7 @@ def _ratio(error: float, bound: float) -> float:
     return error / bound if bound else math.inf
 
 
-def _not_finite_alike(
-    got: torch.Tensor, plain: torch.Tensor, value: torch.Tensor, bound: torch.Tensor, largest: float
-) -> torch.Tensor:
+def _not_finite_alike(got: Tensor, plain: Tensor, value: Tensor, bound: Tensor, largest: float) -> Tensor:
     """Find where a result is NaN or infinite and must not be, or the other way round.
 
     It may be what torch's own is or what the oracle is. Next to the largest number of its dtype, either
@@ -372,18 +355,35 @@ def _not_finite_alike(
     return ~(alike | right | brink)
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _same(a: Tensor, b: Tensor) -> Tensor:
     return (a == b) | (a.isnan() & b.isnan())
 
 
-def _where(got: torch.Tensor, value: torch.Tensor, flat: int, position: int) -> str:
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), got.shape)]
-    return (
-        f"output {position}{index}: got {got.flatten()[flat].item()}, expected {value.flatten()[flat].item()}"
-    )
+def _where(got: Tensor, value: Tensor, flat: int, position: int) -> str:
+    return f"output {position}{values_at(flat, got=got, expected=value)}"
 
 
-def _compute(reference: Reference, sample: Sample, plain: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def index_of(flat: int, shape: torch.Size) -> list[int]:
+    """The index of an element, of its number in a row of all."""
+    return [int(i) for i in torch.unravel_index(torch.tensor(flat), shape)]
+
+
+def values_at(flat: int, **tensors: Tensor) -> str:
+    """An element's index, and its value in each of some tensors: `[3, 4]: got 1.0, expected 2.0`."""
+    values = ", ".join(f"{name} {tensor.flatten()[flat].item()}" for name, tensor in tensors.items())
+    return f"{index_of(flat, next(iter(tensors.values())).shape)}: {values}"
+
+
+def unlike(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float | None = None) -> str:
+    """Say how tensors differ by more than a tolerance, by default torch.testing's; empty if they do not."""
+    try:
+        torch.testing.assert_close(list(got), list(expected), rtol=tolerance, atol=tolerance, equal_nan=True)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def _compute(reference: Reference, sample: Sample, plain: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The reference's results in float64; if a shape depends on values that were moved, the plain one."""
     results = outputs(_call(reference, sample))
     pairs = zip(results, plain, strict=True)
@@ -396,28 +396,28 @@ def _call(reference: Reference, sample: Sample) -> Any:
 
 # ------------------------------- tensors in float64: as they are, moved in their last place, and next to zero
 
-Noise = Callable[[torch.Tensor], torch.Tensor | float]
+Noise = Callable[[Tensor], Tensor | float]
 """Numbers from -1 to 1, one for each element of a tensor, on its device; or one for all."""
 
 
-def is_whole(tensor: torch.Tensor) -> bool:
+def is_whole(tensor: Tensor) -> bool:
     """Return whether it holds integers or bools."""
     return not tensor.is_floating_point() and not tensor.is_complex()
 
 
-def real(tensor: torch.Tensor) -> torch.Tensor:
+def real(tensor: Tensor) -> Tensor:
     """The tensor; a complex one as real numbers, with a last dimension for both parts."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def to_double(tensor: torch.Tensor) -> torch.Tensor:
+def to_double(tensor: Tensor) -> Tensor:
     """A copy of the tensor in float64; of a complex one, in complex128."""
     if is_whole(tensor):
         return tensor.clone()
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64, copy=True)
 
 
-def to_single(tensor: torch.Tensor) -> torch.Tensor:
+def to_single(tensor: Tensor) -> Tensor:
     """A copy of the tensor with its float64 numbers rounded to float32, and so for complex ones."""
     narrower = {torch.float64: torch.float32, torch.complex128: torch.complex64}
     return tensor.to(narrower.get(tensor.dtype, tensor.dtype), copy=True)
@@ -427,7 +427,7 @@ def noises(trials: int = TRIALS) -> list[Noise]:
     """Return functions that move inputs: all up, all down, then some times each element at random."""
     generators: dict[torch.device, torch.Generator] = {}
 
-    def random(like: torch.Tensor) -> torch.Tensor:
+    def random(like: Tensor) -> Tensor:
         if like.device not in generators:
             generators[like.device] = torch.Generator(like.device).manual_seed(0)
         generator = generators[like.device]
@@ -437,7 +437,7 @@ def noises(trials: int = TRIALS) -> list[Noise]:
     return [lambda like: 1.0, lambda like: -1.0, *[random] * trials]
 
 
-def move(tensor: torch.Tensor, noise: Noise) -> torch.Tensor:
+def move(tensor: Tensor, noise: Noise) -> Tensor:
     """The tensor in float64, each element moved by up to one unit in the last place of its own dtype."""
     if is_whole(tensor):
         return tensor.clone()
@@ -446,13 +446,13 @@ def move(tensor: torch.Tensor, noise: Noise) -> torch.Tensor:
     return torch.view_as_complex(moved) if tensor.is_complex() else moved
 
 
-def next_to_zero(tensor: torch.Tensor) -> torch.Tensor:
+def next_to_zero(tensor: Tensor) -> Tensor:
     """The tensor in float64, each zero a hair on its own side of it: squares of that are zero again."""
     if is_whole(tensor):
         return tensor.clone()
     parts = real(to_double(tensor))
-    moved = torch.where(parts == 0, torch.full_like(parts, 1e-300).copysign(parts), parts)
-    return torch.view_as_complex(moved) if tensor.is_complex() else moved
+    near = parts.where(parts != 0, torch.full_like(parts, 1e-300).copysign(parts))
+    return torch.view_as_complex(near) if tensor.is_complex() else near
 
 
 # ------ whether results too large for an oracle are near enough to what the reference gives in the same dtype
@@ -470,27 +470,18 @@ def difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], added: int
     Args:
         added: How many numbers there are that may have been added up, over all elements.
     """
-    if len(got) != len(expected):
-        return f"it gives {len(got)} tensors, its reference {len(expected)}"
+    what = mismatch(got, expected) if got or expected else ""
+    if what:
+        return what
     for position, (a, b) in enumerate(zip(got, expected, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return (
-                f"output {position} is {a.dtype}{list(a.shape)}, its reference gives {b.dtype}{list(b.shape)}"
-            )
-        found = first_difference(a, b, added)
-        if found is not None:
-            index = [int(i) for i in torch.unravel_index(torch.tensor(found), a.shape)]
-            values = a.reshape(-1)[found].item(), b.reshape(-1)[found].item()
-            return f"output {position}{index}: got {values[0]}, expected {values[1]}"
+        flat = first_difference(a, b, added)
+        if flat is not None:
+            return _where(a, b, flat, position)
     return ""
 
 
 def first_difference(got: Tensor, expected: Tensor, added: int) -> int | None:
-    """The flat index of the first element that is wrong.
-
-    Args:
-        added: How many numbers there are that may have been added up, over all elements.
-    """
+    """The flat index of the first element that is wrong; the arguments are those of `difference`."""
     terms = max(1, added // max(got.numel(), 1))
     start = 0
     for a, b in zip(got.reshape(-1).split(CHUNK), expected.reshape(-1).split(CHUNK), strict=True):

@@ -137,10 +137,14 @@ class Subject:
             ]
         return self._given[dtype]
 
+    def whole(self, dtype: torch.dtype) -> list[Case]:
+        """The given cases in which no tensor is empty, those with the fewest elements first."""
+        cases = [case for case in self.given(dtype) if all(t.numel() for t in case.sample.tensors)]
+        return sorted(cases, key=lambda case: case.elements)
+
     def smallest(self, dtype: torch.dtype) -> Case | None:
         """Return the given case with the fewest elements in which no tensor is empty."""
-        cases = [case for case in self.given(dtype) if all(t.numel() for t in case.sample.tensors)]
-        return min(cases, key=lambda case: sum(t.numel() for t in case.sample.tensors), default=None)
+        return next(iter(self.whole(dtype)), None)
 
     def refuses(self, error: BaseException) -> bool:
         """Return whether the operator refuses a call by an error; a library's checks raise RuntimeError."""
@@ -189,6 +193,10 @@ class Subject:
             return outputs(result)
         returned = outputs(result) if signature.returns else ()
         return outputs((*returned, *signature.written(args, kwargs)))
+
+    def written(self, sample: Sample) -> tuple[torch.Tensor, ...]:
+        """The tensors among a call's arguments that the operator declares to write."""
+        return outputs(self.overload.signature.written(sample.args, sample.kwargs))
 
     @contextmanager
     def seeded(self, name: str) -> Iterator[None]:

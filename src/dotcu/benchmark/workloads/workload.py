@@ -14,9 +14,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dotcu.benchmark.workloads.shapes import Shape, ShapeRow, fitted, shapes_name
-from dotcu.checking.cases.derived import completed, is_integer, mapped
+from dotcu.checking.cases.derived import completed, is_integer
 from dotcu.checking.cases.samples import samples_of, seed_of, short
-from dotcu.checking.memory import fresh
+from dotcu.checking.memory import fresh, mapped
 from dotcu.checking.numerics import outputs, real
 from dotcu.checking.subject import Subject
 from dotcu.errors import OperatorError, UsageError

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dotcu.checking.cases.samples import Case, seed_of, with_outs
 from dotcu.checking.catalogue import Level
+from dotcu.checking.memory import mapped
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.operator import Sample
 from dotcu.operator.schema import Signature
@@ -67,18 +68,6 @@ def with_arguments(signature: Signature, sample: Sample, values: Mapping[str, An
     names = signature.arguments[: len(sample.args)]
     args = [values.get(name, given) for name, given in zip(names, sample.args, strict=True)]
     return Sample(*args, **{name: values.get(name, given) for name, given in sample.kwargs.items()})
-
-
-def mapped(sample: Sample, change: Change) -> Sample:
-    """The same call with every tensor changed, where a tensor that is given twice stays one."""
-    made: dict[int, torch.Tensor] = {}
-
-    def once(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in made:
-            made[id(tensor)] = change(tensor).detach()
-        return made[id(tensor)]
-
-    return sample.map_tensors(once)
 
 
 def completed(subject: Subject, inputs: Sample) -> Sample | None:

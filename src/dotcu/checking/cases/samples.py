@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import GeneratorType
 
@@ -34,14 +34,14 @@ class Case:
     sample: Sample
     derived: bool = True
 
+    @property
+    def elements(self) -> int:
+        """The number of elements of all tensors."""
+        return sum(tensor.numel() for tensor in self.sample.tensors)
+
     def make(self) -> Sample:
         """The arguments in new memory, of the same layout, with the same values."""
         return fresh(self.sample)
-
-    def become(self, suffix: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Case:
-        """The same call with every tensor changed, under a name with a suffix."""
-        sample = self.sample.map_tensors(change)
-        return Case(name=f"{self.name}-{suffix}", dtype=self.dtype, sample=sample)
 
 
 def seed_of(name: str, seed: int) -> int:

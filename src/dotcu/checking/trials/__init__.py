@@ -6,17 +6,24 @@ a trial that says why: `skipped(subject, "graph", "needs a GPU")`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Skipped, Trial
+from dotcu.checking.trial import Outcome, Skipped, Trial, Verdict
+
+
+def trial(subject: Subject, check: str, case: str, look: Callable[..., Outcome | None], *args: Any) -> Trial:
+    """Return a trial of one check, whose outcome is `look(subject, *args)`; None stands for no verdict."""
+
+    def run() -> Iterator[Verdict]:
+        outcome = look(subject, *args)
+        if outcome is not None:
+            yield check, outcome
+
+    return Trial(overload=subject.name, kind=check, case=case, checks=(check,), run=run)
 
 
 def skipped(subject: Subject, check: str, why: str) -> Trial:
-    """A trial that does nothing but say why a check was not done.
-
-    Args:
-        subject: The overload under check.
-        check: The name of the check.
-        why: The reason.
-    """
-    outcome = Skipped(reason=why)
-    return Trial(overload=subject.name, kind=check, case="", checks=(check,), run=lambda: [(check, outcome)])
+    """Return a trial that does nothing but say why a check was not done."""
+    return trial(subject, check, "", lambda subject: Skipped(reason=why))

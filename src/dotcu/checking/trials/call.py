@@ -7,10 +7,9 @@ then the reference computes, from inputs of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,13 +29,14 @@ from dotcu.checking.memory import (
     shared,
     snapshot,
     span,
+    writes_outside,
 )
 from dotcu.checking.subject import NO_BODY, ReferenceCalls, Subject
 from dotcu.checking.trial import Failed, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
-from dotcu.tracebacks import describe
+from dotcu.tracebacks import describe, one_line
 
 SANITIZERS = ("sanitizer-bounds", "sanitizer-init", "sanitizer-race", "sanitizer-barrier")
 
@@ -50,7 +50,6 @@ class Call:
         returned: The same tensors themselves.
         opaque: Why these cannot be read as what they seem to be; then there are no `results`.
         allocated: What the body allocated.
-        versions: How often each input had been written before and after, as torch counts.
     """
 
     sample: Sample
@@ -59,7 +58,6 @@ class Call:
     returned: tuple[Tensor, ...]
     opaque: list[str]
     allocated: PoisonedBuffers
-    versions: dict[int, tuple[int, int]]
 
 
 def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Call:
@@ -74,7 +72,6 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
     """
     outs = () if subject.overload.functional is None else subject.overload.signature.outs
     sample, guards = guard(case.sample, dict.fromkeys(outs, byte))
-    before = {id(guarded.tensor): guarded.tensor._version for guarded in guards}
     same = seed is None or subject.declares(torch.Tag.nondeterministic_seeded)
     numbers = subject.seeded(case.name if same else f"{case.name}/{seed}")
     with numbers, subject.place(seed), subject.poisoning(byte) as allocated:
@@ -83,7 +80,6 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
         results = () if unreadable else tuple(map(snapshot, returned))  # on torch's current stream
     if subject.on_gpu:
         torch.cuda.synchronize(subject.device)  # a fault of the kernel shows here
-    versions = {id(g.tensor): (before[id(g.tensor)], g.tensor._version) for g in guards}
     return Call(
         sample=sample,
         guards=guards,
@@ -91,7 +87,6 @@ def call(subject: Subject, case: Case, byte: int, seed: int | None = None) -> Ca
         returned=returned,
         opaque=unreadable,
         allocated=allocated,
-        versions=versions,
     )
 
 
@@ -106,32 +101,28 @@ def plan(subject: Subject, cases: Sequence[Case]) -> Iterator[Trial]:
 
 def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     """Call twice, and say what of it is as it must be."""
-    made: list[Call] = []
+    calls: list[Call] = []
     try:
-        made.append(call(subject, case, NAN_BYTE))
-        made.append(call(subject, case, OTHER_BYTE, seed=1))
+        calls.append(call(subject, case, NAN_BYTE))
+        calls.append(call(subject, case, OTHER_BYTE, seed=1))
     except FindingError:
         raise
     except Exception as error:
-        yield _again(error) if made else _raised(subject, case, error)
+        if not calls:
+            yield _raised(subject, case, error)
+        else:
+            reason = "a second call with equal arguments fails"
+            yield "determinism", Failed(reason=reason, evidence=describe(error))
         return
-    yield from _memory(subject, made)
-    if any(one.opaque for one in made):
+    yield from _memory(subject, calls)
+    if any(one.opaque for one in calls):
         return
     if subject.simulated:
         yield from ((name, Passed()) for name in SANITIZERS)
-    unwritten = _unwritten(*made)
+    unwritten = _unwritten(*calls)
     yield "written", _none(unwritten)
-    yield "determinism", Passed() if unwritten else _determinism(subject, *made)
-    yield from _values(subject, case, made[0], unwritten)
-
-
-# ------------------------------------------------------------------ a call that fails
-
-
-def _again(error: Exception) -> Verdict:
-    reason = "a second call with equal arguments fails"
-    return "determinism", Failed(reason=reason, evidence=describe(error))
+    yield "determinism", Passed() if unwritten else _determinism(subject, *calls)
+    yield from _values(subject, case, calls[0], unwritten)
 
 
 def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
@@ -143,7 +134,7 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
     if isinstance(error, BodyError):
         return "result", Failed(reason="the body returns an invalid result", evidence=describe(error))
     if isinstance(error, SimulationError):
-        return "numerics", Skipped(reason=f"the simulator cannot run it: {str(error).splitlines()[0]}")
+        return "numerics", Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
     if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
         raise error
     if subject.refuses(error) or subject.reference_error(case.make()) is not None:
@@ -153,81 +144,62 @@ def _raised(subject: Subject, case: Case, error: Exception) -> Verdict:
     )
 
 
-# ------------------------------------------------------------------ memory
+def _none(faults: Sequence[str]) -> Passed | Failed:
+    """A verdict on faults, each once."""
+    first, *others = dict.fromkeys(faults) or ("",)
+    return Failed(reason=first, evidence="\n".join(others)) if first else Passed()
+
+
+# ------------------------------------------------------------------ memory, and what two calls show
 
 
 def _memory(subject: Subject, calls: Sequence[Call]) -> Iterator[Verdict]:
     """Judge what calls have done to memory that is not theirs, and the memory that they return."""
     changed: list[str] = []
-    findings: list[str] = []
-    for made in calls:
-        mutated = {id(tensor) for tensor in _written(subject, made.sample)}
-        for guarded in made.guards:
-            inside, outside = guarded.changed()
-            place = _position(made.sample, guarded.tensor)
-            if inside and id(guarded.tensor) not in mutated:
+    outside: list[str] = []
+    for one in calls:
+        mutated = set(map(id, subject.written(one.sample)))
+        for guarded in one.guards:
+            of_elements, around = guarded.changed()
+            place = _position(one.sample, guarded.tensor)
+            if of_elements and id(guarded.tensor) not in mutated:
                 changed.append(f"changes {place}, which it does not declare as mutated")
-            if outside:
-                findings.append(f"writes outside of its memory: next to {place}")
-        findings += [f"writes outside of its memory: {words}" for words in made.allocated.writes_outside()]
+            if around:
+                outside.append(f"writes outside of its memory: next to {place}")
+        outside += [f"writes outside of its memory: {damage}" for damage in writes_outside(one.allocated)]
     yield "inputs", _none(changed)
-    yield "bounds", _none(findings)
-    yield "result", _none([words for made in calls for words in made.opaque] or _shared(subject, calls))
-
-
-def _none(found: Sequence[str]) -> Passed | Failed:
-    """A verdict on findings in words, each once."""
-    first, *others = dict.fromkeys(found) or ("",)
-    return Failed(reason=first, evidence="\n".join(others)) if first else Passed()
-
-
-def _written(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
-    """The tensors among the arguments that the operator declares to write."""
-    signature = subject.overload.signature
-    return numerics.outputs(signature.written(sample.args, dict(sample.kwargs)))
+    yield "bounds", _none(outside)
+    yield "result", _none([why for one in calls for why in one.opaque] or _shared(subject, *calls))
 
 
 def _position(sample: Sample, tensor: Tensor) -> str:
-    for i, value in enumerate(sample.args):
-        if value is tensor:
-            return f"argument {i}"
-    named = (name for name, value in sample.kwargs.items() if value is tensor)
-    return next(named, "a tensor of a list")
+    named = {**{f"argument {i}": value for i, value in enumerate(sample.args)}, **sample.kwargs}
+    return next((name for name, value in named.items() if value is tensor), "a tensor of a list")
 
 
-def _shared(subject: Subject, calls: Sequence[Call]) -> list[str]:
+def _shared(subject: Subject, first: Call, second: Call) -> list[str]:
     """Name the outputs that are memory of another tensor."""
     if subject.overload.signature.mutates:
         return []
-    first, second = calls
-    inputs = [[(span(g.buffer), _position(one.sample, g.tensor)) for g in one.guards] for one in calls]
+    inputs, others = (
+        [(span(g.buffer), _position(one.sample, g.tensor)) for g in one.guards] for one in (first, second)
+    )
     earlier = [(span(t), f"output {i} of an earlier call") for i, t in enumerate(first.returned)]
-    return [
-        *shared(first.returned, inputs[0]),
-        *shared(second.returned, [*inputs[0], *earlier, *inputs[1]]),
-    ]
-
-
-# ------------------------------------------------------------------ what two calls show
+    return [*shared(first.returned, inputs), *shared(second.returned, [*inputs, *earlier, *others])]
 
 
 def _unwritten(first: Call, second: Call) -> list[str]:
-    """Say which elements of each output still have the poison of each call."""
-    pairs = enumerate(zip(first.results, second.results, strict=False))
-    return [words for i, (a, b) in pairs if a.shape == b.shape and (words := _left(a, b, i))]
-
-
-def _left(a: Tensor, b: Tensor, position: int) -> str:
-    if not a.numel():
-        return ""
-    left = (bits(a) == NAN_BYTE).all(dim=1) & (bits(b) == OTHER_BYTE).all(dim=1)
-    (where,) = left.nonzero(as_tuple=True)
-    if not where.numel():
-        return ""
-    index = [int(i) for i in torch.unravel_index(where[0].cpu(), a.shape)]
-    return (
-        f"leaves {where.numel()} of {a.numel()} elements of output {position} unwritten, the first at {index}"
-    )
+    """Say how many elements of each output still have the poison of each call."""
+    faults = []
+    for i, (a, b) in enumerate(zip(first.results, second.results, strict=False)):
+        if a.shape == b.shape and a.numel():
+            left = (bits(a) == NAN_BYTE).all(dim=1) & (bits(b) == OTHER_BYTE).all(dim=1)
+            if count := int(left.sum()):
+                where = numerics.index_of(int(left.int().argmax()), a.shape)
+                faults.append(
+                    f"leaves {count} of {a.numel()} elements of output {i} unwritten, the first at {where}"
+                )
+    return faults
 
 
 def _determinism(subject: Subject, first: Call, second: Call) -> Passed | Failed | Skipped:
@@ -247,50 +219,51 @@ def _determinism(subject: Subject, first: Call, second: Call) -> Passed | Failed
 
 def _values(subject: Subject, case: Case, made: Call, unwritten: Sequence[str]) -> Iterator[Verdict]:
     """Compare the results, and the arguments that are to be written, with the reference."""
-    inputs, reference, idle = subject.for_reference(case.make()), subject.reference, list[str]()
-    verdict: Verdict
+    inputs, idle = subject.for_reference(case.make()), list[str]()
     try:
-        if reference is None:
-            verdict = "numerics", Skipped(reason="no reference")
-        elif _draws(subject, case, reference, inputs):
-            verdict = "numerics", Skipped(reason="declared random, and so is its reference")
+        if subject.reference is None:
+            yield "numerics", Skipped(reason="no reference")
+        elif _draws(subject, case, inputs):
+            yield "numerics", Skipped(reason="declared random, and so is its reference")
         else:
-            expected = numerics.oracle(reference, inputs, subject.tolerance(case.dtype))
+            expected = numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
             worst = numerics.judge(made.results, expected)
-            idle = [] if worst.passed else list(_idle(subject, made, _written(subject, inputs), expected))
-            verdict = "numerics", _numerics(worst, bool(idle or unwritten))
+            if worst.passed:
+                yield "numerics", Passed(ratio=worst.ratio)
+            else:
+                idle = list(_idle(subject, made, subject.written(inputs), expected))
+                explained = Skipped(reason="not all of the result is written")
+                wrong = Failed(reason=worst.what, evidence=worst.where)
+                yield "numerics", explained if idle or unwritten else wrong
     except ReferenceCalls:
         raise
     except Exception as error:
-        verdict = _reference_failed(case, error)
-    yield verdict
+        if case.derived:
+            reason = "the call is accepted, the reference refuses it"
+            yield "errors", Failed(reason=reason, evidence=f"the reference: {describe(error)}")
+        else:
+            reason = "the reference fails on a sample"
+            yield "reference", Failed(reason=reason, evidence=describe(error))
     if subject.overload.signature.mutates:
         yield "mutation", _none([*idle, *_uncounted(subject, made)])
 
 
-def _draws(subject: Subject, case: Case, reference: Callable[..., Any], inputs: Sample) -> bool:
-    """Return whether a reference gives random values, as its operator is declared to."""
+def _draws(subject: Subject, case: Case, inputs: Sample) -> bool:
+    """Return whether the reference gives random values, as its operator is declared to."""
     if not subject.declares(torch.Tag.nondeterministic_seeded):
         return False
+    assert subject.reference is not None
     results = []
     for seed in range(2):
         sample = inputs.map_tensors(torch.clone)
         with subject.seeded(f"{case.name}/{seed}"):
-            results.append(numerics.outputs(reference(*sample.args, **sample.kwargs)))
+            results.append(numerics.outputs(subject.reference(*sample.args, **sample.kwargs)))
     return not same_bits(*results)
-
-
-def _numerics(worst: numerics.NumericError, explained: bool) -> Passed | Failed | Skipped:
-    if worst.passed:
-        return Passed(ratio=worst.ratio)
-    if explained:
-        return Skipped(reason="not all of the result is written")
-    return Failed(reason=worst.what, evidence=worst.where)
 
 
 def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: numerics.Oracle) -> Iterator[str]:
     """Name the arguments that should be written and are as they were, although the reference changes them."""
-    arguments = _written(subject, made.sample)
+    arguments = subject.written(made.sample)
     for argument, old, new, want in zip(arguments, before, made.results, expected.plain, strict=False):
         if same_bits([new.cpu()], [old]) and not same_bits([want], [old]):
             yield f"does not change {_position(made.sample, argument)}, which it declares as mutated"
@@ -298,18 +271,11 @@ def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: nume
 
 def _uncounted(subject: Subject, made: Call) -> Iterator[str]:
     """Name the arguments whose writes torch does not know of."""
-    for tensor in _written(subject, made.sample):
-        before, after = made.versions[id(tensor)]
-        if tensor.numel() and before == after:
+    written = set(map(id, subject.written(made.sample)))
+    for guarded in made.guards:
+        tensor = guarded.tensor
+        if id(tensor) in written and tensor.numel() and tensor._version == guarded.version:
             yield f"does not count its write to {_position(made.sample, tensor)} in the tensor's version"
-
-
-def _reference_failed(case: Case, error: Exception) -> Verdict:
-    if not case.derived:
-        return "reference", Failed(reason="the reference fails on a sample", evidence=describe(error))
-    return "errors", Failed(
-        reason="the call is accepted, the reference refuses it", evidence=f"the reference: {describe(error)}"
-    )
 
 
 # --------------------------------- on a machine with a GPU: the simulator's sanitizers, on the smallest calls
@@ -329,18 +295,17 @@ def plan_simulated(subject: Subject) -> Iterator[Trial]:
     for dtype in dtypes if subject.level >= Level.FULL else dtypes[:1]:
         case = twin.smallest(dtype)
         if case is not None:
-            run = partial(look_in_simulator, twin, case)
+            run = partial(_look_in_simulator, twin, case)
             yield Trial(overload=subject.name, kind="simulated", case=case.name, checks=SANITIZERS, run=run)
 
 
-def look_in_simulator(twin: Subject, case: Case) -> Iterator[Verdict]:
+def _look_in_simulator(twin: Subject, case: Case) -> Iterator[Verdict]:
     """Call in the simulator, and pass on what it finds. Values are the GPU's to be judged by."""
+    outcome: Passed | Skipped = Passed()
     try:
         call(twin, case, NAN_BYTE)
     except (FindingError, UsageError, EnvironmentFault):
         raise
     except Exception as error:  # for example clusters, or code that is only for newer GPUs
-        why = f"the simulator cannot run it: {str(error).strip().splitlines()[0]}"
-        yield from ((name, Skipped(reason=why)) for name in SANITIZERS)
-    else:
-        yield from ((name, Passed()) for name in SANITIZERS)
+        outcome = Skipped(reason=f"the simulator cannot run it: {one_line(error)}")
+    yield from ((name, outcome) for name in SANITIZERS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,20 +18,15 @@ from dotcu.checking import numerics
 from dotcu.checking.cases.derived import bases
 from dotcu.checking.cases.wrong import WrongCall, wrong
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import REFUSED, Failed, Outcome, Passed, Skipped, Trial, Verdict
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.errors import FindingError
 from dotcu.operator import Sample
-from dotcu.tracebacks import describe
+from dotcu.tracebacks import describe, one_line
 
-
-@dataclass(frozen=True, kw_only=True)
-class CallResult:
-    """The results of a call, or its error."""
-
-    results: tuple[Tensor, ...] = ()
-    error: Exception | None = None
+CallResult = tuple[Tensor, ...] | Exception
+"""The results of a call, or its error."""
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
@@ -68,60 +62,51 @@ def _call(subject: Subject, case: WrongCall) -> CallResult:
         except FindingError:
             raise
         except Exception as error:
-            return CallResult(error=error)
-    return CallResult(results=tuple(results))
+            return error
+    return results
 
 
-def _outcome(subject: Subject, case: WrongCall, made: CallResult) -> Outcome:
-    if made.error is not None and subject.refuses(made.error):
-        return _refused(made.error)
-    if case.never:
-        return _must_raise(subject, made, "it has no such arguments")
-    if subject.reference is None:
-        return Skipped(reason="no reference")
-    expected = _refer(subject, case.build())
-    if expected.error is not None:
-        return _must_raise(subject, made, f"the reference raises {_words(expected.error)}")
-    unfit = _unfit(subject, case.build(), expected.results)
-    if unfit:
-        return _must_raise(subject, made, unfit)
-    if made.error is not None:
-        reason = f"it fails with {type(made.error).__name__}, and its reference accepts the call"
-        return Failed(reason=reason, evidence=f"{describe(made.error)}\n{_remedy(subject)}")
-    return _compared(subject, case, made.results, expected.results)
-
-
-def _remedy(subject: Subject) -> str:
+def _outcome(subject: Subject, case: WrongCall, called: CallResult) -> Outcome:
     how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
-    return f"Refuse such a call {how} that says what is required, or compute it."
+    remedy = f"Refuse such a call {how} that says what is required, or compute it."
+    if isinstance(called, Exception) and subject.refuses(called):
+        return Passed.refused(called)
+    expected = _expected(subject, case)
+    if expected is None:
+        return Skipped(reason="no reference")
+    if isinstance(called, Exception):
+        if isinstance(expected, str):
+            return Passed.refused(called)
+        reason = f"it fails with {type(called).__name__}, and its reference accepts the call"
+        return Failed(reason=reason, evidence=f"{describe(called)}\n{remedy}")
+    if isinstance(expected, str):
+        gave = ", ".join(map(_kind, called)) or "nothing"
+        evidence = f"{expected}\nThe call gave {gave}.\n{remedy}"
+        return Failed(reason="it accepts arguments that it must refuse", evidence=evidence)
+    outcome = _compared(subject, case, called, expected)
+    if isinstance(outcome, Failed):
+        return Failed(reason=outcome.reason, evidence=f"{outcome.evidence}\n{remedy}".lstrip())
+    return outcome
 
 
-def _refused(error: Exception) -> Passed:
-    return Passed(note=f"{REFUSED}{_words(error)}")
+def _expected(subject: Subject, case: WrongCall) -> tuple[Tensor, ...] | str | None:
+    """Return the reference's results, on one device or on several; as text, why the call must raise.
 
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-
-
-def _must_raise(subject: Subject, made: CallResult, why: str) -> Outcome:
-    if made.error is not None:
-        return _refused(made.error)
-    evidence = f"{why}\nThe call gave {', '.join(map(_kind, made.results)) or 'nothing'}.\n{_remedy(subject)}"
-    return Failed(reason="it accepts arguments that it must refuse", evidence=evidence)
-
-
-def _refer(subject: Subject, sample: Sample) -> CallResult:
-    """Call the reference on the arguments where they are: on one device or on several."""
-    assert subject.reference is not None
-    inputs = subject.inputs(sample)
+    None if nothing says which it is.
+    """
+    if case.never:
+        return "it has no such arguments"
+    if subject.reference is None:
+        return None
+    inputs = subject.inputs(case.build())
     try:
         with torch.no_grad():
-            return CallResult(results=numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs)))
+            results = numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs))
     except ReferenceCalls:
         raise
     except Exception as error:
-        return CallResult(error=error)
+        return f"the reference raises {type(error).__name__}: {one_line(error)}"
+    return _unfit(subject, case.build(), results) or results
 
 
 def _unfit(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> str:
@@ -146,28 +131,14 @@ def _compared(
     """Return whether results are the reference's: by kind, and by value where there are any."""
     got, wanted = [_kind(t) for t in results], [_kind(t) for t in expected]
     if got != wanted:
-        reason = f"it gives {', '.join(got)}, its reference {', '.join(wanted)}"
-        return Failed(reason=reason, evidence=_remedy(subject))
+        return Failed(reason=f"it gives {', '.join(got)}, its reference {', '.join(wanted)}")
     if any(tensor.is_meta for tensor in (*expected, *case.build().tensors)):
         return Passed(note="agrees in shape")
-    if any(tensor.is_complex() for tensor in expected):
-        return _alike(subject, results, expected)
-    oracle = numerics.oracle(
-        _reference(subject), subject.for_reference(case.build()), subject.tolerance(case.dtype)
-    )
-    error = numerics.judge(results, oracle)
-    if error.passed:
-        return Passed(ratio=error.ratio)
-    return Failed(reason=error.what, evidence=f"{error.where}\n{_remedy(subject)}")
-
-
-def _alike(subject: Subject, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> Outcome:
-    """Compare complex results, which have no oracle, with torch's own."""
-    if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
-        return Passed(note="agrees")
-    return Failed(reason="it computes other complex numbers than its reference", evidence=_remedy(subject))
-
-
-def _reference(subject: Subject) -> numerics.Reference:
+    if any(tensor.is_complex() for tensor in expected):  # which have no oracle
+        if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
+            return Passed(note="agrees")
+        return Failed(reason="it computes other complex numbers than its reference")
     assert subject.reference is not None
-    return subject.reference
+    inputs = subject.for_reference(case.build())
+    error = numerics.judge(results, numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype)))
+    return Passed(ratio=error.ratio) if error.passed else Failed(reason=error.what, evidence=error.where)

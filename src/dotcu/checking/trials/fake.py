@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +17,10 @@ from torch._subclasses.fake_tensor import (
 from dotcu.checking.cases.derived import LAYOUTS, RANKS, derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
-from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
+from dotcu.checking.trials import skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
-from dotcu.operator import Sample
 from dotcu.tracebacks import brief, one_line, quiet
 
 CHECK = "fake"
@@ -43,21 +40,20 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if not given:
         yield skipped(subject, CHECK, "no samples")
     if subject.overload.lacks_fake:
-        run = partial(_lacking, subject)
-        yield Trial(overload=subject.name, kind=CHECK, case="none", checks=(CHECK,), run=run)
+        yield trial(subject, CHECK, "none", _lacking)
         return
     endings = _FEW if subject.level == Level.QUICK else _EVERY
     derived = [case for dtype in dtypes[:1] for case in derived_cases(subject, dtype, endings)]
     cases = {case.name: case for case in (*derived, *given, *filter(None, map(_transposed, given)))}
     for case in cases.values():
-        run = partial(look, subject, case)
-        yield Trial(overload=subject.name, kind=CHECK, case=case.name, checks=(CHECK,), run=run)
+        yield trial(subject, CHECK, case.name, look, case)
 
 
-def _lacking(subject: Subject) -> Iterator[Verdict]:
-    reason = "it has no fake kernel: torch.compile and torch.export cannot know its outputs"
-    evidence = f"Neither its library nor your code defines one: @{subject.overload.signature.name}.fake"
-    yield CHECK, Failed(reason=reason, evidence=evidence)
+def _lacking(subject: Subject) -> Outcome:
+    return Failed(
+        reason="it has no fake kernel: torch.compile and torch.export cannot know its outputs",
+        evidence=f"Neither its library nor your code defines one: @{subject.overload.signature.name}.fake",
+    )
 
 
 def _transposed(case: Case) -> Case | None:
@@ -65,7 +61,8 @@ def _transposed(case: Case) -> Case | None:
     first = next((tensor for tensor in case.sample.tensors if tensor.dim() >= 2 and tensor.numel()), None)
     if first is None:
         return None
-    return case.become("transposed", lambda t: t.mT.contiguous().mT if t is first else t)
+    sample = case.sample.map_tensors(lambda t: t.mT.contiguous().mT if t is first else t)
+    return Case(name=f"{case.name}-transposed", dtype=case.dtype, sample=sample)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,27 +88,27 @@ def _known(number: Any) -> int | None:
     return number.node.maybe_as_int() if isinstance(number, torch.SymInt) else int(number)
 
 
-def look(subject: Subject, case: Case) -> Iterator[Verdict]:
+def look(subject: Subject, case: Case) -> Outcome | None:
     """Make one call, and the same on tensors without memory. Of a derived one that fails, say nothing."""
     try:
         with subject.seeded(case.name), subject.place():
-            real = [_TensorMeta.of(tensor) for tensor in subject.call(case.make())]
+            real = list(map(_TensorMeta.of, subject.call(case.make())))
     except Exception as error:
         if not case.derived or isinstance(error, (UsageError, EnvironmentFault)):
             raise
-        if subject.refuses(error):
-            yield CHECK, Passed.refused(error)
-        return
+        return Passed.refused(error) if subject.refuses(error) else None
     with quiet():
-        outcome = _compare(subject, case, real)
-    yield CHECK, outcome
+        return _compare(subject, case, real)
 
 
 def _compare(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outcome:
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # imports sympy
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv  # imports sympy
 
+    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
     try:
-        faked = _on_fakes(subject, case.make())
+        fakes = case.make().map_tensors(mode.from_tensor)
+        with subject.place(), mode:
+            faked = list(map(_TensorMeta.of, subject.call(fakes)))
     except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
         return Failed(
             reason="the fake kernel reads a value, which fake tensors do not have: torch.compile breaks here",
@@ -125,12 +122,9 @@ def _compare(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outco
     unknown = [i for i, fake in enumerate(faked) if None in fake.shape]
     if unknown:
         return Skipped(reason=f"the shape of output {unknown[0]} depends on values; all else is right")
-    return _compare_meta(subject, case, real)
-
-
-def _compare_meta(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> Outcome:
     try:
-        on_meta = _on_meta(subject, case.make())
+        with subject.place():
+            on_meta = list(map(_TensorMeta.of, subject.call(case.make().map_tensors(_without_memory))))
     except Exception as error:  # it may know only the devices that it computes on
         return Passed(note=f"does not accept meta tensors: {type(error).__name__}: {one_line(error)}")
     wrong = _differences(real, on_meta, torch.device("meta"))
@@ -139,51 +133,28 @@ def _compare_meta(subject: Subject, case: Case, real: Sequence[_TensorMeta]) -> 
     return Passed()
 
 
-def _on_fakes(subject: Subject, sample: Sample) -> list[_TensorMeta]:
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
-    fakes = sample.map_tensors(mode.from_tensor)
-    with subject.place(), mode:
-        return [_TensorMeta.of(tensor) for tensor in subject.call(fakes)]
-
-
-def _on_meta(subject: Subject, sample: Sample) -> list[_TensorMeta]:
-    def without_memory(tensor: Tensor) -> Tensor:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-    with subject.place():
-        return [
-            _TensorMeta.of(tensor) for tensor in outputs(subject.call(sample.map_tensors(without_memory)))
-        ]
+def _without_memory(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def _differences(
     real: Sequence[_TensorMeta], faked: Sequence[_TensorMeta], device: torch.device | None = None
 ) -> list[str]:
-    """Say what the fake kernel gets wrong.
-
-    Args:
-        device: Where the outputs are to be, if not where the real ones are.
-    """
+    """Say what the fake kernel gets wrong; its outputs are to be where the real ones are, or on a device."""
     if len(real) != len(faked):
         return [f"it gives {len(faked)} outputs, the call gives {len(real)}"]
-    pairs = zip(real, faked, strict=True)
-    return [words for i, (truth, claim) in enumerate(pairs) for words in _unlike(i, truth, claim, device)]
-
-
-def _unlike(
-    position: int, truth: _TensorMeta, claim: _TensorMeta, device: torch.device | None
-) -> Iterator[str]:
-    words = f"output {position} has {{}} {{}}, the fake kernel gives {{}}"
-    if not _agree(truth.shape, claim.shape):
-        yield words.format("shape", list(truth.shape), list(claim.shape))
-    elif not _agree(_strides_that_matter(truth), _strides_that_matter(claim)):
-        yield words.format("strides", list(truth.stride), list(claim.stride))
-    if truth.dtype != claim.dtype:
-        yield words.format("dtype", truth.dtype, claim.dtype)
-    if (device or truth.device) != claim.device:
-        yield words.format("device", device or truth.device, claim.device)
+    wrong = []
+    for position, (truth, claim) in enumerate(zip(real, faked, strict=True)):
+        text = f"output {position} has {{}} {{}}, the fake kernel gives {{}}"
+        if not _agree(truth.shape, claim.shape):
+            wrong.append(text.format("shape", list(truth.shape), list(claim.shape)))
+        elif not _agree(_strides_that_matter(truth), _strides_that_matter(claim)):
+            wrong.append(text.format("strides", list(truth.stride), list(claim.stride)))
+        if truth.dtype != claim.dtype:
+            wrong.append(text.format("dtype", truth.dtype, claim.dtype))
+        if (device or truth.device) != claim.device:
+            wrong.append(text.format("device", device or truth.device, claim.device))
+    return wrong
 
 
 def _agree(truth: Sequence[int | None], claim: Sequence[int | None]) -> bool:

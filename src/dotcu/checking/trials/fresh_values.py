@@ -9,9 +9,8 @@ that no call has seen, and is none of an earlier call, is for numerics to report
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,10 +19,10 @@ from dotcu.checking import numerics
 from dotcu.checking.cases.derived import derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case, samples_of
 from dotcu.checking.catalogue import Level
-from dotcu.checking.memory import fresh, same_bits
+from dotcu.checking.memory import fresh, same_bits, without_repeats
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
+from dotcu.checking.trials import skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import one_line
@@ -45,8 +44,8 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield skipped(subject, CHECK, "no sample without empty tensors")
     for first, *others in filter(None, cases):
         sizes = (*others, *derived_cases(subject, first.dtype, (size_pattern(33),)))
-        run = partial(look, subject, first, next((o for o in sizes if _shapes(o) != _shapes(first)), None))
-        yield Trial(overload=subject.name, kind=CHECK, case=first.name, checks=(CHECK,), run=run)
+        other = next((one for one in sizes if _shapes(one) != _shapes(first)), None)
+        yield trial(subject, CHECK, first.name, look, first, other)
 
 
 class _NoExpectation(Exception):
@@ -101,18 +100,16 @@ class _CallHistory:
         return ""
 
 
-def look(subject: Subject, case: Case, other: Case | None) -> Iterator[Verdict]:
+def look(subject: Subject, case: Case, other: Case | None) -> Outcome:
     """Call with several values, until a result is not that of its own arguments.
 
     Args:
-        subject: The overload under check.
-        case: The call to begin with.
         other: Another case of the same dtype, if there is one.
     """
     try:
-        yield CHECK, _look(subject, case, other)
+        return _look(subject, case, other)
     except _NoExpectation as error:
-        yield CHECK, Skipped(reason=str(error))
+        return Skipped(reason=str(error))
 
 
 def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
@@ -120,14 +117,14 @@ def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
     wrong = calls.call("with the first values", sample)
     if wrong:
         return Skipped(reason=f"the first call is already wrong, which numerics reports: {wrong}")
-    count = 1
     for when, values in _calls_with_new_values(subject, case, other, sample):
         fresh_copy = fresh(values)
-        wrong, count = calls.call(when, values), count + 1
+        wrong = calls.call(when, values)
         if wrong and not calls.is_kept(fresh_copy):
             return Skipped(reason="wrong also in fresh memory, which numerics reports")
         if wrong:
             return Failed(reason=f"gives a wrong result {when}, after correct ones", evidence=wrong)
+    count = len(calls.made)
     if count == 1:
         return Skipped(reason="no other values for its samples could be found")
     spoiled = calls.spoiled()
@@ -140,14 +137,16 @@ def _calls_with_new_values(
     """Yield the calls, one after the other; each is made once the call before it is done."""
     ways: dict[str, Callable[[Tensor, Tensor], None]] = {
         "with other values in the same memory": write,
-        "with values in the same memory that torch did not count": _write_uncounted,
+        "with values in the same memory that torch did not count": lambda into, values: write(
+            into.data, values
+        ),
         "with other values between the same first and last ones": _write_between,
     }
     for variant, (when, way) in enumerate(ways.items(), 1):
         values = with_new_values(subject, case, variant)
         if values is None:
             return
-        _write_each(way, sample, values, _unchanged_arguments(subject))
+        _write_each(way, subject, sample, values)
         yield when, sample
     values = with_new_values(subject, case, 4)
     if values is not None:
@@ -156,7 +155,7 @@ def _calls_with_new_values(
         yield "at another size", other.make()
         values = with_new_values(subject, case, 5)
         if values is not None:
-            _write_each(write, sample, values, _unchanged_arguments(subject))
+            _write_each(write, subject, sample, values)
             yield "at the first size again", sample
 
 
@@ -177,23 +176,16 @@ def _takes(subject: Subject, case: Case) -> bool:
     return True
 
 
-def _unchanged_arguments(subject: Subject) -> tuple[str, ...]:
-    """The arguments that stay as the last call left them, to be written again."""
-    return subject.overload.signature.outs
-
-
 def _write_each(
-    way: Callable[[Tensor, Tensor], None], into: Sample, values: Sample, unchanged: Sequence[str]
+    way: Callable[[Tensor, Tensor], None], subject: Subject, into: Sample, values: Sample
 ) -> None:
-    def without(sample: Sample) -> tuple[Tensor, ...]:
-        return Sample(*sample.args, **{k: v for k, v in sample.kwargs.items() if k not in unchanged}).tensors
+    outs = subject.overload.signature.outs  # these stay as the last call left them, to be written again
 
-    for target, value in zip(without(into), without(values), strict=True):
+    def tensors(sample: Sample) -> tuple[Tensor, ...]:
+        return Sample(*sample.args, **{k: v for k, v in sample.kwargs.items() if k not in outs}).tensors
+
+    for target, value in zip(tensors(into), tensors(values), strict=True):
         way(target, value)
-
-
-def _write_uncounted(into: Tensor, values: Tensor) -> None:
-    write(into.data, values)
 
 
 def _write_between(into: Tensor, values: Tensor) -> None:
@@ -208,29 +200,18 @@ def _write_between(into: Tensor, values: Tensor) -> None:
 def _expected(subject: Subject, case: Case, sample: Sample) -> Callable[[tuple[Tensor, ...]], str]:
     """Return a function that says how a result differs from the one that a sample should have."""
     if subject.reference is None:
-        return partial(_unlike, _own_results(subject, sample))
-    inputs = subject.for_reference(sample)
+        copies = sample.map_tensors(lambda tensor: tensor.detach().clone())
+        with subject.place():
+            own = tuple(tensor.detach().clone() for tensor in subject.call(copies))
+        different = "it gives another result for copies of its arguments"
+        return lambda results: "" if same_bits(own, results) else different
     try:
-        oracle = numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype))
+        oracle = numerics.oracle(
+            subject.reference, subject.for_reference(sample), subject.tolerance(case.dtype)
+        )
     except Exception as error:
         raise _NoExpectation(f"the reference fails: {type(error).__name__}: {one_line(error)}") from error
-    return partial(_misses, oracle)
-
-
-def _misses(oracle: numerics.Oracle, results: tuple[Tensor, ...]) -> str:
-    error = numerics.judge(results, oracle)
-    return "" if error.passed else f"{error.what}\n{error.where}".strip()
-
-
-def _own_results(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
-    """Call the operator itself on copies, elsewhere in memory."""
-    copies = sample.map_tensors(lambda tensor: tensor.detach().clone())
-    with subject.place():
-        return tuple(tensor.detach().clone() for tensor in subject.call(copies))
-
-
-def _unlike(own: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> str:
-    return "" if same_bits(own, results) else "it gives another result for copies of its arguments"
+    return lambda results: str(numerics.judge(results, oracle))
 
 
 # ------------ the same call with other values: what a kept result, a batch or a second run must be tried with
@@ -270,10 +251,10 @@ def moved(case: Case, variant: int) -> Sample:
 
 def _poured(case: Case, values: Sample) -> Sample:
     """Values in new memory that lies as the case's does."""
-    made = case.make()
-    for into, value in zip(made.tensors, values.tensors, strict=True):
+    sample = case.make()
+    for into, value in zip(sample.tensors, values.tensors, strict=True):
         write(into, value)
-    return made
+    return sample
 
 
 def doubled(case: Case) -> Sample | None:
@@ -283,34 +264,28 @@ def doubled(case: Case) -> Sample | None:
     """
     if not all(tensor.is_floating_point() or tensor.dtype == case.dtype for tensor in case.sample.tensors):
         return None
-    return case.sample.map_tensors(_doubled)
-
-
-def _doubled(tensor: Tensor) -> Tensor:
-    return tensor.detach().repeat([2 if size > 1 else 1 for size in tensor.shape])
+    return case.sample.map_tensors(lambda t: t.detach().repeat([2 if size > 1 else 1 for size in t.shape]))
 
 
 def _drawn(subject: Subject, case: Case, variant: int, attempt: int) -> Sample | None:
-    """The sample that the author's function gives instead of the case's, with other random numbers."""
+    """The sample that the author's function gives instead of the case's, with other random numbers.
+
+    None if it gives one that differs in more than the values of tensors.
+    """
     position = next((i for i, given in enumerate(subject.given(case.dtype)) if given is case), None)
     if position is None:
         return None
     with subject.seeded(f"{subject.name}/{case.name}/{variant}/{attempt}"):
         samples = list(samples_of(subject.overload, subject.device, case.dtype))
-    return samples[position] if position < len(samples) and _alike(samples[position], case.sample) else None
-
-
-def _alike(a: Sample, b: Sample) -> bool:
-    """Return whether two calls differ in the values of tensors alone."""
-    return len(a.tensors) == len(b.tensors) and repr(a) == repr(b)
+    if position >= len(samples) or repr(samples[position]) != repr(case.sample):
+        return None
+    return samples[position]
 
 
 def write(into: Tensor, values: Tensor) -> None:
     """Copy values into a tensor, each element of memory once: a dimension of stride 0 has one."""
-    for axis, (size, stride) in enumerate(zip(into.shape, into.stride(), strict=True)):
-        if stride == 0 and size > 1:
-            into, values = into.narrow(axis, 0, 1), values.narrow(axis, 0, 1)
-    into.copy_(values)
+    target = without_repeats(into)
+    target.copy_(values[tuple(map(slice, target.shape))])
 
 
 # ------------ which of an operator's dtypes and given cases a trial takes, where it does not take all of them
@@ -322,12 +297,7 @@ COMPUTED = frozenset(
 """The dtypes that torch adds and multiplies; others (bool, 8-bit floats, wide unsigned) it merely holds."""
 
 FEW = 16
-"""Elements below which a case shows little."""
-
-
-def size(sample: Sample) -> int:
-    """The elements of all tensors."""
-    return sum(tensor.numel() for tensor in sample.tensors)
+"""Elements below which a case shows little: layout and order hardly matter."""
 
 
 def floating(subject: Subject) -> tuple[torch.dtype, ...]:
@@ -342,20 +312,6 @@ def first_integer(subject: Subject) -> tuple[torch.dtype, ...]:
     return tuple(whole)[:1]
 
 
-def smallest(subject: Subject, dtypes: tuple[torch.dtype, ...]) -> Iterator[Case]:
-    """Yield the smallest given case without empty tensors of each dtype, if there is one."""
-    for dtype in dtypes:
-        case = subject.smallest(dtype)
-        if case is not None:
-            yield case
-
-
-def without_empty(subject: Subject, dtype: torch.dtype) -> list[Case]:
-    """The given cases of a dtype in which no tensor is empty, the smallest first."""
-    cases = [case for case in subject.given(dtype) if all(t.numel() for t in case.sample.tensors)]
-    return sorted(cases, key=lambda case: size(case.sample))
-
-
 def of_some_size(subject: Subject, dtype: torch.dtype) -> list[Case]:
-    """The same, but those with so few elements that layout and order hardly matter come last."""
-    return sorted(without_empty(subject, dtype), key=lambda case: size(case.sample) < FEW)
+    """The given cases without empty tensors, the smallest first, but those of very few elements last."""
+    return sorted(subject.whole(dtype), key=lambda case: case.elements < FEW)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import islice
 
 import torch
 from torch import Tensor
 
 from dotcu.checking import numerics, streams
-from dotcu.checking.cases.samples import Case, samples_of
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh, same_bits
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
+from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.kernel.simulation import extent
 from dotcu.operator import Sample
-from dotcu.tracebacks import describe
+from dotcu.tracebacks import describe, one_line
 
 NEEDS_GPU = "needs a CUDA GPU"
 
@@ -26,20 +25,10 @@ NEEDS_GPU = "needs a CUDA GPU"
 def chosen(subject: Subject) -> list[Case]:
     """The smallest and the largest given case of the first dtype that has some; none may be empty."""
     for dtype in subject.overload.dtypes:
-        smallest = subject.smallest(dtype)
-        if smallest is not None:
-            largest = max(whole_cases(subject, dtype), key=_elements)
-            return [smallest] if largest is smallest else [smallest, largest]
+        if cases := subject.whole(dtype):
+            largest = max(cases, key=lambda case: case.elements)
+            return [cases[0]] if largest is cases[0] else [cases[0], largest]
     return []
-
-
-def whole_cases(subject: Subject, dtype: torch.dtype) -> list[Case]:
-    """The given cases in which no tensor is empty."""
-    return [case for case in subject.given(dtype) if all(t.numel() for t in case.sample.tensors)]
-
-
-def _elements(case: Case) -> int:
-    return sum(tensor.numel() for tensor in case.sample.tensors)
 
 
 def cannot_call(subject: Subject, case: Case) -> Skipped | None:
@@ -51,46 +40,16 @@ def cannot_call(subject: Subject, case: Case) -> Skipped | None:
     except (UsageError, EnvironmentFault):
         raise
     except Exception as error:
-        return Skipped(reason=f"a plain call fails: {str(error).strip().splitlines()[0]}")
+        return Skipped(reason=f"a plain call fails: {one_line(error)}")
     return None
 
 
-# ------------------------------------------------------------------ other values
+# ------------------------------------------------------------------ other values, and what is right
 
 
 def other_values(subject: Subject, case: Case, variant: int) -> Sample:
-    """The same call with other values: the author's from another seed, else the same ones elsewhere.
-
-    Args:
-        variant: Each gives values of its own, 1 and up.
-    """
-    position = [one.name for one in subject.given(case.dtype)].index(case.name)
-    with subject.seeded(f"{subject.name}/{case.name}/{variant}"):
-        samples = list(islice(samples_of(subject.overload, subject.device, case.dtype), position + 1))
-    sample = samples[position] if len(samples) > position else case.sample
-    if _is_alike(sample, case.sample) and not same_bits(sample.tensors, case.sample.tensors):
-        return fresh(sample)
-    return fresh(case.sample).map_tensors(lambda tensor: _rolled(tensor, variant))
-
-
-def _is_alike(a: Sample, b: Sample) -> bool:
-    """Return whether two samples differ in the values of their tensors at most."""
-    return _form(a) == _form(b)
-
-
-def _form(sample: Sample) -> str:
-    shapes = [(tensor.dtype, tensor.shape, tensor.stride()) for tensor in sample.tensors]
-    return f"{shapes} {sample.map_tensors(lambda tensor: torch.empty(0))}"
-
-
-def _rolled(tensor: Tensor, variant: int) -> Tensor:
-    """Numbers moved on by some places. Integers stay: they may be indices that must rise."""
-    repeats = any(
-        stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    if tensor.is_floating_point() and not repeats:
-        tensor.copy_(tensor.roll(variant))
-    return tensor
+    """The same call with other values, if any could be found; another variant, from 1 on, gives others."""
+    return with_new_values(subject, case, variant) or case.make()
 
 
 def refill(into: Sample, values: Sample) -> None:
@@ -104,7 +63,9 @@ def memory(tensor: Tensor) -> Tensor:
     return tensor.as_strided((extent(tensor),), (1,), tensor.storage_offset())
 
 
-# ------------------------------------------------------------------ what is right
+def packed(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy on a device, in memory that begins with the first element and ends with the last."""
+    return memory(tensor).to(device, copy=True).as_strided(tensor.shape, tensor.stride(), 0)
 
 
 def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Outcome:
@@ -117,25 +78,15 @@ def judged(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Out
         sample: The values that the call was made with, untouched.
     """
     if subject.is_deterministic:
-        ordinary = tuple(tensor.clone() for tensor in _waited(subject, fresh(sample)))
-        if same_bits(results, ordinary):
+        ordinary = subject.call(fresh(sample))
+        for device in {tensor.device for tensor in ordinary if tensor.is_cuda}:
+            torch.cuda.synchronize(device)
+        if same_bits(results, [tensor.clone() for tensor in ordinary]):
             return Passed()
         if subject.reference is None:
             return Failed(reason="it gives different bits than an ordinary call")
     if subject.reference is None:
         return Skipped(reason="no reference, and declared nondeterministic by a tag")
-    return _against_reference(subject, sample, results)
-
-
-def _waited(subject: Subject, sample: Sample) -> tuple[Tensor, ...]:
-    results = subject.call(sample)
-    for device in {tensor.device for tensor in results if tensor.is_cuda}:
-        torch.cuda.synchronize(device)
-    return results
-
-
-def _against_reference(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> Outcome:
-    assert subject.reference is not None
     dtype = next((t.dtype for t in sample.tensors if t.dtype in subject.overload.dtypes), torch.float32)
     try:
         inputs = subject.for_reference(sample)
@@ -158,15 +109,13 @@ def plan_streams(subject: Subject) -> Iterator[Trial]:
         yield skipped(subject, "stream", NEEDS_GPU)
         return
     for case in chosen(subject):
-        run = partial(look_at_streams, subject, case)
-        yield Trial(overload=subject.name, kind="stream", case=case.name, checks=("stream",), run=run)
+        yield trial(subject, "stream", case.name, look_at_streams, case)
 
 
-def look_at_streams(subject: Subject, case: Case) -> Iterator[Verdict]:
+def look_at_streams(subject: Subject, case: Case) -> Outcome:
     """Call on either stream, once while it sleeps and once while the others do."""
     with torch.cuda.device(subject.device):
-        failed = cannot_call(subject, case)
-        yield "stream", failed or _in_rounds(subject, case)
+        return cannot_call(subject, case) or _in_rounds(subject, case)
 
 
 def _in_rounds(subject: Subject, case: Case) -> Outcome:
@@ -196,15 +145,7 @@ def called(
     stream: torch.cuda.Stream,
     asleep: Sequence[torch.cuda.Stream],
 ) -> tuple[Tensor, ...]:
-    """Write inputs and call on a stream, and return the results as that stream sees them.
-
-    Args:
-        subject: The overload under check.
-        case: The call to begin with.
-        values: What to put in, by argument.
-        stream: That the call is made on.
-        asleep: Streams that sleep meanwhile.
-    """
+    """Write values and call on a stream, and return the results as that stream sees them; others sleep."""
     sample = case.make()
     torch.cuda.synchronize()
     streams.sleep(asleep, A_WHILE)
@@ -230,15 +171,13 @@ def plan_graph(subject: Subject) -> Iterator[Trial]:
         yield skipped(subject, "graph", "declared cudagraph_unsafe by a tag")
     else:
         for case in chosen(subject):
-            run = partial(look_at_graph, subject, case)
-            yield Trial(overload=subject.name, kind="graph", case=case.name, checks=("graph",), run=run)
+            yield trial(subject, "graph", case.name, look_at_graph, case)
 
 
-def look_at_graph(subject: Subject, case: Case) -> Iterator[Verdict]:
+def look_at_graph(subject: Subject, case: Case) -> Outcome:
     """Capture a call whose kernels are loaded, and replay it with new values in its inputs."""
     with torch.cuda.device(subject.device):
-        failed = cannot_call(subject, case)
-        yield "graph", failed or _captured_and_replayed(subject, case)
+        return cannot_call(subject, case) or _captured_and_replayed(subject, case)
 
 
 def _captured_and_replayed(subject: Subject, case: Case) -> Outcome:
@@ -263,12 +202,10 @@ def _captured_and_replayed(subject: Subject, case: Case) -> Outcome:
 
 
 def capture(subject: Subject, static: Sample, graph: torch.cuda.CUDAGraph) -> tuple[Tensor, ...] | Exception:
-    """Capture a call: the tensors that a replay writes, or what the call raised, else the capture's end.
+    """Capture a call into a graph, which reads the memory of its inputs.
 
-    Args:
-        subject: The overload under check.
-        static: Inputs whose memory the graph reads.
-        graph: To capture into.
+    Returns:
+        The tensors that a replay writes, or what the call raised, else what the capture's end raised.
     """
     stream = torch.cuda.current_stream()
     raised: list[Exception] = []
@@ -297,32 +234,26 @@ def plan_devices(subject: Subject) -> Iterator[Trial]:
         yield skipped(subject, "devices", "needs two GPUs")
     else:
         for case in chosen(subject):
-            run = partial(look_at_devices, subject, case)
-            yield Trial(overload=subject.name, kind="devices", case=case.name, checks=("devices",), run=run)
+            yield trial(subject, "devices", case.name, look_at_devices, case)
 
 
-def look_at_devices(subject: Subject, case: Case) -> Iterator[Verdict]:
+def look_at_devices(subject: Subject, case: Case) -> Outcome:
     """Call with tensors of one GPU while the other one is current, both ways round."""
     own = subject.device
     other = torch.device("cuda", ((own.index or 0) + 1) % torch.cuda.device_count())
     with torch.cuda.device(own):
         failed = cannot_call(subject, case)
     if failed:
-        yield "devices", failed
-        return
-    outcome: Outcome = Passed()
-    for place, current in ((other, own), (own, other)):
-        outcome = _one_way(subject, case, place, current)
-        if isinstance(outcome, Failed):
-            break
-    yield "devices", outcome
+        return failed
+    outcome = _one_way(subject, case, other, own)
+    return outcome if isinstance(outcome, Failed) else _one_way(subject, case, own, other)
 
 
 def _one_way(subject: Subject, case: Case, place: torch.device, current: torch.device) -> Outcome:
     where = f"with tensors on {place} while {current} is current"
     with torch.cuda.device(current):
         try:
-            results = subject.call(moved(case.sample, place))
+            results = subject.call(case.sample.map_tensors(lambda tensor: packed(tensor, place)))
             torch.cuda.synchronize(place)
         except Exception as error:
             return Failed(reason=f"fails {where}", evidence=describe(error))
@@ -335,13 +266,3 @@ def _one_way(subject: Subject, case: Case, place: torch.device, current: torch.d
     if isinstance(outcome, Failed):
         return Failed(reason=f"gives wrong values {where}", evidence=f"{outcome.reason}\n{outcome.evidence}")
     return outcome
-
-
-def moved(sample: Sample, device: torch.device) -> Sample:
-    """The same call on another device, in new memory of the same layout."""
-
-    def move(tensor: Tensor) -> Tensor:
-        there = memory(tensor).to(device, copy=True)
-        return there.as_strided(tensor.shape, tensor.stride(), 0)
-
-    return sample.map_tensors(move)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,12 +19,12 @@ from dotcu.checking import numerics
 from dotcu.checking.cases.derived import derived_cases, size_pattern
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
-from dotcu.checking.memory import NAN_BYTE
+from dotcu.checking.memory import NAN_BYTE, without_repeats
 from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
-from dotcu.checking.trials.fresh_values import floating, of_some_size, size, without_empty
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
+from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trials.fresh_values import floating, of_some_size
 from dotcu.errors import BodyError, EnvironmentFault, GradientError, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import brief, one_line
@@ -60,9 +60,9 @@ class GradientMode:
     alone: int | None = None
 
     @property
-    def check(self) -> str:
-        """The check that it is a part of."""
-        return FIRST if self.order == 1 else SECOND
+    def gradient(self) -> str:
+        """The gradient that is looked at, in words."""
+        return "gradient" if self.order == 1 else "second gradient"
 
     @property
     def name(self) -> str:
@@ -80,21 +80,22 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield from plan_without_backward(subject, dtypes)
         return
     for order, check in enumerate((FIRST, SECOND), 1):
-        found = list(_ways(subject, dtypes, order))
-        if not found:
+        modes = list(_modes(subject, dtypes, order))
+        if not modes:
             why = "nothing to compare with: it has no sample in float64 for gradcheck, and no reference"
             yield skipped(subject, check, why)
-        for case, way in found:
-            run, name = partial(look, subject, case, way), f"{case.name}-{way.name}"
-            yield Trial(overload=subject.name, kind=check, case=name, checks=(check,), run=run)
+        for case, mode in modes:
+            yield trial(subject, check, f"{case.name}-{mode.name}", look, case, mode)
 
 
-def _ways(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, GradientMode]]:
+def _modes(
+    subject: Subject, dtypes: Sequence[torch.dtype], order: int
+) -> Iterator[tuple[Case, GradientMode]]:
     main = torch.float64 if torch.float64 in dtypes else dtypes[0]
     some = {Level.QUICK: 1, Level.STANDARD: 2, Level.FULL: 4}[subject.level]
     cases = of_some_size(subject, main)[:some]
     if main == torch.float64:
-        small = [case for case in cases if size(case.sample) <= MANY]
+        small = [case for case in cases if case.elements <= MANY]
         yield from ((case, GradientMode(ending="gradcheck", order=order)) for case in small or cases[:1])
     if subject.reference is None:
         return
@@ -103,22 +104,18 @@ def _ways(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterat
             yield from ((case, GradientMode(ending="dense", order=2)) for case in cases[:2])
         return
     yield from ((case, GradientMode(ending=ending)) for case in cases for ending in ENDINGS)
-    yield from ((case, GradientMode(ending="dense", alone=i)) for case in cases[:1] for i in _alone(case))
-    derived = [(dtypes[0], _FEW)] if subject.level == Level.QUICK else [(dtype, _MORE) for dtype in dtypes]
-    yield from (
-        (case, GradientMode(ending="dense"))
-        for some_of in derived
-        for case in derived_cases(subject, *some_of)
-    )
+    for case in cases[:1]:
+        several = len(_differentiable(case.sample))
+        for alone in range(several if several > 1 else 0):
+            yield case, GradientMode(ending="dense", alone=alone)
     if subject.level == Level.QUICK:
-        return
-    for dtype in dtypes:
-        if dtype != main:
-            yield from (
-                (case, GradientMode(ending="dense")) for case in of_some_size(subject, dtype)[: some - 1]
-            )
-    empty = (case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors))
-    yield from ((case, GradientMode(ending="dense")) for case in empty)
+        others = list(derived_cases(subject, dtypes[0], _FEW))
+    else:
+        others = [case for dtype in dtypes for case in derived_cases(subject, dtype, _MORE)]
+        for dtype in dtypes:
+            others += of_some_size(subject, dtype)[: some - 1] if dtype != main else []
+        others += [case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors)]
+    yield from ((case, GradientMode(ending="dense")) for case in others)
 
 
 def _differentiable(sample: Sample) -> tuple[int, ...]:
@@ -127,34 +124,24 @@ def _differentiable(sample: Sample) -> tuple[int, ...]:
     return tuple(i for i, t in enumerate(sample.tensors[:by_position]) if t.is_floating_point())
 
 
-def _alone(case: Case) -> range:
-    several = len(_differentiable(case.sample))
-    return range(several if several > 1 else 0)
-
-
 # ------------------------------------------------------------------ with a backward
 
 
-def look(subject: Subject, case: Case, way: GradientMode) -> Iterator[Verdict]:
-    """Differentiate one call in one way. Of a derived one that cannot be, say nothing.
-
-    Args:
-        subject: The overload under check.
-        case: The call to begin with.
-        way: How it is done.
-    """
+def look(subject: Subject, case: Case, mode: GradientMode) -> Outcome | None:
+    """Differentiate one call in one way. Of a derived one that cannot be, say nothing."""
     if case.derived and not _computes(subject, case):
-        return
+        return None
+    outcome: Outcome
     try:
         with subject.seeded(case.name):
-            if way.order == 2 and _only_once(subject, case.make()):
-                outcome: Outcome = Skipped(reason="its backward is declared once_differentiable")
-            elif way.ending == "gradcheck":
-                outcome = _checked(subject, case, way)
+            if mode.order == 2 and _only_once(subject, case.make()):
+                outcome = Skipped(reason="its backward is declared once_differentiable")
+            elif mode.ending == "gradcheck":
+                outcome = _checked(subject, case, mode)
             else:
-                outcome = _compared(subject, case, way)
+                outcome = _compared(subject, case, mode)
     except GradientError as error:
-        if way.order == 1:
+        if mode.order == 1:
             outcome = Failed(reason="the backward fails", evidence=brief(error))
         else:  # the first gradient is made of something that has none
             outcome = Skipped(reason=one_line(error))
@@ -165,15 +152,14 @@ def look(subject: Subject, case: Case, way: GradientMode) -> Iterator[Verdict]:
             raise
         else:
             outcome = Passed.refused(error)
-    if not (case.derived and isinstance(outcome, Skipped)):  # the given cases say why
-        yield way.check, outcome
+    return None if case.derived and isinstance(outcome, Skipped) else outcome  # the given cases say why
 
 
 def _computes(subject: Subject, case: Case) -> bool:
     """Return whether the call itself works or is refused; other checks report one that fails."""
     try:
         with subject.seeded(case.name):
-            _own(subject, case.make(), ())
+            _results(subject, case.make(), ())
     except BodyError:  # a TypeError, but no refusal
         return False
     except Exception as error:
@@ -181,12 +167,18 @@ def _computes(subject: Subject, case: Case) -> bool:
     return True
 
 
+def _results(subject: Subject, sample: Sample, needs: Sequence[int]) -> tuple[Tensor, ...]:
+    """Call the operator, with tensors at some positions requiring a gradient."""
+    call, _ = requiring(sample, needs)
+    with subject.place():
+        return outputs(subject.overload(*call.args, **call.kwargs))
+
+
 def _only_once(subject: Subject, sample: Sample) -> bool:
     """Return whether torch has to refuse a second gradient; gradgradcheck would take it for zeros."""
     call, leaves = requiring(sample, _differentiable(sample))
     with subject.place():
-        results = numerics.outputs(subject.overload(*call.args, **call.kwargs))
-        ends = [result for result in results if result.requires_grad]
+        ends = [r for r in outputs(subject.overload(*call.args, **call.kwargs)) if r.requires_grad]
         weights = [torch.ones_like(end).requires_grad_() for end in ends]
         first: Sequence[Tensor | None] = torch.autograd.grad(
             ends, leaves, weights, create_graph=True, allow_unused=True
@@ -195,11 +187,15 @@ def _only_once(subject: Subject, sample: Sample) -> bool:
     return any(node is not None and node.name().endswith("::Error") for node in nodes)
 
 
-def _checked(subject: Subject, case: Case, way: GradientMode) -> Outcome:
+def _checked(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
     """Check by finite differences, in float64."""
-    sample = case.make().map_tensors(_each_element_its_own)
+    # where elements share memory, moving one would move others
+    sample = case.make().map_tensors(lambda t: t.contiguous() if without_repeats(t) is not t else t)
     doubles = [i for i in _differentiable(sample) if sample.tensors[i].dtype == torch.float64]
     _, leaves = requiring(sample, doubles)
+    elements = sum(leaf.numel() for leaf in leaves)
+    if elements > MANY:
+        return Skipped(reason=f"{elements} elements are too many for finite differences")
 
     def function(*inputs: Tensor) -> Any:
         given = dict(zip(doubles, inputs, strict=True))
@@ -207,14 +203,7 @@ def _checked(subject: Subject, case: Case, way: GradientMode) -> Outcome:
         call = sample.map_tensors(lambda tensor: given.get(next(positions), tensor))
         return subject.overload(*call.args, **call.kwargs)
 
-    return _by_differences(subject, function, leaves, way.order)
-
-
-def _by_differences(subject: Subject, function: Any, leaves: Sequence[Tensor], order: int) -> Outcome:
-    elements = sum(leaf.numel() for leaf in leaves)
-    if elements > MANY:
-        return Skipped(reason=f"{elements} elements are too many for finite differences")
-    check = gradcheck if order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
+    check = gradcheck if mode.order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
     # Not bit by bit: torch's own operators, which a backward may call, differ in last places on a GPU.
     tolerance = 1e-9 if subject.is_deterministic else 1e-6
     slow = subject.level == Level.FULL and elements <= FEW
@@ -223,81 +212,51 @@ def _by_differences(subject: Subject, function: Any, leaves: Sequence[Tensor], o
             warnings.simplefilter("ignore")
             check(function, tuple(leaves), nondet_tol=tolerance, check_batched_grad=False, fast_mode=not slow)
     except GradcheckError as error:
-        which = "gradient" if order == 1 else "second gradient"
-        return Failed(reason=f"the {which} is not what finite differences give", evidence=brief(error))
+        return Failed(
+            reason=f"the {mode.gradient} is not what finite differences give", evidence=brief(error)
+        )
     return Passed()
 
 
-def _each_element_its_own(tensor: Tensor) -> Tensor:
-    """A copy where elements share memory: moving one there would move others."""
-    shares = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.contiguous() if shares else tensor
-
-
-def _compared(subject: Subject, case: Case, way: GradientMode) -> Outcome:
+def _compared(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
     """Compare with the reference's, by the bounds that its values have too."""
     assert subject.reference is not None
     sample = case.make()
     needs = _differentiable(sample)
-    needs = needs if way.alone is None else (needs[way.alone],)
-    own = _own(subject, sample, needs)
+    needs = needs if mode.alone is None else (needs[mode.alone],)
+    own = _results(subject, sample, needs)
     derivative = Derivative(
         names=tuple(sample.kwargs),
         needs=needs,
         outputs=tuple(i for i, result in enumerate(own) if result.requires_grad),
-        ending=ENDINGS[way.ending],
-        order=way.order,
+        ending=ENDINGS[mode.ending],
+        order=mode.order,
     )
     if not derivative.outputs:
         return Skipped(reason="no result has a gradient")
     weights = [random_like(derivative.ending(own[i].detach())) for i in derivative.outputs]
     call = joint(sample, derivative, weights)
     copies = call.map_tensors(lambda tensor: tensor.detach().clone().cpu())
-    with _telling(subject, way):
-        gradients = derivative.of(subject.overload)(*call.args)
-    return _judged(subject, case, derivative, copies, gradients)
-
-
-@contextmanager
-def _telling(subject: Subject, way: GradientMode) -> Iterator[None]:
-    """Make what bodies leave unwritten show, where gradients are dense; others are as in use, by plan too."""
     with ExitStack() as stack:
         stack.enter_context(subject.place())
-        if way.ending == "dense" and way.order == 1:
-            stack.enter_context(subject.poisoning(NAN_BYTE))
+        if mode.ending == "dense" and mode.order == 1:  # the others are as in use, by plan too
+            stack.enter_context(subject.poisoning(NAN_BYTE))  # what bodies leave unwritten shows
             # On a GPU torch would run the backward on its own thread, which no poison reaches.
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        yield
-
-
-def _own(subject: Subject, sample: Sample, needs: Sequence[int]) -> tuple[Tensor, ...]:
-    call, _ = requiring(sample, needs)
-    with subject.place():
-        return numerics.outputs(subject.overload(*call.args, **call.kwargs))
-
-
-def _judged(
-    subject: Subject, case: Case, derivative: Derivative, copies: Sample, gradients: Sequence[Tensor]
-) -> Outcome:
-    assert subject.reference is not None
+        gradients = derivative.of(subject.overload)(*call.args)
+    tolerance = subject.tolerance(case.dtype)
+    if tolerance is None and case.dtype == torch.float64:  # where no oracle is more exact
+        tolerance = _DOUBLE
     try:
         reference = derivative.of(subject.reference)
-        tolerance = _tolerance(subject, case.dtype)
         expected = numerics.oracle(reference, copies, tolerance, floor=_ROUNDING)
     except Exception as error:  # it may compute by what torch cannot differentiate
         return Skipped(reason=f"the reference cannot be differentiated: {one_line(error)}")
-    judged = numerics.judge(gradients, expected)
-    if judged.passed:
-        return Passed(ratio=judged.ratio)
-    which = "gradient" if derivative.order == 1 else "second gradient"
-    where = judged.where.replace("output", "gradient")
-    return Failed(reason=f"a {which} is not that of the reference: {judged.what}", evidence=where)
-
-
-def _tolerance(subject: Subject, dtype: torch.dtype) -> float | None:
-    """Return the declared tolerance; in float64, where no oracle is more exact, what rounding may do."""
-    declared = subject.tolerance(dtype)
-    return _DOUBLE if declared is None and dtype == torch.float64 else declared
+    worst = numerics.judge(gradients, expected)
+    if worst.passed:
+        return Passed(ratio=worst.ratio)
+    where = worst.where.replace("output", "gradient")
+    return Failed(reason=f"a {mode.gradient} is not that of the reference: {worst.what}", evidence=where)
 
 
 # ---- first and second gradients of a call, of an operator or of its reference, as functions of tensors alone
@@ -362,11 +321,7 @@ class Derivative:
 
 
 def joint(sample: Sample, derivative: Derivative, weights: Sequence[Tensor]) -> Sample:
-    """Return the inputs of a call's gradients, as the one call of such a function.
-
-    Args:
-        weights: A gradient for each ending.
-    """
+    """Return the inputs of a call's gradients as the one call of such a function; a weight is per ending."""
     tensors = sample.tensors
     directions = [random_like(tensors[i]) for i in derivative.needs]
     return Sample(list(sample.args), list(sample.kwargs.values()), list(weights), directions)
@@ -413,27 +368,22 @@ def plan_without_backward(subject: Subject, dtypes: Sequence[torch.dtype]) -> It
     if not subject.has_body:
         yield from (skipped(subject, check, UNRECORDED) for check in (FIRST, SECOND))
         return
-    case = next((case for dtype in dtypes for case in without_empty(subject, dtype)[:1]), None)
+    case = next(filter(None, map(subject.smallest, dtypes)), None)
     if case is None:
         yield skipped(subject, FIRST, "no backward, and no sample without empty tensors")
     else:
-        run = partial(look_without_backward, subject, case)
-        yield Trial(overload=subject.name, kind=FIRST, case=f"{case.name}-none", checks=(FIRST,), run=run)
+        yield trial(subject, FIRST, f"{case.name}-none", _refusal, case)
     yield skipped(subject, SECOND, "no backward")
 
 
-def look_without_backward(subject: Subject, case: Case) -> Iterator[Verdict]:
-    """Call on tensors that require a gradient, and differentiate."""
-    yield FIRST, _refusal(subject, case)
-
-
 def _refusal(subject: Subject, case: Case) -> Outcome:
+    """Call on tensors that require a gradient, and differentiate."""
     sample = case.make()
     places = [i for i, tensor in enumerate(sample.tensors) if tensor.is_floating_point()]
     call, leaves = requiring(sample, places)
     try:
         with subject.seeded(case.name), subject.place():
-            results = numerics.outputs(subject.overload(*call.args, **call.kwargs))
+            results = outputs(subject.overload(*call.args, **call.kwargs))
             floats = [result for result in results if result.is_floating_point()]
             if not floats or not leaves:
                 return Skipped(reason="no backward, and no result that could have a gradient")

@@ -8,23 +8,22 @@ index that overflows misses whole elements.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
 from dotcu.checking.cases.samples import Case
+from dotcu.checking.memory import mapped
 from dotcu.checking.numerics import CHUNK, difference, outputs
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
-from dotcu.checking.trials.gpu import NEEDS_GPU, cannot_call, whole_cases
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
+from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trials.gpu import NEEDS_GPU, cannot_call
 from dotcu.operator import Sample
-from dotcu.tracebacks import describe
+from dotcu.tracebacks import describe, one_line
 
 ELEMENTS = 2**31 + 33
 """The elements of the largest input, or slightly more."""
@@ -39,20 +38,6 @@ TRIES = 4
 """The number of calls to try if an operator or its reference refuses them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GrownCase:
-    """A given case in which every size `old` is to be `new`.
-
-    Attributes:
-        bytes: Of its tensors, the results among them.
-    """
-
-    case: Case
-    old: int
-    new: int
-    bytes: int
-
-
 def plan(subject: Subject) -> Iterator[Trial]:
     """One trial."""
     if not subject.on_gpu:
@@ -60,41 +45,40 @@ def plan(subject: Subject) -> Iterator[Trial]:
     elif subject.reference is None:
         yield skipped(subject, "large", "no reference")
     else:
-        run = partial(look, subject)
-        yield Trial(overload=subject.name, kind="large", case="", checks=("large",), run=run)
+        yield trial(subject, "large", "", look)
 
 
-def look(subject: Subject) -> Iterator[Verdict]:
+def look(subject: Subject) -> Outcome:
     """Try calls that can be made so large, the one that needs least memory first, until one can be judged."""
     with torch.cuda.device(subject.device):
-        yield "large", _first(subject)
+        return _first(subject)
 
 
 def _first(subject: Subject) -> Outcome:
-    found = sorted(candidates(subject), key=lambda grown: grown.bytes)
-    if not found:
+    grown = sorted(candidates(subject), key=itemgetter(0))
+    if not grown:
         return Skipped(reason="no sample has a contiguous tensor with a size that could grow")
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
-    fitting = [grown for grown in found if grown.bytes * COPIES < SHARE * free]
+    fitting = [candidate for candidate in grown if candidate[0] * COPIES < SHARE * free]
     if not fitting:
-        needed, has = found[0].bytes * COPIES / SHARE / 2**30, free / 2**30
+        needed, has = grown[0][0] * COPIES / SHARE / 2**30, free / 2**30
         return Skipped(reason=f"needs {needed:.0f} GiB of free memory on the GPU, which has {has:.0f}")
     outcome: Outcome = Skipped(reason="")
-    for grown in fitting[:TRIES]:
+    for _, case, old, new in fitting[:TRIES]:
         try:
-            outcome = _tried(subject, grown)
+            outcome = _tried(subject, case, old, new)
         except torch.OutOfMemoryError as error:
-            outcome = Skipped(reason=f"the GPU has too little memory: {str(error).splitlines()[0]}")
+            outcome = Skipped(reason=f"the GPU has too little memory: {one_line(error)}")
         torch.cuda.empty_cache()
         if not isinstance(outcome, Skipped):
             break
     return outcome
 
 
-def _tried(subject: Subject, grown: GrownCase) -> Outcome:
+def _tried(subject: Subject, case: Case, old: int, new: int) -> Outcome:
     """Call before the reference: no memory holds the right answer yet."""
-    sample = enlarged(grown)
+    sample = enlarged(case.sample, old, new)
     called: tuple[Tensor, ...] | Exception
     try:
         called = subject.call(sample)
@@ -104,54 +88,46 @@ def _tried(subject: Subject, grown: GrownCase) -> Outcome:
             raise
         called = error
     del sample  # inputs may have been written
+    inputs = subject.inputs(enlarged(case.sample, old, new))
+    assert subject.reference is not None
     try:
-        expected = _reference(subject)(enlarged(grown))
+        with torch.no_grad():
+            expected = outputs(subject.reference(*inputs.args, **inputs.kwargs))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        return Skipped(reason=f"the reference does not take {grown.new} for {grown.old}: {describe(error)}")
+        return Skipped(reason=f"the reference does not take {new} for {old}: {describe(error)}")
+    del inputs
     if isinstance(called, Exception):
         return Passed.refused(called)
     largest = max(t.numel() for t in called + expected)
     reason = difference(called, expected, max(largest, ELEMENTS))
     if reason:
-        evidence = f"{grown.case.name}: {grown.case.sample} with {grown.new} for {grown.old}"
         return Failed(
             reason=f"is wrong if an input has {ELEMENTS} elements or more",
-            evidence=f"{reason}\n{evidence}",
+            evidence=f"{reason}\n{case.name}: {case.sample} with {new} for {old}",
         )
-    return Passed(note=f"{grown.case.name} with {grown.new} for {grown.old}")
-
-
-def _reference(subject: Subject) -> Callable[[Sample], tuple[Tensor, ...]]:
-    """The reference on the sample's own device. It may write the sample."""
-    outs = subject.overload.signature.outs if subject.overload.functional is not None else ()
-    function: Any = subject.reference
-
-    def call(sample: Sample) -> tuple[Tensor, ...]:
-        with torch.no_grad():
-            kwargs = {name: value for name, value in sample.kwargs.items() if name not in outs}
-            return outputs(function(*sample.args, **kwargs))
-
-    return call
+    return Passed(note=f"{case.name} with {new} for {old}")
 
 
 # ------------------------------------------------------------------ larger calls
 
 
-def candidates(subject: Subject) -> Iterator[GrownCase]:
-    """The given cases of the narrowest dtypes that one size can make large enough."""
+def candidates(subject: Subject) -> Iterator[tuple[int, Case, int, int]]:
+    """The given cases of the narrowest dtypes in which one size can grow enough, its old and its new value.
+
+    Yields them behind the bytes of the call's tensors, its results among them.
+    """
     for dtype in sorted(subject.overload.dtypes, key=lambda dtype: dtype.itemsize)[:NARROWEST]:
-        for case in whole_cases(subject, dtype):
+        for case in subject.whole(dtype):
             sizes = growing(case.sample)
             if not sizes or cannot_call(subject, case) is not None:
                 continue
             with suppress(Exception):  # reported by the trials of `call`
-                results = subject.call(case.make())
+                tensors = {id(t): t for t in (*case.sample.tensors, *subject.call(case.make()))}.values()
                 for old, new in sizes.items():
-                    yield GrownCase(
-                        case=case, old=old, new=new, bytes=_bytes([*case.sample.tensors, *results], old, new)
-                    )
+                    needed = sum(math.prod(_grow(t.shape, old, new)) * t.itemsize for t in tensors)
+                    yield needed, case, old, new
 
 
 def growing(sample: Sample) -> dict[int, int]:
@@ -168,28 +144,16 @@ def growing(sample: Sample) -> dict[int, int]:
     return found
 
 
-def _bytes(tensors: list[Tensor], old: int, new: int) -> int:
-    unique = {id(tensor): tensor for tensor in tensors}
-    return sum(math.prod(_grow(t.shape, old, new)) * t.itemsize for t in unique.values())
-
-
 def _grow(shape: torch.Size, old: int, new: int) -> list[int]:
     return [new if size == old else size for size in shape]
 
 
-def enlarged(grown: GrownCase) -> Sample:
+def enlarged(sample: Sample, old: int, new: int) -> Sample:
     """The call, its tensors filled with elements of the given ones, in no order: the same at each call.
 
     What repeats is rounded the same way each time, so that a sum of it in float32 drifts off.
     """
-    made: dict[int, Tensor] = {}
-
-    def enlarge(tensor: Tensor) -> Tensor:
-        if id(tensor) not in made:
-            made[id(tensor)] = _drawn(tensor, _grow(tensor.shape, grown.old, grown.new))
-        return made[id(tensor)]
-
-    return grown.case.sample.map_tensors(enlarge)
+    return mapped(sample, lambda tensor: _drawn(tensor, _grow(tensor.shape, old, new)))
 
 
 def _drawn(tensor: Tensor, shape: list[int]) -> Tensor:

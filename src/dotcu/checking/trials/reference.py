@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -11,12 +10,11 @@ from torch import Tensor
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import bits, fresh, same_bits
-from dotcu.checking.numerics import outputs
+from dotcu.checking.numerics import outputs, values_at
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial, Verdict
-from dotcu.checking.trials import skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial
+from dotcu.checking.trials import skipped, trial
 from dotcu.checking.trials.fresh_values import of_some_size
-from dotcu.operator import Sample
 from dotcu.tracebacks import describe
 
 CHECK = "reference"
@@ -41,11 +39,10 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if not cases:
         yield skipped(subject, CHECK, "no samples")
     for case in cases:
-        run = partial(look, subject, case)
-        yield Trial(overload=subject.name, kind=CHECK, case=case.name, checks=(CHECK,), run=run)
+        yield trial(subject, CHECK, case.name, look, case)
 
 
-def look(subject: Subject, case: Case) -> Iterator[Verdict]:
+def look(subject: Subject, case: Case) -> Outcome:
     """Run the reference twice, each time on inputs of its own."""
     try:
         first, changed = _run(subject, case, "")
@@ -54,9 +51,19 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     except ReferenceCalls:
         raise
     except (Exception, SystemExit) as error:
-        yield CHECK, Failed(reason="the reference fails on a sample", evidence=describe(error))
-        return
-    yield CHECK, _judge(first, second, changed)
+        return Failed(reason="the reference fails on a sample", evidence=describe(error))
+    if changed:
+        return Failed(
+            reason=f"the reference changes the tensor at position {changed[0]} of its arguments",
+            evidence="It may write only what the operator declares as mutated.",
+        )
+    if len(first) == len(second) and all(map(equal, first, second)):
+        return Passed()
+    where = (_difference(i, a, b) for i, (a, b) in enumerate(zip(first, second, strict=False)))
+    evidence = next(filter(None, where), f"{len(first)} and {len(second)} tensors")
+    return Failed(
+        reason="the reference gives different values at a second call with equal inputs", evidence=evidence
+    )
 
 
 def _run(subject: Subject, case: Case, seed: str) -> tuple[tuple[Tensor, ...], list[int]]:
@@ -67,32 +74,9 @@ def _run(subject: Subject, case: Case, seed: str) -> tuple[tuple[Tensor, ...], l
     with subject.seeded(case.name + seed), torch.no_grad():
         results = outputs(subject.reference(*inputs.args, **inputs.kwargs))
         kept = tuple(tensor.detach().clone() for tensor in results)
-    written = _written(subject, inputs)
+    written = set() if subject.overload.functional is not None else set(map(id, subject.written(inputs)))
     pairs = enumerate(zip(inputs.tensors, before.tensors, strict=True))
     return kept, [i for i, (now, was) in pairs if id(now) not in written and not equal(now, was)]
-
-
-def _written(subject: Subject, sample: Sample) -> set[int]:
-    overload = subject.overload
-    if overload.functional is not None or not overload.signature.mutates:
-        return set()
-    written = overload.signature.written(sample.args, dict(sample.kwargs))
-    return {id(tensor) for tensor in outputs(written)}
-
-
-def _judge(first: Sequence[Tensor], second: Sequence[Tensor], changed: Sequence[int]) -> Outcome:
-    if changed:
-        return Failed(
-            reason=f"the reference changes the tensor at position {changed[0]} of its arguments",
-            evidence="It may write only what the operator declares as mutated.",
-        )
-    if len(first) == len(second) and all(map(equal, first, second)):
-        return Passed()
-    where = (_difference(i, a, b) for i, (a, b) in enumerate(zip(first, second, strict=False)))
-    evidence = next((words for words in where if words), f"{len(first)} and {len(second)} tensors")
-    return Failed(
-        reason="the reference gives different values at a second call with equal inputs", evidence=evidence
-    )
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
@@ -110,9 +94,7 @@ def _differs(a: Tensor, b: Tensor) -> Tensor:
 def _difference(position: int, a: Tensor, b: Tensor) -> str:
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"output {position}: first {a.dtype}{list(a.shape)}, then {b.dtype}{list(b.shape)}"
-    differs = _differs(a, b).flatten()
+    differs = _differs(a, b)
     if not bool(differs.any()):
         return ""
-    flat = int(differs.int().argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), a.shape)]
-    return f"output {position}{index}: first {a.flatten()[flat].item()}, then {b.flatten()[flat].item()}"
+    return f"output {position}{values_at(int(differs.flatten().int().argmax()), first=a, then=b)}"

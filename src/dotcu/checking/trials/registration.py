@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,9 +11,9 @@ import torch
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Passed, Trial, Verdict
-from dotcu.checking.trials import skipped
-from dotcu.checking.trials.fresh_values import COMPUTED, first_integer, floating, smallest
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial
+from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trials.fresh_values import COMPUTED, first_integer, floating
 from dotcu.errors import FindingError
 from dotcu.tracebacks import brief
 
@@ -39,19 +38,18 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if subject.level >= Level.FULL:
         others = (dtype for dtype in (*floating(subject), *first_integer(subject)) if dtype in known)
         dtypes = tuple(dict.fromkeys((*dtypes, *others)))
-    cases = list(smallest(subject, dtypes))
+    cases = list(filter(None, map(subject.smallest, dtypes)))
     if not cases:
         yield skipped(subject, CHECK, "no sample without empty tensors")
     for case in cases:
-        run = partial(look, subject, case)
-        yield Trial(overload=subject.name, kind=CHECK, case=case.name, checks=(CHECK,), run=run)
+        yield trial(subject, CHECK, case.name, look, case)
 
 
-def look(subject: Subject, case: Case) -> Iterator[Verdict]:
+def look(subject: Subject, case: Case) -> Outcome:
     """Put one call through every part of opcheck."""
     sample = case.make()
     if subject.overload.has_backward:
-        sample = sample.map_tensors(_requiring_grad)
+        sample = sample.map_tensors(lambda t: t.requires_grad_() if t.is_floating_point() else t)
     with subject.seeded(case.name), subject.place(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results: Mapping[str, Any] = torch.library.opcheck(
@@ -63,14 +61,9 @@ def look(subject: Subject, case: Case) -> Iterator[Verdict]:
         )
     failed = {part: error for part, error in results.items() if isinstance(error, BaseException)}
     if not failed:
-        yield CHECK, Passed()
-        return
+        return Passed()
     for error in failed.values():
         if isinstance(error, FindingError):
             raise error
     reason = "; ".join(f"{_PARTS[part]} (opcheck's {part})" for part in failed)
-    yield CHECK, Failed(reason=reason, evidence="\n".join(brief(error) for error in failed.values()))
-
-
-def _requiring_grad(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.requires_grad_() if tensor.is_floating_point() else tensor
+    return Failed(reason=reason, evidence="\n".join(brief(error) for error in failed.values()))

@@ -12,9 +12,9 @@ from dotcu.checking.cases.derived import (
     completed,
     generator_for,
     has_indices,
-    mapped,
     with_arguments,
 )
+from dotcu.checking.memory import mapped
 from subjects import first, operator, subject
 
 

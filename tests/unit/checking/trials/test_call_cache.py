@@ -96,5 +96,5 @@ def test_what_is_compared_with_the_body_are_calls_by_plan() -> None:
     with fake_launch() as driver, settings.override(simulate=True):
         doubled.install_entries(torch.device("cpu"))
         cases = subject.given(torch.float32)
-        assert call_cache._repeated(subject, cases) == Passed()
+        assert call_cache.repeated(subject, cases) == Passed()
     assert driver.launches >= (call_cache.CALLS - 1) * len(cases)

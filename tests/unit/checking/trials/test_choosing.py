@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dotcu.checking.trials.fresh_values import first_integer, floating, of_some_size, smallest, without_empty
+from dotcu.checking.trials.fresh_values import first_integer, floating, of_some_size
 from trying import squaring, subject
 
 SIZES = ((), (0, 4), (100,), (20,))
@@ -22,12 +22,14 @@ def test_the_first_integer_dtype_may_be_bool() -> None:
 
 def test_the_smallest_has_no_empty_tensor() -> None:
     checked = subject(squaring(sizes=SIZES))
-    assert [case.name for case in smallest(checked, (torch.float32,))] == ["float32-s0"]
+    smallest = checked.smallest(torch.float32)
+    assert smallest is not None
+    assert smallest.name == "float32-s0"
 
 
 def test_cases_come_in_order_of_their_size() -> None:
     checked = subject(squaring(sizes=SIZES))
-    names = [case.name for case in without_empty(checked, torch.float32)]
+    names = [case.name for case in checked.whole(torch.float32)]
     assert names == ["float32-s0", "float32-s3", "float32-s2"]
 
 

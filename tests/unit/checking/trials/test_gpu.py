@@ -54,7 +54,7 @@ def test_other_values_are_the_authors_own_from_another_seed() -> None:
     assert first.shape == (4,)
 
 
-def test_where_the_author_gives_the_same_values_each_time_floats_change_places_and_integers_stay() -> None:
+def test_where_the_author_gives_the_same_values_each_time_floats_change_and_integers_stay() -> None:
     def samples(device: torch.device, dtype: torch.dtype) -> list[Sample]:
         rising = torch.arange(6.0).view(2, 3).T
         return [Sample(rising), Sample(torch.arange(6)), Sample(torch.arange(3.0).expand(2, 3))]
@@ -64,10 +64,11 @@ def test_where_the_author_gives_the_same_values_each_time_floats_change_places_a
         gpu.other_values(subject, case, 1).tensors[0] for case in subject.given(torch.float32)
     )
     assert strided.stride() == (1, 3)
-    assert sorted(strided.flatten().tolist()) == [0, 1, 2, 3, 4, 5]
+    assert sorted(strided.flatten().tolist()) == [0, 0.75, 1.5, 2.25, 3, 3.75]
     assert not torch.equal(strided, torch.arange(6.0).view(2, 3).T)
     assert torch.equal(integers, torch.arange(6))
-    assert torch.equal(expanded, torch.arange(3.0).expand(2, 3))
+    assert torch.equal(expanded[0], expanded[1])
+    assert not torch.equal(expanded[0], torch.arange(3.0))
 
 
 def test_a_sample_with_other_numbers_beside_its_tensors_is_another_call() -> None:
@@ -82,7 +83,7 @@ def test_a_sample_with_other_numbers_beside_its_tensors_is_another_call() -> Non
 def test_a_call_is_refilled_where_it_lies() -> None:
     subject = make(random((4, 3)))
     (case,) = subject.given(torch.float32)
-    target, values = case.become("t", lambda x: x.T).make(), case.become("t", lambda x: x.T + 1).make()
+    target, values = case.make().map_tensors(lambda x: x.T), case.make().map_tensors(lambda x: x.T + 1)
     address = target.tensors[0].data_ptr()
     gpu.refill(target, values)
     assert torch.equal(target.tensors[0], values.tensors[0])

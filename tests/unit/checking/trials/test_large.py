@@ -9,7 +9,7 @@ import torch
 
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.trials import large
-from dotcu.checking.trials.large import GrownCase, enlarged, growing
+from dotcu.checking.trials.large import enlarged, growing
 from dotcu.operator import Sample
 
 
@@ -39,7 +39,7 @@ def test_equal_sizes_grow_together_and_elements_are_those_of_the_sample_in_no_or
     monkeypatch.setattr(large, "CHUNK", 16)
     a, b = torch.arange(4.0), torch.arange(8.0).view(2, 4)
     case = Case(name="float32-s0", dtype=torch.float32, sample=Sample(a, b, a, scale=4))
-    made = enlarged(GrownCase(case=case, old=4, new=11, bytes=0))
+    made = enlarged(case.sample, old=4, new=11)
     assert [tuple(tensor.shape) for tensor in made.tensors] == [(11,), (2, 11), (11,)]
     assert made.args[0] is made.args[2], "one tensor stays one tensor"
     assert made.kwargs["scale"] == 4
@@ -47,5 +47,5 @@ def test_equal_sizes_grow_together_and_elements_are_those_of_the_sample_in_no_or
     elements = made.args[1].flatten().tolist()
     assert 3 < len(set(elements)) <= 8
     assert elements[:16] != elements[-16:], "no part of it is another"
-    again = enlarged(GrownCase(case=case, old=4, new=11, bytes=0))
+    again = enlarged(case.sample, old=4, new=11)
     assert torch.equal(again.args[1], made.args[1])

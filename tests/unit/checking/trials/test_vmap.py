@@ -65,7 +65,7 @@ def test_a_rule_that_takes_one_dimension_for_granted_fails_in_the_other() -> Non
     wrong = outcomes["vmap", "float32-s0-0-dim-1"]
     assert isinstance(wrong, Failed)
     assert wrong.reason == "element 0 of a batch of 3 is wrong"
-    assert "it gives torch.float32[3], a call for it alone torch.float32[20]" in wrong.evidence
+    assert "it gives float32[3], a call for it alone float32[20]" in wrong.evidence
 
 
 def test_lists_are_batched_alone_and_with_the_rest() -> None:
