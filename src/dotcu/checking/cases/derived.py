@@ -58,13 +58,7 @@ def arguments(signature: Signature, sample: Sample) -> dict[str, Any]:
 
 
 def with_arguments(signature: Signature, sample: Sample, values: Mapping[str, Any]) -> Sample:
-    """The same call with other values for some of its arguments.
-
-    Args:
-        signature: The operator's signature.
-        sample: A call of it.
-        values: What to put in, by argument.
-    """
+    """The same call with other values for some of its arguments, by name."""
     names = signature.arguments[: len(sample.args)]
     args = [values.get(name, given) for name, given in zip(names, sample.args, strict=True)]
     return Sample(*args, **{name: values.get(name, given) for name, given in sample.kwargs.items()})
@@ -132,13 +126,7 @@ def symbols(sample: Sample) -> tuple[int, ...]:
 
 
 def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case]:
-    """A case with each symbol at each of some sizes; where that is too much work, the others are small.
-
-    Args:
-        subject: The overload under check.
-        case: The call to begin with.
-        numbers: Sizes that are tried.
-    """
+    """A case with each symbol at each of some sizes; where that is too much work, the others are small."""
     found = symbols(subject.inputs(case.sample))
     for symbol in found:
         for n in numbers:
@@ -169,13 +157,7 @@ def _within(work: int, found: Sequence[int], wanted: dict[int, int]) -> dict[int
 
 
 def ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
-    """A case whose tensors have one shape, in shapes of other ranks.
-
-    Args:
-        subject: The overload under check.
-        case: The call to begin with.
-        names: Names of what is tried.
-    """
+    """A case whose tensors have one shape, in shapes of other ranks."""
     shapes = {tensor.shape for tensor in subject.inputs(case.sample).tensors}
     if len(shapes) != 1:
         return
@@ -220,13 +202,7 @@ def _reshaped(subject: Subject, case: Case, word: str, reshape: Callable[[Shape]
 
 
 def alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-    """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape.
-
-    Args:
-        tensor: To be replaced.
-        shape: Of the new tensor.
-        generator: Of its random numbers.
-    """
+    """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape."""
     if tuple(tensor.shape) == shape:
         return tensor
     if tensor.dtype == torch.bool:
@@ -269,18 +245,14 @@ SPARSE = 64
 """A row's name applies to one element of this many."""
 
 
-def _noise(shape: Shape, generator: torch.Generator) -> Tensor:
+def _noise(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
 def _between(low: float, high: float, shape: Shape, generator: torch.Generator) -> Tensor:
     """Magnitudes between two, of either sign."""
     magnitudes = low + (high - low) * torch.rand(shape, dtype=torch.float64, generator=generator)
-    return torch.where(_noise(shape, generator) < 0, -magnitudes, magnitudes)
-
-
-def _normal(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    return _noise(shape, generator)
+    return torch.where(_noise(shape, torch.float64, generator) < 0, -magnitudes, magnitudes)
 
 
 def _large(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
@@ -289,26 +261,24 @@ def _large(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tens
     return _between(most / 2, most, shape, generator)
 
 
+def _small(low: float, high: float, shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """Magnitudes between two multiples of the smallest normal number."""
+    least = torch.finfo(dtype).smallest_normal
+    return _between(low * least, high * least, shape, generator)
+
+
 def _spread(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     """Values of every magnitude from 1e-6 to 1e6, as far as their squares are finite."""
     widest = min(20.0, math.log2(torch.finfo(dtype).max) / 2)
     exponents = widest * (2 * torch.rand(shape, dtype=torch.float64, generator=generator) - 1)
-    return torch.exp2(exponents).copysign(_noise(shape, generator))
+    return torch.exp2(exponents).copysign(_noise(shape, dtype, generator))
 
 
-def _tiny(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    least = torch.finfo(dtype).smallest_normal
-    return _between(least, 4 * least, shape, generator)
-
-
-def _denormal(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    least = torch.finfo(dtype).smallest_normal
-    return _between(least / 4, least / 2, shape, generator)
-
-
-def _sprinkled(values: Sequence[float], shape: Shape, _: torch.dtype, generator: torch.Generator) -> Tensor:
+def _sprinkled(
+    values: Sequence[float], shape: Shape, dtype: torch.dtype, generator: torch.Generator
+) -> Tensor:
     """Noise, with each of some values at a few places."""
-    noise = _noise(shape, generator)
+    noise = _noise(shape, dtype, generator)
     order = torch.randperm(noise.numel(), generator=generator)
     few = -(-noise.numel() // SPARSE)
     for i, value in enumerate(values):
@@ -321,11 +291,11 @@ def _constant(value: float | bool, shape: Shape, dtype: torch.dtype, generator: 
 
 
 FLOATS: Mapping[str, Fill] = {
-    "normal": _normal,
+    "normal": _noise,
     "spread": _spread,
     "large": _large,
-    "tiny": _tiny,
-    "denormal": _denormal,
+    "tiny": partial(_small, 1, 4),
+    "denormal": partial(_small, 1 / 4, 1 / 2),
     "inf": partial(_sprinkled, (torch.inf, -torch.inf)),
     "nan": partial(_sprinkled, (torch.nan,)),
     "minus-zero": partial(_constant, -0.0),
@@ -334,12 +304,8 @@ FLOATS: Mapping[str, Fill] = {
 }
 
 
-def _least(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    return torch.full(shape, torch.iinfo(dtype).min, dtype=dtype)
-
-
-def _most(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    return torch.full(shape, torch.iinfo(dtype).max, dtype=dtype)
+def _end(name: str, shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    return torch.full(shape, getattr(torch.iinfo(dtype), name), dtype=dtype)
 
 
 def _extremes(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
@@ -349,7 +315,11 @@ def _extremes(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> T
     return row[torch.randint(len(row), shape, generator=generator)]
 
 
-INTEGERS: Mapping[str, Fill] = {"min": _least, "max": _most, "extremes": _extremes}
+INTEGERS: Mapping[str, Fill] = {
+    "min": partial(_end, "min"),
+    "max": partial(_end, "max"),
+    "extremes": _extremes,
+}
 
 BOOLS: Mapping[str, Fill] = {"true": partial(_constant, True), "false": partial(_constant, False)}
 
@@ -361,32 +331,19 @@ FEWEST_VALUES = ("nan", "extremes")
 def values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
     """A case with each of some values, as far as its dtype has them and its reference takes them.
 
-    A body reads no values, so it cannot refuse any.
-
-    Args:
-        subject: The overload under check.
-        case: The call to begin with.
-        names: Names of what is tried.
-    """
-    table = _table(case.dtype)
-    for name in names:
-        if name not in table:
-            continue
+    A body reads no values, so it cannot refuse any."""
+    if case.dtype.is_floating_point:
+        table = FLOATS
+    else:
+        table = BOOLS if case.dtype == torch.bool else INTEGERS if is_integer(case.dtype) else {}
+    for name in (name for name in names if name in table):
         build = partial(_filled, subject, case, f"{case.name}-{name}", table[name])
-        if _taken(subject, case, build()):
+        sample = build()
+        taken = sample is not None and accepted(subject, sample)
+        if subject.reference is None:
+            taken = case.dtype.is_floating_point  # integers may be indices
+        if taken:
             yield DerivedCase(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
-
-
-def _taken(subject: Subject, case: Case, sample: Sample | None) -> bool:
-    if subject.reference is None:
-        return case.dtype.is_floating_point  # integers may be indices
-    return sample is not None and accepted(subject, sample)
-
-
-def _table(dtype: torch.dtype) -> Mapping[str, Fill]:
-    if dtype.is_floating_point:
-        return FLOATS
-    return BOOLS if dtype == torch.bool else INTEGERS if is_integer(dtype) else {}
 
 
 def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | None:
@@ -398,8 +355,7 @@ def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | Non
             return tensor
         return fill(tensor.shape, tensor.dtype, generator).to(tensor.device, tensor.dtype)
 
-    changed = mapped(subject.inputs(case.sample), change)
-    return completed(subject, changed)
+    return completed(subject, mapped(subject.inputs(case.sample), change))
 
 
 # ------------------ the same values in other memory layouts, of all tensors of a call at once or of one alone
@@ -428,7 +384,8 @@ def _transposed(tensor: Tensor) -> Tensor | None:
 
 
 def _reversed(tensor: Tensor) -> Tensor | None:
-    return _in_order(*reversed(range(tensor.dim())))(tensor) if tensor.dim() >= 3 else None
+    rank = tensor.dim()
+    return _in_order(*reversed(range(rank)))(tensor) if rank >= 3 else None
 
 
 def _permuted(tensor: Tensor) -> Tensor | None:
@@ -476,38 +433,27 @@ LAYOUTS: dict[str, Layout] = {
 """Layouts by the case's name; the bytes around and between the elements are guarded when the call is made."""
 
 
-def in_layouts(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+def in_layouts(subject: Subject, case: Case, names: Sequence[str], *, alone: bool = False) -> Iterator[Case]:
     """A case in each of some layouts, as far as it can have them.
 
     Args:
-        subject: The overload under check.
-        case: The call to begin with.
-        names: Names of what is tried.
+        alone: Of one argument at a time, where several have tensors; not of all at once.
     """
+    chosen: list[str | None] = [None]
+    if alone:
+        given = arguments(subject.overload.signature, case.sample)
+        having = [name for name, value in given.items() if Sample(value).tensors]
+        chosen = [*having] if len(having) > 1 else []
+    before = list(map(_placed, case.sample.tensors))
     for name in names:
-        build = partial(_in_layout, subject, case, name)
-        if _differs(case.sample, build()):
-            yield DerivedCase(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
-
-
-def one_argument_in_layouts(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
-    """A case in each of some layouts, one argument at a time. None if there is but one.
-
-    Args:
-        subject: The overload under check.
-        case: The call to begin with.
-        names: Names of what is tried.
-    """
-    given = arguments(subject.overload.signature, case.sample)
-    having = [name for name, value in given.items() if Sample(value).tensors]
-    for name in names if len(having) > 1 else ():
-        for argument in having:
+        for argument in chosen:
             build = partial(_in_layout, subject, case, name, argument)
-            if _differs(case.sample, build()):
-                yield DerivedCase(name=f"{case.name}-{name}-{argument}", dtype=case.dtype, build=build)
+            if list(map(_placed, build().tensors)) != before:
+                word = name if argument is None else f"{name}-{argument}"
+                yield DerivedCase(name=f"{case.name}-{word}", dtype=case.dtype, build=build)
 
 
-def _in_layout(subject: Subject, case: Case, name: str, argument: str | None = None) -> Sample:
+def _in_layout(subject: Subject, case: Case, name: str, argument: str | None) -> Sample:
     sample, signature = case.sample, subject.overload.signature
     written = Sample(*signature.written(sample.args, sample.kwargs)).tensors
     kept = {id(tensor) for tensor in written} if name == "expanded" else set()  # torch refuses such writes
@@ -523,12 +469,8 @@ def _in_layout(subject: Subject, case: Case, name: str, argument: str | None = N
     return with_arguments(signature, sample, {argument: changed})
 
 
-def _differs(before: Sample, after: Sample) -> bool:
-    """Return whether a tensor lies otherwise than it did: of what has one element, strides mean nothing."""
-    return any(_placed(a) != _placed(b) for a, b in zip(before.tensors, after.tensors, strict=True))
-
-
 def _placed(tensor: Tensor) -> tuple[object, ...]:
+    """Where elements lie: of what has one element, or none, strides mean nothing."""
     strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
     return (tensor.storage_offset() * tensor.itemsize % 512, strides if tensor.numel() else [])
 
@@ -582,9 +524,6 @@ FEWEST = CaseSelection(
 )
 
 
-EACH_DTYPE = {Level.QUICK: False, Level.STANDARD: True, Level.FULL: True}
-"""Return whether a level derives cases in each dtype, or in the first and the narrowest alone."""
-
 SELECTIONS: Mapping[Level, tuple[CaseSelection, CaseSelection | None]] = {
     Level.QUICK: (FEW, None),
     Level.STANDARD: (MORE, None),
@@ -596,14 +535,19 @@ another structure."""
 
 @functools.lru_cache(maxsize=1)  # several kinds of trial ask, one after the other
 def choose(subject: Subject) -> tuple[Case, ...]:
-    """The author's samples in each dtype, and what is derived from them."""
+    """The author's samples in each dtype, and what is derived from them; when quick, in few dtypes."""
     dtypes = subject.overload.dtypes
-    deriving = set(dtypes if EACH_DTYPE[subject.level] else few_dtypes(dtypes))
-    found: dict[str, Case] = {}
+    deriving = few_dtypes(dtypes) if subject.level == Level.QUICK else dtypes
+    first, others = SELECTIONS[subject.level]
+    unique: dict[str, Case] = {}
     for dtype in dtypes:
-        for case in [*subject.given(dtype), *(_derived(subject, dtype) if dtype in deriving else ())]:
-            found.setdefault(case.name, case)
-    return tuple(found.values())
+        cases = list(subject.given(dtype))
+        for i, case in enumerate(bases(subject, dtype) if dtype in deriving else ()):
+            selection = others if i else first
+            cases += [] if selection is None else _of(subject, case, selection)
+        for case in cases:
+            unique.setdefault(case.name, case)
+    return tuple(unique.values())
 
 
 def few_dtypes(dtypes: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
@@ -612,27 +556,17 @@ def few_dtypes(dtypes: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
 
 
 def bases(subject: Subject, dtype: torch.dtype) -> list[Case]:
-    """Return the first case of each structure, of the given ones with elements and a dimension."""
-    unique: dict[object, Case] = {}
+    """Return the first case of each structure, of the given ones with elements and a dimension.
+
+    The structure is the ranks of the call's tensors, and its other arguments.
+    """
+    unique: dict[str, Case] = {}
     for case in subject.given(dtype):
         tensors = subject.inputs(case.sample).tensors
         if all(t.numel() for t in tensors) and any(t.dim() for t in tensors):
-            unique.setdefault(_structure(case.sample), case)
+            structure = case.sample.map_tensors(lambda t: torch.empty([0] * t.dim(), dtype=t.dtype))
+            unique.setdefault(repr(structure), case)
     return list(unique.values())
-
-
-def _structure(sample: Sample) -> object:
-    """The ranks of a call's tensors, and its other arguments."""
-    ranks = sample.map_tensors(lambda tensor: torch.empty([0] * tensor.dim(), dtype=tensor.dtype))
-    return repr(ranks)
-
-
-def _derived(subject: Subject, dtype: torch.dtype) -> Iterator[Case]:
-    first, others = SELECTIONS[subject.level]
-    for i, case in enumerate(bases(subject, dtype)):
-        selection = others if i else first
-        if selection is not None:
-            yield from _of(subject, case, selection)
 
 
 def _of(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case]:
@@ -640,33 +574,18 @@ def _of(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case
     yield from sizes(subject, case, sorted({*selection.sizes, *around}))
     yield from ranks(subject, case, selection.ranks)
     less = modest(subject, case)
-    if less is not None:
-        yield from _laid_out(subject, less, selection)
-        yield from values(subject, less, selection.values)
-
-
-def _laid_out(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case]:
-    """A case in each layout; those that its rank does not have, in another rank that it may have."""
-    shaped = [case, *ranks(subject, case, ("2d", "4d"))]
-    for find, names in (
-        (in_layouts, selection.layouts),
-        (one_argument_in_layouts, selection.alone),
-    ):
+    if less is None:
+        return
+    shaped = [less, *ranks(subject, less, ("2d", "4d"))]  # for layouts that its own rank does not have
+    for alone, names in ((False, selection.layouts), (True, selection.alone)):
         for name in names:
-            yield from next(filter(None, (list(find(subject, base, [name])) for base in shaped)), [])
-
-
-# --------------- calls that dotcu makes of given ones, and how arguments are taken out of a call and put back
+            in_layout = (list(in_layouts(subject, base, [name], alone=alone)) for base in shaped)
+            yield from next(filter(None, in_layout), [])
+    yield from values(subject, less, selection.values)
 
 
 def derived_cases(subject: Subject, dtype: torch.dtype, endings: Iterable[str]) -> list[Case]:
-    """The derived cases of a dtype whose names end in one of some words, given as patterns.
-
-    Args:
-        subject: The overload under check.
-        dtype: Of the floating-point inputs.
-        endings: Patterns of the ends of names.
-    """
+    """The derived cases of a dtype whose names end in one of some patterns."""
     wanted = re.compile(rf"-(?:{'|'.join(endings)})$")
     return [
         case for case in choose(subject) if case.derived and case.dtype == dtype and wanted.search(case.name)

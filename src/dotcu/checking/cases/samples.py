@@ -58,13 +58,7 @@ def short(dtype: torch.dtype) -> str:
 
 
 def samples_of(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
-    """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs.
-
-    Args:
-        overload: Whose samples they are.
-        device: Where their tensors are.
-        dtype: Of the floating-point inputs.
-    """
+    """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs."""
     own = given(overload, device, dtype)
     twin = overload.functional
     if own or twin is None or twin.reference_function is None:
@@ -86,17 +80,13 @@ def with_outs(overload: Overload, sample: Sample) -> Sample | None:
         results = numerics.outputs(overload.functional.reference_function(*sample.args, **sample.kwargs))
     except (Exception, SystemExit):
         return None
-    outs = dict(zip(overload.signature.outs, map(_poisoned, results), strict=False))
+    poisoned = [torch.full_like(like, torch.nan if like.is_floating_point() else 85) for like in results]
+    outs = dict(zip(overload.signature.outs, poisoned, strict=False))
     return Sample(*sample.args, **{**sample.kwargs, **outs})
 
 
 def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[Sample]:
-    """Yield the samples that the overload's `samples` function gives, each of them verified.
-
-    Args:
-        overload: Whose samples they are.
-        device: Where their tensors are.
-        dtype: Of the floating-point inputs.
+    """Return the samples that the overload's `samples` function gives, each of them verified.
 
     Raises:
         OperatorError: The function failed, gave something else, or left the dtype aside.
@@ -130,11 +120,10 @@ def _others(sample: Sample, dtype: torch.dtype) -> str:
     A dtype may also be there by name, as an argument that says what the result is.
     """
     named = any(value is dtype for value in (*sample.args, *sample.kwargs.values()))
-    found = {tensor.dtype for tensor in sample.tensors}
-    if named or dtype in found:
+    dtypes = {tensor.dtype for tensor in sample.tensors}
+    if named or dtype in dtypes:
         return ""
-    alike = {str(one).removeprefix("torch.") for one in found if _kind(one) and _kind(one) == _kind(dtype)}
-    return " and ".join(sorted(alike))
+    return " and ".join(sorted(short(one) for one in dtypes if _kind(one) and _kind(one) == _kind(dtype)))
 
 
 def _kind(dtype: torch.dtype) -> str:
@@ -150,7 +139,3 @@ def _place(made: object, overload: Overload) -> str:
     function = overload._samples
     code = getattr(function and inspect.unwrap(function), "__code__", None)
     return f"{file_line(code.co_filename, code.co_firstlineno)}: " if code else ""
-
-
-def _poisoned(like: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(like, torch.nan if like.is_floating_point() else 85)

@@ -62,59 +62,46 @@ class WrongCall:
 
 def wrong(subject: Subject, case: Case) -> Iterator[WrongCall]:
     """Every wrong call that differs from a case in one argument."""
+    types = {argument.name: str(argument.type) for argument in subject.overload.torch_op._schema.arguments}
     for name, value in arguments(subject.overload.signature, case.sample).items():
-        for word, replacement in _instead(subject, name, value):
-            build = partial(_replaced, subject, case, name, replacement)
-            never = word == "none" and _must_be_there(subject, name)
+        for word, change in _instead(subject, name, value):
+            build = partial(_replaced, subject, case, name, change)
+            never = word == "none" and types[name] == "Tensor"  # and not one that may be None
             yield WrongCall(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
-    for word, change in _CALLS.items():
-        if change(subject, case.sample) is not None:
-            build = partial(_reformed, subject, case, change)
+    for word, reform in _CALLS.items():
+        if reform(subject, case.sample) is not None:
+            build = partial(_reformed, subject, case, reform)
             yield WrongCall(name=f"{case.name}-{word}", dtype=case.dtype, build=build, never=True)
 
 
-def _must_be_there(subject: Subject, name: str) -> bool:
-    """Return whether the schema has a tensor there, and not one that may be None."""
-    types = {argument.name: str(argument.type) for argument in subject.overload.torch_op._schema.arguments}
-    return types[name] == "Tensor"
-
-
-def devices(tensor: Tensor) -> tuple[torch.device, ...]:
-    """Other devices than a tensor's, as far as they are there."""
-    every = ["meta", "cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    return tuple(torch.device(name) for name in every if name != tensor.device.type)
-
-
 def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Yield wrong values for an argument, each with a word for it."""
+    """Yield what makes wrong values of an argument, each with a word for it."""
     if isinstance(value, Tensor):
         yield from _other_tensors(value)
-        yield "none", lambda given: None
-    elif isinstance(value, int) and not isinstance(value, bool):
-        for number in (*NUMBERS, *([FAR] if _is_ignored(subject, name) else [])):
-            if number != value:
-                yield str(number), partial(_always, number)
-    elif isinstance(value, bool):
-        yield "negated", partial(_always, not value)
+        yield "none", partial(_always, None)
+        return
+    others: dict[str, Any] = {}
+    if isinstance(value, bool):
+        others = {"negated": not value}
+    elif isinstance(value, int):
+        reference = subject.overload.reference_function
+        ignored = reference is not None and name not in inspect.signature(reference).parameters  # **launch
+        others = {str(number): number for number in (*NUMBERS, *([FAR] if ignored else []))}
     elif isinstance(value, float):
-        yield from ((word, partial(_always, number)) for word, number in _other_floats(value).items())
+        others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0}
+    yield from ((word, partial(_always, other)) for word, other in others.items() if other != value)
 
 
-def _other_floats(value: float) -> dict[str, float]:
-    """Numbers that show whether one is looked at."""
-    others = {"more": 1.5 * value + 0.25, "opposite": -value, "zero": 0.0}
-    return {word: number for word, number in others.items() if number != value}
-
-
-def _other_tensors(value: Tensor) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+def _other_tensors(value: Tensor) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     for dtype in DTYPES:
         if dtype != value.dtype:
             yield short(dtype), partial(_cast, dtype)
-    for device in devices(value):
-        yield f"on-{device.type}", partial(_moved, device)
+    for device in ("meta", "cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        if device != value.device.type:
+            yield f"on-{device}", partial(_moved, device)
     for word, change in SHAPES.items():
         if change(value.detach()) is not None:
-            yield word, change  # type: ignore[misc]
+            yield word, change
 
 
 def _cast(dtype: torch.dtype, tensor: Tensor) -> Tensor:
@@ -122,23 +109,17 @@ def _cast(dtype: torch.dtype, tensor: Tensor) -> Tensor:
     return (tensor.real if tensor.is_complex() and not dtype.is_complex else tensor).to(dtype)
 
 
-def _moved(device: torch.device, tensor: Tensor) -> Tensor:
+def _moved(device: str, tensor: Tensor) -> Tensor:
     return tensor.to(device)
 
 
-def _always(number: float, given: object) -> float:
-    return number
+def _always(other: Any, given: object) -> Any:
+    return other
 
 
 def _one_more(tensor: Tensor, axis: int) -> Tensor | None:
     """The tensor with its first slice along an axis again at the end."""
     return torch.cat([tensor, tensor.narrow(axis, 0, 1)], axis) if tensor.shape[axis] else None
-
-
-def _is_ignored(subject: Subject, name: str) -> bool:
-    """Return whether the reference takes an argument without a name for it, as `**launch` does."""
-    function = subject.overload.reference_function
-    return function is not None and name not in inspect.signature(function).parameters
 
 
 def _replaced(subject: Subject, case: Case, name: str, change: Callable[[Any], Any]) -> Sample:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.derived import LAYOUTS, in_layouts, one_argument_in_layouts
+from dotcu.checking.cases.derived import LAYOUTS, in_layouts
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
 from subjects import first, operator, subject
@@ -91,7 +91,7 @@ def test_the_layout_is_that_of_the_call_that_is_made() -> None:
 
 def test_one_argument_alone_leaves_the_others() -> None:
     one = pair(3, 4)
-    cases = {case.name: case for case in one_argument_in_layouts(one, first(one), ("transposed",))}
+    cases = {case.name: case for case in in_layouts(one, first(one), ("transposed",), alone=True)}
     assert list(cases) == ["float32-s0-transposed-a", "float32-s0-transposed-b"]
     strides = [tensor.stride() for tensor in cases["float32-s0-transposed-b"].sample.tensors]
     assert strides == [(4, 1), (1, 3)]
@@ -102,7 +102,7 @@ def test_a_call_with_one_tensor_has_nothing_alone() -> None:
         return -a
 
     one = subject(operator(negated, dotcu.Sample(torch.randn(3, 4)), reference=negated))
-    assert not list(one_argument_in_layouts(one, first(one), ("transposed",)))
+    assert not list(in_layouts(one, first(one), ("transposed",), alone=True))
 
 
 def test_a_tensor_given_twice_stays_one() -> None:
