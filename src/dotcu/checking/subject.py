@@ -132,7 +132,7 @@ class Subject:
             with self.seeded(f"{self.name}/{name}"):
                 samples = list(samples_of(self.overload, self.device, dtype))  # it draws while it yields
             self._given[dtype] = [
-                Case(name=f"{name}-s{i}", dtype=dtype, sample=sample, derived=False)
+                Case(name=f"{name}-s{i}", dtype=dtype, build=lambda sample=sample: sample, derived=False)
                 for i, sample in enumerate(samples)
             ]
         return self._given[dtype]

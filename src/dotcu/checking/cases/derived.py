@@ -24,33 +24,6 @@ from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.operator import Sample
 from dotcu.operator.schema import Signature
 
-Build = Callable[[], Sample | None]
-"""Makes a call's arguments; None if there can be no such call."""
-
-Change = Callable[[torch.Tensor], torch.Tensor]
-
-
-class DerivedCase(Case):
-    """A call that dotcu made of another. Its sample is built at each look, the same each time.
-
-    Args:
-        build: Makes the sample, as it did when the case was made: any random number in it comes from a
-            generator of its own.
-    """
-
-    _build: Build
-
-    def __init__(self, *, name: str, dtype: torch.dtype, build: Build) -> None:
-        for field, value in {"name": name, "dtype": dtype, "derived": True, "_build": build}.items():
-            object.__setattr__(self, field, value)
-
-    @property
-    def sample(self) -> Sample:
-        """Return new arguments with the same values."""
-        sample = self._build()
-        assert sample is not None, self.name
-        return sample
-
 
 def arguments(signature: Signature, sample: Sample) -> dict[str, Any]:
     """Return a sample's value for each argument, by name, in the order of the call."""
@@ -198,7 +171,7 @@ def _reshaped(subject: Subject, case: Case, word: str, reshape: Callable[[Shape]
         made = build()
         if made is None or (has_indices(inputs, case.dtype) and not accepted(subject, made)):
             return
-    yield DerivedCase(name=name, dtype=case.dtype, build=build)
+    yield Case(name=name, dtype=case.dtype, build=build)
 
 
 def alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
@@ -343,7 +316,7 @@ def values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]
         if subject.reference is None:
             taken = case.dtype.is_floating_point  # integers may be indices
         if taken:
-            yield DerivedCase(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
+            yield Case(name=f"{case.name}-{name}", dtype=case.dtype, build=build)
 
 
 def _filled(subject: Subject, case: Case, name: str, fill: Fill) -> Sample | None:
@@ -450,7 +423,7 @@ def in_layouts(subject: Subject, case: Case, names: Sequence[str], *, alone: boo
             build = partial(_in_layout, subject, case, name, argument)
             if list(map(_placed, build().tensors)) != before:
                 word = name if argument is None else f"{name}-{argument}"
-                yield DerivedCase(name=f"{case.name}-{word}", dtype=case.dtype, build=build)
+                yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=build)
 
 
 def _in_layout(subject: Subject, case: Case, name: str, argument: str | None) -> Sample:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import GeneratorType
 
@@ -25,14 +25,23 @@ class Case:
     Attributes:
         name: Unique for an overload, without blanks and slashes: `float32-s0-transposed`.
         dtype: Of the operator's dtypes, the one that it is for.
-        sample: The arguments. Do not pass them on: `make` returns equal ones.
+        build: Makes the arguments, the same each time: random numbers come from a generator of their own.
         derived: Whether dotcu made it: then the operator may refuse it with a clear error.
+        never: Whether there can be no such call, whatever the reference says.
     """
 
     name: str
     dtype: torch.dtype
-    sample: Sample
+    build: Callable[[], Sample | None]
     derived: bool = True
+    never: bool = False
+
+    @property
+    def sample(self) -> Sample:
+        """The arguments. Do not pass them on: `make` returns equal ones."""
+        sample = self.build()
+        assert sample is not None, self.name
+        return sample
 
     @property
     def elements(self) -> int:

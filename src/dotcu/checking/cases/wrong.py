@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,34 +43,18 @@ FAR = 2**40
 """Beyond 32 bits. Only for what a reference ignores, the size of a block say: else it may allocate that."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrongCall:
-    """A call that may be wrong.
-
-    Attributes:
-        name: Unique for an overload, as a case's.
-        build: Makes the arguments, in memory of their own.
-        never: Whether there can be no such call, whatever the reference says.
-    """
-
-    name: str
-    dtype: torch.dtype
-    build: Callable[[], Sample]
-    never: bool = False
-
-
-def wrong(subject: Subject, case: Case) -> Iterator[WrongCall]:
+def wrong(subject: Subject, case: Case) -> Iterator[Case]:
     """Every wrong call that differs from a case in one argument."""
     types = {argument.name: str(argument.type) for argument in subject.overload.torch_op._schema.arguments}
     for name, value in arguments(subject.overload.signature, case.sample).items():
         for word, change in _instead(subject, name, value):
             build = partial(_replaced, subject, case, name, change)
             never = word == "none" and types[name] == "Tensor"  # and not one that may be None
-            yield WrongCall(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
+            yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
     for word, reform in _CALLS.items():
         if reform(subject, case.sample) is not None:
             build = partial(_reformed, subject, case, reform)
-            yield WrongCall(name=f"{case.name}-{word}", dtype=case.dtype, build=build, never=True)
+            yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=build, never=True)
 
 
 def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from dotcu.checking import numerics
 from dotcu.checking.cases.derived import bases
-from dotcu.checking.cases.wrong import WrongCall, wrong
+from dotcu.checking.cases.samples import Case
+from dotcu.checking.cases.wrong import wrong
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
@@ -42,15 +43,15 @@ def plan(subject: Subject) -> Iterator[Trial]:
         yield Trial(overload=subject.name, kind="errors", case=each.name, checks=checks, run=run)
 
 
-def look(subject: Subject, case: WrongCall) -> Iterator[Verdict]:
+def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     """Make a wrong call, and say whether the operator took it as it must."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of casts and of sizes
         yield "errors", _outcome(subject, case, _call(subject, case))
 
 
-def _call(subject: Subject, case: WrongCall) -> CallResult:
-    sample = case.build()
+def _call(subject: Subject, case: Case) -> CallResult:
+    sample = case.sample
     with subject.seeded(case.name), subject.place():
         try:
             if case.never:  # of this overload: another may take it
@@ -66,7 +67,7 @@ def _call(subject: Subject, case: WrongCall) -> CallResult:
     return results
 
 
-def _outcome(subject: Subject, case: WrongCall, called: CallResult) -> Outcome:
+def _outcome(subject: Subject, case: Case, called: CallResult) -> Outcome:
     how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
     remedy = f"Refuse such a call {how} that says what is required, or compute it."
     if isinstance(called, Exception) and subject.refuses(called):
@@ -89,7 +90,7 @@ def _outcome(subject: Subject, case: WrongCall, called: CallResult) -> Outcome:
     return outcome
 
 
-def _expected(subject: Subject, case: WrongCall) -> tuple[Tensor, ...] | str | None:
+def _expected(subject: Subject, case: Case) -> tuple[Tensor, ...] | str | None:
     """Return the reference's results, on one device or on several; as text, why the call must raise.
 
     None if nothing says which it is.
@@ -98,7 +99,7 @@ def _expected(subject: Subject, case: WrongCall) -> tuple[Tensor, ...] | str | N
         return "it has no such arguments"
     if subject.reference is None:
         return None
-    inputs = subject.inputs(case.build())
+    inputs = subject.inputs(case.sample)
     try:
         with torch.no_grad():
             results = numerics.outputs(subject.reference(*inputs.args, **inputs.kwargs))
@@ -106,7 +107,7 @@ def _expected(subject: Subject, case: WrongCall) -> tuple[Tensor, ...] | str | N
         raise
     except Exception as error:
         return f"the reference raises {type(error).__name__}: {one_line(error)}"
-    return _unfit(subject, case.build(), results) or results
+    return _unfit(subject, case.sample, results) or results
 
 
 def _unfit(subject: Subject, sample: Sample, results: tuple[Tensor, ...]) -> str:
@@ -126,19 +127,19 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _compared(
-    subject: Subject, case: WrongCall, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]
+    subject: Subject, case: Case, results: tuple[Tensor, ...], expected: tuple[Tensor, ...]
 ) -> Outcome:
     """Return whether results are the reference's: by kind, and by value where there are any."""
     got, wanted = [_kind(t) for t in results], [_kind(t) for t in expected]
     if got != wanted:
         return Failed(reason=f"it gives {', '.join(got)}, its reference {', '.join(wanted)}")
-    if any(tensor.is_meta for tensor in (*expected, *case.build().tensors)):
+    if any(tensor.is_meta for tensor in (*expected, *case.sample.tensors)):
         return Passed(note="agrees in shape")
     if any(tensor.is_complex() for tensor in expected):  # which have no oracle
         if all(torch.allclose(a, b, equal_nan=True) for a, b in zip(results, expected, strict=True)):
             return Passed(note="agrees")
         return Failed(reason="it computes other complex numbers than its reference")
     assert subject.reference is not None
-    inputs = subject.for_reference(case.build())
+    inputs = subject.for_reference(case.sample)
     error = numerics.judge(results, numerics.oracle(subject.reference, inputs, subject.tolerance(case.dtype)))
     return Passed(ratio=error.ratio) if error.passed else Failed(reason=error.what, evidence=error.where)

@@ -62,7 +62,7 @@ def _transposed(case: Case) -> Case | None:
     if first is None:
         return None
     sample = case.sample.map_tensors(lambda t: t.mT.contiguous().mT if t is first else t)
-    return Case(name=f"{case.name}-transposed", dtype=case.dtype, sample=sample)
+    return Case(name=f"{case.name}-transposed", dtype=case.dtype, build=lambda: sample)
 
 
 @dataclass(frozen=True, kw_only=True)

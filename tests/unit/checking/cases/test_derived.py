@@ -7,13 +7,13 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.cases.derived import (
-    DerivedCase,
     arguments,
     completed,
     generator_for,
     has_indices,
     with_arguments,
 )
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import mapped
 from subjects import first, operator, subject
 
@@ -29,7 +29,7 @@ def test_a_derived_case_makes_its_tensors_at_each_look() -> None:
         made.append(torch.zeros(3))
         return dotcu.Sample(made[-1])
 
-    case = DerivedCase(name="n", dtype=torch.float32, build=build)
+    case = Case(name="n", dtype=torch.float32, build=build)
     assert not made
     assert case.derived
     assert case.make().tensors[0].tolist() == [0.0] * 3

@@ -108,7 +108,9 @@ def test_a_call_with_one_tensor_has_nothing_alone() -> None:
 def test_a_tensor_given_twice_stays_one() -> None:
     x = torch.randn(3, 4)
     one = subject(operator(added, reference=added))
-    (case,) = in_layouts(one, Case(name="s", dtype=torch.float32, sample=dotcu.Sample(x, x)), ["transposed"])
+    (case,) = in_layouts(
+        one, Case(name="s", dtype=torch.float32, build=lambda: dotcu.Sample(x, x)), ["transposed"]
+    )
     a, b = case.sample.args
     assert a is b
 

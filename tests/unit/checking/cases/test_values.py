@@ -26,7 +26,7 @@ def rows(weight: Tensor, index: Tensor) -> Tensor:
 
 def of(dtype: torch.dtype, *names: str, shape: tuple[int, ...] = (300,), seed: int = 0) -> dict[str, Tensor]:
     one = subject(operator(copied, reference=torch.clone, dtypes=(dtype,)), seed=seed)
-    case = Case(name="s", dtype=dtype, sample=dotcu.Sample(torch.ones(shape).to(dtype)))
+    case = Case(name="s", dtype=dtype, build=lambda: dotcu.Sample(torch.ones(shape).to(dtype)))
     return {made.name: made.sample.tensors[0] for made in values(one, case, names or EVERY_VALUE)}
 
 
@@ -101,7 +101,7 @@ def test_values_are_the_same_each_time_and_others_by_another_seed() -> None:
 def table() -> tuple[Subject, Case]:
     one = subject(operator(rows, reference=rows))
     sample = dotcu.Sample(torch.randn(20, 4), torch.tensor([3, 19, 0]))
-    return one, Case(name="s", dtype=torch.float32, sample=sample)
+    return one, Case(name="s", dtype=torch.float32, build=lambda: sample)
 
 
 def test_indices_stay_as_they_are() -> None:
@@ -116,11 +116,11 @@ def test_values_that_the_reference_refuses_make_no_case() -> None:
         return a.clone()
 
     one = subject(operator(copied, reference=checked))
-    case = Case(name="s", dtype=torch.float32, sample=dotcu.Sample(torch.ones(9)))
+    case = Case(name="s", dtype=torch.float32, build=lambda: dotcu.Sample(torch.ones(9)))
     assert [made.name for made in values(one, case, ("nan", "inf"))] == ["s-inf"]
 
 
 def test_without_a_reference_integers_stay_as_they_are() -> None:
     one = subject(operator(copied, dtypes=(torch.int32,)))
-    case = Case(name="s", dtype=torch.int32, sample=dotcu.Sample(torch.ones(9, dtype=torch.int32)))
+    case = Case(name="s", dtype=torch.int32, build=lambda: dotcu.Sample(torch.ones(9, dtype=torch.int32)))
     assert not list(values(one, case, EVERY_VALUE))

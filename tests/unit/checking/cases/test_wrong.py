@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.wrong import DTYPES, WrongCall, wrong
+from dotcu.checking.cases.samples import Case
+from dotcu.checking.cases.wrong import DTYPES, wrong
 from subjects import first, operator, subject
 
 
@@ -24,7 +25,7 @@ def reference(a: Tensor, b: Tensor, alpha: int = 1, **launch: int) -> Tensor:
 
 def of(
     *args: Any, body: Callable[..., Any] = added, refer: Callable[..., Any] | None = reference, **kwargs: Any
-) -> dict[str, WrongCall]:
+) -> dict[str, Case]:
     one = subject(operator(body, dotcu.Sample(*args, **kwargs), reference=refer))
     return {each.name.removeprefix("float32-s0-"): each for each in wrong(one, first(one))}
 
@@ -37,7 +38,7 @@ def pair() -> tuple[Tensor, Tensor]:
 def test_each_tensor_comes_in_each_other_dtype(pair: tuple[Tensor, Tensor]) -> None:
     made = of(*pair)
     for dtype in set(DTYPES) - {torch.float32}:
-        a, b = made[f"b-{str(dtype).removeprefix('torch.')}"].build().args
+        a, b = made[f"b-{str(dtype).removeprefix('torch.')}"].sample.args
         assert (a.dtype, b.dtype) == (torch.float32, dtype)
     assert "a-float32" not in made
 
@@ -56,14 +57,14 @@ def test_each_tensor_comes_in_each_other_dtype(pair: tuple[Tensor, Tensor]) -> N
 def test_each_tensor_comes_in_other_shapes(
     pair: tuple[Tensor, Tensor], word: str, shape: tuple[int, ...]
 ) -> None:
-    a, b = of(*pair)[f"a-{word}"].build().args
+    a, b = of(*pair)[f"a-{word}"].sample.args
     assert (a.shape, b.shape) == (shape, (3, 4))
 
 
 def test_each_tensor_comes_on_another_device_and_not_at_all(pair: tuple[Tensor, Tensor]) -> None:
     made = of(*pair)
-    assert [tensor.device.type for tensor in made["b-on-meta"].build().args] == ["cpu", "meta"]
-    assert made["b-none"].build().args[1] is None
+    assert [tensor.device.type for tensor in made["b-on-meta"].sample.args] == ["cpu", "meta"]
+    assert made["b-none"].sample.args[1] is None
 
 
 def test_shapes_that_a_rank_does_not_have_are_left_out() -> None:
@@ -76,7 +77,7 @@ def test_a_far_number_is_only_given_where_no_reference_reads_it(pair: tuple[Tens
     made = of(*pair, 2, block_size=64)
     numbers = [name for name in made if name.startswith(("alpha", "block_size"))]
     assert numbers == ["alpha-0", "alpha--1", "block_size-0", "block_size--1", f"block_size-{2**40}"]
-    assert made["block_size-0"].build().kwargs == {"block_size": 0}
+    assert made["block_size-0"].sample.kwargs == {"block_size": 0}
 
 
 def test_a_number_that_is_given_is_not_given_again(pair: tuple[Tensor, Tensor]) -> None:
@@ -84,7 +85,7 @@ def test_a_number_that_is_given_is_not_given_again(pair: tuple[Tensor, Tensor]) 
 
 
 def test_calls_of_no_schema_can_never_be(pair: tuple[Tensor, Tensor]) -> None:
-    made = {name: each.build() for name, each in of(*pair, 2, block_size=64).items() if each.never}
+    made = {name: each.sample for name, each in of(*pair, 2, block_size=64).items() if each.never}
     calls = {"one-missing", "one-too-many", "unknown-keyword", "text-for-a-number"}
     assert set(made) == {"a-none", "b-none"} | calls
     assert "b" not in made["one-missing"].kwargs
@@ -94,7 +95,7 @@ def test_calls_of_no_schema_can_never_be(pair: tuple[Tensor, Tensor]) -> None:
 
 def test_every_call_is_in_memory_of_its_own(pair: tuple[Tensor, Tensor]) -> None:
     for each in of(*pair, 2).values():
-        for tensor in each.build().tensors:
+        for tensor in each.sample.tensors:
             assert tensor.is_meta or tensor.data_ptr() not in {x.data_ptr() for x in pair}
 
 
@@ -105,7 +106,7 @@ def scaled(a: Tensor, scale: float, negate: bool) -> Tensor:
 def test_a_float_and_a_bool_are_other_ones(pair: tuple[Tensor, Tensor]) -> None:
     made = of(pair[0], 0.5, True, body=scaled, refer=None)
     given = {
-        name: made[name].build().args[1:]
+        name: made[name].sample.args[1:]
         for name in ("scale-more", "scale-opposite", "scale-zero", "negate-negated")
     }
     assert given == {

@@ -37,7 +37,7 @@ def operator(body: Any, reference: Any = torch.clone, **options: Any) -> Operato
 
 def case(*args: Any, derived: bool = False, **kwargs: Any) -> Case:
     sample = dotcu.Sample(*(args or (torch.randn(6),)), **kwargs)
-    return Case(name="float32-s0", dtype=torch.float32, sample=sample, derived=derived)
+    return Case(name="float32-s0", dtype=torch.float32, build=lambda: sample, derived=derived)
 
 
 def subject(overload: Overload) -> Subject:
