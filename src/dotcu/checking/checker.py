@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import torch
 
-from dotcu.checking.cases.samples import Case, short
+from dotcu.checking.cases.samples import short
 from dotcu.checking.catalogue import Level
 from dotcu.checking.report import CheckedOverload, CheckReport
 from dotcu.checking.running import plan, run
@@ -142,13 +142,7 @@ def prepare(
 def subjects_of(
     op: Operator | Iterable[Operator], *, device: str | torch.device | None, level: str, seed: int
 ) -> list[Subject]:
-    """Every overload of operators, with what it is checked under.
-
-    Args:
-        op: An operator or several.
-        device: Where their tensors are.
-        level: The name of a level.
-        seed: What random numbers start from.
+    """Return every overload of operators, with what it is checked under.
 
     Raises:
         UsageError: As `check`.
@@ -162,20 +156,20 @@ def subjects_of(
 
 
 def _checked(subject: Subject) -> CheckedOverload:
-    tolerance = subject.overload.tolerance
+    overload, tolerance = subject.overload, subject.overload.tolerance
+    empty = []
+    for dtype in overload.dtypes:
+        calls = [case.sample.tensors for case in subject.given(dtype)]
+        if calls and all(tensors and not any(t.numel() for t in tensors) for tensors in calls):
+            empty.append(short(dtype))
     return CheckedOverload(
         name=subject.name,
-        dtypes=tuple(map(short, subject.overload.dtypes)),
+        dtypes=tuple(map(short, overload.dtypes)),
         tolerance={short(d): value for d, value in tolerance.items()}
         if isinstance(tolerance, Mapping)
         else tolerance,
-        empty=tuple(short(d) for d in subject.overload.dtypes if _all_empty(subject.given(d))),
+        empty=tuple(empty),
     )
-
-
-def _all_empty(cases: Sequence[Case]) -> bool:
-    every = [case.sample.tensors for case in cases]
-    return bool(every) and all(tensors and not any(t.numel() for t in tensors) for tensors in every)
 
 
 def select(trials: Sequence[Trial], only: Sequence[str]) -> list[Trial]:
@@ -266,13 +260,7 @@ Reproduce = Callable[[Operator, Subject, str], str]
 
 
 def by_call(operator: Operator, subject: Subject, trial: str) -> str:
-    """Return a call of `dotcu.check`, the operator under its Python name.
-
-    Args:
-        operator: That was checked.
-        subject: The overload under check.
-        trial: The name of the trial.
-    """
+    """Return a call of `dotcu.check`, the operator under its Python name."""
     level = subject.level.name.lower()
     return (
         f'dotcu.check({operator.__name__}, device="{subject.where}", level="{level}", '

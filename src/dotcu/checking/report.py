@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,11 +98,8 @@ class CheckReport(report_base.Report):
 
     def passed_by(self, overload: str) -> bool:
         """Return whether an overload was tried in each of its dtypes, and nothing of it failed."""
-        outcomes = [result.outcome for result in self.results if result.overload == overload]
-        looked = any(not isinstance(outcome, Skipped) for outcome in outcomes) and not self.not_tried(
-            overload
-        )
-        return looked and not any(isinstance(outcome, Failed) for outcome in outcomes)
+        outcomes = {type(result.outcome) for result in self.results if result.overload == overload}
+        return bool(outcomes - {Skipped}) and Failed not in outcomes and not self.not_tried(overload)
 
     def not_tried(self, overload: str) -> dict[str, str]:
         """The dtypes of an overload in which no call was compared, and why; none where `only` is given."""
@@ -113,9 +110,11 @@ class CheckReport(report_base.Report):
         if dtype in overload.empty:
             return "every sample is empty"
         calls = [r for r in self._calls(overload.name) if _case(r).startswith(f"{dtype}-")]
-        short = any(isinstance(r.outcome, Failed) for r in calls)
-        if short or any(r.check in _COMPARING and isinstance(r.outcome, Passed) for r in calls):
-            return ""
+        for call in calls:
+            if isinstance(call.outcome, Failed) or (
+                isinstance(call.outcome, Passed) and call.check in _COMPARING
+            ):
+                return ""
         return "nothing of it was compared" if calls else "no sample of it"
 
     def derived(self, overload: str) -> DerivedCalls:
@@ -192,16 +191,21 @@ _FOLD = 110  # characters: where the list of checks goes on in a new line, where
 _LABEL = 9  # characters of the narrowest first column, so that the tables of overloads mostly line up
 
 
-ReportRow = tuple[str, str, str]
-"""A line of an overload's table: its label, its text and its style."""
-
-
 def table(report: CheckReport) -> RenderableType:
     """Return the whole report."""
-    parts = [*_head(report)]
+    checks = report.checks
+    parts: list[RenderableType] = [
+        Text(f"{report.level} on {report.device}, seed {report.seed}, {len(checks)} checks:"),
+        Constrain(Padding(Text(", ".join(checks)), (0, 0, 0, 4)), _FOLD),
+    ]
     for overload in report.overloads:
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(min_width=_LABEL)
+        grid.add_column(overflow="fold")
+        for label, text, style in (*_rows(report, overload.name), *_unseen(report, overload.name)):
+            grid.add_row(Text(label), Text(text, style=style))
         head = Text.assemble((overload.name, "bold"), _declared(overload))
-        parts += [Text(), head, _grid(report, overload)]
+        parts += [Text(), head, Padding(grid, (0, 0, 0, 2))]
     for text in _failures(report):
         parts += [Text(), text]
     return Group(*parts, Text(), _conclusion(report))
@@ -224,15 +228,6 @@ def nothing_tried(overload: str) -> str:
     return f"not tested: give the operator samples, with @{name}.samples"
 
 
-# ------------------------------------------------------------------ what was checked
-
-
-def _head(report: CheckReport) -> Iterator[RenderableType]:
-    checks = report.checks
-    yield Text(f"{report.level} on {report.device}, seed {report.seed}, {len(checks)} checks:")
-    yield Constrain(Padding(Text(", ".join(checks)), (0, 0, 0, 4)), _FOLD)
-
-
 def _declared(overload: CheckedOverload) -> str:
     tolerance = overload.tolerance
     if isinstance(tolerance, Mapping):
@@ -242,30 +237,19 @@ def _declared(overload: CheckedOverload) -> str:
     return f"  {', '.join(overload.dtypes)}" + (f"; tolerance {text} (declared)" if text else "")
 
 
-def _grid(report: CheckReport, overload: CheckedOverload) -> RenderableType:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(min_width=_LABEL)
-    grid.add_column(overflow="fold")
-    for label, text, style in (*_rows(report, overload.name), *_unseen(report, overload.name)):
-        grid.add_row(Text(label), Text(text, style=style))
-    return Padding(grid, (0, 0, 0, 2))
-
-
-# ------------------------------------------------------------------ what came of it
-
-
-def _rows(report: CheckReport, overload: str) -> Iterator[ReportRow]:
+def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the label, the text and the style of each line of an overload's table."""
     results = [result for result in report.results if result.overload == overload]
     by_check = {name: [r for r in results if r.check == name] for name in CHECKS}
     found = {name: some for name, some in by_check.items() if some}
     for name, some in found.items():
-        short = sum(isinstance(r.outcome, Failed) for r in some)
-        if short:
-            yield name, f"FAILED in {short} of {_count(len(some), 'case')}", "bold red"
-    passed = {name: some for name, some in found.items() if _passed(some)}
+        failed = sum(isinstance(r.outcome, Failed) for r in some)
+        if failed:
+            yield name, f"FAILED in {failed} of {_count(len(some), 'case')}", "bold red"
+    kinds = {name: {type(r.outcome) for r in some} for name, some in by_check.items()}
+    passed = {name: by_check[name] for name, of in kinds.items() if Passed in of and Failed not in of}
     if passed:
-        compared = any(not isinstance(r.outcome, Skipped) for r in by_check["numerics"])
-        yield "passed", _passed_text(passed, by_name=not compared), ""
+        yield "passed", _passed_text(passed, by_name=not kinds["numerics"] - {Skipped}), ""
     skipped = _skipped_text(found)
     if skipped:
         yield "skipped", skipped, "dim"
@@ -274,7 +258,7 @@ def _rows(report: CheckReport, overload: str) -> Iterator[ReportRow]:
         yield "not applicable", ", ".join(idle), "dim"
 
 
-def _unseen(report: CheckReport, overload: str) -> Iterator[ReportRow]:
+def _unseen(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
     """Yield what was not tried, or only in name."""
     outcomes = [result.outcome for result in report.results if result.overload == overload]
     if report.only or report.unfinished:
@@ -291,33 +275,23 @@ def _unseen(report: CheckReport, overload: str) -> Iterator[ReportRow]:
         yield "too few inputs accepted", f"{refused}; {remedy}", "yellow"
 
 
-def _passed(results: Iterable[Result]) -> bool:
-    outcomes = [result.outcome for result in results]
-    looked = any(isinstance(outcome, Passed) for outcome in outcomes)
-    return looked and not any(isinstance(outcome, Failed) for outcome in outcomes)
-
-
-def _passed_text(found: Mapping[str, Sequence[Result]], *, by_name: bool) -> str:
+def _passed_text(checks: Mapping[str, Sequence[Result]], *, by_name: bool) -> str:
     """Say how many checks passed in how many cases; by name, where values were compared with nothing."""
-    cases = {r.trial for some in found.values() for r in some if isinstance(r.outcome, Passed)}
-    checks = ", ".join(found) if by_name else _count(len(found), "check")
-    ratios = [
-        f"{name} at {ratio:.2g} of its bound"
-        for name, some in found.items()
-        if (ratio := _worst(some)) is not None
-    ]
-    notes = [f"{name}: {text}" for name, some in found.items() if (text := _notes(some))]
-    return "; ".join([f"{checks} in {_count(len(cases), 'case')}", *ratios, *notes])
+    cases: set[str] = set()
+    bounds, notes = [], []
+    for name, results in checks.items():
+        cases.update(result.trial for result in results if isinstance(result.outcome, Passed))
+        outcomes = [result.outcome for result in results if isinstance(result.outcome, Passed)]
+        ratios = [outcome.ratio for outcome in outcomes if outcome.ratio is not None]
+        bounds += [f"{name} at {max(ratios):.2g} of its bound"] if ratios else []
+        text = _notes([outcome.note for outcome in outcomes if outcome.note])
+        notes += [f"{name}: {text}"] if text else []
+    count = ", ".join(checks) if by_name else _count(len(checks), "check")
+    return "; ".join([f"{count} in {_count(len(cases), 'case')}", *bounds, *notes])
 
 
-def _worst(results: Iterable[Result]) -> float | None:
-    ratios = (result.outcome.ratio for result in results if isinstance(result.outcome, Passed))
-    return max((ratio for ratio in ratios if ratio is not None), default=None)
-
-
-def _notes(results: Iterable[Result]) -> str:
-    """Return the notes of cases that passed: how many calls were refused, and other notes, each once."""
-    notes = [r.outcome.note for r in results if isinstance(r.outcome, Passed) and r.outcome.note]
+def _notes(notes: Sequence[str]) -> str:
+    """Say how many calls were refused, and other notes, each once."""
     refused = sum(note.startswith(REFUSED) for note in notes)
     others = list(dict.fromkeys(note for note in notes if not note.startswith(REFUSED)))
     if len(others) > 1:
