@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -62,12 +61,7 @@ def alone(subject: Subject, tool: str) -> Iterator[Verdict]:
 
 
 def run(requests: Mapping[str, TrialRequest], trials: Iterable[Trial]) -> Iterator[Result]:
-    """Run each tool once, on all overloads that it has a trial of, and yield the results.
-
-    Args:
-        requests: By overload, how another process finds it.
-        trials: Those of tools.
-    """
+    """Run each tool once, on all overloads that it has a trial of, and yield the results."""
     by_tool: dict[str, dict[str, Trial]] = {}
     for trial in trials:
         by_tool.setdefault(trial.kind, {})[trial.overload] = trial
@@ -150,7 +144,7 @@ class ToolOutput:
     """
 
     lines: list[str] = field(default_factory=list)
-    late: list[ToolRecord] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
     kernels: set[str] = field(default_factory=set)
     called: bool = False
     failure: str = ""
@@ -204,7 +198,12 @@ class ToolRun:
         try:
             self._worker.send(replace(request, bare=True))
             while (reply := self._worker.receive(max(0.0, until - time.monotonic()))) is not None:
-                _note(reply, output)
+                output.called = output.called or "end" in reply
+                outcome = from_plain(Result, reply["result"]).outcome if "result" in reply else None
+                if isinstance(outcome, Failed):
+                    output.failure = f"the call fails: {outcome.reason}: {outcome.evidence}".rstrip(": ")
+                elif isinstance(outcome, Passed):
+                    output.kernels = set(outcome.note.split())
         except WorkerCrash as crash:
             ended = f"{self.tool} ended: {crash.evidence.rpartition(chr(10))[2] or crash.reason}"
             late = f"{self.tool} took more than {LIMIT_S:g} s"
@@ -217,32 +216,22 @@ class ToolRun:
 
     def _spread(self, outputs: Mapping[str, ToolOutput]) -> None:
         """Add what came late to those whose kernel it names, or to all where it names none."""
-        for record in parse(self._late):
-            named = [each for each in outputs.values() if any(name in str(record) for name in each.kernels)]
+        for report in parse(self._late):
+            named = [each for each in outputs.values() if any(name in report for name in each.kernels)]
             for each in named or outputs.values():
-                each.late.append(record)
+                each.late.append(report)
 
     def _outcome(self, own: ToolOutput) -> Outcome:
-        records = parse(own.lines) + own.late
-        wrong = [record for record in records if not record.is_warning]
+        reports = parse(own.lines) + own.late
+        wrong = [report for report in reports if not is_warning(report)]
         if wrong:
             count = f", and {len(wrong) - 1} more such reports" if len(wrong) > 1 else ""
-            return Failed(reason=f"{self.tool}: {wrong[0].headline}{count}", evidence=str(wrong[0]))
+            first = wrong[0].partition("\n")[0]
+            return Failed(reason=f"{self.tool}: {first}{count}", evidence=wrong[0])
         failure = trouble(own.lines) or own.failure
         if failure or not own.called:
             return Skipped(reason=failure or "no sample without empty tensors")
-        return Passed(note="; ".join(record.headline for record in records))
-
-
-def _note(reply: dict[str, Any], output: ToolOutput) -> None:
-    """Note what the worker says of a call."""
-    if "result" in reply:
-        outcome = from_plain(Result, reply["result"]).outcome
-        if isinstance(outcome, Failed):
-            output.failure = f"the call fails: {outcome.reason}: {outcome.evidence}".rstrip(": ")
-        elif isinstance(outcome, Passed):
-            output.kernels = set(outcome.note.split())
-    output.called = output.called or "end" in reply
+        return Passed(note="; ".join(report.partition("\n")[0] for report in reports))
 
 
 # ------------------------------------------------------------------ what a tool prints
@@ -276,38 +265,23 @@ _TROUBLE = (_ERROR, "Internal Sanitizer Error")
 _WARNINGS = ("Warning", "WARNING")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolRecord:
-    """One report."""
-
-    lines: tuple[str, ...]
-
-    @property
-    def headline(self) -> str:
-        """The first line."""
-        return self.lines[0]
-
-    @property
-    def is_warning(self) -> bool:
-        """Return whether the tool itself does not call it an error."""
-        return self.headline.startswith(_WARNINGS)
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-
-def parse(lines: Iterable[str]) -> list[ToolRecord]:
-    """The records of kernels in a tool's output."""
-    found: list[list[str]] = []
+def parse(lines: Iterable[str]) -> list[str]:
+    """The reports on kernels in a tool's output, each with its headline in the first line."""
+    reports: list[str] = []
     inside = False
     for line in lines:
         text = line.removeprefix(PREFIX)
         if not text.startswith(_INDENT):
             inside = _is_of_a_kernel(text.strip())
-            found += [[text.strip()]] if inside else []
+            reports += [text.strip()] if inside else []
         elif inside:
-            found[-1].append(f"    {text.strip()}")
-    return [ToolRecord(lines=tuple(each)) for each in found]
+            reports[-1] += f"\n    {text.strip()}"
+    return reports
+
+
+def is_warning(report: str) -> bool:
+    """Return whether the tool itself does not call it an error."""
+    return report.startswith(_WARNINGS)
 
 
 def trouble(lines: Iterable[str]) -> str:

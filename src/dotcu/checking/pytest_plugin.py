@@ -123,6 +123,8 @@ def _given_options(config: pytest.Config) -> dict[str, Any]:
 def _cases(operators: list[Operator], options: dict[str, Any]) -> Iterator[tuple[str, Work]]:
     """Yield the name and the work of a test for each trial; where there can be none, of one that fails."""
     from dotcu.checking.checker import subjects_of
+    from dotcu.checking.report import nothing_tried
+    from dotcu.checking.running import plan
 
     try:
         subjects = subjects_of(operators, **options)
@@ -130,22 +132,14 @@ def _cases(operators: list[Operator], options: dict[str, Any]) -> Iterator[tuple
         yield "plan", error
         return
     for subject in subjects:
-        yield from _cases_of(subject)
-
-
-def _cases_of(subject: Subject) -> Iterator[tuple[str, Work]]:
-    from dotcu.checking.report import nothing_tried
-    from dotcu.checking.running import plan
-
-    try:
-        cases: list[tuple[str, Work]] = [
-            (_test_name(trial.name), (subject, trial)) for trial in plan(subject)
-        ]
-        if not any(map(subject.given, subject.overload.dtypes)):
-            raise UsageError(f"{subject.name}: {nothing_tried(subject.name)}")
-    except DotcuError as error:
-        cases = [(_test_name(f"{subject.name}/plan"), error)]
-    yield from cases
+        try:
+            trials = list(plan(subject))
+            if not any(map(subject.given, subject.overload.dtypes)):
+                raise UsageError(f"{subject.name}: {nothing_tried(subject.name)}")
+        except DotcuError as error:
+            yield _test_name(f"{subject.name}/plan"), error
+        else:
+            yield from ((_test_name(trial.name), (subject, trial)) for trial in trials)
 
 
 def _test_name(trial: str) -> str:
@@ -156,21 +150,17 @@ def _test_name(trial: str) -> str:
 def _test(work: Work, item: pytest.Item) -> None:
     if isinstance(work, DotcuError):
         pytest.fail(str(work), pytrace=False)
+    from dotcu.checking.running import TrialWorker
+
     subject, trial = work
+    worker = item.config.stash.setdefault(_WORKER, TrialWorker())
     try:
-        results = _worker(item.config).run(subject, trial)
+        results = worker.run(subject, trial)
     except DotcuError as error:  # for example, the machine lacks something
         pytest.fail(str(error), pytrace=False)
     item.user_properties.append(("trial", trial.name))
     item.user_properties.extend((result.check, _outcome_text(result.outcome)) for result in results)
     _judge(results, item)
-
-
-def _worker(config: pytest.Config) -> TrialWorker:
-    """Return the worker for the trials of this session."""
-    from dotcu.checking.running import TrialWorker
-
-    return config.stash.setdefault(_WORKER, TrialWorker())
 
 
 def _judge(results: list[Result], item: pytest.Item) -> None:

@@ -43,7 +43,6 @@ from dotcu.checking.trials import (
 )
 from dotcu.errors import CompileError, EnvironmentFault, FindingError, UsageError
 from dotcu.kernel.driver.cuda import fault_story
-from dotcu.operator import Overload
 from dotcu.serialize import from_plain
 from dotcu.tracebacks import describe
 from dotcu.workers import Channel, Worker, WorkerCrash
@@ -246,20 +245,12 @@ TASKS_PER_WORKER = 4
 MOST_CRASHES = 3
 """The trials of an overload that may crash a worker, or not end, before the remainder is skipped."""
 
-ALONE = {"large"}
-"""Kinds of trials that take most of a GPU: they come after the others, one by one."""
-
 Task = tuple[TrialRequest, list[Trial]]
 """Trials of one overload for one worker, and the request without their names."""
 
 
-def run(subjects: Sequence[Subject], trials: Sequence[Trial], jobs: int | None = None) -> Iterator[Result]:
+def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result]:
     """Run trials, in workers where that is possible and worth it, and yield their results as they come.
-
-    Args:
-        subjects: The overloads that the trials are of.
-        trials: What `plan` gave for them.
-        jobs: How many workers run at once, 0 for none; by default what the machine and the work suggest.
 
     Raises:
         UsageError, EnvironmentFault: No trial can make sense.
@@ -267,20 +258,18 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial], jobs: int | None =
     requests = {subject.name: request for subject in subjects if (request := request_for(subject))}
     movable = [trial for trial in trials if trial.overload in requests]
     native = any(not subject.has_body and subject.name in requests for subject in subjects)
-    begin_here = jobs is None and not native
-    if jobs is None:
-        jobs = jobs_for(subjects[0].device, len(movable), native=native) if subjects else 0
+    jobs = jobs_for(subjects[0].device, len(movable), native=native) if subjects else 0
     if not jobs:
         yield from run_here(trials)
         return
-    tools = [trial for trial in movable if trial.kind in compute_sanitizer.TOOLS]
     on_gpu = subjects[0].on_gpu
-    alone = [trial for trial in movable if trial.kind in ALONE and on_gpu]
-    others = [trial for trial in movable if trial not in alone and trial not in tools]
+    tools = [trial for trial in movable if trial.kind in compute_sanitizer.TOOLS]
+    largest = [trial for trial in movable if trial.kind == "large" and on_gpu]  # takes most of a GPU
+    others = [trial for trial in movable if trial not in largest and trial not in tools]
     threads = max(1, torch.get_num_threads() // jobs)
     shared = {name: replace(request, threads=threads) for name, request in requests.items()}
-    yield from run_in_workers(split(shared, others, jobs), jobs, begin_here=begin_here and not on_gpu)
-    yield from run_in_workers(split(requests, alone, 1), 1)
+    yield from run_in_workers(split(shared, others, jobs), jobs, begin_here=not native and not on_gpu)
+    yield from run_in_workers(split(requests, largest, 1), 1)
     yield from compute_sanitizer.run(requests, tools) if on_gpu else run_here(tools)
     yield from run_here(trial for trial in trials if trial.overload not in requests)
 
@@ -289,9 +278,7 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
     """Return the number of workers for some trials on a device; 0 if this process runs them itself.
 
     Args:
-        device: Where kernels run.
-        count: How many trials a fresh process can find.
-        native: A library computes some, and a fault of it may end its process.
+        native: Whether a library computes some, and a fault of it may end its process.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not native and (count <= WORTH_WORKERS[device.type] or (device.type == "cpu" and cores < 2)):
@@ -300,13 +287,7 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
 
 
 def split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
-    """Return trials as tasks: by overload, and in several parts where there are several workers.
-
-    Args:
-        requests: By overload.
-        trials: Of any of them.
-        jobs: How many workers take them.
-    """
+    """Return trials as tasks: by overload, and in several parts where there are several workers."""
     most = max(1, len(trials) if jobs == 1 else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
     by_overload: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -322,8 +303,6 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
     """Run tasks in several workers, and yield the results in the order in which they come.
 
     Args:
-        tasks: What `split` returns.
-        jobs: How many workers.
         begin_here: Run trials in this process until a worker is ready.
     """
     queued = deque(tasks)
@@ -331,23 +310,19 @@ def run_in_workers(tasks: Iterable[Task], jobs: int, *, begin_here: bool = False
     crashes: Counter[str] = Counter()
     try:
         if begin_here:
-            yield from _begin_here(queued, pool)
+            for worker in pool:
+                worker.start()
+            runner = Runner(limited=True)
+            while queued and not any(worker.is_ready() for worker in pool):
+                request, (trial, *rest) = queued.popleft()
+                yield from runner.run(trial)
+                if rest:
+                    queued.appendleft((request, rest))
         left = iter(lambda: queued.popleft() if queued else None, None)
         yield from workers.run_pool(pool, left, functools.partial(_run_task, crashes=crashes))
     finally:
         for worker in pool:
             worker.close()
-
-
-def _begin_here(queued: deque[Task], pool: Sequence[Worker]) -> Iterator[Result]:
-    for worker in pool:
-        worker.start()
-    runner = Runner(limited=True)
-    while queued and not any(worker.is_ready() for worker in pool):
-        request, trials = queued.popleft()
-        yield from runner.run(trials[0])
-        if trials[1:]:
-            queued.appendleft((request, trials[1:]))
 
 
 def _run_task(worker: Worker, task: Task, crashes: Counter[str]) -> Iterator[Result]:
@@ -433,7 +408,9 @@ def serve(request: Any, channel: Channel) -> None:
     wanted = from_plain(TrialRequest, request)
     torch.set_num_threads(wanted.threads)
     runner = Runner()
-    for trial in _planned(wanted):
+    for trial in _plan_once(replace(wanted, trials=(), threads=0)):
+        if not wanted.bare and trial.name not in wanted.trials:
+            continue
         with channel.step(trial.name, limit_s(trial.kind)):
             channel.reply({"begin": trial.name})
             for result in runner.run(trial):
@@ -442,31 +419,25 @@ def serve(request: Any, channel: Channel) -> None:
         channel.reply({"end": trial.name})
 
 
-def _planned(request: TrialRequest) -> list[Trial]:
-    every = _plan_once(replace(request, trials=(), threads=0))
-    return [trial for trial in every if request.bare or trial.name in request.trials]
-
-
 @functools.lru_cache(maxsize=4)  # samples on the GPU stay in memory while their plan does
 def _plan_once(request: TrialRequest) -> tuple[Trial, ...]:
+    overloads = {
+        overload.qualified_name: overload
+        for operator in _operators(request.target)
+        for overload in operator.overloads.values()
+    }
+    if request.overload not in overloads:
+        raise UsageError(
+            f"{request.target} has no overload {request.overload!r} in a fresh process, where trials run.\n"
+            "Define operators unconditionally, when their file is imported."
+        )
     subject = Subject(
-        overload=_overload(request.target, request.overload),
+        overload=overloads[request.overload],
         device=torch.device(request.device),
         level=Level(request.level),
         seed=request.seed,
     )
     return tuple((compute_sanitizer.bare if request.bare else plan)(subject))
-
-
-def _overload(target: str, name: str) -> Overload:
-    for operator in _operators(target):
-        for overload in operator.overloads.values():
-            if overload.qualified_name == name:
-                return overload  # type: ignore[no-any-return]
-    raise UsageError(
-        f"{target} has no overload {name!r} in a fresh process, where trials run.\n"
-        "Define operators unconditionally, when their file is imported."
-    )
 
 
 @functools.cache

@@ -182,11 +182,6 @@ class Subject:
         """Return the tensors that a call returned, and the arguments that it wrote, in one row.
 
         The result may be that of anything that is called as the operator is: of a reference, for example.
-
-        Args:
-            args: Positional arguments of the call.
-            kwargs: Its arguments by keyword.
-            result: What it returned.
         """
         signature = self.overload.signature
         if self.overload.functional is not None or not signature.mutates:

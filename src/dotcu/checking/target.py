@@ -24,6 +24,8 @@ from dotcu.tracebacks import as_user_error
 _PREFIX = "_dotcu_target_"
 """The prefix of a file's module name: json.py must not replace the real json."""
 
+_TRACEBACK = "For the whole traceback, run the command again with DOTCU_DEBUG=1."
+
 
 def resolve(target: str, *, verb: str = "check") -> list[tuple[str, Operator]]:
     """The operators that a target names, with their Python names, in the order of their definition.
@@ -74,7 +76,9 @@ def function(named: str) -> Callable[..., Any]:
         UsageError: There is no such file, module or callable; answered with the nearest name.
     """
     place, _, name = named.rpartition(":")
-    module = _loaded(Path(place)) or _module(place)
+    module = sys.modules.get(_PREFIX + Path(place).stem)
+    if module is None or module.__file__ is None or Path(module.__file__) != Path(place).resolve():
+        module = _module(place)
     found = getattr(module, name, None)
     if callable(found):
         return cast("Callable[..., Any]", found)
@@ -86,17 +90,11 @@ def function(named: str) -> Callable[..., Any]:
     )
 
 
-def _loaded(path: Path) -> ModuleType | None:
-    module = sys.modules.get(_PREFIX + path.stem)
-    same = module is not None and module.__file__ is not None and Path(module.__file__) == path.resolve()
-    return module if same else None
-
-
 def _module(place: str) -> ModuleType:
     path = Path(place)
     if path.suffix == ".py" or path.is_file():
         return _from_file(path)
-    with as_user_error(UsageError, *_cannot_be_imported(place)):
+    with as_user_error(UsageError, f"{place} cannot be imported", _TRACEBACK):
         if not _exists(place):
             raise UsageError(
                 f"there is no file and no importable module {place!r}.\n"
@@ -117,14 +115,12 @@ def _exists(name: str) -> bool:
         raise  # a package that it is in is there, and imports something that is not
 
 
-def _cannot_be_imported(place: object) -> tuple[str, str]:
-    """Return the first line of the error, and the last."""
-    return f"{place} cannot be imported", "For the whole traceback, run the command again with DOTCU_DEBUG=1."
-
-
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UsageError(f"there is no file {path}.{_nearest(path)}")
+        names = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, names, n=1)
+        meant = f"\nDid you mean {path.parent / close[0]}?" if close else ""
+        raise UsageError(f"there is no file {path}.{meant}")
     if path.suffix != ".py":
         raise UsageError(
             f"{path} is not a Python file, so it has no operators to check.\n"
@@ -134,38 +130,25 @@ def _from_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with as_user_error(UsageError, *_cannot_be_imported(path)), _registered(module), _searching(path.parent):
+    with as_user_error(UsageError, f"{path} cannot be imported", _TRACEBACK), _importing(module, path.parent):
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def _registered(module: ModuleType) -> Iterator[None]:
-    """Let a module be found by its name from here on, unless the block fails."""
+def _importing(module: ModuleType, folder: Path) -> Iterator[None]:
+    """Let a file import those next to it, as `python FILE` does, and be found by its name unless it fails."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
     sys.modules[module.__name__] = module
     try:
         yield
     except BaseException:
         sys.modules.pop(module.__name__, None)
         raise
-
-
-@contextmanager
-def _searching(folder: Path) -> Iterator[None]:
-    """Let a file import those next to it, as `python FILE` does."""
-    entry = str(folder.resolve())
-    sys.path.insert(0, entry)
-    try:
-        yield
     finally:
         with suppress(ValueError):  # the file may have taken it away itself
             sys.path.remove(entry)
-
-
-def _nearest(path: Path) -> str:
-    names: Sequence[str] = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"\nDid you mean {path.parent / close[0]}?" if close else ""
 
 
 # ---------------------------------- where another process finds an operator: the other direction of target.py
@@ -203,9 +186,7 @@ def _is_imported_from(name: str, file: Path) -> bool:
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         inside = None if spec is None else spec.submodule_search_locations
-        if spec is not None and inside is None:
-            return False
-        spec = _find(".".join(parts[:end]), inside)
+        spec = None if spec is not None and inside is None else _find(".".join(parts[:end]), inside)
         if spec is None:
             return False
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file.resolve()

@@ -391,11 +391,15 @@ def test_an_overload_that_is_not_there_is_a_usage_error(request_of_good: TrialRe
 
 
 @pytest.mark.slow
-def test_what_one_operator_destroys_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_what_one_operator_destroys_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "jobs_for", lambda *given, **native: 1)
+    monkeypatch.setattr(Worker, "is_ready", lambda worker: True)
     subjects = define(tmp_path, "running_destroyed")
     trials = [each for subject in subjects for each in running.plan(subject) if each.case == "float32-s0"]
     trials = [each for each in trials if each.kind == "call"]
-    aborted, null, *good = running.run(subjects, trials, jobs=1)
+    aborted, null, *good = running.run(subjects, trials)
     assert isinstance(aborted.outcome, Failed)
     assert aborted.outcome.reason == "the process died: SIGABRT"
     assert isinstance(null.outcome, Failed)
@@ -406,7 +410,9 @@ def test_what_one_operator_destroys_leaves_the_others_alone(tmp_path: Path) -> N
     assert all(isinstance(result.outcome, Passed) for result in good)
 
 
-def test_an_operator_that_no_other_process_can_find_is_run_here() -> None:
+def test_an_operator_that_no_other_process_can_find_is_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "jobs_for", lambda *given, **native: 2)
+
     @dotcu.op("running_test::here")
     def here(x: torch.Tensor) -> torch.Tensor:
         return x.clone()
@@ -415,4 +421,4 @@ def test_an_operator_that_no_other_process_can_find_is_run_here() -> None:
     here.samples(lambda device, dtype: [dotcu.Sample(torch.ones(2, device=device, dtype=dtype))])
     subject = Subject(overload=here, device=torch.device("cpu"), level=Level.QUICK)
     trials = [each for each in running.plan(subject) if each.kind == "call"]
-    assert {type(result.outcome) for result in running.run([subject], trials, jobs=2)} == {Passed}
+    assert {type(result.outcome) for result in running.run([subject], trials)} == {Passed}
