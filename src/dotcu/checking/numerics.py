@@ -63,14 +63,12 @@ class NumericError:
     """The worst of a result.
 
     Attributes:
-        absolute: The largest distance of an element from the oracle.
         ratio: The largest error over its bound; a result is right if that is at most 1. NaN where
             something is not finite that must be, or the other way round.
         what: What is wrong, in words, if something is.
         where: Which output and index, in words, with the values.
     """
 
-    absolute: float
     ratio: float
     what: str = ""
     where: str = ""
@@ -262,8 +260,8 @@ def judge(result: Any, expected: Oracle) -> NumericError:
     actual = [tensor.to(device) for tensor in outputs(result)]
     what = mismatch(actual, expected.plain)
     if what:
-        return NumericError(absolute=math.nan, ratio=math.nan, what=what)
-    worst = NumericError(absolute=0.0, ratio=0.0)
+        return NumericError(ratio=math.nan, what=what)
+    worst = NumericError(ratio=0.0)
     for position, got in enumerate(actual):
         if not got.numel():
             continue
@@ -296,43 +294,41 @@ def _judge_whole(got: Tensor, expected: Oracle, position: int) -> NumericError:
     distance = (got.double() - expected.values[position]).abs()
     wrong = (got != plain) & ~((bound > 0) & (distance <= bound))
     if not bool(wrong.any()):
-        return NumericError(absolute=0.0, ratio=0.0)
+        return NumericError(ratio=0.0)
     flat = int(torch.where(wrong, distance, -1.0).argmax())
     what = f"{int(wrong.sum())} of {got.numel()} elements are wrong"
-    where = _where(got, plain, flat, position)
-    return NumericError(absolute=float(distance.flatten()[flat]), ratio=math.inf, what=what, where=where)
+    return NumericError(ratio=math.inf, what=what, where=_where(got, plain, flat, position))
 
 
 def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericError:
     dtype, bound, value = torch.finfo(got.dtype), expected.bounds[position], expected.values[position]
     got, plain = got.double(), real(expected.plain[position]).double()
-    wrong = _not_finite_alike(got, plain, value, bound, dtype.max)
-    if bool(wrong.any()):
-        where = _where(got, value, int(wrong.flatten().int().argmax()), position)
-        count = f"{int(wrong.sum())} of {got.numel()} elements"
-        what = f"{count} are not finite where they must be, or finite where not"
-        return NumericError(absolute=math.nan, ratio=math.nan, what=what, where=where)
-    lost = expected.zeros[position] & (got == 0) & (got.signbit() != plain.signbit())
-    if bool(lost.any()):
-        where = _where(got, value, int(lost.flatten().int().argmax()), position)
-        what = f"{int(lost.sum())} of {got.numel()} elements are zero with the wrong sign"
-        return NumericError(absolute=0.0, ratio=math.nan, what=what, where=where)
+    lost_sign = expected.zeros[position] & (got == 0) & (got.signbit() != plain.signbit())
+    for wrong, are in (
+        (
+            _not_finite_alike(got, plain, value, bound, dtype.max),
+            "are not finite where they must be, or finite where not",
+        ),
+        (lost_sign, "are zero with the wrong sign"),
+    ):
+        if bool(wrong.any()):
+            where = _where(got, value, int(wrong.flatten().int().argmax()), position)
+            what = f"{int(wrong.sum())} of {got.numel()} elements {are}"
+            return NumericError(ratio=math.nan, what=what, where=where)
     distance = (got - value).abs()
     ratio = torch.where(distance == 0, 0.0, distance / bound)
     ratio = torch.where(~got.isfinite() | (~value.isfinite() & (got == plain)), 0.0, ratio)
     flat = int(ratio.nan_to_num(nan=torch.inf).argmax())
     where, element = _where(got, value, flat, position), float(ratio.flatten()[flat])
-    finite = distance[got.isfinite() & value.isfinite()]
-    absolute = float(finite.max()) if finite.numel() else 0.0
     if not element <= 1.0:
         count = f"{int((~(ratio <= 1.0)).sum())} of {got.numel()} elements"
         what = f"{count} are wrong, the worst by {element:.3g} times the bound"
-        return NumericError(absolute=absolute, ratio=element, what=what, where=where)
-    whole = _ratio(norm(finite), expected.norms[position])
+        return NumericError(ratio=element, what=what, where=where)
+    whole = _ratio(norm(distance[got.isfinite() & value.isfinite()]), expected.norms[position])
     if not whole <= 1.0:
         what = f"output {position} as a whole is wrong by {whole:.3g} times the bound, in the 2-norm"
-        return NumericError(absolute=absolute, ratio=whole, what=what, where=where)
-    return NumericError(absolute=absolute, ratio=max(element, whole))
+        return NumericError(ratio=whole, what=what, where=where)
+    return NumericError(ratio=max(element, whole))
 
 
 def _ratio(error: float, bound: float) -> float:
@@ -439,20 +435,21 @@ def noises(trials: int = TRIALS) -> list[Noise]:
 
 def move(tensor: Tensor, noise: Noise) -> Tensor:
     """The tensor in float64, each element moved by up to one unit in the last place of its own dtype."""
-    if is_whole(tensor):
-        return tensor.clone()
-    parts = real(to_double(tensor))
-    moved = parts * (1 + torch.finfo(tensor.dtype).eps * noise(parts))
-    return torch.view_as_complex(moved) if tensor.is_complex() else moved
+    return _changed(tensor, lambda parts: parts * (1 + torch.finfo(tensor.dtype).eps * noise(parts)))
 
 
 def next_to_zero(tensor: Tensor) -> Tensor:
     """The tensor in float64, each zero a hair on its own side of it: squares of that are zero again."""
+    return _changed(
+        tensor, lambda parts: parts.where(parts != 0, torch.full_like(parts, 1e-300).copysign(parts))
+    )
+
+
+def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     if is_whole(tensor):
         return tensor.clone()
-    parts = real(to_double(tensor))
-    near = parts.where(parts != 0, torch.full_like(parts, 1e-300).copysign(parts))
-    return torch.view_as_complex(near) if tensor.is_complex() else near
+    changed = change(real(to_double(tensor)))
+    return torch.view_as_complex(changed) if tensor.is_complex() else changed
 
 
 # ------ whether results too large for an oracle are near enough to what the reference gives in the same dtype

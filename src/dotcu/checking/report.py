@@ -135,6 +135,19 @@ class CheckReport(report_base.Report):
 
         A number that is not finite is None, so every reader of JSON takes it.
         """
+        overloads = []
+        for one in self.overloads:
+            derived = self.derived(one.name)
+            overloads.append(
+                {
+                    "name": one.name,
+                    "dtypes": one.dtypes,
+                    "tolerance": one.tolerance,
+                    "passed": self.passed_by(one.name),
+                    "not_tried": self.not_tried(one.name),
+                    "derived": {"tried": derived.tried, "refused": derived.refused},
+                }
+            )
         report = {
             "version": VERSION,
             "passed": self.passed,
@@ -145,22 +158,11 @@ class CheckReport(report_base.Report):
             "checks": self.checks,
             "unfinished": self.unfinished,
             "seconds": round(self.seconds, 6),
-            "overloads": [self._overload(one) for one in self.overloads],
+            "overloads": overloads,
             "results": list(map(result_json, self.results)),
         }
         found: dict[str, Any] = plain(report)
         return found
-
-    def _overload(self, one: CheckedOverload) -> dict[str, Any]:
-        derived = self.derived(one.name)
-        return {
-            "name": one.name,
-            "dtypes": one.dtypes,
-            "tolerance": one.tolerance,
-            "passed": self.passed_by(one.name),
-            "not_tried": self.not_tried(one.name),
-            "derived": {"tried": derived.tried, "refused": derived.refused},
-        }
 
     def __rich__(self) -> RenderableType:
         return table(self)

@@ -59,9 +59,7 @@ _PLANS = (
     vmap.plan,
     compiled.plan,
     call_cache.plan,
-    gpu.plan_streams,
-    gpu.plan_graph,
-    gpu.plan_devices,
+    gpu.plan,
     large.plan,
     compute_sanitizer.plan,
 )

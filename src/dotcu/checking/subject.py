@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
@@ -102,7 +103,23 @@ class Subject:
         It raises ReferenceCalls where the body of an operator would compute for it.
         """
         function = self.overload.reference_function
-        return None if function is None else self._with_writes(self._without_bodies(function))
+        if function is None:
+            return None
+
+        def refuse() -> AbstractContextManager[object]:
+            raise _calls(self.name, current_scope().operator)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with around_bodies(refuse), _RefusedOperator(self.overload):
+                result = function(*args, **kwargs)
+            return self.gives(args, kwargs, result) if self._gives_writes else result
+
+        return call
+
+    @property
+    def _gives_writes(self) -> bool:
+        return self.overload.functional is None and bool(self.overload.signature.mutates)
 
     @property
     def is_deterministic(self) -> bool:
@@ -162,7 +179,7 @@ class Subject:
         """Fill with a byte what the operator allocates of torch, until the block ends."""
         return poisoning(byte, None if self.has_body else self.overload.torch_op)
 
-    def call(self, sample: Sample) -> tuple[torch.Tensor, ...]:
+    def call(self, sample: Sample) -> tuple[Tensor, ...]:
         """Call the operator: the tensors that it returns, and those that it wrote, in one row.
 
         An overload that writes `out` gives these; one that mutates, what it returns and the mutated.
@@ -172,24 +189,22 @@ class Subject:
             Exception: What the call raises.
         """
         with torch.no_grad():
-            given = outputs(self._with_writes(self.overload)(*sample.args, **sample.kwargs))
+            given = self.gives(sample.args, sample.kwargs, self.overload(*sample.args, **sample.kwargs))
         require_memory(given)
         return given
 
-    def gives(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
-    ) -> tuple[torch.Tensor, ...]:
+    def gives(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> tuple[Tensor, ...]:
         """Return the tensors that a call returned, and the arguments that it wrote, in one row.
 
         The result may be that of anything that is called as the operator is: of a reference, for example.
         """
         signature = self.overload.signature
-        if self.overload.functional is not None or not signature.mutates:
+        if not self._gives_writes:
             return outputs(result)
         returned = outputs(result) if signature.returns else ()
         return outputs((*returned, *signature.written(args, kwargs)))
 
-    def written(self, sample: Sample) -> tuple[torch.Tensor, ...]:
+    def written(self, sample: Sample) -> tuple[Tensor, ...]:
         """The tensors among a call's arguments that the operator declares to write."""
         return outputs(self.overload.signature.written(sample.args, sample.kwargs))
 
@@ -231,24 +246,3 @@ class Subject:
         except Exception as error:
             return error
         return None
-
-    def _without_bodies(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def refuse() -> AbstractContextManager[object]:
-            raise _calls(self.name, current_scope().operator)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with around_bodies(refuse), _RefusedOperator(self.overload):
-                return function(*args, **kwargs)
-
-        return call
-
-    def _with_writes(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if self.overload.functional is not None or not self.overload.signature.mutates:
-            return function
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self.gives(args, kwargs, function(*args, **kwargs))
-
-        return call

@@ -47,7 +47,6 @@ class TestElements:
         assert not error.passed
         assert error.what.startswith("1 of 1000 elements are wrong, the worst by ")
         assert error.where == f"output 0[3, 7]: got {wrong[3, 7].item()}, expected {x[3, 7].item() ** 2}"
-        assert error.absolute == pytest.approx(1e-3, rel=1e-2)
 
     def test_a_large_element_excuses_no_small_one(self) -> None:
         x = torch.cat([torch.tensor([22.0]), torch.linspace(0, 4, 40)])

@@ -304,7 +304,8 @@ FEWEST_VALUES = ("nan", "extremes")
 def values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
     """A case with each of some values, as far as its dtype has them and its reference takes them.
 
-    A body reads no values, so it cannot refuse any."""
+    A body reads no values, so it cannot refuse any.
+    """
     if case.dtype.is_floating_point:
         table = FLOATS
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -20,6 +20,28 @@ from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
 
 NEEDS_GPU = "needs a CUDA GPU"
+
+
+def plan(subject: Subject) -> Iterator[Trial]:
+    """For each check a trial of a small and of a large call."""
+    unsafe = "declared cudagraph_unsafe by a tag" if subject.declares(torch.Tag.cudagraph_unsafe) else ""
+    alone = "needs two GPUs" if subject.on_gpu and torch.cuda.device_count() < 2 else ""
+    for check, look_at, why in (
+        ("stream", look_at_streams, ""),
+        ("graph", look_at_graph, unsafe),
+        ("devices", look_at_devices, alone),
+    ):
+        if not subject.on_gpu or why:
+            yield skipped(subject, check, why if subject.on_gpu else NEEDS_GPU)
+            continue
+        for case in chosen(subject):
+            yield trial(subject, check, case.name, look, look_at, case)
+
+
+def look(subject: Subject, look_at: Callable[[Subject, Case], Outcome], case: Case) -> Outcome:
+    """Look at a call in one of these ways, if it works."""
+    with torch.cuda.device(subject.device):
+        return cannot_call(subject, case) or look_at(subject, case)
 
 
 def chosen(subject: Subject) -> list[Case]:
@@ -103,23 +125,11 @@ A_WHILE = 50_000_000
 """Clocks that a stream sleeps: some 30 ms. A call takes its thread less than one."""
 
 
-def plan_streams(subject: Subject) -> Iterator[Trial]:
-    """A trial for a small and for a large call."""
-    if not subject.on_gpu:
-        yield skipped(subject, "stream", NEEDS_GPU)
-        return
-    for case in chosen(subject):
-        yield trial(subject, "stream", case.name, look_at_streams, case)
-
-
 def look_at_streams(subject: Subject, case: Case) -> Outcome:
-    """Call on either stream, once while it sleeps and once while the others do."""
-    with torch.cuda.device(subject.device):
-        return cannot_call(subject, case) or _in_rounds(subject, case)
+    """Call on either stream, once while it sleeps and once while the others do.
 
-
-def _in_rounds(subject: Subject, case: Case) -> Outcome:
-    """All four, since one fault may show in several: the one in whose round it must show is among them."""
+    All four, since one fault may show in several: the one in whose round it must show is among them.
+    """
     pool = streams.pool()
     outcome: Outcome = Passed()
     faults: list[str] = []
@@ -163,24 +173,8 @@ def called(
 REPLAYS = 3
 
 
-def plan_graph(subject: Subject) -> Iterator[Trial]:
-    """A trial for a small and for a large call."""
-    if not subject.on_gpu:
-        yield skipped(subject, "graph", NEEDS_GPU)
-    elif subject.declares(torch.Tag.cudagraph_unsafe):
-        yield skipped(subject, "graph", "declared cudagraph_unsafe by a tag")
-    else:
-        for case in chosen(subject):
-            yield trial(subject, "graph", case.name, look_at_graph, case)
-
-
 def look_at_graph(subject: Subject, case: Case) -> Outcome:
     """Capture a call whose kernels are loaded, and replay it with new values in its inputs."""
-    with torch.cuda.device(subject.device):
-        return cannot_call(subject, case) or _captured_and_replayed(subject, case)
-
-
-def _captured_and_replayed(subject: Subject, case: Case) -> Outcome:
     static, graph = case.make(), torch.cuda.CUDAGraph()
     captured = capture(subject, static, graph)
     if isinstance(captured, Exception):
@@ -226,25 +220,10 @@ def capture(subject: Subject, static: Sample, graph: torch.cuda.CUDAGraph) -> tu
 # ------------------------------- several GPUs: an operator works on that of its tensors, whichever is current
 
 
-def plan_devices(subject: Subject) -> Iterator[Trial]:
-    """A trial for a small and for a large call."""
-    if not subject.on_gpu:
-        yield skipped(subject, "devices", NEEDS_GPU)
-    elif torch.cuda.device_count() < 2:
-        yield skipped(subject, "devices", "needs two GPUs")
-    else:
-        for case in chosen(subject):
-            yield trial(subject, "devices", case.name, look_at_devices, case)
-
-
 def look_at_devices(subject: Subject, case: Case) -> Outcome:
     """Call with tensors of one GPU while the other one is current, both ways round."""
     own = subject.device
     other = torch.device("cuda", ((own.index or 0) + 1) % torch.cuda.device_count())
-    with torch.cuda.device(own):
-        failed = cannot_call(subject, case)
-    if failed:
-        return failed
     outcome = _one_way(subject, case, other, own)
     return outcome if isinstance(outcome, Failed) else _one_way(subject, case, own, other)
 

@@ -99,7 +99,7 @@ def outcome_of(
 
     monkeypatch.setattr(Subject, "call", call)
     (case,) = subject.given(torch.float32)
-    return gpu.look_at_graph(subject, case)
+    return gpu.look(subject, gpu.look_at_graph, case)
 
 
 def test_a_call_whose_replays_compute_from_new_values_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +131,7 @@ def test_what_spoils_a_capture_is_told_and_not_how_the_capture_ended(monkeypatch
 def test_an_operator_that_is_declared_unsafe_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = subject_of(torch.neg, tags=(torch.Tag.cudagraph_unsafe,))
     monkeypatch.setattr(Subject, "on_gpu", True)
-    (trial,) = gpu.plan_graph(subject)
+    monkeypatch.setattr(gpu, "chosen", lambda subject: [])
+    (trial,) = [each for each in gpu.plan(subject) if each.kind == "graph"]
     ((_, outcome),) = trial.run()
     assert outcome == Skipped(reason="declared cudagraph_unsafe by a tag")

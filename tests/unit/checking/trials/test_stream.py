@@ -76,7 +76,7 @@ def outcome_of(reference: Any) -> Outcome:
 
     subject = Subject(overload=negate, device=torch.device("cpu"))
     (case,) = subject.given(torch.float32)
-    return gpu.look_at_streams(subject, case)
+    return gpu.look(subject, gpu.look_at_streams, case)
 
 
 def test_an_operator_on_the_current_stream_holds() -> None:
