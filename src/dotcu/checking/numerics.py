@@ -109,20 +109,43 @@ def oracle(
     """
     plain = outputs(_call(reference, sample.map_tensors(torch.clone)))
     exact = _compute(reference, sample.map_tensors(to_double), plain)
-    changes = [_OutputSpread(own, value) for own, value in zip(plain, exact, strict=True)]
+    # the spread of each output under moved inputs: of all results one tensor is kept, or two
+    most = [torch.zeros_like(value) for value in exact]
+    low = [
+        own.double().minimum(value) if is_whole(own) else value
+        for own, value in zip(plain, exact, strict=True)
+    ]
+    high = [
+        own.double().maximum(value) if is_whole(own) else value
+        for own, value in zip(plain, exact, strict=True)
+    ]
     for noise in noises(trials):
         moved = _compute(reference, sample.map_tensors(functools.partial(move, noise=noise)), plain)
-        for change, other in zip(changes, moved, strict=True):
-            change.include(other)
+        for i, other in enumerate(moved):
+            if is_whole(plain[i]):
+                low[i], high[i] = low[i].minimum(other), high[i].maximum(other)
+            else:
+                most[i] = most[i].maximum(_finite((other - exact[i]).abs_()))
     in_single = _errors_in_single(reference, sample, plain)
     floor *= max([1.0, *(float(_finite(value).abs().max()) for value in exact if value.numel())])
-    limits = [
-        _limits(own, value, change, tolerance, floor, single)
-        for own, value, single, change in zip(plain, exact, in_single, changes, strict=True)
-    ]
-    values, bounds, norms = zip(*limits, strict=True) if limits else ((), (), ())
-    zeros = _signed_zeros(reference, sample, plain, exact)
-    return Oracle(values=values, bounds=bounds, norms=norms, plain=plain, zeros=zeros)
+    values, bounds, norms = [], [], []
+    for i, (own, value) in enumerate(zip(plain, exact, strict=True)):
+        if is_whole(own):  # another integer or bool only where the inputs' last places decide it
+            value, bound, whole = (low[i] + high[i]) / 2, (high[i] - low[i]) / 2, 0.0
+        elif tolerance is not None:
+            bound, whole = _declared_limits(real(own).dtype, value, tolerance, floor)
+        else:
+            bound, whole = _limits(real(own), value, most[i], in_single[i])
+        values.append(value)
+        bounds.append(bound)
+        norms.append(whole)
+    return Oracle(
+        values=tuple(values),
+        bounds=tuple(bounds),
+        norms=tuple(norms),
+        plain=plain,
+        zeros=_signed_zeros(reference, sample, plain, exact),
+    )
 
 
 def _errors_in_single(reference: Reference, sample: Sample, plain: Sequence[Tensor]) -> list[Tensor | None]:
@@ -170,50 +193,18 @@ def _signed_zeros(
     return tuple(zeros)
 
 
-class _OutputSpread:
-    """The spread of one output under moved inputs so far: one tensor is kept of all results, or two."""
-
-    def __init__(self, own: Tensor, exact: Tensor) -> None:
-        self._exact = exact
-        self.most: Tensor | None = None
-        self.span: tuple[Tensor, Tensor] | None = None
-        if is_whole(own):
-            self.span = own.double().minimum(exact), own.double().maximum(exact)
-
-    def include(self, other: Tensor) -> None:
-        """Widen what there is by one more result."""
-        if self.span is not None:
-            low, high = self.span
-            self.span = low.minimum(other), high.maximum(other)
-            return
-        change = _finite((other - self._exact).abs_())
-        self.most = change if self.most is None else self.most.maximum(change)
-
-
-def _limits(
-    own: Tensor,
-    exact: Tensor,
-    change: _OutputSpread,
-    tolerance: float | None,
-    floor: float,
-    in_single: Tensor | None,
-) -> tuple[Tensor, Tensor, float]:
-    """Return the expected result, how far each element may be from it, and the whole."""
-    if change.span is not None:  # another integer or bool only where the inputs' last places decide it
-        low, high = change.span
-        return (low + high) / 2, (high - low) / 2, 0.0
-    if tolerance is not None:
-        least = torch.finfo(real(own).dtype).smallest_normal  # it may flush what is smaller
-        least = max(least, floor) if real(own).dtype == torch.float64 else least
-        rms = norm(exact) / math.sqrt(max(exact.numel(), 1))
-        bound = tolerance * (_finite(exact).abs() + rms) + least
-        return exact, bound, 2 * (tolerance * norm(exact) + least * math.sqrt(exact.numel()))
-    return exact, *_limits_of_floating(real(own), exact, change.most, in_single)
-
-
-def _limits_of_floating(
-    own: Tensor, exact: Tensor, change: Tensor | None, in_single: Tensor | None
+def _declared_limits(
+    dtype: torch.dtype, exact: Tensor, tolerance: float, floor: float
 ) -> tuple[Tensor, float]:
+    """Return how far each element may be, and the whole, by the tolerance that an operator declares."""
+    least = torch.finfo(dtype).smallest_normal  # it may flush what is smaller
+    least = max(least, floor) if dtype == torch.float64 else least
+    rms = norm(exact) / math.sqrt(max(exact.numel(), 1))
+    bound = tolerance * (_finite(exact).abs() + rms) + least
+    return bound, 2 * (tolerance * norm(exact) + least * math.sqrt(exact.numel()))
+
+
+def _limits(own: Tensor, exact: Tensor, change: Tensor, in_single: Tensor | None) -> tuple[Tensor, float]:
     """Return how far each element may be, and the whole: a multiple of the error that it cannot avoid.
 
     That error is a unit in its last place, and what the last places of the inputs do to it. The
@@ -224,8 +215,7 @@ def _limits_of_floating(
     if not own.numel():
         return torch.zeros_like(exact), 0.0
     dtype = torch.finfo(own.dtype)
-    last_place = dtype.eps * (_finite(exact).abs() + dtype.smallest_normal)
-    unit = last_place if change is None else last_place.maximum(change)
+    unit = (dtype.eps * (_finite(exact).abs() + dtype.smallest_normal)).maximum(change)
     error = _finite((own.double() - exact).abs())
     needed = _finite(error / unit).amax()
     if in_single is not None:

@@ -208,8 +208,8 @@ def table(report: CheckReport) -> RenderableType:
             grid.add_row(Text(label), Text(text, style=style))
         head = Text.assemble((overload.name, "bold"), _declared(overload))
         parts += [Text(), head, Padding(grid, (0, 0, 0, 2))]
-    for text in _failures(report):
-        parts += [Text(), text]
+    for failure in _failures(report):
+        parts += [Text(), failure]
     return Group(*parts, Text(), _conclusion(report))
 
 

@@ -3,6 +3,8 @@
 An illegal address ends CUDA for its process, a wrong pointer on the CPU ends the process, and a loop
 without end never gives it back. So trials run in workers, where a fresh process can find the operator. A
 trial that ends its worker has failed, and another worker goes on.
+
+An error with which no trial can make sense, a UsageError or an EnvironmentFault, is raised wherever they run.
 """
 
 from __future__ import annotations
@@ -80,11 +82,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 
 def run_here(trials: Iterable[Trial]) -> Iterator[Result]:
-    """Run trials in this process, and yield their results as they come.
-
-    Raises:
-        UsageError, EnvironmentFault: No trial can make sense: it was raised, or caused what was.
-    """
+    """Run trials in this process, and yield their results as they come."""
     runner = Runner(limited=True)
     for trial in trials:
         yield from runner.run(trial)
@@ -106,11 +104,7 @@ class Runner:
         self._endless: Counter[str] = Counter()
 
     def run(self, trial: Trial) -> list[Result]:
-        """Return the results of one trial.
-
-        Raises:
-            UsageError, EnvironmentFault: No trial can make sense.
-        """
+        """Return the results of one trial."""
         dtype = trial.case.partition("-")[0]  # float32, of float32-s0-n33
         if (trial.overload, dtype) in self._broken:
             return _all_skipped(trial, "its kernel does not compile")
@@ -155,11 +149,7 @@ _NO_CODE = "a kernel does not compile"
 
 
 def run_one(trial: Trial) -> list[Result]:
-    """Return the results of one trial; an error that it raises is one.
-
-    Raises:
-        UsageError, EnvironmentFault: No trial can make sense.
-    """
+    """Return the results of one trial; an error that it raises is one."""
     start = time.perf_counter()
     verdicts: list[Verdict] = []
     try:
@@ -248,11 +238,7 @@ Task = tuple[TrialRequest, list[Trial]]
 
 
 def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result]:
-    """Run trials, in workers where that is possible and worth it, and yield their results as they come.
-
-    Raises:
-        UsageError, EnvironmentFault: No trial can make sense.
-    """
+    """Run trials, in workers where that is possible and worth it, and yield their results as they come."""
     requests = {subject.name: request for subject in subjects if (request := request_for(subject))}
     movable = [trial for trial in trials if trial.overload in requests]
     native = any(not subject.has_body and subject.name in requests for subject in subjects)
@@ -380,11 +366,7 @@ class TrialWorker:
         self._crashes: Counter[str] = Counter()
 
     def run(self, subject: Subject, trial: Trial) -> list[Result]:
-        """Return the results of one trial.
-
-        Raises:
-            UsageError, EnvironmentFault: No trial can make sense.
-        """
+        """Return the results of one trial."""
         request = None if subject.simulated else request_for(subject)
         if request is None:
             return self._runner.run(trial)

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from dotcu.checking.cases.samples import Case, samples_of, seed_of, short
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import PoisonedBuffers, poisoning, require_memory
-from dotcu.checking.numerics import outputs
+from dotcu.checking.numerics import Oracle, oracle, outputs
 from dotcu.errors import ArgumentError, OperatorError
 from dotcu.kernel import simulate
 from dotcu.kernel.scope import current_scope
@@ -149,8 +149,7 @@ class Subject:
             with self.seeded(f"{self.name}/{name}"):
                 samples = list(samples_of(self.overload, self.device, dtype))  # it draws while it yields
             self._given[dtype] = [
-                Case(name=f"{name}-s{i}", dtype=dtype, build=lambda sample=sample: sample, derived=False)
-                for i, sample in enumerate(samples)
+                Case.given(f"{name}-s{i}", dtype, sample) for i, sample in enumerate(samples)
             ]
         return self._given[dtype]
 
@@ -223,6 +222,15 @@ class Subject:
     def for_reference(self, sample: Sample) -> Sample:
         """Return the inputs of the reference: copies on the CPU, without what the call only writes."""
         return self.inputs(sample).map_tensors(lambda tensor: tensor.detach().clone().cpu())
+
+    def oracle(self, sample: Sample, dtype: torch.dtype) -> Oracle:
+        """Compute what a call should give by the reference, and its bounds. There is a reference.
+
+        Raises:
+            Exception: What the reference raises.
+        """
+        assert self.reference is not None
+        return oracle(self.reference, self.for_reference(sample), self.tolerance(dtype))
 
     def inputs(self, sample: Sample) -> Sample:
         """The call without what it only writes."""

@@ -341,30 +341,11 @@ GAP = 3
 """Columns next to those of a row."""
 
 
-def _in_order(*axes: int) -> Layout:
-    """The axes as they follow each other in memory, the innermost last; for tensors of that rank."""
-
-    def change(tensor: Tensor) -> Tensor | None:
-        if tensor.dim() != len(axes):
-            return None
-        back = [axes.index(axis) for axis in range(len(axes))]
-        return tensor.permute(axes).contiguous().permute(back)
-
-    return change
-
-
-def _transposed(tensor: Tensor) -> Tensor | None:
-    return tensor.mT.contiguous().mT if tensor.dim() >= 2 else None
-
-
-def _reversed(tensor: Tensor) -> Tensor | None:
-    rank = tensor.dim()
-    return _in_order(*reversed(range(rank)))(tensor) if rank >= 3 else None
-
-
-def _permuted(tensor: Tensor) -> Tensor | None:
-    rank = tensor.dim()
-    return _in_order(*range(1, rank), 0)(tensor) if rank >= 3 else None
+def _in_order(axes_of: Callable[[int], Sequence[int]], tensor: Tensor) -> Tensor | None:
+    """The axes as they lie in memory, the innermost last, by the rank; no layout where there are none."""
+    axes = axes_of(tensor.dim())
+    back = [axes.index(axis) for axis in range(len(axes))]
+    return tensor.permute(*axes).contiguous().permute(back) if axes else None
 
 
 def _sliced(tensor: Tensor) -> Tensor | None:
@@ -395,10 +376,12 @@ def _offset(elements: int, tensor: Tensor) -> Tensor:
 OFFSETS: dict[str, Layout] = {f"offset-{n}": partial(_offset, n) for n in range(1, 16)}
 
 LAYOUTS: dict[str, Layout] = {
-    "transposed": _transposed,
-    "reversed": _reversed,
-    "permuted": _permuted,
-    "channels-last": _in_order(0, 2, 3, 1),
+    "transposed": partial(
+        _in_order, lambda rank: (*range(rank - 2), rank - 1, rank - 2) if rank >= 2 else ()
+    ),
+    "reversed": partial(_in_order, lambda rank: range(rank)[::-1] if rank >= 3 else ()),
+    "permuted": partial(_in_order, lambda rank: (*range(1, rank), 0) if rank >= 3 else ()),
+    "channels-last": partial(_in_order, lambda rank: (0, 2, 3, 1) if rank == 4 else ()),
     "sliced": _sliced,
     "rows-sliced": _rows_sliced,
     "expanded": _expanded,

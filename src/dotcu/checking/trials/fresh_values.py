@@ -206,9 +206,7 @@ def _expected(subject: Subject, case: Case, sample: Sample) -> Callable[[tuple[T
         different = "it gives another result for copies of its arguments"
         return lambda results: "" if same_bits(own, results) else different
     try:
-        oracle = numerics.oracle(
-            subject.reference, subject.for_reference(sample), subject.tolerance(case.dtype)
-        )
+        oracle = subject.oracle(sample, case.dtype)
     except Exception as error:
         raise _NoExpectation(f"the reference fails: {type(error).__name__}: {one_line(error)}") from error
     return lambda results: str(numerics.judge(results, oracle))

@@ -96,5 +96,4 @@ def _wrong(subject: Subject, case: Case, one: Sample, got: tuple[Tensor, ...]) -
         return f"it gives {given}, a call for it alone {wanted}"
     if subject.reference is None:
         return numerics.unlike(got, own)
-    oracle = numerics.oracle(subject.reference, subject.for_reference(one), subject.tolerance(case.dtype))
-    return str(numerics.judge(got, oracle))
+    return str(numerics.judge(got, subject.oracle(one, case.dtype)))

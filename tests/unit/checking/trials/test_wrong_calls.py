@@ -11,7 +11,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.cases.samples import Case
-from dotcu.checking.cases.wrong import DTYPES, wrong
+from dotcu.checking.trials.errors import DTYPES, wrong_calls
 from subjects import first, operator, subject
 
 
@@ -27,7 +27,7 @@ def of(
     *args: Any, body: Callable[..., Any] = added, refer: Callable[..., Any] | None = reference, **kwargs: Any
 ) -> dict[str, Case]:
     one = subject(operator(body, dotcu.Sample(*args, **kwargs), reference=refer))
-    return {each.name.removeprefix("float32-s0-"): each for each in wrong(one, first(one))}
+    return {each.name.removeprefix("float32-s0-"): each for each in wrong_calls(one, first(one))}
 
 
 @pytest.fixture
