@@ -19,7 +19,7 @@ import torch
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for
 from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
+from dotcu.checking.trials import skipped, trial
 from dotcu.checking.trials.gpu import NEEDS_GPU, packed
 from dotcu.compile import toolchain
 from dotcu.errors import DotcuError
@@ -44,32 +44,32 @@ def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each tool. Who has many runs them together, by `run`."""
     for tool in TOOLS:
         if subject.on_gpu:
-            run = partial(alone, subject, tool)
-            yield Trial(overload=subject.name, kind=tool, case="", checks=(tool,), run=run)
+            yield trial(subject, tool, "", alone, tool)
         else:
             yield skipped(subject, tool, NEEDS_GPU)
 
 
-def alone(subject: Subject, tool: str) -> Iterator[Verdict]:
+def alone(subject: Subject, tool: str) -> Outcome:
     """Watch one overload by one tool."""
     request = request_for(subject)
     if request is None:
-        yield tool, Skipped(reason=NOT_ELSEWHERE)
-        return
-    for _, _, outcome in watched({tool: [request]}):
-        yield tool, outcome
+        return Skipped(reason=NOT_ELSEWHERE)
+    ((_, _, outcome),) = watched({tool: [request]})
+    return outcome
 
 
 def run(requests: Mapping[str, TrialRequest], trials: Iterable[Trial]) -> Iterator[Result]:
     """Run each tool once, on all overloads that it has a trial of, and yield the results."""
     by_tool: dict[str, dict[str, Trial]] = {}
-    for trial in trials:
-        by_tool.setdefault(trial.kind, {})[trial.overload] = trial
+    for one in trials:
+        by_tool.setdefault(one.kind, {})[one.overload] = one
     start = time.perf_counter()
     asked = {tool: [requests[name] for name in named] for tool, named in by_tool.items()}
     for tool, name, outcome in watched(asked):
-        trial, seconds = by_tool[tool][name], time.perf_counter() - start
-        yield Result(overload=name, check=tool, trial=trial.name, outcome=outcome, seconds=seconds)
+        seconds = time.perf_counter() - start
+        yield Result(
+            overload=name, check=tool, trial=by_tool[tool][name].name, outcome=outcome, seconds=seconds
+        )
 
 
 def watched(asked: Mapping[str, Sequence[TrialRequest]]) -> Iterator[tuple[str, str, Outcome]]:

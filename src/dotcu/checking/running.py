@@ -362,14 +362,14 @@ class TrialWorker:
     """Runs trials one at a time, for pytest: in a worker, but in this process in the simulator."""
 
     def __init__(self) -> None:
-        self._runner, self._worker = Runner(limited=True), Worker(WORKER)
+        self._worker = Worker(WORKER)
         self._crashes: Counter[str] = Counter()
 
     def run(self, subject: Subject, trial: Trial) -> list[Result]:
         """Return the results of one trial."""
         request = None if subject.simulated else request_for(subject)
         if request is None:
-            return self._runner.run(trial)
+            return Runner(limited=True).run(trial)
         return list(_run_task(self._worker, (request, [trial]), self._crashes))
 
     def close(self) -> None:

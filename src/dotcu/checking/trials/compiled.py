@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,21 +24,6 @@ from dotcu.tracebacks import brief, quiet
 CHECK = "compile"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileMode:
-    """One way to compile."""
-
-    dynamic: bool
-    backend: str = "aot_eager"
-    backward: bool = False
-
-    @property
-    def name(self) -> str:
-        """The end of the trial's name, behind that of the case."""
-        words = ("dynamic" if self.dynamic else "static", "" if self.backend == "aot_eager" else self.backend)
-        return "-".join(filter(None, (*words, "backward" if self.backward else "")))
-
-
 def plan(subject: Subject) -> Iterator[Trial]:
     """Static and dynamic for a case of the first dtype; at full for an integer one too, and by inductor."""
     if subject.overload.lacks_fake:
@@ -52,19 +36,21 @@ def plan(subject: Subject) -> Iterator[Trial]:
     if not cases:
         yield skipped(subject, CHECK, "no sample without empty tensors")
     for case in cases:
-        modes = [
-            CompileMode(dynamic=dynamic, backend=backend)
-            for backend in (["aot_eager", "inductor"] if full and subject.on_gpu else ["aot_eager"])
-            for dynamic in (False, True)
-        ]
+        modes = ["static", "dynamic"]
+        if full and subject.on_gpu:
+            modes += ["static-inductor", "dynamic-inductor"]
         if subject.overload.has_backward and case.dtype.is_floating_point:
-            modes.append(CompileMode(dynamic=True, backward=True))
+            modes.append("dynamic-backward")
         for mode in modes:
-            yield trial(subject, CHECK, f"{case.name}-{mode.name}", look, case, mode)
+            yield trial(subject, CHECK, f"{case.name}-{mode}", look, case, mode)
 
 
-def look(subject: Subject, case: Case, mode: CompileMode) -> Outcome:
-    """Compile a function that calls the operator, and call it as eager mode is called."""
+def look(subject: Subject, case: Case, mode: str) -> Outcome:
+    """Compile a function that calls the operator, and call it as eager mode is called.
+
+    Args:
+        mode: `static` or `dynamic`; then `-inductor` for that backend, or `-backward` for gradients.
+    """
     torch._dynamo.reset()
     try:
         # Numbers stay those that the author wrote, as they do where a model's code has them.
@@ -76,26 +62,25 @@ def look(subject: Subject, case: Case, mode: CompileMode) -> Outcome:
         torch._dynamo.reset()
 
 
-def _look(subject: Subject, case: Case, mode: CompileMode) -> Outcome:
+def _look(subject: Subject, case: Case, mode: str) -> Outcome:
     from torch._dynamo.testing import CompileCounterWithBackend  # takes a second, so not at the start
 
     function = _function(subject, case.sample)
-    counter = CompileCounterWithBackend(mode.backend)
-    compiled = torch.compile(function, backend=counter, fullgraph=True, dynamic=mode.dynamic)
-    exact = (
-        0.0 if subject.is_deterministic and not mode.backward else None
-    )  # else sums may change their order
+    dynamic, backward = mode.startswith("dynamic"), mode.endswith("backward")
+    counter = CompileCounterWithBackend("inductor" if mode.endswith("inductor") else "aot_eager")
+    compiled = torch.compile(function, backend=counter, fullgraph=True, dynamic=dynamic)
+    exact = 0.0 if subject.is_deterministic and not backward else None  # else sums may change their order
     graphs: list[int] = []
-    for call in _calls(subject, case, mode):
+    for call in _calls(subject, case, dynamic=dynamic):
         twin = call.map_tensors(torch.clone)
         try:
-            eager = _run(subject, mode, function, twin)
+            eager = _run(subject, function, twin, backward=backward)
         except Exception:
             if len(graphs) < 2:
                 raise
             break  # dotcu made the other size, which the operator need not take
         try:
-            compiled_results = _run(subject, mode, compiled, call)
+            compiled_results = _run(subject, compiled, call, backward=backward)
         except Exception as error:
             return Failed(reason="fails under torch.compile and works in eager mode", evidence=brief(error))
         wanted, got = (*eager, *twin.tensors), (*compiled_results, *call.tensors)
@@ -112,12 +97,12 @@ def _look(subject: Subject, case: Case, mode: CompileMode) -> Outcome:
     return Passed(note=f"{graphs[-1]} graphs for {len(graphs)} calls")
 
 
-def _calls(subject: Subject, case: Case, mode: CompileMode) -> Iterator[Sample]:
+def _calls(subject: Subject, case: Case, *, dynamic: bool) -> Iterator[Sample]:
     """Two calls that differ in values alone, and one of another size."""
     calls = [case.make(), with_new_values(subject, case, 1) or case.make(), doubled(case)]
     outs = subject.overload.signature.outs
     for call in filter(None, calls):
-        if mode.dynamic:  # so that the last call differs in its size alone
+        if dynamic:  # so that the last call differs in its size alone
             yield call.map_tensors(lambda tensor: tensor.clone(memory_format=torch.contiguous_format))
         else:  # what it only writes is contiguous: torch.compile takes no other `out`
             named = {name: v.contiguous() if name in outs else v for name, v in call.kwargs.items()}
@@ -159,10 +144,10 @@ def _tensors(sample: Sample) -> tuple[dict[int, Any], dict[str, Any]]:
 
 
 def _run(
-    subject: Subject, mode: CompileMode, function: Callable[..., Any], sample: Sample
+    subject: Subject, function: Callable[..., Any], sample: Sample, *, backward: bool
 ) -> tuple[Tensor, ...]:
     """Return the function's results; or the gradients of what follows it."""
-    if not mode.backward:
+    if not backward:
         with subject.seeded("compile"), torch.no_grad():
             return outputs(function(*_tensors(sample)))
     floats = [i for i, tensor in enumerate(sample.tensors) if tensor.is_floating_point()]

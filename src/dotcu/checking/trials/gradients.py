@@ -46,30 +46,6 @@ _MORE = (*_FEW, size_pattern(0), "channels-last", "normal")
 """The derived cases that are differentiated, as patterns."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GradientMode:
-    """One way to look at the gradients of a case.
-
-    Attributes:
-        ending: What follows the call, a name out of `ENDINGS`; or "gradcheck".
-        alone: Of the tensors that can have a gradient, the one that requires it; None for all.
-    """
-
-    ending: str
-    order: int = 1
-    alone: int | None = None
-
-    @property
-    def gradient(self) -> str:
-        """The gradient that is looked at, in words."""
-        return "gradient" if self.order == 1 else "second gradient"
-
-    @property
-    def name(self) -> str:
-        """The end of the trial's name, behind that of the case."""
-        return self.ending if self.alone is None else f"{self.ending}-{self.alone}"
-
-
 def plan(subject: Subject) -> Iterator[Trial]:
     """Trials for finite differences in float64, and for the reference's gradients in every dtype."""
     dtypes = floating(subject)
@@ -85,29 +61,27 @@ def plan(subject: Subject) -> Iterator[Trial]:
             why = "nothing to compare with: it has no sample in float64 for gradcheck, and no reference"
             yield skipped(subject, check, why)
         for case, mode in modes:
-            yield trial(subject, check, f"{case.name}-{mode.name}", look, case, mode)
+            yield trial(subject, check, f"{case.name}-{mode}", look, case, order, mode)
 
 
-def _modes(
-    subject: Subject, dtypes: Sequence[torch.dtype], order: int
-) -> Iterator[tuple[Case, GradientMode]]:
+def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, str]]:
+    """Yield cases, and how gradients of them are looked at, as `look` takes it."""
     main = torch.float64 if torch.float64 in dtypes else dtypes[0]
     some = {Level.QUICK: 1, Level.STANDARD: 2, Level.FULL: 4}[subject.level]
     cases = of_some_size(subject, main)[:some]
     if main == torch.float64:
         small = [case for case in cases if case.elements <= MANY]
-        yield from ((case, GradientMode(ending="gradcheck", order=order)) for case in small or cases[:1])
+        yield from ((case, "gradcheck") for case in small or cases[:1])
     if subject.reference is None:
         return
     if order == 2:
         if main != torch.float64:
-            yield from ((case, GradientMode(ending="dense", order=2)) for case in cases[:2])
+            yield from ((case, "dense") for case in cases[:2])
         return
-    yield from ((case, GradientMode(ending=ending)) for case in cases for ending in ENDINGS)
+    yield from ((case, ending) for case in cases for ending in ENDINGS)
     for case in cases[:1]:
         several = len(_differentiable(case.sample))
-        for alone in range(several if several > 1 else 0):
-            yield case, GradientMode(ending="dense", alone=alone)
+        yield from ((case, f"dense-{alone}") for alone in range(several if several > 1 else 0))
     if subject.level == Level.QUICK:
         others = list(derived_cases(subject, dtypes[0], _FEW))
     else:
@@ -115,7 +89,7 @@ def _modes(
         for dtype in dtypes:
             others += of_some_size(subject, dtype)[: some - 1] if dtype != main else []
         others += [case for case in subject.given(main) if not all(t.numel() for t in case.sample.tensors)]
-    yield from ((case, GradientMode(ending="dense")) for case in others)
+    yield from ((case, "dense") for case in others)
 
 
 def _differentiable(sample: Sample) -> tuple[int, ...]:
@@ -127,21 +101,27 @@ def _differentiable(sample: Sample) -> tuple[int, ...]:
 # ------------------------------------------------------------------ with a backward
 
 
-def look(subject: Subject, case: Case, mode: GradientMode) -> Outcome | None:
-    """Differentiate one call in one way. Of a derived one that cannot be, say nothing."""
+def look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None:
+    """Differentiate one call in one way. Of a derived one that cannot be, say nothing.
+
+    Args:
+        order: 1, or 2 for the gradients of the gradients.
+        mode: `gradcheck`; or what follows the call, a name out of `ENDINGS`. Behind it may be, of the
+            tensors that can have a gradient, the one that alone requires it: `dense-1`.
+    """
     if case.derived and not _computes(subject, case):
         return None
     outcome: Outcome
     try:
         with subject.seeded(case.name):
-            if mode.order == 2 and _only_once(subject, case.make()):
+            if order == 2 and _only_once(subject, case.make()):
                 outcome = Skipped(reason="its backward is declared once_differentiable")
-            elif mode.ending == "gradcheck":
-                outcome = _checked(subject, case, mode)
+            elif mode == "gradcheck":
+                outcome = _checked(subject, case, order)
             else:
-                outcome = _compared(subject, case, mode)
+                outcome = _compared(subject, case, order, mode)
     except GradientError as error:
-        if mode.order == 1:
+        if order == 1:
             outcome = Failed(reason="the backward fails", evidence=brief(error))
         else:  # the first gradient is made of something that has none
             outcome = Skipped(reason=one_line(error))
@@ -187,7 +167,7 @@ def _only_once(subject: Subject, sample: Sample) -> bool:
     return any(node is not None and node.name().endswith("::Error") for node in nodes)
 
 
-def _checked(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
+def _checked(subject: Subject, case: Case, order: int) -> Outcome:
     """Check by finite differences, in float64."""
     # where elements share memory, moving one would move others
     sample = case.make().map_tensors(lambda t: t.contiguous() if without_repeats(t) is not t else t)
@@ -203,7 +183,7 @@ def _checked(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
         call = sample.map_tensors(lambda tensor: given.get(next(positions), tensor))
         return subject.overload(*call.args, **call.kwargs)
 
-    check = gradcheck if mode.order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
+    check = gradcheck if order == 1 else partial(gradgradcheck, gen_non_contig_grad_outputs=True)
     # Not bit by bit: torch's own operators, which a backward may call, differ in last places on a GPU.
     tolerance = 1e-9 if subject.is_deterministic else 1e-6
     slow = subject.level == Level.FULL and elements <= FEW
@@ -213,24 +193,25 @@ def _checked(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
             check(function, tuple(leaves), nondet_tol=tolerance, check_batched_grad=False, fast_mode=not slow)
     except GradcheckError as error:
         return Failed(
-            reason=f"the {mode.gradient} is not what finite differences give", evidence=brief(error)
+            reason=f"the {GRADIENTS[order]} is not what finite differences give", evidence=brief(error)
         )
     return Passed()
 
 
-def _compared(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
+def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     """Compare with the reference's, by the bounds that its values have too."""
     assert subject.reference is not None
     sample = case.make()
     needs = _differentiable(sample)
-    needs = needs if mode.alone is None else (needs[mode.alone],)
+    ending, _, alone = mode.partition("-")
+    needs = (needs[int(alone)],) if alone else needs
     own = _results(subject, sample, needs)
     derivative = Derivative(
         names=tuple(sample.kwargs),
         needs=needs,
         outputs=tuple(i for i, result in enumerate(own) if result.requires_grad),
-        ending=ENDINGS[mode.ending],
-        order=mode.order,
+        ending=ENDINGS[ending],
+        order=order,
     )
     if not derivative.outputs:
         return Skipped(reason="no result has a gradient")
@@ -239,7 +220,7 @@ def _compared(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
     copies = call.map_tensors(lambda tensor: tensor.detach().clone().cpu())
     with ExitStack() as stack:
         stack.enter_context(subject.place())
-        if mode.ending == "dense" and mode.order == 1:  # the others are as in use, by plan too
+        if ending == "dense" and order == 1:  # the others are as in use, by plan too
             stack.enter_context(subject.poisoning(NAN_BYTE))  # what bodies leave unwritten shows
             # On a GPU torch would run the backward on its own thread, which no poison reaches.
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -256,7 +237,7 @@ def _compared(subject: Subject, case: Case, mode: GradientMode) -> Outcome:
     if worst.passed:
         return Passed(ratio=worst.ratio)
     where = worst.where.replace("output", "gradient")
-    return Failed(reason=f"a {mode.gradient} is not that of the reference: {worst.what}", evidence=where)
+    return Failed(reason=f"a {GRADIENTS[order]} is not that of the reference: {worst.what}", evidence=where)
 
 
 # ---- first and second gradients of a call, of an operator or of its reference, as functions of tensors alone
@@ -358,6 +339,7 @@ def _grad(
 # ---------- whether an operator without a backward says so: a gradient that is dropped silently is wrong
 
 FIRST, SECOND = "gradients", "second-gradients"
+GRADIENTS = {1: "gradient", 2: "second gradient"}
 
 UNRECORDED = "no backward, from its library or from you: torch drops its gradient silently"
 """The note for an operator of a library, whose gradients only torch and the library define."""
