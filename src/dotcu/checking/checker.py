@@ -144,6 +144,9 @@ def subjects_of(
 ) -> list[Subject]:
     """Return every overload of operators, with what it is checked under.
 
+    Args:
+        level: The name of one.
+
     Raises:
         UsageError: As `check`.
     """
@@ -260,7 +263,11 @@ Reproduce = Callable[[Operator, Subject, str], str]
 
 
 def by_call(operator: Operator, subject: Subject, trial: str) -> str:
-    """Return a call of `dotcu.check`, the operator under its Python name."""
+    """Return a call of `dotcu.check`, the operator under its Python name.
+
+    Args:
+        trial: The name of the trial to run.
+    """
     level = subject.level.name.lower()
     return (
         f'dotcu.check({operator.__name__}, device="{subject.where}", level="{level}", '

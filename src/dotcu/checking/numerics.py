@@ -361,7 +361,11 @@ def values_at(flat: int, **tensors: Tensor) -> str:
 
 
 def unlike(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float | None = None) -> str:
-    """Say how tensors differ by more than a tolerance, by default torch.testing's; empty if they do not."""
+    """Say how tensors differ; empty if they do not.
+
+    Args:
+        tolerance: How far apart they may be, relative and absolute; by default torch.testing's.
+    """
     try:
         torch.testing.assert_close(list(got), list(expected), rtol=tolerance, atol=tolerance, equal_nan=True)
     except AssertionError as error:
@@ -468,7 +472,11 @@ def difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], added: int
 
 
 def first_difference(got: Tensor, expected: Tensor, added: int) -> int | None:
-    """The flat index of the first element that is wrong; the arguments are those of `difference`."""
+    """The flat index of the first element that is wrong.
+
+    Args:
+        added: As for `difference`.
+    """
     terms = max(1, added // max(got.numel(), 1))
     start = 0
     for a, b in zip(got.reshape(-1).split(CHUNK), expected.reshape(-1).split(CHUNK), strict=True):

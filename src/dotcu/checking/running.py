@@ -271,7 +271,11 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
 
 
 def split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
-    """Return trials as tasks: by overload, and in several parts where there are several workers."""
+    """Return trials as tasks: by overload, and in several parts where there are several workers.
+
+    Args:
+        jobs: How many workers take them.
+    """
     most = max(1, len(trials) if jobs == 1 else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
     by_overload: dict[str, list[Trial]] = {}
     for trial in trials:

@@ -195,7 +195,8 @@ class Subject:
     def gives(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> tuple[Tensor, ...]:
         """Return the tensors that a call returned, and the arguments that it wrote, in one row.
 
-        The result may be that of anything that is called as the operator is: of a reference, for example.
+        Args:
+            result: What it returned, or what anything that is called as it is did: its reference, say.
         """
         signature = self.overload.signature
         if not self._gives_writes:

@@ -31,7 +31,11 @@ def arguments(signature: Signature, sample: Sample) -> dict[str, Any]:
 
 
 def with_arguments(signature: Signature, sample: Sample, values: Mapping[str, Any]) -> Sample:
-    """The same call with other values for some of its arguments, by name."""
+    """The same call with other values for some of its arguments.
+
+    Args:
+        values: By argument.
+    """
     names = signature.arguments[: len(sample.args)]
     args = [values.get(name, given) for name, given in zip(names, sample.args, strict=True)]
     return Sample(*args, **{name: values.get(name, given) for name, given in sample.kwargs.items()})
@@ -99,7 +103,11 @@ def symbols(sample: Sample) -> tuple[int, ...]:
 
 
 def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case]:
-    """A case with each symbol at each of some sizes; where that is too much work, the others are small."""
+    """A case with each symbol at each of some sizes; where that is too much work, the others are small.
+
+    Args:
+        numbers: The sizes.
+    """
     found = symbols(subject.inputs(case.sample))
     for symbol in found:
         for n in numbers:
@@ -130,7 +138,11 @@ def _within(work: int, found: Sequence[int], wanted: dict[int, int]) -> dict[int
 
 
 def ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
-    """A case whose tensors have one shape, in shapes of other ranks."""
+    """A case whose tensors have one shape, in shapes of other ranks.
+
+    Args:
+        names: Of rows of `RANKS`.
+    """
     shapes = {tensor.shape for tensor in subject.inputs(case.sample).tensors}
     if len(shapes) != 1:
         return
@@ -175,7 +187,11 @@ def _reshaped(subject: Subject, case: Case, word: str, reshape: Callable[[Shape]
 
 
 def alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-    """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape."""
+    """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape.
+
+    Args:
+        generator: Of its random numbers.
+    """
     if tuple(tensor.shape) == shape:
         return tensor
     if tensor.dtype == torch.bool:
@@ -305,6 +321,9 @@ def values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]
     """A case with each of some values, as far as its dtype has them and its reference takes them.
 
     A body reads no values, so it cannot refuse any.
+
+    Args:
+        names: Of rows of `FLOATS`, `INTEGERS` and `BOOLS`.
     """
     if case.dtype.is_floating_point:
         table = FLOATS
@@ -427,7 +446,7 @@ def _in_layout(subject: Subject, case: Case, name: str, argument: str | None) ->
 
 
 def _placed(tensor: Tensor) -> tuple[object, ...]:
-    """Where elements lie: of what has one element, or none, strides mean nothing."""
+    """The place of elements in memory: of what has one element, or none, strides mean nothing."""
     strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
     return (tensor.storage_offset() * tensor.itemsize % 512, strides if tensor.numel() else [])
 
@@ -542,7 +561,11 @@ def _of(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case
 
 
 def derived_cases(subject: Subject, dtype: torch.dtype, endings: Iterable[str]) -> list[Case]:
-    """The derived cases of a dtype whose names end in one of some patterns."""
+    """The derived cases of a dtype whose names end in one of some words.
+
+    Args:
+        endings: The words, as patterns.
+    """
     wanted = re.compile(rf"-(?:{'|'.join(endings)})$")
     return [
         case for case in choose(subject) if case.derived and case.dtype == dtype and wanted.search(case.name)

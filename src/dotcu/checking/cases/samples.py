@@ -38,7 +38,11 @@ class Case:
 
     @staticmethod
     def given(name: str, dtype: torch.dtype, sample: Sample) -> Case:
-        """Return the call of a sample of the author's."""
+        """Return the case of a sample.
+
+        Args:
+            sample: The author's own.
+        """
         return Case(name=name, dtype=dtype, build=lambda: sample, derived=False)
 
     @property
@@ -72,7 +76,11 @@ def short(dtype: torch.dtype) -> str:
 
 
 def samples_of(overload: Overload, device: torch.device, dtype: torch.dtype) -> Iterator[Sample]:
-    """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs."""
+    """The overload's samples; for one that writes `out`, else, those of its twin, with poisoned outputs.
+
+    Args:
+        dtype: Of the floating-point inputs.
+    """
     own = given(overload, device, dtype)
     twin = overload.functional
     if own or twin is None or twin.reference_function is None:
@@ -101,6 +109,9 @@ def with_outs(overload: Overload, sample: Sample) -> Sample | None:
 
 def given(overload: Overload, device: torch.device, dtype: torch.dtype) -> list[Sample]:
     """Return the samples that the overload's `samples` function gives, each of them verified.
+
+    Args:
+        dtype: Of the floating-point inputs.
 
     Raises:
         OperatorError: The function failed, gave something else, or left the dtype aside.

@@ -14,7 +14,11 @@ from dotcu.checking.trial import Outcome, Skipped, Trial, Verdict
 
 
 def trial(subject: Subject, check: str, case: str, look: Callable[..., Outcome | None], *args: Any) -> Trial:
-    """Return a trial of one check, whose outcome is `look(subject, *args)`; None stands for no verdict."""
+    """Return a trial of one check.
+
+    Args:
+        look: Returns its outcome, or None for no verdict; called with the subject and `args`.
+    """
 
     def run() -> Iterator[Verdict]:
         outcome = look(subject, *args)
@@ -25,5 +29,9 @@ def trial(subject: Subject, check: str, case: str, look: Callable[..., Outcome |
 
 
 def skipped(subject: Subject, check: str, why: str) -> Trial:
-    """Return a trial that does nothing but say why a check was not done."""
+    """Return a trial that does nothing but say why a check was not done.
+
+    Args:
+        why: The reason.
+    """
     return trial(subject, check, "", lambda subject: Skipped(reason=why))

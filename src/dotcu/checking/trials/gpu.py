@@ -39,7 +39,11 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 
 def look(subject: Subject, look_at: Callable[[Subject, Case], Outcome], case: Case) -> Outcome:
-    """Look at a call in one of these ways, if it works."""
+    """Look at a call in one of these ways, if it works.
+
+    Args:
+        look_at: `look_at_streams`, for example.
+    """
     with torch.cuda.device(subject.device):
         return cannot_call(subject, case) or look_at(subject, case)
 
@@ -70,7 +74,11 @@ def cannot_call(subject: Subject, case: Case) -> Skipped | None:
 
 
 def other_values(subject: Subject, case: Case, variant: int) -> Sample:
-    """The same call with other values, if any could be found; another variant, from 1 on, gives others."""
+    """The same call with other values, if any could be found.
+
+    Args:
+        variant: From 1 on: another one gives other values.
+    """
     return with_new_values(subject, case, variant) or case.make()
 
 
@@ -139,7 +147,7 @@ def look_at_streams(subject: Subject, case: Case) -> Outcome:
         for variant, (fault, asleep) in enumerate(((late, others), (early, [stream])), start=1):
             # Values of their own: memory that is left unwritten may hold what an earlier round gave.
             values = other_values(subject, case, variant + 2 * (stream == pool[0]))
-            outcome = judged(subject, values, called(subject, case, values, stream, asleep))
+            outcome = judged(subject, values, _called(subject, case, values, stream, asleep))
             if isinstance(outcome, Failed):
                 faults.append(f"{fault}: {outcome.reason}. {outcome.evidence}".rstrip(". "))
     if faults:
@@ -147,7 +155,7 @@ def look_at_streams(subject: Subject, case: Case) -> Outcome:
     return outcome
 
 
-def called(
+def _called(
     subject: Subject,
     case: Case,
     values: Sample,
@@ -175,7 +183,7 @@ REPLAYS = 3
 def look_at_graph(subject: Subject, case: Case) -> Outcome:
     """Capture a call whose kernels are loaded, and replay it with new values in its inputs."""
     static, graph = case.make(), torch.cuda.CUDAGraph()
-    captured = capture(subject, static, graph)
+    captured = _capture(subject, static, graph)
     if isinstance(captured, Exception):
         evidence = f"{describe(captured)}\nIf it must be so, declare it: tags=(torch.Tag.cudagraph_unsafe,)"
         return Failed(reason="cannot be captured in a CUDA graph", evidence=evidence)
@@ -194,7 +202,7 @@ def look_at_graph(subject: Subject, case: Case) -> Outcome:
     return Passed()
 
 
-def capture(subject: Subject, static: Sample, graph: torch.cuda.CUDAGraph) -> tuple[Tensor, ...] | Exception:
+def _capture(subject: Subject, static: Sample, graph: torch.cuda.CUDAGraph) -> tuple[Tensor, ...] | Exception:
     """Capture a call into a graph, which reads the memory of its inputs.
 
     Returns:

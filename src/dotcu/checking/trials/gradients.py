@@ -302,7 +302,11 @@ class Derivative:
 
 
 def joint(sample: Sample, derivative: Derivative, weights: Sequence[Tensor]) -> Sample:
-    """Return the inputs of a call's gradients as the one call of such a function; a weight is per ending."""
+    """Return the inputs of a call's gradients, as the one call of such a function.
+
+    Args:
+        weights: A gradient for each ending.
+    """
     tensors = sample.tensors
     directions = [random_like(tensors[i]) for i in derivative.needs]
     return Sample(list(sample.args), list(sample.kwargs.values()), list(weights), directions)

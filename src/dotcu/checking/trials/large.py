@@ -152,6 +152,9 @@ def enlarged(sample: Sample, old: int, new: int) -> Sample:
     """The call, its tensors filled with elements of the given ones, in no order: the same at each call.
 
     What repeats is rounded the same way each time, so that a sum of it in float32 drifts off.
+
+    Args:
+        new: The size that is to stand for the old one.
     """
     return mapped(sample, lambda tensor: _drawn(tensor, _grow(tensor.shape, old, new)))
 
