@@ -46,7 +46,7 @@ def symbols_of(operands: Iterable[Operand]) -> list[Symbol]:
     return [leaf for value in values for leaf in _leaves(value) if isinstance(leaf, Symbol)]
 
 
-def _names_of(operands: Iterable[Operand]) -> set[str]:
+def names_of(operands: Iterable[Operand]) -> set[str]:
     """Return the names of all registers, variables and functions in operands."""
     found: set[str] = set()
     for leaf in (leaf for operand in operands for leaf in _leaves(operand)):
@@ -84,7 +84,7 @@ def reached_functions(module: PtxModule, entry: str) -> dict[str, list[Instructi
         if function not in found:
             found[function] = rows = [
                 InstructionNames(
-                    ".".join((i.opcode, *i.flags)), _names_of(i.operands), _names_of(i.operands[:1])
+                    ".".join((i.opcode, *i.flags)), names_of(i.operands), names_of(i.operands[:1])
                 )
                 for i in module.body(function).instructions
             ]

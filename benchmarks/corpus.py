@@ -1,0 +1,165 @@
+"""Load and compile every `.cu` with kernels of some checkouts, unchanged, and count what stops the rest.
+
+    python benchmarks/corpus.py CHECKOUT... [--save FILE] [--only TEXT]
+
+A file passes if `dotcu.load` takes it and NVRTC compiles it: its plain kernels for sm_80, or for sm_90a if
+they need that, and of a file of templates everything that is not instantiated. It gets include paths and
+nothing else: its own folder, those above it in its checkout, and those named `include`, `inc` or `Common`.
+The checkouts are not part of this repository: clone them, submodules included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import dotcu
+from dotcu.errors import DotcuError
+
+LIMIT_S = 120.0
+INCLUDE_FOLDERS = ("include", "inc", "Common", "common")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one file.
+
+    Attributes:
+        repository: The name of its checkout.
+        file: Its path there.
+        stage: The step that failed: `load`, `compile`, `time`; or `passed`.
+        error: The first line of the error.
+        kernels: The number of kernels, templates included; 0 if it did not load.
+        load_s: How long loading took, in seconds.
+    """
+
+    repository: str
+    file: str
+    stage: str
+    error: str = ""
+    kernels: int = 0
+    load_s: float = 0.0
+
+
+def include_paths(file: Path, root: Path) -> list[Path]:
+    """Return the folders in which a file's build would look for headers."""
+    above = [folder for folder in file.parents if folder == root or root in folder.parents]
+    named = [folder for name in INCLUDE_FOLDERS for folder in sorted(root.rglob(name)) if folder.is_dir()]
+    return list(dict.fromkeys([*above, *named]))
+
+
+def attempt(file: Path, root: Path) -> Outcome:
+    """Load and compile one file."""
+    place = {"repository": root.name, "file": str(file.relative_to(root))}
+    start = time.perf_counter()
+    try:
+        module = dotcu.load(file, include=include_paths(file, root))
+    except DotcuError as error:
+        return Outcome(**place, stage="load", error=_first_line(error))
+    load_s, kernels = time.perf_counter() - start, len(module.kernels)
+    for arch in ("sm_80", "sm_90a"):
+        try:
+            module.compile(arch)
+        except DotcuError as error:
+            failure = _first_line(error)
+        else:
+            return Outcome(**place, stage="passed", kernels=kernels, load_s=load_s)
+    return Outcome(**place, stage="compile", error=failure, kernels=kernels, load_s=load_s)
+
+
+def _first_line(error: DotcuError) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = next((line for line in lines if ": error:" in line), lines[0])
+    return f"{type(error).__name__}: {telling}"
+
+
+def _in_child(file: Path, root: Path, into: Connection) -> None:
+    into.send(attempt(file, root))
+
+
+def attempt_alone(file: Path, root: Path) -> Outcome:
+    """Do so in a process of its own, which a crash or an endless loop ends alone."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_in_child, args=(file, root, sender))
+    child.start()
+    sender.close()
+    try:
+        if receiver.poll(LIMIT_S):
+            return receiver.recv()  # type: ignore[no-any-return]
+        outcome = "time", f"no result within {LIMIT_S:.0f} s"
+    except EOFError:
+        outcome = "crash", f"the process ended with status {child.exitcode}"
+    finally:
+        child.kill()
+        child.join()
+    return Outcome(repository=root.name, file=str(file.relative_to(root)), stage=outcome[0], error=outcome[1])
+
+
+def files_with_kernels(root: Path) -> Iterator[Path]:
+    """Yield the `.cu` files of a checkout that have a kernel."""
+    for file in sorted(root.rglob("*.cu")):
+        if "__global__" in file.read_text(encoding="utf-8", errors="replace"):
+            yield file
+
+
+def cause(outcome: Outcome) -> str:
+    """Return an error without its names, numbers and paths: equal errors of different files become one."""
+    text = re.sub(r"^(\w+): \S+?:(\d+:)*\s*", r"\1: ", outcome.error)
+    text = re.sub(r"(['\"`]).*?\1", "...", text)
+    return re.sub(r"\d+", "N", text)[:110]
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return what passed by repository, and what failed by cause, as Markdown."""
+    lines = ["| repository | files | compile as they are | |", "| --- | ---: | ---: | ---: |"]
+    groups = {
+        name: [o for o in outcomes if o.repository == name]
+        for name in sorted({o.repository for o in outcomes})
+    }
+    for name, group in [*groups.items(), ("all", list(outcomes))]:
+        passed = sum(outcome.stage == "passed" for outcome in group)
+        lines.append(f"| {name} | {len(group)} | {passed} | {passed / len(group):.0%} |")
+    causes = Counter(cause(outcome) for outcome in outcomes if outcome.stage != "passed")
+    lines += ["", "| cause | files |", "| --- | ---: |"]
+    return "\n".join(
+        [*lines, *(f"| {text.replace('|', '/')} | {count} |" for text, count in causes.most_common(40))]
+    )
+
+
+def main() -> int:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkouts", nargs="+", type=Path)
+    parser.add_argument("--save", type=Path, help="write every outcome as JSON")
+    parser.add_argument("--only", default="", help="files whose path has this in it")
+    options = parser.parse_args()
+    work = [(f, root.resolve()) for root in options.checkouts for f in files_with_kernels(root.resolve())]
+    work = [(file, root) for file, root in work if options.only in str(file)]
+    if not work:
+        print("no .cu file with kernels was found", file=sys.stderr)
+        return 2
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(attempt_alone, *zip(*work, strict=True)))
+    print(table(outcomes))
+    if options.save:
+        rows = [asdict(outcome) for outcome in outcomes]
+        options.save.write_text(
+            json.dumps({"version": 1, "outcomes": rows}, indent=1) + "\n", encoding="utf-8"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
