@@ -165,7 +165,7 @@ def test_what_is_not_in_one_place_is_no_layout(monkeypatch: pytest.MonkeyPatch) 
         native._offset_of("storage is", [torch.empty(2)], lambda tensor: 12345)
     monkeypatch.setattr(native, "_OBJECT_OFFSETS", ())
     with pytest.raises(native.UnknownLayout, match="Python object"):
-        native.locate(native.library().tls_words)
+        native.locate(native.library().dispatch_keys)
 
 
 @needs_native
