@@ -153,15 +153,31 @@ def _size(folder: Path) -> int:
     return 0
 
 
-_memory: OrderedDict[tuple[Path, str], CacheEntry] = OrderedDict()
+_guard = threading.Lock()
+_thread_locks: dict[Path, threading.Lock] = {}
+# Under _guard, and by str: a Path is hashed in Python, so that other threads, or a fork, come in between.
+_memory: OrderedDict[tuple[str, str], CacheEntry] = OrderedDict()
+
+
+def _after_fork() -> None:
+    """Make new locks: one that another thread held at the fork would never be released in the child."""
+    global _guard
+    _guard = threading.Lock()
+    _thread_locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def get_from_memory(directory: Path, digest: str) -> CacheEntry | None:
     """Return the entry that this process has built or read before under a key."""
-    entry = _memory.get((directory, digest))
-    with contextlib.suppress(KeyError):  # another thread may have dropped it
-        _memory.move_to_end((directory, digest))  # the last one is the last used
-    return entry
+    key = (str(directory), digest)
+    with _guard:
+        entry = _memory.get(key)
+        if entry is not None:
+            _memory.move_to_end(key)  # the last one is the last used
+        return entry
 
 
 def keep_in_memory(directory: Path, digest: str, entry: CacheEntry) -> None:
@@ -172,20 +188,19 @@ def keep_in_memory(directory: Path, digest: str, entry: CacheEntry) -> None:
         digest: The entry's key.
         entry: What was compiled.
     """
-    _memory[directory, digest] = entry
-    with contextlib.suppress(KeyError):
-        _memory.move_to_end((directory, digest))
-    total = sum(each.size_bytes for each in list(_memory.values()))
-    for key, oldest in list(_memory.items())[:-1]:
-        if total <= MEMORY_BYTES:
-            break
+    key = (str(directory), digest)
+    with _guard:
         _memory.pop(key, None)
-        total -= oldest.size_bytes
+        _memory[key] = entry
+        total = sum(each.size_bytes for each in _memory.values())
+        while total > MEMORY_BYTES and len(_memory) > 1:
+            total -= _memory.popitem(last=False)[1].size_bytes
 
 
 def forget() -> None:
     """Drop what this process holds in memory; entries on disk stay."""
-    _memory.clear()
+    with _guard:
+        _memory.clear()
 
 
 def with_index(
@@ -488,18 +503,3 @@ class Store:
 def _unique(size_bytes: int) -> str:
     """Return a part of a name that no other writer has."""
     return os.urandom(size_bytes).hex()
-
-
-_guard = threading.Lock()
-_thread_locks: dict[Path, threading.Lock] = {}
-
-
-def _after_fork() -> None:
-    """Make new locks: one that another thread held at the fork would never be released in the child."""
-    global _guard
-    _guard = threading.Lock()
-    _thread_locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

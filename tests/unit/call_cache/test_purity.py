@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dis
 import functools
 import math
 import random
@@ -284,6 +285,20 @@ def test_a_function_that_is_reached_is_looked_into() -> None:
         return appends(x)
 
     with pytest.raises(Unsupported, match=re.escape("SEEN")):
+        dependencies(body)
+
+
+@pytest.mark.parametrize("name", ["LOAD_FAST_FROM_ELSEWHERE", "BINARY_OP_IN_PLACE", "JUMP_ELSEWHERE"])
+def test_an_instruction_that_a_later_python_may_add_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def body(x: Tensor, number: int) -> Tensor:
+        return x.new_empty(number + 1)
+
+    row = next(row for row in dis.get_instructions(body) if row.opname == "LOAD_FAST")
+    rows = [row._replace(opname=name), *dis.get_instructions(body)]
+    monkeypatch.setattr(dis, "get_instructions", lambda code: iter(rows))
+    with pytest.raises(Unsupported, match=f"it uses the instruction {name} "):
         dependencies(body)
 
 

@@ -6,9 +6,11 @@ import errno
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -212,25 +214,68 @@ def test_memory_holds_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch, tm
     cache.forget()
 
 
+def test_threads_may_put_and_take_entries_in_memory_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cache, "MEMORY_BYTES", 4 * entry().size_bytes)
+    cache.keep_in_memory(tmp_path, DIGEST, entry())
+    errors: list[Exception] = []
+
+    def put_and_take(thread: int) -> None:
+        try:
+            for number in range(2_000):
+                cache.keep_in_memory(tmp_path, f"{thread}{number % 8}", entry())
+                cache.get_from_memory(tmp_path, f"{(thread + 1) % 4}{number % 8}")
+        except Exception as error:
+            errors.append(error)
+
+    in_threads(put_and_take, 4)
+    assert not errors
+    cache.forget()
+
+
 def test_no_thread_misses_an_entry_in_memory_while_another_takes_it(tmp_path: Path) -> None:
     cache.keep_in_memory(tmp_path, DIGEST, entry())
     missed: list[int] = []
 
-    def take() -> None:
+    def take(_: int) -> None:
         missed.extend(n for n in range(20_000) if cache.get_from_memory(tmp_path, DIGEST) is None)
 
+    in_threads(take, 2)
+    assert not missed
+    cache.forget()
+
+
+def in_threads(function: Callable[[int], None], count: int) -> None:
+    """Run a function in threads that take turns as often as Python lets them."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=take) for _ in range(2)]
+        threads = [threading.Thread(target=function, args=(number,)) for number in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert not missed
-    cache.forget()
+
+
+def test_memory_can_be_used_in_a_child_that_was_forked_while_it_was_locked(tmp_path: Path) -> None:
+    with cache._guard:
+        child = os.fork()
+        if child == 0:
+            cache.keep_in_memory(tmp_path, DIGEST, entry())
+            os._exit(0 if cache.get_from_memory(tmp_path, DIGEST) is not None else 1)
+    for _ in range(300):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child waits for a lock that nobody holds")
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_two_threads_compile_once(make: Build, compiles: list[str]) -> None:
