@@ -11,7 +11,7 @@ from dotcu.compile import cache, driver, prebuilt, toolchain
 from dotcu.compile.build import BuildPlan, build, build_visible, plan_build
 from dotcu.compile.object_code import ObjectCode, Resources
 from dotcu.compile.options import CompileOptions
-from dotcu.compile.source.declarations import Declaration, kernels, shared_variables, variables
+from dotcu.compile.source.declarations import Declaration, kernels, variables
 from dotcu.compile.source.source import Source, inline_source, read_source
 from dotcu.compile.target import Rejected, Target, plan_target
 
@@ -34,7 +34,6 @@ __all__ = [
     "plan_target",
     "prebuilt",
     "read_source",
-    "shared_variables",
     "toolchain",
     "variables",
 ]

@@ -259,18 +259,10 @@ def _build_visible(request: BuildInputs) -> ObjectCode:
 
 def _get_or_compile(plan: BuildPlan, started: float) -> ObjectCode:
     store = Store(cache.location())
-    entry = cache.get_from_memory(store.directory, plan.build_digest)
-    if entry is not None:
-        return _finish(plan, entry, started, "in memory")
     with stopwatch.during("cache"):
-        entry = store.get(plan.build_digest)
+        entry, outcome = _get(plan, store)
     if entry is not None:
-        return _finish(plan, entry, started, "cache hit", store)
-    return _compile_locked(plan, store, started)
-
-
-def _compile_locked(plan: BuildPlan, store: Store, started: float) -> ObjectCode:
-    """Compile under the key's lock, unless another thread or process was faster."""
+        return _finish(plan, entry, started, outcome, store)
     if not settings.current().jit:
         raise JitDisabled(
             f"{plan.display} is not compiled for {plan.target} ({', '.join(plan.names)}), "
@@ -279,21 +271,27 @@ def _compile_locked(plan: BuildPlan, store: Store, started: float) -> ObjectCode
             "Compile it where that is allowed, or allow it here: unset DOTCU_JIT"
         )
     with stopwatch.during("store"), store.lock(plan.build_digest) as locked:
-        entry = cache.get_from_memory(store.directory, plan.build_digest)
+        entry, outcome = _get(plan, store, again=True)  # another thread or process may have been faster
         if entry is not None:
-            return _finish(plan, entry, started, "in memory")
-        entry = store.get(plan.build_digest, again=True)
-        if entry is not None:
-            return _finish(plan, entry, started, "cache hit, compiled meanwhile by another", store)
+            return _finish(plan, entry, started, outcome, store)
         builds = _text_digest(str(plan.source.path or f"inline {plan.source.name}"))[:32]
-        reason = rebuild_reason(plan, store.history(builds))
+        reason = _rebuild_reason(plan, store.history(builds))
         entry, is_covered = _compile(plan)
         if not is_covered:
             outcome = "compiled, not cached: a macro expands to the name of a header"
-            return _finish(plan, entry, started, outcome, cached=False)
+            return _finish(plan, entry, started, outcome)
         store.put(plan.build_digest, entry.files(), locked=locked)
         store.add_history(builds, plan.ingredients)
-    return _finish(plan, entry, started, f"compiled: {reason}", store, cached=False)
+    return _finish(plan, entry, started, f"compiled: {reason}", store)
+
+
+def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEntry | None, str]:
+    """Return what is in memory or in the store, and which of them has it."""
+    entry = cache.get_from_memory(store.directory, plan.build_digest)
+    if entry is not None:
+        return entry, "in memory"
+    outcome = "cache hit, compiled meanwhile by another" if again else "cache hit"
+    return store.get(plan.build_digest, again=again), outcome
 
 
 # The message for a changed ingredient, in the order in which they are looked for.
@@ -306,13 +304,8 @@ _CHANGES = (
 )
 
 
-def rebuild_reason(plan: BuildPlan, records: Sequence[Mapping[str, Any]]) -> str:
-    """Say why a source is compiled: what changed since the earlier build that differs least.
-
-    Args:
-        plan: The build.
-        records: The ingredients of earlier builds.
-    """
+def _rebuild_reason(plan: BuildPlan, records: Sequence[Mapping[str, Any]]) -> str:
+    """Say why a source is compiled: what changed since the build in the records that differs least."""
     if not records:
         return "not seen before"
     changed: dict[str, tuple[str, str]] = {}  # the ingredients that differ, now and before
@@ -410,8 +403,6 @@ def _finish(
     started: float,
     outcome: str,
     store: Store | None = None,
-    *,
-    cached: bool = True,
 ) -> ObjectCode:
     """Keep an entry in memory, if it is in a store, log its outcome, and return its object code."""
     if store is not None:
@@ -435,7 +426,7 @@ def _finish(
             **plan.shown_files,
         },
         build_digest=plan.build_digest,
-        cached=cached,
+        cached=not outcome.startswith("compiled"),
         seconds=time.perf_counter() - started,
     )
     _log.info("%s for %s: %s, %.3f s: %s", plan.source.name, plan.target, outcome, code.seconds, plan.command)

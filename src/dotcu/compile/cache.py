@@ -27,14 +27,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dotcu import settings
 from dotcu.errors import CacheError
 
 _log = logging.getLogger("dotcu")
-
-Entry = TypeVar("Entry")
 
 FORMAT = 1
 LAYOUT = "v1"
@@ -249,12 +247,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_entry(folder: Path) -> CacheEntry | None:
-    """Read an entry of `build()`, None if there is none.
-
-    Raises:
-        DamagedEntry: A file of it is missing or is not what was written.
-        OSError: It cannot be read.
-    """
+    """Read an entry of `build()` as `open_entry` does, None if there is none."""
     opened = open_entry(folder)
     if opened is None:
         return None
@@ -337,22 +330,13 @@ class Store:
                         with contextlib.suppress(OSError):
                             yield folder, folder.stat().st_mtime
 
-    def get(self, digest: str, *, again: bool = False) -> CacheEntry | None:
+    def get(self, digest: str, read: Callable[[Path], Any] = read_entry, *, again: bool = False) -> Any:
         """Return the entry of a key, None if there is no whole one; counts as its use.
 
         Args:
             digest: The key.
+            read: Reads an entry's folder, of this kind; returns None if there is none.
             again: This is the second try: do not warn of damage again.
-        """
-        return self.find(digest, read_entry, again=again)
-
-    def find(self, digest: str, read: Callable[[Path], Entry | None], *, again: bool = False) -> Entry | None:
-        """Return an entry of any kind as `get` does, by the function that reads that kind.
-
-        Args:
-            digest: The key.
-            read: Reads an entry's folder; returns None if there is none.
-            again: As in `get`.
         """
         folder = self.path(digest)
         try:
@@ -378,7 +362,7 @@ class Store:
             locked: The result of `lock()`: only under the lock are leftovers of its group certainly unused.
         """
         group, final = self.root / "temporary" / digest[:2], self.path(digest)
-        temporary = group / f"{digest}.{_unique(4)}"
+        temporary = group / f"{digest}.{os.urandom(4).hex()}"
         try:
             if locked:
                 shutil.rmtree(group, ignore_errors=True)
@@ -406,7 +390,7 @@ class Store:
         Raises:
             CacheError: The cache cannot be written.
         """
-        folder = self.root / "temporary" / f"scratch.{_unique(8)}"
+        folder = self.root / "temporary" / f"scratch.{os.urandom(8).hex()}"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
@@ -421,7 +405,7 @@ class Store:
 
     def remove(self, folder: Path) -> None:
         """Take an entry away: by one rename first, so that no reader finds half of it."""
-        trash = self.root / "temporary" / f"trash.{_unique(8)}"
+        trash = self.root / "temporary" / f"trash.{os.urandom(8).hex()}"
         trash.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             folder.rename(trash)
@@ -473,7 +457,7 @@ class Store:
     def add_history(self, source: str, record: Mapping[str, Any]) -> None:
         """Note what a source was built from; nothing depends on it but the reason in the log."""
         folder = self.root / "recent"
-        temporary = folder / f"{source}.{_unique(4)}"
+        temporary = folder / f"{source}.{os.urandom(4).hex()}"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             records = [dict(record), *(old for old in self.history(source) if old != record)][:8]
@@ -498,8 +482,3 @@ class Store:
                 "process. Choose another directory with: export DOTCU_CACHE_DIR=DIRECTORY",
                 self.directory, doing, reason.lower(),
             )  # fmt: skip
-
-
-def _unique(size_bytes: int) -> str:
-    """Return a part of a name that no other writer has."""
-    return os.urandom(size_bytes).hex()

@@ -308,9 +308,13 @@ def find_prebuilt(
     built = next((one for one in load.kernels if one.names == wanted_names), None) if load else None
     if load is None or built is None:
         return NoPrebuilt(reasons=(f"{folder} has no code for {', '.join(wanted_names)}",))
-    changed = source.name if text_digest(source) != built.text else _changed_header(folder.parent, load)
+    changed = [source.name] * (text_digest(source) != built.text)
+    for name, digest in load.headers.items():
+        header = folder.parent / name
+        if not changed and not (header.is_file() and digest_of(header.read_bytes()) == digest):
+            changed = [name]
     if changed:
-        return NoPrebuilt(reasons=(f"{changed} is not what {folder} was compiled from",))
+        return NoPrebuilt(reasons=(f"{changed[0]} is not what {folder} was compiled from",))
     judged = {
         variant: refuse_variant(variant, wanted, manifest.compiler)
         for variant in built.variants if variant.simulated == wanted.simulated
@@ -323,23 +327,11 @@ def find_prebuilt(
     best = max(fit, key=lambda v: (v.target.kind == "sm", v.target.number, v.target.suffix))
     _log.info("%s for %s: prebuilt (%s)", source.name, best, folder)
     name, start, length = manifest.positions[best.record]
-    return _object_code(best.target, _pack(folder, name)[start : start + length], folder)
-
-
-def _changed_header(folder: Path, load: PrebuiltSource) -> str:
-    """Return the first header of a source that is not what was compiled; "" where all are."""
-    for name, digest in load.headers.items():
-        path = folder / name
-        if not (path.is_file() and digest_of(path.read_bytes()) == digest):
-            return name
-    return ""
-
-
-def _object_code(target: Target, data: bytes, folder: Path) -> ObjectCode:
+    data = _pack(folder, name)[start : start + length]
     record = PrebuiltCode.from_bytes(data)
     files = {name: str(folder.parent / path) if path else name for name, path in record.files.items()}
     return ObjectCode(
-        target=target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
+        target=best.target, ptx=record.ptx, cubin=record.cubin, lowered=record.lowered,
         signatures=record.signatures, resources=record.resources, warnings=(), log="",
         command=f"prebuilt, in {folder}", files=files, build_digest=digest_of(data), cached=True, seconds=0.0,
     )  # fmt: skip

@@ -44,13 +44,9 @@ TOOLS = {
 }
 
 
-def refuse_platform(system: str, machine: str, hip: str = "") -> Rejected | None:
-    """Return why nothing can be compiled on a platform, None if it can.
-
-    Args:
-        system, machine: As `platform.system()` and `platform.machine()` name them.
-        hip: The ROCm version of the installed torch, "" for another build.
-    """
+def refuse_platform() -> Rejected | None:
+    """Return why nothing can be compiled on this platform, None if it can."""
+    system, machine, torch = platform.system(), platform.machine(), find_torch()
     if (system, machine) not in PLATFORMS:
         known = ", ".join(f"{name} on {processor}" for name, processor in sorted(PLATFORMS))
         return Rejected(
@@ -58,17 +54,12 @@ def refuse_platform(system: str, machine: str, hip: str = "") -> Rejected | None
             f"Required: {known}.",
             _REMEDIES.get(system, _CONTAINER),
         )
-    if hip:
+    if torch and torch.hip:
         return Rejected(
-            f"The installed torch is built for ROCm {hip}, and dotcu compiles for NVIDIA GPUs alone.",
+            f"The installed torch is built for ROCm {torch.hip}, and dotcu compiles for NVIDIA GPUs alone.",
             "Install a CUDA or a CPU build: pip install torch==2.13.0 --force-reinstall",
         )
     return None
-
-
-def _platform_refusal() -> Rejected | None:
-    torch = find_torch()
-    return refuse_platform(platform.system(), platform.machine(), torch.hip if torch else "")
 
 
 def nvrtc() -> Compiler:
@@ -84,7 +75,7 @@ def nvrtc() -> Compiler:
 
 @functools.cache
 def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
-    refusal = _platform_refusal()
+    refusal = refuse_platform()
     if refusal is not None:
         raise UnsupportedPlatform(str(refusal))
     compilers = _compilers(cuda_home)
@@ -129,15 +120,13 @@ def native_target(capability: Version) -> Target | Rejected:
 
 def find_tool(name: str) -> Path | None:
     """Return the path of a program of `TOOLS`: pip's first, then CUDA_HOME's, then PATH's."""
-    inside = ("bin", name)  # compute-sanitizer has its own folder
-    folders = [
-        folder for entry in sys.path if entry for part in inside
-        for folder in Path(entry).glob(f"nvidia/cu*/{part}")
-    ]  # fmt: skip
-    home = settings.current().cuda_home
     from dotcu import process  # a launch asks for no tool
 
-    return process.find(name, [*folders, *([home / "bin"] if home else [])])
+    parts = ("bin", name)  # compute-sanitizer has its own folder
+    patterns = [(Path(entry), f"nvidia/cu*/{part}") for entry in sys.path if entry for part in parts]
+    home = settings.current().cuda_home
+    toolkit = [home / "bin"] if home else []
+    return process.find(name, [*(f for folder, pattern in patterns for f in folder.glob(pattern)), *toolkit])
 
 
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
@@ -231,17 +220,20 @@ def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]
         add(nvidia / "cuda_nvrtc" / "lib", _include(nvidia / "cuda_nvrtc" / "lib"), "pip")
     for origin, home in toolkits:
         add(home / "lib64", _include(home / "lib64"), origin)
-    return tuple(_completed(compiler, tuple(compilers.values())) for compiler in compilers.values())
-
-
-def _completed(compiler: Compiler, others: Sequence[Compiler]) -> Compiler:
-    """Return the compiler with the header parts that it lacks, from another of its version."""
-    near = [folder for other in others if other.version == compiler.version for folder in other.include]
-    include = list(compiler.include)
-    for part in _PARTS if include else ():
-        if not any((folder / part).is_file() for folder in include):
-            include += [folder for folder in near if (folder / part).is_file()][:1]
-    return replace(compiler, include=tuple(include))
+    completed = []
+    for compiler in compilers.values():  # with the parts of its headers that another of its version has
+        near = [
+            each
+            for other in compilers.values()
+            if other.version == compiler.version
+            for each in other.include
+        ]
+        include = list(compiler.include)
+        for part in _PARTS if include else ():
+            if not any((folder / part).is_file() for folder in include):
+                include += [folder for folder in near if (folder / part).is_file()][:1]
+        completed.append(replace(compiler, include=tuple(include)))
+    return tuple(completed)
 
 
 def _include(libraries: Path) -> tuple[Path, ...]:
@@ -263,15 +255,10 @@ def compiler_at(path: Path, others: Sequence[Compiler]) -> Compiler:
     return Compiler(path=path, version=version, include=include, origin="DOTCU_NVRTC")
 
 
-def refuse_compiler(
+def _refuse_compiler(
     compiler: Compiler, torch_cuda: Version | None, driver: Version | None
 ) -> Rejected | None:
-    """Return why a compiler cannot be used here, None if it can.
-
-    Args:
-        torch_cuda: The CUDA that torch was built for, None for a CPU build or no torch.
-        driver: The driver's CUDA version, None without a driver.
-    """
+    """Return why a compiler cannot be used, None if it can; with versions as `choose_compiler` takes them."""
     if compiler.version == (0, 0):
         return Rejected(
             f"{compiler.path} lacks its libnvrtc-builtins.",
@@ -291,10 +278,10 @@ def refuse_compiler(
     return None
 
 
-def requirement(version: Version) -> str:
-    """pip's name for the NVRTC of a CUDA version: CUDA 13 dropped the suffix."""
+def requirement(version: Version, package: str = "nvidia-cuda-nvrtc") -> str:
+    """pip's name for a package of a CUDA version: CUDA 13 dropped the suffix."""
     suffix = "" if version[0] >= 13 else f"-cu{version[0]}"
-    return f'"nvidia-cuda-nvrtc{suffix}=={dotted(version)}.*"'
+    return f'"{package}{suffix}=={dotted(version)}.*"'
 
 
 def choose_compiler(
@@ -309,7 +296,7 @@ def choose_compiler(
 
     Of two of one version the first found is taken: pip's before an installed toolkit's.
     """
-    refusals = [(compiler, refuse_compiler(compiler, torch_cuda, driver)) for compiler in compilers]
+    refusals = [(compiler, _refuse_compiler(compiler, torch_cuda, driver)) for compiler in compilers]
     fitting = [compiler for compiler, refusal in refusals if refusal is None]
     if fitting:
         return max(fitting, key=lambda compiler: compiler.version)
@@ -406,7 +393,7 @@ def report() -> list[ToolchainRow]:
     if torch is None:
         torch_row = _refused(torch_row, Rejected("not installed", 'pip install "dotcu[torch]"'))
     return [
-        _refused(system, _platform_refusal()), *_driver_rows(), torch_row, *_compiler_rows(torch),
+        _refused(system, refuse_platform()), *_driver_rows(), torch_row, *_compiler_rows(torch),
         *_header_rows(), *(_tool_row(name, package) for name, package in TOOLS.items()),
     ]  # fmt: skip
 
@@ -444,7 +431,7 @@ def _compiler_rows(torch: TorchBuild | None) -> list[ToolchainRow]:
         rows = [_refused(ToolchainRow(name="NVRTC"), refusal)]
     for compiler in installed():
         if compiler != used:
-            refused = refuse_compiler(compiler, torch.cuda if torch else None, driver.version())
+            refused = _refuse_compiler(compiler, torch.cuda if torch else None, driver.version())
             row = _compiler_row(compiler, "not used")
             rows.append(_refused(row, Rejected(refused.reason) if refused else None))
     return rows
@@ -481,8 +468,7 @@ def _header_rows() -> list[ToolchainRow]:
             version = _spelled(int(match[1])) if match else ""
             rows.append(ToolchainRow(name=name, version=version, path=folder))
         else:
-            suffix = "" if compiler.version[0] >= 13 else f"-cu{compiler.version[0]}"
-            line = f'pip install "{package}{suffix}=={dotted(compiler.version)}.*"'
+            line = f"pip install {requirement(compiler.version, package)}"
             refusal = Rejected(f"not found next to {compiler.path}", line)
             rows.append(_refused(ToolchainRow(name=name), refusal))
     return rows

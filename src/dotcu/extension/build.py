@@ -122,7 +122,7 @@ def _read_state(data: bytes) -> Dependencies:
 
 def _cached_object(store: Store, unit: TranslationUnit, *, again: bool = False) -> CompiledObject | None:
     """Return the unit's object, if everything that it was made of is unchanged."""
-    cached = store.find(unit.key, _read_object, again=again)
+    cached = store.get(unit.key, _read_object, again=again)
     if cached is None:
         return None
     changed = cached[1].changed()
@@ -180,10 +180,10 @@ def _library(store: Store, request: NativeRequest, tools: NativeTools, objects: 
     digests += [dependencies.content(path) for path in link_inputs(request)]
     digest = key("link", words, [request.name, *digests], tools)
     name = f"{request.name}.so" if tools.torch else request.name
-    if store.find(digest, cache.open_entry) is None:
+    if store.get(digest, cache.open_entry) is None:
         _require_jit(request.name, "linking")
         with store.lock(digest) as locked:
-            if store.find(digest, cache.open_entry, again=True) is None:
+            if store.get(digest, cache.open_entry, again=True) is None:
                 files = {name: _link(store, request.name, name, words, objects, digest)}
                 about = {"source": name, "target": "library" if tools.torch else "program", "names": ""}
                 if not store.put(digest, cache.with_index(files, about=about), locked=locked):
@@ -221,11 +221,11 @@ def precompiled_header(request: NativeRequest, tools: NativeTools) -> Precompile
     common = (word for word in host_words(plain, tools) if not word.startswith(_NAME))
     words = (*common, *(flag for flag in request.flags if flag.startswith(_SAME_FLAGS)))
     digest = key("precompiled", words, [], tools)
-    header = store.find(digest, _read_header)
+    header = store.get(digest, _read_header)
     if header is not None and not header[1].changed():
         return header
     with store.lock(digest) as locked:
-        header = store.find(digest, _read_header, again=True)
+        header = store.get(digest, _read_header, again=True)
         if header is not None and not header[1].changed():
             return header
         files = _precompile(store, words, tools)

@@ -61,7 +61,7 @@ def scan_declarations(source: Source, options: CompileOptions) -> ScannedDeclara
             if kernel.name not in lines:
                 kernels.setdefault(kernel.name, replace(kernel, line=0))
     variables = tuple(dict.fromkeys(v for text in texts for v in compiler.variables(text, defined)))
-    shared = {v for text in texts for v in compiler.shared_variables(text, defined)}
+    shared = {v for text in texts for v in compiler.variables(text, defined, writable=True)}
     return ScannedDeclarations(
         kernels=tuple(kernels.values()),
         overloads={name: numbers for name, numbers in lines.items() if len(numbers) > 1},

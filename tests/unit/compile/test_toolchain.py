@@ -20,7 +20,6 @@ from dotcu.compile.toolchain import (
     compiler_at,
     find_compilers,
     nvrtc,
-    refuse_platform,
     requirement,
 )
 from dotcu.errors import ToolchainError, UnsupportedPlatform
@@ -166,19 +165,30 @@ def test_the_table_of_architectures_is_what_the_compiler_says() -> None:
         ("FreeBSD", "amd64", "docker run"),
     ],
 )
-def test_a_platform_without_a_compiler_is_refused_by_name(system: str, machine: str, remedy: str) -> None:
-    refused = refuse_platform(system, machine)
+def test_a_platform_without_a_compiler_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, remedy: str
+) -> None:
+    refused = _platform_refusal(monkeypatch, system, machine)
     assert refused is not None
     assert f"{system} on {machine}" in refused.reason
     assert remedy in refused.remedy
 
 
-def test_a_rocm_torch_is_refused_by_name() -> None:
-    refused = refuse_platform("Linux", "x86_64", "6.4.2")
+def test_a_rocm_torch_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = _platform_refusal(monkeypatch, "Linux", "x86_64", "6.4.2")
     assert refused is not None
     assert "ROCm 6.4.2" in refused.reason
-    assert refuse_platform("Linux", "x86_64") is None
-    assert refuse_platform("Linux", "aarch64") is None
+    assert _platform_refusal(monkeypatch, "Linux", "x86_64") is None
+    assert _platform_refusal(monkeypatch, "Linux", "aarch64") is None
+
+
+def _platform_refusal(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, hip: str = ""
+) -> Rejected | None:
+    monkeypatch.setattr(toolchain.platform, "system", lambda: system)
+    monkeypatch.setattr(toolchain.platform, "machine", lambda: machine)
+    monkeypatch.setattr(toolchain, "find_torch", lambda: TorchBuild(version="2.9", cuda=None, hip=hip))
+    return toolchain.refuse_platform()
 
 
 def _install(folder: Path, *, compiler: bool = True, cccl: bool = True, libraries: str = "lib") -> None:

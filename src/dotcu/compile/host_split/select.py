@@ -331,9 +331,8 @@ class _Selection:
         self.problems = {each: list(self._keep_heads(each)) for each in declarations}
 
     def _words(self, texts: Iterable[str]) -> frozenset[str]:
-        return with_macro_words(
-            frozenset(word for text in texts for word in WORD.findall(text)), self._macros
-        )
+        words = frozenset(word for text in texts for word in WORD.findall(text))
+        return with_macro_words(words, self._macros)
 
     def _choose(
         self, declarations: Sequence[ParsedDeclaration]
@@ -381,9 +380,10 @@ class _Selection:
             return
         missed = []
         if not declaration.head:
-            missed = [
-                one for one in sorted(declaration.names & self._called) if self._stays(one, declaration)
-            ]
+            # a name stays declared by another declaration, but not by a forward one of a removed type
+            others = [each for each in self.kept if not (each.is_forward and declaration.what == each.what)]
+            stays = self._whole.union(*(each.names for each in others))
+            missed = sorted(declaration.names & self._called & stays)
         elif self._is_overload(declaration) and not self._keep_head(declaration):
             missed = [] if _OUT_OF_REACH.search(declaration.head) else [name]
         for one in missed:
@@ -412,12 +412,6 @@ class _Selection:
         if method.is_special:
             return not declaration.name or declaration.name in self._called
         return method.name in self._called and (self._is_probed or method.name in self._inside)
-
-    def _stays(self, name: str, removed: ParsedDeclaration) -> bool:
-        """Return whether a name stays declared; a forward declaration of a removed type does not count."""
-        return name in self._whole or any(
-            name in each.names and not (each.is_forward and removed.what == each.what) for each in self.kept
-        )
 
 
 @functools.cache

@@ -99,17 +99,16 @@ def has_unannotated_function(text: str, defined: Collection[str], annotations: C
     return False
 
 
-def variables(text: str, defined: Collection[str] = NVRTC_MACROS) -> tuple[str, ...]:
-    """Qualified names of the `__constant__` and `__device__` variables at namespace scope."""
-    return _variables(text, defined, writable=False)
+def variables(
+    text: str, defined: Collection[str] = NVRTC_MACROS, *, writable: bool = False
+) -> tuple[str, ...]:
+    """Return the qualified names of the `__constant__` and `__device__` variables at namespace scope.
 
-
-def shared_variables(text: str, defined: Collection[str] = NVRTC_MACROS) -> tuple[str, ...]:
-    """Return the variables of a text that kernels may write: not `__constant__`, not const."""
-    return _variables(text, defined, writable=True)
-
-
-def _variables(text: str, defined: Collection[str], *, writable: bool) -> tuple[str, ...]:
+    Args:
+        text: The text.
+        defined: Macros that are known to be defined, for `#ifdef`.
+        writable: Leave out those that no kernel may write: `__constant__` and const ones.
+    """
     if not any(word in text for word in _VARIABLE):
         return ()
     names_by_start: dict[int, list[str]] = {}
