@@ -233,13 +233,11 @@ class Builder:
         """Return the steps that guards or `roots` need, or that can raise, in order."""
         needed = {*roots, *self.guards}
         for step in range(len(self.steps) - 1, -1, -1):
-            if step in needed or self._may_raise(self.steps[step]):
+            instruction = self.steps[step]
+            raises = instruction.op in _MAY_RAISE  # then Python may, for some values, also where it is unused
+            if instruction.op in _DIVISIONS and self.is_constant(instruction.b):
+                raises = self.values[instruction.b] == 0
+            if step in needed or raises:
                 needed.add(step)
-                needed.update(operands(self.steps[step]))
+                needed.update(operands(instruction))
         return sorted(needed)
-
-    def _may_raise(self, instruction: RecordedStep) -> bool:
-        """Return True if Python raises for some values, so that a step counts even if unused."""
-        if instruction.op in _DIVISIONS and self.is_constant(instruction.b):
-            return self.values[instruction.b] == 0
-        return instruction.op in _MAY_RAISE

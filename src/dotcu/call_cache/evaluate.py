@@ -14,7 +14,6 @@ from dotcu.call_cache.arithmetic import Inexact, Number, compute, operands
 from dotcu.call_cache.record import (
     Allocation,
     ConstantKey,
-    Field,
     FieldKind,
     Key,
     Launch,
@@ -81,12 +80,7 @@ def _fits(key: Key, value: Any) -> bool:
 
 
 def evaluate(recorded: RecordedCall, args: Sequence[Any]) -> Effects | None:
-    """Return the effects of a call with these arguments; None if the recorded call does not fit.
-
-    Args:
-        recorded: The recorded call.
-        args: One for each argument of the schema, of types that match it.
-    """
+    """Return the effects of a call with arguments of types that match; None if the recording does not fit."""
     try:
         values = _values(recorded.steps, args)
         if any(values[step] != wanted for step, wanted in recorded.guards):
@@ -136,14 +130,12 @@ def _launch(
                 struct.pack_into(FORMATS[field.kind], data, field.offset, values[field.step])
             except (struct.error, OverflowError) as error:
                 raise Inexact from error
-        elif math.prod(_sizes(field, args, allocations)):  # memory without elements has no address
+            continue
+        is_argument = field.kind is FieldKind.ARGUMENT_ADDRESS
+        sizes = args[field.source].shape if is_argument else allocations[field.source].sizes
+        if math.prod(sizes):  # memory without elements has no address
             addresses.append(replace(field, step=0 if field.step < 0 else int(values[field.step])))
     return replace(launch, grid=(x, y, z), parameters=bytes(data), fields=tuple(addresses))
-
-
-def _sizes(field: Field, args: Sequence[Any], allocations: Sequence[Allocation]) -> Sequence[int]:
-    is_argument = field.kind is FieldKind.ARGUMENT_ADDRESS
-    return args[field.source].shape if is_argument else allocations[field.source].sizes
 
 
 _PARTS = {"allocations": "allocation", "launches": "launch", "results": "result"}

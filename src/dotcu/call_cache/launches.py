@@ -20,8 +20,6 @@ from dotcu.kernel.arguments.values import FloatPacker, IntPacker
 from dotcu.kernel.scope import RecordedLaunch
 
 PARAMETER_ALIGNMENT = 16
-ALLOCATOR_ALIGNMENT = 16
-"""The alignment of new memory that every allocator of torch guarantees, in bytes."""
 
 
 def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field]:
@@ -31,8 +29,11 @@ def _parts(state: TraceState, packer: Any, value: Any) -> Iterator[bytes | Field
         raise Unsupported("it passes a tensor map, which the driver encodes again for each address")
     if is_pointer and value is not None:
         known = state.known(value.tensor if isinstance(value, Strided) else value)
-        if isinstance(packer, PointerPacker):
-            _guard_layout(state, packer, known, any_layout=isinstance(value, Strided))
+        if isinstance(packer, PointerPacker):  # guard what the packer has accepted of this call's tensor
+            if not isinstance(value, Strided) and not state.is_contiguous(known):
+                raise Unsupported("it launches on a tensor that is not contiguous")
+            if packer.element is not None and packer.element.alignment > 1:
+                state.is_aligned(known, packer.element.alignment)
         yield _address(state, known)
         if isinstance(packer, TensorPacker):
             for number in (*known.layout.sizes, *known.layout.strides):
@@ -54,14 +55,6 @@ def _number(state: TraceState, packer: IntPacker | FloatPacker, value: Any) -> b
     return Field(offset=0, kind=FieldKind[name], step=step_of(state.builder, value))
 
 
-def _guard_layout(state: TraceState, packer: PointerPacker, known: TracedTensor, *, any_layout: bool) -> None:
-    """Guard what the packer has accepted of this call's tensor."""
-    if not any_layout and not state.is_contiguous(known):
-        raise Unsupported("it launches on a tensor that is not contiguous")
-    if packer.element is not None and packer.element.alignment > 1:
-        is_aligned(state, known, packer.element.alignment)
-
-
 def _address(state: TraceState, known: TracedTensor) -> bytes | Field:
     """Return an address; null for an empty part of memory that has elements."""
     if not known.whole and is_empty(known.layout.sizes):
@@ -71,25 +64,13 @@ def _address(state: TraceState, known: TracedTensor) -> bytes | Field:
     return Field(offset=0, kind=kind, source=known.source, step=step)
 
 
-def is_aligned(state: TraceState, known: TracedTensor, bytes: int) -> bool:
-    """Ask if a tensor's first element is aligned to `bytes`, and guard the answer.
-
-    Args:
-        state: The state of the trace.
-        known: The tensor.
-        bytes: The alignment.
-    """
-    if not known.whole and is_empty(known.layout.sizes):
-        return True
-    if known.argument:
-        return state.is_aligned(known, bytes)
-    if ALLOCATOR_ALIGNMENT % bytes:
-        raise Unsupported(f"it asks whether new memory is aligned to {bytes} bytes")
-    return bool(known.first_byte % bytes == 0)
+def expressed(state: TraceState, launch: RecordedLaunch) -> tuple[Launch, Launch]:
+    """Return a launch in the steps of the call, and as it was in this call, as `evaluate` gives it."""
+    symbolic = _symbolic(state, launch)
+    return symbolic, _concrete(state, launch, symbolic)
 
 
-def symbolic_launch(state: TraceState, launch: RecordedLaunch) -> Launch:
-    """Express a launch in the steps of the call."""
+def _symbolic(state: TraceState, launch: RecordedLaunch) -> Launch:
     if not any(isinstance(value, (Tensor, Strided)) for value in launch.args):
         raise Unsupported(f"{launch.kernel} is launched without a tensor, so on the current GPU")
     parameters, offsets, fields = bytearray(), [], []
@@ -135,14 +116,7 @@ def _grid(state: TraceState, launch: RecordedLaunch) -> tuple[int, int, int]:
     return x, y, z
 
 
-def concrete_launch(state: TraceState, launch: RecordedLaunch, symbolic: Launch) -> Launch:
-    """Return a launch as it was in this call, as `evaluate` gives it of the symbolic one.
-
-    Args:
-        state: The state of the trace.
-        launch: The launch that happened.
-        symbolic: The same launch in steps.
-    """
+def _concrete(state: TraceState, launch: RecordedLaunch, symbolic: Launch) -> Launch:
     tensors: list[Tensor] = []
 
     def note(tensor: Tensor, name: str, writable: bool) -> int:

@@ -6,20 +6,12 @@ import enum
 import inspect
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dotcu.call_cache.purity import DependencyGuard
-from dotcu.call_cache.record import (
-    ConstantKey,
-    Key,
-    Launch,
-    RecordedCall,
-    RecordedStep,
-    StepOp,
-    TensorKey,
-)
+from dotcu.call_cache.record import ConstantKey, Key, Launch, RecordedCall, StepOp, TensorKey
 from dotcu.kernel import native
 from dotcu.kernel.driver.errors import LaunchLabel
 
@@ -161,7 +153,7 @@ def add(cache: NativeCallCache, recorded: RecordedCall, operator: str, context: 
         context: The CUcontext that its launches need; 0 for none.
     """
     try:
-        return cache.add(pack(recorded, operator, native.codes(), context))
+        return cache.add(_packed(recorded, operator, context))
     except (ValueError, KeyError):
         return False
 
@@ -169,25 +161,21 @@ def add(cache: NativeCallCache, recorded: RecordedCall, operator: str, context: 
 # Recorded calls as native code reads them: tuples, and arrays of the structs in native/native.h.
 
 _KEY_TENSOR, _KEY_INT, _KEY_FLOAT, _KEY_CONSTANT = range(4)
-Codes = Mapping[object, int]
-"""torch's own numbers of dtypes (by dtype) and device types (by name)."""
 
 
-def pack(recorded: RecordedCall, operator: str, codes: Codes, context: int) -> tuple[object, ...]:
-    """Return a recorded call as `NativeCallCache.add` takes it.
-
-    Args:
-        recorded, operator, context: As `add` takes them.
-        codes: torch's numbers of dtypes and devices.
-    """
+def _packed(recorded: RecordedCall, operator: str, context: int) -> tuple[object, ...]:
+    """Return a recorded call as `NativeCallCache.add` takes it."""
     allocations = (
         (each.dtype, len(each.sizes), int(each.zeroed), _ints((*each.sizes, *each.strides)))
         for each in recorded.allocations
     )
     return (
-        b"".join(_key(key, codes) for key in recorded.keys),
+        b"".join(map(_key, recorded.keys)),
         tuple(key.value if isinstance(key, ConstantKey) else None for key in recorded.keys),
-        b"".join(map(_step, recorded.steps)),
+        b"".join(
+            struct.pack("<4id" if step.op is StepOp.FLOAT else "<4iq", step.op, step.a, step.b, 0, step.value)
+            for step in recorded.steps
+        ),
         b"".join(struct.pack("<iiq", step, 0, value) for step, value in recorded.guards),
         tuple(allocations),
         tuple(_launch(launch, operator) for launch in recorded.launches),
@@ -203,18 +191,13 @@ def _ints(values: Iterable[int]) -> bytes:
     return array("i", values).tobytes()
 
 
-def _key(key: Key, codes: Codes) -> bytes:
+def _key(key: Key) -> bytes:
     if isinstance(key, ConstantKey):
         return struct.pack("<5i", _KEY_CONSTANT, 0, 0, 0, 0)
     if isinstance(key, TensorKey):
-        index = key.device.index if key.device.type == "cuda" else -1
+        codes, index = native.codes(), key.device.index if key.device.type == "cuda" else -1
         return struct.pack("<5i", _KEY_TENSOR, codes[key.dtype], key.dim, codes[key.device.type], index)
     return struct.pack("<5i", _KEY_FLOAT if key is float else _KEY_INT, 0, 0, 0, 0)
-
-
-def _step(step: RecordedStep) -> bytes:
-    layout = "<4id" if step.op is StepOp.FLOAT else "<4iq"
-    return struct.pack(layout, step.op, step.a, step.b, 0, step.value)
 
 
 def _launch(launch: Launch, operator: str) -> tuple[object, ...]:

@@ -311,9 +311,9 @@ _OPERATIONS = (
 )
 _NAMES = """
 LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST STORE_FAST_LOAD_FAST
-STORE_FAST_STORE_FAST BINARY_OP BINARY_SLICE BINARY_SUBSCR UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE
-JUMP_ABSOLUTE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP
-ROT_TWO ROT_THREE ROT_FOUR ROT_N DUP_TOP DUP_TOP_TWO
+STORE_FAST_STORE_FAST BINARY_OP BINARY_SLICE BINARY_SUBSCR UNARY_INVERT UNARY_NEGATIVE UNARY_NOT
+UNARY_POSITIVE JUMP_ABSOLUTE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_IF_FALSE_OR_POP
+JUMP_IF_TRUE_OR_POP ROT_TWO ROT_THREE ROT_FOUR ROT_N DUP_TOP DUP_TOP_TWO
 NOP CACHE RESUME EXTENDED_ARG PUSH_NULL PRECALL KW_NAMES POP_TOP COPY SWAP LOAD_CONST DELETE_FAST LOAD_CLOSURE
 LOAD_DEREF STORE_DEREF MAKE_CELL COPY_FREE_VARS LOAD_GLOBAL LOAD_ATTR LOAD_METHOD STORE_SUBSCR STORE_SLICE
 DELETE_SUBSCR TO_BOOL COMPARE_OP IS_OP CONTAINS_OP BUILD_TUPLE BUILD_LIST BUILD_MAP BUILD_CONST_KEY_MAP
@@ -406,18 +406,16 @@ DependencyGuard = tuple[object, object, object]
 """(dict, name, value), or (address, word, object to keep alive)."""
 
 
-def guards_on(found: Sequence[Dependency]) -> tuple[DependencyGuard, ...]:
+def guards_on(dependencies: Sequence[Dependency]) -> tuple[DependencyGuard, ...]:
     """Return guards on dependencies, for native code."""
-    return tuple(map(_guard, found))
-
-
-def _guard(dependency: Dependency) -> DependencyGuard:
-    holder: Any = dependency.holder
-    if isinstance(holder, dict):
-        return holder, dependency.name, dependency.value
-    is_null = dependency.value is None and dependency.name == "__defaults__"
-    address = id(holder) + _offset(isinstance(holder, CellType), dependency.name)
-    return address, 0 if is_null else id(dependency.value), (holder, dependency.value)
+    guards: list[DependencyGuard] = []
+    for holder, name, value in ((each.holder, each.name, each.value) for each in dependencies):
+        if isinstance(holder, dict):
+            guards.append((holder, name, value))
+            continue
+        expected = 0 if value is None and name == "__defaults__" else id(value)
+        guards.append((id(holder) + _offset(isinstance(holder, CellType), name), expected, (holder, value)))
+    return tuple(guards)
 
 
 @functools.cache

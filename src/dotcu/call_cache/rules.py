@@ -338,6 +338,12 @@ def _squeeze(state: TraceState, t: Tensor, *dims: Any, dim: Any = None) -> Trace
 
 _CASTS = ("float", "double", "half", "bfloat16", "int", "long")
 
+_NAMED_VIEWS: Mapping[str, Rule] = {
+    "detach": lambda state, t: state.known(t), "broadcast_to": _expand, "reshape": _reshape,
+    "flatten": _flatten, "permute": _permute, "transpose": _transpose, "t": _t, "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze,
+}  # fmt: skip
+
 _VIEWS: Mapping[Any, Rule] = {
     Tensor.contiguous: _contiguous,
     Tensor.to: _to,
@@ -351,19 +357,7 @@ _VIEWS: Mapping[Any, Rule] = {
     Tensor.reshape_as: _as_other(_reshape),
     _getter("T"): _reversed,
     _getter("mT"): lambda state, t: _transpose(state, t, -2, -1),
-    **_named(
-        {
-            "detach": lambda state, t: state.known(t),
-            "broadcast_to": _expand,
-            "reshape": _reshape,
-            "flatten": _flatten,
-            "permute": _permute,
-            "transpose": _transpose,
-            "t": _t,
-            "unsqueeze": _unsqueeze,
-            "squeeze": _squeeze,
-        }
-    ),
+    **_named(_NAMED_VIEWS),
 }
 
 
@@ -416,7 +410,12 @@ def _clipped(index: Any, size: Any) -> Any:
 def _index(state: TraceState, t: Tensor, index: Any) -> TracedTensor:
     known = state.known(t)
     layout, dim = known.layout, 0
-    for item in _without_ellipsis(list(index) if isinstance(index, tuple) else [index], t.dim()):
+    items = list(index) if isinstance(index, tuple) else [index]
+    at = next((at for at, item in enumerate(items) if item is Ellipsis), None)
+    if at is not None:
+        missing = t.dim() - sum(item is not None and item is not Ellipsis for item in items)
+        items[at : at + 1] = [slice(None)] * missing
+    for item in items:
         if type(item) is int or is_symbol(item):
             layout = _selected(layout, dim, item)
             continue
@@ -428,14 +427,6 @@ def _index(state: TraceState, t: Tensor, index: Any) -> TracedTensor:
             raise Unsupported(f"it indexes a tensor with a {type(item).__name__}")
         dim += 1
     return _part(known, layout)
-
-
-def _without_ellipsis(items: list[Any], rank: int) -> list[Any]:
-    at = next((index for index, item in enumerate(items) if item is Ellipsis), None)
-    if at is None:
-        return items
-    missing = rank - sum(item is not None and item is not Ellipsis for item in items)
-    return [*items[:at], *[slice(None)] * missing, *items[at + 1 :]]
 
 
 def _select(state: TraceState, t: Tensor, dim: Any, index: Any) -> TracedTensor:

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from dotcu.call_cache.arithmetic import Builder
-from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous
+from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous, is_empty
 from dotcu.call_cache.record import ConstantKey, Key, RecordedStep, StepOp, TensorKey, Unsupported
 from dotcu.call_cache.symbols import is_symbol, plain, symbol
 from dotcu.kernel.arguments.pack import is_plain
+
+ALLOCATOR_ALIGNMENT = 16
+"""The alignment of new memory that every allocator of torch guarantees, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +142,13 @@ class TraceState:
         return is_contiguous(layout)
 
     def is_aligned(self, known: TracedTensor, bytes: int) -> bool:
-        """Ask if a tensor in an argument's memory is aligned to `bytes`, and guard the answer."""
+        """Ask if a tensor's first element is aligned to `bytes`, and guard the answer."""
+        if not known.whole and is_empty(known.layout.sizes):
+            return True
+        if not known.argument:
+            if ALLOCATOR_ALIGNMENT % bytes:
+                raise Unsupported(f"it asks whether new memory is aligned to {bytes} bytes")
+            return bool(known.first_byte % bytes == 0)
         start = self._leaf(StepOp.ADDRESS, known.source, 0, self.argument(known.source).data_ptr())
         address = start + known.first_byte
         if self._aligned.get(address.step, 1) % bytes == 0:
@@ -174,18 +183,21 @@ class TraceState:
         if len(results) != len(rows):
             raise Unsupported("torch returned another number of tensors than expected")
         for tensor, row in zip(results, rows, strict=True):
-            self._add_result(tensor, row)
-
-    def _add_result(self, tensor: Tensor, expected: TracedTensor) -> None:
-        start = 0 if expected.tensor is None else self.base(expected).storage_offset()
-        sizes, strides, offset = plain(tuple(expected.layout))
-        wanted = (sizes, strides, start + offset, expected.dtype, self.device)
-        real = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
-        if real != wanted or not is_plain(tensor):
-            raise Unsupported("torch returned another layout, dtype or device than expected")
-        known = self._known.setdefault(id(tensor), replace(expected, tensor=tensor))
-        if expected.tensor is None:
-            self.allocations.append(known)
+            start = 0 if row.tensor is None else self.base(row).storage_offset()
+            sizes, strides, offset = plain(tuple(row.layout))
+            wanted = (sizes, strides, start + offset, row.dtype, self.device)
+            real = (
+                tuple(tensor.shape),
+                tensor.stride(),
+                tensor.storage_offset(),
+                tensor.dtype,
+                tensor.device,
+            )
+            if real != wanted or not is_plain(tensor):
+                raise Unsupported("torch returned another layout, dtype or device than expected")
+            known = self._known.setdefault(id(tensor), replace(row, tensor=tensor))
+            if row.tensor is None:
+                self.allocations.append(known)
 
 
 def _steps(sizes: Sequence[Any]) -> tuple[Any, ...]:

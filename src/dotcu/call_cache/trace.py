@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from dotcu import kernel
 from dotcu.call_cache.arithmetic import operands
 from dotcu.call_cache.evaluate import Effects, compare, evaluate
-from dotcu.call_cache.launches import concrete_launch, is_aligned, symbolic_launch
+from dotcu.call_cache.launches import expressed
 from dotcu.call_cache.layouts import Layout, all_identical, is_contiguous, is_in_order
 from dotcu.call_cache.purity import compares_tensors
 from dotcu.call_cache.record import Allocation, Launch, RecordedCall, RecordedStep, Step, Unsupported
@@ -190,7 +190,7 @@ class _Tracer(TorchFunctionMode):
             bytes = pinned(bytes)
             real = tensor.data_ptr() % bytes == 0
             if not self.reason:
-                expected = self._attempt(lambda: is_aligned(self.state, self.state.known(tensor), bytes))
+                expected = self._attempt(lambda: self.state.is_aligned(self.state.known(tensor), bytes))
                 if expected is not None and expected is not real:
                     self.refuse(f"an alignment of {bytes} bytes is not as expected")
             return real
@@ -213,14 +213,11 @@ class _Tracer(TorchFunctionMode):
 
     def launched(self, launch: RecordedLaunch) -> None:
         """Record a launch."""
-        if not self.reason:
-            self._attempt(self._add_launch, launch)
-
-    def _add_launch(self, launch: RecordedLaunch) -> None:
-        symbolic = symbolic_launch(self.state, launch)
-        self.launches.append(symbolic)
-        self.concrete.append(concrete_launch(self.state, launch, symbolic))
-        self.units.append(launch.unit)
+        rows = None if self.reason else self._attempt(expressed, self.state, launch)
+        if rows is not None:
+            self.launches.append(rows[0])
+            self.concrete.append(rows[1])
+            self.units.append(launch.unit)
 
     def finish(self, result: Any, writes: Sequence[int], *, distinct: bool) -> Trace:
         """Return the trace of a body that has returned."""

@@ -291,7 +291,7 @@ def _get(plan: BuildPlan, store: Store, *, again: bool = False) -> tuple[CacheEn
     if entry is not None:
         return entry, "in memory"
     outcome = "cache hit, compiled meanwhile by another" if again else "cache hit"
-    return store.get(plan.build_digest, again=again), outcome
+    return store.get(plan.build_digest, cache.read_entry, again=again), outcome
 
 
 # The message for a changed ingredient, in the order in which they are looked for.

@@ -27,12 +27,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dotcu import settings
 from dotcu.errors import CacheError
 
 _log = logging.getLogger("dotcu")
+
+Entry = TypeVar("Entry")
 
 FORMAT = 1
 LAYOUT = "v1"
@@ -204,13 +206,7 @@ def forget() -> None:
 def with_index(
     files: Mapping[str, bytes], *, about: Mapping[str, str], **more: Mapping[str, str]
 ) -> dict[str, bytes]:
-    """Return an entry's files with the index, by which they prove themselves whole.
-
-    Args:
-        files: The content of each, by name.
-        about: A description for people.
-        more: What else is in the index.
-    """
+    """Return an entry's files with the index, by which they prove themselves whole; `more` is in it, too."""
     index: dict[str, Any] = {
         "format": FORMAT,
         "about": dict(about),
@@ -330,12 +326,12 @@ class Store:
                         with contextlib.suppress(OSError):
                             yield folder, folder.stat().st_mtime
 
-    def get(self, digest: str, read: Callable[[Path], Any] = read_entry, *, again: bool = False) -> Any:
+    def get(self, digest: str, read: Callable[[Path], Entry | None], *, again: bool = False) -> Entry | None:
         """Return the entry of a key, None if there is no whole one; counts as its use.
 
         Args:
             digest: The key.
-            read: Reads an entry's folder, of this kind; returns None if there is none.
+            read: Reads an entry's folder, such as `read_entry`; returns None if there is none.
             again: This is the second try: do not warn of damage again.
         """
         folder = self.path(digest)

@@ -198,10 +198,7 @@ def compress_records(
 
 
 def parse_manifest(raw: bytes, path: Path) -> PrebuiltManifest:
-    """Read a manifest.
-
-    Args:
-        path: What to call it.
+    """Read a manifest; `path` is for messages.
 
     Raises:
         PrebuiltCodeError: It is not what was written, or of a format that this dotcu does not know.
@@ -316,7 +313,7 @@ def find_prebuilt(
     if changed:
         return NoPrebuilt(reasons=(f"{changed[0]} is not what {folder} was compiled from",))
     judged = {
-        variant: refuse_variant(variant, wanted, manifest.compiler)
+        variant: _refuse_variant(variant, wanted, manifest.compiler)
         for variant in built.variants if variant.simulated == wanted.simulated
     }  # fmt: skip
     fit = [variant for variant, reason in judged.items() if not reason]
@@ -367,13 +364,8 @@ def _pack(folder: Path, name: str) -> bytes:
     return decompress_records(data, folder / name, manifest)
 
 
-def refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler: Version) -> str:
-    """Return why a variant cannot be used; "" where it can.
-
-    Args:
-        variant: The code.
-        wanted: What is required of it.
-        compiler: The CUDA version of the NVRTC that made it.
+def _refuse_variant(variant: PrebuiltVariant, wanted: CodeRequirements, compiler: Version) -> str:
+    """Return why a variant that NVRTC of a CUDA version has compiled cannot be used; "" where it can.
 
     Source: CUDA C++ Programming Guide, "Binary Compatibility", "PTX Compatibility"; CUDA
     Compatibility guide, "Minor version compatibility".

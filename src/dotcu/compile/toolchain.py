@@ -87,7 +87,7 @@ def _nvrtc(override: Path | None, cuda_home: Path | None) -> Compiler:
     if override is not None:
         return compiler_at(override, compilers)
     torch = find_torch()
-    chosen = choose_compiler(compilers, torch.cuda if torch else None, driver.version())
+    chosen = _choose_compiler(compilers, torch.cuda if torch else None, driver.version())
     if isinstance(chosen, Rejected):
         raise ToolchainError(str(chosen))
     return chosen
@@ -104,7 +104,7 @@ def _compilers(cuda_home: Path | None) -> tuple[Compiler, ...]:
     nvcc = shutil.which("nvcc")
     if nvcc:
         toolkits.append(("nvcc", Path(nvcc).resolve().parent.parent))
-    return find_compilers([Path(entry) for entry in sys.path if entry], toolkits)
+    return _find_compilers([Path(entry) for entry in sys.path if entry], toolkits)
 
 
 def supported(compiler: Compiler) -> tuple[int, ...]:
@@ -195,13 +195,8 @@ def library_version(library: Path) -> Version:
     return 0, 0
 
 
-def find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]]) -> tuple[Compiler, ...]:
-    """Return every NVRTC in some site-packages folders and installed toolkits, in order, each once.
-
-    Args:
-        packages: Folders that hold pip's `nvidia` package.
-        toolkits: Name and folder of each installed toolkit.
-    """
+def _find_compilers(packages: Iterable[Path], toolkits: Iterable[tuple[str, Path]]) -> tuple[Compiler, ...]:
+    """Return every NVRTC in some site-packages folders and installed toolkits, in order, each once."""
     compilers: dict[Path, Compiler] = {}
 
     def add(folder: Path, include: Iterable[Path], origin: str) -> None:
@@ -258,7 +253,7 @@ def compiler_at(path: Path, others: Sequence[Compiler]) -> Compiler:
 def _refuse_compiler(
     compiler: Compiler, torch_cuda: Version | None, driver: Version | None
 ) -> Rejected | None:
-    """Return why a compiler cannot be used, None if it can; with versions as `choose_compiler` takes them."""
+    """Return why a compiler cannot be used, None if it can; without torch's CUDA, or a driver, all fit it."""
     if compiler.version == (0, 0):
         return Rejected(
             f"{compiler.path} lacks its libnvrtc-builtins.",
@@ -284,15 +279,10 @@ def requirement(version: Version, package: str = "nvidia-cuda-nvrtc") -> str:
     return f'"{package}{suffix}=={dotted(version)}.*"'
 
 
-def choose_compiler(
+def _choose_compiler(
     compilers: Sequence[Compiler], torch_cuda: Version | None, driver: Version | None
 ) -> Compiler | Rejected:
     """Return the newest compiler whose code the driver loads and that is no newer than torch's CUDA.
-
-    Args:
-        compilers: The compilers of this machine.
-        torch_cuda: The CUDA that torch was built for, None for a CPU build or no torch.
-        driver: The driver's CUDA version, None without a driver.
 
     Of two of one version the first found is taken: pip's before an installed toolkit's.
     """

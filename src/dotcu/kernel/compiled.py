@@ -20,7 +20,7 @@ from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Targe
 from dotcu.compile.prebuilt import NO_PREBUILT, CodeRequirements, NoPrebuilt
 from dotcu.errors import CompileError, JitDisabled, KernelNotFound, LaunchError, SourceError, ToolchainError
 from dotcu.kernel.arguments.pack import MapUse, PackingPlan, is_map, packing_plan
-from dotcu.kernel.arguments.signature import qualified_name, read_parameters
+from dotcu.kernel.arguments.signature import read_parameters
 from dotcu.kernel.config import KernelNeeds
 from dotcu.kernel.declarations import CXX_TYPES
 from dotcu.kernel.driver import cuda
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CodeTarget = tuple[Target, bool]
 """A target, and whether the simulator runs the code."""
 
-_QUALIFIED_NAME = re.compile(r"(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*")
+QUALIFIED_NAME = re.compile(r"(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*")
 
 
 class CompiledUnit:
@@ -62,28 +62,22 @@ class CompiledUnit:
 
         Raises:
             KernelNotFound: The code has none; the preprocessor left it out, for example.
-            CompileError: Another function has its name.
+            CompileError: Another function, such as `exp`, has its name.
         """
         symbol = self.object.lowered.get(name) or self._about(name).lowered.get(name)
         if symbol is None:
-            self._refuse_overloaded(name)
+            from dotcu.compile.diagnostics import is_overloaded  # no launch needs it
+
+            try:
+                self.alone(name)
+            except (JitDisabled, ToolchainError, SourceError) as error:
+                if isinstance(error, CompileError) and is_overloaded(error):
+                    raise
             raise KernelNotFound(
                 f"{self.unit.source.display} declares {name}, but the compiler does not see it for "
                 f"{self.object.target}.\nIs it inside an #if? Pass the macro: load(..., define={{...}})."
             )
         return symbol
-
-    def _refuse_overloaded(self, name: str) -> None:
-        """Raise the compiler's error where a kernel's name is another function's too, such as `exp`."""
-        from dotcu.compile.diagnostics import is_overloaded  # no launch needs it
-
-        try:
-            self.alone(name)
-        except CompileError as error:
-            if is_overloaded(error):
-                raise
-        except (JitDisabled, ToolchainError, SourceError):
-            return
 
     def alone(self, name: str) -> ObjectCode:
         """Compile for one more name, of a kernel or `&` and a variable, to learn about it."""
@@ -101,18 +95,11 @@ class CompiledUnit:
         known = name in self.object.lowered or name not in self.unit.variables.late
         return self.object if known else self.alone(name)
 
-    def entry_names(self) -> Iterator[str]:
-        """Return the names of the kernels in the code, as a source would write them; no instantiations."""
-        for symbol in self.outline.entries:
-            name, is_template = qualified_name(symbol)
-            if not is_template:
-                yield name.replace("(anonymous namespace)::", "")
-
     def find_kernel(self, name: str) -> Declaration | None:
         """Ask the compiler for a kernel, or a template of kernels, that the scan of the text did not find."""
         from dotcu.compile.diagnostics import is_unchosen  # no launch needs it
 
-        if not _QUALIFIED_NAME.fullmatch(name):
+        if not QUALIFIED_NAME.fullmatch(name):
             return None
         try:
             symbol = self.alone(name).lowered[name]
@@ -121,16 +108,6 @@ class CompiledUnit:
         except CompileError as error:
             return Declaration(name, ("...",), (), 0) if is_unchosen(error) else None
         return Declaration(name, (), (), 0) if symbol in self.outline.entries else None
-
-    def has_variable(self, name: str) -> bool:
-        """Ask the compiler for a variable that the scan of the text did not find."""
-        if not _QUALIFIED_NAME.fullmatch(name):
-            return False
-        try:
-            self.alone("&" + name)
-        except (KernelNotFound, CompileError):
-            return False
-        return True
 
     def plan(self, name: str) -> PackingPlan:
         """Return how the arguments of a kernel are packed."""

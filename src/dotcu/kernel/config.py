@@ -369,17 +369,6 @@ def resident_blocks(needs: KernelNeeds, threads: int, smem_bytes: int, arch: Arc
     )
 
 
-def most_blocks(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> int:
-    """Return the most blocks of a cooperative launch; 0 for another launch, and if it is not known.
-
-    Args:
-        config, needs, arch: As `require_fit` takes them.
-    """
-    if not (config.cooperative and needs.registers):
-        return 0
-    return resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks * arch.multiprocessors
-
-
 def _require_resident(kernel: str, config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> None:
     if not needs.registers:
         return

@@ -81,14 +81,8 @@ class GpuDevice:
 LaunchDevice = GpuDevice | SimulatedDevice
 
 
-def launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | None) -> LaunchDevice:
-    """Choose the device of a launch: that of its tensors, else `device`, else torch's current one.
-
-    Args:
-        kernel: Its name, for messages.
-        tensors: Those among the arguments; the first one decides.
-        device: As the caller passed it.
-    """
+def _launch_device(kernel: str, tensors: Sequence[Tensor], device: DeviceLike | None) -> LaunchDevice:
+    """Choose the device of a launch: that of its first tensor, else `device`, else torch's current one."""
     asked = _read_device(kernel, device) if device is not None else None
     if not tensors:
         if asked is not None:
@@ -165,7 +159,7 @@ def launch(
     if scope.policy is LaunchPolicy.OUTSIDE:
         require_seen(kernel, tensors)
     config = stages.config(kernel, grid, shape)
-    on = launch_device(kernel, tensors, device)
+    on = _launch_device(kernel, tensors, device)
     stage = stages.stage(unit, kernel, on, config, shape)
     code, plan = stage.code, stage.plan
     require_one_device(plan, args, tensors)

@@ -19,8 +19,9 @@ from dotcu import compile as compiler
 from dotcu.compile import CompileOptions, Declaration, ObjectCode, Source, Target
 from dotcu.errors import ArgumentError, DotcuError, KernelNotFound, SourceError
 from dotcu.kernel.arguments.pack import is_plain, memory_fault
+from dotcu.kernel.arguments.signature import qualified_name
 from dotcu.kernel.arguments.values import describe
-from dotcu.kernel.compiled import CompilationUnit, ModuleVariables
+from dotcu.kernel.compiled import QUALIFIED_NAME, CompilationUnit, ModuleVariables
 from dotcu.kernel.declarations import (
     CXX_TYPES,
     instance_name,
@@ -169,9 +170,10 @@ class Module:
         kernel = None
         try:
             code = default_device().code(self._plain)
-            for entry in code.entry_names():
-                if entry not in self._declared.overloads:
-                    self._add(Declaration(entry, (), (), 0))
+            for entry, is_template in map(qualified_name, code.outline.entries):
+                plain = entry.replace("(anonymous namespace)::", "")
+                if not is_template and plain not in self._declared.overloads:
+                    self._add(Declaration(plain, (), (), 0))
             if is_unknown(name, tuple(self.kernels.found)):
                 kernel = code.find_kernel(name)
         except DotcuError as error:
@@ -226,11 +228,11 @@ class Module:
         late = tuple(name[1:] for name in self._variables.late if name.startswith("&"))
         names = (*self._variables.names, *late)
         known = match_name(name, names)
-        if known is None and is_unknown(name, names):
-            with suppress(DotcuError):
-                if default_device().code(self._plain).has_variable(name):
-                    self._variables.late.add("&" + name)
-                    known = name
+        if known is None and is_unknown(name, names) and QUALIFIED_NAME.fullmatch(name):
+            with suppress(DotcuError):  # ask the compiler, which sees what macros make
+                default_device().code(self._plain).alone("&" + name)
+                self._variables.late.add("&" + name)
+                known = name
         if known is None:
             raise KernelNotFound(not_found(self.name, name, "variable", names))
         return DeviceVariable(self, known)

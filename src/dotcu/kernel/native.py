@@ -240,15 +240,6 @@ def _keys(tensor: Tensor) -> int:
     return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
-def _tensors_of_every_kind() -> list[Tensor]:
-    """Return tensors whose dispatch keys differ."""
-    with torch.inference_mode():
-        inference = torch.empty(2)
-    conjugated = torch.empty(2, dtype=torch.complex64).conj()
-    with_grad, on_meta = torch.empty(2, requires_grad=True), torch.empty(2, device="meta")
-    return [torch.empty(2), with_grad, inference, conjugated, conjugated.imag, on_meta]
-
-
 def _offset_of(what: str, tensors: Sequence[Tensor], wanted: Callable[[Tensor], int]) -> int:
     """Return the one offset in a TensorImpl that holds the wanted word in each of some tensors."""
     offsets = [o for o in _IMPL_OFFSETS if all(word(t._cdata + o) == wanted(t) for t in tensors)]
@@ -323,14 +314,14 @@ def plain_keys(device: torch.device) -> dict[str, list[int]]:
 def locate(read_state: Callable[[], tuple[int, int] | None]) -> dict[str, Any]:
     """Return the offsets and dispatch keys of this process's torch. To be called in a new thread.
 
-    Args:
-        read_state: Returns the included and excluded dispatch keys of this thread, once `library` and
-            `tls_symbol` are known.
-
     Raises:
         UnknownLayout: Something is at no known offset, or at several.
     """
-    kinds = _tensors_of_every_kind()
+    with torch.inference_mode():
+        inference = torch.empty(2)
+    conjugated = torch.empty(2, dtype=torch.complex64).conj()
+    with_grad, on_meta = torch.empty(2, requires_grad=True), torch.empty(2, device="meta")
+    kinds = [torch.empty(2), with_grad, inference, conjugated, conjugated.imag, on_meta]
     pointers = [o for o in _OBJECT_OFFSETS if all(word(id(t) + o) == t._cdata for t in kinds)]
     if len(pointers) != 1:
         raise UnknownLayout("a tensor's Python object does not hold its TensorImpl where it is known to")

@@ -33,11 +33,7 @@ def _write_is_reached(
 ) -> bool:
     """Follow the addresses that are computed from a symbol's, and return whether one is written through.
 
-    Args:
-        body: The instructions that matter.
-        symbol: A variable or a parameter.
-        is_write: Judges an instruction that uses one of the addresses: True for a write, None if its
-            results are not addresses, False where they are.
+    Of an instruction that uses one `is_write` says True for a write, None if its results are no addresses.
     """
     addresses, before = {symbol}, 0
     while len(addresses) > before:

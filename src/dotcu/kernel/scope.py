@@ -224,7 +224,7 @@ class RecordedLaunch:
 
 
 class CallRecorder(Protocol):
-    """Records the body that is running: `call_cache.trace`.
+    """Records the body that is running: `call_cache.trace`, which describes its methods.
 
     Attributes:
         runs: True if launches happen; else they are only recorded.
@@ -236,20 +236,11 @@ class CallRecorder(Protocol):
     plain: Callable[[Any], Any]
     pinned: Callable[[Any], Any]
 
-    def aligned(self, tensor: Tensor, bytes: int) -> bool:
-        """Return True if a tensor starts at an address divisible by `bytes`."""
-
-    def launching(self) -> None:
-        """Note that a launch begins: from here on the body has an effect."""
-
-    def launched(self, launch: RecordedLaunch) -> None:
-        """Record a launch."""
-
-    def multiprocessors(self, count: int) -> int:
-        """Return the number of multiprocessors of the call's device, for the body to compute with."""
-
-    def asked_device(self) -> None:
-        """Note that an answer depends on which GPU is asked."""
+    def aligned(self, tensor: Tensor, bytes: int) -> bool: ...
+    def launching(self) -> None: ...
+    def launched(self, launch: RecordedLaunch) -> None: ...
+    def multiprocessors(self, count: int) -> int: ...
+    def asked_device(self) -> None: ...
 
 
 # Refusals: traces, transforms, and gradients that nothing records.

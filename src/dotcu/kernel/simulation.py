@@ -41,10 +41,8 @@ OLDEST = (7, 5)
 
 _active: ContextVar[Run | None] = ContextVar("dotcu_run", default=None)
 
-
-def active_run() -> Run | None:
-    """Return the run of the `simulate()` block that this thread is in, None outside."""
-    return _active.get()
+active_run = _active.get
+"""Return the run of the `simulate()` block that this thread is in, None outside."""
 
 
 def capability_of(arch: str) -> tuple[int, int]:
@@ -199,9 +197,7 @@ class SimulatedDevice:
                 parameter_names=tuple(p.label for p in plan.parameters),
             )
         finally:  # also after a finding, which may come late in the kernel
-            for line in self.simulation.output[
-                printed:
-            ]:  # the kernel's own printf, which on a GPU the driver passes on
+            for line in self.simulation.output[printed:]:  # by printf; on a GPU the driver passes it on
                 sys.stdout.write(line if line.endswith("\n") else line + "\n")
             count_writes(written)
 

@@ -23,11 +23,11 @@ from dotcu.kernel.config import (
     ArchLimits,
     KernelNeeds,
     LaunchConfig,
-    most_blocks,
     read_config,
     read_grid,
     require_fit,
     require_grid,
+    resident_blocks,
 )
 from dotcu.kernel.driver import cuda
 from dotcu.kernel.driver.errors import LaunchLabel
@@ -111,12 +111,15 @@ class Stages:
         code.claim(kernel)
         needs, arch = code.needs(kernel), on.arch
         require_fit(kernel, config, needs, arch)
+        resident = 0
+        if config.cooperative and needs.registers:
+            resident = resident_blocks(needs, config.threads, config.smem_bytes, arch).blocks
         stage = Stage(
             code=code,
             plan=code.plan(kernel),
             needs=needs,
             arch=arch,
-            most_blocks=most_blocks(config, needs, arch),
+            most_blocks=resident * arch.multiprocessors,
             settings=settings.current(),
         )
         if _is_plain(shape):
@@ -142,7 +145,7 @@ class Stages:
         no_cluster = (0, 0, 0)
         self._launcher.stage(
             (config.block, config.cluster or no_cluster, config.cooperative, config.programmatic, index),
-            smem_range(config, stage.needs, stage.arch),
+            _smem_range(config, stage.needs, stage.arch),
             int(stage.code.library().kernel(stage.code.symbol(kernel), index)),
             cuda.primary_context(index),
             stage.most_blocks,
@@ -159,14 +162,11 @@ class Stages:
             self._launcher.forget()
 
 
-def smem_range(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> tuple[int, int]:
+def _smem_range(config: LaunchConfig, needs: KernelNeeds, arch: ArchLimits) -> tuple[int, int]:
     """Return the least and the most dynamic shared memory, in bytes, that a stage holds for.
 
     Only the limit of a cooperative grid depends on the size; for another launch every size up to the
     architecture's limit is as good as the one that was checked.
-
-    Args:
-        config, needs, arch: As `require_fit` takes them.
     """
     if config.cooperative:
         return config.smem_bytes, config.smem_bytes

@@ -48,9 +48,9 @@ def put(store: Store, digest: str = DIGEST, made: CacheEntry | None = None) -> b
 
 
 def test_an_entry_comes_back_as_it_was_put(store: Store) -> None:
-    assert store.get(DIGEST) is None
+    assert store.get(DIGEST, cache.read_entry) is None
     assert put(store)
-    assert store.get(DIGEST) == entry()
+    assert store.get(DIGEST, cache.read_entry) == entry()
 
 
 def test_an_entry_is_a_directory_that_a_person_can_open(store: Store) -> None:
@@ -75,17 +75,17 @@ def test_a_damaged_entry_is_found_and_compiled_again(
     else:
         changed = bytes([data[0] ^ 1]) + data[1:]
         file.write_bytes({"cut": data[:-1], "changed": changed, "empty": b""}[harm])
-    assert store.get(DIGEST) is None
+    assert store.get(DIGEST, cache.read_entry) is None
     assert "is damaged" in caplog.text
     assert put(store)
-    assert store.get(DIGEST) == entry()
+    assert store.get(DIGEST, cache.read_entry) == entry()
 
 
 def test_a_symbol_changed_in_the_index_is_damage(store: Store) -> None:
     put(store)
     file = store.path(DIGEST) / "entry.json"
     file.write_text(file.read_text().replace("_Z1kPi", "_Z1kPf"))
-    assert store.get(DIGEST) is None
+    assert store.get(DIGEST, cache.read_entry) is None
 
 
 def test_the_least_recently_used_go_first(store: Store) -> None:
@@ -93,9 +93,16 @@ def test_the_least_recently_used_go_first(store: Store) -> None:
     for age, digest in enumerate(digests):
         put(store, digest, entry("x" * 10_000))
         os.utime(store.path(digest), (1000 + age, 1000 + age))
-    assert store.get(digests[0]) is not None  # its use makes it the newest
+    assert store.get(digests[0], cache.read_entry) is not None  # its use makes it the newest
     store.trim(40_000)
-    assert [store.get(digest) is not None for digest in digests] == [True, False, False, False, True, True]
+    assert [store.get(digest, cache.read_entry) is not None for digest in digests] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert size() <= 40_000
 
 
@@ -104,7 +111,7 @@ def test_putting_keeps_the_size_within_its_bound(store: Store) -> None:
         for i in range(20):
             put(store, f"{i:02x}" + "0" * 62, entry("x" * 10_000))
         assert 0 < size() <= 60_000 + 11_000
-    assert store.get("13" + "0" * 62) is not None
+    assert store.get("13" + "0" * 62, cache.read_entry) is not None
 
 
 def test_what_a_killed_writer_left_is_swept_by_the_next(store: Store) -> None:
@@ -327,6 +334,7 @@ def test_eight_processes_ask_for_one_kernel_and_it_is_compiled_once(python: Pyth
 KILLS = """
 import logging, os, pathlib, random, signal, time
 logging.basicConfig(level=logging.WARNING)
+from dotcu.compile import cache
 from dotcu.compile.cache import Store
 from dotcu.compile.cache import CacheEntry
 store = Store(pathlib.Path({cache!r}))
@@ -359,13 +367,13 @@ for _ in range(16):
     os.close(read)
     os.close(write)
     for digest in digests:
-        found = store.get(digest)
+        found = store.get(digest, cache.read_entry)
         assert found is None or found == right(digest), digest
         served += found is not None
 for digest in digests:
     with store.lock(digest) as locked:
         assert locked and store.put(digest, right(digest).files(), locked=locked)
-    assert store.get(digest) == right(digest)
+    assert store.get(digest, cache.read_entry) == right(digest)
 groups = [group for group in (store.root / "temporary").iterdir() if len(group.name) == 2]
 assert not [left for group in groups for left in group.iterdir()]
 print("served", served)

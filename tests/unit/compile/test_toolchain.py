@@ -16,9 +16,9 @@ from dotcu.compile.toolchain import (
     ARCHITECTURES,
     Compiler,
     TorchBuild,
-    choose_compiler,
+    _choose_compiler,
+    _find_compilers,
     compiler_at,
-    find_compilers,
     nvrtc,
     requirement,
 )
@@ -51,13 +51,13 @@ def test_the_newest_that_fits_driver_and_torch_is_taken(
     driver: tuple[int, int] | None,
     chosen: Compiler,
 ) -> None:
-    assert choose_compiler(found, torch_cuda, driver) is chosen
-    assert choose_compiler(found[::-1], torch_cuda, driver) is chosen
+    assert _choose_compiler(found, torch_cuda, driver) is chosen
+    assert _choose_compiler(found[::-1], torch_cuda, driver) is chosen
 
 
 def test_of_two_of_one_version_the_first_found_is_taken() -> None:
     pip, toolkit = compiler(13, 0), compiler(13, 0, "CUDA_HOME")
-    assert choose_compiler([pip, toolkit], None, None) is pip
+    assert _choose_compiler([pip, toolkit], None, None) is pip
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_where_none_fits_each_is_refused_with_its_reason(
     reason: str,
     remedy: str,
 ) -> None:
-    refused = choose_compiler(found, torch_cuda, driver)
+    refused = _choose_compiler(found, torch_cuda, driver)
     assert isinstance(refused, Rejected)
     assert reason in refused.reason
     assert remedy in refused.remedy
@@ -107,7 +107,7 @@ def test_each_layout_is_found_with_its_version_and_headers(tmp_path: Path) -> No
     library = lay(home / "lib64", "12.4")
     (home / "lib64/libnvrtc.so.12.4.1").symlink_to(library)  # the same library by another name
     (home / "include").mkdir()
-    found = find_compilers([site, site, tmp_path / "empty"], [("CUDA_HOME", home)])
+    found = _find_compilers([site, site, tmp_path / "empty"], [("CUDA_HOME", home)])
     include = site / "nvidia/cu13/include"
     assert [(c.version, c.origin, c.include) for c in found] == [
         ((13, 0), "pip", (include, include / "cccl")),
@@ -207,7 +207,7 @@ def test_headers_of_another_site_packages_folder_are_taken(tmp_path: Path) -> No
     first, second = tmp_path / "first", tmp_path / "second"
     _install(first / "nvidia" / "cu13", cccl=False)
     _install(second / "nvidia" / "cu13", compiler=False)
-    (found,) = find_compilers([first, second], [])
+    (found,) = _find_compilers([first, second], [])
     assert found.include == (
         first / "nvidia" / "cu13" / "include",
         second / "nvidia" / "cu13" / "include",
@@ -218,7 +218,7 @@ def test_headers_of_another_site_packages_folder_are_taken(tmp_path: Path) -> No
 def test_cccl_is_borrowed_from_a_toolkit_of_the_same_version(tmp_path: Path) -> None:
     _install(tmp_path / "nvidia" / "cu13", cccl=False)
     _install(tmp_path / "toolkit", libraries="lib64")
-    pip, toolkit = find_compilers([tmp_path], [("CUDA_HOME", tmp_path / "toolkit")])
+    pip, toolkit = _find_compilers([tmp_path], [("CUDA_HOME", tmp_path / "toolkit")])
     assert pip.include == (
         tmp_path / "nvidia" / "cu13" / "include",
         tmp_path / "toolkit" / "include" / "cccl",

@@ -37,7 +37,7 @@ from dotcu.kernel.scope import (
     require_seen,
     watching_launches,
 )
-from dotcu.kernel.staging import Stage, Stages, _launcher, smem_range
+from dotcu.kernel.staging import Stage, Stages, _launcher, _smem_range
 from fake_launch import Config
 
 CPU = torch.device("cpu")
@@ -147,7 +147,7 @@ class Road:
         )
         self.launcher.stage(
             (block, cluster or (0, 0, 0), config.cooperative, False, self.index),
-            smem_range(config, NEEDS, ARCH),
+            _smem_range(config, NEEDS, ARCH),
             FUNCTION,
             CONTEXT,
             most_blocks,
@@ -327,7 +327,7 @@ def test_a_cluster_and_a_cooperative_grid_keep_their_limits(
 def test_a_launch_has_the_attributes_of_its_stage(driver: Driver, plans: dict[str, PackingPlan]) -> None:
     road = Road(driver, plans["rows"], [((64, 1, 1), 0, (2, 1, 1)), ((64, 1, 1), 0, None)])
     config, label = LaunchConfig(grid=(1, 1, 1), block=(128, 1, 1)), LaunchLabel("", "echo", "", 0)
-    no_cluster, smem = (0, 0, 0), smem_range(config, NEEDS, ARCH)
+    no_cluster, smem = (0, 0, 0), _smem_range(config, NEEDS, ARCH)
     for threads, cooperative, has_attribute in ((96, True, True), (128, False, False), (160, True, False)):
         shape = ((threads, 1, 1), no_cluster, cooperative, True, road.index)
         road.launcher.stage(shape, smem, FUNCTION, CONTEXT, 0, (2, 1, 1), has_attribute, label)
@@ -365,7 +365,7 @@ def test_a_block_with_the_most_shared_memory_fits_where_a_block_without_fits(arc
         for registers in (32, 255):
             needs = KernelNeeds(registers=registers, static_smem_bytes=100)
             config = LaunchConfig(grid=(1, 1, 1), block=(threads, 1, 1))
-            least, most = smem_range(config, needs, arch)
+            least, most = _smem_range(config, needs, arch)
             verdicts = [
                 _refusal(replace(config, smem_bytes=size), needs, arch) for size in (least, most, most + 1)
             ]

@@ -251,7 +251,7 @@ def test_a_gpu_and_its_driver_take_what_they_can(
     target: Target, capability: tuple[int, int], driver: tuple[int, int], reason: str
 ) -> None:
     variant = PrebuiltVariant(target=target, simulated=False, record=0)
-    told = prebuilt.refuse_variant(variant, CodeRequirements(capability=capability, driver=driver), (13, 1))
+    told = prebuilt._refuse_variant(variant, CodeRequirements(capability=capability, driver=driver), (13, 1))
     assert reason in told
     assert bool(told) == bool(reason)
 

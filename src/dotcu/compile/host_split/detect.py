@@ -91,9 +91,6 @@ def host_code(text: str, defined: Container[str] = NVRTC_MACROS) -> tuple[HostLi
 
     Code under `#ifndef __CUDACC_RTC__`, or under a macro that neither the options nor the text
     define, is not seen and not named.
-
-    Args:
-        defined: Macros that are known to be defined.
     """
     if not _ANY.search(text):
         return ()
@@ -115,10 +112,6 @@ def files_with_host_code(texts: tuple[str, ...], defined: frozenset[str]) -> fro
     """Return the indices of the texts that show host code: a line or a function that only a host takes.
 
     These signs are cheap to look for, so that a file of kernels alone is never parsed.
-
-    Args:
-        texts: Those of a source and of the user's headers that it reaches.
-        defined: Macros known to be defined.
     """
     macros = macros_of(texts)
     device = {name for name in macros if with_macro_words(frozenset({name}), macros) & DEVICE_WORDS}
@@ -196,11 +189,7 @@ def host_code_message(display: str, lines: tuple[HostLine, ...], *, is_split: bo
 
 
 def unclear_message(display: str, lines: Sequence[tuple[str, HostLine]]) -> str:
-    """Return the message if device code cannot be separated from host code.
-
-    Args:
-        lines: With the file of each.
-    """
+    """Return the message if device code cannot be separated from host code, on lines of some files."""
     of_torch = ["PyTorch's type" in line.what for _, line in lines]
     headline = f"Device code and host code of {display} cannot be separated:"
     if all(of_torch):

@@ -103,12 +103,7 @@ class ParsedDeclaration:
 
 
 def parse_declarations(text: str, macros: Macros) -> tuple[ParsedDeclaration, ...]:
-    """Return the declarations of a text in which each `#if` has one branch left, in order.
-
-    Args:
-        text: The text.
-        macros: Those of the text and of what it includes.
-    """
+    """Return the declarations of a text in which each `#if` has one branch left, in order."""
     return tuple(_StatementReader(text, macros).declarations())
 
 
@@ -158,7 +153,8 @@ class _StatementReader(CodeTokens):
             if word == "}":
                 yield self.declaration(first, first, "device", "a bracket")
             elif self._is_macro_call(first):
-                last = self._macro_end(first)
+                last = self.close(first + 1) if self.at(first + 1) == "(" else first
+                last = self.close(last + 1) if self.at(last + 1) == "{" else last + (self.at(last + 1) == ";")
                 yield self.declaration(first, last, self._macro_verdict(word), f"what the macro {word} makes")
             elif word != ";":
                 last, body = self.extent(first)
@@ -239,12 +235,6 @@ class _StatementReader(CodeTokens):
             return is_called and bool(HOST_MACROS.fullmatch(word))
         macro = self.macros[word]
         return any(set(value) & set("{};") for value in macro.values) and (is_called or not macro.called)
-
-    def _macro_end(self, first: int) -> int:
-        last = self.close(first + 1) if self.at(first + 1) == "(" else first
-        if self.at(last + 1) == "{":
-            return self.close(last + 1)
-        return last + (self.at(last + 1) == ";")
 
     def _macro_verdict(self, word: str) -> Verdict:
         """Return the kind of the declarations that a macro makes; unclear where they are of both kinds."""

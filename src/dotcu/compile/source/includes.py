@@ -40,12 +40,9 @@ class Include:
 
 
 def scan_includes(text: str, *, exact: bool = True) -> tuple[Include, ...]:
-    """Return every header that a text names, whatever `#if` it is in.
+    """Return every header that a text names, whatever `#if` it is in; exactly, without those in comments.
 
-    Args:
-        text: The text.
-        exact: Leave out what is in comments. The toolkit's headers do without: they are large,
-            and a name too many does no harm there.
+    The toolkit's headers do without: they are large, and a name too many does no harm there.
     """
     bare = without_comments(text) if exact else text
     directives = list(_INCLUDE.finditer(bare))
@@ -88,12 +85,7 @@ def _include(match: re.Match[str], *, needed: bool) -> Include:
 
 
 def rewrite_includes(text: str, leads: Mapping[Include, str | None]) -> str:
-    """Replace each name by the virtual one that it leads to; names that lead nowhere stay as they are.
-
-    Args:
-        text: The text.
-        leads: Of each name in it, in order, the virtual name or None.
-    """
+    """Replace each name, in order, by the virtual one that it leads to; with None it stays as it is."""
     pieces: list[str] = []
     position = 0
     for include, virtual in leads.items():

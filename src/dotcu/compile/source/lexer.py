@@ -104,10 +104,6 @@ def variants(text: str, defined: Container[str] = NVRTC_MACROS) -> Iterator[str]
 
     Branches that NVRTC certainly does not see are in none. Neighbouring `#if`s advance together,
     so that `#else` matches `#else`.
-
-    Args:
-        text: The text.
-        defined: Macros known to be defined.
     """
     lines = list(_branching(text, defined, ()))
     unseen = list({tuple(path.items()): path for line, path in lines if line.strip()}.values())

@@ -203,11 +203,8 @@ def is_map(parameter: KernelParameter) -> bool:
     return parameter.ctype.kind == "named" and parameter.ctype.name == TENSOR_MAP
 
 
-_NO_MAPS: Mapping[int, MapUse] = MappingProxyType({})
-
-
 def packing_plan(
-    kernel: str, parameters: Sequence[KernelParameter], maps: Mapping[int, MapUse] = _NO_MAPS
+    kernel: str, parameters: Sequence[KernelParameter], maps: Mapping[int, MapUse] = MappingProxyType({})
 ) -> PackingPlan:
     """Choose a packer for each parameter.
 
@@ -254,11 +251,9 @@ def _tensor_of(value: Any) -> Any:
     return value.tensor if type(value) in (Strided, TensorMap) else value
 
 
-def _own_strides(tensor: Tensor) -> Iterable[Any]:
-    return map(_Stride, tensor.stride())
-
-
-def expanded(args: Sequence[Any], strides: Callable[[Tensor], Iterable[Any]] = _own_strides) -> list[Any]:
+def expanded(
+    args: Sequence[Any], strides: Callable[[Tensor], Iterable[Any]] = lambda t: map(_Stride, t.stride())
+) -> list[Any]:
     """Return the arguments with the strides of each `strided` tensor after it."""
     values: list[Any] = []
     for value in args:
@@ -300,8 +295,16 @@ def pack(
     if any(type(value) is Strided for value in args):
         values = expanded(args)
         _refuse_strides(plan, values)
-    if len(values) != len(plan.packers):
-        raise _miscounted(plan, values)
+    wanted = plan.parameters
+    if len(values) != len(wanted):
+        missing, left = map(str, wanted[len(values) :]), map(describe, values[len(wanted) :])
+        difference = (
+            f"Left over: {', '.join(left)}" if len(values) > len(wanted) else f"Missing: {', '.join(missing)}"
+        )
+        raise ArgumentError(
+            f"{plan.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
+            f"It is declared as {plan}; dotcu.strided(t) counts as a pointer and its strides."
+        )
     packed: list[bytes] = []
     written: list[Tensor] = []
     for parameter, packer, value in zip(plan.parameters, plan.packers, values, strict=True):
@@ -319,18 +322,6 @@ def pack(
         if packer.writes and isinstance(tensor, Tensor):
             written.append(tensor)
     return tuple(packed), tuple(written)
-
-
-def _miscounted(plan: PackingPlan, values: Sequence[Any]) -> ArgumentError:
-    wanted = plan.parameters
-    if len(values) < len(wanted):
-        difference = "Missing: " + ", ".join(map(str, wanted[len(values) :]))
-    else:
-        difference = "Left over: " + ", ".join(map(describe, values[len(wanted) :]))
-    return ArgumentError(
-        f"{plan.kernel} takes {len(wanted)} arguments, got {len(values)}.\n{difference}.\n"
-        f"It is declared as {plan}; dotcu.strided(t) counts as a pointer and its strides."
-    )
 
 
 def _refuse_strides(plan: PackingPlan, values: Sequence[Any]) -> None:

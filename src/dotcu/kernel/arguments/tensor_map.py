@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -46,8 +46,9 @@ DTYPES: dict[torch.dtype, str] = {
 of the same size stands for one that is not there."""
 
 _WITH_NAN = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
-_SWIZZLES = (0, 32, 64, 128)
-_PROMOTIONS = (0, 64, 128, 256)
+_WORDS: dict[str, tuple[int | str, ...]] = {
+    "swizzle": (0, 32, 64, 128), "l2_promotion": (0, 64, 128, 256), "fill": ("zeros", "nan"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -193,12 +194,8 @@ def _rank_faults(value: TensorMap) -> Iterator[Fault]:
 
 
 def _word_faults(value: TensorMap) -> Iterator[Fault]:
-    rows: tuple[tuple[str, Any, Sequence[Any]], ...] = (
-        ("swizzle", value.swizzle, _SWIZZLES),
-        ("l2_promotion", value.l2_promotion, _PROMOTIONS),
-        ("fill", value.fill, ("zeros", "nan")),
-    )
-    for name, word, allowed in rows:
+    for name, allowed in _WORDS.items():
+        word = getattr(value, name)
         if not isinstance(word, (int, str)) or isinstance(word, bool) or word not in allowed:
             takes = ", ".join(repr(each) for each in allowed)
             yield f"{name}={word!r}", f"it is one of {takes}", f"Pass, for example, {name}={allowed[-1]!r}."
@@ -208,12 +205,8 @@ def _word_faults(value: TensorMap) -> Iterator[Fault]:
 
 
 def _number_faults(value: TensorMap) -> Iterator[Fault]:
-    rows: tuple[tuple[str, tuple[Any, ...], int], ...] = (
-        ("box", value.box, MAX_BOX),
-        ("element_strides", value.element_strides, MAX_ELEMENT_STRIDE),
-    )
-    for name, numbers, most in rows:
-        for dim, size in enumerate(numbers):
+    for name, most in (("box", MAX_BOX), ("element_strides", MAX_ELEMENT_STRIDE)):
+        for dim, size in enumerate(getattr(value, name)):
             if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= most:
                 remedy = f"Pass a whole number from 1 to {most}; copy more in several boxes."
                 yield f"{name} {size!r} in dimension {dim}", f"the limits are 1 and {most}", remedy
