@@ -91,15 +91,12 @@ def _pure(function: Callable[..., Any]) -> Rule:
 
 
 def _result_type(state: TraceState, a: Any, b: Any) -> Any:
-    dtypes = [value.dtype for value in (a, b) if isinstance(value, Tensor)]
     result = torch.result_type(pinned(a), pinned(b))
-    if _is_fractional(result) and not any(map(_is_fractional, dtypes)):
+    dtypes = [value.dtype for value in (a, b) if isinstance(value, Tensor)]
+    is_whole, *are_whole = [not (d.is_floating_point or d.is_complex) for d in (result, *dtypes)]
+    if not is_whole and all(are_whole):
         raise Unsupported("torch.result_type gives torch's default dtype here, which can change")
     return result
-
-
-def _is_fractional(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
 
 
 _PROPERTIES = (
@@ -189,9 +186,8 @@ def _method(rule: Rule) -> Rule:
 
     def of_tensor(
         state: TraceState, t: Tensor, *args: Any, dtype: Any = None, device: Any = None, **options: Any
-    ) -> TracedTensor:
-        new: TracedTensor = rule(state, *args, **_like(state, t, dtype, device), **options)
-        return new
+    ) -> Any:
+        return rule(state, *args, **_like(state, t, dtype, device), **options)
 
     return of_tensor
 

@@ -140,9 +140,7 @@ def spell(ctype: CType, declarator: str = "") -> str:
 
 
 def _spell_argument(argument: TemplateArgument) -> str:
-    if isinstance(argument, bool):
-        return str(argument).lower()
-    return str(argument)
+    return str(argument).lower() if isinstance(argument, bool) else str(argument)
 
 
 def parameter_types(probe: str) -> tuple[CType, ...]:
@@ -301,7 +299,10 @@ class _Demangler:
             ctype = self._substitution()
             return self._remember(self._templated(ctype)) if self._peek() == "I" else ctype
         if code in ("r", "V", "K"):
-            ctype = self._qualified()
+            self._take("r")  # __restrict__ says nothing about what a parameter takes
+            volatile, const = self._take("V"), self._take("K")
+            inner = self._type()
+            ctype = replace(inner, const=inner.const or const, volatile=inner.volatile or volatile)
         elif code in ("P", "R", "O"):
             self.at += 1
             ctype = CType(kind="pointer" if code == "P" else "reference", target=self._type())
@@ -318,13 +319,6 @@ class _Demangler:
             return self._builtin()
         return self._remember(ctype)
 
-    def _qualified(self) -> CType:
-        self._take("r")  # __restrict__ says nothing about what a parameter takes
-        volatile = self._take("V")
-        const = self._take("K")
-        inner = self._type()
-        return replace(inner, const=inner.const or const, volatile=inner.volatile or volatile)
-
     def _function(self) -> CType:
         self._take("Do")
         self._take("F")
@@ -333,9 +327,8 @@ class _Demangler:
         parameters: list[TemplateArgument] = []
         while not self._take("E"):
             parameters.append(self._type())
-        if parameters == [CType(kind="builtin", name="void")]:
-            parameters = []
-        return CType(kind="function", target=result, arguments=tuple(parameters))
+        is_empty = parameters == [CType(kind="builtin", name="void")]
+        return CType(kind="function", target=result, arguments=() if is_empty else tuple(parameters))
 
     def _builtin(self) -> CType:
         code = self._peek()
