@@ -32,7 +32,7 @@ import torch
 
 import dotcu
 from dotcu import errors
-from dotcu.benchmark.limits import limit
+from dotcu.benchmark import timing
 from dotcu.benchmark.results import Protocol
 from dotcu.checking import numerics
 from dotcu.checking.catalogue import CHECKS
@@ -216,7 +216,7 @@ def test_the_parameters_of_a_measurement_in_the_docs_are_those_in_force() -> Non
     page = (ROOT / "docs" / "explanation" / "measuring.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| .* \|$", page, re.MULTILINE)
     assert rows == [(name, str(value)) for name, value in dataclasses.asdict(Protocol()).items()]
-    assert f"Above {limit.MARKED_ABOVE:g} % a row is marked" in page
+    assert f"Above {timing.MARKED_ABOVE:g} % a row is marked" in page
 
 
 def test_every_template_to_come_from_has_the_same_four_sections() -> None:

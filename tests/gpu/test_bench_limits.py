@@ -70,7 +70,7 @@ def test_l2_is_faster_than_memory(measured: Ceilings) -> None:
 def on(gpu: torch.device) -> Iterator[ceilings.Buffers]:
     free, _ = torch.cuda.mem_get_info(gpu)
     l2_bytes = torch.cuda.get_device_properties(gpu).L2_cache_size
-    yield ceilings.make_buffers(ceilings._array_bytes(free, l2_bytes, str(gpu)), gpu, keep=False)
+    yield ceilings.Buffers(ceilings._array_bytes(free, l2_bytes, str(gpu)), gpu, keep=False)
     torch.cuda.empty_cache()
 
 
@@ -94,7 +94,7 @@ def test_products_reach_a_rate_that_tensor_cores_allow(name: str, gpu: torch.dev
     allowed = sheet.matrix_tflops.get(name)
     if allowed is None:
         pytest.skip(f"{sheet.name} has no matrix rate for {name}, as far as is known")
-    reached = ceilings.measure_rate(("matrix", name), gpu, by_events)
+    reached = ceilings._measure_rate(("matrix", name), gpu, by_events)
     assert reached is not None
     assert 0.3 * allowed < reached < allowed
 
@@ -104,7 +104,7 @@ def test_registers_reach_most_of_the_plain_rate(name: str, gpu: torch.device, sh
     allowed = sheet.plain_tflops.get(name)
     if allowed is None:
         pytest.skip(f"no plain rate of {sheet.name} is known")
-    reached = ceilings.measure_rate(("plain", name), gpu, by_events)
+    reached = ceilings._measure_rate(("plain", name), gpu, by_events)
     assert reached is not None
     assert 0.6 * allowed < reached < allowed
 

@@ -522,5 +522,5 @@ def _median_noise(blocks: Sequence[Block], step_us: float, protocol: Protocol) -
     samples = [block.times_us for block in blocks]
     if not any(map(any, samples)):
         return 0.0
-    figures = summary(samples, confidence=protocol.confidence, resolution_us=step_us, seed=protocol.seed)
+    figures = summary(samples, confidence=protocol.confidence, resolution_us=step_us)
     return figures.noise if figures.median_us > 0 else 0.0

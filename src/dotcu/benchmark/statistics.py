@@ -32,11 +32,7 @@ _LARGEST = 1e6  # beyond any quantile that is asked for: t of one degree at 99.9
 
 @lru_cache(maxsize=1024)
 def t_quantile(confidence: float, freedom: int) -> float:
-    """Return the quantile of Student's t: the standard errors to each side that hold `confidence`.
-
-    Args:
-        freedom: Degrees of freedom, 1 or more: a fraction is rounded down by callers, which widens.
-    """
+    """Return the quantile of Student's t: the standard errors to each side that hold `confidence`."""
     low, high = 0.0, _LARGEST
     for _ in range(100):
         middle = (low + high) / 2
@@ -94,38 +90,16 @@ class MedianEstimate:
         return t_quantile(confidence, self.freedom) * math.sqrt(self.variance)
 
 
-def median_estimate(blocks: Blocks, *, resolution_us: float, seed: int) -> MedianEstimate:
-    """The median of all samples, in us.
-
-    Args:
-        blocks: Two at least, none of them empty.
-    """
-    median, drawn, above = _resampled(blocks, resolution_us, seed, _drawn(len(blocks), seed))
-    return _estimate(median, drawn, above, _chance(blocks))
+def median_estimate(blocks: Blocks, *, resolution_us: float) -> MedianEstimate:
+    """The median of all samples, in us, of two blocks at least, none of them empty."""
+    return _estimate(*_resampled(blocks, resolution_us))
 
 
-def log_ratio(a: Blocks, b: Blocks, *, resolution_us: float, seed: int) -> MedianEstimate:
-    """The logarithm of the ratio of two medians, of interleaved blocks.
-
-    A draw takes the same blocks of both: what both met at the same time cancels.
-
-    Args:
-        a: Two blocks at least, none of them empty, of times that are more than 0.
-        b: As many.
-    """
-    counts = _drawn(len(a), seed)
-    a_median, a_drawn, a_above = _resampled(a, resolution_us, seed, counts)
-    b_median, b_drawn, b_above = _resampled(b, resolution_us, seed + 1, counts)
-    value, drawn = math.log(a_median / b_median), np.log(a_drawn / b_drawn)
-    return _estimate(value, drawn, a_above - b_above, _chance(a) + _chance(b))
-
-
-def _resampled(
-    blocks: Blocks, resolution_us: float, seed: int, counts: Counts
-) -> tuple[float, Floats, Floats]:
+def _resampled(blocks: Blocks, resolution_us: float, seed: int = 0) -> tuple[float, Floats, Floats, float]:
     """Return the median of all samples, that of each draw, and the share of each block above the former.
 
-    A row of `counts` says how often each block is in a draw. Samples are spread over the clock's step.
+    The last value is the variance of these shares if all samples are independent. Samples are spread over
+    the clock's step, by the seed; draws of as many blocks are the same.
     """
     values = np.concatenate([np.asarray(block, np.float64) for block in blocks])
     # A time of less than a step stays a time: half a step below it may be nothing, or less.
@@ -137,24 +111,19 @@ def _resampled(
     of_block = (owners[order] == np.arange(len(blocks))[:, None]).astype(np.float32)
     first = np.cumsum(of_block, axis=1)  # how many of a block are among the first of all
     above: Floats = of_block @ ((values > median) + 0.5 * (values == median)) / first[:, -1]
-    drawn: Counts = counts @ first
+    drawn: Counts = _drawn(len(blocks)) @ first
     half = drawn[:, -1:] / 2
     low, high = (drawn >= half).argmax(axis=1), (drawn > half).argmax(axis=1)
     medians: Floats = (values[low] + values[high]) / 2
-    return median, medians, above
+    return median, medians, above, float(np.mean([0.25 / len(block) for block in blocks]))
 
 
 @lru_cache(maxsize=128)
-def _drawn(blocks: int, seed: int) -> Counts:
+def _drawn(blocks: int) -> Counts:
     """Return how often each block is in each bootstrap resample of all blocks."""
-    picks = np.random.default_rng(seed).integers(blocks, size=(_RESAMPLES, blocks))
+    picks = np.random.default_rng(0).integers(blocks, size=(_RESAMPLES, blocks))
     counts: Counts = (picks[:, :, None] == np.arange(blocks)).sum(axis=1, dtype=np.float32)
     return counts
-
-
-def _chance(blocks: Blocks) -> float:
-    """Return the variance of the shares above the median if all samples are independent."""
-    return float(np.mean([0.25 / len(block) for block in blocks]))
 
 
 def _estimate(value: float, drawn: Floats, above: Floats, chance: float) -> MedianEstimate:
@@ -223,7 +192,7 @@ class Ratio:
     high: float
 
 
-def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, seed: int = 0) -> Summary:
+def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0) -> Summary:
     """Samples in a few figures; one sample at least.
 
     The interval allows for what differs in a repeated run, as far as blocks show it (`medians` says how):
@@ -234,14 +203,13 @@ def summary(blocks: Blocks, *, confidence: float, resolution_us: float = 0.0, se
         blocks: Samples in us, by block; empty blocks are ignored.
         confidence: The confidence of the interval.
         resolution_us: The step of the clock.
-        seed: The seed of the bootstrap.
     """
     filled = [block for block in blocks if len(block)]
     samples = np.concatenate([np.asarray(block, np.float64) for block in filled])
     p5, p25, p50, p75, p95 = (float(value) for value in np.percentile(samples, (5, 25, 50, 75, 95)))
     low, high, reach = float(samples.min()), float(samples.max()), resolution_us / 2
     if len(filled) >= _LEAST_BLOCKS:
-        estimate = median_estimate(filled, resolution_us=resolution_us, seed=seed)
+        estimate = median_estimate(filled, resolution_us=resolution_us)
         low, high = min(p50, estimate.value), max(p50, estimate.value)
         reach = max(reach, estimate.reach(confidence))
     return Summary(
@@ -255,8 +223,8 @@ def ratio(
 ) -> Ratio | None:
     """Return the ratio of the times of `a` and `b`; None for times of 0, or fewer than two blocks.
 
-    Block i of both was interleaved (see `device.steady_samples`). What drifts, drifts for both, so the
-    interval is that of the ratio within blocks: narrower than the intervals of two medians.
+    Block i of both was interleaved (see `device.steady_samples`). What drifts, drifts for both: a draw takes
+    the same blocks of both, so the interval is narrower than the intervals of two medians.
 
     Args:
         a_blocks: Samples in us, by block.
@@ -268,9 +236,12 @@ def ratio(
     a_times, b_times = [a for a, _ in paired], [b for _, b in paired]
     if len(paired) < _LEAST_BLOCKS or min(min(map(min, a_times)), min(map(min, b_times))) <= 0:
         return None
-    estimate = log_ratio(a_times, b_times, resolution_us=resolution_us, seed=0)
+    a_median, a_drawn, a_above, a_chance = _resampled(a_times, resolution_us)
+    b_median, b_drawn, b_above, b_chance = _resampled(b_times, resolution_us, seed=1)
+    value, drawn = math.log(a_median / b_median), np.log(a_drawn / b_drawn)
+    estimate = _estimate(value, drawn, a_above - b_above, a_chance + b_chance)
     steps = [resolution_us / float(np.median(np.concatenate(each))) for each in (a_times, b_times)]
-    return around(estimate.value, max(math.hypot(*steps) / 2, estimate.reach(confidence)))
+    return around(value, max(math.hypot(*steps) / 2, estimate.reach(confidence)))
 
 
 def around(log_value: float, reach: float) -> Ratio:

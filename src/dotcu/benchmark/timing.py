@@ -12,7 +12,7 @@ import torch
 
 from dotcu.benchmark import statistics
 from dotcu.benchmark.device import BenchDevice, steady_samples, throttled_blocks, throttling_notes
-from dotcu.benchmark.limits.limit import Limit, mark, refusal
+from dotcu.benchmark.limits.limit import BEYOND, Limit
 from dotcu.benchmark.measuring import Conditions, measure
 from dotcu.benchmark.results import L2, OWN, CallTime, Measured, Protocol, Row, RowKey, Status
 from dotcu.benchmark.statistics import Ratio, summary
@@ -198,10 +198,10 @@ def _figures_of(
     least = None if row.work is None else limit(row.work, row.key.l2)
     percent = None
     if least is not None and row.work is not None:
-        if reason := refusal(time.median_us, least, row.work, resolution_us=step):
+        if reason := _refusal(time.median_us, least, row.work, resolution_us=step):
             return replace(row, status="refused", reason=reason, limit=least)
         percent = least.percent(time.median_us)
-        marks = [*filter(None, [mark(time.median_us, least, row.work, resolution_us=step)]), *marks]
+        marks = [*filter(None, [_mark(time.median_us, least, row.work, resolution_us=step)]), *marks]
     if time.noise > 4 * protocol.noise:
         marks.append(f"noisy: its median is known to {time.noise:.1%}")
     host = [[taken_us] for taken_us in samples.host_us]
@@ -221,6 +221,49 @@ def _ratio(row: Row, own_row: Row | None, protocol: Protocol) -> Ratio | None:
     theirs, ours = steady_samples(other.blocks, own.blocks)
     step = max(own.resolution_us, other.resolution_us)
     return statistics.ratio(theirs, ours, confidence=protocol.confidence, resolution_us=step)
+
+
+# ------------------------------------------------------------------ implausible times
+
+MARKED_ABOVE = 102.0
+"""Percent of the limit above which a row is marked: ceilings are measured, so known to a percent or two."""
+
+
+def _refusal(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> str:
+    """Return why a measured time is impossible; empty where it is not.
+
+    The true time may be longer by a step of the clock, `resolution_us`.
+    """
+    sheet_us = limit.sheet_us
+    if sheet_us is None or median_us + resolution_us >= sheet_us:
+        return ""
+    if work.declared:
+        cause = "`work` that claims more than a call does"
+        remedy = "Compare what `work` returns with what the kernel reads, writes and computes."
+    else:
+        cause = "tensors that are not read or written whole"
+        remedy = "Where they are not, declare what is moved with the operator's .work decorator."
+    amounts = [f"{work.bytes / 1e6:.4g} MB"] if work.bytes else []
+    amounts += [f"{work.flops / 1e9:.4g} GFLOP in {work.dtype}"] if work.flops else []
+    return (
+        f"{median_us:.4g} us is less than the {sheet_us:.4g} us that this GPU's datasheet allows for "
+        f"{' and '.join(amounts)}.\nPossible causes: {cause}, a result that is remembered from an "
+        f"earlier call, work outside of the timed window.\n{remedy}"
+    )
+
+
+def _mark(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> str:
+    """Return a remark on a possible time that is less than its limit; empty where it is not."""
+    percent, longest_us = limit.percent(median_us), median_us + resolution_us
+    if percent <= MARKED_ABOVE or longest_us >= limit.time_us:
+        return ""
+    shown = f"{percent:.0f} % of the limit"
+    if longest_us * MARKED_ABOVE / 100 >= limit.floor_us and limit.floor_us < limit.time_us:
+        return f"{shown}: its writes stay in L2, in part or all"
+    if work.dtype in BEYOND and limit.what.startswith(work.dtype):
+        return f"{shown}: more than {work.dtype} instructions can do, so it may compute in tf32 or in halves"
+    doubted = "its `work`" if work.declared else "that it touches its tensors whole"
+    return f"{shown}, more than was ever measured on this GPU: doubt {doubted}, or the figure"
 
 
 # ------------------------------------------------------------------ implausible samples

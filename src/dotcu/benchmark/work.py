@@ -32,7 +32,6 @@ class Work:
         flops: Operations on numbers; 0 if unknown.
         dtype: Their dtype: `float32`.
         declared: True if the operator's `work` declares it; else every tensor counts once.
-        note: Why the claim is wrong; empty if it is not.
     """
 
     read_bytes: int
@@ -40,7 +39,6 @@ class Work:
     flops: int = 0
     dtype: str = ""
     declared: bool = False
-    note: str = ""
 
     @property
     def bytes(self) -> int:

@@ -51,46 +51,27 @@ PASSES = 32
 """Passes over a buffer that fits in L2, in one _launch, so that starting it does not matter."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Buffers:
-    """Memory to move: three arrays of as many floats, whole tiles, and room for the sums of all blocks.
+    """Memory to move: three arrays of as many floats, and room for the sums of all blocks.
 
-    Attributes:
-        keep: True if they fit in L2 and are to stay there; else they stream past it.
-    """
-
-    a: Tensor
-    b: Tensor
-    out: Tensor
-    sums: Tensor
-    keep: bool
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of one array."""
-        return self.a.nbytes
-
-    @property
-    def passes(self) -> int:
-        """The passes of a kernel over its arrays, in one launch."""
-        return PASSES if self.keep else 1
-
-
-def make_buffers(nbytes: int, device: torch.device, *, keep: bool) -> Buffers:
-    """Buffers of random normal values, each array of about so many bytes, and at least of one tile.
-
-    What values are decides how much power it takes to move them, and so how fast it goes.
+    The floats are random and normal: values decide how much power it takes to move them, and so how fast
+    it goes.
 
     Args:
-        nbytes: The bytes of each array.
+        nbytes: The bytes of each array, of which whole tiles are taken, and at least one.
         device: The GPU.
         keep: True if the arrays fit in L2 and are to stay there; else they stream past it.
+
+    Attributes:
+        passes: The passes of a kernel over its arrays, in one launch.
     """
-    count = max(1, nbytes // TILE_BYTES) * TILE_BYTES // 4
-    tiles = 4 * count // (THREADS * min(LOADS) * VECTOR_BYTES)
-    a, b, out = (torch.empty(count, device=device).normal_() for _ in range(3))
-    sums = torch.empty(max(tiles, 64 * sm_count(a)) * THREADS // 32, device=device)
-    return Buffers(a=a, b=b, out=out, sums=sums, keep=keep)
+
+    def __init__(self, nbytes: int, device: torch.device, *, keep: bool) -> None:
+        self.nbytes = max(1, nbytes // TILE_BYTES) * TILE_BYTES
+        self.a, self.b, self.out = (torch.empty(self.nbytes // 4, device=device).normal_() for _ in range(3))
+        tiles = self.nbytes // (THREADS * min(LOADS) * VECTOR_BYTES)
+        self.sums = torch.empty(max(tiles, 64 * sm_count(self.a)) * THREADS // 32, device=device)
+        self.keep, self.passes = keep, PASSES if keep else 1
 
 
 MIXES: Mapping[str, tuple[str, tuple[str, ...], tuple[Callable[[Buffers], Any], ...]]] = {
@@ -178,14 +159,8 @@ LEAST_US = 500.0
 """multiply_add does more rounds until it takes so long."""
 
 
-def measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
-    """Return the highest rate in TFLOP/s; None if this GPU, or torch, does not have it.
-
-    Args:
-        rate: The rate: "plain" or "matrix", and its name.
-        device: The GPU.
-        time: Returns the device time of a call in us.
-    """
+def _measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
+    """Return the highest rate in TFLOP/s; None if this GPU, or torch, does not have it."""
     kind, name = rate
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if kind == "plain":
@@ -210,27 +185,21 @@ def _matrix(name: str, device: torch.device, time: Time) -> float | None:
     for size in SIZES:
         if 8 * least_us > MOST_US:
             break
-        times_us = [taken_us for taken_us in _times_us(name, size, device, time) if taken_us > 0]
-        if not times_us:
+        times_us = []
+        with contextlib.suppress(*_LACKING):
+            for product in _products(name, size, device):
+                with contextlib.suppress(*_LACKING):
+                    product()
+                    times_us.append(time(product))
+        least_us = min((taken_us for taken_us in times_us if taken_us > 0), default=0.0)
+        if not least_us:
             break
-        least_us = min(times_us)
         best = max(best, 2 * size**3 / least_us / 1e6)
     return best or None
 
 
-def _times_us(name: str, size: int, device: torch.device, time: Time) -> list[float]:
-    """Return the times of a size's products, as far as this GPU and torch support them."""
-    lacking = (RuntimeError, NotImplementedError, TypeError)  # of a type; or there is too little memory
-    try:
-        products = _products(name, size, device)
-    except lacking:
-        return []
-    times_us = []
-    for product in products:
-        with contextlib.suppress(*lacking):
-            product()
-            times_us.append(time(product))
-    return times_us
+_LACKING = (RuntimeError, NotImplementedError, TypeError)
+"""Exceptions of a product whose type this GPU or torch lacks, or for which there is too little memory."""
 
 
 def _products(name: str, size: int, device: torch.device) -> list[Run]:
@@ -387,7 +356,7 @@ def _array_bytes(free: int, l2_bytes: int, device: str) -> int:
 
 def _memory_gbps(nbytes: int, device: torch.device, time: Time) -> dict[str, float]:
     """Return the bandwidths of memory by mix, from arrays of some bytes."""
-    on = make_buffers(nbytes, device, keep=False)
+    on = Buffers(nbytes, device, keep=False)
     return {mix: _best_gbps(mix, on, time) for mix in MIXES}
 
 
@@ -396,7 +365,7 @@ def _l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float
     bandwidths = {}
     for mix in ("read", "copy", "write"):
         sizes = [int(share * l2_bytes) // _arrays_of(mix) for share in SHARES_OF_L2]
-        bandwidths[mix] = max(_best_gbps(mix, make_buffers(size, device, keep=True), time) for size in sizes)
+        bandwidths[mix] = max(_best_gbps(mix, Buffers(size, device, keep=True), time) for size in sizes)
     return bandwidths
 
 
@@ -414,7 +383,7 @@ def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time)
     matrix, plain = dict(ceilings.matrix_tflops), dict(ceilings.plain_tflops)
     for rate in NOMINAL.get(dtype, ()):
         if value_of(ceilings, rate) is None:
-            measured = measure_rate(rate, device, time)
+            measured = _measure_rate(rate, device, time)
             if measured is not None:
                 (matrix if rate[0] == "matrix" else plain)[rate[1]] = measured
     if (matrix, plain) == (ceilings.matrix_tflops, ceilings.plain_tflops):

@@ -36,21 +36,6 @@ class Sheet:
     clock_mhz: int = 0
     source: str
 
-    def at(self, *, sm_mhz: int = 0, memory_gbps: float = 0.0) -> Sheet:
-        """Return the rates at the clocks of this very GPU, if those are higher than the sheet's.
-
-        Args:
-            sm_mhz: The highest clock of its multiprocessors; 0 where it is not known.
-            memory_gbps: Its memory's clock times the width of its bus, likewise.
-        """
-        faster = max(1.0, sm_mhz / self.clock_mhz) if self.clock_mhz else 1.0
-        return replace(
-            self,
-            memory_gbps=max(self.memory_gbps, memory_gbps),
-            matrix_tflops={name: rate * faster for name, rate in self.matrix_tflops.items()},
-            plain_tflops={name: rate * faster for name, rate in self.plain_tflops.items()},
-        )
-
 
 _MATRIX = ("float64", "tf32", "float16", "bfloat16", "float8", "int8")
 
@@ -192,6 +177,8 @@ def named(name: str) -> Sheet:
 def of_device(device: Any, *, sm_mhz: int = 0) -> Sheet | None:
     """Return the highest rates of a GPU of this machine; None without a datasheet and a known bandwidth.
 
+    Where its clocks are higher than those of the sheet, so are its rates.
+
     Args:
         device: A `torch.device`.
         sm_mhz: The highest clock of its multiprocessors, as NVML reports it.
@@ -201,7 +188,13 @@ def of_device(device: Any, *, sm_mhz: int = 0) -> Sheet | None:
     name, own_gbps = torch.cuda.get_device_name(device), theoretical_bandwidth(device)
     sheet = find(name)
     if sheet is not None:
-        return sheet.at(sm_mhz=sm_mhz, memory_gbps=own_gbps)
+        faster = max(1.0, sm_mhz / sheet.clock_mhz)
+        return replace(
+            sheet,
+            memory_gbps=max(sheet.memory_gbps, own_gbps),
+            matrix_tflops={name: rate * faster for name, rate in sheet.matrix_tflops.items()},
+            plain_tflops={name: rate * faster for name, rate in sheet.plain_tflops.items()},
+        )
     if not own_gbps:
         return None
     return Sheet(

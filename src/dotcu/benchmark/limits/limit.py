@@ -1,4 +1,4 @@
-"""The least time that a GPU needs for some work, and the plausibility of a measured time."""
+"""The least time that a GPU needs for some work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from dotcu.benchmark.limits.datasheet import Sheet
     from dotcu.benchmark.results import L2
     from dotcu.benchmark.work import Work
-
-MARKED_ABOVE = 102.0
-"""Percent of the limit above which a row is marked: ceilings are measured, so known to a percent or two."""
 
 # ------------------------------------------------------------------ arithmetic
 
@@ -166,54 +163,3 @@ def _memory(work: Work, ceilings: Ceilings, in_l2: int) -> tuple[float, str]:
     gbps = work.bytes / _time_us(work.read_bytes, work.written_bytes, points) / 1e3
     rate = f"{gbps / 1e3:.2f} TB/s" if gbps >= 1e3 else f"{gbps:.0f} GB/s"
     return max(beyond_us, through_us), f"{name}, {_in_words(work.read_bytes, work.written_bytes)}, {rate}"
-
-
-# ------------------------------------------------------------------ plausibility
-
-
-def refusal(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> str:
-    """Return why a measured time is impossible; empty where it is not.
-
-    Args:
-        median_us: The measured time.
-        limit: Its limit.
-        work: The work of the call.
-        resolution_us: The step of the clock: the true time may be longer by as much.
-    """
-    sheet_us = limit.sheet_us
-    if sheet_us is None or median_us + resolution_us >= sheet_us:
-        return ""
-    causes = ["a result that is remembered from an earlier call", "work outside of the timed window"]
-    if work.declared:
-        causes.insert(0, "`work` that claims more than a call does")
-        remedy = "Compare what `work` returns with what the kernel reads, writes and computes."
-    else:
-        causes.insert(0, "tensors that are not read or written whole")
-        remedy = "Where they are not, declare what is moved with the operator's .work decorator."
-    amounts = [f"{work.bytes / 1e6:.4g} MB"] if work.bytes else []
-    amounts += [f"{work.flops / 1e9:.4g} GFLOP in {work.dtype}"] if work.flops else []
-    return (
-        f"{median_us:.4g} us is less than the {sheet_us:.4g} us that this GPU's datasheet allows for "
-        f"{' and '.join(amounts)}.\nPossible causes: {', '.join(causes)}.\n{remedy}"
-    )
-
-
-def mark(median_us: float, limit: Limit, work: Work, *, resolution_us: float = 0.0) -> str:
-    """Return a remark on a possible time that is less than its limit.
-
-    Args:
-        median_us: The measured time.
-        limit: Its limit.
-        work: The work of the call.
-        resolution_us: The step of the clock: the true time may be longer by as much.
-    """
-    percent, longest_us = limit.percent(median_us), median_us + resolution_us
-    if percent <= MARKED_ABOVE or longest_us >= limit.time_us:
-        return ""
-    shown = f"{percent:.0f} % of the limit"
-    if longest_us * MARKED_ABOVE / 100 >= limit.floor_us and limit.floor_us < limit.time_us:
-        return f"{shown}: its writes stay in L2, in part or all"
-    if work.dtype in BEYOND and limit.what.startswith(work.dtype):
-        return f"{shown}: more than {work.dtype} instructions can do, so it may compute in tf32 or in halves"
-    what = "its `work`" if work.declared else "that it touches its tensors whole"
-    return f"{shown}, more than was ever measured on this GPU: doubt {what}, or the figure"

@@ -75,7 +75,7 @@ def _judge(then: Blocks, now: Blocks, steps_us: tuple[float, float], least: floa
     medians_us = [median(time for block in blocks for time in block) for blocks in (then, now)]
     steps = [step_us / each for step_us, each in zip(steps_us, medians_us, strict=True)]
     first, second = (
-        median_estimate(blocks, resolution_us=step_us, seed=0)
+        median_estimate(blocks, resolution_us=step_us)
         for blocks, step_us in zip((then, now), steps_us, strict=True)
     )
     variances = [each.variance / each.value**2 for each in (first, second)]  # of the logarithms

@@ -180,7 +180,7 @@ def _windows(found: Sequence[Activity], count: int) -> list[_Window]:
 def _lost(what: str) -> TimerFailed:
     return TimerFailed(
         f"CUPTI's trace is not whole: {what}.\nEvery call needs a begin and an end mark, in order.\n"
-        'Time fewer calls at once, or by another timer: means="events".',
+        "Time fewer calls at once: dotcu.bench(op, protocol=dotcu.benchmark.Protocol(most_calls=10)).",
         again=True,
     )
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dotcu.benchmark.limits import ceilings
-from dotcu.benchmark.limits.ceilings import CHAINS, THREADS, kernels, measure_rate
+from dotcu.benchmark.limits.ceilings import CHAINS, THREADS, _measure_rate, kernels
 
 Run = Callable[[], Any]
 
@@ -27,14 +27,14 @@ def test_a_product_is_two_operations_for_each_pair(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ceilings, "SIZES", (16, 32))
-    reached = measure_rate(("matrix", "bfloat16"), device, lambda run: 1.0)
+    reached = _measure_rate(("matrix", "bfloat16"), device, lambda run: 1.0)
     assert reached == pytest.approx(2 * 32**3 / 1e6)
 
 
 def test_the_fastest_size_and_layout_counts(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "SIZES", (16, 32))
     times = iter((1.0, 0.5, 8.0, 9.0))
-    reached = measure_rate(("matrix", "float16"), device, lambda run: next(times))
+    reached = _measure_rate(("matrix", "float16"), device, lambda run: next(times))
     assert reached == pytest.approx(2 * 16**3 / 0.5 / 1e6)
 
 
@@ -48,7 +48,7 @@ def test_a_size_that_would_take_too_long_is_omitted(
         timed.append(1.0)
         return 10_000.0
 
-    assert measure_rate(("matrix", "float64"), device, time)
+    assert _measure_rate(("matrix", "float64"), device, time)
     assert len(timed) == 2
 
 
@@ -60,7 +60,7 @@ def test_a_type_that_this_gpu_lacks_has_no_rate(
     def time(run: Run) -> float:
         raise RuntimeError("torch._scaled_mm is only supported on CUDA devices of 8.9 and later")
 
-    assert measure_rate(("matrix", "float8"), device, time) is None
+    assert _measure_rate(("matrix", "float8"), device, time) is None
 
 
 def test_a_layout_that_fails_leaves_the_other(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_a_layout_that_fails_leaves_the_other(device: torch.device, monkeypatch:
             raise found
         return found
 
-    assert measure_rate(("matrix", "bfloat16"), device, time) == pytest.approx(2 * 16**3 / 2 / 1e6)
+    assert _measure_rate(("matrix", "bfloat16"), device, time) == pytest.approx(2 * 16**3 / 2 / 1e6)
 
 
 def test_tf32_is_on_while_it_is_timed_and_as_before_afterwards(
@@ -87,7 +87,7 @@ def test_tf32_is_on_while_it_is_timed_and_as_before_afterwards(
         seen.append(matmul.fp32_precision)
         return 1.0
 
-    assert measure_rate(("matrix", "tf32"), device, time)
+    assert _measure_rate(("matrix", "tf32"), device, time)
     assert set(seen) == {"tf32"}
     assert matmul.fp32_precision == before
 
@@ -100,13 +100,13 @@ def test_tf32_is_as_before_after_an_interrupt(device: torch.device, monkeypatch:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure_rate(("matrix", "tf32"), device, time)
+        _measure_rate(("matrix", "tf32"), device, time)
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 
 def test_registers_stay_busy_for_long_enough(device: torch.device) -> None:
     times = iter((10.0, 40.0, 160.0, 640.0))
-    reached = measure_rate(("plain", "float32"), device, lambda run: next(times))
+    reached = _measure_rate(("plain", "float32"), device, lambda run: next(times))
     grid = kernels().multiply_add[torch.float32].occupancy(THREADS) * ceilings.sm_count(device)
     assert reached == pytest.approx(2 * CHAINS * 64 * 1024 * grid * THREADS / 640 / 1e6)
 
@@ -128,6 +128,6 @@ def test_products_can_be_made(name: str, device: torch.device, monkeypatch: pyte
         made.append(run())
         return 1.0
 
-    assert measure_rate(("matrix", name), device, time)
+    assert _measure_rate(("matrix", name), device, time)
     assert len(made) == 2
     assert all(product.isfinite().all() and product.abs().max() > 1 for product in made)

@@ -44,7 +44,7 @@ def test_every_mix_of_memory_is_measured(device: torch.device) -> None:
 
 def test_mixes_of_l2_fit_in_it(device: torch.device) -> None:
     sizes: list[int] = []
-    make = ceilings.make_buffers
+    make = ceilings.Buffers
 
     def noted(nbytes: int, device: torch.device, *, keep: bool) -> Any:
         sizes.append(nbytes)
@@ -52,7 +52,7 @@ def test_mixes_of_l2_fit_in_it(device: torch.device) -> None:
         return make(nbytes, device, keep=keep)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ceilings, "make_buffers", noted)
+        patch.setattr(ceilings, "Buffers", noted)
         patch.setattr(ceilings, "PASSES", 1)
         found = _l2_gbps(8 * TILE_BYTES, device, a_us)
     assert set(found) == {"read", "copy", "write"}
@@ -92,7 +92,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[Rate]:
         asked.append(rate)
         return None if rate == ("matrix", "float64") else 100.0
 
-    monkeypatch.setattr(ceilings, "measure_rate", fake)
+    monkeypatch.setattr(ceilings, "_measure_rate", fake)
     return asked
 
 

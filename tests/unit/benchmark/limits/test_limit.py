@@ -6,8 +6,10 @@ import pytest
 
 from dotcu.benchmark.limits.ceilings import Ceilings
 from dotcu.benchmark.limits.datasheet import named
-from dotcu.benchmark.limits.limit import Limit, limit, mark, refusal
+from dotcu.benchmark.limits.limit import Limit, limit
 from dotcu.benchmark.results import L2
+from dotcu.benchmark.timing import _mark as mark
+from dotcu.benchmark.timing import _refusal as refusal
 from dotcu.benchmark.work import Work
 
 MB = 10**6

@@ -19,7 +19,6 @@ from dotcu.benchmark.limits.ceilings import (
     _arrays_of,
     _best_gbps,
     _launch,
-    make_buffers,
 )
 from dotcu.errors import EnvironmentFault, JitDisabled
 
@@ -28,7 +27,7 @@ from dotcu.errors import EnvironmentFault, JitDisabled
 def on(request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Buffers:
     """Three tiles of whole numbers, whose sums are exact."""
     monkeypatch.setattr(ceilings, "PASSES", 2)
-    made = make_buffers(3 * TILE_BYTES, device, keep=request.param)
+    made = Buffers(3 * TILE_BYTES, device, keep=request.param)
     for tensor in (made.a, made.b):
         tensor.random_(-8, 9)
     made.out.fill_(torch.nan)
@@ -75,7 +74,7 @@ def test_write_writes_every_element_with_bits_that_change(on: Buffers, loads: in
 
 @pytest.mark.parametrize("name", MIXES)
 def test_each_lane_asks_for_16_bytes_side_by_side(name: str) -> None:
-    on = make_buffers(TILE_BYTES, torch.device("cpu"), keep=False)
+    on = Buffers(TILE_BYTES, torch.device("cpu"), keep=False)
     with dotcu.simulate() as run:
         _launch(name, on, 4, resident=False)
     counters = run.counters
@@ -86,14 +85,14 @@ def test_each_lane_asks_for_16_bytes_side_by_side(name: str) -> None:
 
 
 def test_passes_are_made_and_not_optimized_away() -> None:
-    on = make_buffers(TILE_BYTES, torch.device("cpu"), keep=True)
+    on = Buffers(TILE_BYTES, torch.device("cpu"), keep=True)
     with dotcu.simulate() as run:
         _launch("read", on, 4, resident=True)
     assert run.counters.loaded_bytes == ceilings.PASSES * on.nbytes
 
 
 def test_buffers_are_random_normal_values_in_whole_tiles(device: torch.device) -> None:
-    on = make_buffers(3 * TILE_BYTES + 1000, device, keep=False)
+    on = Buffers(3 * TILE_BYTES + 1000, device, keep=False)
     assert on.nbytes == 3 * TILE_BYTES
     for tensor in (on.a, on.b, on.out):
         assert abs(tensor.mean().item()) < 0.05
@@ -102,7 +101,7 @@ def test_buffers_are_random_normal_values_in_whole_tiles(device: torch.device) -
 
 
 def test_tiny_buffers_still_hold_a_tile(device: torch.device) -> None:
-    assert make_buffers(1, device, keep=False).nbytes == TILE_BYTES
+    assert Buffers(1, device, keep=False).nbytes == TILE_BYTES
 
 
 class Stopwatch:
@@ -116,7 +115,7 @@ class Stopwatch:
 
 
 def test_the_best_of_all_counts(device: torch.device) -> None:
-    on = make_buffers(TILE_BYTES, device, keep=False)
+    on = Buffers(TILE_BYTES, device, keep=False)
     by_torch = _best_gbps("copy", on, Stopwatch(1.0, 4.0))
     assert by_torch == pytest.approx(2 * TILE_BYTES / 1e3)
     by_kernel = _best_gbps("copy", on, Stopwatch(4.0, 4.0, 2.0, 4.0))
@@ -124,14 +123,14 @@ def test_the_best_of_all_counts(device: torch.device) -> None:
 
 
 def test_passes_of_a_kernel_count_and_torch_makes_one(device: torch.device) -> None:
-    on = make_buffers(TILE_BYTES, device, keep=True)
+    on = Buffers(TILE_BYTES, device, keep=True)
     assert _best_gbps("read", on, Stopwatch(1.0, 1000.0)) == pytest.approx(TILE_BYTES / 1e3)
     by_kernel = _best_gbps("read", on, Stopwatch(1000.0, 1.0))
     assert by_kernel == pytest.approx(ceilings.PASSES * TILE_BYTES / 1e3)
 
 
 def test_without_a_compiler_torchs_operations_remain(device: torch.device) -> None:
-    on = make_buffers(TILE_BYTES, device, keep=False)
+    on = Buffers(TILE_BYTES, device, keep=False)
     calls = iter(range(100))
 
     def time(run: Callable[[], Any]) -> float:
@@ -147,13 +146,13 @@ def test_where_nothing_runs_the_error_says_why(device: torch.device) -> None:
         raise RuntimeError("CUDA error: no kernel image is available\nmore")
 
     with pytest.raises(EnvironmentFault, match="no kernel image is available") as refused:
-        _best_gbps("copy", make_buffers(TILE_BYTES, device, keep=False), time)
+        _best_gbps("copy", Buffers(TILE_BYTES, device, keep=False), time)
     assert str(refused.value).endswith("See: dotcu doctor")
 
 
 @pytest.mark.parametrize("name", MIXES)
 def test_every_contender_runs(name: str, device: torch.device) -> None:
-    on = make_buffers(TILE_BYTES, device, keep=False)
+    on = Buffers(TILE_BYTES, device, keep=False)
     runs = [run for _, run in ceilings._candidates(name, on)]
     assert len(runs) == len(MIXES[name][2]) + 2 * len(LOADS)
     for run in runs[: len(MIXES[name][2]) + 2]:
