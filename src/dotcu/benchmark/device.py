@@ -147,7 +147,7 @@ def throttled_blocks(blocks: Sequence[Block]) -> dict[int, str]:
 
     A block is dropped for a reason at either end of it: what happened between is not known.
     """
-    highest_mhz = max(_sm_mhz(blocks), default=0)
+    highest_mhz = max(sm_mhz(blocks), default=0)
     lost: dict[int, str] = {}
     for at, block in enumerate(blocks):
         for when, clocks in (("before", block.before), ("after", block.after)):
@@ -177,7 +177,7 @@ def throttling_notes(blocks: Sequence[Block]) -> tuple[str, ...]:
         for reason, count in limits.most_common()
         if reason not in DROPPING
     ]
-    clocks = _sm_mhz(blocks)
+    clocks = sm_mhz(blocks)
     if clocks and min(clocks) < _SAME_CLOCK * max(clocks):
         notes.append(f"SM clock {min(clocks)} to {max(clocks)} MHz")
     seen = (clocks.temperature_c for block in blocks for clocks in (block.before, block.after))
@@ -187,7 +187,8 @@ def throttling_notes(blocks: Sequence[Block]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _sm_mhz(blocks: Sequence[Block]) -> list[int]:
+def sm_mhz(blocks: Sequence[Block]) -> list[int]:
+    """Return the SM clocks before and after each block, as far as they are known."""
     seen = (clocks.sm_mhz for block in blocks for clocks in (block.before, block.after))
     return [mhz for mhz in seen if mhz is not None]
 

@@ -19,6 +19,7 @@ import torch
 from dotcu.benchmark import device
 from dotcu.benchmark.results import L2, Block, CallTime, Clocks, Measured, Protocol
 from dotcu.benchmark.statistics import LEAST_BLOCKS, summary
+from dotcu.benchmark.targets import Call
 from dotcu.benchmark.timers import TimedCall, TimedCallFailed, Timer, TimerFailed, after
 from dotcu.errors import EnvironmentFault
 from dotcu.operator import Sample
@@ -27,9 +28,8 @@ OUTGROWN = 3
 """Sizes of L2 that sets of inputs have to fill together, so that each of them is cold after the others."""
 
 
-ContenderCall = Callable[[Sample], Any]
-
-CallTimes = dict[str, tuple[CallTime, ...]]
+_CallTimes = dict[str, tuple[CallTime, ...]]
+_Medians = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Conditions:
 
 
 def measure(
-    contenders: Mapping[str, ContenderCall], conditions: Conditions, timer: Timer
+    contenders: Mapping[str, Call], conditions: Conditions, timer: Timer
 ) -> tuple[dict[str, Measured], dict[str, Exception], bool]:
     """Measure contenders on torch's current stream.
 
@@ -70,9 +70,8 @@ def measure(
         timer: The timer to begin with.
 
     Returns:
-        The samples of each contender, by name; without blocks for one that raised. The exception of each that
-        raised, or that no timer works for. True if the user interrupted: then samples are those of the
-        contenders that were begun.
+        The samples of each contender that was begun; without blocks for one that raised. The exception of
+        each that raised, or that no timer works for. True if the user interrupted.
     """
     measured: dict[str, Measured] = {}
     errors: dict[str, Exception] = {}
@@ -134,16 +133,15 @@ class _MeasurementRun:
         stopped: Why it ended.
     """
 
-    def __init__(self, contenders: Mapping[str, ContenderCall], conditions: Conditions, timer: Timer) -> None:
+    def __init__(self, contenders: Mapping[str, Call], conditions: Conditions, timer: Timer) -> None:
         self.remaining = dict(contenders)
         self.errors: dict[str, Exception] = {}
         self.refused: dict[str, str] = {}
         self.stopped = ""
-        self._conditions = conditions
-        self._timer = timer
+        self._conditions, self._timer = conditions, timer
         self._interleaving = _Interleaving(list(contenders), conditions, timer)
         self._blocks: dict[str, list[Block]] = defaultdict(list)
-        self._warm: CallTimes = {}
+        self._warm: _CallTimes = {}
         self._host_us: dict[str, tuple[float, ...]] = {}
 
     def run(self) -> None:
@@ -161,16 +159,13 @@ class _MeasurementRun:
         """Return the samples so far of each contender that is not refused."""
         return {
             name: Measured(
-                contender=name,
-                l2=self._conditions.l2,
-                by=self._timer.name,
+                contender=name, l2=self._conditions.l2, by=self._timer.name,
                 blocks=tuple(self._blocks[name]) if name in self.remaining else (),
-                host_us=self._host_us.get(name, ()),
-                resolution_us=self._timer.resolution_us,
+                host_us=self._host_us.get(name, ()), resolution_us=self._timer.resolution_us,
                 stopped=self.stopped,
             )
             for name in (*self.remaining, *self.errors)
-        }
+        }  # fmt: skip
 
     # -------------------------------------------------------------- before blocks
 
@@ -197,7 +192,7 @@ class _MeasurementRun:
         earlier: deque[tuple[float, dict[str, float]]] = deque()
         while self.remaining:
             block_began = perf_counter()
-            self._warm = self._timed(0, probing=False)
+            self._warm = self._timed(0)
             turn_s = (perf_counter() - block_began) / self._interleaving.calls
             now = {name: statistics.median(c.time_us for c in calls) for name, calls in self._warm.items()}
             self._interleaving.device_us |= now
@@ -207,7 +202,7 @@ class _MeasurementRun:
             before: dict[str, float] = {}
             while earlier and earlier[0][0] <= elapsed_s - protocol.warmup_s:
                 before = earlier.popleft()[1]
-            if _is_warm(before, now, elapsed_s=elapsed_s, step_us=step_us, protocol=protocol):
+            if _is_warm(before, now, elapsed_s, step_us, protocol):
                 return
             earlier.append((elapsed_s, now))
 
@@ -242,7 +237,7 @@ class _MeasurementRun:
         taken = 0
         while self.remaining and not self.stopped:
             looks: list[Clocks] = []
-            calls = self._timed(taken, probing=True, looks=looks)
+            calls = self._timed(taken, looks)
             self._interleaving.keep_busy(self.remaining)
             after = looks[-1] if looks else before
             for name, own in calls.items():
@@ -254,14 +249,15 @@ class _MeasurementRun:
                 noise = max(noises, default=0.0)
             self.stopped = _why_stop(taken, perf_counter() - began, noise, protocol)
 
-    def _timed(self, block: int, *, probing: bool, looks: list[Clocks] | None = None) -> CallTimes:
+    def _timed(self, block: int, looks: list[Clocks] | None = None) -> _CallTimes:
         """Time a block at once; again without a contender that fails in it, or if records were lost.
 
-        `looks` takes the clocks as soon as the block is queued: the device may still be busy with it.
+        `looks` takes the clocks as soon as the block is queued: the device may still be busy with it. Without
+        it, as in warm-up, no results are probed.
         """
         lost = False
         while self.remaining:
-            timed = self._interleaving.timed_calls(self.remaining, block, probing=probing)
+            timed = self._interleaving.timed_calls(self.remaining, block, probing=looks is not None)
             if looks is not None:
                 timed[-1] = replace(timed[-1], probe=partial(self._look, looks, timed[-1].probe))
             try:
@@ -288,11 +284,11 @@ class _MeasurementRun:
         if isinstance(error, TimedCallFailed):
             cause = error.__cause__
             self._drop(error.name, cause if isinstance(cause, Exception) else error)
-        elif isinstance(error, TimerFailed) and error.contender:
+        elif isinstance(error, TimerFailed):
+            if not error.contender:
+                raise error
             self.refused[error.contender] = str(error).partition("\n")[0]
             del self.remaining[error.contender]
-        elif isinstance(error, TimerFailed):
-            raise error
         else:  # a fault of the device: whose is unknown
             for name in list(self.remaining):
                 self._drop(name, error)
@@ -345,24 +341,22 @@ class _Interleaving:
     """
 
     def __init__(self, names: Sequence[str], conditions: Conditions, timer: Timer) -> None:
-        protocol = conditions.protocol
-        self._conditions = conditions
-        self._timer = timer
-        self._order = random.Random(protocol.seed)
+        self.calls = conditions.protocol.calls
+        self.device_us = dict.fromkeys(names, 0.0)
+        self._conditions, self._timer = conditions, timer
+        self._order = random.Random(conditions.protocol.seed)
+        self._random = random.SystemRandom()  # no code can foresee which results it probes
         self._turn = 0
         self._alive: dict[str, deque[Any]] = {name: deque(maxlen=KEPT_RESULTS) for name in names}
         self._free_s = dict.fromkeys(names, math.inf)
-        self._took_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=protocol.calls))
-        self._random = random.SystemRandom()  # no code can foresee which results it probes
-        self.device_us = dict.fromkeys(names, 0.0)
-        self._whole_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=protocol.calls))
-        self._lead_s: deque[float] = deque(maxlen=protocol.calls)
+        recent = partial(deque, maxlen=self.calls)
+        self._took_s: dict[str, deque[float]] = defaultdict(recent)
+        self._whole_s: dict[str, deque[float]] = defaultdict(recent)
+        self._lead_s: deque[float] = recent()
         self._begun: tuple[str, float] | None = None
-        self._prepared = 0.0
-        self._ahead_us = 0.0
-        self.calls = protocol.calls
+        self._prepared = self._ahead_us = 0.0
 
-    def call_untimed(self, name: str, call: ContenderCall, sample: Sample) -> None:
+    def call_untimed(self, name: str, call: Call, sample: Sample) -> None:
         """Make an untimed call, and record its host time."""
         self.refresh_untimed(sample)
         began = perf_counter()
@@ -376,9 +370,7 @@ class _Interleaving:
             self._turn += 1
             self._conditions.refresh(sample, self._turn)
 
-    def timed_calls(
-        self, contenders: Mapping[str, ContenderCall], block: int, *, probing: bool
-    ) -> list[TimedCall]:
+    def timed_calls(self, contenders: Mapping[str, Call], block: int, *, probing: bool) -> list[TimedCall]:
         """Return the timed calls of a block, by its number: its inputs are the next set.
 
         Probing takes one result of each contender, chosen at random.
@@ -395,18 +387,16 @@ class _Interleaving:
             for name in names:
                 self._turn += 1
                 is_probed = turn == probed[name]
-                timed.append(
-                    TimedCall(
-                        name=name,
-                        run=partial(self._call, name, contenders[name], sample),
-                        prepare=partial(self._prepare, name, sample, self._turn),
-                        probe=partial(self._conditions.probe, name, sample) if is_probed else None,
-                        hold_us=self._hold_us(name),
-                    )
-                )
+                timed_call = TimedCall(
+                    name=name, run=partial(self._call, name, contenders[name], sample),
+                    prepare=partial(self._prepare, name, sample, self._turn),
+                    probe=partial(self._conditions.probe, name, sample) if is_probed else None,
+                    hold_us=self._hold_us(name),
+                )  # fmt: skip
+                timed.append(timed_call)
         return timed
 
-    def keep_busy(self, contenders: Mapping[str, ContenderCall]) -> None:
+    def keep_busy(self, contenders: Mapping[str, Call]) -> None:
         """Queue untimed calls, interleaved, for as long as it takes to prepare the next block.
 
         A GPU that rests meanwhile has power to spare. That cannot be avoided if calls change their inputs.
@@ -419,7 +409,7 @@ class _Interleaving:
                 with suppress(Exception):  # in the next block it raises again
                     self._alive[name].append(call(self._conditions.sets[0]))
 
-    def _call(self, name: str, call: ContenderCall, sample: Sample) -> Any:
+    def _call(self, name: str, call: Call, sample: Sample) -> Any:
         began = perf_counter()
         self._lead_s.append(began - self._prepared)
         result = call(sample)
@@ -472,14 +462,7 @@ STEPS = 2.5
 """Steps of the clock by which equal medians may differ; half a step is for rounding."""
 
 
-def _is_warm(
-    before: Mapping[str, float],
-    now: Mapping[str, float],
-    *,
-    elapsed_s: float,
-    step_us: float,
-    protocol: Protocol,
-) -> bool:
+def _is_warm(before: _Medians, now: _Medians, elapsed_s: float, step_us: float, protocol: Protocol) -> bool:
     """Return True if warm-up is over, by the median of each contender now and `warmup_s` before that."""
     if elapsed_s >= protocol.warmup_most_s:
         return True
@@ -520,7 +503,5 @@ def _why_stop(blocks: int, elapsed_s: float, noise: float, protocol: Protocol) -
 def _median_noise(blocks: Sequence[Block], step_us: float, protocol: Protocol) -> float:
     """Return half the interval of the median over the median; 0.0 if the calls take no device time."""
     samples = [block.times_us for block in blocks]
-    if not any(map(any, samples)):
-        return 0.0
     figures = summary(samples, confidence=protocol.confidence, resolution_us=step_us)
     return figures.noise if figures.median_us > 0 else 0.0

@@ -16,8 +16,7 @@ from dotcu.benchmark.limits.limit import BEYOND, Limit
 from dotcu.benchmark.measuring import Conditions, measure
 from dotcu.benchmark.results import L2, OWN, CallTime, Measured, Protocol, Row, RowKey, Status
 from dotcu.benchmark.statistics import Ratio, summary
-from dotcu.benchmark.targets import BenchTarget, Contenders, prepare_calls
-from dotcu.benchmark.targets import Call as CallFunction
+from dotcu.benchmark.targets import BenchTarget, Call, Contenders, prepare_calls
 from dotcu.benchmark.verify import Failures, TimedResults, verify
 from dotcu.benchmark.work import Work
 from dotcu.benchmark.workloads.input_values import InputValues
@@ -79,30 +78,21 @@ class TimedCase:
         calls, errors = prepare_calls(self.contenders)
         failures: Failures = {name: ("failed", why) for name, why in errors.items()}
         failures |= verify(self.target, calls, sets[0], values)
-        verified = self.target.unverified or self.target.caveat
         calls = {name: call for name, call in calls.items() if name not in failures}
         work = self._work(calls, sets[0], values)
         for l2 in self.states:
-            yield from self._state_rows(l2, calls, sets, values, failures, verified, work)
+            yield from self._state_rows(l2, calls, sets, values, failures, work)
 
     def _state_rows(
-        self,
-        l2: L2,
-        calls: Mapping[str, CallFunction],
-        sets: Sequence[Sample],
-        values: InputValues,
-        failures: Failures,
-        verified: str,
-        work: Work | str | None,
-    ) -> Iterator[Row]:
+        self, l2: L2, calls: Mapping[str, Call], sets: Sequence[Sample], values: InputValues,
+        failures: Failures, work: Work | str | None,
+    ) -> Iterator[Row]:  # fmt: skip
         """Yield the rows of one state of L2, the operator's own first.
 
-        `failures` are the contenders that did not pass verification; `verified` is a remark on the others,
-        `work` that of a call, or why it is unknown.
-
-        Raises:
-            KeyboardInterrupt: The user interrupted, after the rows of everything measured.
+        `failures` are the contenders that did not pass verification, `work` is that of a call, or why it is
+        unknown.
         """
+        verified = self.target.unverified or self.target.caveat
         timed = TimedResults(self.target, values)
         conditions = Conditions(
             sets=sets, l2=l2, protocol=self.protocol, refresh=values, probe=timed.take,
@@ -143,9 +133,7 @@ class TimedCase:
         if interrupted:
             raise KeyboardInterrupt
 
-    def _work(
-        self, calls: Mapping[str, CallFunction], sample: Sample, values: InputValues
-    ) -> Work | str | None:
+    def _work(self, calls: Mapping[str, Call], sample: Sample, values: InputValues) -> Work | str | None:
         """Return the work of a call, or why it is unknown."""
         call = calls.get(OWN) or next(iter(calls.values()), None)
         if call is None:
@@ -167,13 +155,9 @@ class TimedCase:
 
 
 def _figures_of(
-    row: Row,
-    measured: Mapping[str, Measured],
-    *,
-    own: Row | None,
-    limit: Callable[[Work, L2], Limit | None],
-    protocol: Protocol,
-) -> Row:
+    row: Row, measured: Mapping[str, Measured], *, own: Row | None,
+    limit: Callable[[Work, L2], Limit | None], protocol: Protocol,
+) -> Row:  # fmt: skip
     """Return a row with the figures of its samples, or with the reason why there are none.
 
     `measured` has the samples of all contenders, interleaved; their times are divided by that of `own`, the

@@ -15,7 +15,7 @@ PROTOCOL = Protocol(warmup_s=0.1, warmup_most_s=2.0, stable=0.01)
 
 
 def warm(before: dict[str, float], now: dict[str, float], elapsed_s: float = 0.5, step: float = 0.0) -> bool:
-    return measuring._is_warm(before, now, elapsed_s=elapsed_s, step_us=step, protocol=PROTOCOL)
+    return measuring._is_warm(before, now, elapsed_s, step, PROTOCOL)
 
 
 def test_warm_up_ends_where_two_blocks_agree() -> None:
@@ -98,7 +98,6 @@ def test_noise_is_that_of_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
         "samples": [(5.0, 6.0), (7.0,)],
         "confidence": 0.9,
         "resolution_us": 0.5,
-        "seed": 0,
     }
 
 

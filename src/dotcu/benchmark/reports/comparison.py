@@ -13,16 +13,16 @@ lies within; else it is "unclear". Two rules keep two equal runs from being call
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from dotcu.benchmark.device import steady_samples
+from dotcu.benchmark.device import sm_mhz, steady_samples
 from dotcu.benchmark.reports import saved_runs
 from dotcu.benchmark.reports.saved_runs import SavedRow
-from dotcu.benchmark.results import OWN, Block, Measured, Protocol, Row, RowKey
+from dotcu.benchmark.results import OWN, Measured, Protocol, Row, RowKey
 from dotcu.benchmark.statistics import LEAST_BLOCKS, Blocks, MedianEstimate, Ratio, around, median_estimate
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def compare(before: Measured, after: Measured) -> Change | str:
         if median(time for block in blocks for time in block) <= 0:
             return f"no time went by {when}"
     change = _judge(then, now, (before.resolution_us, after.resolution_us))
-    old_mhz, new_mhz = _median_sm_mhz(before.blocks), _median_sm_mhz(after.blocks)
+    old_mhz, new_mhz = (median(sm_mhz(run.blocks) or [0]) for run in (before, after))  # 0 if unknown
     if old_mhz and new_mhz and abs(new_mhz / old_mhz - 1) > _OTHER_CLOCK:
         clocks = f"SM clock {old_mhz:.0f} MHz then, {new_mhz:.0f} MHz now"
         return replace(change, note="; ".join(filter(None, (change.note, clocks))))
@@ -87,25 +87,17 @@ def _judge(then: Blocks, now: Blocks, steps_us: tuple[float, float], least: floa
     difference = MedianEstimate(value=value, variance=sum(variances), freedom=freedom)
     ratio = around(value, max(math.hypot(*steps) / 2, difference.reach(_CONFIDENCE)))
     edge = max(least, *steps)
-    note = f"the clock's step is {edge:.1%} of the time: less than that cannot be seen"
-    return Change(
-        verdict=_verdict(ratio, edge), ratio=ratio, confidence=_CONFIDENCE, note=note if edge > least else ""
-    )
-
-
-def _verdict(ratio: Ratio, edge: float) -> ChangeVerdict:
+    verdict: ChangeVerdict = "unclear"
     if ratio.low > 1 + edge:
-        return "slower"
-    if ratio.high < 1 / (1 + edge):
-        return "faster"
-    within = ratio.low >= 1 / (1 + edge) and ratio.high <= 1 + edge
-    return "same" if within else "unclear"
-
-
-def _median_sm_mhz(blocks: Sequence[Block]) -> float:
-    """Return the median SM clock of a run; 0 if it is unknown."""
-    seen = [clocks.sm_mhz for block in blocks for clocks in (block.before, block.after) if clocks.sm_mhz]
-    return median(seen) if seen else 0.0
+        verdict = "slower"
+    elif ratio.high < 1 / (1 + edge):
+        verdict = "faster"
+    elif ratio.low >= 1 / (1 + edge) and ratio.high <= 1 + edge:
+        verdict = "same"
+    note = (
+        f"the clock's step is {edge:.1%} of the time: less than that cannot be seen" if edge > least else ""
+    )
+    return Change(verdict=verdict, ratio=ratio, confidence=_CONFIDENCE, note=note)
 
 
 # ------------------------------------------------------------------ whole runs
@@ -166,23 +158,21 @@ def compare_runs(baseline: Path, report: BenchReport, *, whole: bool = False) ->
             note = "; ".join(_differences(old, report))
             comparisons.append(RowComparison(row=row, change=change, note=note))
         else:
-            comparisons.append(RowComparison(row=row, note=change, lost=_is_own_figure(old.row)))
+            lost = row.key.contender == OWN and _has_figures(old.row)
+            comparisons.append(RowComparison(row=row, note=change, lost=lost))
     operators = {*report.sources, *(row.key.op for row in report.rows)}
     cases, states = {(row.key.op, row.key.case) for row in report.rows}, {row.key.l2 for row in report.rows}
     for row in (old.row for old in best.values()):
         is_gone = whole and row.key.op not in operators
         asked = is_gone or ((row.key.op, row.key.case) in cases and row.key.l2 in states)
         note = f"only in {baseline.name}{': the operator is not there any more' if is_gone else ''}"
-        comparisons.append(RowComparison(row=row, note=note, lost=asked and _is_own_figure(row)))
+        lost = asked and row.key.contender == OWN and _has_figures(row)
+        comparisons.append(RowComparison(row=row, note=note, lost=lost))
     return comparisons
 
 
 def _has_figures(row: Row) -> bool:
     return row.status == "measured" and row.measured is not None
-
-
-def _is_own_figure(row: Row) -> bool:
-    return row.key.contender == OWN and _has_figures(row)
 
 
 def _compare_rows(saved: SavedRow, report: BenchReport, row: Row) -> Change | str:

@@ -31,7 +31,7 @@ _INK, _FAINT = "#333333", "#bbbbbb"
 _LIMIT: Mapping[str, Any] = {"color": _FAINT, "linewidth": 3, "zorder": 1}
 
 
-_STYLES: tuple[Mapping[str, Any], ...] = tuple(
+_STYLES: Sequence[Mapping[str, Any]] = tuple(
     {"color": color, "marker": marker, "linestyle": linestyle}
     # Okabe and Ito, Color Universal Design, 2008; yellow last, since it is pale
     for color, marker, linestyle in (
@@ -71,31 +71,17 @@ def require(path: Path) -> None:
     _matplotlib()
 
 
-def plot(report: BenchReport, path: Path) -> None:
-    """Draw a report's rows to a file.
+def plot(report: BenchReport, to: Path | io.BytesIO) -> None:
+    """Draw a report's rows to a file, or as SVG to memory.
 
     Raises:
         UsageError: As `require`, or no row has both a time and a size.
         EnvironmentFault: As `require`.
     """
-    require(path)
-    _save(report, path, str(path), format=path.suffix.lower().removeprefix("."))
-
-
-def svg(report: BenchReport) -> str:
-    """Draw a report's rows as the text of an SVG.
-
-    Raises:
-        UsageError: No row has both a time and a size.
-        EnvironmentFault: matplotlib is not installed.
-    """
-    drawn = io.BytesIO()
-    _save(report, drawn, "SVG", format="svg")
-    return drawn.getvalue().decode()
-
-
-def _save(report: BenchReport, to: Path | io.BytesIO, shown: str, *, format: str) -> None:
-    """Draw to a file, which messages call `shown`."""
+    shown, format = "SVG", "svg"
+    if isinstance(to, Path):
+        require(to)
+        shown, format = str(to), to.suffix.lower().removeprefix(".")
     rows = [row for row in report.rows if row.time and row.elements]
     if not rows:
         raise UsageError(

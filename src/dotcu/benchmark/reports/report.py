@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from dotcu.serialize import plain
 
 if TYPE_CHECKING:
     from dotcu.benchmark.estimate import Estimate
-    from dotcu.kernel.scope import LaunchRecord
 
 VERSION = 2
 """The version of the JSON form; docs/reference/reports.md has its keys."""
@@ -129,7 +129,9 @@ class BenchReport(report_base.Report):
             UsageError: No row could be drawn.
             EnvironmentFault: matplotlib is not installed.
         """
-        return plotting.svg(self)
+        drawn = io.BytesIO()
+        plotting.plot(self, drawn)
+        return drawn.getvalue().decode()
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values, without raw samples; its `version` changes when their meaning does.
@@ -172,18 +174,20 @@ def _change_json(one: RowComparison) -> dict[str, Any]:
 
 
 def _estimate_json(estimate: Estimate) -> dict[str, Any]:
+    """Return an estimate with each kernel of a call once, how long that took to compile, and its launches."""
     calls = []
     for call in estimate.calls:
-        values = {**vars(call), "kernels": _kernels_json(call.launches)}
-        del values["launches"]
+        values = dict(vars(call))
+        launches = values.pop("launches")
+        first = {launch.kernel: launch for launch in reversed(launches)}
+        values["kernels"] = [
+            {
+                "kernel": name,
+                "seconds": first[name].compile_s,
+                "cached": first[name].cached,
+                "launches": count,
+            }
+            for name, count in Counter(launch.kernel for launch in launches).items()
+        ]
         calls.append(values)
     return {"gpu": estimate.gpu, "source": estimate.source, "calls": calls}
-
-
-def _kernels_json(launches: Sequence[LaunchRecord]) -> list[dict[str, Any]]:
-    """Return each kernel once, with the seconds that it took to compile and its launches."""
-    first = {launch.kernel: launch for launch in reversed(launches)}
-    return [
-        {"kernel": name, "seconds": first[name].compile_s, "cached": first[name].cached, "launches": count}
-        for name, count in Counter(launch.kernel for launch in launches).items()
-    ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from rich.console import Group, RenderableType
@@ -21,7 +21,7 @@ from rich.text import Text
 
 from dotcu.benchmark.reports.comparison import ChangeVerdict, RowComparison
 from dotcu.benchmark.reports.grid import Column, Grid, Line
-from dotcu.benchmark.results import OWN, Clocks, Machine, Row
+from dotcu.benchmark.results import OWN, Machine, Row
 from dotcu.benchmark.statistics import Ratio
 from dotcu.benchmark.work import Work
 
@@ -35,8 +35,10 @@ _T = TypeVar("_T")
 def table(report: BenchReport) -> RenderableType:
     """Return the whole report."""
     parts: list[RenderableType] = [*_head(report)]
-    if report.rows:
-        parts.append(_rows_grid(report))
+    if report.rows:  # all in one grid, so that the figures of all operators are aligned
+        operators = _grouped((row.key.op, row) for row in report.rows).items()
+        lines = [line for op, rows in operators for line in _operator_lines(report, op, rows)]
+        parts.append(Grid(columns=_ROW_COLUMNS, lines=lines))
     if report.estimate is not None:
         parts.append(_estimate_grid(report.estimate))
     if report.changes is not None:
@@ -53,18 +55,14 @@ def _conclusion(report: BenchReport) -> Text:
         total = f"{len(calls)} call{'' if len(calls) == 1 else 's'}"
         does = "does" if broken == 1 else "do"
         return Text(f"FAILED: {broken} of {total} {does} not compile", style="bold red")
-    counts = Counter(row.status for row in report.rows)
+    counts: Counter[str] = Counter(row.status for row in report.rows)
     total = f"{len(report.rows)} row{'' if len(report.rows) == 1 else 's'}"
     facts = [f"{counts.pop('measured', 0)} of {total} measured"]
-    facts += [f"{number} {status}" for status, number in counts.items()]
-    facts += [f"{len(report.slower)} slower"] if report.slower else []
-    facts += [f"{len(report.lost)} lost"] if report.lost else []
+    counts.update(slower=len(report.slower), lost=len(report.lost))
+    facts += [f"{number} {name}" for name, number in counts.items() if number]
     facts += ["nothing compared"] if report.nothing_compared else []
-    if report.interrupted:
-        return Text(f"interrupted: {', '.join(facts)}", style="bold red")
-    if report.passed:
-        return Text(f"passed: {', '.join(facts)}", style="bold green")
-    return Text(f"FAILED: {', '.join(facts)}", style="bold red")
+    outcome = "interrupted" if report.interrupted else "passed" if report.passed else "FAILED"
+    return Text(f"{outcome}: {', '.join(facts)}", style="bold green" if report.passed else "bold red")
 
 
 def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
@@ -90,12 +88,12 @@ _MEANS = {
     "events": "between CUDA events, launch included",
 }
 
-_CLOCKS: tuple[tuple[str, str, Callable[[Clocks], float | None]], ...] = (
-    ("SM ", "MHz", lambda clocks: clocks.sm_mhz),
-    ("memory ", "MHz", lambda clocks: clocks.memory_mhz),
-    ("", "°C", lambda clocks: clocks.temperature_c),
-    ("", "W", lambda clocks: clocks.power_w),
-)
+_CLOCKS = {
+    "sm_mhz": ("SM ", "MHz"),
+    "memory_mhz": ("memory ", "MHz"),
+    "temperature_c": ("", "°C"),
+    "power_w": ("", "W"),
+}
 
 
 def _head(report: BenchReport) -> Iterator[Text]:
@@ -126,14 +124,13 @@ def _state(report: BenchReport) -> str:
     blocks = [block for row in report.rows if row.measured for block in row.measured.blocks]
     seen = [clocks for block in blocks for clocks in (block.before, block.after)]
     ranges = []
-    for name, unit, of in _CLOCKS:
-        if values := [value for clocks in seen if (value := of(clocks)) is not None]:
+    for field, (name, unit) in _CLOCKS.items():
+        if values := [value for clocks in seen if (value := getattr(clocks, field)) is not None]:
             low, high = f"{min(values):.0f}", f"{max(values):.0f}"
             ranges.append(f"{name}{low if low == high else f'{low} to {high}'} {unit}")
     if not ranges:
         return ""
-    names = {"sm": "SM"}
-    highest = [f"{names.get(name, name)} {mhz} MHz" for name, mhz in report.machine.clocks.items()]
+    highest = [f"{'SM' if name == 'sm' else name} {mhz} MHz" for name, mhz in report.machine.clocks.items()]
     return ", ".join(ranges) + (f"; highest {', '.join(highest)}" if highest else "")
 
 
@@ -154,16 +151,9 @@ _ROW_COLUMNS = (
 )
 
 
-def _rows_grid(report: BenchReport) -> Grid:
-    """Return all rows in one grid, so that the figures of all operators are aligned."""
-    lines: list[Line] = []
-    for op, rows in _grouped((row.key.op, row) for row in report.rows).items():
-        lines += [Line(), *_operator_lines(report, op, rows)]
-    return Grid(columns=_ROW_COLUMNS, lines=lines)
-
-
 def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterator[Line]:
     source = _work_source(row.work for row in rows if row.work)
+    yield Line()
     yield Line(words=Text.assemble((op, "bold"), (f"  {source}" if source else "", "dim")))
     for limit in _limits(rows):
         yield _words(limit, "dim")
@@ -301,9 +291,7 @@ def _changes_grid(changes: Sequence[RowComparison]) -> Grid:
 
 
 def _verdict(one: RowComparison) -> str:
-    if one.change is not None:
-        return one.change.verdict
-    return "lost" if one.lost else "not compared"
+    return one.change.verdict if one.change else "lost" if one.lost else "not compared"
 
 
 def _change_line(one: RowComparison) -> Line:
