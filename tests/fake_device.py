@@ -15,7 +15,7 @@ from fake_timer import FakeTimer, Us
 
 
 class FakeDevice(BenchDevice):
-    """Has no limits unless it is given some; logs calls of `prepare`."""
+    """Has no limits unless it is given some; logs calls of `bandwidths`."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class FakeDevice(BenchDevice):
         self.log: list[str] = []
         self._limit = limit
 
-    def prepare(self) -> None:
-        self.log.append("prepare")
+    def bandwidths(self) -> None:
+        self.log.append("bandwidths")
 
     def limit(self, work: Work, l2: L2) -> Limit | None:
         return self._limit(work, l2)

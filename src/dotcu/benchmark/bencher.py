@@ -106,7 +106,14 @@ def bench(
             device=resolve_device(device), reference=reference, outputs=outputs,
             bytes=bytes, flops=flops, dtype=short(dtype),
         )  # fmt: skip
-        plan = _bare_plan(bare, against or (), states, protocol)
+        gpu_device = BenchDevice(bare.device)
+        gpu_device.timer  # noqa: B018  (raises where nothing can be timed)
+        case = TimedCase(
+            target=bare, dtype="", workload=bare.workload, contenders=bare_contenders(bare, against or ()),
+            states=states, device=gpu_device, protocol=protocol,
+        )  # fmt: skip
+        digests = {bare.name: source_digest((), bare.function)}
+        plan = RunPlan(device=gpu_device, protocol=protocol, states=states, cases=[case], sources=digests)
     else:
         bare_options = {
             "name": name, "bytes": bytes, "flops": flops, "reference": reference, "outputs": outputs
@@ -125,11 +132,7 @@ def bench(
 
 
 def _refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Refuse arguments that would have no effect.
-
-    Raises:
-        UsageError: There is one.
-    """
+    """Refuse arguments that would have no effect."""
     named = [name for name, value in options.items() if value]
     if named:
         raise UsageError(f"{named[0]}= was passed to dotcu.bench, but {why}.\nLeave it out.")
@@ -137,13 +140,9 @@ def _refuse(why: str, options: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunPlan:
-    """The cases of a benchmark, ready to be timed; without a GPU, an estimate.
+    """The cases to time, and rows of those that cannot be timed; without a GPU, an estimate.
 
-    Attributes:
-        cases: The cases to time, and rows of those that cannot be timed.
-        sources: The digest of each operator's source, by its name.
-        notes: Remarks on all rows.
-        estimate: Bounds for a GPU that is not here.
+    `sources` has the digest of each operator's source, by its name.
     """
 
     device: BenchDevice
@@ -168,7 +167,7 @@ class RunPlan:
         """
         with self.device.current():
             if any(isinstance(case, TimedCase) for case in self.cases):
-                self.device.prepare()  # before the first inputs take memory
+                self.device.bandwidths()  # before the first inputs take memory
             for case in self.cases:
                 if isinstance(case, Row):
                     yield case
@@ -238,11 +237,7 @@ def _cases(
     shapes: Sequence[ShapeRow],
     dtypes: Sequence[str | torch.dtype],
 ) -> list[Workload | UntimedCase]:
-    """Return the cases of an operator; if its samples fail, one that says so: others can be timed.
-
-    Raises:
-        UsageError: It has no dtype of such a name.
-    """
+    """Return the cases of an operator; if its samples fail, one that says so: others can be timed."""
     chosen = choose_dtypes(subject.overload, dtypes)
     try:
         return workloads(subject, samples=samples, shapes=shapes, dtypes=chosen)
@@ -251,17 +246,18 @@ def _cases(
 
 
 def _run_plan(
-    cases: _Cases,
-    rivals: Mapping[str, Contenders],
-    states: Sequence[L2],
-    device: BenchDevice,
+    cases: _Cases, rivals: Mapping[str, Contenders], states: Sequence[L2], device: BenchDevice,
     protocol: Protocol,
-) -> RunPlan:
+) -> RunPlan:  # fmt: skip
     """Return the plan of measurements on a GPU."""
     planned: list[TimedCase | Row] = []
     notes: list[str] = []
     for subject, own in cases:
-        claim = _work_check(subject)
+        claim = ""
+        with contextlib.suppress(Exception):  # samples or `work` that fail: rows say so
+            if smallest := subject.smallest(subject.overload.dtypes[0]):
+                on_cpu = smallest.sample.map_tensors(lambda tensor: tensor.detach().cpu())
+                claim = count_check(subject.overload, on_cpu)
         uncounted = claim.startswith(UNCOUNTED)
         notes += [f"{subject.name}: {claim}"] if uncounted else []
         for case in own:
@@ -283,31 +279,8 @@ def _run_plan(
     )
 
 
-def _bare_plan(
-    bare: BareTarget, against: Sequence[Baseline], states: Sequence[L2], protocol: Protocol
-) -> RunPlan:
-    """Return the plan for a bare callable.
-
-    Raises:
-        EnvironmentFault: There is no GPU.
-        UsageError: A baseline is unknown.
-    """
-    device = BenchDevice(bare.device)
-    device.timer  # noqa: B018  (raises where nothing can be timed)
-    case = TimedCase(
-        target=bare, dtype="", workload=bare.workload, contenders=bare_contenders(bare, against),
-        states=states, device=device, protocol=protocol,
-    )  # fmt: skip
-    digest = source_digest((), bare.function)
-    return RunPlan(device=device, protocol=protocol, states=states, cases=[case], sources={bare.name: digest})
-
-
 def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
-    """Return the plan without a GPU, whose estimate is made already.
-
-    Raises:
-        OperatorError: No operator has a case.
-    """
+    """Return the plan without a GPU, whose estimate is made already."""
     calls = []
     notes = []
     for subject, own in cases:
@@ -320,17 +293,6 @@ def _estimate_plan(cases: _Cases, gpu: str, protocol: Protocol) -> RunPlan:
         raise OperatorError("\n".join(notes))
     device = BenchDevice(torch.device("cpu"))
     return RunPlan(device=device, protocol=protocol, estimate=estimate(calls, gpu), notes=notes)
-
-
-def _work_check(subject: Subject) -> str:
-    """Return why the declared work of the smallest sample is wrong or was not counted; else nothing."""
-    try:
-        case = subject.smallest(subject.overload.dtypes[0])
-        if case is None:
-            return ""
-        return count_check(subject.overload, case.sample.map_tensors(lambda tensor: tensor.detach().cpu()))
-    except Exception:  # samples or `work` that fail: rows say so
-        return ""
 
 
 # ------------------------------------------------------------------ digests of sources

@@ -11,7 +11,7 @@ import platform
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from importlib import metadata
 from typing import Any
@@ -66,18 +66,18 @@ _SAME_C = 10  # nor temperatures that differ by fewer degrees
 
 def read_clocks(device: torch.device) -> Clocks:
     """Return the clocks of a GPU now, without waiting for it; empty without NVML. Takes some 5 ms."""
-    nvml, _ = _nvml()
-    handle = _handle(nvml, device)
+    handle = _handle(device)
     if handle is None:
         return Clocks()
-    milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
-    bits = _ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    nvml, _ = _nvml()
+    milliwatts = _ask("nvmlDeviceGetPowerUsage", handle)
+    bits = _ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if bits is None:
-        bits = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
+        bits = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
     return Clocks(
-        sm_mhz=_ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
-        memory_mhz=_ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
-        temperature_c=_ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        sm_mhz=_ask("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
+        memory_mhz=_ask("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
+        temperature_c=_ask("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         power_w=None if milliwatts is None else milliwatts / 1e3,
         reasons=tuple(name for name, bit in REASONS.items() if bits & bit),
     )
@@ -85,12 +85,12 @@ def read_clocks(device: torch.device) -> Clocks:
 
 def highest_clocks(device: torch.device) -> Mapping[str, int]:
     """Return the highest clocks of a GPU in MHz, "sm" and "memory", as far as NVML knows them."""
-    nvml, _ = _nvml()
-    handle = _handle(nvml, device)
+    handle = _handle(device)
     if handle is None:
         return {}
+    nvml, _ = _nvml()
     kinds = {"sm": nvml.NVML_CLOCK_SM, "memory": nvml.NVML_CLOCK_MEM}
-    asked = {name: _ask(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind) for name, kind in kinds.items()}
+    asked = {name: _ask("nvmlDeviceGetMaxClockInfo", handle, kind) for name, kind in kinds.items()}
     return {name: mhz for name, mhz in asked.items() if mhz is not None}
 
 
@@ -113,26 +113,21 @@ def _nvml() -> tuple[Any, str]:
     return pynvml, ""
 
 
-def _handle(nvml: Any, device: torch.device) -> Any:
+def _handle(device: torch.device) -> Any:
     """Return NVML's handle of a torch device; None where there is none."""
-    if nvml is None or device.type != "cuda":
+    if _nvml()[0] is None or device.type != "cuda":
         return None
-    index: int | None = device.index
-    return _handle_of(nvml, torch.cuda.current_device() if index is None else index)
-
-
-@functools.cache
-def _handle_of(nvml: Any, index: int) -> Any:
-    uuid = str(torch.cuda.get_device_properties(index).uuid)
-    handle = _ask(nvml, "nvmlDeviceGetHandleByUUID", f"GPU-{uuid}")
+    uuid = torch.cuda.get_device_properties(device).uuid
+    handle = _ask("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}")
     if handle is None:  # a part of a GPU has the clocks of the whole one
-        part = _ask(nvml, "nvmlDeviceGetHandleByUUID", f"MIG-{uuid}")
-        handle = part and _ask(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
+        part = _ask("nvmlDeviceGetHandleByUUID", f"MIG-{uuid}")
+        handle = part and _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
     return handle
 
 
-def _ask(nvml: Any, function: str, *args: Any) -> Any:
+def _ask(function: str, *args: Any) -> Any:
     """Call a function of NVML; return None where it fails, or is missing in an old version."""
+    nvml, _ = _nvml()
     try:
         return getattr(nvml, function)(*args)
     except (nvml.NVMLError, AttributeError):
@@ -201,48 +196,31 @@ PACKAGES = ("triton", "numpy", "cuda-bindings", "nvidia-ml-py")
 
 def describe_machine(device: torch.device) -> Machine:
     """Return the machine, its GPU and the versions of what takes part."""
+    nvml, _ = _nvml()
+    by_nvml = "" if nvml is None else _ask("nvmlSystemGetDriverVersion")
     versions = {
         "dotcu": __version__,
         "torch": str(torch.__version__),
         "cuda of torch": torch.version.cuda or "",
-        "driver": cuda_driver(),
-        "nvrtc": _nvrtc(),
+        "driver": str(
+            by_nvml or ".".join(map(str, driver.version() or ()))
+        ),  # else the CUDA that it supports
+        "nvrtc": "",
         "python": platform.python_version(),
     }
+    with suppress(DotcuError):
+        versions["nvrtc"] = ".".join(map(str, toolchain.nvrtc().version))
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     host = platform.node()
     if device.type != "cuda":
         return Machine(host=host, versions=versions, clocks={})
     gpu = torch.cuda.get_device_properties(device)
     return Machine(
-        gpu=gpu.name,
-        uuid=str(gpu.uuid),
-        capability=f"{gpu.major}.{gpu.minor}",
-        l2_bytes=gpu.L2_cache_size,
-        memory_bytes=gpu.total_memory,
-        host=host,
-        versions=versions,
-        clocks=highest_clocks(device),
-    )
-
-
-def cuda_driver() -> str:
-    """Return the driver's version by NVML; without that, the CUDA version that it supports."""
-    nvml, _ = _nvml()
-    version = "" if nvml is None else _ask(nvml, "nvmlSystemGetDriverVersion")
-    cuda = driver.version()
-    return str(version or (".".join(map(str, cuda)) if cuda else ""))
-
-
-def _nvrtc() -> str:
-    try:
-        return ".".join(map(str, toolchain.nvrtc().version))
-    except DotcuError:
-        return ""
+        gpu=gpu.name, uuid=str(gpu.uuid), capability=f"{gpu.major}.{gpu.minor}", l2_bytes=gpu.L2_cache_size,
+        memory_bytes=gpu.total_memory, host=host, versions=versions, clocks=highest_clocks(device),
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------ the device of a benchmark
@@ -289,13 +267,9 @@ class BenchDevice:
         sheet = "" if self.sheet else f"no datasheet of {self.machine.gpu} is known: nothing is refused"
         return tuple(filter(None, (*why, nvml_missing(), *self._missing.values(), sheet)))
 
-    def prepare(self) -> None:
-        """Measure the bandwidths while the memory is free; if that fails, notes say so."""
-        self._bandwidths()
-
     def limit(self, work: Work, l2: L2) -> Limit | None:
         """Return the least time that the GPU needs for some work; None where it is not known."""
-        known = self._bandwidths()
+        known = self.bandwidths()
         if known is not None and work.flops:
             try:
                 known = ceilings.with_rates(known, work.dtype, self.device, self._cold_us)
@@ -310,8 +284,8 @@ class BenchDevice:
             return None
         return limit(work, known, self.sheet, l2=l2, l2_bytes=self.machine.l2_bytes)
 
-    def _bandwidths(self) -> Ceilings | None:
-        """Return the ceilings; if measuring them fails, it is not tried again."""
+    def bandwidths(self) -> Ceilings | None:
+        """Return the ceilings; if measuring them fails, notes say so, and it is not tried again."""
         if self._ceilings is None and not self._missing:
             uuid, driver = self.machine.uuid, self.machine.versions["driver"]
             try:

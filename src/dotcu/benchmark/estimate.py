@@ -77,16 +77,15 @@ class Estimate:
 def estimate(calls: Iterable[tuple[Overload, str, Sample]], gpu: str = DEFAULT_GPU) -> Estimate:
     """Simulate calls, and bound their time on a GPU that is not here.
 
-    Args:
-        calls: Each an overload, the name of a case, and its arguments on the CPU, which stay as they are.
-        gpu: Its name: `H200`, `RTX 4090`.
+    A call is an overload, the name of a case, and its arguments on the CPU, which stay as they are.
 
     Raises:
         UsageError: No datasheet of that GPU is known here.
     """
     sheet = named(gpu)
-    found = tuple(_estimated(overload, case, sample, sheet) for overload, case, sample in calls)
-    return Estimate(gpu=sheet.name, source=sheet.source, calls=found)
+    return Estimate(
+        gpu=sheet.name, source=sheet.source, calls=tuple(_estimated(*call, sheet) for call in calls)
+    )
 
 
 def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> EstimatedCall:
@@ -104,7 +103,7 @@ def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> E
         notes.append(str(error).splitlines()[0])
         work = Work(read_bytes=0, written_bytes=0)
     operations = {} if counters is None else dict(counters.operations)
-    bound_us, what = bound(work, operations, sheet)
+    bound_us, what = _bound(work, operations, sheet)
     return EstimatedCall(
         op=overload.qualified_name, case=case, work=work, launches=launches,
         asked_bytes=None if counters is None else counters.global_bytes,
@@ -113,13 +112,11 @@ def _estimated(overload: Overload, case: str, sample: Sample, sheet: Sheet) -> E
     )  # fmt: skip
 
 
-def bound(work: Work, operations: Mapping[str, int], sheet: Sheet) -> tuple[float, str]:
+def _bound(work: Work, operations: Mapping[str, int], sheet: Sheet) -> tuple[float, str]:
     """Return the least time for some work on a GPU in us, and what sets it; 0 where nothing does.
 
-    Args:
-        work: The work; its bytes count, since what kernels ask for again may come from a cache.
-        operations: The operations that the kernels did, by PTX type; where none were counted, the work's.
-        sheet: The GPU's datasheet.
+    The bytes of the work count, since what kernels ask for again may come from a cache; where no operations
+    were counted, so do its FLOPs.
     """
     done = {DTYPES[name]: count for name, count in operations.items() if name in DTYPES and count}
     if not done and work.flops:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -198,22 +198,20 @@ class FirstCall(report_base.Report):
         for stage, (title, avoid) in STAGES.items():
             for label, cells, remark in self._phase_rows(stage):
                 table.add_row(f"  {label}", *cells, remark)
-            sums = self._cells(lambda run: run.stage_ms(stage))  # noqa: B023
+            sums = [f"{run.stage_ms(stage):.2f}" for run in self.runs]
             table.add_row(title, *sums, f"the sum of these; {avoid}", style="bold")
-        for label, cells, remark in self._last_rows():
+        for label, figures, digits, remark in self._last_rows():
+            cells = [f"{ms:.{digits}f}" for ms in figures]
             table.add_row(label, *cells, remark, style="bold" if label == "in all" else "")
         return Group(head, *lines, Text(), Padding(table, (0, 0, 0, 2)))
-
-    def _cells(self, figure: Callable[[FirstCallRun], float], digits: int = 2) -> list[str]:
-        return [f"{figure(run):.{digits}f}" for run in self.runs]
 
     def _phase_rows(self, stage: Stage) -> Iterator[tuple[str, list[str], str]]:
         """Yield the label of each phase of a stage, its time in each run, and a remark."""
         for name, (label, why, avoid) in self.phases.items():
-            found = [run.phases[stage].get(name) for run in self.runs]
-            if not any(found):
+            phases = [run.phases[stage].get(name) for run in self.runs]
+            if not any(phases):
                 continue
-            times = max(phase[1] for phase in found if phase)
+            times = max(phase[1] for phase in phases if phase)
             if times > 1 and name in COUNTED:
                 label += f" x{times}"
             if name == "imports":
@@ -222,15 +220,10 @@ class FirstCall(report_base.Report):
                 why += f": {', '.join(imported[:_SHOWN_IMPORTS])}" + (f" and {more} more" if more > 0 else "")
             if avoid not in ("", STAGES[stage][1]):
                 why += f"; {avoid}"
-            yield label, [f"{phase[0]:.2f}" if phase else "-" for phase in found], why
+            yield label, [f"{phase[0]:.2f}" if phase else "-" for phase in phases], why
 
-    def _last_rows(self) -> Iterator[tuple[str, list[str], str]]:
-        """Yield the rows below the stages: the whole, and later calls."""
-        unattributed = "on the way from that process to the one that measured the whole"
-        yield "not attributed", self._cells(lambda run: run.remainder_ms), unattributed
-        whole = self._cells(lambda run: run.whole_ms)
-        yield "in all", whole, "from the start of the process; another clock"
-        yield "", ["" for _ in self.runs], ""
+    def _last_rows(self) -> list[tuple[str, list[float], int, str]]:
+        """Return the rows below the stages, the whole and later calls: label, times, digits, a remark."""
         if self.simulated:
             second, third = "all is compiled, read and decoded", "the same"
         elif self.recorded:
@@ -238,11 +231,20 @@ class FirstCall(report_base.Report):
             third = "made by the call cache, without the body"
         else:
             second, third = "all is loaded", "not recorded in the call cache: op.call_cache says why"
-        yield "second call", self._cells(lambda run: run.later_ms[0], 3), second
-        yield "third call", self._cells(lambda run: run.later_ms[1], 3), third
-        medians = self._cells(lambda run: statistics.median(run.later_ms[2:]), 3)
-        more = len(self.runs[0].later_ms) - 2
-        yield "a later call", medians, f"the median of {more} more, each waited for"
+        later = [run.later_ms for run in self.runs]
+        whole = [run.whole_ms for run in self.runs]
+        unattributed = "on the way from that process to the one that measured the whole"
+        return [
+            ("not attributed", [run.remainder_ms for run in self.runs], 2, unattributed),
+            ("in all", whole, 2, "from the start of the process; another clock"),
+            ("", [], 0, ""),
+            ("second call", [ms[0] for ms in later], 3, second),
+            ("third call", [ms[1] for ms in later], 3, third),
+            (
+                "a later call", [statistics.median(ms[2:]) for ms in later], 3,
+                f"the median of {len(later[0]) - 2} more, each waited for",
+            ),
+        ]  # fmt: skip
 
 
 # ------------------------------------------------------------------ the processes

@@ -94,10 +94,8 @@ class OperatorTarget:
     def find_errors(self, inputs: Sample, results: Mapping[str, Results]) -> dict[str, str]:
         """Compare results of one call, by contender; an empty text is a pass. The inputs may be overwritten.
 
-        Compares with the reference in float64, or in the operator's dtype where that fails.
-
-        Raises:
-            Exception: The exception of the reference.
+        Compares with the reference in float64, or in the operator's dtype where that fails; raises what the
+        reference raises there.
         """
         arguments = self.subject.inputs(inputs)
         try:
@@ -352,16 +350,26 @@ def _with_arguments(function: Callable[..., Any], outs: frozenset[str]) -> Call:
 
 
 def _baselines(
-    op: str,
-    reference: Callable[..., Any] | None,
-    against: Sequence[Baseline],
+    op: str, reference: Callable[..., Any] | None, against: Sequence[Baseline],
     adapt: Callable[[Callable[..., Any]], Call],
-) -> Contenders:
+) -> Contenders:  # fmt: skip
     """Return a contender for each baseline; `adapt` makes a function take a sample."""
+
+    def prepare(name: str) -> Call:
+        """Prepare a baseline that runs the reference."""
+        if reference is None:
+            raise UsageError(
+                f"{op} has no reference, and {name!r} is its reference.\n"
+                "Give it one, or name a callable to compare with: --against ops.py:fn"
+            )
+        if name == "eager":
+            return adapt(reference)
+        return adapt(torch.compile(reference, dynamic=False, mode=MODES[name]))
+
     baselines: dict[str, Callable[[], Call]] = {}
     for baseline in against:
         if isinstance(baseline, str) and baseline in KNOWN:
-            baselines[baseline] = partial(_reference_call, op, baseline, reference, adapt)
+            baselines[baseline] = partial(prepare, baseline)
             continue
         function = _callable(baseline)
         own = getattr(function, "__name__", type(function).__name__).strip("<>")
@@ -370,19 +378,6 @@ def _baselines(
         free = next(name for name in names if name not in {OWN, *KNOWN, *baselines})
         baselines[free] = partial(adapt, function)
     return baselines
-
-
-def _reference_call(
-    op: str, name: str, reference: Callable[..., Any] | None, adapt: Callable[[Callable[..., Any]], Call]
-) -> Call:
-    if reference is None:
-        raise UsageError(
-            f"{op} has no reference, and {name!r} is its reference.\n"
-            "Give it one, or name a callable to compare with: --against ops.py:fn"
-        )
-    if name == "eager":
-        return adapt(reference)
-    return adapt(torch.compile(reference, dynamic=False, mode=MODES[name]))
 
 
 def _callable(baseline: Baseline) -> Callable[..., Any]:

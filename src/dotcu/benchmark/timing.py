@@ -92,7 +92,6 @@ class TimedCase:
         `failures` are the contenders that did not pass verification, `work` is that of a call, or why it is
         unknown.
         """
-        verified = self.target.unverified or self.target.caveat
         timed = TimedResults(self.target, values)
         conditions = Conditions(
             sets=sets, l2=l2, protocol=self.protocol, refresh=values, probe=timed.take,
@@ -104,6 +103,7 @@ class TimedCase:
             timed.verify()
         except KeyboardInterrupt:
             interrupted, unverified = True, NOT_VERIFIED
+        verified = self.target.unverified or self.target.caveat
         failures = {
             **{name: ("failed", first_lines(error)) for name, error in errors.items()},
             **failures,

@@ -74,10 +74,9 @@ def work_of(overload: Overload, sample: Sample, result: Any) -> Work:
         return Work(read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
     total, flops = _declared(overload, sample, result)
     touched = read_bytes + written_bytes
-    read_share = round(total * read_bytes / touched) if touched else total
-    return Work(
-        read_bytes=read_share, written_bytes=total - read_share, flops=flops, dtype=dtype, declared=True
-    )
+    read_bytes = round(total * read_bytes / touched) if touched else total
+    written_bytes = total - read_bytes
+    return Work(read_bytes=read_bytes, written_bytes=written_bytes, flops=flops, dtype=dtype, declared=True)
 
 
 def _declared(overload: Overload, sample: Sample, result: Any) -> tuple[int, int]:
@@ -157,11 +156,8 @@ def count_check(overload: Overload, sample: Sample) -> str:
     than they are. Where nothing is declared, nothing is claimed; nor is a claim compared with kernels alone
     where the body also calls torch operations that move data.
 
-    Args:
-        sample: CPU tensors, of a small call; they stay as they are.
-
     Returns:
-        What is wrong with the claim, or why it could not be checked, in words; empty where nothing is wrong.
+        The fault of the claim, or why it could not be checked; empty where nothing is wrong.
 
     Raises:
         OperatorError: `work` failed, or returned something else than two counts.
@@ -182,9 +178,15 @@ def count_check(overload: Overload, sample: Sample) -> str:
             f"`work` claims {claim.flops} FLOPs, and its kernels do {flops} "
             "(comparisons and conversions are none)"
         )
-    if notes and (others := _moving_operations(overload, sample)):
-        return f"{UNCOUNTED}: it also calls {', '.join(others)}"
-    return f"on {sample!r} {'; '.join(notes)}" if notes else ""
+    if not notes:
+        return ""
+    assert overload.body is not None
+    ours = fresh(sample)
+    with torch.no_grad(), simulate(checks=()), _DataMoveRecorder() as moves:
+        overload.body(*ours.args, **ours.kwargs)
+    if moves.names:
+        return f"{UNCOUNTED}: it also calls {', '.join(moves.names)}"
+    return f"on {sample!r} {'; '.join(notes)}"
 
 
 # ------------------------------------------------------------------ counts of the simulator
@@ -228,17 +230,8 @@ _UNMOVED = frozenset(
 )
 
 
-def _moving_operations(overload: Overload, sample: Sample) -> tuple[str, ...]:
-    """Return the torch operations in a call's body that move data, which the simulator does not count."""
-    assert overload.body is not None
-    ours = fresh(sample)
-    with torch.no_grad(), simulate(checks=()), _DataMoveRecorder() as seen:
-        overload.body(*ours.args, **ours.kwargs)
-    return tuple(seen.names)
-
-
 class _DataMoveRecorder(TorchDispatchMode):
-    """Notes operations that move data, by name."""
+    """Records torch operations that move data, which the simulator does not count, by name."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

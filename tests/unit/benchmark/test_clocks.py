@@ -52,9 +52,7 @@ H200 = {
 def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Puts an NVML in place of the real one."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="1234"))
-    device._handle_of.cache_clear()
-    yield lambda found, why="": monkeypatch.setattr(device, "_nvml", lambda: (found, why))
-    device._handle_of.cache_clear()
+    return lambda found, why="": monkeypatch.setattr(device, "_nvml", lambda: (found, why))
 
 
 def test_all_that_nvml_knows_is_reported(nvml: Any) -> None:

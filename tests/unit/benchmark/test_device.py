@@ -28,7 +28,7 @@ FLOPS = replace(BYTES, flops=10**9, dtype="float16")
 class LimitedDevice(FakeDevice):
     """Has the limits of a real one."""
 
-    prepare = BenchDevice.prepare
+    bandwidths = BenchDevice.bandwidths
     limit = BenchDevice.limit
 
 
@@ -72,7 +72,7 @@ def test_limits_that_cannot_be_measured_are_a_note_and_not_tried_again(
     monkeypatch.setattr(ceilings, "read_saved", lambda uuid, driver: None)
     monkeypatch.setattr(ceilings, "measure_bandwidths", fails)
     gpu = LimitedDevice()
-    gpu.prepare()
+    gpu.bandwidths()
     assert gpu.limit(BYTES, "cold") is None
     assert len(tried) == 1
     assert f"no limits: {str(error).splitlines()[0]}" in gpu.notes

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.benchmark.estimate import bound, estimate
+from dotcu.benchmark.estimate import _bound, estimate
 from dotcu.benchmark.limits.datasheet import named
 from dotcu.benchmark.work import Work
 from dotcu.errors import UsageError
@@ -122,15 +122,15 @@ H200 = named("H200")
 
 def test_operations_that_were_done_set_the_bound_where_they_take_longer() -> None:
     work = Work(read_bytes=1000, written_bytes=0, flops=1, dtype="bfloat16", declared=True)
-    time_us, what = bound(work, {"bf16": 10**12, "f32": 10**9}, H200)
+    time_us, what = _bound(work, {"bf16": 10**12, "f32": 10**9}, H200)
     assert time_us == pytest.approx(10**12 / 989.4e6)
     assert what == "bfloat16 arithmetic, 989.4 TFLOP/s"
 
 
 def test_without_counts_the_declared_operations_bound() -> None:
     work = Work(read_bytes=1000, written_bytes=0, flops=10**12, dtype="float32", declared=True)
-    assert bound(work, {}, H200)[0] == pytest.approx(10**12 / 66.9e6)
+    assert _bound(work, {}, H200)[0] == pytest.approx(10**12 / 66.9e6)
 
 
 def test_nothing_has_no_bound() -> None:
-    assert bound(Work(read_bytes=0, written_bytes=0), {}, H200) == (0.0, "")
+    assert _bound(Work(read_bytes=0, written_bytes=0), {}, H200) == (0.0, "")

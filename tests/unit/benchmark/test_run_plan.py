@@ -46,7 +46,7 @@ def planned(device: FakeDevice, *cases: TimedCase | Row) -> RunPlan:
 def test_the_gpus_limits_are_measured_once_before_the_first_inputs_are_made() -> None:
     device = FakeDevice()
     list(planned(device, untimed(), Case(device, row()), Case(device, row())).run())
-    assert device.log == ["prepare", "inputs", "inputs"]
+    assert device.log == ["bandwidths", "inputs", "inputs"]
 
 
 def test_nothing_is_measured_where_nothing_can_be_timed() -> None:

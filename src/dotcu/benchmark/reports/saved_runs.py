@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 VERSION = 1
 """The version of a line; docs/reference/reports.md has its keys."""
 
-_TIMES = "time_us"
-"""The column that is never shortened to one number."""
+_TIMES = "time_us"  # the column that is never shortened to one number
 
 _COLUMNS = tuple(each.name for each in fields(CallTime))
 
@@ -50,11 +49,7 @@ class SavedRow:
 
 
 def write_run(path: Path, report: BenchReport) -> None:
-    """Write a file, whole or not at all.
-
-    Args:
-        path: The file; one that exists is replaced.
-        report: The report whose rows are written.
+    """Write the rows of a report, whole or not at all; a file that exists is replaced.
 
     Raises:
         UsageError: The file cannot be written.
@@ -62,10 +57,10 @@ def write_run(path: Path, report: BenchReport) -> None:
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     lines = []
     for row in report.rows:
-        source = report.sources.get(row.key.op, "")
         saved = SavedRow(
-            at=at, machine=report.machine, protocol=report.protocol, by=report.by, source=source, row=row
-        )
+            at=at, machine=report.machine, protocol=report.protocol, by=report.by,
+            source=report.sources.get(row.key.op, ""), row=row,
+        )  # fmt: skip
         line = {"version": VERSION, **serialize.plain(saved)}
         for block in (line["row"]["measured"] or {}).get("blocks", ()):
             calls = block.pop("calls")
@@ -120,11 +115,7 @@ def read_runs(path: Path) -> list[SavedRow]:
 
 
 def _parse(text: str) -> SavedRow:
-    """Return the row that a line holds.
-
-    Raises:
-        ValueError: The line is damaged, or of another version.
-    """
+    """Return the row that a line holds; ValueError if it is damaged, or of another version."""
     try:
         line = json.loads(text)
     except ValueError as error:
@@ -139,11 +130,7 @@ def _parse(text: str) -> SavedRow:
 
 
 def _block_of_calls(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block with calls in place of columns; columns that are missing have defaults.
-
-    Raises:
-        ValueError: The columns differ in length.
-    """
+    """Return a block with calls in place of columns; columns that are missing have defaults."""
     count = len(block.get(_TIMES, ()))
     columns = {name: block[name] for name in _COLUMNS if name in block}
     columns = {name: some if isinstance(some, list) else [some] * count for name, some in columns.items()}

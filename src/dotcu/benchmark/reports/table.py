@@ -176,15 +176,13 @@ def _operator_lines(report: BenchReport, op: str, rows: Sequence[Row]) -> Iterat
         yield from (_words(line, "dim", indent=6) for line in rest)
 
 
-def _limits(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what sets the limits in each state of L2; once if that makes no difference."""
+def _limits(rows: Sequence[Row]) -> list[str]:
+    """Return what sets the limits in each state of L2; once if that makes no difference."""
     whats = [(row.key.l2, row.limit.what) for row in rows if row.limit]
     by_state = {state: tuple(dict.fromkeys(merged(some).values())) for state, some in _grouped(whats).items()}
     if len(set(by_state.values())) == 1:
-        by_state = {"": next(iter(by_state.values()))}
-    for state, some in by_state.items():
-        for what in some:
-            yield f"limit{f', {state}' if state else ''}: {what}"
+        return [f"limit: {what}" for what in next(iter(by_state.values()))]
+    return [f"limit, {state}: {what}" for state, some in by_state.items() for what in some]
 
 
 def _facts(rows: Sequence[Row]) -> str:
@@ -331,10 +329,8 @@ def _estimate_grid(estimate: Estimate) -> Grid:
         lines += [Line(indent=2, cells=tuple(map(Text, _estimate_cells(call)))) for call in calls]
         launches = [launch for call in calls for launch in call.launches]
         for launch in {launch.kernel: launch for launch in reversed(launches)}.values():
-            cached = ", from the cache now" if launch.cached else ""
-            lines.append(
-                _words(f"{launch.kernel} compiles in {1e3 * launch.compile_s:.0f} ms{cached}", "dim")
-            )
+            compiled = f"{launch.kernel} compiles in {1e3 * launch.compile_s:.0f} ms"
+            lines.append(_words(f"{compiled}{', from the cache now' if launch.cached else ''}", "dim"))
         notes = merged([note for call in calls for note in call.notes]).values()
         lines += [_words(note, "yellow") for note in dict.fromkeys(notes)]
     return Grid(columns=_ESTIMATE_COLUMNS, lines=lines)

@@ -130,16 +130,12 @@ def attribute(activities: Iterable[Activity], count: int) -> list[CallTime]:
         else:
             at, inside = _locate(on_device, activity.start_ns)
         begin, _ = windows[at]
-        is_preparation = activity.stream == begin.stream and (
-            None in (activity.thread, begin.thread) or activity.thread == begin.thread
-        )
+        is_own_thread = None in (activity.thread, begin.thread) or activity.thread == begin.thread
         if inside:
             calls[at].append(activity)
-        elif not is_preparation:
+        elif activity.stream != begin.stream or not is_own_thread:  # else it prepares the next call
             stray[at] += 1
-    return [
-        _call(window, own, stray=strays) for window, own, strays in zip(windows, calls, stray, strict=True)
-    ]
+    return [_call(*each) for each in zip(windows, calls, stray, strict=True)]
 
 
 def _locate(spans: Sequence[tuple[int, int]], moment: int) -> tuple[int, bool]:
@@ -155,13 +151,9 @@ def _call(window: _Window, own: Sequence[Activity], stray: int) -> CallTime:
     first, last = min(a.start_ns for a in own), max(a.end_ns for a in own)
     here = [activity for activity in own if activity.device == begin.device]
     return CallTime(
-        time_us=(last - first) / 1e3,
-        kernels=len(own),
-        late=sum(activity.end_ns > end.end_ns for activity in own),
-        early=sum(activity.start_ns < begin.start_ns for activity in here),
-        stray=stray,
-        elsewhere=len(own) - len(here),
-    )
+        time_us=(last - first) / 1e3, kernels=len(own), late=sum(a.end_ns > end.end_ns for a in own),
+        early=sum(a.start_ns < begin.start_ns for a in here), stray=stray, elsewhere=len(own) - len(here),
+    )  # fmt: skip
 
 
 def _windows(found: Sequence[Activity], count: int) -> list[_Window]:
@@ -246,11 +238,11 @@ def activities(events: Iterable[Any]) -> list[Activity]:
         events: `torch._C._autograd._KinetoEvent`, or what has its methods.
     """
     listed = list(events)
-    launches: dict[int, tuple[int, int]] = {}
-    for event in listed:
-        # By its name a call of the runtime or the driver; their correlation ids are CUPTI's own.
-        if event.device_type() == DeviceType.CPU and event.name().startswith("cu"):
-            launches[event.correlation_id()] = (event.start_ns(), event.device_resource_id())
+    launches = {  # by its name a call of the runtime or the driver; their correlation ids are CUPTI's own
+        event.correlation_id(): (event.start_ns(), event.device_resource_id())
+        for event in listed
+        if event.device_type() == DeviceType.CPU and event.name().startswith("cu")
+    }
     found = []
     for event in listed:
         if event.device_type() == DeviceType.CUDA and not event.is_user_annotation():

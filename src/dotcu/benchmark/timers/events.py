@@ -101,7 +101,8 @@ class Graph(Timer):
             pairs = [(Event(enable_timing=True), Event(enable_timing=True)) for _ in timed_calls]
             for at, (call, (start, stop)) in enumerate(zip(timed_calls, pairs, strict=True)):
                 graph, _, results = graphs[call.name]
-                call.prepare()
+                if call.prepare is not None:
+                    call.prepare()
                 self.helpers.hold(HOLD_US)
                 start.record(stream)
                 graph.replay()

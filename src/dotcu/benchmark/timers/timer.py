@@ -31,10 +31,6 @@ class TimedCallFailed(DotcuError):
         self.name = name
 
 
-def _nothing() -> None:
-    """Prepare nothing."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TimedCall:
     """One call to time, on torch's current stream.
@@ -51,7 +47,7 @@ class TimedCall:
 
     name: str
     run: Callable[[], Any]
-    prepare: Callable[[], None] = _nothing
+    prepare: Callable[[], None] | None = None
     probe: Callable[[Any], None] | None = None
     hold_us: float = 0.0
 
@@ -170,7 +166,8 @@ class Timer(ABC):
 
     def _take(self, timed_call: TimedCall, begin: Callable[[], object], end: Callable[[], object]) -> None:
         """Queue one timed_call, between what begins and what ends its window."""
-        timed_call.prepare()
+        if timed_call.prepare is not None:
+            timed_call.prepare()
         self.helpers.hold(timed_call.hold_us)
         begin()
         try:

@@ -62,7 +62,7 @@ class Workload:
             device: The device whose free memory counts.
         """
         free = free_bytes(device)
-        while count > 1 and needed_bytes(self.input_bytes, self.result_bytes, sets=count) > free:
+        while count > 1 and _needed_bytes(self.input_bytes, self.result_bytes, sets=count) > free:
             count -= 1
         return [self.make(seed + i) for i in range(max(1, count))]
 
@@ -123,7 +123,7 @@ class _SampleSource(NamedTuple):
         """Return all samples, from a seed."""
         subject, dtype = self.subject, self.dtype
         if self.own:
-            return [sample for sample in self.own if _is_of(sample, dtype)]
+            return [sample for sample in self.own if _dtype_of(sample, dtype) == dtype]
         if seed == subject.seed:
             return [case.sample for case in subject.given(dtype)]
         with subject.seeded(f"{subject.name}/{short(dtype)}/{seed}"):
@@ -146,10 +146,12 @@ class _SampleSource(NamedTuple):
                 yield position, sample
 
 
-def _is_of(sample: Sample, dtype: torch.dtype) -> bool:
-    """Return True if a sample is of a dtype, by its first floating-point tensor."""
-    data = [t.dtype for t in sample.tensors if t.is_floating_point() or t.is_complex()]
-    return (data or [t.dtype for t in sample.tensors] or [dtype])[0] == dtype
+def _dtype_of(sample: Sample, default: torch.dtype) -> torch.dtype:
+    """Return the dtype of a sample's first floating-point tensor, or else of its first tensor."""
+    dtypes = sorted(
+        (t.dtype for t in sample.tensors), key=lambda d: not (d.is_floating_point or d.is_complex)
+    )
+    return dtypes[0] if dtypes else default
 
 
 def _as_given(source: _SampleSource) -> Iterator[Workload | UntimedCase]:
@@ -161,8 +163,9 @@ def _as_given(source: _SampleSource) -> Iterator[Workload | UntimedCase]:
     for shapes, group in alike.items():
         common = set.intersection(*map(set, group))
         for scalars, (position, sample) in group.items():
-            what = "".join(f"-{name}={value}" for name, value in scalars if (name, value) not in common)
-            yield _fitting(source, sample, shapes, partial(source.copy, position), what)
+            name = "".join(f"-{name}={value}" for name, value in scalars if (name, value) not in common)
+            make = partial(source.copy, position)
+            yield _fitting(source, sample, shapes, make, f"{shapes_name(shapes)}{name}")
 
 
 def _copied(sample: Sample) -> Sample:
@@ -206,7 +209,8 @@ def _reshaped(source: _SampleSource, rows: Sequence[ShapeRow]) -> Iterator[Workl
             except UsageError as error:
                 reason = reason or str(error)
                 continue
-            yield _fitting(source, sample, shapes, partial(_redrawn, source, position, shapes))
+            make = partial(_redrawn, source, position, shapes)
+            yield _fitting(source, sample, shapes, make, shapes_name(shapes))
             break
         else:
             yield UntimedCase(
@@ -222,14 +226,14 @@ def _redrawn(source: _SampleSource, position: int, shapes: Sequence[Shape], seed
     template = subject.inputs(source.sample(position, seed))
     wanted = {id(tensor): shape for tensor, shape in zip(template.tensors, shapes, strict=True)}
     generator = torch.Generator(subject.device).manual_seed(seed_of(f"{subject.name}/{shapes}", seed))
-    index = within(_shapes_of(subject, template), shapes)
+    index = _within(_shapes_of(subject, template), shapes)
 
     def draw(tensor: Tensor) -> Tensor:
         shape = wanted[id(tensor)]
         if shape == tuple(tensor.shape):
             return _copied(Sample(tensor)).tensors[0]
         is_data = not is_integer(tensor.dtype) or tensor.dtype == source.dtype
-        return drawn(tensor, shape, generator, None if is_data else index)
+        return _drawn(tensor, shape, generator, None if is_data else index)
 
     made = completed(subject, mapped(template, draw))
     if made is None:
@@ -242,35 +246,24 @@ def _redrawn(source: _SampleSource, position: int, shapes: Sequence[Shape], seed
 
 
 def _fitting(
-    source: _SampleSource,
-    like: Sample,
-    shapes: tuple[Shape, ...],
-    make: Callable[[int], Sample],
-    what: str = "",
+    source: _SampleSource, like: Sample, shapes: tuple[Shape, ...], make: Callable[[int], Sample], name: str
 ) -> Workload | UntimedCase:
-    """Return the case of a sample with some shapes, unless the device has too little memory for it.
-
-    Its name ends with `what`, by which it differs from others of these shapes.
-    """
-    subject, title = source.subject, f"{short(source.dtype)}-{shapes_name(shapes)}{what}"
+    """Return the case of a sample with some shapes, unless the device has too little memory for it."""
+    subject, title = source.subject, f"{short(source.dtype)}-{name}"
     inputs = subject.inputs(like).tensors
     unique = {id(t): (t, shape) for t, shape in zip(inputs, shapes, strict=True)}.values()
     results = _results(subject, like, shapes)
     input_bytes = sum(math.prod(shape) * t.itemsize for t, shape in unique)
     result_bytes = sum(math.prod(shape) * size for shape, size in results)
-    needed, free = needed_bytes(input_bytes, result_bytes), free_bytes(subject.device)
+    needed, free = _needed_bytes(input_bytes, result_bytes), free_bytes(subject.device)
     if needed > free:
         reason = f"needs {needed / 2**30:.1f} GiB of memory on the GPU, which has {free / 2**30:.1f} GiB free"
         return UntimedCase(name=title, reason=reason, status="skipped")
     return Workload(
-        name=title,
-        dtype=source.dtype,
-        shapes=shapes,
+        name=title, dtype=source.dtype, shapes=shapes, make=make,
         elements=max(math.prod(shape) for shape in (*shapes, *(shape for shape, _ in results))),
-        make=make,
-        input_bytes=input_bytes,
-        result_bytes=result_bytes,
-    )
+        input_bytes=input_bytes, result_bytes=result_bytes,
+    )  # fmt: skip
 
 
 def _results(subject: Subject, like: Sample, shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
@@ -299,20 +292,14 @@ _DRAWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The dtypes that torch draws numbers in; others are drawn in float32 and rounded."""
 
 
-def drawn(
+def _drawn(
     like: Tensor, shape: Shape, generator: torch.Generator, top: Callable[[int], int] | None = None
 ) -> Tensor:
     """Return a contiguous tensor of a shape, with values like another's, on its device.
 
     Floating-point numbers are normal, since constants draw less power, and so run faster, than what a user
     has; but where an author's are all of one sign, or within -1 to 1, they stay so. Whole numbers are
-    from the author's range. What ascends in the author's ascends again.
-
-    Args:
-        like: The tensor to resemble.
-        shape: The shape.
-        generator: A generator on the tensor's device.
-        top: Returns the new largest whole number from the old one; None where it stays.
+    from the author's range, whose end `top` changes. What ascends in the author's ascends again.
     """
     if like.dtype == torch.bool:
         return torch.randint(0, 2, shape, device=like.device, generator=generator).to(torch.bool)
@@ -355,7 +342,7 @@ def ascends(tensor: Tensor) -> bool:
     return bool((wide[..., :-1] <= wide[..., 1:]).all())
 
 
-def within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
+def _within(old: Sequence[Shape], new: Sequence[Shape]) -> Callable[[int], int]:
     """Return the range of whole numbers that may be indices or offsets, when sizes change.
 
     It may be an index into any of the old sizes above it, so it stays below the least of what these become.
@@ -395,14 +382,9 @@ def free_bytes(device: torch.device) -> int:
     return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
-    """Return the bytes that it takes to time and to verify a case with some sets of inputs.
+def _needed_bytes(inputs: int, results: int, sets: int = 1) -> int:
+    """Return the bytes that it takes to time and to verify a case, by those of one set of inputs and results.
 
     Each set has a copy that new values come from; the oracle has another set.
-
-    Args:
-        inputs: The bytes of one set of inputs.
-        results: The bytes of one call's results.
-        sets: The number of sets.
     """
     return int(((2 * sets + 1) * inputs + RESULTS * results) / SHARE)

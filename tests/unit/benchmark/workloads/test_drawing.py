@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from dotcu.benchmark.workloads.workload import ascends, drawn, within
+from dotcu.benchmark.workloads.workload import _drawn, _within, ascends
 
 N = 20_000
 
 
 def like(old: Tensor, shape: tuple[int, ...] = (N,)) -> Tensor:
-    made = drawn(old, shape, torch.Generator().manual_seed(3))
+    made = _drawn(old, shape, torch.Generator().manual_seed(3))
     assert made.dtype == old.dtype
     assert tuple(made.shape) == shape
     assert made.is_contiguous()
@@ -68,7 +68,7 @@ def test_what_ascends_does_so_again() -> None:
 
 
 def test_an_index_fits_whatever_it_may_point_into() -> None:
-    top = within([(100, 64), (8,)], [(5000, 32), (1000,)])
+    top = _within([(100, 64), (8,)], [(5000, 32), (1000,)])
     assert top(99) == 4999
     assert top(50) == 31  # it may point into 64 as well
     assert top(100) == 5000  # the end of a row of offsets

@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_skipped_before_it_is_allocated(
 
 def test_sets_are_as_many_as_memory_reaches(matmul: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = fitting(matmul, dtypes=(f32,))
-    free = workload.needed_bytes(one.input_bytes, one.result_bytes, 3)
+    free = workload._needed_bytes(one.input_bytes, one.result_bytes, 3)
     monkeypatch.setattr(workload, "free_bytes", lambda device: free)
     sets = one.sets(4, 0, matmul.device)
     assert len(sets) == 3
