@@ -290,8 +290,7 @@ _MISPLACED: Mapping[str, str] = {
 def implausibility(measured: Measured, others: Iterable[Measured] = ()) -> str:
     """Return why a contender's figures cannot be believed, and what to do; empty where nothing is wrong.
 
-    Args:
-        others: The other contenders, in the same case and state of L2.
+    `others` are the other contenders in the same case and state of L2.
     """
     calls = _calls(measured)
     kernels = [call.kernels for call in calls if call.kernels is not None]

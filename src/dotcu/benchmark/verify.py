@@ -93,14 +93,13 @@ def _verify_turn(
         del got
     if results and not target.unverified:
         again = ", called again with other values in the same memory, after it was right at first"
+        wrong = f"is wrong{again if turn > 1 else ''}"
         try:
             errors = target.find_errors(inputs, results)
+            failures |= {name: ("wrong", f"{wrong}: {why}") for name, why in errors.items() if why}
         except Exception as error:
             reason = f"the reference fails, so nothing can be verified: {first_lines(error)}"
             failures |= dict.fromkeys(results, ("failed", reason))
-        else:
-            when = again if turn > 1 else ""
-            failures |= {name: ("wrong", f"is wrong{when}: {why}") for name, why in errors.items() if why}
     return failures
 
 
@@ -180,9 +179,7 @@ class TimedResults:
         """Copy the result of a call, on torch's current stream; does not synchronize.
 
         Args:
-            name: The contender.
-            sample: The set of inputs of the call.
-            result: What it returned.
+            name, sample, result: The contender, its set of inputs, and the value that it returned.
         """
         if self._target.unverified:
             return
@@ -202,7 +199,7 @@ class TimedResults:
         try:
             if free_bytes(self._target.device) < needed:
                 raise torch.OutOfMemoryError
-            earlier.append((self._values.turn_of(sample), tuple(map(snapshot, got))))
+            earlier.append((self._values.turns[id(sample)], tuple(map(snapshot, got))))
         except torch.OutOfMemoryError:
             self._missed.add(name)
 
@@ -225,9 +222,8 @@ class TimedResults:
                     continue
                 self._verified.add(name)
                 if error:
-                    self.wrong.setdefault(
-                        name, f"was right at first, and is wrong where it is timed: {error}"
-                    )
+                    reason = f"was right at first, and is wrong where it is timed: {error}"
+                    self.wrong.setdefault(name, reason)
         return self.wrong
 
     def mark(self, name: str) -> str:

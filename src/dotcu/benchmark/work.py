@@ -197,10 +197,7 @@ MOST_ELEMENTS = 1 << 22
 
 
 def counted(overload: Overload, sample: Sample) -> tuple[Sample, Any, tuple[LaunchRecord, ...], Counters]:
-    """Run a call in the simulator.
-
-    Args:
-        sample: CPU tensors; they stay as they are.
+    """Run a call in the simulator; its CPU tensors stay as they are.
 
     Returns:
         Copies of the arguments, which it was called with; the result; the launches in order, with the

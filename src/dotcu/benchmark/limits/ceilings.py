@@ -18,7 +18,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,11 +96,7 @@ def _arrays_of(mix: str) -> int:
 
 
 def _best_gbps(mix: str, on: Buffers, time: Time) -> float:
-    """Return the highest bandwidth of all candidates, in 10^9 bytes a second.
-
-    Raises:
-        EnvironmentFault: None of them could run.
-    """
+    """Return the highest bandwidth of all candidates that can run, in 10^9 bytes a second."""
     reached, failed = [], ""
     for passes, run in _candidates(mix, on):
         try:
@@ -165,19 +161,14 @@ def _measure_rate(rate: Rate, device: torch.device, time: Time) -> float | None:
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if kind == "plain":
             return _plain(getattr(torch, name), device, time)
-        with _tf32() if name == "tf32" else nullcontext():
+        matmul = torch.backends.cuda.matmul
+        before = matmul.fp32_precision
+        try:
+            if name == "tf32":
+                matmul.fp32_precision = "tf32"
             return _matrix(name, device, time)
-
-
-@contextmanager
-def _tf32() -> Iterator[None]:
-    matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "tf32"
-    try:
-        yield
-    finally:
-        matmul.fp32_precision = before
+        finally:
+            matmul.fp32_precision = before
 
 
 def _matrix(name: str, device: torch.device, time: Time) -> float | None:
@@ -292,12 +283,9 @@ class Ceilings:
     @property
     def memory(self) -> Points:
         """The bandwidth of memory, by the share of what is written."""
-        return (
-            (0.0, self.read_gbps),
-            (1 / 3, self.two_to_one_gbps),
-            (0.5, self.copy_gbps),
-            (1.0, self.write_gbps),
-        )
+        shares = (0.0, 1 / 3, 0.5, 1.0)
+        rates = (self.read_gbps, self.two_to_one_gbps, self.copy_gbps, self.write_gbps)
+        return tuple(zip(shares, rates, strict=True))
 
     @property
     def l2(self) -> Points:
@@ -339,11 +327,7 @@ def measure_bandwidths(
 
 
 def _array_bytes(free: int, l2_bytes: int, device: str) -> int:
-    """Return the size of each array with so much free memory.
-
-    Raises:
-        EnvironmentFault: That is not enough to see past L2.
-    """
+    """Return the size of each array with so much free memory, if that is enough to see past L2."""
     nbytes = min(MOST_BYTES, int(free * SHARE_OF_FREE) // 3)
     if nbytes >= TIMES_L2 * l2_bytes:
         return nbytes
@@ -370,9 +354,7 @@ def _l2_gbps(l2_bytes: int, device: torch.device, time: Time) -> dict[str, float
 
 
 def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time) -> Ceilings:
-    """Return ceilings with the rates of a dtype; known ones are not measured again.
-
-    A rate that this GPU does not have is absent.
+    """Return ceilings with the rates of a dtype that this GPU has; known ones are not measured again.
 
     Args:
         ceilings: The ceilings so far.
@@ -380,15 +362,14 @@ def with_rates(ceilings: Ceilings, dtype: str, device: torch.device, time: Time)
         device: The GPU.
         time: Returns the device time of a call in us.
     """
-    matrix, plain = dict(ceilings.matrix_tflops), dict(ceilings.plain_tflops)
-    for rate in NOMINAL.get(dtype, ()):
-        if value_of(ceilings, rate) is None:
-            measured = _measure_rate(rate, device, time)
+    for kind, name in NOMINAL.get(dtype, ()):
+        if value_of(ceilings, (kind, name)) is None:
+            measured = _measure_rate((kind, name), device, time)
             if measured is not None:
-                (matrix if rate[0] == "matrix" else plain)[rate[1]] = measured
-    if (matrix, plain) == (ceilings.matrix_tflops, ceilings.plain_tflops):
-        return ceilings
-    return replace(ceilings, matrix_tflops=matrix, plain_tflops=plain)
+                field = f"{kind}_tflops"
+                wider: dict[str, Any] = {field: {**getattr(ceilings, field), name: measured}}
+                ceilings = replace(ceilings, **wider)
+    return ceilings
 
 
 # ------------------------------------------------------------------ on disk

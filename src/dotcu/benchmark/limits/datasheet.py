@@ -210,19 +210,7 @@ def theoretical_bandwidth(device: Any) -> float:
 
     Data goes over the bus at both edges of the clock.
     """
-    khz = _attribute(device, "CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE")
-    bits = _attribute(device, "CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH")
-    return 2 * khz * 1e3 * bits / 8 / 1e9
-
-
-def _attribute(device: Any, name: str) -> int:
     import torch
-    from cuda.bindings import driver
 
-    torch.cuda.init()
-    index = torch.cuda.current_device() if device.index is None else device.index
-    status, handle = driver.cuDeviceGet(index)  # torch counts the visible ones alike
-    if status != driver.CUresult.CUDA_SUCCESS:
-        return 0
-    status, value = driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, name), handle)
-    return int(value) if status == driver.CUresult.CUDA_SUCCESS else 0
+    properties = torch.cuda.get_device_properties(device)
+    return float(2 * properties.memory_clock_rate * 1e3 * properties.memory_bus_width / 8 / 1e9)

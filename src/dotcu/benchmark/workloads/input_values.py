@@ -44,13 +44,14 @@ class InputValues:
 
     Attributes:
         vary: True if values differ from turn to turn; else a remembered result cannot be detected.
+        turns: The turn whose values a set has, by its `id`.
     """
 
     def __init__(
         self, sets: Sequence[Sample], *, outs: Sequence[str] = (), poisoned: Sequence[Tensor] = ()
     ) -> None:
         self._sets, self._outs, self._poisoned = sets, outs, poisoned
-        self._turns: dict[int, int] = {}
+        self.turns = {id(sample): 0 for sample in sets}
         arguments = [_argument(tensors) for tensors in zip(*map(self._tensors, sets), strict=True)]
         self._writes = [write for write, _ in arguments]
         self.vary = any(varies for _, varies in arguments)
@@ -62,11 +63,7 @@ class InputValues:
         for tensor in self._poisoned:
             tensor.fill_(torch.nan if tensor.is_floating_point() or tensor.is_complex() else 85)
         self._write(sample, turn)
-        self._turns[id(sample)] = turn
-
-    def turn_of(self, sample: Sample) -> int:
-        """Return the turn whose values a set has."""
-        return self._turns.get(id(sample), 0)
+        self.turns[id(sample)] = turn
 
     def inputs(self, turn: int) -> Sample:
         """Return the values of a turn in new memory."""

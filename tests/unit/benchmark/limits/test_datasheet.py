@@ -95,35 +95,10 @@ def test_rates_are_operations_a_clock_times_multiprocessors_times_clock() -> Non
     assert b200.matrix_tflops["bfloat16"] == pytest.approx(148 * 8192 * 1.856e-3, rel=0.01)
 
 
-class Driver:
-    """The driver's answers for a GPU of 3201 MHz memory on 6144 bits."""
-
-    CUresult = type("CUresult", (), {"CUDA_SUCCESS": 0})
-    CUdevice_attribute = type(
-        "CUdevice_attribute",
-        (),
-        {
-            "CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE": "clock",
-            "CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH": "bits",
-        },
-    )
-
-    @staticmethod
-    def cuDeviceGet(index: int) -> tuple[int, int]:
-        return 0, index
-
-    @staticmethod
-    def cuDeviceGetAttribute(attribute: str, handle: int) -> tuple[int, int]:
-        return 0, {"clock": 3_201_000, "bits": 6144}[attribute]
-
-
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    import cuda.bindings
-
-    monkeypatch.setattr(cuda.bindings, "driver", Driver, raising=False)
-    monkeypatch.setattr(torch.cuda, "init", lambda: None)
-    properties = type("Properties", (), {"L2_cache_size": 60 << 20})
+    figures = {"L2_cache_size": 60 << 20, "memory_clock_rate": 3_201_000, "memory_bus_width": 6144}
+    properties = type("Properties", (), figures)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     return torch.device("cuda", 0)
 

@@ -103,7 +103,7 @@ def test_all_sets_have_the_same_values_in_a_turn_and_the_turn_is_known(of_one: S
     values = refreshed(of_one, a, b, turn=7)
     assert same_bits(a.tensors, b.tensors)
     values(a, 8)
-    assert (values.turn_of(a), values.turn_of(b)) == (8, 7)
+    assert (values.turns[id(a)], values.turns[id(b)]) == (8, 7)
     assert same_bits(values.inputs(8).tensors, a.tensors)
     assert values.inputs(7).tensors[0].data_ptr() != b.tensors[0].data_ptr()
 
