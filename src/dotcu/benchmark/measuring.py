@@ -349,7 +349,7 @@ class _Interleaving:
         self._turn = 0
         self._alive: dict[str, deque[Any]] = {name: deque(maxlen=KEPT_RESULTS) for name in names}
         self._free_s = dict.fromkeys(names, math.inf)
-        recent = partial(deque, maxlen=self.calls)
+        recent: Callable[[], deque[float]] = partial(deque, maxlen=self.calls)
         self._took_s: dict[str, deque[float]] = defaultdict(recent)
         self._whole_s: dict[str, deque[float]] = defaultdict(recent)
         self._lead_s: deque[float] = recent()

@@ -204,8 +204,8 @@ def _row_line(report: BenchReport, row: Row, notes: Text, *, l2: str) -> Line:
     own = "bold" if row.key.contender == OWN else ""
     names = (Text(l2), Text(row.key.contender, style=own))
     if time is None:
-        skipped = row.status == "skipped"
-        status = Text("skipped", style="dim") if skipped else Text(row.status.upper(), style="bold red")
+        is_skipped = row.status == "skipped"
+        status = Text("skipped", style="dim") if is_skipped else Text(row.status.upper(), style="bold red")
         reason = row.reason.strip().partition("\n")[0] if _is_long(row.reason) else row.reason.strip()
         words = Text.assemble(status, f": {reason}" if reason else "", " " if notes else "", notes)
         return Line(indent=4, cells=names, words=words)

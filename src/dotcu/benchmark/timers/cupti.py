@@ -243,16 +243,16 @@ def activities(events: Iterable[Any]) -> list[Activity]:
         for event in listed
         if event.device_type() == DeviceType.CPU and event.name().startswith("cu")
     }
-    found = []
+    activities = []
     for event in listed:
         if event.device_type() == DeviceType.CUDA and not event.is_user_annotation():
             start_ns, index = event.start_ns(), event.device_index()
             launched_ns, thread = launches.get(event.correlation_id(), (None, None))
-            found.append(
+            activities.append(
                 Activity(
                     name=event.name(), start_ns=start_ns, end_ns=start_ns + event.duration_ns(),
                     stream=(index << 32) + event.device_resource_id(), device=index,
                     launched_ns=launched_ns, thread=thread,
                 )
             )  # fmt: skip
-    return found
+    return activities

@@ -136,7 +136,7 @@ def choose_dtypes(
         UsageError: It has none of such a name; answered with the nearest.
     """
     known = {short(dtype): dtype for dtype in overload.dtypes}
-    found = []
+    chosen = []
     for name in names:
         text = short(name) if isinstance(name, torch.dtype) else name.strip().removeprefix("torch.")
         text = _SHORTER.get(text, text)
@@ -146,5 +146,5 @@ def choose_dtypes(
                 f"{overload.qualified_name} has no dtype {text!r}; it has {', '.join(known)}.\n"
                 f"Name some of these, or declare it: @dotcu.op(..., dtypes=...).\nType: {option} {nearest[0]}"
             )
-        found.append(known[text])
-    return tuple(dict.fromkeys(found)) or overload.dtypes
+        chosen.append(known[text])
+    return tuple(dict.fromkeys(chosen)) or overload.dtypes

@@ -235,14 +235,14 @@ def _redrawn(source: _SampleSource, position: int, shapes: Sequence[Shape], seed
         is_data = not is_integer(tensor.dtype) or tensor.dtype == source.dtype
         return _drawn(tensor, shape, generator, None if is_data else index)
 
-    made = completed(subject, mapped(template, draw))
-    if made is None:
+    sample = completed(subject, mapped(template, draw))
+    if sample is None:
         raise OperatorError(
             f"the outputs of {subject.name} at {shapes_name(shapes)} are unknown: the reference does not "
             "take these shapes.\n"
             "Give shapes that the operator takes, or correct the reference."
         )
-    return made
+    return sample
 
 
 def _fitting(
