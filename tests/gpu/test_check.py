@@ -14,7 +14,7 @@ from dotcu.checking.trials import gpu
 
 pytestmark = pytest.mark.gpu
 
-ON_A_GPU = ("call_cache", "stream", "graph")
+ON_A_GPU = ("call-cache", "stream", "graph")
 
 
 @pytest.mark.parametrize("name", ["add", "square", "matmul"])

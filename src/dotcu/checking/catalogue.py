@@ -53,7 +53,7 @@ _TABLE = (
     Check(name="vmap", finds="has a wrong batching rule", level=Level.STANDARD),
     Check(name="compile", finds="breaks or changes under torch.compile", level=Level.STANDARD),
     Check(
-        name="call_cache", finds="gives other values from the call cache than its body", level=Level.STANDARD
+        name="call-cache", finds="gives other values from the call cache than its body", level=Level.STANDARD
     ),
     Check(name="stream", finds="runs on another stream than torch's current one", level=Level.STANDARD),
     Check(name="graph", finds="cannot be captured in a CUDA graph, or not be replayed", level=Level.STANDARD),

@@ -67,8 +67,8 @@ def test_what_needs_a_body_is_not_applicable_and_says_so(right: CheckReport, che
 
 def test_the_call_cache_needs_a_body_too() -> None:
     name = foreign(CPU=scaled)
-    report = dotcu.check(described(name), device="cpu", only=f"{name}/call_cache")
-    assert outcomes(report, "call_cache") == [
+    report = dotcu.check(described(name), device="cpu", only=f"{name}/call-cache")
+    assert outcomes(report, "call-cache") == [
         Skipped(reason="a library computes it, so there is no body to trace")
     ]
 

@@ -26,11 +26,11 @@ CALLS = 3
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for the given cases of each dtype, one after the other."""
     if subject.overload.uncacheable:
-        yield skipped(subject, "call_cache", subject.overload.uncacheable)
+        yield skipped(subject, "call-cache", subject.overload.uncacheable)
         return
     for dtype in subject.overload.dtypes:
         if cases := subject.given(dtype):
-            yield trial(subject, "call_cache", short(dtype), look, cases)
+            yield trial(subject, "call-cache", short(dtype), look, cases)
 
 
 def look(subject: Subject, cases: Sequence[Case]) -> Outcome:

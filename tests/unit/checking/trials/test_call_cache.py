@@ -47,7 +47,7 @@ def outcome_of(operator: Operator) -> Outcome:
     subject = Subject(overload=operator, device=torch.device("cpu"))
     (trial,) = call_cache.plan(subject)
     ((check, outcome),) = trial.run()
-    assert check == "call_cache"
+    assert check == "call-cache"
     return outcome
 
 
