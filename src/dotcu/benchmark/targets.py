@@ -85,7 +85,7 @@ class OperatorTarget:
 
     def results(self, sample: Sample, result: Any) -> Results:
         """Return the tensors that a call returned and wrote."""
-        return self.subject.gives(sample.args, sample.kwargs, result)
+        return self.subject.gives(sample, result)
 
     def written(self, sample: Sample) -> tuple[Tensor, ...]:
         """Return the arguments that a call may change."""

@@ -212,11 +212,7 @@ def resolve_device(device: str | torch.device | None) -> torch.device:
         UsageError: That is not here, or is none that kernels run on.
     """
     if device is None:
-        return (
-            torch.device("cuda", torch.cuda.current_device())
-            if torch.cuda.is_available()
-            else torch.device("cpu")
-        )
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         place = torch.device("cpu" if device == "simulator" else device)
     except (RuntimeError, TypeError) as error:
@@ -243,11 +239,10 @@ def operators_of(op: Any) -> list[Operator]:
         UsageError: It is something else.
     """
     given = list(op) if isinstance(op, Iterable) and not isinstance(op, (str, bytes)) else [op]
-    operators = [item for item in given if isinstance(item, Operator)]
-    if 0 < len(operators) == len(given):
-        return list(dict.fromkeys(operators))
-    wrong = [repr(item) for item in given if not isinstance(item, Operator)]
-    got = f"got {wrong[0]}" if wrong else "got none"
+    wrong = [item for item in given if not isinstance(item, Operator)]
+    if given and not wrong:
+        return list(dict.fromkeys(given))
+    got = f"got {wrong[0]!r}" if wrong else "got none"
     hint = f"\nFor a file or a module, type: dotcu check {op}" if isinstance(op, str) else ""
     raise UsageError(
         f"dotcu.check takes an operator or a list of operators ({got}).\n"

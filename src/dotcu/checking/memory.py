@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,15 +115,17 @@ def _copied(tensor: Tensor) -> tuple[Tensor, Tensor]:
 def _placed(like: Tensor) -> tuple[Tensor, Tensor]:
     """A tensor whose elements are yet to be written, with another's layout, and its buffer of bytes."""
     plain = _plain(like)
-    offset = BAND_BYTES + plain.storage_offset() * plain.itemsize % BAND_BYTES
-    size = offset + extent(plain) * plain.itemsize
-    buffer = torch.full(
-        (-(-size // 16) * 16 + BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=plain.device
-    )
-    tensor = torch.empty(0, dtype=plain.dtype, device=plain.device).set_(
-        buffer.untyped_storage(), offset // plain.itemsize, plain.shape, plain.stride()
-    )
-    return tensor, buffer
+    return _between_bands(plain, plain.storage_offset() * plain.itemsize % BAND_BYTES)
+
+
+def _between_bands(like: Tensor, skip: int = 0) -> tuple[Tensor, Tensor]:
+    """A tensor in another's layout, some bytes behind the first of two bands, and the buffer of all."""
+    size = BAND_BYTES + skip + extent(like) * like.itemsize
+    length = -(-size // 16) * 16 + BAND_BYTES
+    buffer = torch.full((length,), _BAND_BYTE, dtype=torch.uint8, device=like.device)
+    at = (BAND_BYTES + skip) // like.itemsize
+    tensor = torch.empty(0, dtype=like.dtype, device=like.device)
+    return tensor.set_(buffer.untyped_storage(), at, like.shape, like.stride()), buffer
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -170,9 +172,8 @@ def poisoning(byte: int, native: Any = None) -> Iterator[PoisonedBuffers]:
         native: An OpOverload that a library computes. What that allocates of torch is filled as well.
     """
     allocated: PoisonedBuffers = []
-    with around_bodies(lambda: _Poison(byte, allocated)), ExitStack() as stack:
-        if native is not None:
-            stack.enter_context(_PoisonNative(native, _Poison(byte, allocated, banded=("cpu", "cuda"))))
+    in_library = _PoisonNative(native, _Poison(byte, allocated, banded=("cpu", "cuda")))
+    with around_bodies(lambda: _Poison(byte, allocated)), in_library if native else nullcontext():
         yield allocated
 
 
@@ -186,17 +187,13 @@ class _PoisonNative(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        values = tree_leaves((args, kwargs)) if func is self._operator else []
-        tensors = [value for value in values if isinstance(value, Tensor)]
+        tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
         places = {tensor.device.type if type(tensor) is Tensor else "" for tensor in tensors}
-        key = _BACKENDS.get(places.pop()) if len(places) == 1 else None
-        if key is None:  # another operator, or tensors that are not plain ones of one device
+        if func is not self._operator or places not in ({"cpu"}, {"cuda"}):  # or not plain ones of one device
             return func(*args, **(kwargs or {}))
+        key = torch._C.DispatchKey.CPU if places == {"cpu"} else torch._C.DispatchKey.CUDA
         with self._poison:  # called through the dispatcher again, it would come back here
             return func.redispatch(torch._C.DispatchKeySet(key), *args, **(kwargs or {}))
-
-
-_BACKENDS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
 
 class _Poison(TorchDispatchMode):
@@ -220,14 +217,10 @@ class _Poison(TorchDispatchMode):
             return result
         size = result.untyped_storage().nbytes()
         if result.device.type in self._with_bands:
-            buffer = torch.full(
-                (-(-size // 16) * 16 + 2 * BAND_BYTES,), _BAND_BYTE, dtype=torch.uint8, device=result.device
-            )
+            banded, buffer = _between_bands(result)
             buffer[BAND_BYTES : BAND_BYTES + size].fill_(self._byte)
             self._allocated.append((buffer, size))
-            return torch.empty(0, dtype=result.dtype, device=result.device).set_(
-                buffer.untyped_storage(), BAND_BYTES // result.itemsize, result.shape, result.stride()
-            )
+            return banded
         if result.device.type == "cpu":  # past the dispatcher: for the simulator it stays unwritten
             ctypes.memset(result.untyped_storage().data_ptr(), self._byte, size)
         return result
@@ -255,10 +248,9 @@ def _as_stored(tensor: Tensor) -> Tensor:
 
 def same_bits(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     """Return whether tensors have the same shapes, dtypes and bits."""
-    alike = len(a) == len(b) and all(
-        x.shape == y.shape and x.dtype == y.dtype for x, y in zip(a, b, strict=True)
+    return [(t.shape, t.dtype) for t in a] == [(t.shape, t.dtype) for t in b] and all(
+        torch.equal(bits(x), bits(y)) for x, y in zip(a, b, strict=True)
     )
-    return alike and all(torch.equal(bits(x), bits(y)) for x, y in zip(a, b, strict=True))
 
 
 def span(tensor: Tensor) -> range:

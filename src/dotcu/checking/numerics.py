@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,14 +112,7 @@ def oracle(
     exact = _compute(reference, sample.map_tensors(to_double), plain)
     # the spread of each output under moved inputs: of all results one tensor is kept, or two
     most = [torch.zeros_like(value) for value in exact]
-    low = [
-        own.double().minimum(value) if is_whole(own) else value
-        for own, value in zip(plain, exact, strict=True)
-    ]
-    high = [
-        own.double().maximum(value) if is_whole(own) else value
-        for own, value in zip(plain, exact, strict=True)
-    ]
+    low, high = list(exact), list(exact)
     for noise in noises(trials):
         moved = _compute(reference, sample.map_tensors(functools.partial(move, noise=noise)), plain)
         for i, other in enumerate(moved):
@@ -131,7 +125,8 @@ def oracle(
     values, bounds, norms = [], [], []
     for i, (own, value) in enumerate(zip(plain, exact, strict=True)):
         if is_whole(own):  # another integer or bool only where the inputs' last places decide it
-            value, bound, whole = (low[i] + high[i]) / 2, (high[i] - low[i]) / 2, 0.0
+            least, largest = low[i].minimum(own.double()), high[i].maximum(own.double())
+            value, bound, whole = (least + largest) / 2, (largest - least) / 2, 0.0
         elif tolerance is not None:
             bound, whole = _declared_limits(real(own).dtype, value, tolerance, floor)
         else:
@@ -154,24 +149,20 @@ def _errors_in_single(reference: Reference, sample: Sample, plain: Sequence[Tens
     In float64 the reference is its own oracle, and shows no error; how many last places an algorithm of
     torch's loses is the same in both. None if there is nothing to learn.
     """
-    doubles = [not is_whole(own) and real(own).dtype == torch.float64 for own in plain]
-    if not any(doubles):
-        return [None] * len(plain)
-    single = sample.map_tensors(to_single)
-    try:
+    errors: list[Tensor | None] = [None] * len(plain)
+    doubles = [i for i, own in enumerate(plain) if not is_whole(own) and real(own).dtype == torch.float64]
+    if not doubles:
+        return errors
+    narrower = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+    single = sample.map_tensors(lambda tensor: tensor.to(narrower.get(tensor.dtype, tensor.dtype)))
+    with suppress(Exception):  # it may take float64 only
         got = outputs(_call(reference, single.map_tensors(torch.clone)))
         exact = _compute(reference, single.map_tensors(to_double), got)
-    except Exception:  # it may take float64 only
-        return [None] * len(plain)
-    if len(got) != len(plain):
-        return [None] * len(plain)
-    # no error where float32 overflows or loses places at its lower end
-    return [
-        (real(own).double() - value).abs().where((value.abs() > 1e-30) & (value.abs() < 1e30), 0.0)
-        if double
-        else None
-        for own, value, double in zip(got, exact, doubles, strict=True)
-    ]
+        for i in doubles if len(got) == len(plain) else ():
+            # no error where float32 overflows or loses places at its lower end
+            size = exact[i].abs()
+            errors[i] = (real(got[i]).double() - exact[i]).abs().where((size > 1e-30) & (size < 1e30), 0.0)
+    return errors
 
 
 def _signed_zeros(
@@ -187,9 +178,8 @@ def _signed_zeros(
     zeros = []
     for own, value, near in zip(plain, exact, near_zero, strict=True):
         side, as_given = near.signbit(), real(own).double()
-        same = (as_given.signbit() == side) & (value.signbit() == side)
-        zero = (as_given == 0) & (value == 0) & (near != 0) & same
-        zeros.append(torch.zeros_like(zero) if is_whole(own) else zero)
+        same = (as_given.signbit() == side) & (value.signbit() == side) & (not is_whole(own))
+        zeros.append((as_given == 0) & (value == 0) & (near != 0) & same)
     return tuple(zeros)
 
 
@@ -294,11 +284,9 @@ def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericErro
     dtype, bound, value = torch.finfo(got.dtype), expected.bounds[position], expected.values[position]
     got, plain = got.double(), real(expected.plain[position]).double()
     lost_sign = expected.zeros[position] & (got == 0) & (got.signbit() != plain.signbit())
+    unlike_kind = _not_finite_alike(got, plain, value, bound, dtype.max)
     for wrong, are in (
-        (
-            _not_finite_alike(got, plain, value, bound, dtype.max),
-            "are not finite where they must be, or finite where not",
-        ),
+        (unlike_kind, "are not finite where they must be, or finite where not"),
         (lost_sign, "are zero with the wrong sign"),
     ):
         if bool(wrong.any()):
@@ -314,17 +302,12 @@ def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericErro
         count = f"{int((~(ratio <= 1.0)).sum())} of {got.numel()} elements"
         what = f"{count} are wrong, the worst by {element:.3g} times the bound"
         return NumericError(ratio=element, what=what, where=where)
-    whole = _ratio(norm(distance[got.isfinite() & value.isfinite()]), expected.norms[position])
+    error, limit = norm(distance[got.isfinite() & value.isfinite()]), expected.norms[position]
+    whole = error / limit if limit else math.inf if error else 0.0
     if not whole <= 1.0:
         what = f"output {position} as a whole is wrong by {whole:.3g} times the bound, in the 2-norm"
         return NumericError(ratio=whole, what=what, where=where)
     return NumericError(ratio=max(element, whole))
-
-
-def _ratio(error: float, bound: float) -> float:
-    if error == 0 or math.isinf(bound):
-        return 0.0
-    return error / bound if bound else math.inf
 
 
 def _not_finite_alike(got: Tensor, plain: Tensor, value: Tensor, bound: Tensor, largest: float) -> Tensor:
@@ -333,16 +316,10 @@ def _not_finite_alike(got: Tensor, plain: Tensor, value: Tensor, bound: Tensor, 
     It may be what torch's own is or what the oracle is. Next to the largest number of its dtype, either
     side of it may be right.
     """
-    alike = _same(got, plain) | _same(got, value) | (got.isfinite() & plain.isfinite())
-    right = (got - value).abs() <= bound
-    brink = (
-        (value.abs() + bound >= largest) & (value.abs() - bound <= 2 * largest) & (got.sign() == value.sign())
-    )
-    return ~(alike | right | brink)
-
-
-def _same(a: Tensor, b: Tensor) -> Tensor:
-    return (a == b) | (a.isnan() & b.isnan())
+    alike = (got == plain) | (got.isnan() & (plain.isnan() | value.isnan())) | (got == value)
+    right = ((got - value).abs() <= bound) | (got.isfinite() & plain.isfinite())
+    size, side = value.abs(), got.sign() == value.sign()
+    return ~(alike | right | (side & (size + bound >= largest) & (size - bound <= 2 * largest)))
 
 
 def _where(got: Tensor, value: Tensor, flat: int, position: int) -> str:
@@ -407,12 +384,6 @@ def to_double(tensor: Tensor) -> Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64, copy=True)
 
 
-def to_single(tensor: Tensor) -> Tensor:
-    """A copy of the tensor with its float64 numbers rounded to float32, and so for complex ones."""
-    narrower = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-    return tensor.to(narrower.get(tensor.dtype, tensor.dtype), copy=True)
-
-
 def noises(trials: int = TRIALS) -> list[Noise]:
     """Return functions that move inputs: all up, all down, then some times each element at random."""
     generators: dict[torch.device, torch.Generator] = {}
@@ -434,9 +405,8 @@ def move(tensor: Tensor, noise: Noise) -> Tensor:
 
 def next_to_zero(tensor: Tensor) -> Tensor:
     """The tensor in float64, each zero a hair on its own side of it: squares of that are zero again."""
-    return _changed(
-        tensor, lambda parts: parts.where(parts != 0, torch.full_like(parts, 1e-300).copysign(parts))
-    )
+    hair = torch.tensor(1e-300, dtype=torch.float64)
+    return _changed(tensor, lambda parts: parts.where(parts != 0, hair.to(parts.device).copysign(parts)))
 
 
 def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:

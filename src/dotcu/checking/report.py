@@ -44,19 +44,6 @@ class CheckedOverload:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DerivedCalls:
-    """The number of derived calls of an overload that were tried, and of those that it refused.
-
-    Attributes:
-        refusal: The message of the first refusal.
-    """
-
-    tried: int
-    refused: int
-    refusal: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckReport(report_base.Report):
     """The result of `dotcu.check`. `str()` of it is a table.
 
@@ -117,15 +104,12 @@ class CheckReport(report_base.Report):
                 return ""
         return "nothing of it was compared" if calls else "no sample of it"
 
-    def derived(self, overload: str) -> DerivedCalls:
-        """Count the calls that dotcu derived of an overload's samples, and those that it refused."""
-        outcomes: dict[str, list[Passed | Failed]] = {}
-        for result in self._calls(overload):
-            if _DERIVED.match(_case(result)) and not isinstance(result.outcome, Skipped):
-                outcomes.setdefault(result.trial, []).append(result.outcome)
-        notes = [one.note for some in outcomes.values() for one in some if isinstance(one, Passed)]
-        refused = [note.removeprefix(REFUSED) for note in notes if note.startswith(REFUSED)]
-        return DerivedCalls(tried=len(outcomes), refused=len(refused), refusal=next(iter(refused), ""))
+    def derived(self, overload: str) -> tuple[int, list[str]]:
+        """The number of calls that dotcu derived of an overload's samples, and why some were refused."""
+        calls = [r for r in self._calls(overload) if _DERIVED.match(_case(r))]
+        notes = [r.outcome.note for r in calls if isinstance(r.outcome, Passed)]
+        refusals = [note.removeprefix(REFUSED) for note in notes if note.startswith(REFUSED)]
+        return len({r.trial for r in calls if not isinstance(r.outcome, Skipped)}), refusals
 
     def _calls(self, overload: str) -> list[Result]:
         return [result for result in self.results if result.trial.startswith(f"{overload}/call/")]
@@ -137,7 +121,7 @@ class CheckReport(report_base.Report):
         """
         overloads = []
         for one in self.overloads:
-            derived = self.derived(one.name)
+            tried, refusals = self.derived(one.name)
             overloads.append(
                 {
                     "name": one.name,
@@ -145,7 +129,7 @@ class CheckReport(report_base.Report):
                     "tolerance": one.tolerance,
                     "passed": self.passed_by(one.name),
                     "not_tried": self.not_tried(one.name),
-                    "derived": {"tried": derived.tried, "refused": derived.refused},
+                    "derived": {"tried": tried, "refused": len(refusals)},
                 }
             )
         report = {
@@ -161,8 +145,8 @@ class CheckReport(report_base.Report):
             "overloads": overloads,
             "results": list(map(result_json, self.results)),
         }
-        found: dict[str, Any] = plain(report)
-        return found
+        document: dict[str, Any] = plain(report)
+        return document
 
     def __rich__(self) -> RenderableType:
         return table(self)
@@ -204,7 +188,7 @@ def table(report: CheckReport) -> RenderableType:
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(min_width=_LABEL)
         grid.add_column(overflow="fold")
-        for label, text, style in (*_rows(report, overload.name), *_unseen(report, overload.name)):
+        for label, text, style in _rows(report, overload.name):
             grid.add_row(Text(label), Text(text, style=style))
         head = Text.assemble((overload.name, "bold"), _declared(overload))
         parts += [Text(), head, Padding(grid, (0, 0, 0, 2))]
@@ -242,47 +226,39 @@ def _declared(overload: CheckedOverload) -> str:
 def _rows(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
     """Yield the label, the text and the style of each line of an overload's table."""
     results = [result for result in report.results if result.overload == overload]
-    by_check = {name: [r for r in results if r.check == name] for name in CHECKS}
-    found = {name: some for name, some in by_check.items() if some}
-    for name, some in found.items():
-        failed = sum(isinstance(r.outcome, Failed) for r in some)
-        if failed:
-            yield name, f"FAILED in {failed} of {_count(len(some), 'case')}", "bold red"
+    by_check = {name: some for name in CHECKS if (some := [r for r in results if r.check == name])}
     kinds = {name: {type(r.outcome) for r in some} for name, some in by_check.items()}
+    for name, some in by_check.items():
+        if failed := sum(isinstance(r.outcome, Failed) for r in some):
+            yield name, f"FAILED in {failed} of {_count(len(some), 'case')}", "bold red"
     passed = {name: by_check[name] for name, of in kinds.items() if Passed in of and Failed not in of}
     if passed:
-        yield "passed", _passed_text(passed, by_name=not kinds["numerics"] - {Skipped}), ""
-    skipped = _skipped_text(found)
-    if skipped:
+        by_name = kinds.get("numerics", {Skipped}) == {Skipped}  # values were compared with nothing
+        yield "passed", _passed_text(passed, by_name=by_name), ""
+    if skipped := _skipped_text(by_check):
         yield "skipped", skipped, "dim"
-    idle = [name for name in report.checks if name not in found]
-    if idle and results and not report.only and not report.unfinished:
-        yield "not applicable", ", ".join(idle), "dim"
-
-
-def _unseen(report: CheckReport, overload: str) -> Iterator[tuple[str, str, str]]:
-    """Yield what was not tried, or only in name."""
-    outcomes = [result.outcome for result in report.results if result.overload == overload]
     if report.only or report.unfinished:
         return
-    if all(isinstance(outcome, Skipped) for outcome in outcomes):
+    idle = [name for name in report.checks if name not in by_check]
+    if idle and results:
+        yield "not applicable", ", ".join(idle), "dim"
+    if all(of == {Skipped} for of in kinds.values()):
         yield "not tried", nothing_tried(overload), "bold red"
         return
     for dtype, why in report.not_tried(overload).items():
         yield "dtype not tried", f"{dtype}: {why}", "bold red"
-    derived = report.derived(overload)
-    if derived.refused == derived.tried >= TOO_FEW_ACCEPTED:
-        refused = f"accepted none of {derived.tried} derived calls: {derived.refusal}"
+    tried, refusals = report.derived(overload)
+    if len(refusals) == tried >= TOO_FEW_ACCEPTED:
+        refused = f"accepted none of {tried} derived calls: {refusals[0]}"
         remedy = "give samples of inputs that it accepts, or accept more inputs"
         yield "too few inputs accepted", f"{refused}; {remedy}", "yellow"
 
 
 def _passed_text(checks: Mapping[str, Sequence[Result]], *, by_name: bool) -> str:
-    """Say how many checks passed in how many cases; by name, where values were compared with nothing."""
-    cases: set[str] = set()
+    """Say how many checks, or which, passed in how many cases."""
+    cases = {r.trial for results in checks.values() for r in results if isinstance(r.outcome, Passed)}
     bounds, notes = [], []
     for name, results in checks.items():
-        cases.update(result.trial for result in results if isinstance(result.outcome, Passed))
         outcomes = [result.outcome for result in results if isinstance(result.outcome, Passed)]
         ratios = [outcome.ratio for outcome in outcomes if outcome.ratio is not None]
         bounds += [f"{name} at {max(ratios):.2g} of its bound"] if ratios else []

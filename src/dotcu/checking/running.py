@@ -18,6 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -83,9 +84,7 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 def run_here(trials: Iterable[Trial]) -> Iterator[Result]:
     """Run trials in this process, and yield their results as they come."""
-    runner = Runner(limited=True)
-    for trial in trials:
-        yield from runner.run(trial)
+    return chain.from_iterable(map(Runner(limited=True).run, trials))
 
 
 class Runner:
@@ -161,21 +160,23 @@ def run_one(trial: Trial) -> list[Result]:
 
 
 def _raised(trial: Trial, error: BaseException) -> Iterator[Verdict]:
-    causes = list(_causes(error))
-    for cause in causes:
+    """Yield the failure that an error is, by what it was raised from: torch wraps some of what it catches."""
+    check, reason = trial.checks[0], f"it raises {type(error).__name__}"
+    cause: BaseException | None = error
+    while cause is not None:
         if isinstance(cause, (UsageError, EnvironmentFault)):
             raise cause from None
         if isinstance(cause, FindingError):
             yield from _finding(trial, cause)
             return
+        if isinstance(cause, ReferenceCalls):
+            check, reason = "reference", "the reference calls an operator of dotcu"
+            break
+        if isinstance(cause, CompileError):
+            reason = _NO_CODE
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     story = fault_story(error)
-    evidence = f"{describe(error)}\n{story}" if story else describe(error)
-    if any(isinstance(cause, ReferenceCalls) for cause in causes):
-        yield "reference", Failed(reason="the reference calls an operator of dotcu", evidence=evidence)
-        return
-    compiles = not any(isinstance(cause, CompileError) for cause in causes)
-    reason = f"it raises {type(error).__name__}" if compiles else _NO_CODE
-    yield trial.checks[0], Failed(reason=reason, evidence=evidence)
+    yield check, Failed(reason=reason, evidence=f"{describe(error)}\n{story}" if story else describe(error))
 
 
 _FINDINGS = {
@@ -199,13 +200,6 @@ def _finding(trial: Trial, error: FindingError) -> Iterator[Verdict]:
     yield check, Failed(reason=f"{kind} in the simulator", evidence=str(error))
     if check not in trial.checks:
         yield trial.checks[0], Skipped(reason=f"its call has a fault in the simulator: see {check}")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that it was raised from: torch wraps some of what it catches."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _result(trial: Trial, check: str, outcome: Outcome, seconds: float = 0.0) -> Result:
@@ -277,13 +271,11 @@ def split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: i
         jobs: How many workers take them.
     """
     most = max(1, len(trials) if jobs == 1 else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
-    by_overload: dict[str, list[Trial]] = {}
-    for trial in trials:
-        by_overload.setdefault(trial.overload, []).append(trial)
+    own = {name: [trial for trial in trials if trial.overload == name] for name in requests}
     return [
-        (requests[name], own[start : start + most])
-        for name, own in by_overload.items()
-        for start in range(0, len(own), most)
+        (request, own[name][start : start + most])
+        for name, request in requests.items()
+        for start in range(0, len(own[name]), most)
     ]
 
 

@@ -22,9 +22,6 @@ from dotcu.kernel.scope import current_scope
 from dotcu.operator import Overload, Sample
 from dotcu.operator.execution import around_bodies
 
-NO_BODY = "a library computes it, so there is no body to run in the simulator"
-"""Why the simulator finds nothing in it."""
-
 REFUSALS = (ArgumentError, TypeError, ValueError, NotImplementedError)
 """The errors by which an operator may refuse a call that its reference would take."""
 
@@ -113,7 +110,7 @@ class Subject:
         def call(*args: Any, **kwargs: Any) -> Any:
             with around_bodies(refuse), _RefusedOperator(self.overload):
                 result = function(*args, **kwargs)
-            return self.gives(args, kwargs, result) if self._gives_writes else result
+            return self.gives(Sample(*args, **kwargs), result) if self._gives_writes else result
 
         return call
 
@@ -124,10 +121,8 @@ class Subject:
     @property
     def is_deterministic(self) -> bool:
         """Return whether the same arguments give the same bits, as far as its author says."""
-        return not (
-            self.declares(torch.Tag.nondeterministic_bitwise)
-            or self.declares(torch.Tag.nondeterministic_seeded)
-        )
+        tags = (torch.Tag.nondeterministic_bitwise, torch.Tag.nondeterministic_seeded)
+        return not any(map(self.declares, tags))
 
     def declares(self, tag: torch.Tag) -> bool:
         """Return whether the author gave the operator one of torch's tags."""
@@ -149,7 +144,8 @@ class Subject:
             with self.seeded(f"{self.name}/{name}"):
                 samples = list(samples_of(self.overload, self.device, dtype))  # it draws while it yields
             self._given[dtype] = [
-                Case.given(f"{name}-s{i}", dtype, sample) for i, sample in enumerate(samples)
+                Case(name=f"{name}-s{i}", dtype=dtype, build=lambda sample=sample: sample, derived=False)
+                for i, sample in enumerate(samples)
             ]
         return self._given[dtype]
 
@@ -188,21 +184,15 @@ class Subject:
             Exception: What the call raises.
         """
         with torch.no_grad():
-            given = self.gives(sample.args, sample.kwargs, self.overload(*sample.args, **sample.kwargs))
+            given = self.gives(sample, self.overload(*sample.args, **sample.kwargs))
         require_memory(given)
         return given
 
-    def gives(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> tuple[Tensor, ...]:
-        """Return the tensors that a call returned, and the arguments that it wrote, in one row.
-
-        Args:
-            result: What it returned, or what anything that is called as it is did: its reference, say.
-        """
-        signature = self.overload.signature
+    def gives(self, sample: Sample, result: Any) -> tuple[Tensor, ...]:
+        """Return the tensors that a call, such as its reference's, returned, and those that it wrote."""
         if not self._gives_writes:
             return outputs(result)
-        returned = outputs(result) if signature.returns else ()
-        return outputs((*returned, *signature.written(args, kwargs)))
+        return (*(outputs(result) if self.overload.signature.returns else ()), *self.written(sample))
 
     def written(self, sample: Sample) -> tuple[Tensor, ...]:
         """The tensors among a call's arguments that the operator declares to write."""
@@ -211,12 +201,11 @@ class Subject:
     @contextmanager
     def seeded(self, name: str) -> Iterator[None]:
         """Start torch's random numbers from the seed and a name, and leave them as they were."""
-        gpus = [self.device] if self.on_gpu else []
-        with torch.random.fork_rng(gpus):
-            number = seed_of(name, self.seed)
+        number = seed_of(name, self.seed)
+        with torch.random.fork_rng([self.device] if self.on_gpu else []):
             torch.default_generator.manual_seed(number)
-            for gpu in gpus:
-                with torch.cuda.device(gpu):
+            if self.on_gpu:
+                with torch.cuda.device(self.device):
                     torch.cuda.manual_seed(number)
             yield
 
@@ -250,8 +239,8 @@ class Subject:
         try:
             if self.reference is not None:
                 self.reference(*inputs.args, **inputs.kwargs)
-        except ReferenceCalls:
-            raise
         except Exception as error:
+            if isinstance(error, ReferenceCalls):
+                raise
             return error
         return None

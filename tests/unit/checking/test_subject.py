@@ -65,10 +65,13 @@ class TestACall:
 
     def test_gives_the_same_of_whoever_made_it(self) -> None:
         a, b = torch.empty(2), torch.ones(2)
-        assert [id(t) for t in subject(swap).gives((torch.ones(2), a, [b]), {}, None)] == [id(a), id(b)]
+        assert [id(t) for t in subject(swap).gives(dotcu.Sample(torch.ones(2), a, [b]), None)] == [
+            id(a),
+            id(b),
+        ]
         out, x = subject(double.overloads["out"]), torch.ones(2)
-        assert out.gives((x,), {}, x) == (x,)
-        assert subject(double).gives((x,), {}, (x, [x])) == (x, x)
+        assert out.gives(dotcu.Sample(x), x) == (x,)
+        assert subject(double).gives(dotcu.Sample(x), (x, [x])) == (x, x)
 
     def test_records_no_gradient(self) -> None:
         (got,) = subject(double).call(dotcu.Sample(torch.ones(2, requires_grad=True)))

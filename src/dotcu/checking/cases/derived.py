@@ -108,24 +108,25 @@ def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case
     Args:
         numbers: The sizes.
     """
-    found = symbols(subject.inputs(case.sample))
+    inputs = subject.inputs(case.sample)
+    found = symbols(inputs)
     for symbol in found:
         for n in numbers:
             change = _within(WORK[subject.device.type], found, {symbol: n})
             if n != symbol and change is not None:
                 word = f"n{n}" if len(found) == 1 else f"{symbol}as{n}"
-                yield from _reshaped(subject, case, word, partial(_replaced, change))
+                yield from _reshaped(subject, case, word, _replaced(inputs, change))
 
 
 def modest(subject: Subject, case: Case) -> Case | None:
     """The case, or one like it that is less work, to derive many from; None if there is none."""
-    found = symbols(subject.inputs(case.sample))
-    change = _within(WORK[subject.device.type], found, {})
+    inputs = subject.inputs(case.sample)
+    change = _within(WORK[subject.device.type], symbols(inputs), {})
     if change is None:
         return None
     if all(old == new for old, new in change.items()):
         return case
-    return next(_reshaped(subject, case, "small", partial(_replaced, change)), None)
+    return next(_reshaped(subject, case, "small", _replaced(inputs, change)), None)
 
 
 def _within(work: int, found: Sequence[int], wanted: dict[int, int]) -> dict[int, int] | None:
@@ -143,13 +144,10 @@ def ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
     Args:
         names: Of rows of `RANKS`.
     """
-    shapes = {tensor.shape for tensor in subject.inputs(case.sample).tensors}
-    if len(shapes) != 1:
-        return
-    rank = len(next(iter(shapes)))
-    for name in names:
-        if len(RANKS[name]) != rank:
-            yield from _reshaped(subject, case, name, partial(_always, RANKS[name]))
+    shapes = {tuple(tensor.shape) for tensor in subject.inputs(case.sample).tensors}
+    for name in names if len(shapes) == 1 else ():
+        if any(len(RANKS[name]) != len(shape) for shape in shapes):
+            yield from _reshaped(subject, case, name, dict.fromkeys(shapes, RANKS[name]))
 
 
 def around_integers(case: Case) -> tuple[int, ...]:
@@ -159,29 +157,27 @@ def around_integers(case: Case) -> tuple[int, ...]:
     return tuple(sorted({n + d for n in numbers for d in (-1, 0, 1)}))
 
 
-def _replaced(change: dict[int, int], shape: Shape) -> Shape:
-    return tuple(change.get(size, size) for size in shape)
+def _replaced(inputs: Sample, change: Mapping[int, int]) -> dict[Shape, Shape]:
+    """The shapes of tensors, with some sizes replaced."""
+    shapes = {tuple(tensor.shape) for tensor in inputs.tensors}
+    return {shape: tuple(change.get(size, size) for size in shape) for shape in shapes}
 
 
-def _always(wanted: Shape, shape: Shape) -> Shape:
-    return wanted
-
-
-def _reshaped(subject: Subject, case: Case, word: str, reshape: Callable[[Shape], Shape]) -> Iterator[Case]:
-    inputs = subject.inputs(case.sample)
-    if any(math.prod(reshape(tuple(t.shape))) > LARGEST[subject.device.type] for t in inputs.tensors):
+def _reshaped(subject: Subject, case: Case, word: str, shapes: Mapping[Shape, Shape]) -> Iterator[Case]:
+    if any(math.prod(shape) > LARGEST[subject.device.type] for shape in shapes.values()):
         return
     name = f"{case.name}-{word}"
 
     def build() -> Sample | None:
         generator = generator_for(name, subject.seed)
-        changed = mapped(subject.inputs(case.sample), lambda t: alike(t, reshape(tuple(t.shape)), generator))
+        changed = mapped(subject.inputs(case.sample), lambda t: alike(t, shapes[tuple(t.shape)], generator))
         return completed(subject, changed)
 
-    if subject.overload.functional is not None or has_indices(inputs, case.dtype):
+    indices = has_indices(subject.inputs(case.sample), case.dtype)
+    if subject.overload.functional is not None or indices:
         # Outputs have the reference's shapes; and indices that it refuses no body can refuse.
-        made = build()
-        if made is None or (has_indices(inputs, case.dtype) and not accepted(subject, made)):
+        sample = build()
+        if sample is None or (indices and not accepted(subject, sample)):
             return
     yield Case(name=name, dtype=case.dtype, build=build)
 
@@ -367,18 +363,12 @@ def _in_order(axes_of: Callable[[int], Sequence[int]], tensor: Tensor) -> Tensor
     return tensor.permute(*axes).contiguous().permute(back) if axes else None
 
 
-def _sliced(tensor: Tensor) -> Tensor | None:
-    if not tensor.dim():
+def _sliced(step: int, gap: int, tensor: Tensor) -> Tensor | None:
+    """Every column of a step, in rows that are longer by a gap, if there is more than one row."""
+    if tensor.dim() < (2 if gap else 1):
         return None
-    buffer = tensor.new_empty((*tensor.shape[:-1], 2 * tensor.shape[-1]))
-    return buffer[..., ::2].copy_(tensor)
-
-
-def _rows_sliced(tensor: Tensor) -> Tensor | None:
-    if tensor.dim() < 2:
-        return None
-    buffer = tensor.new_empty((*tensor.shape[:-1], tensor.shape[-1] + GAP))
-    return buffer[..., : tensor.shape[-1]].copy_(tensor)
+    end = step * tensor.shape[-1]
+    return tensor.new_empty((*tensor.shape[:-1], end + gap))[..., :end:step].copy_(tensor)
 
 
 def _expanded(tensor: Tensor) -> Tensor | None:
@@ -401,8 +391,8 @@ LAYOUTS: dict[str, Layout] = {
     "reversed": partial(_in_order, lambda rank: range(rank)[::-1] if rank >= 3 else ()),
     "permuted": partial(_in_order, lambda rank: (*range(1, rank), 0) if rank >= 3 else ()),
     "channels-last": partial(_in_order, lambda rank: (0, 2, 3, 1) if rank == 4 else ()),
-    "sliced": _sliced,
-    "rows-sliced": _rows_sliced,
+    "sliced": partial(_sliced, 2, 0),
+    "rows-sliced": partial(_sliced, 1, GAP),
     "expanded": _expanded,
     **OFFSETS,
 }

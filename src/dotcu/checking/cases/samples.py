@@ -36,15 +36,6 @@ class Case:
     derived: bool = True
     never: bool = False
 
-    @staticmethod
-    def given(name: str, dtype: torch.dtype, sample: Sample) -> Case:
-        """Return the case of a sample.
-
-        Args:
-            sample: The author's own.
-        """
-        return Case(name=name, dtype=dtype, build=lambda: sample, derived=False)
-
     @property
     def sample(self) -> Sample:
         """The arguments. Do not pass them on: `make` returns equal ones."""

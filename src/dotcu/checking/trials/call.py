@@ -31,7 +31,7 @@ from dotcu.checking.memory import (
     span,
     writes_outside,
 )
-from dotcu.checking.subject import NO_BODY, ReferenceCalls, Subject
+from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.trial import Failed, Passed, Skipped, Trial, Verdict
 from dotcu.checking.trials import skipped
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
@@ -245,7 +245,13 @@ def _values(subject: Subject, case: Case, made: Call, unwritten: Sequence[str]) 
             reason = "the reference fails on a sample"
             yield "reference", Failed(reason=reason, evidence=describe(error))
     if subject.overload.signature.mutates:
-        yield "mutation", _none([*idle, *_uncounted(subject, made)])
+        written = set(map(id, subject.written(made.sample)))
+        uncounted = (
+            f"does not count its write to {_position(made.sample, each.tensor)} in the tensor's version"
+            for each in made.guards
+            if id(each.tensor) in written and each.tensor.numel() and each.tensor._version == each.version
+        )
+        yield "mutation", _none([*idle, *uncounted])
 
 
 def _draws(subject: Subject, case: Case, inputs: Sample) -> bool:
@@ -269,22 +275,14 @@ def _idle(subject: Subject, made: Call, before: Sequence[Tensor], expected: nume
             yield f"does not change {_position(made.sample, argument)}, which it declares as mutated"
 
 
-def _uncounted(subject: Subject, made: Call) -> Iterator[str]:
-    """Name the arguments whose writes torch does not know of."""
-    written = set(map(id, subject.written(made.sample)))
-    for guarded in made.guards:
-        tensor = guarded.tensor
-        if id(tensor) in written and tensor.numel() and tensor._version == guarded.version:
-            yield f"does not count its write to {_position(made.sample, tensor)} in the tensor's version"
-
-
 # --------------------------------- on a machine with a GPU: the simulator's sanitizers, on the smallest calls
 
 
 def plan_simulated(subject: Subject) -> Iterator[Trial]:
     """The smallest call of the first dtype; at the full level, of each. None of what a library computes."""
     if not subject.has_body:
-        yield from (skipped(subject, check, NO_BODY) for check in SANITIZERS)
+        why = "a library computes it, so there is no body to run in the simulator"
+        yield from (skipped(subject, check, why) for check in SANITIZERS)
         return
     if not subject.on_gpu:
         return

@@ -42,27 +42,23 @@ def plan(subject: Subject) -> Iterator[Trial]:
         if subject.overload.has_backward and case.dtype.is_floating_point:
             modes.append("dynamic-backward")
         for mode in modes:
-            yield trial(subject, CHECK, f"{case.name}-{mode}", look, case, mode)
+            yield trial(subject, CHECK, f"{case.name}-{mode}", _look, case, mode)
 
 
-def look(subject: Subject, case: Case, mode: str) -> Outcome:
-    """Compile a function that calls the operator, and call it as eager mode is called.
-
-    Args:
-        mode: `static` or `dynamic`; then `-inductor` for that backend, or `-backward` for gradients.
-    """
+def _look(subject: Subject, case: Case, mode: str) -> Outcome:
+    """Compile a function that calls the operator, in one of the modes, and compare it with eager mode."""
     torch._dynamo.reset()
     try:
         # Numbers stay those that the author wrote, as they do where a model's code has them.
         numbers = torch._dynamo.config.patch(specialize_int=True)
         with subject.place(), numbers, quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch remarks while it traces is for who compiles
-            return _look(subject, case, mode)
+            return _compared(subject, case, mode)
     finally:
         torch._dynamo.reset()
 
 
-def _look(subject: Subject, case: Case, mode: str) -> Outcome:
+def _compared(subject: Subject, case: Case, mode: str) -> Outcome:
     from torch._dynamo.testing import CompileCounterWithBackend  # takes a second, so not at the start
 
     function = _function(subject, case.sample)
@@ -137,23 +133,18 @@ def _before(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def _tensors(sample: Sample) -> tuple[dict[int, Any], dict[str, Any]]:
-    """The arguments that hold tensors: by position, and by name."""
-    having = {i: value for i, value in enumerate(sample.args) if Sample(value).tensors}
-    return having, {name: value for name, value in sample.kwargs.items() if Sample(value).tensors}
-
-
 def _run(
     subject: Subject, function: Callable[..., Any], sample: Sample, *, backward: bool
 ) -> tuple[Tensor, ...]:
     """Return the function's results; or the gradients of what follows it."""
-    if not backward:
-        with subject.seeded("compile"), torch.no_grad():
-            return outputs(function(*_tensors(sample)))
     floats = [i for i, tensor in enumerate(sample.tensors) if tensor.is_floating_point()]
-    call, leaves = requiring(sample, floats)
-    with subject.seeded("compile"):
-        results = [t for t in outputs(function(*_tensors(call))) if t.requires_grad]
-        total = sum(result.cos().sum() for result in results)
+    call, leaves = requiring(sample, floats) if backward else (sample, [])
+    args = {i: value for i, value in enumerate(call.args) if Sample(value).tensors}
+    keywords = {name: value for name, value in call.kwargs.items() if Sample(value).tensors}
+    with subject.seeded("compile"), torch.set_grad_enabled(backward):
+        results = outputs(function(args, keywords))
+        if not backward:
+            return results
+        total = sum(result.cos().sum() for result in results if result.requires_grad)
     assert isinstance(total, Tensor)
     return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)

@@ -13,6 +13,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -28,9 +29,6 @@ from dotcu.checking.trials.call import SANITIZERS
 from dotcu.errors import FindingError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line
-
-CallResult = tuple[Tensor, ...] | Exception
-"""The results of a call, or its error."""
 
 
 def plan(subject: Subject) -> Iterator[Trial]:
@@ -48,29 +46,26 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 def look(subject: Subject, case: Case) -> Iterator[Verdict]:
     """Make a wrong call, and say whether the operator took it as it must."""
+    sample = case.sample
+    called: tuple[Tensor, ...] | Exception
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of casts and of sizes
-        yield "errors", _outcome(subject, case, _call(subject, case))
-
-
-def _call(subject: Subject, case: Case) -> CallResult:
-    sample = case.sample
-    with subject.seeded(case.name), subject.place():
         try:
-            if case.never:  # of this overload: another may take it
-                results = numerics.outputs(subject.overload.torch_op(*sample.args, **sample.kwargs))
-            else:
-                results = subject.call(sample)
-            if subject.on_gpu:
-                torch.cuda.synchronize(subject.device)
+            with subject.seeded(case.name), subject.place():
+                if case.never:  # of this overload: another may take it
+                    called = numerics.outputs(subject.overload.torch_op(*sample.args, **sample.kwargs))
+                else:
+                    called = subject.call(sample)
+                if subject.on_gpu:
+                    torch.cuda.synchronize(subject.device)
         except FindingError:
             raise
         except Exception as error:
-            return error
-    return results
+            called = error
+        yield "errors", _outcome(subject, case, called)
 
 
-def _outcome(subject: Subject, case: Case, called: CallResult) -> Outcome:
+def _outcome(subject: Subject, case: Case, called: tuple[Tensor, ...] | Exception) -> Outcome:
     how = "in the body with a TypeError or ValueError" if subject.has_body else "in C++ by TORCH_CHECK"
     remedy = f"Refuse such a call {how} that says what is required, or compute it."
     if isinstance(called, Exception) and subject.refuses(called):
@@ -211,7 +206,7 @@ def _other_tensors(value: Tensor) -> Iterator[tuple[str, Callable[[Any], Any]]]:
             yield short(dtype), partial(_cast, dtype)
     for device in ("meta", "cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         if device != value.device.type:
-            yield f"on-{device}", partial(_moved, device)
+            yield f"on-{device}", methodcaller("to", device)
     for word, change in SHAPES.items():
         if change(value.detach()) is not None:
             yield word, change
@@ -220,10 +215,6 @@ def _other_tensors(value: Tensor) -> Iterator[tuple[str, Callable[[Any], Any]]]:
 def _cast(dtype: torch.dtype, tensor: Tensor) -> Tensor:
     """Cast a tensor to a dtype; the bits differ, so that code that reads them as the old dtype shows."""
     return (tensor.real if tensor.is_complex() and not dtype.is_complex else tensor).to(dtype)
-
-
-def _moved(device: str, tensor: Tensor) -> Tensor:
-    return tensor.to(device)
 
 
 def _always(other: Any, given: object) -> Any:
@@ -245,10 +236,8 @@ def _replaced(subject: Subject, case: Case, name: str, change: Callable[[Any], A
 _Reform = Callable[[Subject, Sample], Sample | None]
 
 
-def _reformed(subject: Subject, case: Case, change: _Reform) -> Sample:
-    sample = change(subject, case.make())
-    assert sample is not None
-    return sample
+def _reformed(subject: Subject, case: Case, reform: _Reform) -> Sample | None:
+    return reform(subject, case.make())
 
 
 def _without_one(subject: Subject, sample: Sample) -> Sample | None:
@@ -271,10 +260,6 @@ def _with_one_more(subject: Subject, sample: Sample) -> Sample | None:
     return Sample(*(given[name] for name in positional), 1, **rest)
 
 
-def _with_unknown(subject: Subject, sample: Sample) -> Sample:
-    return Sample(*sample.args, **sample.kwargs, no_such_argument=1)
-
-
 def _with_text(subject: Subject, sample: Sample) -> Sample | None:
     """Return a sample with text instead of its first number."""
     signature = subject.overload.signature
@@ -287,6 +272,6 @@ def _with_text(subject: Subject, sample: Sample) -> Sample | None:
 _CALLS: Mapping[str, _Reform] = {
     "one-missing": _without_one,
     "one-too-many": _with_one_more,
-    "unknown-keyword": _with_unknown,
+    "unknown-keyword": lambda subject, sample: Sample(*sample.args, **sample.kwargs, no_such_argument=1),
     "text-for-a-number": _with_text,
 }

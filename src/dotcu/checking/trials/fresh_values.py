@@ -45,15 +45,15 @@ def plan(subject: Subject) -> Iterator[Trial]:
     for first, *others in filter(None, cases):
         sizes = (*others, *derived_cases(subject, first.dtype, (size_pattern(33),)))
         other = next((one for one in sizes if _shapes(one) != _shapes(first)), None)
-        yield trial(subject, CHECK, first.name, look, first, other)
-
-
-class _NoExpectation(Exception):
-    """The reference computes nothing to compare with; the check of it says so."""
+        yield trial(subject, CHECK, first.name, _look, first, other)
 
 
 def _shapes(case: Case) -> list[torch.Size]:
     return [tensor.shape for tensor in case.sample.tensors]
+
+
+class _NoExpectation(Exception):
+    """The reference computes nothing to compare with; the check of it says so."""
 
 
 @dataclass(kw_only=True)
@@ -73,11 +73,7 @@ class _CallHistory:
         return expected(self.made[-1][2])
 
     def is_kept(self, fresh_copy: Sample) -> bool:
-        """Return whether the last result, a wrong one, is from an earlier call, if that can be decided.
-
-        Args:
-            fresh_copy: The call that it was of, as it was before, in memory that no call has seen.
-        """
+        """Return whether the last result is wrong, and that of its call's copy in fresh memory is not."""
         *earlier, last = [copies for _, _, copies in self.made]
         if self.subject.reference is None or any(same_bits(last, copies) for copies in earlier):
             return True
@@ -92,38 +88,28 @@ class _CallHistory:
         for when, results, copies in self.made:
             if not same_bits(results, copies):
                 return f"the result of the call {when} is changed by a later call"
-        memory = [(when, t.data_ptr()) for when, results, _ in self.made for t in results if t.numel()]
         owners: dict[int, str] = {}
-        for when, address in memory:
+        for when, address in [(w, t.data_ptr()) for w, results, _ in self.made for t in results if t.numel()]:
             if owners.setdefault(address, when) != when:
                 return f"the results of the calls {owners[address]} and {when} share memory"
         return ""
 
 
-def look(subject: Subject, case: Case, other: Case | None) -> Outcome:
-    """Call with several values, until a result is not that of its own arguments.
-
-    Args:
-        other: Another case of the same dtype, if there is one.
-    """
+def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
+    """Call with several values, and at another case's size, until a result is not of its own arguments."""
+    calls, sample = _CallHistory(subject=subject, case=case), case.make()
     try:
-        return _look(subject, case, other)
+        if wrong := calls.call("with the first values", sample):
+            return Skipped(reason=f"the first call is already wrong, which numerics reports: {wrong}")
+        for when, values in _calls_with_new_values(subject, case, other, sample):
+            fresh_copy = fresh(values)
+            wrong = calls.call(when, values)
+            if wrong and not calls.is_kept(fresh_copy):
+                return Skipped(reason="wrong also in fresh memory, which numerics reports")
+            if wrong:
+                return Failed(reason=f"gives a wrong result {when}, after correct ones", evidence=wrong)
     except _NoExpectation as error:
         return Skipped(reason=str(error))
-
-
-def _look(subject: Subject, case: Case, other: Case | None) -> Outcome:
-    calls, sample = _CallHistory(subject=subject, case=case), case.make()
-    wrong = calls.call("with the first values", sample)
-    if wrong:
-        return Skipped(reason=f"the first call is already wrong, which numerics reports: {wrong}")
-    for when, values in _calls_with_new_values(subject, case, other, sample):
-        fresh_copy = fresh(values)
-        wrong = calls.call(when, values)
-        if wrong and not calls.is_kept(fresh_copy):
-            return Skipped(reason="wrong also in fresh memory, which numerics reports")
-        if wrong:
-            return Failed(reason=f"gives a wrong result {when}, after correct ones", evidence=wrong)
     count = len(calls.made)
     if count == 1:
         return Skipped(reason="no other values for its samples could be found")
@@ -179,12 +165,8 @@ def _takes(subject: Subject, case: Case) -> bool:
 def _write_each(
     way: Callable[[Tensor, Tensor], None], subject: Subject, into: Sample, values: Sample
 ) -> None:
-    outs = subject.overload.signature.outs  # these stay as the last call left them, to be written again
-
-    def tensors(sample: Sample) -> tuple[Tensor, ...]:
-        return Sample(*sample.args, **{k: v for k, v in sample.kwargs.items() if k not in outs}).tensors
-
-    for target, value in zip(tensors(into), tensors(values), strict=True):
+    """Write the inputs; what a call only writes stays as the last one left it, to be written again."""
+    for target, value in zip(subject.inputs(into).tensors, subject.inputs(values).tensors, strict=True):
         way(target, value)
 
 

@@ -73,15 +73,6 @@ def cannot_call(subject: Subject, case: Case) -> Skipped | None:
 # ------------------------------------------------------------------ other values, and what is right
 
 
-def other_values(subject: Subject, case: Case, variant: int) -> Sample:
-    """The same call with other values, if any could be found.
-
-    Args:
-        variant: From 1 on: another one gives other values.
-    """
-    return with_new_values(subject, case, variant) or case.make()
-
-
 def refill(into: Sample, values: Sample) -> None:
     """Give the tensors of a call the values of another one of the same form, on torch's current stream."""
     for target, source in zip(into.tensors, values.tensors, strict=True):
@@ -146,7 +137,7 @@ def look_at_streams(subject: Subject, case: Case) -> Outcome:
         early = f"reads its inputs before earlier work on {name} has written them"
         for variant, (fault, asleep) in enumerate(((late, others), (early, [stream])), start=1):
             # Values of their own: memory that is left unwritten may hold what an earlier round gave.
-            values = other_values(subject, case, variant + 2 * (stream == pool[0]))
+            values = with_new_values(subject, case, variant + 2 * (stream == pool[0])) or case.make()
             outcome = judged(subject, values, _called(subject, case, values, stream, asleep))
             if isinstance(outcome, Failed):
                 faults.append(f"{fault}: {outcome.reason}. {outcome.evidence}".rstrip(". "))
@@ -188,7 +179,7 @@ def look_at_graph(subject: Subject, case: Case) -> Outcome:
         evidence = f"{describe(captured)}\nIf it must be so, declare it: tags=(torch.Tag.cudagraph_unsafe,)"
         return Failed(reason="cannot be captured in a CUDA graph", evidence=evidence)
     for number in range(1, REPLAYS + 1):
-        values = other_values(subject, case, number)
+        values = with_new_values(subject, case, number) or case.make()
         refill(static, values)
         graph.replay()
         results = tuple(tensor.clone() for tensor in captured)

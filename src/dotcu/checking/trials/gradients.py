@@ -61,11 +61,11 @@ def plan(subject: Subject) -> Iterator[Trial]:
             why = "nothing to compare with: it has no sample in float64 for gradcheck, and no reference"
             yield skipped(subject, check, why)
         for case, mode in modes:
-            yield trial(subject, check, f"{case.name}-{mode}", look, case, order, mode)
+            yield trial(subject, check, f"{case.name}-{mode}", _look, case, order, mode)
 
 
 def _modes(subject: Subject, dtypes: Sequence[torch.dtype], order: int) -> Iterator[tuple[Case, str]]:
-    """Yield cases, and how gradients of them are looked at, as `look` takes it."""
+    """Yield cases, and how gradients of them are looked at, as `_look` takes it."""
     main = torch.float64 if torch.float64 in dtypes else dtypes[0]
     some = {Level.QUICK: 1, Level.STANDARD: 2, Level.FULL: 4}[subject.level]
     cases = of_some_size(subject, main)[:some]
@@ -101,13 +101,11 @@ def _differentiable(sample: Sample) -> tuple[int, ...]:
 # ------------------------------------------------------------------ with a backward
 
 
-def look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None:
-    """Differentiate one call in one way. Of a derived one that cannot be, say nothing.
+def _look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None:
+    """Differentiate one call once or twice. Of a derived one that cannot be, say nothing.
 
-    Args:
-        order: 1, or 2 for the gradients of the gradients.
-        mode: `gradcheck`; or what follows the call, a name out of `ENDINGS`. Behind it may be, of the
-            tensors that can have a gradient, the one that alone requires it: `dense-1`.
+    The mode is `gradcheck`; or what follows the call, a name out of `ENDINGS`. Behind it may be, of the
+    tensors that can have a gradient, the one that alone requires it: `dense-1`.
     """
     if case.derived and not _computes(subject, case):
         return None
@@ -138,7 +136,7 @@ def look(subject: Subject, case: Case, order: int, mode: str) -> Outcome | None:
 def _computes(subject: Subject, case: Case) -> bool:
     """Return whether the call itself works or is refused; other checks report one that fails."""
     try:
-        with subject.seeded(case.name):
+        with subject.seeded(case.name), subject.place():
             _results(subject, case.make(), ())
     except BodyError:  # a TypeError, but no refusal
         return False
@@ -147,23 +145,22 @@ def _computes(subject: Subject, case: Case) -> bool:
     return True
 
 
-def _results(subject: Subject, sample: Sample, needs: Sequence[int]) -> tuple[Tensor, ...]:
-    """Call the operator, with tensors at some positions requiring a gradient."""
-    call, _ = requiring(sample, needs)
-    with subject.place():
-        return outputs(subject.overload(*call.args, **call.kwargs))
+def _results(
+    subject: Subject, sample: Sample, needs: Sequence[int]
+) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+    """Call the operator, with tensors at some positions requiring a gradient; and return these too."""
+    call, leaves = requiring(sample, needs)
+    return outputs(subject.overload(*call.args, **call.kwargs)), leaves
 
 
 def _only_once(subject: Subject, sample: Sample) -> bool:
     """Return whether torch has to refuse a second gradient; gradgradcheck would take it for zeros."""
-    call, leaves = requiring(sample, _differentiable(sample))
     with subject.place():
-        ends = [r for r in outputs(subject.overload(*call.args, **call.kwargs)) if r.requires_grad]
+        results, leaves = _results(subject, sample, _differentiable(sample))
+        ends = [result for result in results if result.requires_grad]
         weights = [torch.ones_like(end).requires_grad_() for end in ends]
-        first: Sequence[Tensor | None] = torch.autograd.grad(
-            ends, leaves, weights, create_graph=True, allow_unused=True
-        )
-    nodes = (gradient.grad_fn for gradient in first if gradient is not None)
+        first = _grad(ends, leaves, weights, create_graph=True)
+    nodes = (gradient.grad_fn for gradient in first)
     return any(node is not None and node.name().endswith("::Error") for node in nodes)
 
 
@@ -205,9 +202,9 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     needs = _differentiable(sample)
     ending, _, alone = mode.partition("-")
     needs = (needs[int(alone)],) if alone else needs
-    own = _results(subject, sample, needs)
+    with subject.place():
+        own, _ = _results(subject, sample, needs)
     derivative = Derivative(
-        names=tuple(sample.kwargs),
         needs=needs,
         outputs=tuple(i for i, result in enumerate(own) if result.requires_grad),
         ending=ENDINGS[ending],
@@ -224,13 +221,12 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
             stack.enter_context(subject.poisoning(NAN_BYTE))  # what bodies leave unwritten shows
             # On a GPU torch would run the backward on its own thread, which no poison reaches.
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        gradients = derivative.of(subject.overload)(*call.args)
+        gradients = derivative.of(subject.overload)(*call.args, **call.kwargs)
     tolerance = subject.tolerance(case.dtype)
     if tolerance is None and case.dtype == torch.float64:  # where no oracle is more exact
         tolerance = _DOUBLE
     try:
-        reference = derivative.of(subject.reference)
-        expected = numerics.oracle(reference, copies, tolerance, floor=_ROUNDING)
+        expected = numerics.oracle(derivative.of(subject.reference), copies, tolerance, floor=_ROUNDING)
     except Exception as error:  # it may compute by what torch cannot differentiate
         return Skipped(reason=f"the reference cannot be differentiated: {one_line(error)}")
     worst = numerics.judge(gradients, expected)
@@ -258,14 +254,12 @@ class Derivative:
     """The gradients of a call that are asked for.
 
     Attributes:
-        names: Of the arguments by keyword, in order.
         needs: Positions, among all tensors of the call, of those that require a gradient.
         outputs: Positions, among the results, of those that have one.
         ending: What follows the call.
         order: 1, or 2 for the gradients of the gradients.
     """
 
-    names: tuple[str, ...]
     needs: tuple[int, ...]
     outputs: tuple[int, ...]
     ending: Ending = ENDINGS["dense"]
@@ -273,18 +267,13 @@ class Derivative:
 
     def of(self, function: Function) -> Function:
         """The gradients of a function, as a function of what `joint` makes."""
+        return partial(self._gradients, function)
 
-        def gradients(args: Any, values: Any, weights: Any, directions: Any) -> tuple[Tensor, ...]:
-            sample = Sample(*args, **dict(zip(self.names, values, strict=True)))
-            with torch.enable_grad():
-                return self._gradients(function, sample, weights, directions)
-
-        return gradients
-
+    @torch.enable_grad()
     def _gradients(
-        self, function: Function, sample: Sample, weights: Sequence[Tensor], directions: Sequence[Tensor]
+        self, function: Function, args: Any, weights: Any, directions: Any, /, **keywords: Any
     ) -> tuple[Tensor, ...]:
-        sample, leaves = requiring(sample, self.needs)
+        sample, leaves = requiring(Sample(*args, **keywords), self.needs)
         results = outputs(function(*sample.args, **sample.kwargs))
         weights = [weight.detach().requires_grad_(self.order == 2) for weight in weights]
         ends = [(self.ending(results[i]), w) for i, w in zip(self.outputs, weights, strict=True)]
@@ -307,15 +296,13 @@ def joint(sample: Sample, derivative: Derivative, weights: Sequence[Tensor]) -> 
     Args:
         weights: A gradient for each ending.
     """
-    tensors = sample.tensors
-    directions = [random_like(tensors[i]) for i in derivative.needs]
-    return Sample(list(sample.args), list(sample.kwargs.values()), list(weights), directions)
+    directions = [random_like(sample.tensors[i]) for i in derivative.needs]
+    return Sample(list(sample.args), list(weights), directions, **sample.kwargs)
 
 
 def random_like(tensor: Tensor) -> Tensor:
     """Normal random numbers that a tensor's dtype holds exactly, drawn on the CPU."""
-    values = torch.randn(tensor.shape, dtype=torch.float64).to(tensor.dtype)
-    return values.to(tensor.device)
+    return torch.randn(tensor.shape, dtype=torch.float64).to(tensor.device, tensor.dtype)
 
 
 def requiring(sample: Sample, needs: Sequence[int]) -> tuple[Sample, list[Tensor]]:
@@ -345,14 +332,12 @@ def _grad(
 FIRST, SECOND = "gradients", "second-gradients"
 GRADIENTS = {1: "gradient", 2: "second gradient"}
 
-UNRECORDED = "no backward, from its library or from you: torch drops its gradient silently"
-"""The note for an operator of a library, whose gradients only torch and the library define."""
-
 
 def plan_without_backward(subject: Subject, dtypes: Sequence[torch.dtype]) -> Iterator[Trial]:
     """A trial of the first of some floating dtypes that has a sample; none of what a library computes."""
-    if not subject.has_body:
-        yield from (skipped(subject, check, UNRECORDED) for check in (FIRST, SECOND))
+    if not subject.has_body:  # its gradients only torch and the library define
+        why = "no backward, from its library or from you: torch drops its gradient silently"
+        yield from (skipped(subject, check, why) for check in (FIRST, SECOND))
         return
     case = next(filter(None, map(subject.smallest, dtypes)), None)
     if case is None:
@@ -366,10 +351,9 @@ def _refusal(subject: Subject, case: Case) -> Outcome:
     """Call on tensors that require a gradient, and differentiate."""
     sample = case.make()
     places = [i for i, tensor in enumerate(sample.tensors) if tensor.is_floating_point()]
-    call, leaves = requiring(sample, places)
     try:
         with subject.seeded(case.name), subject.place():
-            results = outputs(subject.overload(*call.args, **call.kwargs))
+            results, leaves = _results(subject, sample, places)
             floats = [result for result in results if result.is_floating_point()]
             if not floats or not leaves:
                 return Skipped(reason="no backward, and no result that could have a gradient")

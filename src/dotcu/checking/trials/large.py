@@ -50,29 +50,23 @@ def plan(subject: Subject) -> Iterator[Trial]:
 
 def look(subject: Subject) -> Outcome:
     """Try calls that can be made so large, the one that needs least memory first, until one can be judged."""
+    outcome: Outcome = Skipped(reason="no sample has a contiguous tensor with a size that could grow")
     with torch.cuda.device(subject.device):
-        return _first(subject)
-
-
-def _first(subject: Subject) -> Outcome:
-    grown = sorted(candidates(subject), key=itemgetter(0))
-    if not grown:
-        return Skipped(reason="no sample has a contiguous tensor with a size that could grow")
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info()
-    fitting = [candidate for candidate in grown if candidate[0] * COPIES < SHARE * free]
-    if not fitting:
-        needed, has = grown[0][0] * COPIES / SHARE / 2**30, free / 2**30
-        return Skipped(reason=f"needs {needed:.0f} GiB of free memory on the GPU, which has {has:.0f}")
-    outcome: Outcome = Skipped(reason="")
-    for _, case, old, new in fitting[:TRIES]:
-        try:
-            outcome = _tried(subject, case, old, new)
-        except torch.OutOfMemoryError as error:
-            outcome = Skipped(reason=f"the GPU has too little memory: {one_line(error)}")
+        grown = sorted(candidates(subject), key=itemgetter(0))
         torch.cuda.empty_cache()
-        if not isinstance(outcome, Skipped):
-            break
+        free, _ = torch.cuda.mem_get_info()
+        fitting = [candidate for candidate in grown if candidate[0] * COPIES < SHARE * free]
+        if grown and not fitting:
+            needed, has = grown[0][0] * COPIES / SHARE / 2**30, free / 2**30
+            return Skipped(reason=f"needs {needed:.0f} GiB of free memory on the GPU, which has {has:.0f}")
+        for _, case, old, new in fitting[:TRIES]:
+            try:
+                outcome = _tried(subject, case, old, new)
+            except torch.OutOfMemoryError as error:
+                outcome = Skipped(reason=f"the GPU has too little memory: {one_line(error)}")
+            torch.cuda.empty_cache()
+            if not isinstance(outcome, Skipped):
+                break
     return outcome
 
 

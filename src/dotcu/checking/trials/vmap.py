@@ -40,16 +40,11 @@ def plan(subject: Subject) -> Iterator[Trial]:
         for batched in [*((i,) for i in having), *([having] if len(having) > 1 else [])]:
             which = "all" if len(batched) > 1 else str(batched[0])
             for dim in (0, -1):
-                yield trial(subject, CHECK, f"{case.name}-{which}-dim{dim}", look, case, batched, dim)
+                yield trial(subject, CHECK, f"{case.name}-{which}-dim{dim}", _look, case, batched, dim)
 
 
-def look(subject: Subject, case: Case, batched: Sequence[int], dim: int) -> Outcome:
-    """Call once under vmap, and once for each element of the batch.
-
-    Args:
-        batched: The positions of the batched arguments.
-        dim: The batch dimension.
-    """
+def _look(subject: Subject, case: Case, batched: Sequence[int], dim: int) -> Outcome:
+    """Call once under vmap with the arguments at some positions batched, and once for each element."""
     calls = _calls(case, batched)
     keywords = calls[0].kwargs
 

@@ -63,12 +63,12 @@ def sample() -> Sample:
 
 
 def gradients(sample: Sample, **options: Any) -> list[list[float]]:
-    derivative = Derivative(names=("factor",), outputs=(0,), **options)
+    derivative = Derivative(outputs=(0,), **options)
     weights = [torch.ones(2, dtype=torch.float64)]
     call = joint(sample, derivative, weights)
     if options.get("order") == 2:
-        call = Sample(*call.args[:3], [torch.ones_like(direction) for direction in call.args[3]])
-    return [grad.tolist() for grad in derivative.of(cubed)(*call.args)]
+        call = Sample(*call.args[:2], [torch.ones_like(d) for d in call.args[2]], **call.kwargs)
+    return [grad.tolist() for grad in derivative.of(cubed)(*call.args, **call.kwargs)]
 
 
 def test_first_gradients_are_of_all_that_need_one(sample: Sample) -> None:
@@ -82,7 +82,7 @@ def test_second_gradients_are_of_inputs_and_of_the_gradients_weights(sample: Sam
 
 
 def test_a_gradient_that_hangs_on_nothing_has_zeros_as_its_own() -> None:
-    derivative = Derivative(names=(), needs=(0,), outputs=(0,), order=2)
+    derivative = Derivative(needs=(0,), outputs=(0,), order=2)
     call = joint(Sample(torch.randn(3)), derivative, [torch.randn(3)])
     constant = derivative.of(lambda x: Straight.apply(x))(*call.args)
     assert [grad.tolist() for grad in constant] == [[0.0] * 3, [0.0] * 3]

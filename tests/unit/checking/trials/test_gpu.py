@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 import dotcu
+from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.checker import plan
 from dotcu.checking.subject import Subject
 from dotcu.checking.trial import Failed, Passed, Skipped
 from dotcu.checking.trials import gpu
+from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.operator import Sample
 
 _names = (f"trials_gpu_test::op{i}" for i in itertools.count())
@@ -33,6 +35,12 @@ def make(samples: Any, *, tags: tuple[torch.Tag, ...] = (), reference: Any = tor
     return Subject(overload=negate, device=torch.device("cpu"))
 
 
+def other_values(subject: Subject, case: Case, variant: int) -> Sample:
+    values = with_new_values(subject, case, variant)
+    assert values is not None
+    return values
+
+
 def random(*shapes: tuple[int, ...]) -> Any:
     return lambda device, dtype: [Sample(torch.randn(shape, device=device, dtype=dtype)) for shape in shapes]
 
@@ -47,7 +55,7 @@ def test_the_smallest_and_the_largest_call_are_chosen_and_no_empty_one() -> None
 def test_other_values_are_the_authors_own_from_another_seed() -> None:
     subject = make(random((5,), (4,)))
     case = subject.given(torch.float32)[1]
-    first, again, second = (gpu.other_values(subject, case, turn).tensors[0] for turn in (1, 1, 2))
+    first, again, second = (other_values(subject, case, turn).tensors[0] for turn in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
     assert not torch.equal(first, case.sample.tensors[0])
@@ -60,13 +68,12 @@ def test_where_the_author_gives_the_same_values_each_time_floats_change_and_inte
         return [Sample(rising), Sample(torch.arange(6)), Sample(torch.arange(3.0).expand(2, 3))]
 
     subject = make(samples)
-    strided, integers, expanded = (
-        gpu.other_values(subject, case, 1).tensors[0] for case in subject.given(torch.float32)
-    )
+    first, second, third = subject.given(torch.float32)
+    strided, expanded = (other_values(subject, case, 1).tensors[0] for case in (first, third))
     assert strided.stride() == (1, 3)
     assert sorted(strided.flatten().tolist()) == [0, 0.75, 1.5, 2.25, 3, 3.75]
     assert not torch.equal(strided, torch.arange(6.0).view(2, 3).T)
-    assert torch.equal(integers, torch.arange(6))
+    assert with_new_values(subject, second, 1) is None
     assert torch.equal(expanded[0], expanded[1])
     assert not torch.equal(expanded[0], torch.arange(3.0))
 
@@ -77,7 +84,7 @@ def test_a_sample_with_other_numbers_beside_its_tensors_is_another_call() -> Non
 
     subject = make(samples)
     (case,) = subject.given(torch.float32)
-    assert gpu.other_values(subject, case, 1).args[1] == case.sample.args[1]
+    assert other_values(subject, case, 1).args[1] == case.sample.args[1]
 
 
 def test_a_call_is_refilled_where_it_lies() -> None:
