@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -110,8 +109,12 @@ class CheckPlan:
         if not isinstance(result.outcome, Failed):
             return result
         subject = next(subject for subject in self.subjects if subject.name == result.overload)
-        line = self.reproduce(self.operators[result.overload], subject, result.trial)
-        return dataclasses.replace(result, outcome=msgspec.structs.replace(result.outcome, reproduce=line))
+        return with_line(result, self.reproduce(self.operators[result.overload], subject, result.trial))
+
+
+def with_line(failure: Result, reproduce: str) -> Result:
+    """A result that failed, with the line that shows it again."""
+    return replace(failure, outcome=msgspec.structs.replace(failure.outcome, reproduce=reproduce))
 
 
 def prepare(

@@ -18,8 +18,7 @@ import torch
 
 from dotcu.checking.subject import Subject
 from dotcu.checking.target import WORKER, TrialRequest, request_for
-from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Result, Skipped, Trial, Verdict, skipped, trial
 from dotcu.checking.trials.gpu import NEEDS_GPU, packed
 from dotcu.compile import toolchain
 from dotcu.errors import DotcuError
@@ -137,14 +136,12 @@ class ToolOutput:
 
     Attributes:
         lines: What it printed while the call was made.
-        late: What it printed after that, and is probably of this call.
         kernels: What the call launched.
         called: Whether the call was made, to its end.
         failure: Why there was none, or none to its end.
     """
 
     lines: list[str] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)
     kernels: set[str] = field(default_factory=set)
     called: bool = False
     failure: str = ""
@@ -185,8 +182,12 @@ class ToolRun:
         self._worker.finish(ENDING_S)  # then a tool sums up what it found
         for request in left:
             outputs[request.overload].failure = f"{self.tool} did not reach it within {LIMIT_S:g} s"
-        self._spread(outputs)
-        return {name: self._outcome(output) for name, output in outputs.items()}
+        late: dict[str, list[str]] = {name: [] for name in outputs}
+        for report in parse(self._late):  # of those whose kernel it names, or of all where it names none
+            named = [name for name, each in outputs.items() if any(k in report for k in each.kernels)]
+            for name in named or outputs:
+                late[name].append(report)
+        return {name: self._outcome(output, late[name]) for name, output in outputs.items()}
 
     def _take(self, line: str) -> None:
         if line.startswith(PREFIX):
@@ -214,15 +215,8 @@ class ToolRun:
         self._worker.drain(SETTLE_S)
         return True
 
-    def _spread(self, outputs: Mapping[str, ToolOutput]) -> None:
-        """Add what came late to those whose kernel it names, or to all where it names none."""
-        for report in parse(self._late):
-            named = [each for each in outputs.values() if any(name in report for name in each.kernels)]
-            for each in named or outputs.values():
-                each.late.append(report)
-
-    def _outcome(self, own: ToolOutput) -> Outcome:
-        reports = parse(own.lines) + own.late
+    def _outcome(self, own: ToolOutput, late: Sequence[str]) -> Outcome:
+        reports = [*parse(own.lines), *late]
         wrong = [report for report in reports if not is_warning(report)]
         if wrong:
             count = f", and {len(wrong) - 1} more such reports" if len(wrong) > 1 else ""

@@ -115,7 +115,7 @@ def _copied(tensor: Tensor) -> tuple[Tensor, Tensor]:
 def _placed(like: Tensor) -> tuple[Tensor, Tensor]:
     """A tensor whose elements are yet to be written, with another's layout, and its buffer of bytes."""
     plain = _plain(like)
-    return _between_bands(plain, plain.storage_offset() * plain.itemsize % BAND_BYTES)
+    return _between_bands(plain, int(plain.storage_offset()) * plain.itemsize % BAND_BYTES)
 
 
 def _between_bands(like: Tensor, skip: int = 0) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from dotcu.errors import DotcuError, UsageError
 if TYPE_CHECKING:
     from dotcu.checking.running import TrialWorker
     from dotcu.checking.subject import Subject
-    from dotcu.checking.trial import Outcome, Result, Trial
+    from dotcu.checking.trial import Result, Trial
     from dotcu.operator import Operator
 
     Work = tuple[Subject, Trial] | DotcuError  # of one test: a trial and its subject, or why there is none
@@ -159,39 +158,30 @@ def _test(work: Work, item: pytest.Item) -> None:
     except DotcuError as error:  # for example, the machine lacks something
         pytest.fail(str(error), pytrace=False)
     item.user_properties.append(("trial", trial.name))
-    item.user_properties.extend((result.check, _outcome_text(result.outcome)) for result in results)
     _judge(results, item)
 
 
 def _judge(results: list[Result], item: pytest.Item) -> None:
-    """Let the test fail or be skipped, if the results say so."""
-    import msgspec
-
-    from dotcu.checking.checker import by_node
+    """Note the outcomes, for JUnit, and let the test fail or be skipped if they say so."""
+    from dotcu.checking.checker import by_node, with_line
     from dotcu.checking.report import failure_text
-    from dotcu.checking.trial import Failed, Passed, Skipped
-
-    options = {f"--dotcu-{name}": value for name, value in _given_options(item.config).items()}
-    again = by_node(item.nodeid, options)
-    short = [
-        failure_text(replace(result, outcome=msgspec.structs.replace(result.outcome, reproduce=again)))
-        for result in results
-        if isinstance(result.outcome, Failed)
-    ]
-    if short:
-        pytest.fail("\n".join(short), pytrace=False)
-    if not any(isinstance(result.outcome, Passed) for result in results):
-        why = [f"{r.check}: {r.outcome.reason}" for r in results if isinstance(r.outcome, Skipped)]
-        pytest.skip("; ".join(why) or "nothing was checked")
-
-
-def _outcome_text(outcome: Outcome) -> str:
-    """An outcome in a line, for JUnit."""
     from dotcu.checking.trial import Failed, Passed
 
-    if isinstance(outcome, Failed):
-        return f"failed: {outcome.reason}"
-    if isinstance(outcome, Passed):
-        ratio = "" if outcome.ratio is None else f"at {outcome.ratio:.2g} of its bound"
-        return ", ".join(filter(None, ("passed", ratio, outcome.note)))
-    return f"skipped: {outcome.reason}"
+    options = {f"--dotcu-{name}": value for name, value in _given_options(item.config).items()}
+    failed, skipped = [], []
+    for result in results:
+        outcome = result.outcome
+        if isinstance(outcome, Passed):
+            ratio = "" if outcome.ratio is None else f"at {outcome.ratio:.2g} of its bound"
+            text = ", ".join(filter(None, ("passed", ratio, outcome.note)))
+        elif isinstance(outcome, Failed):
+            text = f"failed: {outcome.reason}"
+            failed.append(failure_text(with_line(result, by_node(item.nodeid, options))))
+        else:
+            text = f"skipped: {outcome.reason}"
+            skipped.append(f"{result.check}: {outcome.reason}")
+        item.user_properties.append((result.check, text))
+    if failed:
+        pytest.fail("\n".join(failed), pytrace=False)
+    if len(skipped) == len(results):
+        pytest.skip("; ".join(skipped) or "nothing was checked")

@@ -91,18 +91,17 @@ class CheckReport(report_base.Report):
     def not_tried(self, overload: str) -> dict[str, str]:
         """The dtypes of an overload in which no call was compared, and why; none where `only` is given."""
         (one,) = (each for each in self.overloads if each.name == overload)
-        return {} if self.only else {d: why for d in one.dtypes if (why := self._not_tried(one, d))}
-
-    def _not_tried(self, overload: CheckedOverload, dtype: str) -> str:
-        if dtype in overload.empty:
-            return "every sample is empty"
-        calls = [r for r in self._calls(overload.name) if _case(r).startswith(f"{dtype}-")]
-        for call in calls:
-            if isinstance(call.outcome, Failed) or (
-                isinstance(call.outcome, Passed) and call.check in _COMPARING
-            ):
-                return ""
-        return "nothing of it was compared" if calls else "no sample of it"
+        reasons: dict[str, str] = {}
+        for dtype in () if self.only else one.dtypes:
+            calls = [r for r in self._calls(overload) if _case(r).startswith(f"{dtype}-")]
+            compared = {
+                type(r.outcome) for r in calls if r.check in _COMPARING or isinstance(r.outcome, Failed)
+            }
+            if dtype in one.empty:
+                reasons[dtype] = "every sample is empty"
+            elif not compared - {Skipped}:
+                reasons[dtype] = "nothing of it was compared" if calls else "no sample of it"
+        return reasons
 
     def derived(self, overload: str) -> tuple[int, list[str]]:
         """The number of calls that dotcu derived of an overload's samples, and why some were refused."""

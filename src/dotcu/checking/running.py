@@ -246,8 +246,8 @@ def run(subjects: Sequence[Subject], trials: Sequence[Trial]) -> Iterator[Result
     others = [trial for trial in movable if trial not in largest and trial not in tools]
     threads = max(1, torch.get_num_threads() // jobs)
     shared = {name: replace(request, threads=threads) for name, request in requests.items()}
-    yield from run_in_workers(split(shared, others, jobs), jobs, begin_here=not native and not on_gpu)
-    yield from run_in_workers(split(requests, largest, 1), 1)
+    yield from run_in_workers(_split(shared, others, jobs), jobs, begin_here=not native and not on_gpu)
+    yield from run_in_workers(_split(requests, largest, 1), 1)
     yield from compute_sanitizer.run(requests, tools) if on_gpu else run_here(tools)
     yield from run_here(trial for trial in trials if trial.overload not in requests)
 
@@ -264,12 +264,8 @@ def jobs_for(device: torch.device, count: int, *, native: bool = False) -> int:
     return min(MOST_WORKERS, cores, 1 + count // TRIALS_PER_WORKER)
 
 
-def split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
-    """Return trials as tasks: by overload, and in several parts where there are several workers.
-
-    Args:
-        jobs: How many workers take them.
-    """
+def _split(requests: Mapping[str, TrialRequest], trials: Sequence[Trial], jobs: int) -> list[Task]:
+    """Return trials as tasks: by overload, and in several parts where there are several workers."""
     most = max(1, len(trials) if jobs == 1 else -(-len(trials) // (TASKS_PER_WORKER * jobs)))
     own = {name: [trial for trial in trials if trial.overload == name] for name in requests}
     return [

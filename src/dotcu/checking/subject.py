@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -143,10 +144,11 @@ class Subject:
             name = short(dtype)
             with self.seeded(f"{self.name}/{name}"):
                 samples = list(samples_of(self.overload, self.device, dtype))  # it draws while it yields
-            self._given[dtype] = [
-                Case(name=f"{name}-s{i}", dtype=dtype, build=lambda sample=sample: sample, derived=False)
-                for i, sample in enumerate(samples)
-            ]
+
+            def case(i: int, sample: Sample) -> Case:
+                return Case(name=f"{name}-s{i}", dtype=dtype, build=lambda: sample, derived=False)
+
+            self._given[dtype] = list(starmap(case, enumerate(samples)))
         return self._given[dtype]
 
     def whole(self, dtype: torch.dtype) -> list[Case]:

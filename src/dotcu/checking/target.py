@@ -6,7 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
@@ -162,13 +162,10 @@ def target_of(overload: Overload) -> str | None:
         `__main__`, was made in a function, or is not what its module has by that name any more.
     """
     module = sys.modules.get(overload.__module__)
-    place = None if module is None else _place(module)
-    if module is None or place is None:
+    if module is None or (place := _place(module)) is None:
         return None
-    for name, operator in operators(module):
-        if any(one is overload for one in operator.overloads.values()):
-            return f"{place}:{name}"
-    return None
+    of = (name for name, operator in operators(module) if overload in operator.overloads.values())
+    return next((f"{place}:{name}" for name in of), None)
 
 
 def _place(module: ModuleType) -> str | None:
@@ -177,29 +174,22 @@ def _place(module: ModuleType) -> str | None:
         return None
     if module.__name__.startswith(_PREFIX):
         return None if ":" in file else file
-    return module.__name__ if _is_imported_from(module.__name__, Path(file)) else None
+    spec = _fresh_spec(module.__name__)
+    if spec is None or spec.origin is None or Path(spec.origin).resolve() != Path(file).resolve():
+        return None
+    return module.__name__
 
 
-def _is_imported_from(name: str, file: Path) -> bool:
-    """Return whether an import by that name, where nothing is imported yet, reaches that file."""
-    spec: ModuleSpec | None = None
-    parts = name.split(".")
-    for end in range(1, len(parts) + 1):
-        inside = None if spec is None else spec.submodule_search_locations
-        spec = None if spec is not None and inside is None else _find(".".join(parts[:end]), inside)
-        if spec is None:
-            return False
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file.resolve()
-
-
-def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Ask the finders for a spec; `importlib.util.find_spec` would return what is imported already."""
-    for finder in sys.meta_path:
-        find = getattr(finder, "find_spec", None)
-        spec = None if find is None else find(name, path)
-        if isinstance(spec, ModuleSpec):
-            return spec
-    return None
+def _fresh_spec(name: str) -> ModuleSpec | None:
+    """Return what an import finds where nothing is imported yet; `find_spec` returns what is imported."""
+    package, path = name.rpartition(".")[0], None
+    if package:
+        parent = _fresh_spec(package)
+        if parent is None or parent.submodule_search_locations is None:
+            return None
+        path = parent.submodule_search_locations
+    specs = (finder.find_spec(name, path) for finder in sys.meta_path)
+    return next(filter(None, specs), None)
 
 
 WORKER = "dotcu.checking.running:serve"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from dotcu.checking.subject import Subject
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True, tag_field="outcome", tag="passed"):
@@ -97,18 +100,39 @@ class Trial:
         return "/".join(filter(None, (self.overload, self.kind, self.case)))
 
 
+def trial(subject: Subject, check: str, case: str, look: Callable[..., Outcome | None], *args: Any) -> Trial:
+    """Return a trial of one check.
+
+    Args:
+        look: Returns its outcome, or None for no verdict; called with the subject and `args`.
+    """
+
+    def run() -> Iterator[Verdict]:
+        outcome = look(subject, *args)
+        if outcome is not None:
+            yield check, outcome
+
+    return Trial(overload=subject.name, kind=check, case=case, checks=(check,), run=run)
+
+
+def skipped(subject: Subject, check: str, why: str) -> Trial:
+    """Return a trial that does nothing but say why a check was not done.
+
+    Args:
+        why: The reason.
+    """
+    return trial(subject, check, "", lambda subject: Skipped(reason=why))
+
+
 # ---------------------------------------------------------------- how long a trial may take, in a worker
 
 START_S = 300.0
 """The most seconds to import the target and plan its trials in a worker: imports may compile files."""
 
 LIMIT_S = 120.0
-"""The most seconds of one trial, unless its kind is in `LIMITS_S`."""
-
-LIMITS_S = {"compile": 300.0, "large": 180.0}
-"""The most seconds by kind: torch's compiler and gigabytes of data take longer."""
+"""The most seconds of one trial of most kinds."""
 
 
 def limit_s(kind: str) -> float:
-    """Return the seconds within which a trial of a kind must end."""
-    return LIMITS_S.get(kind, LIMIT_S)
+    """The most seconds of a trial of a kind: torch's compiler and gigabytes of data take longer."""
+    return {"compile": 300.0, "large": 180.0}.get(kind, LIMIT_S)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking import running
-from dotcu.checking.trials import skipped
+from dotcu.checking.trial import skipped
 
 
 def samples(device, dtype):

@@ -17,7 +17,7 @@ import dotcu
 from dotcu import errors, serialize
 from dotcu.checking import running
 from dotcu.checking.catalogue import Level
-from dotcu.checking.running import run_here, run_one, split
+from dotcu.checking.running import run_here, run_one
 from dotcu.checking.subject import ReferenceCalls, Subject
 from dotcu.checking.target import TrialRequest, resolve
 from dotcu.checking.trial import Failed, Passed, Result, Skipped, Trial, Verdict
@@ -269,11 +269,11 @@ def test_trials_begin_here_until_a_worker_is_ready(log: Path, monkeypatch: pytes
 def test_every_trial_is_in_one_task_of_its_overload(log: Path, jobs: int) -> None:
     names = ("a::b", "a::c")
     trials = [named("call", str(i), name) for i in range(50) for name in names]
-    tasks = split({name: request_for(log, name) for name in names}, trials, jobs)
+    tasks = running._split({name: request_for(log, name) for name in names}, trials, jobs)
     assert sorted(each.name for _, own in tasks for each in own) == sorted(each.name for each in trials)
     assert all(each.overload == request.overload for request, own in tasks for each in own)
     assert max(len(own) for _, own in tasks) == (50 if jobs == 1 else 9)
-    assert split({}, [], jobs) == []
+    assert running._split({}, [], jobs) == []
 
 
 @pytest.mark.parametrize(

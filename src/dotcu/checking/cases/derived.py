@@ -102,12 +102,8 @@ def symbols(sample: Sample) -> tuple[int, ...]:
     return tuple(dict.fromkeys(n for tensor in sample.tensors for n in tensor.shape if n > 1))
 
 
-def sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case]:
-    """A case with each symbol at each of some sizes; where that is too much work, the others are small.
-
-    Args:
-        numbers: The sizes.
-    """
+def _sizes(subject: Subject, case: Case, numbers: Sequence[int]) -> Iterator[Case]:
+    """A case with each symbol at each of some sizes; where that is too much work, the others are small."""
     inputs = subject.inputs(case.sample)
     found = symbols(inputs)
     for symbol in found:
@@ -138,12 +134,8 @@ def _within(work: int, found: Sequence[int], wanted: dict[int, int]) -> dict[int
     return None
 
 
-def ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
-    """A case whose tensors have one shape, in shapes of other ranks.
-
-    Args:
-        names: Of rows of `RANKS`.
-    """
+def _ranks(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+    """A case whose tensors have one shape, in shapes of other ranks, by their names."""
     shapes = {tuple(tensor.shape) for tensor in subject.inputs(case.sample).tensors}
     for name in names if len(shapes) == 1 else ():
         if any(len(RANKS[name]) != len(shape) for shape in shapes):
@@ -170,7 +162,7 @@ def _reshaped(subject: Subject, case: Case, word: str, shapes: Mapping[Shape, Sh
 
     def build() -> Sample | None:
         generator = generator_for(name, subject.seed)
-        changed = mapped(subject.inputs(case.sample), lambda t: alike(t, shapes[tuple(t.shape)], generator))
+        changed = mapped(subject.inputs(case.sample), lambda t: _alike(t, shapes[tuple(t.shape)], generator))
         return completed(subject, changed)
 
     indices = has_indices(subject.inputs(case.sample), case.dtype)
@@ -182,12 +174,8 @@ def _reshaped(subject: Subject, case: Case, word: str, shapes: Mapping[Shape, Sh
     yield Case(name=name, dtype=case.dtype, build=build)
 
 
-def alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
-    """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape.
-
-    Args:
-        generator: Of its random numbers.
-    """
+def _alike(tensor: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+    """A contiguous tensor of a shape, with values in the range of another's; that one if it has the shape."""
     if tuple(tensor.shape) == shape:
         return tensor
     if tensor.dtype == torch.bool:
@@ -313,13 +301,10 @@ FEW_VALUES = ("spread", "nan", "inf", "large", "tiny", "minus-zero", "extremes",
 FEWEST_VALUES = ("nan", "extremes")
 
 
-def values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
+def _values(subject: Subject, case: Case, names: Sequence[str]) -> Iterator[Case]:
     """A case with each of some values, as far as its dtype has them and its reference takes them.
 
     A body reads no values, so it cannot refuse any.
-
-    Args:
-        names: Of rows of `FLOATS`, `INTEGERS` and `BOOLS`.
     """
     if case.dtype.is_floating_point:
         table = FLOATS
@@ -399,12 +384,8 @@ LAYOUTS: dict[str, Layout] = {
 """Layouts by the case's name; the bytes around and between the elements are guarded when the call is made."""
 
 
-def in_layouts(subject: Subject, case: Case, names: Sequence[str], *, alone: bool = False) -> Iterator[Case]:
-    """A case in each of some layouts, as far as it can have them.
-
-    Args:
-        alone: Of one argument at a time, where several have tensors; not of all at once.
-    """
+def _in_layouts(subject: Subject, case: Case, names: Sequence[str], *, alone: bool = False) -> Iterator[Case]:
+    """A case in each of some layouts that it can have, of all its tensors or of one argument alone."""
     chosen: list[str | None] = [None]
     if alone:
         given = arguments(subject.overload.signature, case.sample)
@@ -537,17 +518,17 @@ def bases(subject: Subject, dtype: torch.dtype) -> list[Case]:
 
 def _of(subject: Subject, case: Case, selection: CaseSelection) -> Iterator[Case]:
     around = around_integers(case) if selection.around_integers else ()
-    yield from sizes(subject, case, sorted({*selection.sizes, *around}))
-    yield from ranks(subject, case, selection.ranks)
+    yield from _sizes(subject, case, sorted({*selection.sizes, *around}))
+    yield from _ranks(subject, case, selection.ranks)
     less = modest(subject, case)
     if less is None:
         return
-    shaped = [less, *ranks(subject, less, ("2d", "4d"))]  # for layouts that its own rank does not have
+    shaped = [less, *_ranks(subject, less, ("2d", "4d"))]  # for layouts that its own rank does not have
     for alone, names in ((False, selection.layouts), (True, selection.alone)):
         for name in names:
-            in_layout = (list(in_layouts(subject, base, [name], alone=alone)) for base in shaped)
+            in_layout = (list(_in_layouts(subject, base, [name], alone=alone)) for base in shaped)
             yield from next(filter(None, in_layout), [])
-    yield from values(subject, less, selection.values)
+    yield from _values(subject, less, selection.values)
 
 
 def derived_cases(subject: Subject, dtype: torch.dtype, endings: Iterable[str]) -> list[Case]:

@@ -32,8 +32,7 @@ from dotcu.checking.memory import (
     writes_outside,
 )
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Passed, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
+from dotcu.checking.trial import Failed, Passed, Skipped, Trial, Verdict, skipped
 from dotcu.errors import BodyError, EnvironmentFault, FindingError, SimulationError, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line

@@ -13,8 +13,7 @@ import torch
 from dotcu import settings
 from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.gpu import judged
 from dotcu.errors import CallCacheMismatch, EnvironmentFault, FindingError, UsageError
 from dotcu.tracebacks import one_line

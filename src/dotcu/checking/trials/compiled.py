@@ -13,8 +13,7 @@ from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.numerics import outputs, unlike
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import COMPUTED, doubled, first_integer, of_some_size, with_new_values
 from dotcu.checking.trials.gradients import requiring
 from dotcu.checking.trials.reference import equal

@@ -23,8 +23,7 @@ from dotcu.checking import numerics
 from dotcu.checking.cases.derived import arguments, bases, with_arguments
 from dotcu.checking.cases.samples import Case, short
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict
-from dotcu.checking.trials import skipped
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, Verdict, skipped
 from dotcu.checking.trials.call import SANITIZERS
 from dotcu.errors import FindingError
 from dotcu.operator import Sample
@@ -178,8 +177,8 @@ def wrong_calls(subject: Subject, case: Case) -> Iterator[Case]:
             yield Case(name=f"{case.name}-{name}-{word}", dtype=case.dtype, build=build, never=never)
     for word, reform in _CALLS.items():
         if reform(subject, case.sample) is not None:
-            build = partial(_reformed, subject, case, reform)
-            yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=build, never=True)
+            again = partial(_reformed, subject, case, reform)
+            yield Case(name=f"{case.name}-{word}", dtype=case.dtype, build=again, never=True)
 
 
 def _instead(subject: Subject, name: str, value: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:

@@ -18,8 +18,7 @@ from dotcu.checking.cases.derived import LAYOUTS, RANKS, derived_cases, size_pat
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.tracebacks import brief, one_line, quiet
 

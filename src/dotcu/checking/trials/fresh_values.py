@@ -21,8 +21,7 @@ from dotcu.checking.cases.samples import Case, samples_of
 from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import fresh, same_bits, without_repeats
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.operator import Sample
 from dotcu.tracebacks import one_line

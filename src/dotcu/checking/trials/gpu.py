@@ -11,8 +11,7 @@ from dotcu.checking import numerics, streams
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import fresh, same_bits
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import with_new_values
 from dotcu.errors import EnvironmentFault, UsageError
 from dotcu.kernel.simulation import extent
@@ -130,7 +129,7 @@ def look_at_streams(subject: Subject, case: Case) -> Outcome:
     """
     pool = streams.pool()
     outcome: Outcome = Passed()
-    faults: list[str] = []
+    faults = []
     for name, stream in (("a side stream", pool[0]), ("the default stream", torch.cuda.default_stream())):
         others = [other for other in pool if other != stream]
         late = f"is not complete when {name}, the stream of the call, is"

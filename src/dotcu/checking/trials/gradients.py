@@ -22,8 +22,7 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import NAN_BYTE, without_repeats
 from dotcu.checking.numerics import outputs
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import floating, of_some_size
 from dotcu.errors import BodyError, EnvironmentFault, GradientError, UsageError
 from dotcu.operator import Sample
@@ -213,7 +212,7 @@ def _compared(subject: Subject, case: Case, order: int, mode: str) -> Outcome:
     if not derivative.outputs:
         return Skipped(reason="no result has a gradient")
     weights = [random_like(derivative.ending(own[i].detach())) for i in derivative.outputs]
-    call = joint(sample, derivative, weights)
+    call = derivative.call(sample, weights)
     copies = call.map_tensors(lambda tensor: tensor.detach().clone().cpu())
     with ExitStack() as stack:
         stack.enter_context(subject.place())
@@ -266,8 +265,13 @@ class Derivative:
     order: int = 1
 
     def of(self, function: Function) -> Function:
-        """The gradients of a function, as a function of what `joint` makes."""
+        """The gradients of a function, as a function of what `call` makes."""
         return partial(self._gradients, function)
+
+    def call(self, sample: Sample, weights: Sequence[Tensor]) -> Sample:
+        """Return the inputs of a call's gradients, with a weight for each ending, as one call."""
+        directions = [random_like(sample.tensors[i]) for i in self.needs]
+        return Sample(list(sample.args), list(weights), directions, **sample.kwargs)
 
     @torch.enable_grad()
     def _gradients(
@@ -288,16 +292,6 @@ class Derivative:
         if not pairs:
             return tuple(torch.zeros_like(tensor) for tensor in inputs)
         return _grad([g for g, _ in pairs], inputs, [d for _, d in pairs])
-
-
-def joint(sample: Sample, derivative: Derivative, weights: Sequence[Tensor]) -> Sample:
-    """Return the inputs of a call's gradients, as the one call of such a function.
-
-    Args:
-        weights: A gradient for each ending.
-    """
-    directions = [random_like(sample.tensors[i]) for i in derivative.needs]
-    return Sample(list(sample.args), list(weights), directions, **sample.kwargs)
 
 
 def random_like(tensor: Tensor) -> Tensor:

@@ -19,8 +19,7 @@ from dotcu.checking.cases.samples import Case
 from dotcu.checking.memory import mapped
 from dotcu.checking.numerics import CHUNK, difference, outputs
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Skipped, Trial, skipped, trial
 from dotcu.checking.trials.gpu import NEEDS_GPU, cannot_call
 from dotcu.operator import Sample
 from dotcu.tracebacks import describe, one_line

@@ -12,23 +12,21 @@ from dotcu.checking.catalogue import Level
 from dotcu.checking.memory import bits, fresh, same_bits
 from dotcu.checking.numerics import outputs, values_at
 from dotcu.checking.subject import ReferenceCalls, Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import of_some_size
 from dotcu.tracebacks import describe
 
 CHECK = "reference"
 
-_WITHOUT = (
-    "no reference: nothing says which values are right, so numerics is not looked at, nor gradients "
-    "beyond gradcheck in float64; every other check runs"
-)
-
 
 def plan(subject: Subject) -> Iterator[Trial]:
     """A trial for each given case of the first dtype, and for one of each other; at full for every one."""
     if subject.reference is None:
-        yield skipped(subject, CHECK, _WITHOUT)
+        why = (
+            "no reference: nothing says which values are right, so numerics is not looked at, nor gradients "
+            "beyond gradcheck in float64; every other check runs"
+        )
+        yield skipped(subject, CHECK, why)
         return
     first, *others = subject.overload.dtypes
     cases = subject.given(first)

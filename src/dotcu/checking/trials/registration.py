@@ -11,8 +11,7 @@ import torch
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import COMPUTED, first_integer, floating
 from dotcu.errors import FindingError
 from dotcu.tracebacks import brief

@@ -13,8 +13,7 @@ from dotcu.checking import numerics
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.catalogue import Level
 from dotcu.checking.subject import Subject
-from dotcu.checking.trial import Failed, Outcome, Passed, Trial
-from dotcu.checking.trials import skipped, trial
+from dotcu.checking.trial import Failed, Outcome, Passed, Trial, skipped, trial
 from dotcu.checking.trials.fresh_values import moved
 from dotcu.operator import Sample
 
@@ -75,11 +74,9 @@ def _look(subject: Subject, case: Case, batched: Sequence[int], dim: int) -> Out
 def _calls(case: Case, batched: Sequence[int]) -> list[Sample]:
     """The calls of a batch: what is batched has other values in each, and all else is the same."""
     first = case.make()
-    calls = [first]
-    for variant in range(1, BATCH):
-        pairs = enumerate(zip(first.args, moved(case, variant).args, strict=True))
-        calls.append(Sample(*(new if i in batched else old for i, (old, new) in pairs), **first.kwargs))
-    return calls
+    others = [moved(case, variant).args for variant in range(1, BATCH)]
+    args = ([other[i] if i in batched else old for i, old in enumerate(first.args)] for other in others)
+    return [first, *(Sample(*values, **first.kwargs) for values in args)]
 
 
 def _wrong(subject: Subject, case: Case, one: Sample, got: tuple[Tensor, ...]) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.derived import LAYOUTS, in_layouts
+from dotcu.checking.cases.derived import LAYOUTS, _in_layouts
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
 from subjects import first, operator, subject
@@ -24,7 +24,7 @@ def pair(*shape: int) -> Subject:
 
 
 def of(subject: Subject, *names: str) -> list[Case]:
-    return list(in_layouts(subject, first(subject), names))
+    return list(_in_layouts(subject, first(subject), names))
 
 
 @pytest.mark.parametrize("shape", RANKS)
@@ -91,7 +91,7 @@ def test_the_layout_is_that_of_the_call_that_is_made() -> None:
 
 def test_one_argument_alone_leaves_the_others() -> None:
     one = pair(3, 4)
-    cases = {case.name: case for case in in_layouts(one, first(one), ("transposed",), alone=True)}
+    cases = {case.name: case for case in _in_layouts(one, first(one), ("transposed",), alone=True)}
     assert list(cases) == ["float32-s0-transposed-a", "float32-s0-transposed-b"]
     strides = [tensor.stride() for tensor in cases["float32-s0-transposed-b"].sample.tensors]
     assert strides == [(4, 1), (1, 3)]
@@ -102,13 +102,13 @@ def test_a_call_with_one_tensor_has_nothing_alone() -> None:
         return -a
 
     one = subject(operator(negated, dotcu.Sample(torch.randn(3, 4)), reference=negated))
-    assert not list(in_layouts(one, first(one), ("transposed",), alone=True))
+    assert not list(_in_layouts(one, first(one), ("transposed",), alone=True))
 
 
 def test_a_tensor_given_twice_stays_one() -> None:
     x = torch.randn(3, 4)
     one = subject(operator(added, reference=added))
-    (case,) = in_layouts(
+    (case,) = _in_layouts(
         one, Case(name="s", dtype=torch.float32, build=lambda: dotcu.Sample(x, x)), ["transposed"]
     )
     a, b = case.sample.args
@@ -121,5 +121,5 @@ def test_what_is_written_is_never_expanded() -> None:
 
     sample = dotcu.Sample(torch.randn(3, 4), torch.randn(3, 4))
     one = subject(operator(increment, sample, mutates_args=("y",)))
-    (case,) = in_layouts(one, first(one), ["expanded"])
+    (case,) = _in_layouts(one, first(one), ["expanded"])
     assert [tensor.stride() for tensor in case.sample.tensors] == [(4, 1), (0, 1)]

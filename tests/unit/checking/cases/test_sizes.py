@@ -8,7 +8,7 @@ from torch import Tensor
 
 import dotcu
 from dotcu.checking.cases import derived
-from dotcu.checking.cases.derived import alike
+from dotcu.checking.cases.derived import _alike
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
 from subjects import first, operator, subject
@@ -32,7 +32,7 @@ def matrices() -> Subject:
 
 
 def of(subject: Subject, numbers: list[int]) -> dict[str, Case]:
-    return {case.name: case for case in derived.sizes(subject, first(subject), numbers)}
+    return {case.name: case for case in derived._sizes(subject, first(subject), numbers)}
 
 
 def shapes(case: Case) -> list[tuple[int, ...]]:
@@ -89,41 +89,41 @@ def test_a_case_has_the_same_values_each_time_and_others_by_another_seed() -> No
 
 def test_new_numbers_are_in_the_range_of_the_old() -> None:
     old = torch.rand(100) + 5
-    new = alike(old, (1000,), generator())
+    new = _alike(old, (1000,), generator())
     assert 5 <= float(new.min()) < float(new.max()) <= 6
     assert float(new.std()) > 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.float8_e4m3fn])
 def test_new_numbers_have_the_old_dtype(dtype: torch.dtype) -> None:
-    new = alike(torch.randn(9).to(dtype), (40,), generator())
+    new = _alike(torch.randn(9).to(dtype), (40,), generator())
     assert new.dtype == dtype
     assert len(new.double().unique()) > 3
 
 
 def test_what_is_not_finite_says_nothing_of_a_range() -> None:
     old = torch.tensor([0.0, 1.0, torch.inf, torch.nan])
-    assert bool(alike(old, (50,), generator()).isfinite().all())
+    assert bool(_alike(old, (50,), generator()).isfinite().all())
 
 
 def test_new_integers_are_in_the_range_of_the_old() -> None:
-    new = alike(torch.tensor([3, 9, 4], dtype=torch.int16), (500,), generator())
+    new = _alike(torch.tensor([3, 9, 4], dtype=torch.int16), (500,), generator())
     assert (int(new.min()), int(new.max()), new.dtype) == (3, 9, torch.int16)
 
 
 def test_offsets_that_ascend_ascend_again_between_the_same_ends() -> None:
-    new = alike(torch.tensor([0, 4, 4, 20]), (9,), generator())
+    new = _alike(torch.tensor([0, 4, 4, 20]), (9,), generator())
     assert bool((new.diff() >= 0).all())
     assert (int(new[0]), int(new[-1])) == (0, 20)
 
 
 def test_new_truth_values_are_mixed() -> None:
-    assert len(alike(torch.tensor([True]), (50,), generator()).unique()) == 2
+    assert len(_alike(torch.tensor([True]), (50,), generator()).unique()) == 2
 
 
 def test_the_whole_range_of_an_integer_is_no_error() -> None:
     info = torch.iinfo(torch.int64)
-    assert alike(torch.tensor([info.min, info.max, 0]), (5,), generator()).shape == (5,)
+    assert _alike(torch.tensor([info.min, info.max, 0]), (5,), generator()).shape == (5,)
 
 
 def test_a_strided_tensor_becomes_contiguous() -> None:
@@ -151,9 +151,9 @@ def test_outputs_are_made_for_the_new_sizes() -> None:
 
 def test_one_shape_is_tried_in_other_ranks() -> None:
     one = subject(operator(added, dotcu.Sample(torch.randn(9), torch.randn(9))))
-    assert [shapes(case)[1] for case in derived.ranks(one, first(one), ("0d", "2d"))] == [(), (6, 10)]
+    assert [shapes(case)[1] for case in derived._ranks(one, first(one), ("0d", "2d"))] == [(), (6, 10)]
     two = subject(operator(added, dotcu.Sample(torch.randn(9, 2), torch.randn(2))))
-    assert not list(derived.ranks(two, first(two), ("0d", "2d")))
+    assert not list(derived._ranks(two, first(two), ("0d", "2d")))
 
 
 def test_numbers_among_the_arguments_have_two_sides() -> None:

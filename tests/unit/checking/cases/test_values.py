@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.checking.cases.derived import EVERY_VALUE, values
+from dotcu.checking.cases.derived import EVERY_VALUE, _values
 from dotcu.checking.cases.samples import Case
 from dotcu.checking.subject import Subject
 from subjects import operator, subject
@@ -27,7 +27,7 @@ def rows(weight: Tensor, index: Tensor) -> Tensor:
 def of(dtype: torch.dtype, *names: str, shape: tuple[int, ...] = (300,), seed: int = 0) -> dict[str, Tensor]:
     one = subject(operator(copied, reference=torch.clone, dtypes=(dtype,)), seed=seed)
     case = Case(name="s", dtype=dtype, build=lambda: dotcu.Sample(torch.ones(shape).to(dtype)))
-    return {made.name: made.sample.tensors[0] for made in values(one, case, names or EVERY_VALUE)}
+    return {made.name: made.sample.tensors[0] for made in _values(one, case, names or EVERY_VALUE)}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -105,7 +105,7 @@ def table() -> tuple[Subject, Case]:
 
 
 def test_indices_stay_as_they_are() -> None:
-    for case in values(*table(), ("nan", "max", "extremes")):
+    for case in _values(*table(), ("nan", "max", "extremes")):
         assert case.sample.args[1].tolist() == [3, 19, 0]
 
 
@@ -117,10 +117,10 @@ def test_values_that_the_reference_refuses_make_no_case() -> None:
 
     one = subject(operator(copied, reference=checked))
     case = Case(name="s", dtype=torch.float32, build=lambda: dotcu.Sample(torch.ones(9)))
-    assert [made.name for made in values(one, case, ("nan", "inf"))] == ["s-inf"]
+    assert [made.name for made in _values(one, case, ("nan", "inf"))] == ["s-inf"]
 
 
 def test_without_a_reference_integers_stay_as_they_are() -> None:
     one = subject(operator(copied, dtypes=(torch.int32,)))
     case = Case(name="s", dtype=torch.int32, build=lambda: dotcu.Sample(torch.ones(9, dtype=torch.int32)))
-    assert not list(values(one, case, EVERY_VALUE))
+    assert not list(_values(one, case, EVERY_VALUE))
