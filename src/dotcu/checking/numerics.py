@@ -303,7 +303,7 @@ def _judge_floating(got: Tensor, expected: Oracle, position: int) -> NumericErro
         what = f"{count} are wrong, the worst by {element:.3g} times the bound"
         return NumericError(ratio=element, what=what, where=where)
     error, limit = norm(distance[got.isfinite() & value.isfinite()]), expected.norms[position]
-    whole = error / limit if limit else math.inf if error else 0.0
+    whole = 0.0 if error == 0 or math.isinf(limit) else error / limit if limit else math.inf
     if not whole <= 1.0:
         what = f"output {position} as a whole is wrong by {whole:.3g} times the bound, in the 2-norm"
         return NumericError(ratio=whole, what=what, where=where)
