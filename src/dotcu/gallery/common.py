@@ -5,8 +5,12 @@ An example that is copied into a project takes what it uses of this file along.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+from torch.testing import make_tensor
 
 import dotcu
 
@@ -16,9 +20,6 @@ REAL = FLOATS + INTEGERS
 
 VECTOR_BYTES = 16
 """The widest access that the hardware has."""
-
-ACCESSES = (16, 8, 4, 2)
-"""Bytes of one load or store, the best first."""
 
 
 def sum_type(dtype: torch.dtype) -> torch.dtype:
@@ -45,13 +46,38 @@ def vector_lanes(tensors: tuple[Tensor, ...], block_size: int, vector_bytes: int
     return lanes
 
 
-def access_bytes(n: int, *tensors: Tensor) -> int:
-    """Return the bytes of an access that every row of n elements begins and ends on."""
-    size = tensors[0].element_size()
-    for access in ACCESSES:
-        if n * size % access == 0 and all(dotcu.is_aligned(tensor, access) for tensor in tensors):
-            return max(access, size)
-    return size
+def vector_width(most: int, numbers: tuple[int, ...], *tensors: Tensor | None) -> int:
+    """Return the elements of the widest vector that divides some numbers, and at which all tensors start.
+
+    Args:
+        most: Elements at most, a power of two.
+        numbers: Elements of a row, or strides.
+        *tensors: Tensors, read or written by vectors of at most 16 bytes; None for one that is left out.
+    """
+    width = most
+    while width > 1 and not (
+        all(number % width == 0 for number in numbers)
+        and all(
+            t is None or dotcu.is_aligned(t, min(VECTOR_BYTES, width * t.element_size())) for t in tensors
+        )
+    ):
+        width //= 2
+    return width
+
+
+def result_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of a sum, as torch has it."""
+    return torch.int64 if dtype in INTEGERS else dtype
+
+
+def random_tensors(device: torch.device, dtype: torch.dtype, low: int, high: int) -> Callable[..., Tensor]:
+    """Return a function that makes a tensor of a shape, for samples: `random(4, 1024)`.
+
+    Args:
+        low: The least element.
+        high: Above the largest one.
+    """
+    return functools.partial(make_tensor, device=device, dtype=dtype, low=low, high=high)
 
 
 def require_dtype(name: str, dtype: torch.dtype, taken: tuple[torch.dtype, ...]) -> None:
@@ -59,7 +85,6 @@ def require_dtype(name: str, dtype: torch.dtype, taken: tuple[torch.dtype, ...])
 
     Args:
         name: The operator, for the message.
-        dtype: The argument's dtype.
         taken: The dtypes that it takes.
     """
     if dtype not in taken:

@@ -5,11 +5,14 @@ An example that is copied into a project takes this file and `common.py` along.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, VECTOR_BYTES, require_dtype
+from dotcu.gallery.common import FLOATS, require_dtype, sum_type
 
 WARP = 32
 MOST_COLUMNS = 1 << 30
@@ -20,6 +23,12 @@ MOST_BLOCKS = 8
 
 SHARED_BYTES = 48 << 10
 """Shared memory of a block; a multiprocessor of sm_90 or sm_100 holds four of them, one of sm_80 three."""
+
+FORWARD_LANES = 512
+"""Threads of a block of the forward at most."""
+
+BACKWARD_COLUMNS = 2048
+"""Vectors of a block of the backward."""
 
 PART_COLUMNS, PART_THREADS = 16, 512
 ROW_THREADS = 512
@@ -37,37 +46,102 @@ BackwardLaunch = tuple[
 """The three kernels, and of the second one numbers, grid, block, shared memory and cluster."""
 
 
-def vector_width(n: int, x: Tensor, weight: Tensor, *others: Tensor | None) -> int:
-    """Return the elements of a vector: 16 bytes of them, or fewer where rows or tensors begin elsewhere.
+def forward_launch(
+    kernel: Any, backward_kernels: dotcu.Module, x: Tensor, weight: Tensor, width: int,
+    choices: tuple[int, ...], *flags: bool,
+) -> ForwardLaunch:  # fmt: skip
+    """Choose the launch of a forward.
 
     Args:
-        n: Elements of a row.
-        x: The rows.
-        weight: Their weight.
-        *others: More tensors of rows; None for one that is left out.
+        kernel: The template.
+        backward_kernels: The module with `sum_parts`, which is asked for the GPU's shared memory.
+        width: Elements of a vector.
+        choices: Vectors of a thread, the best first.
+        *flags: More arguments of the template.
     """
-    width = VECTOR_BYTES // x.element_size()
-    while width > 1 and not (n % width == 0 and _all_aligned(width, x, weight, *others)):
-        width //= 2
-    return width
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
+    clusters = _has_clusters(backward_kernels, x)
+    blocks = _cluster_blocks(n, FORWARD_LANES * choices[0] * width) if clusters else 1
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
+    rows_of_block = 128 // lanes if lanes <= WARP else 1
+    exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
+    way = (x.dtype, weight.dtype, sums, width, vectors, lanes, exact, *flags)
+    grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
+    return kernel[way], (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
 
 
-def _all_aligned(width: int, *tensors: Tensor | None) -> bool:
-    return all(
-        tensor is None or dotcu.is_aligned(tensor, min(VECTOR_BYTES, width * tensor.element_size()))
-        for tensor in tensors
-    )
-
-
-def split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:
-    """Return vectors of a thread and threads of a row, a power of two: without a rest if that can be.
+def backward_launch(
+    kernel: Any, backward_kernels: dotcu.Module, x: Tensor, weight: Tensor, width: int,
+    choices: tuple[int, ...], most_lanes: int, staged: int, most_stages: int, most_resident: int,
+    *flags: bool,
+) -> BackwardLaunch:  # fmt: skip
+    """Choose the launches of a backward.
 
     Args:
-        n: Elements of a row.
+        kernel: The template.
+        backward_kernels: Its module, with `row_sums` and `sum_parts`.
         width: Elements of a vector.
         choices: Vectors of a thread, the best first.
         most_lanes: Threads of a row at most.
+        staged: Tensors whose rows are copied to shared memory.
+        most_stages: Rows of each in a block's shared memory at most.
+        most_resident: Blocks of a multiprocessor at most, each of which writes a part.
+        *flags: More arguments of the template, between `exact` and `given`.
     """
+    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
+    types: tuple[Any, ...] = (x.dtype, weight.dtype, sums, width)
+    blocks = _cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(backward_kernels, x) else 1
+    vectors, lanes = _split(dotcu.cdiv(n, blocks), width, choices, most_lanes)
+    columns = lanes * vectors * width
+    given = n > blocks * columns
+    if given:
+        blocks = dotcu.cdiv(n, columns)
+    rows_of_block = 256 // lanes if lanes <= WARP else 1
+    stage_bytes = staged * rows_of_block * columns * x.element_size()
+    shared_bytes = SHARED_BYTES * _quarters(backward_kernels, sums)
+    stages = max(1, min(most_stages, shared_bytes // stage_bytes))
+    exact = n == blocks * columns and bool(rows % rows_of_block == 0)
+    way, way_of_sums = (*types, vectors, lanes, stages, exact, *flags, given), (*types, ROW_THREADS)
+    chosen = kernel[way]
+    row_sums = backward_kernels.row_sums[way_of_sums] if given else None
+    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, PART_COLUMNS, PART_THREADS]
+    block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
+    # No larger than what runs at once, so that each block sums its rows.
+    resident = min(chosen.occupancy(block, smem_bytes), most_resident) * dotcu.sm_count(x)
+    # Not every multiprocessor has room in a cluster.
+    resident = max(1, (resident * 7 // 8 if blocks > 1 else resident) // blocks)
+    row_groups = dotcu.cdiv(rows, rows_of_block)
+    rounds = torch.sym_max(dotcu.cdiv(row_groups, resident), 1)
+    cluster = (1, blocks) if blocks > 1 and not given else None
+    numbers = (rows, n, 1 / max(n, 1))
+    grid = (dotcu.cdiv(row_groups, rounds), blocks)
+    return (row_sums, chosen, sum_parts), numbers, grid, block, smem_bytes, cluster
+
+
+def run_backward(
+    launch: BackwardLaunch, tensors: tuple[Tensor | None, ...], grad_x: Tensor, grads: tuple[Tensor, ...],
+    eps: float,
+) -> None:  # fmt: skip
+    """Write the gradients: sums of each long row, then parts of each block, then the sums of the parts.
+
+    Args:
+        tensors: The gradient by the result, x, its weight, and what else the kernel reads.
+        grads: The gradients by the weight and, if there is one, by the bias.
+    """
+    (row_sums, kernel, sum_parts), (rows, n, share), grid, block, smem_bytes, cluster = launch
+    of_rows, sums = None, sum_type(grad_x.dtype)
+    if row_sums is not None:
+        of_rows = torch.empty((rows, 2 * len(grads)), dtype=sums, device=grad_x.device)
+        row_sums(*tensors[:3], of_rows, n, share, eps, grid=rows, block=ROW_THREADS)
+    parts = torch.empty((len(grads), grid[0], n), dtype=sums, device=grad_x.device)
+    arguments = (*tensors, of_rows, grad_x, parts, rows, n, share, eps)
+    kernel(*arguments, grid=grid, block=block, smem_bytes=smem_bytes, cluster=cluster)
+    grid_of_parts = (dotcu.cdiv(n, PART_COLUMNS), len(grads))
+    sum_parts(parts, *grads, grid[0], n, grid=grid_of_parts, block=PART_THREADS, programmatic=True)
+
+
+def _split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tuple[int, int]:
+    """Return vectors of a thread and threads of a row, a power of two: without a rest if that can be."""
     for vectors in choices:
         lanes = n // (vectors * width)
         if lanes * vectors * width == n and 0 < lanes <= most_lanes and lanes & (lanes - 1) == 0:
@@ -78,7 +152,7 @@ def split(n: int, width: int, choices: tuple[int, ...], most_lanes: int) -> tupl
     return 2, lanes
 
 
-def cluster_blocks(n: int, columns: int) -> int:
+def _cluster_blocks(n: int, columns: int) -> int:
     """Return the blocks that share a row of n elements, each of which takes `columns`: a power of two."""
     blocks = 1
     while blocks < MOST_BLOCKS and n > blocks * columns:
@@ -86,24 +160,15 @@ def cluster_blocks(n: int, columns: int) -> int:
     return blocks
 
 
-def resident_grid(
-    kernel: dotcu.Kernel, x: Tensor, rows: int, blocks: int, launch: Pair, most_resident: int
-) -> Pair:
-    """Return the grid of the backward: no larger than what runs at once, so that each block sums its rows.
+def _quarters(backward_kernels: dotcu.Module, sums: torch.dtype) -> int:
+    """Return the number of blocks of `SHARED_BYTES` that a multiprocessor holds."""
+    kernel = backward_kernels.sum_parts[sums, sums, PART_COLUMNS, PART_THREADS]
+    return kernel.occupancy(WARP, SHARED_BYTES)
 
-    Args:
-        kernel: The kernel.
-        x: The tensor whose GPU runs it.
-        rows: Rows, or groups of rows that a block takes at a time.
-        blocks: Blocks that share a row.
-        launch: Threads of a block, and its shared memory in bytes.
-        most_resident: Blocks of a multiprocessor at most, each of which writes a part.
-    """
-    resident = min(kernel.occupancy(*launch), most_resident) * dotcu.sm_count(x)
-    # Not every multiprocessor has room in a cluster.
-    resident = max(1, (resident * 7 // 8 if blocks > 1 else resident) // blocks)
-    rounds = dotcu.cdiv(rows, resident)
-    return dotcu.cdiv(rows, torch.sym_max(rounds, 1)), blocks
+
+def _has_clusters(backward_kernels: dotcu.Module, x: Tensor) -> bool:
+    """Return True if the GPU has clusters: with so much shared memory it does. The simulator has none."""
+    return x.is_cuda and _quarters(backward_kernels, sum_type(x.dtype)) >= 4
 
 
 def require_rows(name: str, x: Tensor, weight: Tensor, example: str) -> None:
@@ -111,8 +176,6 @@ def require_rows(name: str, x: Tensor, weight: Tensor, example: str) -> None:
 
     Args:
         name: The operator, for the messages.
-        x: Its rows.
-        weight: Their weight.
         example: A call that is right.
     """
     require_dtype(name, x.dtype, FLOATS)
@@ -140,9 +203,7 @@ def require_like(name: str, x: Tensor, other: Tensor, argument: str) -> None:
 
     Args:
         name: The operator, for the message.
-        x: The tensor to compare with.
-        other: The argument.
-        argument: Its name.
+        argument: The other tensor's name.
     """
     if other.dtype != x.dtype or other.shape != x.shape:
         raise ValueError(

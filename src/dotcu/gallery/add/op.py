@@ -14,6 +14,7 @@ import dotcu
 from dotcu.gallery.common import (
     REAL,
     contiguous_like,
+    random_tensors,
     require_block,
     require_dtype,
     require_operands,
@@ -53,10 +54,7 @@ def add_out(a: Tensor, b: Tensor, *, block_size: int = 128, out: Tensor) -> None
     """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part.
 
     Args:
-        a: As for `add`.
-        b: As for `add`.
-        block_size: Threads of a block.
-        out: A tensor of the result's shape and dtype.
+        out: A tensor of the result's shape and dtype. The rest as for `add`.
     """
     a, b = require_operands("add", a, b)
     require_out(out, a)
@@ -71,9 +69,7 @@ def add_number(a: Tensor, b: Number, *, block_size: int = 128) -> Tensor:
     """Add a number; an integer tensor and a fraction give a floating-point tensor, as in torch.
 
     Args:
-        a: As for `add`.
-        b: The number.
-        block_size: Threads of a block.
+        b: The number. The rest as for `add`.
     """
     a = _promoted(a, b)
     out = torch.empty_like(a)
@@ -86,10 +82,7 @@ def add_number_out(a: Tensor, b: Number, *, block_size: int = 128, out: Tensor) 
     """Write a + b, with a number b, into `out`.
 
     Args:
-        a: As for `add`.
-        b: The number.
-        block_size: Threads of a block.
-        out: A tensor of the result's shape and dtype.
+        out: A tensor of the result's shape and dtype. The rest as for `add`.
     """
     a = _promoted(a, b)
     require_out(out, a)
@@ -149,9 +142,7 @@ def _(ctx: Any, grad: Tensor) -> Any:
 
 @add.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
-
+    random = random_tensors(device, dtype, -9, 9)
     yield dotcu.Sample(random(1000), random(1000))
     yield dotcu.Sample(random(4, 1024), random(4, 1024))
     yield dotcu.Sample(random(), random())

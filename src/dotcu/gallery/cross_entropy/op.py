@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, access_bytes, sum_type
+from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, sum_type, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -53,7 +53,14 @@ def cross_entropy(
     _require(logits, target, reduction)
     logits, target = logits.contiguous(), target.contiguous()
     loss, lse = _results(logits, target, reduction)
-    _launch(logits, target, loss, lse, ignore_index, reduction)
+    kernel, rows, n, grid = _choose(logits, target)
+    if reduction == "none":
+        kernel(logits, target, lse, loss, None, None, rows, n, ignore_index, grid=grid, block=BLOCK)
+        return loss, lse
+    totals, counts = logits.new_empty((grid,), dtype=lse.dtype), target.new_empty((grid,))
+    kernel(logits, target, lse, None, totals, counts, rows, n, ignore_index, grid=grid, block=BLOCK)
+    reduce, mean = kernels.cross_entropy_reduce[logits.dtype], reduction == "mean"
+    reduce(totals, counts, grid, mean, loss, grid=1, block=REDUCE_BLOCK, programmatic=True)
     return loss, lse
 
 
@@ -72,19 +79,22 @@ def cross_entropy_backward(
     Args:
         grad_loss: The gradient of the loss, of its shape and dtype.
         grad_lse: The gradient of the log-sum-exp, of its shape and dtype.
-        logits: As for cross_entropy, and so the rest.
-        target: The class of each row.
-        lse: The log-sum-exp of each row.
-        ignore_index: Rows of this target have no gradient of the loss.
-        reduction: "mean", "sum" or "none".
+        lse: The log-sum-exp of each row. The rest as for cross_entropy.
     """
     _require(logits, target, reduction)
     _require_gradients(grad_loss, grad_lse, logits, target, lse, reduction)
     logits, target, lse = logits.contiguous(), target.contiguous(), lse.contiguous()
     out = torch.empty_like(logits)
-    if out.numel() != 0:
-        gradients = grad_loss.contiguous(), grad_lse.contiguous()
-        _launch_backward(gradients, logits, target, lse, out, ignore_index, reduction)
+    if out.numel() == 0:
+        return out
+    grad_loss, grad_lse = grad_loss.contiguous(), grad_lse.contiguous()
+    kernel, rows, n, parts, grid = _choose_backward(logits, target, out)
+    mean = reduction == "mean"
+    count = target.new_empty((1,)) if mean else None
+    if mean:
+        backward_kernels.cross_entropy_count(target, rows, ignore_index, count, grid=1, block=COUNT_BLOCK)
+    arguments = (grad_loss, reduction == "none", grad_lse, logits, target, lse, count, out)
+    kernel(*arguments, rows, n, parts, ignore_index, grid=grid, block=BLOCK, programmatic=mean)
     return out
 
 
@@ -92,38 +102,6 @@ def _results(logits: Tensor, target: Tensor, reduction: str) -> tuple[Tensor, Te
     """Memory for the loss and the log-sum-exp."""
     lse = logits.new_empty(target.shape, dtype=sum_type(logits.dtype))
     return logits.new_empty(target.shape if reduction == "none" else ()), lse
-
-
-def _launch(
-    logits: Tensor, target: Tensor, loss: Tensor, lse: Tensor, ignore_index: int, reduction: str
-) -> None:
-    kernel, rows, n, grid = _choose(logits, target)
-    if reduction == "none":
-        kernel(logits, target, lse, loss, None, None, rows, n, ignore_index, grid=grid, block=BLOCK)
-        return
-    totals = logits.new_empty((grid,), dtype=lse.dtype)
-    counts = logits.new_empty((grid,), dtype=torch.int64)
-    kernel(logits, target, lse, None, totals, counts, rows, n, ignore_index, grid=grid, block=BLOCK)
-    reduce, mean = kernels.cross_entropy_reduce[logits.dtype], reduction == "mean"
-    reduce(totals, counts, grid, mean, loss, grid=1, block=REDUCE_BLOCK, programmatic=True)
-
-
-def _launch_backward(
-    gradients: tuple[Tensor, Tensor],
-    logits: Tensor,
-    target: Tensor,
-    lse: Tensor,
-    out: Tensor,
-    ignore_index: int,
-    reduction: str,
-) -> None:
-    kernel, rows, n, parts, grid = _choose_backward(logits, target, out)
-    mean = reduction == "mean"
-    count = target.new_empty((1,)) if mean else None
-    if mean:
-        backward_kernels.cross_entropy_count(target, rows, ignore_index, count, grid=1, block=COUNT_BLOCK)
-    arguments = (gradients[0], reduction == "none", gradients[1], logits, target, lse, count, out)
-    kernel(*arguments, rows, n, parts, ignore_index, grid=grid, block=BLOCK, programmatic=mean)
 
 
 @dotcu.by_layout
@@ -149,11 +127,11 @@ def _choose_backward(logits: Tensor, target: Tensor, out: Tensor) -> tuple[dotcu
 def _shape(table: tuple[tuple[int, int, int], ...], *tensors: Tensor) -> tuple[int, int, int]:
     """Threads of a row, elements of an access, accesses of a thread."""
     n, size = tensors[0].shape[-1], tensors[0].element_size()
-    access = access_bytes(n, *tensors)
+    width = vector_width(VECTOR_BYTES // size, (n,), *tensors)
     for threads, share, most in table:
         if n * size <= most:
-            return threads, access // size, max(1, share // access)
-    return LONG[0], access // size, LONG[1] // access
+            return threads, width, max(1, share // (width * size))
+    return LONG[0], width, LONG[1] // (width * size)
 
 
 def _require(logits: Tensor, target: Tensor, reduction: str) -> None:
@@ -319,8 +297,7 @@ LAYOUTS: tuple[tuple[tuple[int, ...], str], ...] = (
 
 
 def _logits_and_targets(device: torch.device, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor, str]]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-6, high=6)
+    random = random_tensors(device, dtype, -6, 6)
 
     def classes(shape: tuple[int, ...], n: int) -> Tensor:
         target = make_tensor(shape, device=device, dtype=torch.int64, low=0, high=n)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, INTEGERS, REAL, VECTOR_BYTES, require_dtype, sum_type
+from dotcu.gallery.common import (
+    FLOATS,
+    INTEGERS,
+    REAL,
+    VECTOR_BYTES,
+    random_tensors,
+    require_dtype,
+    result_type,
+    sum_type,
+    vector_width,
+)
 
 kernels = dotcu.load("kernel.cu")
 tile_kernels = dotcu.load("tiles.cu")
@@ -80,7 +90,7 @@ def reverse_cumsum(x: Tensor, dim: int = -1) -> Tensor:
 def _scan(x: Tensor, dim: int, reverse: bool) -> Tensor:
     _require(x, dim, FLOATS if reverse else REAL)
     x = x.contiguous()
-    out = torch.empty_like(x, dtype=_result_type(x.dtype))
+    out = torch.empty_like(x, dtype=result_type(x.dtype))
     if x.numel() > 0:
         kernel, numbers, places, grid, block, cluster = _choose(x, out, dim, reverse)
         mailbox = () if places is None else (_mailbox(x, places),)
@@ -98,7 +108,7 @@ def _choose(x: Tensor, out: Tensor, dim: int, reverse: bool) -> Chosen:
 
 
 def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Chosen:
-    width = _width(x, out, 0 if rows == 1 else n)
+    width = vector_width(VECTOR_BYTES // out.element_size(), (0 if rows == 1 else n,), x)
     types = (x.dtype, out.dtype, sum_type(x.dtype), width)
     length = dotcu.cdiv(n, width)
     for longest, lanes, vectors, batch in LANES:
@@ -124,7 +134,7 @@ def _choose_rows(x: Tensor, out: Tensor, rows: int, n: int, reverse: bool) -> Ch
 
 
 def _choose_columns(x: Tensor, out: Tensor, outer: int, n: int, inner: int, reverse: bool) -> Chosen:
-    width = _width(x, out, inner)
+    width = vector_width(VECTOR_BYTES // out.element_size(), (inner,), x)
     lanes = _column_lanes(n, dotcu.cdiv(inner, width))
     across = dotcu.cdiv(inner, lanes * width)
     types = (x.dtype, out.dtype, sum_type(x.dtype), width, COLUMN_ROWS)
@@ -157,14 +167,6 @@ def _mailbox(x: Tensor, places: int) -> Tensor:
     return mailbox
 
 
-def _width(x: Tensor, out: Tensor, row: int) -> int:
-    """The most elements of a vector that x, out and each of their rows begin with a whole number of."""
-    width = VECTOR_BYTES // max(x.element_size(), out.element_size())
-    while width > 1 and (row % width != 0 or not dotcu.is_aligned(x, width * x.element_size())):
-        width //= 2
-    return width
-
-
 def _has_clusters(x: Tensor) -> bool:
     """Return True if the GPU has clusters of 16: sm_90 and sm_100, which have 228 KB of shared memory."""
     return x.is_cuda and tile_kernels.clear.occupancy(32, 70 * 1024) >= 3
@@ -174,14 +176,8 @@ def _sizes(x: Tensor, dim: int) -> tuple[int, int, int]:
     """Return the numbers of elements outside of the dimension, along it and inside of it."""
     if x.dim() == 0:
         return 1, 1, 1
-    n, inner = x.shape[dim], 1
-    for size in x.shape[dim % x.dim() + 1 :]:
-        inner *= size
+    n, inner = x.shape[dim], math.prod(x.shape[dim % x.dim() + 1 :])
     return x.numel() // (n * inner), n, inner
-
-
-def _result_type(dtype: torch.dtype) -> torch.dtype:
-    return torch.int64 if dtype in INTEGERS else dtype
 
 
 def _require(x: Tensor, dim: int, dtypes: tuple[torch.dtype, ...]) -> None:
@@ -198,7 +194,7 @@ def _require(x: Tensor, dim: int, dtypes: tuple[torch.dtype, ...]) -> None:
 def _(x: Tensor, dim: int = -1) -> Tensor:
     """Shapes alone: launches are chosen by size, which would tie a graph to the sizes it was traced with."""
     _require(x, dim, REAL)
-    return torch.empty_like(x.contiguous(), dtype=_result_type(x.dtype))
+    return torch.empty_like(x.contiguous(), dtype=result_type(x.dtype))
 
 
 @reverse_cumsum.fake
@@ -238,7 +234,7 @@ def _(ctx: Any, grad: Tensor) -> Any:
 @cumsum.work
 @reverse_cumsum.work
 def _(x: Tensor, dim: int = -1) -> tuple[int, int]:
-    return x.numel() * (x.element_size() + _result_type(x.dtype).itemsize), x.numel()
+    return x.numel() * (x.element_size() + result_type(x.dtype).itemsize), x.numel()
 
 
 @cumsum.vmap
@@ -262,9 +258,7 @@ def _batched(operator: Any, in_dims: tuple[int | None, ...], x: Tensor, dim: int
 @cumsum.samples
 @reverse_cumsum.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-2, high=3)
-
+    random = random_tensors(device, dtype, -2, 3)
     yield dotcu.Sample(random(20_011))  # tiles, or a cluster where there are some
     yield dotcu.Sample(random(3, 1024))  # a row for a warp, or a block
     yield dotcu.Sample(random(9, 50)[:, 1::2])

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
 from dotcu.gallery.common import (
     REAL,
     contiguous_like,
+    random_tensors,
     require_block,
     require_operands,
     require_out,
@@ -49,11 +49,7 @@ def fast_add_out(a: Tensor, b: Tensor, *, block_size: int = 128, grid_size: int 
     """Write a + b into `out`, of any strides. It may be `a` or `b` itself, but not overlap them in part.
 
     Args:
-        a: As for `fast_add`.
-        b: As for `fast_add`.
-        block_size: Threads of a block.
-        grid_size: As for `fast_add`.
-        out: A tensor of the result's shape and dtype.
+        out: A tensor of the result's shape and dtype. The rest as for `fast_add`.
     """
     a, b = require_operands("fast_add", a, b)
     require_out(out, a)
@@ -110,9 +106,7 @@ def _(ctx: Any, grad: Tensor) -> Any:
 
 @fast_add.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
-
+    random = random_tensors(device, dtype, -9, 9)
     yield dotcu.Sample(random(1000), random(1000))
     yield dotcu.Sample(random(4, 1024), random(4, 1024))
     yield dotcu.Sample(random(1021), random(1021), grid_size=2)

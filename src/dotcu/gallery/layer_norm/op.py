@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
 from dotcu.gallery import norms
-from dotcu.gallery.common import FLOATS, sum_type
+from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
 
-FORWARD_LANES, FORWARD_VECTORS = 512, (4, 3, 5, 7, 2, 1)
-"""Threads of a block at most; vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
+FORWARD_VECTORS = (4, 3, 5, 7, 2, 1)
+"""Vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
 
 SHORT_VECTORS, LONG_VECTORS = (2, 1), 8
 """Vectors of a thread where lanes of a warp have a row, and where a block has it: of many vectors fewer
 threads wait for each other."""
 
-BACKWARD_LANES, BACKWARD_VECTORS, BACKWARD_COLUMNS = 512, (4, 2, 3, 1), 2048
-"""The same as forward, where registers hold two floats for each column of a thread besides; and vectors
-of a block."""
+BACKWARD_LANES, BACKWARD_VECTORS = 512, (4, 2, 3, 1)
+"""Threads of a row at most; vectors of a thread, where registers hold two floats for each column besides."""
 
 STAGES, MOST_RESIDENT = 3, 3
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
@@ -61,94 +58,37 @@ def layer_norm_backward(
     Mean and variance of a row are computed again: the row is read anyhow.
 
     Args:
-        grad: The gradient by the result, of x's shape and dtype.
-        x: As for `layer_norm`.
-        weight: As for `layer_norm`.
-        eps: As for `layer_norm`.
+        grad: The gradient by the result, of x's shape and dtype. The rest as for `layer_norm`.
     """
     _require(x, weight)
     norms.require_like("layer_norm", x, grad, "grad")
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    chosen = _choose_backward(grad, x, weight)
-    (row_sums, kernel, sum_parts), numbers, grid, block, smem_bytes, cluster = chosen
-    (rows, n, share), sums, of_rows = numbers, sum_type(x.dtype), None
-    if row_sums is not None:
-        of_rows = torch.empty((rows, 4), dtype=sums, device=x.device)
-        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=norms.ROW_THREADS)
-    parts = torch.empty((2, grid[0], n), dtype=sums, device=x.device)
-    kernel(
-        *(grad, x, weight, of_rows, grad_x, parts, rows, n, share, eps),
-        grid=grid,
-        block=block,
-        smem_bytes=smem_bytes,
-        cluster=cluster,
-    )
-    sum_parts(
-        *(parts, grad_weight, grad_bias, grid[0], n),
-        grid=(dotcu.cdiv(n, norms.PART_COLUMNS), 2),
-        block=norms.PART_THREADS,
-        programmatic=True,
-    )
+    launch = _choose_backward(grad, x, weight)
+    norms.run_backward(launch, (grad, x, weight), grad_x, (grad_weight, grad_bias), eps)
     return grad_x, grad_weight, grad_bias
 
 
 @dotcu.by_layout
 def _choose(x: Tensor, weight: Tensor, bias: Tensor) -> norms.ForwardLaunch:
-    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = norms.vector_width(n, x, weight, bias)
+    n = int(x.shape[-1])
+    width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, bias)
     choices = SHORT_VECTORS if n <= SHORT_VECTORS[0] * norms.WARP * width else FORWARD_VECTORS
     if n >= 2 * norms.WARP * LONG_VECTORS * width:
         choices = LONG_VECTORS, *choices
-    blocks = norms.cluster_blocks(n, FORWARD_LANES * choices[0] * width) if _has_clusters(x, sums) else 1
-    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
-    rows_of_block = 128 // lanes if lanes <= norms.WARP else 1
-    exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
-    kernel = kernels.layer_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact]
-    grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
-    return kernel, (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
+    return norms.forward_launch(kernels.layer_norm, backward_kernels, x, weight, width, choices)
 
 
 @dotcu.by_layout
 def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor) -> norms.BackwardLaunch:
-    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = norms.vector_width(n, x, weight, grad)
-    blocks = norms.cluster_blocks(n, BACKWARD_COLUMNS * width) if _has_clusters(x, sums) else 1
+    n = int(x.shape[-1])
+    width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad)
     choices = BACKWARD_VECTORS if n >= 2 * norms.WARP * BACKWARD_VECTORS[0] * width else BACKWARD_VECTORS[1:]
-    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
-    columns = lanes * vectors * width
-    given = n > blocks * columns
-    if given:
-        blocks = dotcu.cdiv(n, columns)
-    rows_of_block = 256 // lanes if lanes <= norms.WARP else 1
-    stage_bytes = 2 * rows_of_block * columns * x.element_size()
-    most = STAGES if sums == torch.float32 else STAGES - 1  # sums of doubles need room, too
-    stages = max(1, min(most, norms.SHARED_BYTES * _quarters(sums) // stage_bytes))
-    exact = n == blocks * columns and bool(rows % rows_of_block == 0)
-    kernel = backward_kernels.layer_norm_backward[
-        x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, given
-    ]
-    row_sums = (
-        backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, norms.ROW_THREADS] if given else None
-    )
-    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, norms.PART_COLUMNS, norms.PART_THREADS]
-    block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
-    row_groups = dotcu.cdiv(rows, rows_of_block)
-    grid = norms.resident_grid(kernel, x, row_groups, blocks, (block, smem_bytes), MOST_RESIDENT)
-    cluster = (1, blocks) if blocks > 1 and not given else None
-    return (row_sums, kernel, sum_parts), (rows, n, 1 / max(n, 1)), grid, block, smem_bytes, cluster
-
-
-def _quarters(sums: torch.dtype) -> int:
-    """Return the number of blocks of `norms.SHARED_BYTES` that a multiprocessor holds."""
-    return backward_kernels.sum_parts[sums, sums, norms.PART_COLUMNS, norms.PART_THREADS].occupancy(
-        norms.WARP, norms.SHARED_BYTES
-    )
-
-
-def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
-    """Return True if the GPU has clusters: with so much shared memory it does. The simulator has none."""
-    return x.is_cuda and _quarters(sums) >= 4
+    stages = STAGES - 1 if x.dtype == torch.float64 else STAGES  # sums of doubles need room, too
+    return norms.backward_launch(
+        backward_kernels.layer_norm_backward, backward_kernels, x, weight, width, choices, BACKWARD_LANES,
+        2, stages, MOST_RESIDENT,
+    )  # fmt: skip
 
 
 def _require(x: Tensor, weight: Tensor) -> None:
@@ -232,9 +172,7 @@ def _(grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-5) -> tuple[int, 
 
 def _rows(device: torch.device, dtype: torch.dtype, xs: int, weights: int) -> Iterator[dotcu.Sample]:
     """Tensors of one shape, and weights: a case for each way through the kernels."""
-
-    def random(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-2, high=2)
+    random = random_tensors(device, dtype, -2, 2)
 
     def several(count: int, *shape: int, dtype: torch.dtype = dtype) -> list[Tensor]:
         return [random(*shape, dtype=dtype) for _ in range(count)]

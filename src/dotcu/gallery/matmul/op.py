@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS
+from dotcu.gallery.common import FLOATS, random_tensors, sum_type
 
 kernels = dotcu.load("kernel.cu")
 
@@ -42,11 +41,7 @@ def matmul_out(a: Tensor, b: Tensor, *, tiled: bool = True, block_size: int = 16
     """Write a @ b into `out`, of any strides; it may share memory with a and b, which are read first.
 
     Args:
-        a: As for `matmul`.
-        b: As for `matmul`.
-        tiled: As for `matmul`.
-        block_size: As for `matmul`.
-        out: A tensor (M, N) of their dtype.
+        out: A tensor (M, N) of their dtype. The rest as for `matmul`.
     """
     _require_factors(a, b)
     product = a.new_empty((a.shape[0], b.shape[1]))
@@ -74,8 +69,8 @@ def _launch(a: Tensor, b: Tensor, out: Tensor, tiled: bool, block_size: int) -> 
 @dotcu.by_layout
 def _choose(out: Tensor, tiled: bool, block_size: int) -> tuple[dotcu.Kernel, int]:
     """The kernel, and as many blocks as there are tiles, or as run at once."""
-    sum_type = torch.float64 if out.dtype == torch.float64 else torch.float32
-    kernel = (kernels.matmul_tiled if tiled else kernels.matmul_naive)[out.dtype, sum_type, block_size]
+    template = kernels.matmul_tiled if tiled else kernels.matmul_naive
+    kernel = template[out.dtype, sum_type(out.dtype), block_size]
     tiles = dotcu.cdiv(out.shape[0], block_size) * dotcu.cdiv(out.shape[1], block_size)
     resident = kernel.occupancy((block_size, block_size)) * dotcu.sm_count(out)
     return kernel, torch.sym_min(tiles, resident)
@@ -124,9 +119,7 @@ def _(a: Tensor, b: Tensor, **launch: Any) -> tuple[int, int]:
 
 @matmul.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-2, high=2)
-
+    random = random_tensors(device, dtype, -2, 2)
     yield dotcu.Sample(random(64, 48), random(48, 32))
     yield dotcu.Sample(random(33, 17), random(17, 41))
     yield dotcu.Sample(random(33, 17), random(17, 41), tiled=False)

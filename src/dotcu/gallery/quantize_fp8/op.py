@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import VECTOR_BYTES, require_dtype
+from dotcu.gallery.common import VECTOR_BYTES, random_tensors, require_dtype, vector_width
 
 kernels = dotcu.load("kernel.cu")
 
@@ -68,7 +67,7 @@ def quantize_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
 @dotcu.by_layout
 def _choose(x: Tensor) -> tuple[dotcu.Kernel, int, int, int | None]:
     """The kernel, grid, block and cluster."""
-    width = _width(x)
+    width = vector_width(VECTOR_BYTES // x.element_size(), (x.shape[1], x.stride(0)), x)
     rows, pieces = x.shape[0], x.shape[1] // width
     deepest = _at_most(MANY * (VECTOR_BYTES // x.element_size()) // width, MOST_VECTORS)
     blocks, lanes = _sharing(x, rows, pieces, width, deepest)
@@ -77,17 +76,6 @@ def _choose(x: Tensor) -> tuple[dotcu.Kernel, int, int, int | None]:
     kernel = kernels.quantize_fp8[x.dtype, width, vectors, lanes, threads, blocks]
     grid = dotcu.cdiv(rows, threads // lanes) * blocks
     return kernel, grid, threads, blocks if blocks > 1 else None
-
-
-def _width(x: Tensor) -> int:
-    """Elements of one access: a power of two that divides rows, and where they begin."""
-    size = x.element_size()
-    width = VECTOR_BYTES // size
-    while width > 1:
-        if x.shape[1] % width == 0 and x.stride(0) % width == 0 and dotcu.is_aligned(x, width * size):
-            return width
-        width //= 2
-    return 1
 
 
 def _sharing(x: Tensor, rows: int, pieces: int, width: int, deepest: int) -> tuple[int, int]:
@@ -165,9 +153,7 @@ def _(x: Tensor) -> tuple[int, int]:
 
 @quantize_fp8.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
-
+    random = random_tensors(device, dtype, -9, 9)
     yield dotcu.Sample(random(5, 1024))
     yield dotcu.Sample(random(70, 32))
     yield dotcu.Sample(random(3, 7, 100))

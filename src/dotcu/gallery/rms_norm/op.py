@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
 from dotcu.gallery import norms
-from dotcu.gallery.common import FLOATS, sum_type
+from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
 
-FORWARD_LANES, FORWARD_VECTORS = 512, (4, 3, 5, 7, 2, 1)
-"""Threads of a block at most; vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
+FORWARD_VECTORS = (4, 3, 5, 7, 2, 1)
+"""Vectors of a thread, the best first: 64 bytes a thread keep memory busy."""
 
 LONG_VECTORS = 8
 """Vectors of a thread where a row is a block's and nothing is added: fewer threads wait for each other."""
 
 BACKWARD_LANES, BACKWARD_VECTORS = 1024, (2, 4, 3, 5, 1)
-"""The same as forward, where registers hold a float for each column of a thread besides."""
+"""Threads of a row at most, and vectors of a thread, where registers hold a float for each column besides."""
 
 STAGES, MOST_RESIDENT = 3, 2
 """Rows in a block's shared memory; blocks of a multiprocessor at most, each of which writes a part."""
@@ -54,10 +51,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
     """Add a residual, then normalize: (rms_norm(sum, weight, eps), sum) with sum = x + residual.
 
     Args:
-        x: As for `rms_norm`.
-        residual: Of x's shape and dtype.
-        weight: As for `rms_norm`.
-        eps: Added to the mean.
+        residual: Of x's shape and dtype. The rest as for `rms_norm`.
     """
     _require(x, weight)
     norms.require_like("rms_norm", x, residual, "residual")
@@ -78,10 +72,7 @@ def rms_norm_backward(
 
     Args:
         grad: The gradient by the result, of x's shape and dtype.
-        x: As for `rms_norm`.
-        weight: As for `rms_norm`.
-        eps: As for `rms_norm`.
-        added: A gradient by x from elsewhere, of x's shape and dtype.
+        added: A gradient by x from elsewhere, of x's shape and dtype. The rest as for `rms_norm`.
     """
     _require(x, weight)
     norms.require_like("rms_norm", x, grad, "grad")
@@ -90,85 +81,29 @@ def rms_norm_backward(
         added = added.contiguous()
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
-    chosen = _choose_backward(grad, x, weight, added)
-    (row_sums, kernel, sum_parts), numbers, grid, block, smem_bytes, cluster = chosen
-    (rows, n, share), sums, of_rows = numbers, sum_type(x.dtype), None
-    if row_sums is not None:
-        of_rows = torch.empty((rows, 2), dtype=sums, device=x.device)
-        row_sums(grad, x, weight, of_rows, n, share, eps, grid=rows, block=norms.ROW_THREADS)
-    parts = torch.empty((grid[0], n), dtype=sums, device=x.device)
-    kernel(
-        *(grad, x, weight, added, of_rows, grad_x, parts, rows, n, share, eps),
-        grid=grid,
-        block=block,
-        smem_bytes=smem_bytes,
-        cluster=cluster,
-    )
-    sum_parts(
-        *(parts, grad_weight, grid[0], n),
-        grid=dotcu.cdiv(n, norms.PART_COLUMNS),
-        block=norms.PART_THREADS,
-        programmatic=True,
-    )
+    launch = _choose_backward(grad, x, weight, added)
+    norms.run_backward(launch, (grad, x, weight, added), grad_x, (grad_weight,), eps)
     return grad_x, grad_weight
 
 
 @dotcu.by_layout
 def _choose(x: Tensor, residual: Tensor | None, weight: Tensor) -> norms.ForwardLaunch:
-    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = norms.vector_width(n, x, weight, residual)
-    long = residual is None and n >= 2 * norms.WARP * LONG_VECTORS * width
+    n, adds = int(x.shape[-1]), residual is not None
+    width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, residual)
+    long = not adds and n >= 2 * norms.WARP * LONG_VECTORS * width
     choices = (LONG_VECTORS, *FORWARD_VECTORS) if long else FORWARD_VECTORS
-    blocks = norms.cluster_blocks(n, FORWARD_LANES * choices[0] * width) if _has_clusters(x, sums) else 1
-    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, FORWARD_LANES)
-    rows_of_block = 128 // lanes if lanes <= norms.WARP else 1
-    exact = n == blocks * lanes * vectors * width and bool(rows % rows_of_block == 0)
-    kernel = kernels.rms_norm[x.dtype, weight.dtype, sums, width, vectors, lanes, exact, residual is not None]
-    grid, cluster = (dotcu.cdiv(rows, rows_of_block), blocks), (1, blocks) if blocks > 1 else None
-    return kernel, (rows, n, 1 / max(n, 1)), grid, rows_of_block * lanes, cluster
+    return norms.forward_launch(kernels.rms_norm, backward_kernels, x, weight, width, choices, adds)
 
 
 @dotcu.by_layout
 def _choose_backward(grad: Tensor, x: Tensor, weight: Tensor, added: Tensor | None) -> norms.BackwardLaunch:
-    n, rows, sums = int(x.shape[-1]), math.prod(x.shape[:-1]), sum_type(x.dtype)
-    width = norms.vector_width(n, x, weight, grad, added)
-    blocks = (
-        norms.cluster_blocks(n, BACKWARD_LANES * BACKWARD_VECTORS[0] * width) if _has_clusters(x, sums) else 1
-    )
+    n, adds = int(x.shape[-1]), added is not None
+    width = vector_width(VECTOR_BYTES // x.element_size(), (n,), x, weight, grad, added)
     choices = (1,) if n <= norms.WARP * width else BACKWARD_VECTORS
-    vectors, lanes = norms.split(dotcu.cdiv(n, blocks), width, choices, BACKWARD_LANES)
-    columns = lanes * vectors * width
-    given = n > blocks * columns
-    if given:
-        blocks = dotcu.cdiv(n, columns)
-    rows_of_block = 256 // lanes if lanes <= norms.WARP else 1
-    stage_bytes = (2 if added is None else 3) * rows_of_block * columns * x.element_size()
-    stages = max(1, min(STAGES, norms.SHARED_BYTES * _quarters(sums) // stage_bytes))
-    exact = n == blocks * columns and bool(rows % rows_of_block == 0)
-    kernel = backward_kernels.rms_norm_backward[
-        x.dtype, weight.dtype, sums, width, vectors, lanes, stages, exact, added is not None, given
-    ]
-    row_sums = (
-        backward_kernels.row_sums[x.dtype, weight.dtype, sums, width, norms.ROW_THREADS] if given else None
-    )
-    sum_parts = backward_kernels.sum_parts[weight.dtype, sums, norms.PART_COLUMNS, norms.PART_THREADS]
-    block, smem_bytes = rows_of_block * lanes, stages * stage_bytes
-    row_groups = dotcu.cdiv(rows, rows_of_block)
-    grid = norms.resident_grid(kernel, x, row_groups, blocks, (block, smem_bytes), MOST_RESIDENT)
-    cluster = (1, blocks) if blocks > 1 and not given else None
-    return (row_sums, kernel, sum_parts), (rows, n, 1 / max(n, 1)), grid, block, smem_bytes, cluster
-
-
-def _quarters(sums: torch.dtype) -> int:
-    """Return the number of blocks of `norms.SHARED_BYTES` that a multiprocessor holds."""
-    return backward_kernels.sum_parts[sums, sums, norms.PART_COLUMNS, norms.PART_THREADS].occupancy(
-        norms.WARP, norms.SHARED_BYTES
-    )
-
-
-def _has_clusters(x: Tensor, sums: torch.dtype) -> bool:
-    """Return True if the GPU has clusters: with so much shared memory it does. The simulator has none."""
-    return x.is_cuda and _quarters(sums) >= 4
+    return norms.backward_launch(
+        backward_kernels.rms_norm_backward, backward_kernels, x, weight, width, choices, BACKWARD_LANES,
+        3 if adds else 2, STAGES, MOST_RESIDENT, adds,
+    )  # fmt: skip
 
 
 def _require(x: Tensor, weight: Tensor) -> None:
@@ -288,7 +223,7 @@ def _(grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6, added: Any = N
 
 def _rows(device: torch.device, dtype: torch.dtype, tensors: int) -> Iterator[list[Tensor]]:
     """Some tensors of one shape, and a weight: a case for each way through the kernels."""
-    random = functools.partial(make_tensor, device=device, dtype=dtype, low=-2, high=2)
+    random = random_tensors(device, dtype, -2, 2)
     for shape in ((6, 256), (32, 64), (3, 5, 77), (0, 8)):
         yield [*(random(shape) for _ in range(tensors)), random(shape[-1])]
     yield [*(random(40, 9, 2).transpose(0, 1) for _ in range(tensors)), random(2)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import FLOATS, access_bytes, require_dtype
+from dotcu.gallery.common import FLOATS, VECTOR_BYTES, random_tensors, require_dtype, vector_width
 
 kernels = dotcu.load("kernel.cu")
 backward_kernels = dotcu.load("backward.cu")
@@ -34,7 +34,7 @@ LONG = (512, 64)
 MOST_STEPS = 32
 """Loads that a thread holds at once: each takes a register or more."""
 
-Held = tuple[int, int, int, int]
+Holders = tuple[tuple[int, int, int], ...]
 
 Chosen = tuple[dotcu.Kernel, tuple[int, ...], int, int, int | None]
 """A kernel, the numbers that it takes after the tensors, grid, block and cluster."""
@@ -90,40 +90,30 @@ def _is_last(x: Tensor, dim: int) -> bool:
 
 @dotcu.by_layout
 def _choose(x: Tensor, out: Tensor) -> Chosen:
-    n = x.shape[-1] if x.dim() > 0 else 1
-    rows, access = x.numel() // n, access_bytes(n, x, out)
-    width, held = access // x.element_size(), _held(HOLDERS, n * x.element_size(), access, x)
-    if held is None:
-        threads, share = LONG
-        return kernels.softmax_long[x.dtype, width, share // access, threads], (n,), rows, threads, None
-    threads, steps, blocks, rows_of_block = held
-    kernel = kernels.softmax[x.dtype, width, steps, threads, blocks]
-    grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
-    return kernel, (rows, n), grid, block, blocks if blocks > 1 else None
+    kernel, long = kernels.softmax, kernels.softmax_long
+    return _launch(kernel, long, HOLDERS, LONG[1], x, out)
 
 
 @dotcu.by_layout
 def _choose_backward(grad: Tensor, y: Tensor, out: Tensor) -> Chosen:
-    n = y.shape[-1] if y.dim() > 0 else 1
-    rows, access = y.numel() // n, access_bytes(n, grad, y, out)
-    width, held = access // y.element_size(), _held(BACKWARD_HOLDERS, n * y.element_size(), access, y)
-    if held is None:
-        threads, share = LONG
-        kernel = backward_kernels.softmax_backward_long[y.dtype, width, share // 2 // access, threads]
-        return kernel, (n,), rows, threads, None
-    threads, steps, blocks, rows_of_block = held
-    kernel = backward_kernels.softmax_backward[y.dtype, width, steps, threads, blocks]
-    grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
-    return kernel, (rows, n), grid, block, blocks if blocks > 1 else None
+    kernel, long = backward_kernels.softmax_backward, backward_kernels.softmax_backward_long
+    return _launch(kernel, long, BACKWARD_HOLDERS, LONG[1] // 2, grad, y, out)
 
 
-def _held(holders: tuple[tuple[int, int, int], ...], row_bytes: int, access: int, x: Tensor) -> Held | None:
-    """Threads of a block, accesses of a thread, blocks of a row, rows of a block; None for longer rows."""
-    for threads, share, blocks in holders:
-        fits = share // access <= MOST_STEPS and row_bytes <= threads * share * blocks
+def _launch(kernel: Any, long: Any, holders: Holders, share: int, *tensors: Tensor) -> Chosen:
+    """Choose the first launch that holds a row, or the kernel for longer rows with a share of each thread."""
+    x, size = tensors[0], tensors[0].element_size()
+    n = x.shape[-1] if x.dim() > 0 else 1
+    rows, width = x.numel() // n, vector_width(VECTOR_BYTES // size, (n,), *tensors)
+    for threads, held, blocks in holders:
+        steps = held // (width * size)
+        fits = steps <= MOST_STEPS and n * size <= threads * held * blocks
         if fits and (blocks == 1 or _has_clusters(x)):
-            return threads, share // access, blocks, 128 // threads if threads < 64 else 1
-    return None
+            rows_of_block = 128 // threads if threads < 64 else 1
+            grid, block = dotcu.cdiv(rows, rows_of_block) * blocks, threads * rows_of_block
+            cluster = blocks if blocks > 1 else None
+            return kernel[x.dtype, width, steps, threads, blocks], (rows, n), grid, block, cluster
+    return long[x.dtype, width, share // (width * size), LONG[0]], (n,), rows, LONG[0], None
 
 
 def _has_clusters(x: Tensor) -> bool:
@@ -223,9 +213,7 @@ LAYOUTS: tuple[tuple[tuple[int, ...], int], ...] = (
 
 @softmax.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-3, high=3)
-
+    random = random_tensors(device, dtype, -3, 3)
     for shape, dim in LAYOUTS:
         yield dotcu.Sample(random(*shape), dim)
     yield dotcu.Sample((20 * random(40, 33))[1:, ::2])

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
 from dotcu.gallery.common import (
     REAL,
     contiguous_like,
+    random_tensors,
     require_block,
     require_dtype,
     require_out,
@@ -45,9 +45,7 @@ def square_out(x: Tensor, *, block_size: int = 128, out: Tensor) -> None:
     """Write x * x into `out`, of any strides. It may be `x` itself, but not overlap it in part.
 
     Args:
-        x: As for `square`.
-        block_size: Threads of a block.
-        out: A tensor of x's shape and dtype.
+        out: A tensor of x's shape and dtype. The rest as for `square`.
     """
     require_dtype("square", x.dtype, REAL)
     require_out(out, x)
@@ -93,9 +91,7 @@ def _(info: Any, in_dims: tuple[int | None, ...], x: Tensor, **launch: int) -> A
 
 @square.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-9, high=9)
-
+    random = random_tensors(device, dtype, -9, 9)
     yield dotcu.Sample(random(1000))
     yield dotcu.Sample(random())
     yield dotcu.Sample(random(0))

@@ -8,10 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
 
 import dotcu
-from dotcu.gallery.common import INTEGERS, REAL, VECTOR_BYTES, require_dtype, sum_type
+from dotcu.gallery.common import (
+    REAL,
+    VECTOR_BYTES,
+    random_tensors,
+    require_dtype,
+    result_type,
+    sum_type,
+    vector_width,
+)
 
 kernels = dotcu.load("kernel.cu")
 
@@ -93,14 +100,10 @@ def sum_out(
     """Write the sum into `out`, of any strides. It must not overlap x.
 
     Args:
-        x: As for `sum`.
-        dim: As for `sum`.
-        keepdim: As for `sum`.
-        block_size: Threads of a block.
-        out: A tensor of the result's shape and dtype, on x's device.
+        out: A tensor of the result's shape and dtype, on x's device. The rest as for `sum`.
     """
     _require(x, dim, block_size)
-    shape, dtype = _shape(x, dim, keepdim), _result_type(x.dtype)
+    shape, dtype = _shape(x, dim, keepdim), result_type(x.dtype)
     if tuple(out.shape) != shape or out.dtype != dtype or out.device != x.device:
         raise ValueError(
             f"out= must be a tensor of shape {shape} and dtype {dtype} on {x.device} "
@@ -190,7 +193,8 @@ def _rows_kernel(dtype: torch.dtype, result: torch.dtype, team: int, batch: int 
 
 def _choose_columns(x: Tensor, out: Tensor, n: int, inner: int, block_size: int) -> Chosen:
     """Add up columns; few long ones in two launches."""
-    lanes, multiprocessors, parts = _lanes(x, inner), dotcu.sm_count(x), 1
+    lanes = vector_width(min(MOST_LANES, VECTOR_BYTES // x.element_size()), (inner,), x)
+    multiprocessors, parts = dotcu.sm_count(x), 1
     columns, wide = out.numel(), sum_type(x.dtype)
     vectors = columns // lanes
     block = _columns_block(vectors, n, inner // lanes, block_size, multiprocessors)
@@ -220,14 +224,6 @@ def _columns(
     grid = dotcu.cdiv(numbers[0] // lanes, block[0]), parts
     smem_bytes = _smem_bytes(dtype, lanes, block)
     return _columns_kernel(dtype, result, lanes), numbers, grid, block, smem_bytes
-
-
-def _lanes(x: Tensor, inner: int) -> int:
-    """Return the number of neighbouring columns that a thread loads at once."""
-    lanes = min(MOST_LANES, VECTOR_BYTES // x.element_size())
-    while lanes > 1 and not (inner % lanes == 0 and dotcu.is_aligned(x, lanes * x.element_size())):
-        lanes //= 2
-    return lanes
 
 
 def _columns_block(
@@ -266,7 +262,7 @@ def _part_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def _result(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    return x.new_empty(_shape(x, dim, keepdim), dtype=_result_type(x.dtype))
+    return x.new_empty(_shape(x, dim, keepdim), dtype=result_type(x.dtype))
 
 
 def _shape(x: Tensor, dim: int | None, keepdim: bool) -> tuple[int, ...]:
@@ -274,10 +270,6 @@ def _shape(x: Tensor, dim: int | None, keepdim: bool) -> tuple[int, ...]:
         return (1,) * x.dim() if keepdim else ()
     place = dim % x.dim()
     return (*x.shape[:place], *((1,) if keepdim else ()), *x.shape[place + 1 :])
-
-
-def _result_type(dtype: torch.dtype) -> torch.dtype:
-    return torch.int64 if dtype in INTEGERS else dtype
 
 
 def _require(x: Tensor, dim: int | None, block_size: int) -> None:
@@ -330,15 +322,13 @@ def _(
 
 @sum.work
 def _(x: Tensor, dim: int | None = None, keepdim: bool = False, **launch: int) -> tuple[int, int]:
-    written = math.prod(_shape(x, dim, keepdim)) * _result_type(x.dtype).itemsize
+    written = math.prod(_shape(x, dim, keepdim)) * result_type(x.dtype).itemsize
     return x.numel() * x.element_size() + written, x.numel()
 
 
 @sum.samples
 def _(device: torch.device, dtype: torch.dtype) -> Iterator[dotcu.Sample]:
-    def random(*shape: int) -> Tensor:
-        return make_tensor(shape, device=device, dtype=dtype, low=-1, high=2)
-
+    random = random_tensors(device, dtype, -1, 2)
     yield dotcu.Sample(random(1000))
     yield dotcu.Sample(random())
     yield dotcu.Sample(random(4, 0))

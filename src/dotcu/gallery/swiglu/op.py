@@ -42,9 +42,7 @@ def swiglu_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Ten
     """Compute the gradients by `gate` and by `up` from that by the result of `swiglu`, in one pass.
 
     Args:
-        grad: A tensor of the shape and dtype of `gate` and `up`.
-        gate: As for `swiglu`.
-        up: As for `swiglu`.
+        grad: A tensor of the shape and dtype of `gate` and `up`, which are as for `swiglu`.
     """
     grad, gate, up = _alike(grad, gate, up)
     grad_gate, grad_up = torch.empty_like(gate), torch.empty_like(up)

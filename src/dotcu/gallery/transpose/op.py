@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -10,13 +11,13 @@ from torch import Tensor
 from torch.testing import make_tensor
 
 import dotcu
+from dotcu.gallery.common import VECTOR_BYTES, vector_width
 
 kernels = dotcu.load("kernel.cu")
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.bool)
 """Some of each size; all others of these sizes are taken too."""
 
-VECTOR_BYTES = 16
 WORDS = ("unsigned char", "unsigned short", "unsigned", "uint2", "uint4")
 """Types of 1, 2, 4, 8 and 16 bytes; kernels are compiled for these, and dtypes of one size share them."""
 
@@ -77,17 +78,12 @@ def _copy(view: Tensor) -> Tensor:
 def _choose(view: Tensor, out: Tensor) -> Chosen:
     dims = _merged(view)
     nearest = _nearest(dims)
-    if _suits_tiles(dims, nearest, view.element_size()):
-        return _choose_tiles(view, out, dims, nearest)
-    return _choose_rows(view, dims)
-
-
-def _suits_tiles(dims: tuple[Dim, ...], nearest: int, size: int) -> bool:
-    """Return True if neighbours are separated, and both dimensions fill enough of a tile."""
-    (rows, row, _), (columns, _, pitch) = dims[-1], dims[nearest]
+    (rows, row, _), (columns, _, pitch), size = dims[-1], dims[nearest], view.element_size()
     if nearest == len(dims) - 1 or rows < NARROW or columns < NARROW:
-        return False
-    return row * size < FAR_BYTES and pitch * size < FAR_BYTES
+        return _choose_rows(view, dims)
+    if row * size >= FAR_BYTES or pitch * size >= FAR_BYTES:
+        return _choose_rows(view, dims)
+    return _choose_tiles(view, out, dims, nearest)
 
 
 def _merged(view: Tensor) -> tuple[Dim, ...]:
@@ -120,8 +116,9 @@ def _choose_tiles(view: Tensor, out: Tensor, dims: tuple[Dim, ...], nearest: int
     (rows, row, _), (columns, column, pitch) = dims[-1], dims[nearest]
     rest = dims[:nearest] + dims[nearest + 1 : -1]
     most = VECTOR_BYTES // size
-    load = _width(view, most, (columns, row, *(stride for _, stride, _ in rest))) if column == 1 else 1
-    store = _width(out, most, (rows,))
+    strides = (stride for _, stride, _ in rest)
+    load = vector_width(most, (columns, row, *strides), view) if column == 1 else 1
+    store = vector_width(most, (rows,), out)
     side, large = _of_bytes(SIDES, size), _of_bytes(LARGE_SIDES, size)
     if load == store == most and rows * columns * _count(rest) > dotcu.sm_count(view) * large**2:
         side = large
@@ -137,7 +134,7 @@ def _choose_rows(view: Tensor, dims: tuple[Dim, ...]) -> Chosen:
     size = view.element_size()
     if dims[-1][1] == 1:
         numbers = (dims[-1][0], *(stride for _, stride, _ in dims[:-1]))
-        word = _width(view, VECTOR_BYTES // size, numbers)
+        word = vector_width(VECTOR_BYTES // size, numbers, view)
         dims, size = _in_words(dims, word), size * word
     columns, column, _ = dims[-1]
     longest = _longest(dims[:-1])
@@ -178,16 +175,6 @@ def _of_bytes(table: tuple[T, ...], size: int) -> T:
     return table[size.bit_length() - 1]
 
 
-def _width(t: Tensor, most: int, numbers: tuple[int, ...]) -> int:
-    """Return the elements of one access: a power of two up to `most` that divides all numbers."""
-    width, size = most, t.element_size()
-    while width > 1:
-        if dotcu.is_aligned(t, width * size) and all(number % width == 0 for number in numbers):
-            return width
-        width //= 2
-    return 1
-
-
 def _types(view: Tensor, rest: tuple[Dim, ...]) -> tuple[str, ...]:
     """The types of a kernel's last parameters: strides of the view, and what `_flat` gives."""
     return ("long long",) * (view.dim() + 3 * len(rest))
@@ -202,10 +189,7 @@ def _flat(rest: tuple[Dim, ...], size: int) -> tuple[int, ...]:
 
 
 def _count(rest: tuple[Dim, ...]) -> int:
-    count = 1
-    for size, _, _ in rest:
-        count = count * size
-    return count
+    return math.prod(size for size, _, _ in rest)
 
 
 @transpose.fake
